@@ -119,7 +119,7 @@ class Bmc(Protocol):
         """Enable or disable secure boot from the next boot on. Idempotent."""
 
     async def set_boot_order(self, order: Sequence[str]) -> None:
-        """Set the persistent boot order, by the names that `RedfishInventory.boot_order` has. Idempotent."""
+        """Put these entries first in the persistent boot order, named as in a spec (diff/boot_order.py). Idempotent."""
 
     async def boot_once(self, device: str) -> None:
         """Boot from `device` at the next boot alone: "cd", "disk" or "pxe". Idempotent until that boot.

@@ -37,7 +37,7 @@ def test_bios_attributes_that_apply_at_once_are_no_failure(world: Worlds) -> Non
     here = world(nodes=1, drift={"n0": ["bios_off"]})
     here.adopt()
     machine = here.machine("n0")
-    machine.stage_bios = machine.state.bios.update  # type: ignore[method-assign]
+    machine.stage_bios = machine.state.bios.update  # type: ignore[method-assign, assignment]
     assert isinstance(here.act("set_bios"), Done)
     assert machine.state.pending_bios == {}
     report = here.apply()
@@ -81,7 +81,7 @@ def test_a_boot_entry_that_is_not_there_is_refused_before_anything_is_set(world:
     here.machine("n0").state.boot_order = ["Hdd", "Pxe"]
     outcome = here.act("set_boot")
     assert isinstance(outcome, Declined)
-    assert "no boot entry Usb; there are: Hdd, Pxe" in outcome.detail
+    assert "no boot entry 'Usb'; there are: Hdd, Pxe" in outcome.detail
 
 
 # --- firmware --------------------------------------------------------------------------------------------------------

@@ -200,6 +200,8 @@ WORD = re.compile(r"§[^§]*§")
 PUBLIC = {
     "RedfishHot": {"manufacturer", "model", "unknown key"},  # keys are ours
     "RedfishInventory": {"boot_order", "firmware key", "unknown key"},
+    "Abilities": {"boot_targets", "firmware_ways", "lacks key", "reset_types"},  # words of the standard, keys are ours
+    "BootOption": {"kind"},
     "FirmwareItem": {"version"},
     "BmcEvent": {"kind"},  # ours
     "Part": {"kind"},  # ours

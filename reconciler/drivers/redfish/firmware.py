@@ -26,11 +26,13 @@ from reconciler.drivers.redfish.quirks import Operation, Quirks
 from reconciler.drivers.redfish.session import Reply, Resource
 from reconciler.drivers.redfish.tree import Tree, action
 from reconciler.drivers.redfish.upload import Upload, multipart
+from reconciler.model.abilities import FETCHES, ONLY_SENT
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import BmcTask
 from reconciler.model.ports import FirmwareFile
 
-_UPDATE = "#UpdateService.SimpleUpdate"
+_UPDATE = f"#UpdateService.{FETCHES}"
+WAYS = (FETCHES, "MultipartHttpPushUri", "HttpPushUri")
 _FORM = ("Targets", "TransferProtocol", "OperationApplyTime")  # parameters that some BMCs refuse
 _NAME = re.compile(r"[\w.-]{1,128}", re.ASCII)
 
@@ -41,9 +43,7 @@ def start_update(tree: Tree, inventory_id: str, file: FirmwareFile) -> str:
     The BMC fetches the file by SimpleUpdate where that can name the component. Else it is sent the file: OpenBMC of
     NVIDIA has no SimpleUpdate, and that of AMI on DGX takes no Targets.
     """
-    service = tree.follow(tree.session.root(), "UpdateService")
-    if boolean(service.body, "ServiceEnabled") is False:
-        raise Unknown("the BMC's update service is disabled: enable it (F6)")
+    service = update_service(tree)
     start = _way(tree, service, file)
     target = _target(tree, need_link(service.body, "FirmwareInventory"), inventory_id)
     reply = start(target)
@@ -53,20 +53,37 @@ def start_update(tree: Tree, inventory_id: str, file: FirmwareFile) -> str:
     return uri
 
 
+def update_service(tree: Tree) -> Resource:
+    """Read the update service. Unknown where it is disabled, or offers no way to bring in firmware."""
+    service = tree.follow(tree.session.root(), "UpdateService")
+    if boolean(service.body, "ServiceEnabled") is False:
+        raise Unknown("the BMC's update service is disabled: enable it (F6)")
+    if not _ways(service.body):
+        raise Unknown(f"the BMC offers no {', '.join(WAYS)}: it may need a licence (F6)")
+    return service
+
+
+def ways(tree: Tree) -> tuple[str, ...]:
+    """Return all ways that the BMC offers to bring in firmware, of `WAYS`."""
+    return _ways(tree.follow(tree.session.root(), "UpdateService").body)
+
+
+def _ways(service: Document) -> tuple[str, ...]:
+    return tuple(
+        way for way in WAYS if (action(service, _UPDATE) if way == FETCHES else path(service.get(way))) is not None
+    )
+
+
 def _way(tree: Tree, service: Resource, file: FirmwareFile) -> Callable[[str], Reply]:
-    """Return how this BMC is updated, as a function of the component's URI. Unknown where it offers nothing."""
+    """Return how this BMC is updated, as a function of the component's URI."""
     offered = action(service.body, _UPDATE)
     form, raw = path(service.body.get("MultipartHttpPushUri")), path(service.body.get("HttpPushUri"))
     if offered is not None:
         described = parameters(tree, offered[1])
         if form is None or file.path is None or described is None or "Targets" in described:
             return lambda target: _simple(tree, offered, described, target, file.url)
-    if form is None and raw is None:
-        why = "no UpdateService.SimpleUpdate, MultipartHttpPushUri or HttpPushUri"
-        raise Unknown(f"the BMC offers {why}: it may need a licence (F6)")
     if file.path is None:
-        why = "the BMC fetches no firmware: it has to be sent the file, which needs"
-        raise Unknown(f"{why} `verifiedBy: reconciler` for the component")
+        raise Unknown(ONLY_SENT)
     most, copy = integer(service.body, "MaxImageSizeBytes"), Path(file.path)
     if most and file.size > most:
         raise DriverError(Failure.REJECTED, f"the file has {file.size} bytes, the BMC takes {most}")

@@ -11,7 +11,8 @@ from datetime import datetime
 from functools import partial
 from itertools import chain
 
-from reconciler.drivers.redfish import bios, devices, events, hot, system
+from reconciler.diff.boot_order import words
+from reconciler.drivers.redfish import abilities, bios, boot, devices, events, hot
 from reconciler.drivers.redfish.chassis import read_parts
 from reconciler.drivers.redfish.fields import (
     Document,
@@ -20,9 +21,6 @@ from reconciler.drivers.redfish.fields import (
     last_segment,
     link,
     links,
-    member,
-    missing,
-    need,
     need_link,
     objects,
     text,
@@ -36,17 +34,24 @@ _LOGS = ("sel", "iml", "eventlog", "event", "log1", "systemevent", "lclog", "pla
 
 
 def read_inventory(tree: Tree) -> RedfishInventory:
-    found = tree.system().body
+    with tree.snapshot():
+        return _read(tree)
+
+
+def _read(tree: Tree) -> RedfishInventory:
+    host = tree.system()
+    found = host.body
     quirks = tree.quirks(found)
     survey = Survey()
     dimms = survey.read("dimms", lambda: _bodies(tree, need_link(found, "Memory")))
     modules = None if dimms is None else survey.read("dimms", lambda: devices.memory(dimms))
     manager_body = survey.read("manager", lambda: tree.manager(found).body)
     manager = None if manager_body is None else survey.read("manager", lambda: devices.manager(manager_body))
+    order = survey.read("boot_order", lambda: boot.read_order(tree, host))
     inventory = RedfishInventory(
         bios=survey.read("bios", lambda: _bios(tree, found, quirks)),
-        secure_boot=survey.read("secure_boot", lambda: secure_boot(tree.follow(found, "SecureBoot").body)),
-        boot_order=survey.read("boot_order", lambda: system.boot_order(found, boot_aliases(tree, found))),
+        secure_boot=survey.read("secure_boot", lambda: boot.secure_boot(tree.follow(found, "SecureBoot").body)),
+        boot_order=None if order is None else words(order.options),
         firmware=survey.read("firmware", lambda: _firmware(tree, quirks, survey)),
         memory_bytes=(modules and modules[1]) or survey.read("memory_bytes", lambda: devices.summary_bytes(found)),
         dimms=modules[0] if modules else None,
@@ -58,6 +63,9 @@ def read_inventory(tree: Tree) -> RedfishInventory:
             "events", lambda: _events(tree, found, manager.clock if manager else None, manager_body or {})
         ),
         manager=manager,
+        boot_options=None if order is None else order.options,
+        staged_boot_order=() if order is None else order.staged,
+        abilities=abilities.read_abilities(tree, host, survey),
         unknown=survey.unknown,
     )
     sensors, parts = read_parts(tree, found, dimms, survey)
@@ -75,27 +83,6 @@ def _bios(tree: Tree, found: Document, quirks: Quirks | None) -> Mapping[str, At
         waiting = hot.pending(tree, found, quirks)
         return {name: value for name, value in values.items() if name not in waiting}
     return values
-
-
-def secure_boot(document: Document) -> bool:
-    """Return whether the current boot is secure. SecureBootEnable is about the next one."""
-    word = text(document, "SecureBootCurrentBoot")
-    if word not in ("Enabled", "Disabled"):
-        raise Unknown(missing(document, "SecureBootCurrentBoot"))
-    return word == "Enabled"
-
-
-def boot_aliases(tree: Tree, found: Document) -> dict[str, str | None]:
-    """Return the alias of each boot option by reference; {} where the BMC describes none."""
-    where = link(member(found, "Boot"), "BootOptions")
-    if where is None:
-        return {}
-    options = _bodies(tree, where)
-    return {need(option, "BootOptionReference", _reference): text(option, "Alias") for option in options}
-
-
-def _reference(option: Document, name: str) -> str | None:
-    return text(option, name) or text(option, "Id")
 
 
 def _firmware(tree: Tree, quirks: Quirks | None, survey: Survey) -> Mapping[str, FirmwareItem]:

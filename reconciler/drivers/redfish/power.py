@@ -43,6 +43,17 @@ def power(tree: Tree, what: PowerAction) -> None:
         raise
 
 
+def check(tree: Tree, found: Document) -> None:
+    """Raise Unknown where the machine can't be switched off and on."""
+    reset = _action(found, _RESET)[1]
+    _reset_type(tree, reset, _RESET_TYPES[PowerAction.ON])
+    _reset_type(tree, reset, _RESET_TYPES[PowerAction.FORCE_OFF] + _RESET_TYPES[PowerAction.GRACEFUL_OFF])
+
+
+def reset_types(tree: Tree, found: Document) -> tuple[str, ...]:
+    return allowable(tree, _action(found, _RESET)[1], "ResetType")
+
+
 def _power(tree: Tree) -> Power | None:
     try:
         return system.power(tree.system().body)
@@ -51,11 +62,15 @@ def _power(tree: Tree) -> Power | None:
 
 
 def reset_bmc(tree: Tree) -> None:
-    found = tree.manager(tree.system().body).body
-    target, reset = _action(found, "#Manager.Reset")
-    kind = _reset_type(tree, reset, ("GracefulRestart", "ForceRestart"))
+    target, kind = bmc_reset(tree, tree.system().body)
     tree.session.post(target, {"ResetType": kind})
     tree.forget()
+
+
+def bmc_reset(tree: Tree, found: Document) -> tuple[str, str]:
+    """Return where and with which word to restart the BMC."""
+    target, reset = _action(tree.manager(found).body, "#Manager.Reset")
+    return target, _reset_type(tree, reset, ("GracefulRestart", "ForceRestart"))
 
 
 def _action(document: Document, name: str) -> tuple[str, Document]:

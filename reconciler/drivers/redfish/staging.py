@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from reconciler.drivers.redfish.hot import pending
 from reconciler.drivers.redfish.quirks import Operation
 from reconciler.drivers.redfish.session import Resource
 from reconciler.drivers.redfish.tree import Tree, action, settings_link
+from reconciler.model.abilities import BiosLimit
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import AttributeValue
 
@@ -24,12 +26,11 @@ def stage_bios(tree: Tree, wanted: Mapping[str, AttributeValue]) -> None:
     current = resource.body
     values = bios.attributes(current)
     # Checked against the registry where the BMC serves one: it may try to apply an invalid value for ever (G1).
-    problems = list(bios.problems(wanted, _registry(tree, current) or {name: {} for name in values}))
+    problems = list(bios.problems(wanted, {**{name: BiosLimit() for name in values}, **limits(tree, current)}))
     if problems:
         raise DriverError(Failure.REJECTED, "; ".join(problems))
-    where = settings_link(current)
-    settings = resource if where is None else tree.get(where)
-    staged = {} if where is None else bios.staged(settings.body)
+    settings = settings_of(tree, resource)
+    staged = {} if settings is resource else bios.staged(settings.body)
     quirks = tree.quirks(found)
     if quirks is None or not quirks.pending_is_delta:
         staged = bios.differing(staged, values)
@@ -47,21 +48,34 @@ def stage_bios(tree: Tree, wanted: Mapping[str, AttributeValue]) -> None:
     tree.session.patch(settings, change, patience=_patience(tree))
 
 
-def _registry(tree: Tree, current: Document) -> Mapping[str, Document]:
-    """Read the registry that this BIOS names, listed with or without its version; {} where it is not served."""
-    name = text(current, "AttributeRegistry") or ""
+def settings_of(tree: Tree, current: Resource) -> Resource:
+    """Return what takes changes of BIOS attributes: its settings object, or Bios itself, which applies them at once."""
+    where = settings_link(current.body)
+    return current if where is None else tree.get(where)
+
+
+def limits(tree: Tree, current: Document) -> Mapping[str, BiosLimit]:
+    """Read the registry that this BIOS names, once; {} where it is not served."""
+    name = text(current, "AttributeRegistry") or "BiosAttributeRegistry"  # OpenBMC serves one that it does not name
+    if name not in tree.bios_limits:
+        tree.bios_limits[name] = _registry(tree, name)
+    return tree.bios_limits[name]
+
+
+def _registry(tree: Tree, name: str) -> Mapping[str, BiosLimit]:
+    """Read a registry, listed under its name, else under that of another version (iDRAC9)."""
     where = link(tree.session.root(), "Registries")
-    if not name or where is None:
+    if where is None:
         return {}
     try:
         listed = [uri for uri, _ in tree.listed(where)]
-        for matches in (_named(name), _named(name.split(".v", 1)[0])):
+        for matches in (_named(name), _named(_unversioned(name))):
             for uri in filter(matches, listed):
                 places = list(objects(tree.get(uri).body, "Location"))
                 places.sort(key=lambda place: text(place, "Language") != "en")
                 target = next((found for place in places if (found := path(place.get("Uri")))), None)
                 if target is not None:
-                    return bios.entries(tree.get(target).body)
+                    return bios.limits(tree.get(target).body)
     except Unknown:
         return {}
     except DriverError as error:
@@ -71,7 +85,11 @@ def _registry(tree: Tree, current: Document) -> Mapping[str, Document]:
 
 
 def _named(name: str) -> Callable[[str], bool]:
-    return lambda uri: last_segment(uri).casefold() == name.casefold()
+    return lambda uri: name.casefold() in (last_segment(uri).casefold(), _unversioned(last_segment(uri)).casefold())
+
+
+def _unversioned(name: str) -> str:
+    return re.sub(r"\.v?[0-9].*", "", name)
 
 
 def clear_bios(tree: Tree) -> None:

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from reconciler.diff.boot_order import NoSuchEntry, resolve
 from reconciler.lab.hardware import parts
 from reconciler.lab.hardware.machine import HardwareRejected, Machine, Rejection
 from reconciler.lab.hardware.state import DriveState, TaskState
+from reconciler.model.abilities import BootOption
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import (
     Answered,
@@ -117,8 +119,13 @@ class MachineBmc:
 
     async def set_boot_order(self, order: Sequence[str]) -> None:
         """Put the given entries first; the others keep their order after them."""
-        rest = [entry for entry in self._machine.state.boot_order if entry not in order]
-        await self._ask(lambda: self._machine.set_boot_order([*order, *rest]))
+        present = tuple(BootOption(word) for word in self._machine.state.boot_order)
+        try:
+            first = resolve(order, present)
+        except NoSuchEntry as error:
+            raise DriverError(Failure.REJECTED, str(error)) from None
+        full = [option.reference for option in dict.fromkeys((*first, *present))]
+        await self._ask(lambda: self._machine.set_boot_order(full))
 
     async def boot_once(self, device: str) -> None:
         await self._ask(lambda: self._machine.set_boot_override(_TARGETS[device], "Once"))

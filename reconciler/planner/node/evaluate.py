@@ -10,6 +10,7 @@ from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
 from reconciler.model.observed import Observed
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Activation, Concern, Source
+from reconciler.planner.node.actions import impossible
 from reconciler.planner.node.assessment import Assessment, assess
 from reconciler.planner.node.conditions import (
     BIOS,
@@ -73,7 +74,15 @@ def with_drift(
         waiting=assessment.waiting,
         waits_until=assessment.waits_until,
         gate_failed=assessment.gate_failed,
+        impossible=_impossible(desired, assessment, items),
     )
+
+
+def _impossible(desired: Desired, assessment: Assessment, items: Sequence[DriftItem]) -> Mapping[str, str]:
+    """Return what the BMC can't do, of a node that needs something."""
+    if assessment.inventory is None or not (items or assessment.signals):
+        return {}
+    return impossible(desired, assessment.inventory, {item.path for item in items if item.kind in ACTIONABLE})
 
 
 def _paths(items: Iterable[DriftItem], *concerns: Concern) -> tuple[str, ...]:
@@ -97,7 +106,7 @@ def _verdict(builder: ConditionBuilder, name: str, items: Iterable[DriftItem]) -
         builder.set(name, None if unknown else True, *unknown)
 
 
-def _condition_of(item: DriftItem) -> str | None:
+def condition_of(item: DriftItem) -> str | None:
     """Return the condition that an item of drift belongs to; None if it belongs to none."""
     if item.concern is Concern.FIRMWARE:
         return firmware_ok(item.path.removeprefix("firmware."))
@@ -113,7 +122,7 @@ def _from_drift(builder: ConditionBuilder, profile: ProfileConditions, items: Se
         return
     about: dict[str, list[DriftItem]] = {}
     for item in items:
-        name = _condition_of(item)
+        name = condition_of(item)
         if name is not None:
             about.setdefault(name, []).append(item)
     builder.true.difference_update(about)

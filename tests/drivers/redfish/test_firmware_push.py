@@ -15,9 +15,11 @@ import pytest
 from aiohttp import web
 
 from reconciler.drivers.redfish import RedfishBmc
+from reconciler.model.abilities import Ability
 from reconciler.model.errors import Failure
 from reconciler.model.ports import FirmwareFile
 from tests.drivers.redfish.bench import INVENTORY, TASKS, UPDATE, Bench, Call, machine, play, refusal
+from tests.drivers.redfish.test_reads import inventory
 from tests.drivers.redfish.test_writes import SIMPLE_UPDATE, failure
 
 URL = "https://files.example.com/fw/nvfw_GB200-P4059_0004.fwpkg"
@@ -118,6 +120,16 @@ def test_a_bmc_without_simple_update_is_sent_the_file_as_a_form(copy: Path) -> N
             "Targets": [f"{INVENTORY}/BIOS"], "@Redfish.OperationApplyTime": "Immediate",
         }  # fmt: skip
         assert parts["UpdateFile"] == ("application/octet-stream", URL.rsplit("/", 1)[1], CONTENT)
+
+    play(bmc_with(GB200), steps)
+
+
+def test_the_inventory_says_in_which_ways_a_bmc_is_updated() -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
+        abilities = (await inventory(bmc)).abilities
+        assert abilities is not None
+        assert abilities.firmware_ways == ("MultipartHttpPushUri", "HttpPushUri")
+        assert abilities.why_not(Ability.FIRMWARE) == ""
 
     play(bmc_with(GB200), steps)
 

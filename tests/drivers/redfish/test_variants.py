@@ -254,7 +254,7 @@ def test_the_hosts_link_to_its_own_bmc_is_no_interface_of_the_host(make: str, id
 
 
 def test_a_log_without_entries_gives_way_to_one_that_has_them() -> None:
-    """Lenovo's SEL can only be cleared; its events are in the platform log (NVIDIA/libredfish, tests/mockups/lenovo)."""
+    """Of NVIDIA/libredfish, tests/mockups/lenovo: its SEL can only be cleared; its events are in the platform log."""
     logs = f"{SYSTEM}/LogServices"
 
     def change(bench: Bench) -> None:

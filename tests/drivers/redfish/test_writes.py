@@ -176,7 +176,7 @@ def test_boot_order_takes_aliases_and_keeps_what_it_does_not_name() -> None:
         assert len(bench.sent("PATCH")) == before  # so it is already
         error = await failure(bmc.set_boot_order(["Floppy"]))
         assert error.kind is Failure.REJECTED
-        assert "Pxe, Hdd" in error.detail
+        assert "there are: Pxe (2), Hdd" in error.detail
 
     play(machine(), steps)
 
