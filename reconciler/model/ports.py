@@ -64,7 +64,6 @@ class PowerAction(StrEnum):
     ON = "on"
     GRACEFUL_OFF = "graceful_off"  # asks the operating system
     FORCE_OFF = "force_off"  # cuts the power
-    GRACEFUL_RESTART = "graceful_restart"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,7 @@ class Bmc(Protocol):
     async def power(self, action: PowerAction) -> None:
         """Ask for a change of power. The BMC answers before the machine has obeyed: poll `hot`.
 
-        Repeating ON or an OFF is harmless; each GRACEFUL_RESTART restarts the machine.
+        Repeating an order is harmless. A restart is an OFF and then ON: not every BMC has an order for it.
         """
 
     async def stage_bios(self, attributes: Mapping[str, AttributeValue]) -> None:

@@ -40,7 +40,8 @@ _NOT_INSTALLED = re.compile(r"not present|version not available|.*-\*", re.IGNOR
 def firmware_key(item: Document, quirks: Quirks | None) -> str | None:
     """Return the part of the Id that no update changes; None for an entry that does not run, or is not installed."""
     id_ = need(item, "Id", text)
-    if absent(item) or _NOT_INSTALLED.fullmatch(text(item, "Version") or ""):
+    version = text(item, "Version")
+    if absent(item) or (version is None and state(item) == "Disabled") or _NOT_INSTALLED.fullmatch(version or ""):
         return None
     if quirks is None or quirks.firmware_id is None:
         return id_

@@ -17,7 +17,6 @@ _RESET_TYPES = {
     PowerAction.ON: ("On", "ForceOn"),
     PowerAction.GRACEFUL_OFF: ("GracefulShutdown",),
     PowerAction.FORCE_OFF: ("ForceOff",),
-    PowerAction.GRACEFUL_RESTART: ("GracefulRestart",),
 }
 _REACHES = {PowerAction.ON: Power.ON, PowerAction.GRACEFUL_OFF: Power.OFF, PowerAction.FORCE_OFF: Power.OFF}
 
@@ -33,10 +32,8 @@ def power(tree: Tree, what: PowerAction) -> None:
             raise
         # The machine is in that state already, or the BMC isn't ready: both are answered with 400 or 409 (A7).
         state = _power(tree)
-        if state is not None and state is _REACHES.get(what):
+        if state is not None and state is _REACHES[what]:
             return
-        if what is PowerAction.GRACEFUL_RESTART and state is Power.OFF:
-            raise DriverError(Failure.REJECTED, f"{error.detail}; the machine is off") from None
         if error.kind is Failure.BUSY or error.status == 409:
             wait = error.retry_after or tree.behaviours(found).conflict_wait
             raise DriverError(Failure.BUSY, error.detail, retry_after=wait) from None

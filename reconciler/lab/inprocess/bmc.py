@@ -103,7 +103,7 @@ class MachineBmc:
             try:
                 self._machine.power(action.value)
             except HardwareRejected:
-                if self._machine.state.power != _REACHED.get(action):  # a conflict in the target state is success (A7)
+                if self._machine.state.power != _REACHED[action]:  # a conflict in the target state is success (A7)
                     raise
 
         await self._ask(order)

@@ -110,7 +110,6 @@ def test_a_bmc_that_restarts_is_logged_in_to_again(trust: Trust) -> None:
 
 WRITES: dict[str, Callable[[RedfishBmc], Awaitable[object]]] = {
     "power": lambda bmc: bmc.power(PowerAction.FORCE_OFF),
-    "graceful restart": lambda bmc: bmc.power(PowerAction.GRACEFUL_RESTART),
     "bios": lambda bmc: bmc.stage_bios({"QuietBoot": False}),
     "secure boot": lambda bmc: bmc.set_secure_boot(False),
     "boot order": lambda bmc: bmc.set_boot_order(["Pxe"]),

@@ -217,14 +217,20 @@ def test_boot_options_that_can_not_be_read_leave_the_order_unknown() -> None:
     assert read_inventory(change).boot_order is None
 
 
-@pytest.mark.parametrize("version", ["Not Present", "-*", "42S-*", "version not available"])
-def test_firmware_that_is_not_installed_is_no_component(version: str) -> None:
+@pytest.mark.parametrize(
+    ("version", "state"),
+    [
+        ("Not Present", "Enabled"), ("-*", "Disabled"), ("42S-*", "Enabled"), ("version not available", "Enabled"),
+        (None, "Disabled"),
+    ],
+)  # fmt: skip
+def test_firmware_that_is_not_installed_is_no_component(version: str | None, state: str) -> None:
     """Supermicro, Lenovo and BlueField list it, as Enabled or Disabled (NVIDIA/libredfish, tests/mockups)."""
 
     def change(bench: Bench) -> None:
         where = f"{INVENTORY}/Backup_BIOS"
         bench.documents[INVENTORY]["Members"].append({"@odata.id": where})
-        status = {"State": "Enabled", "Health": "OK"}
+        status = {"State": state, "Health": "OK"}
         bench.documents[where] = {"@odata.id": where, "Id": "Backup_BIOS", "Version": version, "Status": status}
 
     found = read_inventory(change)

@@ -49,7 +49,6 @@ async def failure(awaitable: Any) -> DriverError:
     [
         (PowerAction.FORCE_OFF, "ForceOff", "Off"),
         (PowerAction.GRACEFUL_OFF, "GracefulShutdown", "Off"),
-        (PowerAction.GRACEFUL_RESTART, "GracefulRestart", "On"),
     ],
 )
 def test_power(action: PowerAction, word: str, state: str) -> None:
@@ -80,9 +79,20 @@ def test_a_power_conflict_with_another_state_is_busy() -> None:
         assert (error.kind, error.retry_after) == (Failure.BUSY, 10.0)
         await bmc.power(PowerAction.ON)
         assert bench.documents[SYSTEM]["PowerState"] == "On"
-        bench.documents[SYSTEM]["PowerState"] = "Off"
-        bench.answer("POST", RESET, refusal(409, "PSU502"))
-        assert (await failure(bmc.power(PowerAction.GRACEFUL_RESTART))).kind is Failure.REJECTED
+
+    play(machine(), steps)
+
+
+@pytest.mark.parametrize("action", PowerAction)
+def test_a_dgx_can_be_told_every_order(action: PowerAction) -> None:
+    """It knows no GracefulRestart (NVIDIA/libredfish, tests/mockups/nvidia_viking)."""
+
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
+        reset = bench.documents[SYSTEM]["Actions"]["#ComputerSystem.Reset"]
+        reset["ResetType@Redfish.AllowableValues"] = ["ForceOff", "ForceRestart", "GracefulShutdown", "On"]
+        if action is PowerAction.ON:
+            bench.documents[SYSTEM]["PowerState"] = "Off"
+        await bmc.power(action)
 
     play(machine(), steps)
 
