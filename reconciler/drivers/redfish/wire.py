@@ -124,7 +124,11 @@ class Wire:
     ) -> requests.Response:
         client = self._parts()[0]
         if isinstance(data, Upload):
-            answer = send_file(client, self.address + where, data)
+            try:
+                answer = send_file(client, self.address + where, data)
+            except OSError as error:  # of the network's, the transport makes ConnectionFailed
+                why = f"our copy of the file can't be read: {error.strerror}"
+                raise ConnectionFailed(Failure.UNREACHABLE, why, sent=False) from error
             self._judge(answer)
             return answer
         options = {"headers": dict(headers or {}), "allow_redirects": False}

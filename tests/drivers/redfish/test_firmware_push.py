@@ -226,6 +226,17 @@ def test_a_number_in_an_allowed_target() -> None:
     play(bench, steps)
 
 
+def test_a_copy_that_is_gone_is_fetched_again_later(copy: Path) -> None:
+    """Copies are bounded: another file may have taken its room."""
+
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
+        error = await failure(bmc.update_firmware("BIOS", sent_from(copy.with_name("gone"))))
+        assert error.kind is Failure.UNREACHABLE
+        assert not bench.sent("POST")
+
+    play(bmc_with(GB200), steps)
+
+
 def test_an_upload_that_breaks_off_is_ambiguous(copy: Path) -> None:
     async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.answer("POST", FORM, 500)
