@@ -28,8 +28,7 @@ def stage_bios(tree: Tree, wanted: Mapping[str, AttributeValue]) -> None:
     problems = list(bios.problems(wanted, {**{name: BiosLimit() for name in values}, **limits(tree, current)}))
     if problems:
         raise DriverError(Failure.REJECTED, "; ".join(problems))
-    settings = settings_of(tree, current)
-    staged = bios.attributes(settings.body, strict=True)
+    settings, staged = settings_of(tree, current)
     quirks = tree.quirks(found)
     if quirks is None or not quirks.pending_is_delta:
         staged = bios.differing(staged, values)
@@ -47,9 +46,10 @@ def stage_bios(tree: Tree, wanted: Mapping[str, AttributeValue]) -> None:
     tree.session.patch(settings, change, patience=_patience(tree))
 
 
-def settings_of(tree: Tree, current: Document) -> Resource:
-    """Read the object that takes changes of BIOS attributes."""
-    return tree.get(settings_link(current))
+def settings_of(tree: Tree, current: Document) -> tuple[Resource, Mapping[str, AttributeValue]]:
+    """Read the object that takes changes of BIOS attributes, and those that it lists."""
+    settings = tree.get(settings_link(current))
+    return settings, bios.attributes(settings.body, strict=True)
 
 
 def limits(tree: Tree, current: Document) -> Mapping[str, BiosLimit]:
