@@ -155,6 +155,8 @@ def set_boot_order(tree: Tree, wanted: Sequence[str]) -> None:
     except NoSuchEntry as error:
         raise DriverError(Failure.REJECTED, quote(error)) from None
     full = [order.spelled.get(option.reference, option.reference) for option in dict.fromkeys((*first, *order.options))]
+    if _APPLY_TIME in order.target.body and tuple(full) == order.staged:
+        return  # a job for it waits already, and iDRAC refuses a second one (D10)
     change: Any = full + [_UNUSED] * (order.places - len(full))
     for key in reversed(order.around):
         change = {key: change}

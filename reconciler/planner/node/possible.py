@@ -43,16 +43,10 @@ def boot(desired: Desired, found: RedfishInventory, changes: Collection[str]) ->
 
 
 def firmware(desired: Desired, found: RedfishInventory, changes: Collection[str]) -> Refusals:
-    refusals = {}
-    for item in desired.profile.firmware:
-        path = f"firmware.{item.component}"
-        listed = (found.firmware or {}).get(item.inventory_id)
-        why = _lack(found, Ability.FIRMWARE)
-        if not why and listed is not None and listed.updateable is False:
-            why = f"the BMC says that {item.inventory_id} can't be updated"
-        if why and path in changes:
-            refusals[item.component] = why + at(desired, path)
-    return refusals
+    """Updateable is no reason: NVIDIA's boards bring in the firmware of such items with that of others."""
+    why = _lack(found, Ability.FIRMWARE)
+    named = {item.component: f"firmware.{item.component}" for item in desired.profile.firmware} if why else {}
+    return {component: why + at(desired, path) for component, path in named.items() if path in changes}
 
 
 def image(desired: Desired, found: RedfishInventory, _changes: Collection[str]) -> Refusals:
