@@ -1,4 +1,4 @@
-"""The `doctor` use case: check programs, spec, secrets, ledger and reachability."""
+"""The `doctor` use case: check programs, spec, secrets, ledger, reachability, and what BMCs can write."""
 
 from __future__ import annotations
 

@@ -173,6 +173,9 @@ class GuardedBmc:
     async def boot_once(self, device: str) -> None:
         await self._write(lambda: self._bmc.boot_once(device))
 
+    async def clear_boot_override(self) -> None:
+        await self._write(self._bmc.clear_boot_override)
+
     async def insert_media(self, url: str) -> None:
         await self._write(lambda: self._bmc.insert_media(url))
 

@@ -40,11 +40,23 @@ class Silent:
 AttributeValue = str | int | bool
 
 
+DISCS: Final = ("UsbCd", "Cd")  # words of an override for virtual discs, which are USB drives
+
+
 @dataclass(frozen=True, slots=True)
 class BootOverride:
     enabled: PublicText  # "Disabled" | "Once" | "Continuous"
     target: PublicText  # "None" | "Cd" | "UsbCd" | "Hdd" | "Pxe" | ...
     allowable: tuple[PublicText, ...] = ()  # pitfall D5: choose from these, not from the vendor's name
+
+    @property
+    def boots_disc(self) -> bool:
+        return self.enabled in ("Once", "Continuous") and self.target in DISCS
+
+    @property
+    def stays(self) -> bool:
+        """Return whether the next boots, too, would be from the disc."""
+        return self.enabled == "Continuous" and self.target in DISCS
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,8 +123,12 @@ class Bmc(Protocol):
     async def boot_once(self, device: str) -> None:
         """Boot from `device` at the next boot alone: "cd", "disk" or "pxe". Idempotent until that boot.
 
-        The driver picks the BMC's word for it from AllowableValues (pitfall D5).
+        The driver picks the BMC's word for it from AllowableValues (pitfall D5). Some BMCs keep it until
+        `clear_boot_override`, and show it as Continuous.
         """
+
+    async def clear_boot_override(self) -> None:
+        """Boot by the boot order again. Idempotent."""
 
     async def media(self) -> str | None:
         """Return the URL of the inserted virtual medium, None when there is none. Raise DriverError."""
@@ -244,6 +248,9 @@ class Installer(Protocol):
         Publishing under the same token again replaces the document. REJECTED: nothing can listen on the address that
         the spec gives.
         """
+
+    async def asked(self, token: str) -> bool:
+        """Return whether anybody has asked for the document, which only a machine that booted the medium does."""
 
     async def withdraw(self, token: str) -> None:
         """Stop serving a document. One that is not served is success."""

@@ -92,6 +92,7 @@ ROWS: tuple[Row, ...] = (
     _row("ooo. .. .... .. .. .. ..", "bios_write_ignored", "neither as pending nor in force"),
     _row(".... .. ...o .. .. .. ..", "boot_override_ignored", "one-time boot"),
     _row(".... .. ...o .. .. .. ..", "boot_override_ignored", "did not boot the installer but", when="boot"),
+    _row(".... .. .... .. .. .. ..", "boot_override_stays"),
     _row(".... .. .... .. .. .. ..", "stale_media"),
     _row(".... .. .... .. .. .. ..", "firmware_task_lost"),
     _row(".... o. .... .. .. .. ..", "firmware_task_lost", "did not take what was staged: nic0", flashed=False),

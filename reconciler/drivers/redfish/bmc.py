@@ -119,6 +119,9 @@ class RedfishBmc(Bmc):
     async def boot_once(self, device: str) -> None:
         await self._run(lambda: boot.boot_once(self._tree, device))
 
+    async def clear_boot_override(self) -> None:
+        await self._run(lambda: boot.clear_override(self._tree))
+
     async def insert_media(self, url: str) -> None:
         await self._run(lambda: self._media.insert(url))
 

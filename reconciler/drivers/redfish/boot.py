@@ -15,10 +15,12 @@ from reconciler.drivers.redfish.session import Resource
 from reconciler.drivers.redfish.tree import Tree
 from reconciler.model.abilities import BootOption
 from reconciler.model.errors import DriverError, Failure
+from reconciler.model.observed import DISCS
 
 # Names of each device. Virtual media are USB drives: where a BMC knows both names, UsbCd finds them (D5).
 _DEVICES = {"cd": ("UsbCd", "Cd"), "disk": ("Hdd",), "pxe": ("Pxe",)}
 _DEFAULT_DEVICES = {"cd": "Cd", "disk": "Hdd", "pxe": "Pxe"}
+_ENABLED, _TARGET = "BootSourceOverrideEnabled", "BootSourceOverrideTarget"
 _APPLY_TIME = "@Redfish.SettingsApplyTime"
 _FIXED, _UNUSED = "FixedBootOrder", "Disabled"
 
@@ -28,8 +30,30 @@ _FIXED, _UNUSED = "FixedBootOrder", "Disabled"
 
 def boot_once(tree: Tree, device: str) -> None:
     found = tree.system()
+    boot, _ = boot_of(tree, found)
+    times = texts(boot, f"{_ENABLED}@Redfish.AllowableValues")
+    enabled = "Continuous" if times and "Once" not in times else "Once"
+    _override(tree, found, {_ENABLED: enabled, _TARGET: once_word(boot, device)})
+
+
+def clear_override(tree: Tree) -> None:
+    """Drop the override. A BMC whose override is always Continuous (sushy-tools) boots from disk then."""
+    boot = boot_of(tree, tree.system())[0]
+    if text(boot, _ENABLED) == "Disabled":
+        return
+    change = {_ENABLED: "Disabled"} | ({_TARGET: "None"} if "None" in texts(boot, system.TARGETS) else {})
+    try:
+        _override(tree, tree.system(), change)
+    except HttpError as error:
+        if error.kind is not Failure.REJECTED:
+            raise
+    boot = boot_of(tree, tree.system())[0]
+    if text(boot, _ENABLED) != "Disabled" and text(boot, _TARGET) in DISCS:
+        _override(tree, tree.system(), {_ENABLED: "Disabled", _TARGET: once_word(boot, "disk")})
+
+
+def _override(tree: Tree, found: Resource, change: dict[str, Any]) -> None:
     boot, target = boot_of(tree, found)
-    change: dict[str, Any] = {"BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": once_word(boot, device)}
     quirks = tree.quirks(found.body)
     mode = text(boot, "BootSourceOverrideMode")
     if quirks is not None and quirks.restate_boot_mode and mode is not None:
@@ -39,7 +63,7 @@ def boot_once(tree: Tree, device: str) -> None:
 
 def once_word(boot: Document, device: str) -> str:
     """Return the BMC's word for a device in an override (pitfall D5)."""
-    if "BootSourceOverrideTarget" not in boot and system.TARGETS not in boot:
+    if _TARGET not in boot and system.TARGETS not in boot:
         raise Unknown("the BMC offers no one-time boot")
     allowed = texts(boot, system.TARGETS)
     words = _DEVICES[device]
@@ -131,6 +155,8 @@ def set_boot_order(tree: Tree, wanted: Sequence[str]) -> None:
     except NoSuchEntry as error:
         raise DriverError(Failure.REJECTED, quote(error)) from None
     full = [order.spelled.get(option.reference, option.reference) for option in dict.fromkeys((*first, *order.options))]
+    if _APPLY_TIME in order.target.body and tuple(full) == order.staged:
+        return  # a job for it waits already, and iDRAC refuses a second one (D10)
     change: Any = full + [_UNUSED] * (order.places - len(full))
     for key in reversed(order.around):
         change = {key: change}

@@ -29,8 +29,7 @@ def stage_bios(tree: Tree, wanted: Mapping[str, AttributeValue]) -> None:
     problems = list(bios.problems(wanted, {**{name: BiosLimit() for name in values}, **limits(tree, current)}))
     if problems:
         raise DriverError(Failure.REJECTED, "; ".join(problems))
-    settings = settings_of(tree, resource)
-    staged = {} if settings is resource else bios.staged(settings.body)
+    settings, staged = settings_of(tree, resource)
     quirks = tree.quirks(found)
     if quirks is None or not quirks.pending_is_delta:
         staged = bios.differing(staged, values)
@@ -48,10 +47,16 @@ def stage_bios(tree: Tree, wanted: Mapping[str, AttributeValue]) -> None:
     tree.session.patch(settings, change, patience=_patience(tree))
 
 
-def settings_of(tree: Tree, current: Resource) -> Resource:
-    """Return what takes changes of BIOS attributes: its settings object, or Bios itself, which applies them at once."""
+def settings_of(tree: Tree, current: Resource) -> tuple[Resource, Mapping[str, AttributeValue]]:
+    """Return what takes changes of BIOS attributes, and those that wait in it.
+
+    It is the settings object, or Bios itself where there is none, which applies changes at once.
+    """
     where = settings_link(current.body)
-    return current if where is None else tree.get(where)
+    if where is None:
+        return current, {}
+    settings = tree.get(where)
+    return settings, bios.staged(settings.body)
 
 
 def limits(tree: Tree, current: Document) -> Mapping[str, BiosLimit]:

@@ -130,6 +130,9 @@ class MachineBmc:
     async def boot_once(self, device: str) -> None:
         await self._ask(lambda: self._machine.set_boot_override(_TARGETS[device], "Once"))
 
+    async def clear_boot_override(self) -> None:
+        await self._ask(lambda: self._machine.set_boot_override("None", "Disabled"))
+
     async def insert_media(self, url: str) -> None:
         await self._ask(lambda: self._machine.insert_media(url))
 

@@ -43,17 +43,13 @@ def boot(desired: Desired, found: RedfishInventory, changes: Collection[str]) ->
 
 
 def firmware(desired: Desired, found: RedfishInventory, changes: Collection[str]) -> Refusals:
+    """Updateable is no reason: NVIDIA's boards bring in the firmware of such items with that of others."""
+    lack, ways = _lack(found, Ability.FIRMWARE), (found.abilities or _NOTHING).firmware_ways
+    only_sent = ways is not None and FETCHES not in ways
     refusals = {}
     for item in desired.profile.firmware:
-        path = f"firmware.{item.component}"
-        listed = (found.firmware or {}).get(item.inventory_id)
-        why = _lack(found, Ability.FIRMWARE)
-        if not why and listed is not None and listed.updateable is False:
-            why = f"the BMC says that {item.inventory_id} can't be updated"
-        ways = (found.abilities or _NOTHING).firmware_ways
-        if not why and ways is not None and FETCHES not in ways and item.verified_by is VerifiedBy.BMC:
-            why = ONLY_SENT
-        if why and path in changes:
+        why = lack or (ONLY_SENT if only_sent and item.verified_by is VerifiedBy.BMC else "")
+        if why and (path := f"firmware.{item.component}") in changes:
             refusals[item.component] = why + at(desired, path)
     return refusals
 

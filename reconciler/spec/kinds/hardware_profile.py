@@ -82,7 +82,11 @@ class HardwareProfileSpec(Model):
     bios: Bios = Field(default=Bios(), description="BIOS settings.")
     secure_boot: bool | None = Field(default=None, description="Whether UEFI Secure Boot must be on.")
     boot_order: tuple[Text, ...] | None = Field(
-        default=None, min_length=1, description="Persistent boot order, as the BMC names boot sources."
+        default=None,
+        min_length=1,
+        description="How the persistent boot order begins: kinds of devices, as Redfish names them (Hdd, Pxe, "
+        "UefiHttp, Cd, Usb, UefiShell), which stand for all entries of that kind, or an entry's display name, "
+        "reference or UEFI device path.",
     )
 
     @field_validator("firmware")

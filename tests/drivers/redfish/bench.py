@@ -133,7 +133,7 @@ class Bench:
         if path is None:
             return refusal(404, "ResourceMissingAtURI")
         document = self.documents[path]
-        if "$expand" in call.query:
+        if "$expand" in call.query and isinstance(document.get("Members"), list):
             members = [self.documents.get(item["@odata.id"], item) for item in document["Members"]]
             document = {**document, "Members": members}
         return web.json_response(document, headers=self._etag_header(path))

@@ -73,12 +73,18 @@ READERS: Mapping[str, Reader] = {
 
 
 def documents(folder: Path) -> dict[str, Any]:
-    """Path on the BMC -> parsed document, or the raw text of one that is malformed."""
+    """Path on the BMC -> parsed document, or the raw text of one that is malformed.
+
+    A folder of documents, or a tree of folders with an index.json each, as DMTF's Redfish Mockup Creator leaves it.
+    """
     found: dict[str, Any] = {}
-    for file in sorted(folder.glob("*.json")):
+    tree = folder / "redfish/v1"
+    for file in sorted(tree.rglob("index.json") if tree.is_dir() else folder.glob("*.json")):
         text = file.read_text()
         path = ROOT + file.name.removesuffix(".json").removesuffix(".custom").replace("__", "/")
         path = ROOT if file.name == "ServiceRoot.json" else path
+        if tree.is_dir():
+            path = ROOT.rstrip("/") + file.parent.as_posix().removeprefix(tree.as_posix())
         try:
             found[path] = json.loads(text)
         except ValueError:

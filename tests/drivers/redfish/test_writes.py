@@ -139,6 +139,21 @@ def test_boot_once_says_enabled_and_chooses_the_word_that_the_bmc_knows() -> Non
     play(machine(), steps)
 
 
+def test_an_override_that_the_bmc_only_has_as_continuous_is_taken_and_cleared() -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
+        boot = bench.documents[SYSTEM]["Boot"]
+        boot["BootSourceOverrideEnabled@Redfish.AllowableValues"] = ["Disabled", "Continuous"]
+        await bmc.boot_once("cd")
+        assert (boot["BootSourceOverrideEnabled"], boot["BootSourceOverrideTarget"]) == ("Continuous", "UsbCd")
+        await bmc.clear_boot_override()
+        assert (boot["BootSourceOverrideEnabled"], boot["BootSourceOverrideTarget"]) == ("Disabled", "None")
+        sent = len(bench.sent("PATCH"))
+        await bmc.clear_boot_override()
+        assert len(bench.sent("PATCH")) == sent
+
+    play(machine(), steps)
+
+
 def test_boot_mode_is_restated_only_where_a_make_needs_it() -> None:
     for maker, restated in (("Supermicro", True), ("Dell Inc.", False)):
 
