@@ -32,6 +32,7 @@ from reconciler.lab.pki import ImageKey, SshAuthority, TlsAuthority, new_passwor
 from reconciler.lab.scenario import Scenario
 from reconciler.lab.wire.kube import KubeServer
 from reconciler.lab.wire.redfish import RedfishServer
+from reconciler.lab.wire.redfish_update import substitute_for
 from reconciler.lab.wire.ssh import SshServer
 from reconciler.lab.wire.ssh_port import bound
 from reconciler.model.desired import Fleet
@@ -224,7 +225,7 @@ class _LabRunner:
     async def _serve_firmware(self, lab: Lab) -> dict[str, Any]:
         """Serve a stand-in for each file that the spec flashes from; return target and digest by URL of the spec."""
         urls = sorted({url for machine in lab.machines.values() for url in machine.firmware_images})
-        files = {f"{number}.bin": f"firmware at {url}\n".encode() for number, url in enumerate(urls)}
+        files = {f"{number}.bin": substitute_for(url) for number, url in enumerate(urls)}
 
         async def substitute(request: web.Request) -> web.Response:
             found = files.get(request.match_info["name"])

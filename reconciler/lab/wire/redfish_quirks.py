@@ -66,6 +66,7 @@ class Quirks:
     bios_version_decorated: bool = False  # F12: BIOS Date: <date> Ver <version>
     task_late_s: float = 0.0  # A5: how long a new task stays unknown, in fleet time
     task_words: Mapping[str, str] = field(default_factory=dict)  # A6: its own names of task states
+    firmware_sent: bool = False  # no SimpleUpdate: the file is sent to MultipartHttpPushUri, as to OpenBMC of NVIDIA
     firmware_ids_carry_versions: bool = False  # F12: Installed-<n>-<version>__<id>, also for the rollback image
 
 

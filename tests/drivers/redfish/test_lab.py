@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from reconciler.drivers.redfish import RedfishBmc
 from reconciler.lab.wire.redfish import RedfishServer
 from reconciler.lab.wire.redfish_quirks import EtagStyle, Quirks, Silence, quirks_of_make
+from reconciler.lab.wire.redfish_update import substitute_for
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, BmcTask, RedfishHot, RedfishInventory, Silent
 from reconciler.model.ports import FirmwareFile, PowerAction
@@ -32,6 +34,7 @@ MAKES = {
         media_target="UsbCd", media_under_system=True, media_bare_slot=True, media_protocol_required=True
     ),
     "compressed": Quirks(etags=EtagStyle.WEAK, compress=True, unreachable=Silence.HANG),
+    "takes no URL": Quirks(firmware_sent=True),
 }
 
 
@@ -205,9 +208,12 @@ def test_no_boot_change_during_post(lab: Lab) -> None:
     play(lab, steps)
 
 
-def test_firmware(lab: Lab) -> None:
+def test_firmware(lab: Lab, tmp_path: Path) -> None:
+    copy, content = tmp_path / "1", substitute_for(BIOS_IMAGE)
+    copy.write_bytes(content)
+
     async def steps(lab: Lab, bmc: RedfishBmc) -> None:
-        uri = await bmc.update_firmware("BIOS", FirmwareFile(BIOS_IMAGE))
+        uri = await bmc.update_firmware("BIOS", FirmwareFile(BIOS_IMAGE, str(copy), len(content)))
         found = await bmc.task(uri)
         assert isinstance(found, BmcTask)
         assert not found.done
