@@ -16,9 +16,10 @@ from reconciler.model.drift import ACTIONABLE
 from reconciler.model.errors import ReconcilerError, SpecError, UsageError
 from reconciler.model.observed import Observation, Silent
 from reconciler.model.records import NodeRecord
-from reconciler.model.vocab import NodeState, UnknownReason
+from reconciler.model.vocab import Concern, NodeState, UnknownReason
 from reconciler.planner.node.actions import impossible
 from reconciler.planner.node.holds import braked, by_subject, stopped
+from reconciler.planner.node.possible import IMAGE
 from reconciler.render.text import fold
 
 OLDEST_KUBECTL = (1, 20)
@@ -169,6 +170,8 @@ def _impossible(workspace: Workspace, observation: Observation) -> Iterator[Find
             continue
         items = comparer.compare(desired, seen, NodeRecord(name))
         changes = {item.path for item in items if item.kind in ACTIONABLE}
+        if any(item.concern is Concern.IMAGE for item in items):
+            changes.add(IMAGE)
         for found in impossible(desired, seen.inventory.value, changes).items():
             refused.setdefault(found, []).append(name)
     for (action, why), nodes in refused.items():

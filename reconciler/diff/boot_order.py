@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 
 from reconciler.diff import normalise
 from reconciler.model.abilities import BootOption
@@ -24,7 +25,12 @@ def options_of(inventory: RedfishInventory) -> Options | None:
     """Return the entries of the boot order; None if it is not known."""
     if inventory.boot_options is not None or inventory.boot_order is None:
         return inventory.boot_options
-    return tuple(BootOption(word) for word in inventory.boot_order)
+    return _of_words(inventory.boot_order)
+
+
+@lru_cache(maxsize=1024)
+def _of_words(order: tuple[str, ...]) -> Options:
+    return tuple(BootOption(word) for word in order)
 
 
 def word_of(option: BootOption) -> str:
@@ -56,6 +62,7 @@ def is_as_wanted(wanted: Sequence[str], options: Options) -> bool:
     return tuple(option for option in options if _counts(option) or option in first)[: len(first)] == first
 
 
+@lru_cache(maxsize=8192)  # nodes keep their entries from pass to pass
 def as_words(wanted: tuple[str, ...], options: Options) -> tuple[str, ...]:
     """Return the wanted words if the order begins as they say, else its own words up to the last that is wanted.
 

@@ -59,6 +59,17 @@ def test_other_drift_of_the_node_is_removed_all_the_same() -> None:
     assert plan.blocked.code is BlockCode.IMPOSSIBLE
 
 
+def test_a_disk_that_no_system_is_on_may_have_no_boot_entry_yet() -> None:
+    """The image is written first, and the order set when the entry is there."""
+    other = b.facts(image=o.ImageIdentity("ubuntu-gpu", "2025.1", b.SHA, "D1", None, booted_disk="D1"))
+    seen = b.observed(host=other, inventory=b.inventory(boot_options=(a.BootOption("Boot0003", "Pxe"),)))
+    actions = b.actions(planned(seen))
+    assert actions.index("drain") < actions.index("reimage") < actions.index("set_boot")
+    assert any(
+        actions.index("set_boot") < actions.index(boot) for boot in ("soft_restart", "power_cycle") if boot in actions
+    )
+
+
 CASES: dict[str, tuple[dict[str, Any], str]] = {
     "bios": ({"bios": {"SriovGlobalEnable": "Disabled", "NumaNodesPerSocket": "NPS1"}}, "set_bios"),
     "secure_boot": ({"secure_boot": False}, "set_boot"),

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from reconciler.drivers.redfish import boot, firmware, power, staging, system
-from reconciler.drivers.redfish.fields import Unknown, texts
+from reconciler.drivers.redfish import bios, boot, firmware, power, staging, system
+from reconciler.drivers.redfish.fields import Document, Unknown, texts
 from reconciler.drivers.redfish.hot import boot_of
 from reconciler.drivers.redfish.media import Media
 from reconciler.drivers.redfish.session import Resource
 from reconciler.drivers.redfish.tree import Survey, Tree
-from reconciler.model.abilities import Abilities, Ability
+from reconciler.model.abilities import Abilities, Ability, BiosLimit
 
 T = TypeVar("T")
 
@@ -41,11 +41,17 @@ def read_abilities(tree: Tree, found: Resource, survey: Survey) -> Abilities:
             tree.able.add(ability)
     return Abilities(
         lacks=lacks,
-        bios=_told(survey, lambda: staging.limits(tree, tree.follow(found.body, "Bios").body)),
+        bios=_told(survey, lambda: _limits(tree, tree.follow(found.body, "Bios").body)),
         boot_targets=_told(survey, lambda: texts(boot_of(tree, found)[0], system.TARGETS)),
         reset_types=_told(survey, lambda: power.reset_types(tree, found.body)),
         firmware_ways=_told(survey, lambda: firmware.ways(tree)),
     )
+
+
+def _limits(tree: Tree, current: Document) -> dict[str, BiosLimit]:
+    """Return the limits of the attributes that this BIOS has: a registry may be of a whole generation."""
+    known = staging.limits(tree, current)
+    return {name: known[name] for name in bios.attributes(current) if name in known and known[name] != BiosLimit()}
 
 
 def _attempt(probe: Callable[[Tree, Resource], object], tree: Tree, found: Resource) -> Callable[[], str]:

@@ -49,6 +49,7 @@ class Quirks:
     boot_progress_stuck: str = ""  # G2: the value shown from the end of POST on
     post_state: bool = False  # G2: Oem.Hpe.PostState instead
     boot_mode: str = ""  # a PATCH of the override without its mode: D4 "required" refuses it, D3 "flips" it to Legacy
+    boot_aliases: bool = True  # most makes leave the Alias of boot options null (NVIDIA/libredfish, tests/mockups)
     boot_in_settings: bool = False  # A15: only the system's settings object takes the override (AMI)
     # virtual media
     media_target: str = "Cd"  # D5: the boot target that finds virtual media, "Cd" or "UsbCd"
@@ -72,15 +73,16 @@ class Quirks:
 
 STANDARD = Quirks()
 _MAKES = {
-    "supermicro": Quirks(settings_complete=True),
+    "supermicro": Quirks(boot_aliases=False, settings_complete=True),
     "dell": Quirks(
+        boot_aliases=False,
         etags=EtagStyle.MISSING,
         serial_in_sku=True,
         settings_shown_early=True,
         settings_clearable=True,
         firmware_ids_carry_versions=True,
     ),
-    "hpe": Quirks(etags=EtagStyle.WEAK, power_conflict=400),
+    "hpe": Quirks(boot_aliases=False, etags=EtagStyle.WEAK, power_conflict=400),
     "nvidia": Quirks(boot_in_settings=True, settings_complete=True),
 }
 

@@ -29,7 +29,7 @@ TASK_SERVICE = f"{ROOT}/TaskService"
 TASKS = f"{TASK_SERVICE}/Tasks"
 _SIMPLE_UPDATE = "UpdateService.SimpleUpdate"
 _SENT = f"{UPDATE}/update-multipart"
-_STANDS_FOR = "firmware at "
+_PREFIX = "firmware at "
 _RELATED = {"bmc": MANAGER, "bios": f"{SYSTEM}/Bios"}
 _ROLLBACK = "0.0.1"  # version of every rollback image
 _ON_STANDBY_POWER = ("bmc", "bios", "cpld", "erot", "psu")
@@ -90,14 +90,14 @@ def _item(bmc: Bmc, id_: str) -> Document | None:
 
 def substitute_for(url: str) -> bytes:
     """Return the file that the lab serves for a URL of the spec, and by which its BMCs know what they are sent."""
-    return f"{_STANDS_FOR}{url}\n".encode()
+    return f"{_PREFIX}{url}\n".encode()
 
 
 def _multipart_update(bmc: Bmc, body: Document) -> Reply:
     if not bmc.quirks.firmware_sent:
         raise Refusal("ResourceMissingAtURI", _SENT)
     parameters = json.loads(required(body, "UpdateService", "UpdateParameters"))
-    url = required(body, "UpdateService", "UpdateFile").removeprefix(_STANDS_FOR).strip()
+    url = required(body, "UpdateService", "UpdateFile").removeprefix(_PREFIX).strip()
     return _begin(bmc, parameters.get("Targets"), url)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.model.desired import Desired
@@ -10,6 +11,7 @@ from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
 from reconciler.model.observed import Observed
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Activation, Concern, Source
+from reconciler.planner.node import possible
 from reconciler.planner.node.actions import impossible
 from reconciler.planner.node.assessment import Assessment, assess
 from reconciler.planner.node.conditions import (
@@ -19,6 +21,7 @@ from reconciler.planner.node.conditions import (
     BOOT_STAGED,
     BY_CONCERN,
     GPU_PLAIN,
+    IMAGE,
     LABELS,
     MEMBER,
     SIGNATURE,
@@ -74,15 +77,20 @@ def with_drift(
         waiting=assessment.waiting,
         waits_until=assessment.waits_until,
         gate_failed=assessment.gate_failed,
-        impossible=_impossible(desired, assessment, items),
+        **_of_inventory(desired, assessment, items, IMAGE in builder.true),
     )
 
 
-def _impossible(desired: Desired, assessment: Assessment, items: Sequence[DriftItem]) -> Mapping[str, str]:
-    """Return what the BMC can't do, of a node that needs something."""
-    if assessment.inventory is None or not (items or assessment.signals):
+def _of_inventory(
+    desired: Desired, assessment: Assessment, items: Sequence[DriftItem], installed: bool
+) -> dict[str, Any]:
+    """Return what the BMC can't do, now or ever, of a node that needs something."""
+    found = assessment.inventory
+    if found is None or not (items or assessment.signals):
         return {}
-    return impossible(desired, assessment.inventory, {item.path for item in items if item.kind in ACTIONABLE})
+    changes = {item.path for item in items if item.kind in ACTIONABLE} | (set() if installed else {possible.IMAGE})
+    awaits = not installed and "boot.order" in changes and bool(possible.missing_entry(desired, found))
+    return {"impossible": impossible(desired, found, changes), "entry_awaits_image": awaits}
 
 
 def _paths(items: Iterable[DriftItem], *concerns: Concern) -> tuple[str, ...]:

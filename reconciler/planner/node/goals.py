@@ -158,6 +158,8 @@ def usable_rows(
         brings = catalogue.brings(row)
         if row.id in state.impossible or brings & set(state.unknown):
             continue
+        if state.entry_awaits_image and c.BOOT_STAGED in row.achieves:
+            row = replace(row, requires=(*row.requires, c.IMAGE))
         if exhausted(row, record, now) and not (ill and c.MARKED in row.achieves):
             continue  # failures of the API server must not keep an ill node in service
         if c.GATE in row.achieves and state.gate_failed and not changes(state):

@@ -1,7 +1,8 @@
 """Say which actions a node's BMC can't do, from the spec and the inventory, before anything is done to the node.
 
 Only what was read rules an action out: a BMC of which an ability is not known is asked when its turn comes. The
-functions take the value paths that are to change.
+functions take the value paths that are to change, with IMAGE among them where an image is to be written: firmware lists
+a disk only when a system is on it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from reconciler.model.vocab import Activation, VerifiedBy
 from reconciler.planner.node.disks import no_single_match
 
 Refusals = Mapping[str, str]  # by the target of an action, "" for one without: why this BMC can't do it
+IMAGE: Final = "image"
 _NOTHING: Final = Abilities()
 
 
@@ -85,16 +87,23 @@ def _bios(desired: Desired, found: RedfishInventory, changes: Collection[str]) -
 def _boot(desired: Desired, found: RedfishInventory, changes: Collection[str]) -> Iterator[str]:
     if "boot.secure_boot" in changes and (why := _lack(found, Ability.SECURE_BOOT)):
         yield why + at(desired, "boot.secure_boot")
-    order, options = desired.profile.boot_order, options_of(found)
-    if "boot.order" not in changes or order is None or options is None:
+    if "boot.order" not in changes:
         return
+    missing = "" if IMAGE in changes else missing_entry(desired, found)
+    if why := missing or _lack(found, Ability.BOOT_ORDER):
+        yield why + at(desired, "boot.order")
+
+
+def missing_entry(desired: Desired, found: RedfishInventory) -> str:
+    """Return which entry of the boot order the BMC lacks; "" if it has all, or that is not known."""
+    order, options = desired.profile.boot_order, options_of(found)
+    if order is None or options is None:
+        return ""
     try:
         resolve(order, options)
-        why = _lack(found, Ability.BOOT_ORDER)
     except NoSuchEntry as error:
-        why = str(error)
-    if why:
-        yield why + at(desired, "boot.order")
+        return "" if error.hidden else str(error)
+    return ""
 
 
 def _lack(found: RedfishInventory, ability: Ability) -> str:

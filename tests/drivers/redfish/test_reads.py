@@ -100,7 +100,6 @@ def test_inventory() -> None:
                 "NumaNodesPerSocket": BiosLimit("Enumeration", allowed=("NPS1", "NPS4")),
                 "BootTimeout": BiosLimit("Integer", least=1, most=60),
                 "QuietBoot": BiosLimit("Boolean"),
-                "Serial": BiosLimit("String", read_only=True),
             },
             boot_targets=("None", "Pxe", "Cd", "UsbCd", "Hdd"),
             reset_types=("On", "ForceOff", "GracefulShutdown", "GracefulRestart"),
