@@ -83,6 +83,10 @@ docs: $(DOCS_STAMP) ## Build docs/ into build/docs; a broken link or reference f
 schemas: venv ## Write schemas/ anew from the models
 	$(BIN)/reconciler schema --write schemas
 
+.PHONY: vendor-table
+vendor-table: venv ## Write docs/reference/vendors.md from trees of real BMCs; TREES="NVIDIA/libredfish=DIR/tests/mockups"
+	$(BIN)/python -m tests.vendors $(TREES)
+
 .PHONY: bench
 bench: venv ## Measure the reconciler on large fleets
 	$(BIN)/python -m tests.bench $(ARGS)

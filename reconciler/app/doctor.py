@@ -1,4 +1,4 @@
-"""The `doctor` use case: check programs, spec, secrets, ledger and reachability."""
+"""The `doctor` use case: check programs, spec, secrets, ledger, reachability, and what BMCs can write."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from reconciler.app.workspace import Workspace
+from reconciler.diff.compare import Comparer
+from reconciler.diff.ignore import IgnoreRules
 from reconciler.drivers.programs import ask
 from reconciler.drivers.secrets import default_path
+from reconciler.model.drift import ACTIONABLE
 from reconciler.model.errors import ReconcilerError, SpecError, UsageError
-from reconciler.model.observed import Silent
-from reconciler.model.vocab import UnknownReason
+from reconciler.model.observed import Observation, Silent
+from reconciler.model.records import NodeRecord
+from reconciler.model.vocab import Concern, NodeState, UnknownReason
+from reconciler.planner.node.actions import impossible
 from reconciler.planner.node.holds import braked, by_subject, stopped
+from reconciler.planner.node.possible import IMAGE
 from reconciler.render.text import fold
 
 OLDEST_KUBECTL = (1, 20)
@@ -52,7 +58,7 @@ def examine(workspace: Workspace, *, offline: bool) -> Iterator[Finding]:
     yield _tried("ledger", lambda: _ledger(workspace), "point --ledger or RECONCILER_LEDGER at a place you may write")
     yield from _stops(workspace)
     if not offline and all(finding.ok for finding in secrets):
-        yield from _reachability(workspace)
+        yield from _machines(workspace)
 
 
 def _python() -> Finding:
@@ -147,9 +153,36 @@ _REMEDIES = {
 }
 
 
-def _reachability(workspace: Workspace) -> Iterator[Finding]:
-    """Yield the results of one pass by source and reason, so that forty silent BMCs are one problem."""
+def _machines(workspace: Workspace) -> Iterator[Finding]:
+    """Yield what one pass finds: which sources answer, and which actions are beyond a node's BMC."""
     observation = workspace.observe()
+    yield from _reachability(workspace, observation)
+    yield from _impossible(workspace, observation)
+
+
+def _impossible(workspace: Workspace, observation: Observation) -> Iterator[Finding]:
+    """Yield the actions that BMCs can't do, of those that the spec asks for or may need."""
+    fleet = workspace.fleet
+    comparer = Comparer(IgnoreRules(fleet.settings.ignore, workspace.clock.now()))
+    names, _ = workspace.selection
+    refused: dict[tuple[str, str], list[str]] = {}
+    for name in names:
+        desired, seen = fleet.nodes[name], observation.nodes[name]
+        if isinstance(seen.inventory, Silent) or desired.state is not NodeState.ACTIVE:
+            continue
+        items = comparer.compare(desired, seen, NodeRecord(name))
+        changes = {item.path for item in items if item.kind in ACTIONABLE}
+        if any(item.concern is Concern.IMAGE for item in items):
+            changes.add(IMAGE)
+        for found in impossible(desired, seen.inventory.value, changes).items():
+            refused.setdefault(found, []).append(name)
+    for (action, why), nodes in refused.items():
+        remedy = "correct the spec, or see to the BMC (licence, settings, firmware): no node is drained for it"
+        yield Finding("can write", False, f"{fold(nodes)} ({len(nodes)}): {action}: {why}", remedy)
+
+
+def _reachability(workspace: Workspace, observation: Observation) -> Iterator[Finding]:
+    """Yield who answers by source and reason, so that forty silent BMCs are one problem."""
     names, _ = workspace.selection
     for source in ("redfish", "ssh", "kubernetes"):
         silent: dict[tuple[str, str], list[str]] = {}

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from reconciler.drivers.endpoints import Overlay
+from reconciler.drivers.firmware_files import HttpFirmwareFiles
 from reconciler.drivers.installer import HttpInstaller
 from reconciler.drivers.kube import KubectlCluster, NodeWatch
 from reconciler.drivers.redfish import BmcRegistry, RedfishBmc
@@ -16,7 +17,7 @@ from reconciler.drivers.secrets import Credentials, SecretError, SecretStore
 from reconciler.drivers.ssh import SshHost
 from reconciler.model.addresses import SSH_PORT, split_authority
 from reconciler.model.desired import ClusterAccess, Desired, Fleet, InstallerPolicy, Settings, TlsPolicy
-from reconciler.model.ports import Bmc, Clock, Cluster, Host, Installer, Watch
+from reconciler.model.ports import Bmc, Clock, Cluster, FirmwareFiles, Host, Installer, Watch
 
 LEAST_REAL_S = 2.0  # the shortest deadline in real time
 HURRY_S = 2.0  # for closing, after an interrupt
@@ -36,6 +37,7 @@ class WireFabric:
         self._hosts: dict[str, SshHost] = {}
         self._cluster: KubectlCluster | None = None
         self._installer: HttpInstaller | None = None
+        self._files = HttpFirmwareFiles() if overlay is None else HttpFirmwareFiles(overlay.firmware)
         self._watched = False
 
     def bmc(self, desired: Desired) -> Bmc | None:
@@ -140,6 +142,9 @@ class WireFabric:
             self._installer = HttpInstaller(policy)
         return self._installer
 
+    def firmware_files(self) -> FirmwareFiles:
+        return self._files
+
     async def refit(self, fleet: Fleet) -> None:
         """Switch to a new spec. Sessions at addresses that it does not change stay open."""
         before, self._fleet, self._settings = self._fleet, fleet, fleet.settings
@@ -168,6 +173,7 @@ class WireFabric:
         """
         clusters = () if self._cluster is None else (self._cluster,)
         await self._close([*self._bmcs.values(), *self._hosts.values(), *clusters])
+        await self._files.close()
         if self._installer is not None:
             await self._installer.close()
 

@@ -123,6 +123,7 @@ def _context(
         host_port=None if host is None else TimedHost(host, clock, settings, lease),
         cluster_port=None if cluster is None else TimedCluster(cluster, clock, settings, lease),
         installer_port=ports.fabric.installer(),
+        firmware_files=ports.fabric.firmware_files(),
         gate=ports.gate,
         ledger=ports.ledger,
         clock=clock,

@@ -16,6 +16,7 @@ from typing import assert_never
 from reconciler.converge.actions.context import Stop
 from reconciler.converge.actions.membership import lift_mark
 from reconciler.converge.attempt import Subject, attempt
+from reconciler.converge.firmware_files import unfit_firmware
 from reconciler.converge.fleet_limits import FleetLimits
 from reconciler.converge.guarded_ports import TimedCluster
 from reconciler.converge.lease import bmc_scope
@@ -119,7 +120,9 @@ class NodeRun:
                 await self._pause(wait_s)
                 continue
             if plan.actions:
-                result = await self._may_act(plan) or await self._act(plan, plan.actions[0])
+                result = (
+                    await self._is_unfit(plan) or await self._may_act(plan) or await self._act(plan, plan.actions[0])
+                )
             else:
                 result = self._nothing_left(plan)
             if result is not None:
@@ -221,6 +224,13 @@ class NodeRun:
         return self._result(Ended.DONE, f"no longer isolated for {signals}, which was retracted; it was not drained")
 
     # --- acting ---
+
+    async def _is_unfit(self, plan: NodePlan) -> NodeResult | None:
+        """Check before a healthy node leaves service that what it is to be flashed with is what the spec means."""
+        if plan.illness or not spec_of(plan.actions[0].name).takes_out:
+            return None
+        why = await unfit_firmware(self.run.ports.fabric.firmware_files(), self.desired, plan)
+        return self._result(Ended.FAILED if self._worked else Ended.NOT_STARTED, why) if why else None
 
     async def _may_act(self, plan: NodePlan) -> NodeResult | None:
         """Check approval and budget for the plan of this moment. Holds, marks and identity are in the plan itself."""

@@ -32,7 +32,7 @@ from reconciler.model.observed import (
     Silent,
     Taint,
 )
-from reconciler.model.ports import Bmc, Clock, Cluster, Host, PowerAction
+from reconciler.model.ports import Bmc, Clock, Cluster, FirmwareFile, Host, PowerAction
 from reconciler.model.records import Mark, NodeRecord
 from reconciler.model.vocab import UnknownReason
 from reconciler.planner.node.corroboration import identity
@@ -40,6 +40,7 @@ from reconciler.planner.node.corroboration import identity
 T = TypeVar("T")
 
 PROVED_S = 5.0  # how long a proof of a BMC's identity is good for: an action takes up to hours
+SLOWEST_UPLOAD = 50_000  # bytes a second
 _FAILURES = {
     UnknownReason.UNREACHABLE: Failure.UNREACHABLE,
     UnknownReason.AUTH: Failure.AUTH,
@@ -117,7 +118,7 @@ class GuardedBmc:
             raise WrongMachine(why)
         self._proved_at = asked_at
 
-    async def _write(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def _write(self, call: Callable[[], Awaitable[T]], deadlines: Deadlines | None = None) -> T:
         """Write to the BMC. Raise Occupied while somebody else writes to it, LeaseHeld when the run lost its lease."""
         if not self._taken:
             self._lease.take(self._scope)
@@ -127,7 +128,7 @@ class GuardedBmc:
             await self.prove()
         self._lease.prove_bmc(self._scope)
         self.wrote = True
-        return await self._deadlines.write(call())
+        return await (deadlines or self._deadlines).write(call())
 
     def release(self) -> None:
         """Give back the lease on the BMC, since the action is over."""
@@ -172,14 +173,19 @@ class GuardedBmc:
     async def boot_once(self, device: str) -> None:
         await self._write(lambda: self._bmc.boot_once(device))
 
+    async def clear_boot_override(self) -> None:
+        await self._write(self._bmc.clear_boot_override)
+
     async def insert_media(self, url: str) -> None:
         await self._write(lambda: self._bmc.insert_media(url))
 
     async def eject_media(self) -> None:
         await self._write(self._bmc.eject_media)
 
-    async def update_firmware(self, inventory_id: str, url: str) -> str:
-        return await self._write(lambda: self._bmc.update_firmware(inventory_id, url))
+    async def update_firmware(self, inventory_id: str, file: FirmwareFile) -> str:
+        """Start an update. A BMC that is sent the file gets the time that a slow one needs for it."""
+        deadlines = Deadlines(self._clock, self._deadlines.seconds + file.size / SLOWEST_UPLOAD)
+        return await self._write(lambda: self._bmc.update_firmware(inventory_id, file), deadlines)
 
     async def reset(self) -> None:
         await self._write(self._bmc.reset)

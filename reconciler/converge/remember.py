@@ -19,6 +19,7 @@ from reconciler.model.plan import NodePlan, is_crashed
 from reconciler.model.records import CHANGES, NodeRecord
 from reconciler.model.vocab import BootPhase, UnknownReason
 from reconciler.planner.fleet import signal_history
+from reconciler.planner.node.corroboration import same_uuid
 from reconciler.planner.node.holds import end_of, is_active, is_copy
 
 LOOKS_APART = timedelta(hours=2)  # scheduled looks come hourly, and late
@@ -64,7 +65,8 @@ def _unknown(_crash: Crash) -> None:
 def _news(seen: Observed, record: NodeRecord) -> _News:
     """Return the identity that is new to the ledger (None = none is), and the silences that have begun or ended."""
     serial, uuid = agreed_identity(seen)
-    is_new = serial is not None and (serial, uuid or record.uuid) != (record.serial, record.uuid)
+    known = serial or record.serial, uuid or record.uuid
+    is_new = (serial or uuid) is not None and known != (record.serial, record.uuid)
     changed = [
         (seen.node, source, silent)
         for source, silent in silences(seen).items()
@@ -94,16 +96,19 @@ def remember_evidence(
 def agreed_identity(seen: Observed) -> tuple[str | None, str | None]:
     """Return the serial that BMC and host both report, and the UUID: of both, or of the host where the BMC has none.
 
-    None where they disagree or one of them is silent.
+    None where they disagree or one of them is silent. Where the BMC has no serial, an equal UUID shows that both are
+    of one machine, and the serial is the host's.
     """
     if isinstance(seen.hot, Silent) or isinstance(seen.host, Silent):
         return None, None
     bmc, host = seen.hot.value, seen.host.value
+    if bmc.serial is None and bmc.uuid is not None and host.uuid is not None:
+        return (host.serial, bmc.uuid) if same_uuid(bmc.uuid, host.uuid) else (None, None)
     if bmc.serial is None or host.serial is None or normalise.text(bmc.serial) != normalise.text(host.serial):
         return None, None
     if bmc.uuid is None or host.uuid is None:
         return bmc.serial, host.uuid if bmc.uuid is None else None
-    return bmc.serial, bmc.uuid if normalise.same(bmc.uuid, host.uuid) else None
+    return bmc.serial, bmc.uuid if same_uuid(bmc.uuid, host.uuid) else None
 
 
 def silences(seen: Observed) -> Mapping[str, bool]:

@@ -12,12 +12,12 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
-from reconciler.diff import normalise
+from reconciler.diff import boot_order, normalise
 from reconciler.diff.gpus import GpuSummary, contradiction, layout, layouts, summarise_gpus
 from reconciler.diff.readings import ABSENT, Fact, Missing, host, member
 from reconciler.model.desired import DesiredFirmware, Profile
 from reconciler.model.gpus import SmiAnswer
-from reconciler.model.observed import HIDDEN, FirmwareItem, Link, NvmeHealth, Observed, Taint
+from reconciler.model.observed import HIDDEN, FirmwareItem, Link, NvmeHealth, Observed, Silent, Taint
 from reconciler.model.vocab import Concern, Source, UnknownReason
 
 CONSISTENT: Final = "consistent"  # hardware.gpu_account: the document and the exit status of nvidia-smi agree
@@ -229,28 +229,24 @@ def _boot(profile: Profile) -> list[Managed]:
             )
         )
     if profile.boot_order is not None:
-        order, count = profile.boot_order, len(profile.boot_order)
-        rows.append(
-            Managed(
-                "boot.order",
-                Concern.BOOT,
-                Source.REDFISH,
-                order,
-                list(order),
-                _of_inventory("boot_order", partial(_first_entries, order)),
-                _of_inventory("boot_order", lambda found: tuple(found)[:count]),
-                lambda wanted, found: (wanted, found),
-            )
-        )
+        order, read = profile.boot_order, partial(_boot_order, profile.boot_order)
+        rows.append(Managed("boot.order", Concern.BOOT, Source.REDFISH, order, list(order), read, parts=_both))
     return rows
 
 
-def _first_entries(wanted: tuple[str, ...], found: Sequence[str]) -> tuple[str, ...]:
-    """Return the boot order up to the last declared entry, in the spelling of the spec; what follows is unmanaged."""
-    declared = {normalise.text(entry): entry for entry in wanted}
-    entries = [declared.get(normalise.text(entry), entry) for entry in found]
-    last = max((entries.index(entry) + 1 for entry in wanted if entry in entries), default=0)
-    return tuple(entries[: max(last, len(wanted))])
+def _both(wanted: Any, found: Any) -> tuple[Any, Any]:
+    return wanted, found
+
+
+_boot_words = _of_inventory("boot_order", tuple)
+
+
+def _boot_order(wanted: tuple[str, ...], observed: Observed) -> Hashable:
+    options = None if isinstance(observed.inventory, Silent) else boot_order.options_of(observed.inventory.value)
+    try:
+        return _boot_words(observed) if options is None else boot_order.as_words(wanted, options)
+    except boot_order.NoSuchEntry:
+        return Missing(UnknownReason.NOT_ASKED, HIDDEN)
 
 
 _secure_boot_of_bmc, _secure_boot_of_host = _of_inventory("secure_boot", bool), _of_host("secure_boot", bool)

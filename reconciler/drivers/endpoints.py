@@ -19,7 +19,7 @@ from pydantic_core import from_json
 
 from reconciler.drivers.secrets import KeySource, SecretsFile, SecretSource, SecretStore
 from reconciler.model.addresses import HTTPS_PORT, SSH_PORT, split_authority
-from reconciler.model.errors import UsageError
+from reconciler.model.errors import DriverError, Failure, UsageError
 from reconciler.strict_yaml.parse import UnreadableFile, parse_yaml
 
 T = TypeVar("T")
@@ -70,6 +70,11 @@ class _Installer(_Part):
     iso: str
 
 
+class _Firmware(_Part):
+    target: str
+    sha256: str
+
+
 class _File(_Part):
     time_scale: float = Field(gt=0, le=1_000_000)
     epoch: datetime | None = Field(default=None, strict=False)  # when the lab's time began; scaled time counts from it
@@ -79,6 +84,7 @@ class _File(_Part):
     secrets: Mapping[str, str]
     keys: Mapping[str, str]
     installer: _Installer | None = None
+    firmware: Mapping[str, _Firmware] = {}  # URL in the spec -> a stand-in for its file
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +140,13 @@ class Overlay:
         found = self._contents.installer
         return InstallerTarget(found.listen, found.iso) if found else None
 
+    def firmware(self, url: str, _sha256: str) -> tuple[str, str]:
+        """Return the address and the digest of the stand-in for the file at `url`. Raise DriverError."""
+        found = self._contents.firmware.get(url)
+        if found is None:
+            raise DriverError(Failure.REJECTED, f"{self._path}: the lab was started for a spec without {url}")
+        return found.target, found.sha256
+
     def _find(self, table: Mapping[str, T], key: str, name: str) -> T:
         if key not in table:
             raise EndpointsError(
@@ -155,6 +168,8 @@ class Overlay:
         if contents.installer is not None:
             self._check_loopback("installer.listen", contents.installer.listen)
             self._check_loopback("installer.iso", _authority(contents.installer.iso))
+        for url, file in contents.firmware.items():
+            self._check_loopback(f"firmware.{url}", _authority(file.target))
         for name in contents.clusters:
             for server in _servers(self.kubeconfig(name)):
                 self._check_loopback(f"clusters.{name}", _authority(server))

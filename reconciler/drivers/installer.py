@@ -30,6 +30,7 @@ class HttpInstaller:
     def __init__(self, policy: InstallerPolicy) -> None:
         self._policy = policy
         self._documents: dict[str, str] = {}
+        self._asked: set[str] = set()
         self._runner: web.AppRunner | None = None
         self._base = ""
         self._starting = asyncio.Lock()
@@ -40,8 +41,12 @@ class HttpInstaller:
         self._documents[token] = json.dumps(document, sort_keys=True)
         return f"{self._base}/{token}/boot.iso"
 
+    async def asked(self, token: str) -> bool:
+        return token in self._asked
+
     async def withdraw(self, token: str) -> None:
         self._documents.pop(token, None)
+        self._asked.discard(token)
 
     async def close(self) -> None:
         if self._runner is not None:
@@ -75,6 +80,7 @@ class HttpInstaller:
         document = self._documents.get(request.match_info["token"])
         if document is None:
             raise web.HTTPNotFound(text="no such attempt")
+        self._asked.add(request.match_info["token"])
         return web.Response(text=document, content_type="application/json")
 
     async def _medium(self, request: web.Request) -> web.StreamResponse:

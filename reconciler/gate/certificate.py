@@ -52,23 +52,23 @@ def binding_of(desired: Desired, observed: Observed, tests: str) -> Binding | st
         return f"BMC {observed.hot.reason.value}"
     if isinstance(observed.host, Silent):
         return f"host unknown ({observed.host.reason.value})"
-    facts, inventory = observed.host.value, observed.inventory.value
-    if facts.gpus is None or facts.image is None or inventory.firmware is None or inventory.bios is None:
+    facts, inventory, profile = observed.host.value, observed.inventory.value, desired.profile
+    firmware, bios = inventory.firmware, inventory.bios
+    unread = (firmware is None and profile.firmware) or (bios is None and profile.bios)
+    if facts.gpus is None or facts.image is None or unread:
         return "GPUs, image, firmware or BIOS not reported"
-    profile = desired.profile
+    firmware, bios = firmware or {}, bios or {}  # not known, where the spec manages none of it
     return Binding(
         serial=observed.hot.value.serial or facts.serial or "",
         gpu_serials=tuple(sorted([gpu.serial or gpu.uuid or "?" for gpu in facts.gpus])),
         image_sha256=facts.image.sha256 or "",
         firmware={
-            item.component: inventory.firmware[item.inventory_id].version
+            item.component: firmware[item.inventory_id].version
             for item in profile.firmware
-            if item.inventory_id in inventory.firmware
+            if item.inventory_id in firmware
         },
         bios_digest=_bios_digest(
-            tuple(
-                [(name, normalise.attribute(inventory.bios[name])) for name in profile.bios if name in inventory.bios]
-            )
+            tuple([(name, normalise.attribute(bios[name])) for name in profile.bios if name in bios])
         ),
         tests_digest=tests,
     )

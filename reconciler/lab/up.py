@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import resource
 import secrets
@@ -31,6 +32,7 @@ from reconciler.lab.pki import ImageKey, SshAuthority, TlsAuthority, new_passwor
 from reconciler.lab.scenario import Scenario
 from reconciler.lab.wire.kube import KubeServer
 from reconciler.lab.wire.redfish import RedfishServer
+from reconciler.lab.wire.redfish_update import substitute_for
 from reconciler.lab.wire.ssh import SshServer
 from reconciler.lab.wire.ssh_port import bound
 from reconciler.model.desired import Fleet
@@ -182,6 +184,7 @@ class _LabRunner:
             "secrets": self._secrets(lab.fleet),
             "keys": {name: f"secrets/{name}.pub" for name in lab.public_keys},
             "installer": {"listen": "127.0.0.1:0", "iso": await self._serve_iso(iso)},
+            "firmware": await self._serve_firmware(lab),
         }
 
     async def _start_ssh(self, name: str, machine: Machine, port: int) -> int:
@@ -217,11 +220,32 @@ class _LabRunner:
             return web.Response(body=b"\0" * 32768 + b"\x01CD001\x01", content_type="application/x-iso9660-image")
 
         app.router.add_get("/installer.iso", medium)
+        return f"{await self._serve_app(app, port)}/installer.iso"
+
+    async def _serve_firmware(self, lab: Lab) -> dict[str, Any]:
+        """Serve a stand-in for each file that the spec flashes from; return target and digest by URL of the spec."""
+        urls = sorted({url for machine in lab.machines.values() for url in machine.firmware_images})
+        files = {f"{number}.bin": substitute_for(url) for number, url in enumerate(urls)}
+
+        async def substitute(request: web.Request) -> web.Response:
+            found = files.get(request.match_info["name"])
+            return web.Response(status=404) if found is None else web.Response(body=found)
+
+        app = web.Application()
+        app.router.add_get("/firmware/{name}", substitute)
+        base = await self._serve_app(app, 0)
+        return {
+            url: {"target": f"{base}/firmware/{name}", "sha256": hashlib.sha256(content).hexdigest()}
+            for url, (name, content) in zip(urls, files.items(), strict=True)
+        }
+
+    async def _serve_app(self, app: web.Application, port: int) -> str:
+        """Serve an application on loopback until the lab ends; return its address."""
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
         await runner.setup()
         self._stack.push_async_callback(runner.cleanup)
         await web.TCPSite(runner, "127.0.0.1", port).start()
-        return f"http://127.0.0.1:{port}/installer.iso"
+        return f"http://127.0.0.1:{runner.addresses[0][1]}"
 
     # --- files ---
 

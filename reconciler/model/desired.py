@@ -15,7 +15,7 @@ from reconciler.model.errors import Position
 from reconciler.model.limits import Brake, Guards
 from reconciler.model.observed import AttributeValue, Taint
 from reconciler.model.privacy import Address, AllPublic, Identifier, NodeName, PublicText
-from reconciler.model.vocab import Activation, DrainProvider, DriftMode, NodeState, Reason, WindowKind
+from reconciler.model.vocab import Activation, DrainProvider, DriftMode, NodeState, Reason, VerifiedBy, WindowKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,7 @@ class DesiredFirmware:
     url: str | None
     sha256: str | None
     minutes: float = 10.0  # how long an update takes, for the deadline and the estimate
+    verified_by: VerifiedBy = VerifiedBy.RECONCILER
 
 
 @dataclass(frozen=True, slots=True)

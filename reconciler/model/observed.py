@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Final, Generic, TypeVar
 
+from reconciler.model.abilities import Abilities, BootOption
 from reconciler.model.gpus import Gpu, SmiAnswer
 from reconciler.model.privacy import FreeText, Identifier, NodeName, Privacy, PublicText, Unpublished
 from reconciler.model.vocab import BootPhase, Health, KernelEventKind, Power, UnknownReason
@@ -39,11 +40,23 @@ class Silent:
 AttributeValue = str | int | bool
 
 
+DISCS: Final = ("UsbCd", "Cd")  # words of an override for virtual discs, which are USB drives
+
+
 @dataclass(frozen=True, slots=True)
 class BootOverride:
     enabled: PublicText  # "Disabled" | "Once" | "Continuous"
     target: PublicText  # "None" | "Cd" | "UsbCd" | "Hdd" | "Pxe" | ...
     allowable: tuple[PublicText, ...] = ()  # pitfall D5: choose from these, not from the vendor's name
+
+    @property
+    def boots_disc(self) -> bool:
+        return self.enabled in ("Once", "Continuous") and self.target in DISCS
+
+    @property
+    def stays(self) -> bool:
+        """Return whether the next boots, too, would be from the disc."""
+        return self.enabled == "Continuous" and self.target in DISCS
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +162,7 @@ class RedfishInventory:
 
     bios: Annotated[Mapping[str, AttributeValue] | None, Privacy.BIOS]
     secure_boot: bool | None
-    boot_order: tuple[PublicText, ...] | None
+    boot_order: tuple[PublicText, ...] | None  # in words, as diff/boot_order.py has them
     firmware: Mapping[PublicText, FirmwareItem] | None  # by FirmwareInventory Id
     memory_bytes: int | None
     dimms: int | None
@@ -162,6 +175,9 @@ class RedfishInventory:
     # Of all systems and chassis. unknown["parts.KIND"]: of that kind, some could not be read.
     parts: tuple[Part, ...] | None = None
     unknown: Mapping[PublicText, FreeText] = field(default_factory=dict)
+    boot_options: tuple[BootOption, ...] | None = None  # in the present order
+    staged_boot_order: tuple[Identifier, ...] = ()  # references, where another order waits for the next boot
+    abilities: Abilities | None = None
 
 
 BUSY_PERCENT: Final = 10  # utilisation from which on a GPU counts as loaded

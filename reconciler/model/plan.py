@@ -46,6 +46,7 @@ class BlockCode(StrEnum):
     HALTED = "halted"  # the rollout of its pool has stopped: a person must look
     FOREIGN_CORDON = "foreign_cordon"
     FOREIGN_MARK = "foreign_mark"  # marked by another ledger
+    IMPOSSIBLE = "impossible"  # its BMC can't do what the spec asks for
     NO_PATH = "no_path"  # no sequence of actions reaches the goal; the unmet conditions are named
     ATTEMPTS = "attempts"  # the policy's attempts are used up
     GATE = "gate"  # it failed its acceptance tests, and no repair is on record
@@ -60,7 +61,14 @@ class BlockCode(StrEnum):
 
 
 _FOR_A_PERSON = frozenset(
-    {BlockCode.ATTEMPTS, BlockCode.NO_PATH, BlockCode.GATE, BlockCode.IDENTITY, BlockCode.NO_DRAIN}
+    {
+        BlockCode.ATTEMPTS,
+        BlockCode.IMPOSSIBLE,
+        BlockCode.NO_PATH,
+        BlockCode.GATE,
+        BlockCode.IDENTITY,
+        BlockCode.NO_DRAIN,
+    }
 )
 
 

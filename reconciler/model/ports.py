@@ -15,6 +15,7 @@ The contract of every port:
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
@@ -63,7 +64,26 @@ class PowerAction(StrEnum):
     ON = "on"
     GRACEFUL_OFF = "graceful_off"  # asks the operating system
     FORCE_OFF = "force_off"  # cuts the power
-    GRACEFUL_RESTART = "graceful_restart"
+
+
+@dataclass(frozen=True, slots=True)
+class FirmwareFile:
+    """A file to flash. `path`: our copy of it, whose digest was verified, of `size` bytes; None: the BMC fetches it."""
+
+    url: str
+    path: str | None = None
+    size: int = 0
+
+
+class FirmwareFiles(Protocol):
+    """The files that firmware is flashed from."""
+
+    async def fetch(self, url: str, sha256: str) -> FirmwareFile:
+        """Return a copy of what the URL serves. Files that are here already are not fetched again for a while.
+
+        Raise DriverError: REJECTED names both digests when the file has another one; UNREACHABLE and TIMEOUT say that
+        the file server gives no file.
+        """
 
 
 class Bmc(Protocol):
@@ -82,7 +102,7 @@ class Bmc(Protocol):
     async def power(self, action: PowerAction) -> None:
         """Ask for a change of power. The BMC answers before the machine has obeyed: poll `hot`.
 
-        Repeating ON or an OFF is harmless; each GRACEFUL_RESTART restarts the machine.
+        Repeating an order is harmless. A restart is an OFF and then ON: not every BMC has an order for it.
         """
 
     async def stage_bios(self, attributes: Mapping[str, AttributeValue]) -> None:
@@ -98,13 +118,17 @@ class Bmc(Protocol):
         """Enable or disable secure boot from the next boot on. Idempotent."""
 
     async def set_boot_order(self, order: Sequence[str]) -> None:
-        """Set the persistent boot order, by the names that `RedfishInventory.boot_order` has. Idempotent."""
+        """Put these entries first in the persistent boot order, named as in a spec (diff/boot_order.py). Idempotent."""
 
     async def boot_once(self, device: str) -> None:
         """Boot from `device` at the next boot alone: "cd", "disk" or "pxe". Idempotent until that boot.
 
-        The driver picks the BMC's word for it from AllowableValues (pitfall D5).
+        The driver picks the BMC's word for it from AllowableValues (pitfall D5). Some BMCs keep it until
+        `clear_boot_override`, and show it as Continuous.
         """
+
+    async def clear_boot_override(self) -> None:
+        """Boot by the boot order again. Idempotent."""
 
     async def media(self) -> str | None:
         """Return the URL of the inserted virtual medium, None when there is none. Raise DriverError."""
@@ -115,10 +139,11 @@ class Bmc(Protocol):
     async def eject_media(self) -> None:
         """Eject the virtual medium. An empty drive is success."""
 
-    async def update_firmware(self, inventory_id: str, url: str) -> str:
+    async def update_firmware(self, inventory_id: str, file: FirmwareFile) -> str:
         """Start an update of a component, by its FirmwareInventory Id, and return the URI of the task.
 
-        Not idempotent: each call flashes. After AMBIGUOUS look for the task in `tasks` before calling again.
+        The BMC fetches the file by its URL, or is sent our copy where it takes no URL. Not idempotent: each call
+        flashes. After AMBIGUOUS look for the task in `tasks` before calling again.
         """
 
     async def task(self, uri: str) -> BmcTask | None:
@@ -224,6 +249,9 @@ class Installer(Protocol):
         the spec gives.
         """
 
+    async def asked(self, token: str) -> bool:
+        """Return whether anybody has asked for the document, which only a machine that booted the medium does."""
+
     async def withdraw(self, token: str) -> None:
         """Stop serving a document. One that is not served is success."""
 
@@ -248,6 +276,9 @@ class Fabric(Protocol):
 
     def installer(self) -> Installer | None:
         """Return the server of install documents, None when the spec names no address for it."""
+
+    def firmware_files(self) -> FirmwareFiles:
+        """Return the files that firmware is flashed from."""
 
     def public_key(self, name: str) -> str | None:
         """Return a minisign public key by name, from outside the spec. None: no key has this name."""

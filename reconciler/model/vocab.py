@@ -64,6 +64,13 @@ class Activation(StrEnum):
     AC_CYCLE = "ac_cycle"
 
 
+class VerifiedBy(StrEnum):
+    """The party that verifies the file that firmware is flashed from, before it is flashed."""
+
+    RECONCILER = "reconciler"
+    BMC = "bmc"
+
+
 class Source(StrEnum):
     REDFISH = "redfish"
     SSH = "ssh"

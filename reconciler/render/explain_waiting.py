@@ -28,6 +28,7 @@ HEADLINES = {
     BlockCode.HALTED: "its rollout is halted",
     BlockCode.FOREIGN_CORDON: "cordoned by somebody else",
     BlockCode.FOREIGN_MARK: "another reconciler has it",
+    BlockCode.IMPOSSIBLE: "left alone: its BMC can't do what the spec says",
     BlockCode.NO_PATH: "left alone: nothing leads to what the spec says",
     BlockCode.ATTEMPTS: "given up: its attempts are used up",
     BlockCode.GATE: "failed its gate, waits for a repair",

@@ -216,6 +216,7 @@ TERMS: Mapping[BlockCode, Callable[[Explanation, NodePlan], Iterable[str]]] = {
     BlockCode.FOREIGN_MARK: _says(
         "when the other reconciler lifts its mark, or `reconciler ledger adopt` takes the mark over"
     ),
+    BlockCode.IMPOSSIBLE: _says("when the spec asks for something that its BMC can do"),
     BlockCode.NO_PATH: _says("not by itself: somebody has to look"),
     BlockCode.ATTEMPTS: _attempts_end,
     BlockCode.GATE: _says("when a repair is on record, as said"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from reconciler.model.desired import (
@@ -23,6 +23,7 @@ from reconciler.model.desired import (
 from reconciler.model.errors import Diagnostic, Position
 from reconciler.model.limits import Brake, Guards
 from reconciler.model.units import parse_duration
+from reconciler.model.vocab import VerifiedBy
 from reconciler.spec import limits
 from reconciler.spec.kinds.fleet import FleetSpec, HostKeys, Tls
 from reconciler.spec.parse import Declarations, DeclaredResource
@@ -47,6 +48,7 @@ def read_settings(declared: Declarations, tree: SpecTree) -> tuple[Settings, lis
         host_keys = files.host_keys(spec.ssh.host_keys)
         if host_keys.insecure:
             insecure.append(f"SSH host keys are not verified ({fleet.at('ssh', 'hostKeys', 'insecure')})")
+    insecure += _unverified_firmware(declared)
     settings = Settings(
         fleet=fleet.name,
         bmc_credentials=spec.redfish.credentials if spec.redfish else None,
@@ -78,6 +80,14 @@ def read_settings(declared: Declarations, tree: SpecTree) -> tuple[Settings, lis
         guards=Guards(spec.guards.reimage, spec.guards.reboot, spec.guards.forget),
     )
     return settings, files.problems
+
+
+def _unverified_firmware(declared: Declarations) -> Iterator[str]:
+    for hardware in declared.hardware.values():
+        for index, item in enumerate(hardware.spec.firmware):
+            if item.url is not None and item.verified_by is VerifiedBy.BMC:
+                where = hardware.at("firmware", index, "verifiedBy")
+                yield f"the digest of firmware {item.component} is not verified ({where})"
 
 
 def access_positions(declared: Declarations) -> Mapping[str, Position]:

@@ -142,6 +142,7 @@ def _firmware(item: FirmwareComponent) -> DesiredFirmware:
         url=item.url,
         sha256=item.sha256,
         minutes=item.minutes,
+        verified_by=item.verified_by,
     )
 
 

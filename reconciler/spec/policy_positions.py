@@ -29,6 +29,7 @@ _TEST: Final = {
 _FIRMWARE: Final = {
     "inventory_id": "inventoryId", "policy": "policy", "activation": "activation", "stage": "stage",
     "settle_s": "settle", "url": "url", "sha256": "sha256", "minutes": "minutes",
+    "verified_by": "verifiedBy",
 }  # fmt: skip
 
 

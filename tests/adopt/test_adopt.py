@@ -283,7 +283,7 @@ OTHERS: dict[str, Any] = {"hot": {"serial": "NEW-7"}, "serial": "NEW-7"}
     ("path", "records", "observed", "why"),
     [
         ("", {}, {"hot": {"serial": "NEW-7"}}, "the BMC answers for serial NEW-7, the host says SN-gpu-003"),
-        ("bios", {}, {"hot": {"serial": None}}, "the BMC gives no serial number"),
+        ("bios", {}, {"hot": {"serial": None}}, "the BMC gives neither serial number nor UUID"),
         ("", {"serial": "SN-gpu-003"}, {"hot": {"serial": "NEW-7"}, "serial": None}, "the ledger says SN-gpu-003"),
         ("bios", {}, {"serial": None}, "nothing to compare the serial number with"),
     ],

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from reconciler.converge.run import Ended
 from reconciler.lab.inprocess.bmc import TASKS
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
-from reconciler.model.vocab import Activation
+from reconciler.model.ports import FirmwareFile
+from reconciler.model.vocab import Activation, VerifiedBy
 from tests import builders as b
 from tests.converge.world import PROFILE, World
 
@@ -30,11 +32,25 @@ def test_bios_attributes_are_staged_once(world: Worlds) -> None:
     assert here.machine("n0").state.counters.bios_writes == 1
 
 
+def test_bios_attributes_that_apply_at_once_are_no_failure(world: Worlds) -> None:
+    """As of a BIOS without a settings object. The certificate binds the settings, so that the gate runs again."""
+    here = world(nodes=1, drift={"n0": ["bios_off"]})
+    here.adopt()
+    machine = here.machine("n0")
+    machine.stage_bios = machine.state.bios.update  # type: ignore[method-assign, assignment]
+    assert isinstance(here.act("set_bios"), Done)
+    assert machine.state.pending_bios == {}
+    report = here.apply()
+    assert report.results["n0"].state is Ended.DONE
+    assert here.gate.runs == ["n0"]
+    assert machine.state.counters.power_cycles == 0
+
+
 def test_a_bmc_that_accepts_and_forgets_is_found_out(world: Worlds) -> None:
     here = world(nodes=1, drift={"n0": ["bios_off"]}, faults={"n0": {"bios_write_ignored": {}}})
     outcome = here.act("set_bios")
     assert isinstance(outcome, Transient)
-    assert "does not show as pending: NumaNodesPerSocket, SriovGlobalEnable" in outcome.detail
+    assert "shows neither as pending nor in force: NumaNodesPerSocket, SriovGlobalEnable" in outcome.detail
 
 
 def test_an_attribute_that_the_bios_refuses_is_a_permanent_failure(world: Worlds) -> None:
@@ -65,7 +81,7 @@ def test_a_boot_entry_that_is_not_there_is_refused_before_anything_is_set(world:
     here.machine("n0").state.boot_order = ["Hdd", "Pxe"]
     outcome = here.act("set_boot")
     assert isinstance(outcome, Declined)
-    assert "no boot entry Usb; there are: Hdd, Pxe" in outcome.detail
+    assert "no boot entry 'Usb'; there are: Hdd, Pxe" in outcome.detail
 
 
 # --- firmware --------------------------------------------------------------------------------------------------------
@@ -123,6 +139,35 @@ def test_a_failed_update_says_what_the_bmc_said(world: Worlds) -> None:
     assert "The image does not fit this component" in outcome.detail
 
 
+@pytest.mark.parametrize("in_service", [True, False])
+def test_a_file_with_another_digest_drains_nobody_and_is_not_flashed(world: Worlds, in_service: bool) -> None:
+    """F11. A node that is out of service already is served as far as possible: only the flash is refused."""
+    here = world(nodes=1, drift=old("nic0"))
+    here.adopt()
+    served = "0" * 64
+    here.fabric.firmware_files().served["https://fw/nic0"] = served
+    if in_service:
+        report = here.apply()
+        assert report.results["n0"].state is Ended.NOT_STARTED
+        assert not any(attempt.action == "drain" for attempt in here.ledger.node("n0").attempts)
+        detail = report.results["n0"].detail
+    else:
+        outcome = here.act("update_firmware", target="nic0")
+        assert isinstance(outcome, Permanent)
+        detail = outcome.detail
+    assert served in detail
+    assert b.SHA in detail
+    assert here.machine("n0").state.counters.flashes == 0
+    assert version(here, "nic0") == "1.0"
+
+
+def test_a_file_that_the_bmc_verifies_is_not_fetched(world: Worlds) -> None:
+    items = tuple(replace(item, verified_by=VerifiedBy.BMC) for item in PROFILE.firmware)
+    here = world(nodes=1, profile=replace(PROFILE, digest="by the BMC", firmware=items), drift=old("nic0"))
+    here.fabric.firmware_files().served["https://fw/nic0"] = "0" * 64
+    assert isinstance(here.act("update_firmware", target="nic0"), Done)
+
+
 def test_an_update_whose_run_died_is_adopted_not_repeated(world: Worlds) -> None:
     """F8: the task URI is in the journal."""
     here = world(nodes=1, drift=old("nic0"))
@@ -149,8 +194,8 @@ def test_an_update_whose_run_died_before_it_got_an_answer_is_adopted(world: Worl
     assert bmc is not None
     started = bmc.update_firmware
 
-    async def dies(inventory_id: str, url: str) -> str:
-        await started(inventory_id, url)
+    async def dies(inventory_id: str, file: FirmwareFile) -> str:
+        await started(inventory_id, file)
         raise SystemExit
 
     bmc.update_firmware = dies  # type: ignore[method-assign]  # the process ends there

@@ -16,6 +16,7 @@ from reconciler.converge.actions.firmware import POLL_S
 from reconciler.converge.run import Ended
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.outcome import Done, Transient
+from reconciler.model.ports import FirmwareFile
 from reconciler.model.vocab import Activation
 from tests import builders as b
 from tests.converge.world import FIRMWARE, PROFILE, World
@@ -171,11 +172,11 @@ def test_a_request_that_never_came_through_is_made_again(old: Callable[[str], Wo
     assert bmc is not None
     real, calls = bmc.update_firmware, []
 
-    async def dies_first(inventory_id: str, url: str) -> str:
-        calls.append(url)
+    async def dies_first(inventory_id: str, file: FirmwareFile) -> str:
+        calls.append(file)
         if len(calls) == 1:
             raise SystemExit
-        return await real(inventory_id, url)
+        return await real(inventory_id, file)
 
     bmc.update_firmware = dies_first  # type: ignore[method-assign]
     with pytest.raises(SystemExit):
@@ -191,11 +192,11 @@ def test_a_refused_request_is_not_taken_for_a_flash(old: Callable[[str], World])
     assert bmc is not None
     real, calls = bmc.update_firmware, []
 
-    async def busy_first(inventory_id: str, url: str) -> str:
-        calls.append(url)
+    async def busy_first(inventory_id: str, file: FirmwareFile) -> str:
+        calls.append(file)
         if len(calls) == 1:
             raise DriverError(Failure.BUSY, "not now")
-        return await real(inventory_id, url)
+        return await real(inventory_id, file)
 
     bmc.update_firmware = busy_first  # type: ignore[method-assign]
     converges(here)
@@ -223,9 +224,9 @@ def lost(here: World, *, dies: bool = False, away: bool = False) -> None:
     assert bmc is not None
     real = bmc.update_firmware
 
-    async def no_answer(inventory_id: str, url: str) -> str:
+    async def no_answer(inventory_id: str, file: FirmwareFile) -> str:
         bmc.update_firmware = real  # type: ignore[method-assign]
-        await real(inventory_id, url)
+        await real(inventory_id, file)
         if dies:
             raise SystemExit
         if away:

@@ -131,6 +131,15 @@ def test_a_boot_override_that_is_not_stored_aborts_before_power_on(world: Worlds
     assert here.ledger.node("n0").nonce is None, "nothing was installed under this nonce"
 
 
+def test_a_boot_override_that_stays_installs_once_and_is_cleared(world: Worlds) -> None:
+    """Such BMCs show Continuous, and boot the disc again after the installer (I8)."""
+    here = world(nodes=1, drift=OLD, faults={"n0": {"boot_override_stays": {}}})
+    assert isinstance(here.act("reimage"), Done)
+    state = here.machine("n0").state
+    assert (state.counters.installs, state.boot_override, state.boot_override_enabled) == (1, "None", "Disabled")
+    assert running(here).version == IMAGE.version
+
+
 def test_a_boot_override_that_is_ignored_at_boot_is_told_from_an_installation(world: Worlds) -> None:
     here = world(nodes=1, drift=OLD, faults={"n0": {"boot_override_ignored": {"when": "boot"}}})
     outcome = here.act("reimage")

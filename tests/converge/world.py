@@ -230,7 +230,8 @@ class World:
             "bmc_port": GuardedBmc(bmc, desired, facts, record, self.clock, settings, lease),
             "host_port": None if host is None else TimedHost(host, self.clock, settings, lease),
             "cluster_port": None if cluster is None else TimedCluster(cluster, self.clock, settings, lease),
-            "installer_port": self.fabric.installer(), "gate": self.gate, "ledger": self.ledger, "clock": self.clock,
+            "installer_port": self.fabric.installer(), "firmware_files": self.fabric.firmware_files(),
+            "gate": self.gate, "ledger": self.ledger, "clock": self.clock,
             "attempt": self.ledger.begin("test", node, action, target, "", intent, lease.token(), now),
             "intent": intent, "resumed": {}, "plan": "plan", "step": lambda _: None,
         }  # fmt: skip

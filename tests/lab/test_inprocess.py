@@ -24,7 +24,7 @@ from reconciler.lab.wire.facts.context import FactContext
 from reconciler.model.desired import Desired
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, HostFacts, Member, RedfishHot, RedfishInventory, Silent, Taint
-from reconciler.model.ports import PowerAction
+from reconciler.model.ports import FirmwareFile, PowerAction
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark
 from reconciler.model.vocab import BootPhase, Health, Power, UnknownReason
 from tests.lab.machines import document, example_fleet
@@ -232,7 +232,7 @@ def test_settings_wait_for_a_boot(world: World) -> None:
         await world.bmc.set_boot_order(["Pxe"])
         assert (await world.hot()).pending_bios == {"SriovGlobalEnable": "Disabled"}
         assert (await world.inventory()).boot_order == ("Pxe", "Hdd")
-        await world.bmc.power(PowerAction.GRACEFUL_RESTART)
+        world.machine.power("graceful_restart")
         await asyncio.sleep(600)
         inventory = await world.inventory()
         assert inventory.bios is not None
@@ -246,8 +246,8 @@ def test_refusals_have_their_kinds(world: World) -> None:
     async def main() -> None:
         bmc = world.bmc
         assert (await world.refused(bmc.stage_bios({"SriovGlobalEnable": "maybe"}))).kind is Failure.REJECTED
-        assert (await world.refused(bmc.update_firmware("CPLD", "http://x"))).kind is Failure.REJECTED
-        await bmc.power(PowerAction.GRACEFUL_RESTART)
+        assert (await world.refused(bmc.update_firmware("CPLD", FirmwareFile("http://x")))).kind is Failure.REJECTED
+        world.machine.power("graceful_restart")
         await asyncio.sleep(60)
         in_post = await world.refused(bmc.boot_once("cd"))
         assert (in_post.kind, in_post.retry_after) == (Failure.BUSY, 5.0)  # A8
@@ -260,7 +260,7 @@ def test_refusals_have_their_kinds(world: World) -> None:
 
 def test_a_firmware_update_is_a_task(world: World) -> None:
     async def main() -> None:
-        uri = await world.bmc.update_firmware("BIOS", "https://firmware.example.com/bios-2.4.bin")
+        uri = await world.bmc.update_firmware("BIOS", FirmwareFile("https://firmware.example.com/bios-2.4.bin"))
         running = await world.bmc.task(uri)
         assert running is not None
         assert (running.done, running.ok) == (False, None)
@@ -292,7 +292,7 @@ def test_a_reimage_end_to_end(world: World) -> None:
         url = await installer.publish("token-1", document(world.machine))
         await world.bmc.insert_media(url)
         await world.bmc.boot_once("cd")
-        await world.bmc.power(PowerAction.GRACEFUL_RESTART)
+        world.machine.power("graceful_restart")
         await asyncio.sleep(900)
         facts = await world.facts()
         assert facts.image is not None

@@ -269,7 +269,8 @@ def test_every_link_leads_somewhere_and_every_resource_is_linked(bench: Bench) -
         if "Members" in document:
             assert document["Members@odata.count"] == len(document["Members"])
     served = {path if path in ROUTES else path.rsplit("/", 1)[0] + "/*" for path in documents}
-    elsewhere = {path for path in ROUTES if path.startswith((f"{SYSTEM}/VirtualMedia", f"{SYSTEM}/SD"))}  # quirks
+    quirks = (f"{SYSTEM}/VirtualMedia", f"{SYSTEM}/SD", "/redfish/v1/UpdateService/update-multipart")
+    elsewhere = {path for path in ROUTES if path.startswith(quirks)}
     assert served == {path for path in ROUTES if "/Actions/" not in path} - {"/redfish"} - elsewhere
 
 

@@ -424,6 +424,15 @@ def test_a_machine_has_the_quirks_of_its_make(manufacturer: str, expected: dict[
     assert (quirks == Quirks()) is (not expected)
 
 
+def test_a_bmc_may_have_to_be_sent_its_firmware(make_bench: MakeBench) -> None:
+    """As OpenBMC of NVIDIA; tests/drivers/redfish/test_lab.py sends it."""
+    bench = make_bench(firmware_sent=True)
+    service = bench.get("/redfish/v1/UpdateService")
+    assert (service["MultipartHttpPushUri"], service["Actions"]) == ("/redfish/v1/UpdateService/update-multipart", {})
+    asked = "/redfish/v1/UpdateService/Actions/UpdateService.SimpleUpdate"
+    assert bench.call("POST", asked, {"ImageURI": "https://x/y"}).status == 404
+
+
 def test_every_quirk_is_tried() -> None:
     here = Path(__file__).parent
     files = [*here.glob("test_wire_redfish*.py"), here.parent / "drivers" / "redfish" / "test_quirks.py"]

@@ -16,7 +16,7 @@ from reconciler.model.vocab import UnknownReason
 from reconciler.planner.fleet.planner import answering_domains
 from reconciler.planner.node.assessment import assess
 from reconciler.planner.node.conditions import HOST_UP
-from reconciler.planner.node.corroboration import host_down, not_installed
+from reconciler.planner.node.corroboration import host_down, host_is_own, identity, not_installed
 from tests import builders as b
 
 OWN = "4c4c4544-0042-3510-8057-b4c04f4d4e32"
@@ -64,7 +64,7 @@ def test_sources_of_the_node_agree_that_it_is_down() -> None:
     [
         ({"serial": "ANOTHER"}, {}, {}),
         ({"serial": "ANOTHER"}, {}, {"serial": None}),
-        ({"serial": None}, {}, {}),
+        ({"serial": None, "uuid": None}, {}, {}),
         ({"uuid": OTHER}, {}, {}),
         ({}, {"serial": None}, {"serial": None}),  # nobody can tell whose it is
         ({}, {"serial": "ANOTHER"}, {}),
@@ -114,6 +114,38 @@ def test_a_neighbour_counts_if_it_is_proved_to_be_itself(serial: str | None, bmc
         nodes={"gpu-a001": down(), "gpu-a002": replace(answers, hot=hot)},
     )  # fmt: skip
     assert bool(answering_domains(fleet, seen)) is counts
+
+
+@pytest.mark.parametrize(("spec", "host", "ledger", "proved"), [
+    (OWN, None, None, True), (None, OWN, None, True), (None, None, OWN, True), (None, None, None, None),
+    (OTHER, None, None, False), (None, OTHER, None, False), (None, None, OTHER, False), (OWN, OTHER, None, False),
+    (None, OWN.upper(), None, True), (None, SWAPPED, None, True),
+])  # fmt: skip
+def test_a_uuid_is_enough_where_the_bmc_gives_no_serial(
+    spec: str | None, host: str | None, ledger: str | None, proved: bool | None
+) -> None:
+    """GB200 and GH200: System_0 has a UUID and no SerialNumber (NVIDIA/libredfish, tests/mockups)."""
+    facts = None if host is None else b.facts(uuid=host)
+    system = b.hot(serial=None, uuid=OWN)
+    found, why = identity(b.node(serial=None, uuid=spec), system, facts, record(serial=None, uuid=ledger))
+    assert found is proved
+    assert bool(why) is not bool(proved)
+
+
+def test_a_serial_that_the_bmc_gives_is_compared_and_no_uuid_stands_in_for_it() -> None:
+    system = b.hot(serial="SN-gpu-a001", uuid=OWN)
+    assert identity(b.node(serial=None, uuid=OWN), system, None, record(serial=None, uuid=None))[0] is None
+
+
+def test_the_identity_of_a_machine_without_a_serial_is_remembered_and_counts_for_its_neighbours() -> None:
+    seen = b.observed()
+    bmc = Answered(b.NOW, b.hot(serial=None, uuid=OWN))
+    seen = replace(seen, host=Answered(b.NOW, b.facts(serial=None, uuid=OWN)), hot=bmc)
+    assert agreed_identity(seen) == (None, OWN)
+    assert host_is_own(b.node(serial=None), seen)
+    other = replace(seen, host=Answered(b.NOW, b.facts(serial=None, uuid=OTHER)))
+    assert agreed_identity(other) == (None, None)
+    assert not host_is_own(b.node(serial=None), other)
 
 
 def test_the_uuid_of_a_host_is_remembered_where_its_bmc_has_none() -> None:

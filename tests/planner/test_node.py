@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from reconciler.health.signals import Signal, signals
 from reconciler.model import gpus
 from reconciler.model import observed as o
-from reconciler.model.plan import BlockCode
+from reconciler.model.plan import BlockCode, Goal
 from reconciler.model.records import FLEET, Attempt, Hold
 from reconciler.planner.node import signal_cache
 from reconciler.planner.node.holds import by_subject
@@ -92,3 +93,16 @@ def test_signals_of_one_read_are_computed_once(monkeypatch: pytest.MonkeyPatch) 
     assert cache.of(wanted.profile, ILL) == signals(wanted.profile, ILL) != ()
     assert cache.of(b.profile(gpu=None), ILL) == signals(b.profile(gpu=None), ILL)
     assert len(computed) == 3
+
+
+@pytest.mark.parametrize("part", ["firmware", "bios"])
+def test_what_a_bmc_does_not_report_and_nobody_manages_blocks_nothing(part: str) -> None:
+    """The certificate binds what the spec manages; a FirmwareInventory that can't be read is no part of that."""
+    empty: dict[str, Any] = {"firmware": (), "bios": {}}
+    managed = b.node(profile=replace(b.PROFILE, digest="bare", **{part: empty[part]}))
+    full = b.observed()
+    seen = b.observed(inventory=b.inventory(**{part: None}))
+    plan = b.planner().plan(managed, seen, b.record(managed, full))
+    assert (plan.goal, plan.actions, plan.blocked) == (Goal.IN_SERVICE, (), None)
+    unread = b.planner().plan(b.node(), seen, b.record(b.node(), full))
+    assert unread.blocked is not None

@@ -131,9 +131,9 @@ def test_what_a_plan_was_made_from_is_in_it() -> None:
 
 def test_disruption_is_ordered_and_the_worst_is_shown() -> None:
     """Conventions P5."""
-    words = ["none", "restart", "drain", "reboot", "power_cycle", "ac_cycle", "firmware", "reimage"]
+    words = ["none", "service_restart", "drain", "reboot", "power_cycle", "ac_cycle", "firmware", "reimage"]
     assert [one.label for one in sorted(Disruption)] == words
-    steps = [replace(DRAIN, name=one.label, disruption=one) for one in (Disruption.REIMAGE, Disruption.RESTART)]
+    steps = [replace(DRAIN, name=one.label, disruption=one) for one in (Disruption.REIMAGE, Disruption.SERVICE_RESTART)]
     made = plan(node("a1", actions=(DRAIN, *steps)), node("a2"))
     assert {name: one.disruption.label for name, one in made.nodes.items()} == {"a1": "reimage", "a2": "drain"}
     text = human(made)

@@ -19,7 +19,7 @@ from reconciler.model.drift import DriftClass
 from reconciler.model.observed import HIDDEN, Answered, Observation, Silent
 from reconciler.model.plan import Plan
 from reconciler.model.published import SEALED, Published
-from reconciler.model.records import Hold, NodeRecord, Rollout
+from reconciler.model.records import Hold, LedgerPlace, NodeRecord, Rollout
 from reconciler.model.vocab import UnknownReason
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
@@ -36,6 +36,7 @@ class Known:
 
     records: Mapping[str, NodeRecord] = field(default_factory=dict)
     id: str = b.LEDGER
+    place: LedgerPlace = LedgerPlace("sqlite", "/home/alice/.local/state/reconciler/dc1.sqlite")
 
     def nodes(self, names: Sequence[str]) -> Mapping[str, NodeRecord]:
         return {name: self.records.get(name) or NodeRecord(name) for name in names}
@@ -200,6 +201,8 @@ WORD = re.compile(r"§[^§]*§")
 PUBLIC = {
     "RedfishHot": {"manufacturer", "model", "unknown key"},  # keys are ours
     "RedfishInventory": {"boot_order", "firmware key", "unknown key"},
+    "Abilities": {"boot_targets", "firmware_ways", "lacks key", "reset_types"},  # words of the standard, keys are ours
+    "BootOption": {"kind"},
     "FirmwareItem": {"version"},
     "BmcEvent": {"kind"},  # ours
     "Part": {"kind"},  # ours

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reconciler.model.desired import DesiredFirmware, DesiredGpu, Fleet, RootDisk, SpecSource
 from reconciler.model.errors import Position, SpecError
 from reconciler.model.observed import Taint
-from reconciler.model.vocab import Activation, DriftMode, NodeState
+from reconciler.model.vocab import Activation, DriftMode, NodeState, VerifiedBy
 from reconciler.spec import load_spec
 from tests.spec.example import FILES, Edit, load
 
@@ -77,6 +77,14 @@ def test_insecure_access_is_put_in_words() -> None:
         "TLS certificates of BMCs are not verified (fleet.yaml:8:21)",
         "SSH host keys are not verified (fleet.yaml:12:26)",
     )
+
+
+def test_firmware_that_only_the_bmc_verifies_is_put_in_words_and_arrives() -> None:
+    file = "url: https://fw.example.com/bmc.bin, sha256: " + "a" * 64
+    fleet = load(("hardware.yaml", "minutes: 10}", f"minutes: 10, {file}, verifiedBy: bmc}}"))
+    assert fleet.settings.insecure == ("the digest of firmware bmc is not verified (hardware.yaml:8:243)",)
+    assert fleet.nodes["gpu-a001"].profile.firmware[0].verified_by is VerifiedBy.BMC
+    assert fleet.nodes["gpu-a001"].profile.firmware[1].verified_by is VerifiedBy.RECONCILER
 
 
 def test_defaults_are_safe() -> None:

@@ -20,7 +20,7 @@ from reconciler.render.text import markdown, plain
 @fleet_options(rev=True)
 @click.option("--offline", is_flag=True, help="Contact no node.")
 def doctor(request: FleetRequest, offline: bool, output: str) -> int:
-    """Check programs, spec, secrets, ledger and reachability. Each problem comes with its remedy."""
+    """Check programs, spec, secrets, ledger, reachability and what BMCs can write. Each problem has its remedy."""
     checks = []
     for finding in examine(workspace_for(request), offline=offline):
         checks.append(finding)

@@ -16,7 +16,7 @@ from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import HostFacts, Observed
 from reconciler.model.outcome import Ambiguous, Declined, Outcome, Permanent, Transient
 from reconciler.model.plan import PlannedAction
-from reconciler.model.ports import Clock, Installer, Ledger
+from reconciler.model.ports import Clock, FirmwareFiles, Installer, Ledger
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Concern
 
@@ -62,6 +62,7 @@ class ActionContext:
     host_port: TimedHost | None
     cluster_port: TimedCluster | None
     installer_port: Installer | None
+    firmware_files: FirmwareFiles
     gate: GateRunner
     ledger: Ledger
     clock: Clock

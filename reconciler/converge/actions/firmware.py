@@ -16,6 +16,7 @@ from reconciler.converge.actions.activation import (
     version_of,
 )
 from reconciler.converge.actions.context import ActionContext, Stop, action, poll, tolerate
+from reconciler.converge.firmware_files import firmware_file
 from reconciler.converge.guarded_ports import WrongMachine, known
 from reconciler.converge.lease import Occupied
 from reconciler.model.desired import DesiredFirmware
@@ -58,7 +59,7 @@ async def update_firmware(ctx: ActionContext) -> Outcome:
         return Declined("unknown", f"the BMC lists no firmware {item.inventory_id!r}")
     ended, failure = earlier.get("ended"), ""
     if ended is None:
-        task = await _earlier_task(ctx, item, earlier) or await _start(ctx, item, item.url)
+        task = await _earlier_task(ctx, item, earlier) or await _start(ctx, item)
         ctx.step(f"flashing {item.component} {before} -> {item.version}")
         verdict = await _follow(ctx, item, task)
         ended = LOST if verdict is None or verdict.ok is None else SUCCEEDED if verdict.ok else FAILED
@@ -159,7 +160,8 @@ def _parse_time(text: object) -> datetime | None:
 # --- the task --------------------------------------------------------------------------------------------------------
 
 
-async def _start(ctx: ActionContext, item: DesiredFirmware, url: str) -> _Task:
+async def _start(ctx: ActionContext, item: DesiredFirmware) -> _Task:
+    file = await firmware_file(ctx.firmware_files, item)
     running = await _running(ctx)
     if running:
         raise Stop(Transient(f"another task is running on the BMC: {', '.join(sorted(running))}", 120.0))
@@ -167,7 +169,7 @@ async def _start(ctx: ActionContext, item: DesiredFirmware, url: str) -> _Task:
     asked = ctx.clock.now()
     ctx.journal(task=None, tasks=sorted(before), version=item.version, asked=asked.isoformat(), ended=None)
     try:
-        uri = await ctx.bmc.update_firmware(item.inventory_id, url)
+        uri = await ctx.bmc.update_firmware(item.inventory_id, file)
     except (Occupied, WrongMachine):
         ctx.journal(ended=FAILED)  # nothing was sent
         raise

@@ -6,6 +6,7 @@ import re
 
 from reconciler.converge.actions.context import ActionContext, tolerate
 from reconciler.model.errors import Failure
+from reconciler.model.observed import Answered, RedfishHot, Silent
 
 REPEATABLE = (Failure.AMBIGUOUS, Failure.BUSY, Failure.CONFLICT)
 _OURS = re.compile(r"/[0-9a-f]{32}/boot\.iso$")  # the URLs of ports.Installer; other media are not ours to eject
@@ -20,3 +21,12 @@ async def eject_left_over(ctx: ActionContext) -> None:
     if url is not None and _OURS.search(url):
         ctx.step("ejecting the medium of an install that was not ended")
         await tolerate(ctx.bmc.eject_media(), *REPEATABLE)
+    await drop_override(ctx, await ctx.bmc.hot())
+
+
+async def drop_override(ctx: ActionContext, hot: Answered[RedfishHot] | Silent) -> None:
+    """Clear an override that the BMC keeps: the next boot would be from the disc again (pitfall I8)."""
+    override = hot.value.boot_override if isinstance(hot, Answered) else None
+    if override is not None and override.stays:
+        ctx.step("clearing a boot override that stays")
+        await tolerate(ctx.bmc.clear_boot_override(), *REPEATABLE, Failure.REJECTED, Failure.UNSUPPORTED)

@@ -13,7 +13,7 @@ from typing import Any
 
 from reconciler.converge.actions.activation import pending_settings, verify_activation
 from reconciler.converge.actions.context import ActionContext, Stop, action, outcome_of, poll, tolerate
-from reconciler.converge.actions.medium import REPEATABLE
+from reconciler.converge.actions.medium import REPEATABLE, drop_override
 from reconciler.converge.actions.power import ensure_off, ensure_on
 from reconciler.converge.guarded_ports import known
 from reconciler.diff import normalise
@@ -27,6 +27,7 @@ from reconciler.planner.node.corroboration import INSTALL_S
 from reconciler.planner.node.disks import matching_drives
 
 TRIES = 2
+_CHOSEN = frozenset({BootPhase.INSTALLER, BootPhase.OS_BOOTING, BootPhase.OS_RUNNING})  # the device to boot from is
 _UNDER_WAY = frozenset({BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})
 
 
@@ -43,6 +44,7 @@ async def reimage(ctx: ActionContext) -> Outcome:
         outcome = await _begin(ctx, image, drive)
     if isinstance(outcome, Done):
         await tolerate(ctx.bmc.eject_media(), *REPEATABLE)  # the system runs from its disk now
+        await drop_override(ctx, await ctx.bmc.hot())
         await verify_activation(ctx, pending)
     return outcome
 
@@ -57,7 +59,7 @@ async def _begin(ctx: ActionContext, image: DesiredImage, drive: Drive) -> Outco
         ctx.ledger.set_nonce(ctx.node, nonce, ctx.clock.now())
         ctx.journal(started=True)
         await ensure_on(ctx)
-        return await _installed(ctx, image, drive, nonce)
+        return await _installed(ctx, image, drive, nonce, token)
     finally:
         await ctx.installer.withdraw(token)
 
@@ -108,8 +110,8 @@ async def _prepare(ctx: ActionContext, url: str) -> None:
     for _ in range(TRIES):
         failed = await tolerate(ctx.bmc.boot_once("cd"), *REPEATABLE)
         override = known(await ctx.bmc.hot()).boot_override
-        if override is not None and override.enabled == "Once" and override.target in ("Cd", "UsbCd"):
-            return
+        if override is not None and override.boots_disc:
+            return  # one that stays is cleared as soon as the installer runs
         shown = f"{override.target}, {override.enabled}" if override is not None else "nothing"
         await ctx.clock.sleep(5.0)
     raise Stop(Transient(f"{failed or 'accepted'}, but the BMC shows as one-time boot: {shown} (D2)"))
@@ -142,13 +144,13 @@ async def _continue(ctx: ActionContext, image: DesiredImage, drive: Drive, befor
     # The installer may still ask for its document, and the process that served it is gone.
     await ctx.installer.publish(str(before["token"]), before["document"])
     try:
-        outcome = await _installed(ctx, image, drive, nonce)
+        outcome = await _installed(ctx, image, drive, nonce, str(before["token"]))
     finally:
         await ctx.installer.withdraw(str(before["token"]))
     return outcome if isinstance(outcome, Done) else None
 
 
-async def _installed(ctx: ActionContext, image: DesiredImage, drive: Drive, nonce: str) -> Outcome:
+async def _installed(ctx: ActionContext, image: DesiredImage, drive: Drive, nonce: str, token: str) -> Outcome:
     """Wait for any system to answer, and judge it. The old system is powered off, so it can't be the one."""
     ctx.step("installing")
     seen_installer = False
@@ -156,7 +158,10 @@ async def _installed(ctx: ActionContext, image: DesiredImage, drive: Drive, nonc
     async def probe() -> Answered[ImageIdentity | None] | None:
         nonlocal seen_installer
         hot = await ctx.bmc.hot()
-        seen_installer |= isinstance(hot, Answered) and hot.value.boot_phase is BootPhase.INSTALLER
+        phase = hot.value.boot_phase if isinstance(hot, Answered) else None
+        seen_installer |= phase is BootPhase.INSTALLER
+        if phase in _CHOSEN or await ctx.installer.asked(token):
+            await drop_override(ctx, hot)
         reading = await ctx.host.facts((), ())
         return Answered(reading.at, reading.value.image) if isinstance(reading, Answered) else None
 

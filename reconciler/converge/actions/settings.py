@@ -5,8 +5,9 @@ from __future__ import annotations
 from reconciler.converge.actions.context import ActionContext, Stop, action, poll, tolerate
 from reconciler.converge.guarded_ports import known
 from reconciler.diff import normalise
+from reconciler.diff.boot_order import NoSuchEntry, is_as_wanted, options_of, resolve
 from reconciler.model.errors import Failure
-from reconciler.model.observed import AttributeValue, RedfishHot
+from reconciler.model.observed import AttributeValue, RedfishHot, RedfishInventory
 from reconciler.model.outcome import Declined, Done, Outcome, Transient
 from reconciler.model.vocab import BootPhase, Concern
 
@@ -27,12 +28,25 @@ async def set_bios(ctx: ActionContext) -> Outcome:
     failed = await tolerate(ctx.bmc.stage_bios(wanted), Failure.AMBIGUOUS)
 
     async def staged() -> bool | None:
-        return None if _missing(wanted, known(await ctx.bmc.hot())) else True
+        return None if await _unseen(ctx, wanted) else True
 
     if await poll(ctx, staged, within_s=_READ_BACK_S, every_s=5.0):
         return Done(f"staged {', '.join(f'{name}={value}' for name, value in sorted(missing.items()))}")
-    forgotten = ", ".join(sorted(_missing(wanted, known(await ctx.bmc.hot()))))
-    return Transient(f"{failed or 'accepted'}, but the BMC does not show as pending: {forgotten}")
+    forgotten = ", ".join(sorted(await _unseen(ctx, wanted)))
+    return Transient(f"{failed or 'accepted'}, but the BMC shows neither as pending nor in force: {forgotten}")
+
+
+async def _unseen(ctx: ActionContext, wanted: dict[str, AttributeValue]) -> dict[str, AttributeValue]:
+    """Return what is neither pending nor in force: a BIOS without a settings object applies values at once."""
+    missing = _missing(wanted, known(await ctx.bmc.hot()))
+    if not missing:
+        return {}
+    found = known(await ctx.bmc.inventory()).bios or {}
+    return {
+        name: value
+        for name, value in missing.items()
+        if name not in found or normalise.attribute(found[name]) != normalise.attribute(value)
+    }
 
 
 def _missing(wanted: dict[str, AttributeValue], hot: RedfishHot) -> dict[str, AttributeValue]:
@@ -56,31 +70,38 @@ async def set_boot(ctx: ActionContext) -> Outcome:
         await tolerate(ctx.bmc.set_secure_boot(bool(items["boot.secure_boot"])), Failure.AMBIGUOUS)
     if "boot.order" not in items:
         return Done("secure boot set, for the next boot")
-    order = await _full_order(ctx, [str(device) for device in items["boot.order"]])
+    wanted = tuple(map(str, items["boot.order"]))
+    await _check_entries(ctx, wanted)
     ctx.step("setting the boot order")
-    failed = await tolerate(ctx.bmc.set_boot_order(order), Failure.AMBIGUOUS)
+    failed = await tolerate(ctx.bmc.set_boot_order(wanted), Failure.AMBIGUOUS)
 
     async def shown() -> bool | None:
-        found = known(await ctx.bmc.inventory()).boot_order or ()
-        return True if _same_order(found, order) else None
+        return True if _shows(known(await ctx.bmc.inventory()), wanted) else None
 
     if not await poll(ctx, shown, within_s=_READ_BACK_S, every_s=5.0):
-        return Transient(f"{failed or 'accepted'}, but the BMC does not show the boot order {', '.join(order)}")
-    return Done(f"boot order {', '.join(order)}")
+        return Transient(f"{failed or 'accepted'}, but the BMC does not show the boot order {', '.join(wanted)}")
+    return Done(f"boot order {', '.join(wanted)}")
 
 
-async def _full_order(ctx: ActionContext, wanted: list[str]) -> tuple[str, ...]:
-    """Return the declared entries, as the BMC spells them, followed by all others in their present order."""
-    present = known(await ctx.bmc.inventory()).boot_order
-    if present is None:
+async def _check_entries(ctx: ActionContext, wanted: tuple[str, ...]) -> None:
+    """Raise Stop unless the BMC has every declared entry."""
+    options = options_of(known(await ctx.bmc.inventory()))
+    if options is None:
         raise Stop(Declined("unknown", "the BMC does not report its boot order"))
-    spelled = {normalise.text(entry): entry for entry in present}
-    absent = [entry for entry in wanted if normalise.text(entry) not in spelled]
-    if absent:
-        raise Stop(Declined("no_such_entry", f"no boot entry {', '.join(absent)}; there are: {', '.join(present)}"))
-    first = [spelled[normalise.text(entry)] for entry in wanted]
-    return (*first, *(entry for entry in present if entry not in first))
+    try:
+        resolve(wanted, options)
+    except NoSuchEntry as error:
+        raise Stop(Declined("no_such_entry", str(error))) from None
 
 
-def _same_order(found: tuple[str, ...], order: tuple[str, ...]) -> bool:
-    return tuple(map(normalise.text, found)) == tuple(map(normalise.text, order))
+def _shows(found: RedfishInventory, wanted: tuple[str, ...]) -> bool:
+    """Return whether the order is as wanted now, or will be at the next boot."""
+    options = options_of(found)
+    if options is None:
+        return False
+    by_reference = {option.reference: option for option in options}
+    waiting = tuple(by_reference[reference] for reference in found.staged_boot_order if reference in by_reference)
+    try:
+        return is_as_wanted(wanted, options) or (bool(waiting) and is_as_wanted(wanted, waiting))
+    except NoSuchEntry:
+        return False

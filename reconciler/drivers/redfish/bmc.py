@@ -30,7 +30,7 @@ from reconciler.drivers.secrets import Credentials
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.interning import share
 from reconciler.model.observed import Answered, AttributeValue, BmcTask, RedfishHot, RedfishInventory, Silent
-from reconciler.model.ports import Bmc, PowerAction
+from reconciler.model.ports import Bmc, FirmwareFile, PowerAction
 
 T = TypeVar("T")
 
@@ -119,15 +119,18 @@ class RedfishBmc(Bmc):
     async def boot_once(self, device: str) -> None:
         await self._run(lambda: boot.boot_once(self._tree, device))
 
+    async def clear_boot_override(self) -> None:
+        await self._run(lambda: boot.clear_override(self._tree))
+
     async def insert_media(self, url: str) -> None:
         await self._run(lambda: self._media.insert(url))
 
     async def eject_media(self) -> None:
         await self._run(self._media.eject)
 
-    async def update_firmware(self, inventory_id: str, url: str) -> str:
+    async def update_firmware(self, inventory_id: str, file: FirmwareFile) -> str:
         try:
-            uri = await self._run(lambda: firmware.start_update(self._tree, inventory_id, url))
+            uri = await self._run(lambda: firmware.start_update(self._tree, inventory_id, file))
         finally:
             self._gate.expect_absence(_FLASH_S)
         self._tasks.expect(uri, self._now())

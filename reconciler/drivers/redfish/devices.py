@@ -13,6 +13,7 @@ from reconciler.drivers.redfish.fields import (
     boolean,
     health,
     integer,
+    link,
     member,
     need,
     number,
@@ -29,15 +30,18 @@ _MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}")
 _OFFSET = re.compile(r"([+-])(\d{2}):(\d{2})")
 _LINK_UP = {"LinkUp": True, "LinkDown": False, "NoLink": False}
 _GONE = frozenset({"Absent", "Disabled", "UnavailableOffline"})
+# Versions of what is not installed: Supermicro's backup BIOS, Lenovo's pending image, BlueField's golden image.
+_NOT_INSTALLED = re.compile(r"not present|version not available|.*-\*", re.IGNORECASE)
 
 
 # --- firmware ----------------------------------------------------------------------------------------------------
 
 
 def firmware_key(item: Document, quirks: Quirks | None) -> str | None:
-    """Return the part of the Id that no update changes; None for an entry that does not run."""
+    """Return the part of the Id that no update changes; None for an entry that does not run, or is not installed."""
     id_ = need(item, "Id", text)
-    if absent(item):
+    version = text(item, "Version")
+    if absent(item) or (version is None and state(item) == "Disabled") or _NOT_INSTALLED.fullmatch(version or ""):
         return None
     if quirks is None or quirks.firmware_id is None:
         return id_
@@ -98,6 +102,11 @@ def nic(document: Document) -> Nic:
         _LINK_UP.get(text(document, "LinkStatus") or ""),
         speed if speed and speed > 0 else None,
     )
+
+
+def leads_to_bmc(document: Document) -> bool:
+    """Say whether an interface is the host's link to its own BMC, over USB or PCIe."""
+    return link(member(document, "Links"), "HostInterface") is not None or text(document, "Id") == "ToManager"
 
 
 def drive(document: Document, id_field: str = "Id") -> Drive:

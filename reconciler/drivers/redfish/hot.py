@@ -69,7 +69,8 @@ def boot_of(tree: Tree, found: Resource) -> tuple[Document, Resource]:
 
 
 def pending(tree: Tree, document: Document, quirks: Quirks | None) -> Mapping[str, AttributeValue]:
-    staged = bios.attributes(tree.bios_settings(document).body, strict=True)
+    settings = tree.bios_settings(document)
+    staged = {} if settings is None else bios.staged(settings.body)
     if not staged or (quirks is not None and quirks.pending_is_delta):
         return staged
     return bios.differing(staged, bios.attributes(tree.follow(document, "Bios").body))

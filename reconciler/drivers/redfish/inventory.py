@@ -11,7 +11,8 @@ from datetime import datetime
 from functools import partial
 from itertools import chain
 
-from reconciler.drivers.redfish import bios, devices, events, hot, system
+from reconciler.diff.boot_order import words
+from reconciler.drivers.redfish import abilities, bios, boot, devices, events, hot
 from reconciler.drivers.redfish.chassis import read_parts
 from reconciler.drivers.redfish.fields import (
     Document,
@@ -20,9 +21,6 @@ from reconciler.drivers.redfish.fields import (
     last_segment,
     link,
     links,
-    member,
-    missing,
-    need,
     need_link,
     objects,
     text,
@@ -31,32 +29,43 @@ from reconciler.drivers.redfish.quirks import Quirks
 from reconciler.drivers.redfish.tree import Survey, Tree
 from reconciler.model.observed import AttributeValue, BmcEvent, Drive, FirmwareItem, Nic, RedfishInventory
 
-_LOGS = ("sel", "iml", "eventlog", "event", "log1", "systemevent", "lclog")  # the first that is there
+# The first that is there and has entries: Lenovo's SEL can only be cleared, and its events are in the platform log.
+_LOGS = ("sel", "iml", "eventlog", "event", "log1", "systemevent", "lclog", "platformlog", "standardlog")
 
 
 def read_inventory(tree: Tree) -> RedfishInventory:
-    found = tree.system().body
+    with tree.snapshot():
+        return _read(tree)
+
+
+def _read(tree: Tree) -> RedfishInventory:
+    host = tree.system()
+    found = host.body
     quirks = tree.quirks(found)
     survey = Survey()
     dimms = survey.read("dimms", lambda: _bodies(tree, need_link(found, "Memory")))
     modules = None if dimms is None else survey.read("dimms", lambda: devices.memory(dimms))
     manager_body = survey.read("manager", lambda: tree.manager(found).body)
     manager = None if manager_body is None else survey.read("manager", lambda: devices.manager(manager_body))
+    order = survey.read("boot_order", lambda: boot.read_order(tree, host))
     inventory = RedfishInventory(
         bios=survey.read("bios", lambda: _bios(tree, found, quirks)),
-        secure_boot=survey.read("secure_boot", lambda: secure_boot(tree.follow(found, "SecureBoot").body)),
-        boot_order=survey.read("boot_order", lambda: system.boot_order(found, boot_aliases(tree, found))),
+        secure_boot=survey.read("secure_boot", lambda: boot.secure_boot(tree.follow(found, "SecureBoot").body)),
+        boot_order=None if order is None else words(order.options),
         firmware=survey.read("firmware", lambda: _firmware(tree, quirks, survey)),
         memory_bytes=(modules and modules[1]) or survey.read("memory_bytes", lambda: devices.summary_bytes(found)),
         dimms=modules[0] if modules else None,
         processors=survey.read("processors", lambda: _processors(tree, found)),
-        nics=survey.read("nics", lambda: _nics(tree, found, quirks)),
+        nics=survey.read("nics", lambda: _nics(tree, found)),
         drives=survey.read("drives", lambda: _drives(tree, found)),
         sensors=None,
         events=survey.read(
             "events", lambda: _events(tree, found, manager.clock if manager else None, manager_body or {})
         ),
         manager=manager,
+        boot_options=None if order is None else order.options,
+        staged_boot_order=() if order is None else order.staged,
+        abilities=abilities.read_abilities(tree, host, survey),
         unknown=survey.unknown,
     )
     sensors, parts = read_parts(tree, found, dimms, survey)
@@ -74,27 +83,6 @@ def _bios(tree: Tree, found: Document, quirks: Quirks | None) -> Mapping[str, At
         waiting = hot.pending(tree, found, quirks)
         return {name: value for name, value in values.items() if name not in waiting}
     return values
-
-
-def secure_boot(document: Document) -> bool:
-    """Return whether the current boot is secure. SecureBootEnable is about the next one."""
-    word = text(document, "SecureBootCurrentBoot")
-    if word not in ("Enabled", "Disabled"):
-        raise Unknown(missing(document, "SecureBootCurrentBoot"))
-    return word == "Enabled"
-
-
-def boot_aliases(tree: Tree, found: Document) -> dict[str, str | None]:
-    """Return the alias of each boot option by reference; {} where the BMC describes none."""
-    where = link(member(found, "Boot"), "BootOptions")
-    if where is None:
-        return {}
-    options = _bodies(tree, where)
-    return {need(option, "BootOptionReference", _reference): text(option, "Alias") for option in options}
-
-
-def _reference(option: Document, name: str) -> str | None:
-    return text(option, name) or text(option, "Id")
 
 
 def _firmware(tree: Tree, quirks: Quirks | None, survey: Survey) -> Mapping[str, FirmwareItem]:
@@ -129,10 +117,9 @@ def _processors(tree: Tree, found: Document) -> int:
         return count
 
 
-def _nics(tree: Tree, found: Document, quirks: Quirks | None) -> tuple[Nic, ...]:
-    ignored = quirks.ignored_nics if quirks else frozenset()
+def _nics(tree: Tree, found: Document) -> tuple[Nic, ...]:
     listed = _bodies(tree, need_link(found, "EthernetInterfaces"))
-    return tuple(devices.nic(item) for item in listed if not absent(item) and text(item, "Id") not in ignored)
+    return tuple(devices.nic(item) for item in listed if not absent(item) and not devices.leads_to_bmc(item))
 
 
 def _drives(tree: Tree, found: Document) -> tuple[Drive, ...]:
@@ -147,25 +134,24 @@ def _drives(tree: Tree, found: Document) -> tuple[Drive, ...]:
 
 
 def _events(tree: Tree, found: Document, now: datetime | None, manager: Document) -> tuple[BmcEvent, ...]:
-    log = tree.get(_log(tree, found)).body
-    entries = _bodies(tree, need_link(log, "Entries"), newest=events.MOST_EVENTS)
+    entries = _bodies(tree, _log_entries(tree, found), newest=events.MOST_EVENTS)
     return events.newest(entries, now, text(manager, "DateTimeLocalOffset") or "")
 
 
-def _log(tree: Tree, found: Document) -> str:
-    """Return the URI of the host's event log: the system's, else its manager's."""
+def _log_entries(tree: Tree, found: Document) -> str:
+    """Return the URI of the entries of the host's event log: the system's, else its manager's, else any log."""
     others: list[str] = []
-    if link(found, "LogServices") is not None:
-        others += links(tree.follow(found, "LogServices").body, "Members")
-    best = min(others, key=_rank, default=None)
-    if best is None or _rank(best) == len(_LOGS):
-        body = tree.manager(found).body
+    for of_manager in (False, True):
+        body = tree.manager(found).body if of_manager else found
         if link(body, "LogServices") is not None:
             others += links(tree.follow(body, "LogServices").body, "Members")
-        best = min(others, key=_rank, default=None)
-    if best is None:
-        raise Unknown("the BMC keeps no log")
-    return best
+        for where in sorted(others, key=_rank):
+            if _rank(where) < len(_LOGS) and (entries := link(tree.get(where).body, "Entries")) is not None:
+                return entries
+    for where in others:
+        if (entries := link(tree.get(where).body, "Entries")) is not None:
+            return entries
+    raise Unknown("the BMC keeps no log with entries" if others else "the BMC keeps no log")
 
 
 def _rank(uri: str) -> int:

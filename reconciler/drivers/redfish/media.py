@@ -24,10 +24,10 @@ class Media:
         self._slot: str | None = None
 
     def url(self) -> str | None:
-        return _inserted(self._read().body)
+        return _inserted(self.slot().body)
 
     def insert(self, url: str) -> None:
-        slot = self._read()
+        slot = self.slot()
         offered = action(slot.body, _INSERT)
         patience = self._tree.behaviours().patience.get(Operation.MEDIA, 0.0)
         refusal: HttpError | None = None
@@ -50,7 +50,7 @@ class Media:
 
     def eject(self) -> None:
         """Eject also where the slot seems empty: Inserted may be stale (E2); a refusal then means that it is empty."""
-        slot = self._read()
+        slot = self.slot()
         offered = action(slot.body, _EJECT)
         try:
             if offered is not None:
@@ -58,10 +58,11 @@ class Media:
             elif _inserted(slot.body) is not None:
                 self._tree.session.patch(slot, {"Inserted": False, "Image": None})
         except HttpError as error:
-            if error.kind in (Failure.AUTH, Failure.BUSY) or _inserted(self._read().body) is not None:
+            if error.kind in (Failure.AUTH, Failure.BUSY) or _inserted(self.slot().body) is not None:
                 raise
 
-    def _read(self) -> Resource:
+    def slot(self) -> Resource:
+        """Return the slot; raise Unknown where the BMC has none that can be written."""
         if self._slot is not None:
             try:
                 return self._tree.get(self._slot)

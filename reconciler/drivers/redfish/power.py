@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from reconciler.drivers.redfish import system
 from reconciler.drivers.redfish.failures import HttpError
@@ -17,7 +17,6 @@ _RESET_TYPES = {
     PowerAction.ON: ("On", "ForceOn"),
     PowerAction.GRACEFUL_OFF: ("GracefulShutdown",),
     PowerAction.FORCE_OFF: ("ForceOff",),
-    PowerAction.GRACEFUL_RESTART: ("GracefulRestart",),
 }
 _REACHES = {PowerAction.ON: Power.ON, PowerAction.GRACEFUL_OFF: Power.OFF, PowerAction.FORCE_OFF: Power.OFF}
 
@@ -33,14 +32,23 @@ def power(tree: Tree, what: PowerAction) -> None:
             raise
         # The machine is in that state already, or the BMC isn't ready: both are answered with 400 or 409 (A7).
         state = _power(tree)
-        if state is not None and state is _REACHES.get(what):
+        if state is not None and state is _REACHES[what]:
             return
-        if what is PowerAction.GRACEFUL_RESTART and state is Power.OFF:
-            raise DriverError(Failure.REJECTED, f"{error.detail}; the machine is off") from None
         if error.kind is Failure.BUSY or error.status == 409:
             wait = error.retry_after or tree.behaviours(found).conflict_wait
             raise DriverError(Failure.BUSY, error.detail, retry_after=wait) from None
         raise
+
+
+def check(tree: Tree, found: Document) -> None:
+    """Raise Unknown where the machine can't be switched off and on."""
+    reset = _action(found, _RESET)[1]
+    _reset_type(tree, reset, _RESET_TYPES[PowerAction.ON])
+    _reset_type(tree, reset, _RESET_TYPES[PowerAction.FORCE_OFF] + _RESET_TYPES[PowerAction.GRACEFUL_OFF])
+
+
+def reset_types(tree: Tree, found: Document) -> tuple[str, ...]:
+    return allowable(tree, _action(found, _RESET)[1], "ResetType")
 
 
 def _power(tree: Tree) -> Power | None:
@@ -51,11 +59,15 @@ def _power(tree: Tree) -> Power | None:
 
 
 def reset_bmc(tree: Tree) -> None:
-    found = tree.manager(tree.system().body).body
-    target, reset = _action(found, "#Manager.Reset")
-    kind = _reset_type(tree, reset, ("GracefulRestart", "ForceRestart"))
+    target, kind = bmc_reset(tree, tree.system().body)
     tree.session.post(target, {"ResetType": kind})
     tree.forget()
+
+
+def bmc_reset(tree: Tree, found: Document) -> tuple[str, str]:
+    """Return where and with which word to restart the BMC."""
+    target, reset = _action(tree.manager(found).body, "#Manager.Reset")
+    return target, _reset_type(tree, reset, ("GracefulRestart", "ForceRestart"))
 
 
 def _action(document: Document, name: str) -> tuple[str, Document]:
@@ -76,15 +88,22 @@ def _reset_type(tree: Tree, reset: Document, words: Sequence[str]) -> str:
 
 def allowable(tree: Tree, offered: Document, parameter: str) -> tuple[str, ...]:
     """Return the allowed values of a parameter, from the action or its ActionInfo; () where none are given."""
+    return values(offered, parameter, None) or values(offered, parameter, parameters(tree, offered))
+
+
+def values(offered: Document, parameter: str, described: Mapping[str, Document] | None) -> tuple[str, ...]:
+    """Return the allowed values of a parameter that the action gives, or else the `parameters` of its ActionInfo."""
     given = texts(offered, f"{parameter}@Redfish.AllowableValues")
+    return given or texts((described or {}).get(parameter, {}), "AllowableValues")
+
+
+def parameters(tree: Tree, offered: Document) -> Mapping[str, Document] | None:
+    """Return the parameters in an action's ActionInfo by name; None where it has none that can be read."""
     where = path(offered.get("@Redfish.ActionInfo"))
-    if given or where is None:
-        return given
+    if where is None:
+        return None
     try:
         info = tree.get(where).body
     except HttpError:
-        return ()
-    for entry in objects(info, "Parameters"):
-        if text(entry, "Name") == parameter:
-            return texts(entry, "AllowableValues")
-    return ()
+        return None
+    return {name: entry for entry in objects(info, "Parameters") if (name := text(entry, "Name")) is not None}

@@ -50,7 +50,6 @@ class Quirks:
     clear_pending: str = ""  # the OEM action of the settings object that drops what is pending
     firmware_id: re.Pattern[str] | None = None  # Id of a component that runs; group 1 outlives its updates
     firmware_version: re.Pattern[str] | None = None  # group 1 is what the vendor's download page says
-    ignored_nics: frozenset[str] = frozenset()  # by Id
     stuck_at: frozenset[str] = frozenset()  # a BootProgress that it also shows while the OS runs
     post_state: Mapping[str, BootPhase] = field(default_factory=dict)  # Oem.<vendor>.PostState instead of BootProgress
     task_states: Mapping[str, TaskEnd] = field(
@@ -110,7 +109,6 @@ class Behaviours(Model):
     clear_pending: Sourced[Text] | None = None
     firmware_id: Sourced[re.Pattern[str]] | None = None
     firmware_version: Sourced[re.Pattern[str]] | None = None
-    ignored_nics: Sourced[frozenset[Text]] | None = None
     stuck_at: Sourced[frozenset[Text]] | None = None
     post_state: Sourced[Mapping[Text, BootPhase]] | None = None
     task_states: Sourced[Mapping[Text, TaskEnd]] | None = None

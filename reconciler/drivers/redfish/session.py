@@ -19,6 +19,7 @@ from sushy.auth import AuthBase, BasicAuth, SessionAuth
 from reconciler.drivers.redfish.failures import SESSIONS_TAKEN, HttpError, decode
 from reconciler.drivers.redfish.fields import Document, Unknown, link, member, path
 from reconciler.drivers.redfish.login_guard import Account
+from reconciler.drivers.redfish.upload import Upload
 from reconciler.drivers.redfish.wire import Wire, local
 from reconciler.model.errors import DriverError, Failure
 
@@ -67,7 +68,7 @@ class Session:
         body = _document(where, response)
         return Resource(where, body, _etag(response.headers.get("ETag")) or _etag(body.get("@odata.etag")))
 
-    def post(self, where: str, data: Document, *, patience: float = 0.0) -> Reply:
+    def post(self, where: str, data: Document | Upload, *, patience: float = 0.0) -> Reply:
         """POST. `patience`: seconds for the answer, where the default is known to be too few (pitfall A3)."""
         return self._write("POST", where, data, {}, patience)
 
@@ -95,7 +96,9 @@ class Session:
     def _patch(self, where: str, data: Document, etag: str | None, patience: float) -> Reply:
         return self._write("PATCH", where, data, {"If-Match": etag} if etag else {}, patience)
 
-    def _write(self, method: str, where: str, data: Document, headers: Mapping[str, str], patience: float) -> Reply:
+    def _write(
+        self, method: str, where: str, data: Document | Upload, headers: Mapping[str, str], patience: float
+    ) -> Reply:
         response = self._request(method, where, data, headers, patience)
         try:
             body = decode(response.content) if response.content.strip() else {}
@@ -127,7 +130,7 @@ class Session:
         self,
         method: str,
         where: str,
-        data: Document | None = None,
+        data: Document | Upload | None = None,
         headers: Mapping[str, str] | None = None,
         patience: float = 0.0,
     ) -> requests.Response:
@@ -148,7 +151,12 @@ class Session:
             raise self._error_for(error) from None
 
     def _send(
-        self, method: str, where: str, data: Document | None, headers: Mapping[str, str] | None, patience: float
+        self,
+        method: str,
+        where: str,
+        data: Document | Upload | None,
+        headers: Mapping[str, str] | None,
+        patience: float,
     ) -> requests.Response:
         response = self.wire.send(method, where, data, headers, patience=patience)
         if (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from reconciler.drivers.redfish.hot import pending
 from reconciler.drivers.redfish.quirks import Operation
 from reconciler.drivers.redfish.session import Resource
 from reconciler.drivers.redfish.tree import Tree, action, settings_link
+from reconciler.model.abilities import BiosLimit
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import AttributeValue
 
@@ -20,14 +22,14 @@ _APPLY_TIME = "@Redfish.SettingsApplyTime"
 
 def stage_bios(tree: Tree, wanted: Mapping[str, AttributeValue]) -> None:
     found = tree.system().body
-    current = tree.follow(found, "Bios").body
+    resource = tree.follow(found, "Bios")
+    current = resource.body
     values = bios.attributes(current)
     # Checked against the registry where the BMC serves one: it may try to apply an invalid value for ever (G1).
-    problems = list(bios.problems(wanted, _registry(tree, current) or {name: {} for name in values}))
+    problems = list(bios.problems(wanted, {**{name: BiosLimit() for name in values}, **limits(tree, current)}))
     if problems:
         raise DriverError(Failure.REJECTED, "; ".join(problems))
-    settings = tree.get(settings_link(current))
-    staged = bios.attributes(settings.body, strict=True)
+    settings, staged = settings_of(tree, resource)
     quirks = tree.quirks(found)
     if quirks is None or not quirks.pending_is_delta:
         staged = bios.differing(staged, values)
@@ -45,21 +47,40 @@ def stage_bios(tree: Tree, wanted: Mapping[str, AttributeValue]) -> None:
     tree.session.patch(settings, change, patience=_patience(tree))
 
 
-def _registry(tree: Tree, current: Document) -> Mapping[str, Document]:
-    """Read the registry that this BIOS names, listed with or without its version; {} where it is not served."""
-    name = text(current, "AttributeRegistry") or ""
+def settings_of(tree: Tree, current: Resource) -> tuple[Resource, Mapping[str, AttributeValue]]:
+    """Return what takes changes of BIOS attributes, and those that wait in it.
+
+    It is the settings object, or Bios itself where there is none, which applies changes at once.
+    """
+    where = settings_link(current.body)
+    if where is None:
+        return current, {}
+    settings = tree.get(where)
+    return settings, bios.staged(settings.body)
+
+
+def limits(tree: Tree, current: Document) -> Mapping[str, BiosLimit]:
+    """Read the registry that this BIOS names, once; {} where it is not served."""
+    name = text(current, "AttributeRegistry") or "BiosAttributeRegistry"  # OpenBMC serves one that it does not name
+    if name not in tree.bios_limits:
+        tree.bios_limits[name] = _registry(tree, name)
+    return tree.bios_limits[name]
+
+
+def _registry(tree: Tree, name: str) -> Mapping[str, BiosLimit]:
+    """Read a registry, listed under its name, else under that of another version (iDRAC9)."""
     where = link(tree.session.root(), "Registries")
-    if not name or where is None:
+    if where is None:
         return {}
     try:
         listed = [uri for uri, _ in tree.listed(where)]
-        for matches in (_named(name), _named(name.split(".v", 1)[0])):
+        for matches in (_named(name), _named(_unversioned(name))):
             for uri in filter(matches, listed):
                 places = list(objects(tree.get(uri).body, "Location"))
                 places.sort(key=lambda place: text(place, "Language") != "en")
                 target = next((found for place in places if (found := path(place.get("Uri")))), None)
                 if target is not None:
-                    return bios.entries(tree.get(target).body)
+                    return bios.limits(tree.get(target).body)
     except Unknown:
         return {}
     except DriverError as error:
@@ -69,7 +90,11 @@ def _registry(tree: Tree, current: Document) -> Mapping[str, Document]:
 
 
 def _named(name: str) -> Callable[[str], bool]:
-    return lambda uri: last_segment(uri).casefold() == name.casefold()
+    return lambda uri: name.casefold() in (last_segment(uri).casefold(), _unversioned(last_segment(uri)).casefold())
+
+
+def _unversioned(name: str) -> str:
+    return re.sub(r"\.v?[0-9].*", "", name)
 
 
 def clear_bios(tree: Tree) -> None:
@@ -79,6 +104,7 @@ def clear_bios(tree: Tree) -> None:
     if not staged:
         return
     settings = tree.bios_settings(found)
+    assert settings is not None, "something is pending in it"
     drop = action(settings.body, quirks.clear_pending) if quirks is not None and quirks.clear_pending else None
     if drop is not None:
         tree.session.post(drop[0], {}, patience=_patience(tree))

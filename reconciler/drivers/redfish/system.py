@@ -107,14 +107,16 @@ def rollup(system: Document) -> Health:
     return found
 
 
-def boot_order(system: Document, options: Mapping[str, str | None]) -> tuple[str, ...]:
-    """Return the persistent boot order by alias. `options`: alias by reference; references differ between nodes.
+def order_property(boot: Document) -> str:
+    """Return the property that holds the boot order."""
+    return "AliasBootOrder" if text(boot, "BootOrderPropertySelection") == "AliasBootOrder" else "BootOrder"
 
-    An option without an alias keeps its reference. An alias has the place of its first option.
-    """
+
+def boot_order(system: Document) -> tuple[str, ...]:
+    """Return the persistent boot order: references of boot options, or aliases where the BMC orders by these."""
     boot = member(system, "Boot")
-    name = "AliasBootOrder" if text(boot, "BootOrderPropertySelection") == "AliasBootOrder" else "BootOrder"
+    name = order_property(boot)
     order = texts(boot, name)
     if not isinstance(boot.get(name), list) or len(order) != len(boot[name]):
         raise Unknown(missing(boot, name))
-    return tuple(dict.fromkeys(options.get(reference) or reference for reference in order))
+    return order

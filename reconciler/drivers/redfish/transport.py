@@ -28,11 +28,13 @@ from urllib3.exceptions import NewConnectionError
 
 from reconciler.drivers.redfish.failures import ConnectionFailed
 from reconciler.drivers.redfish.fields import quote
+from reconciler.drivers.redfish.upload import Upload
 from reconciler.model.errors import Failure
 
 _LARGEST_BODY = 16 * 2**20  # BIOS registries are the largest: some 3 MB
 _CHUNK = 2**16
 _WHERE = "check address and port"
+_STALL_S = 60.0  # how long a BMC may take for the next piece of a file
 
 
 class Aborted(Exception):
@@ -150,6 +152,13 @@ def connector(address: str, transport: Transport, timeouts: tuple[float, float],
     # BMCs fail under connections that stay open (a note in sushy, from the field).
     del session.headers["Connection"]
     return made
+
+
+def send_file(client: Any, url: str, upload: Upload) -> requests.Response:
+    """POST a file piece by piece through the session of sushy's Connector, which itself sends nothing but JSON."""
+    session: requests.Session = client._session
+    headers = {"Content-Type": upload.content_type, "OData-Version": "4.0", "Accept-Encoding": "identity"}
+    return session.post(url, data=upload, headers=headers, timeout=(_STALL_S, _STALL_S), allow_redirects=False)
 
 
 def failed(error: Exception, read_timeout: float) -> ConnectionFailed:

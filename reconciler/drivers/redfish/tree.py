@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import TypeVar
 
@@ -24,6 +25,7 @@ from reconciler.drivers.redfish.fields import (
 )
 from reconciler.drivers.redfish.quirks import Quirks, Table, quirks_of
 from reconciler.drivers.redfish.session import ROOT, Resource, Session
+from reconciler.model.abilities import Ability, BiosLimit
 from reconciler.model.errors import DriverError, Failure
 
 T = TypeVar("T")
@@ -44,12 +46,35 @@ class Tree:
         self._system: str | None = None
         self._tasks: str | None = None
         self._bios_settings: dict[str, str] = {}  # Bios -> its settings object
+        self._kept: dict[str, Resource | DriverError] | None = None  # of a snapshot that is being read
         self._plain: set[str] = set()  # collections where $expand failed
+        self.bios_limits: dict[str, Mapping[str, BiosLimit]] = {}  # by registry
+        self.able: set[Ability] = set()  # seen once; what a BMC lacks is looked for again
 
     # --- resources -----------------------------------------------------------------------------------------------
 
     def get(self, where: str) -> Resource:
-        return self.session.get(where)
+        if self._kept is None:
+            return self.session.get(where)
+        if where not in self._kept:
+            try:
+                self._kept[where] = self.session.get(where)
+            except DriverError as error:
+                self._kept[where] = error
+                raise
+        found = self._kept[where]
+        if isinstance(found, DriverError):
+            raise found
+        return found
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Read each resource once within: the parts of an inventory share some of them (A12)."""
+        self._kept = {}
+        try:
+            yield
+        finally:
+            self._kept = None
 
     def follow(self, document: Document, name: str) -> Resource:
         """Read the resource behind a link. Unknown where there is no such link."""
@@ -110,10 +135,12 @@ class Tree:
         self._tasks = where
         return where, listed
 
-    def bios_settings(self, system: Document) -> Resource:
-        """Read the object that holds pending BIOS attributes."""
+    def bios_settings(self, system: Document) -> Resource | None:
+        """Read the object that holds pending BIOS attributes; None where a BIOS has none and applies them at once."""
         bios = need_link(system, "Bios")
         where = self._bios_settings.pop(bios, None) or settings_link(self.get(bios).body)
+        if where is None:
+            return None
         found = self.get(where)
         self._bios_settings[bios] = where
         return found
@@ -146,8 +173,8 @@ class Tree:
 
     def forget(self) -> None:
         self._system = self._tasks = self._behaviours = self._firmware = None
-        self._bios_settings.clear()
-        self._plain.clear()
+        for learned in (self._bios_settings, self._plain, self.bios_limits, self.able):
+            learned.clear()
 
     # --- collections ---------------------------------------------------------------------------------------------
 
@@ -212,12 +239,9 @@ class Tree:
         raise Unknown(f"{where} has more than {_MOST_PAGES} pages")
 
 
-def settings_link(document: Document) -> str:
-    """Return the URI of the object where changes of a resource wait for the next boot."""
-    found = link(member(document, "@Redfish.Settings"), "SettingsObject")
-    if found is None:
-        raise Unknown("the BMC offers no object for pending settings")
-    return found
+def settings_link(document: Document) -> str | None:
+    """Return the URI of the object where changes of a resource wait; None where it takes changes itself, at once."""
+    return link(member(document, "@Redfish.Settings"), "SettingsObject")
 
 
 def action(document: Document, name: str) -> tuple[str, Document] | None:
@@ -255,16 +279,17 @@ class Survey(Gaps):
 
     def __init__(self) -> None:
         super().__init__()
-        self._patience = 1  # when a second resource hangs, the BMC hangs
+        self._hung: list[DriverError] = []  # when a second resource hangs, the BMC hangs
 
     def read(self, name: str, reader: Callable[[], T]) -> T | None:
         try:
             return super().read(name, reader)
         except DriverError as error:
             hangs = error.kind is Failure.TIMEOUT and not isinstance(error, HttpError)
-            if not (error.kind is Failure.MALFORMED or _of_resource(error) or (hangs and self._patience)):
+            if hangs and error not in self._hung:
+                self._hung.append(error)
+            if not (error.kind is Failure.MALFORMED or _of_resource(error) or (hangs and len(self._hung) == 1)):
                 raise
-            self._patience -= hangs
             self.unknown[name] = error.detail
             return None
 

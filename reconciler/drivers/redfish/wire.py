@@ -14,7 +14,8 @@ import requests
 from reconciler.drivers.redfish.bmc_gate import RequestGaps
 from reconciler.drivers.redfish.failures import ConnectionFailed, connection_error, http_error
 from reconciler.drivers.redfish.fields import Document, path, quote
-from reconciler.drivers.redfish.transport import Transport, connector, tls_context
+from reconciler.drivers.redfish.transport import Transport, connector, send_file, tls_context
+from reconciler.drivers.redfish.upload import Upload
 from reconciler.model.errors import DriverError, Failure
 
 
@@ -83,7 +84,7 @@ class Wire:
         self,
         method: str,
         where: str,
-        data: Document | None = None,
+        data: Document | Upload | None = None,
         headers: Mapping[str, str] | None = None,
         *,
         confidential: bool = False,
@@ -119,9 +120,17 @@ class Wire:
             self.gaps.record(method)
 
     def _once(
-        self, method: str, where: str, data: Document | None, headers: Mapping[str, str] | None
+        self, method: str, where: str, data: Document | Upload | None, headers: Mapping[str, str] | None
     ) -> requests.Response:
         client = self._parts()[0]
+        if isinstance(data, Upload):
+            try:
+                answer = send_file(client, self.address + where, data)
+            except OSError as error:  # of the network's, the transport makes ConnectionFailed
+                why = f"our copy of the file can't be read: {error.strerror}"
+                raise ConnectionFailed(Failure.UNREACHABLE, why, sent=False) from error
+            self._judge(answer)
+            return answer
         options = {"headers": dict(headers or {}), "allow_redirects": False}
         match method:
             case "GET":

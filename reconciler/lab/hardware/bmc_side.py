@@ -193,7 +193,8 @@ class BmcSide(Lifecycle):
             self.spend_fault("boot_override_ignored")
             return
         on = enabled == "Once" and target != "None"
-        state.boot_override, state.boot_override_enabled = (target, "Once") if on else ("None", "Disabled")
+        stays = "Continuous" if self.fault("boot_override_stays") is not None else "Once"
+        state.boot_override, state.boot_override_enabled = (target, stays) if on else ("None", "Disabled")
         self._touch()
 
     # --- virtual media ---

@@ -42,6 +42,9 @@ FAULTS: Mapping[str, FaultKind] = {
         "hardware",
         {"when": "write"},
     ),
+    "boot_override_stays": FaultKind(
+        "a boot override is shown as Continuous, and used at each boot until it is cleared", "hardware"
+    ),
     "stale_media": FaultKind(
         "virtual media shows a medium that is not there, until it is ejected (E2)",
         "bmc",

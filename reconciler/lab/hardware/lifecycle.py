@@ -197,6 +197,8 @@ class Lifecycle:
 
     def _take_override(self) -> str | None:
         state = self.state
+        if state.boot_override_enabled == "Continuous":
+            return state.boot_override
         if state.boot_override_enabled != "Once":
             return None
         device, state.boot_override, state.boot_override_enabled = state.boot_override, "None", "Disabled"

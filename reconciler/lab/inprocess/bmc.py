@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from reconciler.diff.boot_order import NoSuchEntry, resolve
 from reconciler.lab.hardware import parts
 from reconciler.lab.hardware.machine import HardwareRejected, Machine, Rejection
 from reconciler.lab.hardware.state import DriveState, TaskState
+from reconciler.model.abilities import BootOption
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import (
     Answered,
@@ -27,7 +29,7 @@ from reconciler.model.observed import (
     Sensor,
     Silent,
 )
-from reconciler.model.ports import Clock, PowerAction
+from reconciler.model.ports import Clock, FirmwareFile, PowerAction
 from reconciler.model.vocab import BootPhase, Health, Power, UnknownReason
 
 T = TypeVar("T")
@@ -101,7 +103,7 @@ class MachineBmc:
             try:
                 self._machine.power(action.value)
             except HardwareRejected:
-                if self._machine.state.power != _REACHED.get(action):  # a conflict in the target state is success (A7)
+                if self._machine.state.power != _REACHED[action]:  # a conflict in the target state is success (A7)
                     raise
 
         await self._ask(order)
@@ -117,11 +119,19 @@ class MachineBmc:
 
     async def set_boot_order(self, order: Sequence[str]) -> None:
         """Put the given entries first; the others keep their order after them."""
-        rest = [entry for entry in self._machine.state.boot_order if entry not in order]
-        await self._ask(lambda: self._machine.set_boot_order([*order, *rest]))
+        present = tuple(BootOption(word) for word in self._machine.state.boot_order)
+        try:
+            first = resolve(order, present)
+        except NoSuchEntry as error:
+            raise DriverError(Failure.REJECTED, str(error)) from None
+        full = [option.reference for option in dict.fromkeys((*first, *present))]
+        await self._ask(lambda: self._machine.set_boot_order(full))
 
     async def boot_once(self, device: str) -> None:
         await self._ask(lambda: self._machine.set_boot_override(_TARGETS[device], "Once"))
+
+    async def clear_boot_override(self) -> None:
+        await self._ask(lambda: self._machine.set_boot_override("None", "Disabled"))
 
     async def insert_media(self, url: str) -> None:
         await self._ask(lambda: self._machine.insert_media(url))
@@ -129,8 +139,8 @@ class MachineBmc:
     async def eject_media(self) -> None:
         await self._ask(self._machine.eject_media)
 
-    async def update_firmware(self, inventory_id: str, url: str) -> str:
-        return TASKS + await self._ask(lambda: self._machine.start_update(inventory_id, url))
+    async def update_firmware(self, inventory_id: str, file: FirmwareFile) -> str:
+        return TASKS + await self._ask(lambda: self._machine.start_update(inventory_id, file.url))
 
     async def reset(self) -> None:
         await self._ask(self._machine.reset_bmc)

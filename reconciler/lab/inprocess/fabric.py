@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
 from reconciler.lab.fleet import Lab
 from reconciler.lab.hardware import commands
+from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.tools.call import Tool
 from reconciler.lab.inprocess import bmc, cluster_port
 from reconciler.lab.inprocess.bmc import MachineBmc
@@ -16,7 +17,8 @@ from reconciler.lab.inprocess.host import MachineHost
 from reconciler.lab.inprocess.virtual_time import EPOCH
 from reconciler.lab.inprocess.watch import TruthWatch
 from reconciler.model.desired import Desired, Fleet
-from reconciler.model.ports import Clock, Fabric, Installer
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.ports import Clock, Fabric, FirmwareFile, FirmwareFiles, Installer
 
 BASE = "http://installer.lab.invalid"
 
@@ -24,15 +26,34 @@ BASE = "http://installer.lab.invalid"
 class LabInstaller:
     """Publishes install documents at the URLs that the lab's machines request."""
 
-    def __init__(self, documents: dict[str, Mapping[str, Any]]) -> None:
+    def __init__(self, documents: dict[str, Mapping[str, Any]], machines: Iterable[Machine]) -> None:
         self._documents = documents
+        self._machines = tuple(machines)
 
     async def publish(self, token: str, document: Mapping[str, Any]) -> str:
         self._documents[f"{BASE}/{token}/install.json"] = document
         return f"{BASE}/{token}/boot.iso"
 
+    async def asked(self, token: str) -> bool:
+        runs = (machine.state.installer for machine in self._machines)
+        return any(run is not None and run.asked > 0 and f"/{token}/" in run.medium for run in runs)
+
     async def withdraw(self, token: str) -> None:
         self._documents.pop(f"{BASE}/{token}/install.json", None)
+
+
+class LabFirmwareFiles:
+    """Serves each file with the digest that the spec gives, but for those in `served`, by URL."""
+
+    def __init__(self) -> None:
+        self.served: dict[str, str] = {}
+
+    async def fetch(self, url: str, sha256: str) -> FirmwareFile:
+        found = self.served.get(url, sha256)
+        if found != sha256:
+            why = f"{url} serves a file with sha256 {found}, the spec says {sha256}: nothing is flashed from it"
+            raise DriverError(Failure.REJECTED, why)
+        return FirmwareFile(url)
 
 
 class LabFabric:
@@ -59,7 +80,8 @@ class LabFabric:
             address: MachineHost(machine, clock, tools, latency=latency) for address, machine in lab.by_host.items()
         }
         self._cluster = None if lab.cluster is None else TruthCluster(lab.cluster, clock, latency_s=cluster_s)
-        self._installer = LabInstaller(lab.documents)
+        self._installer = LabInstaller(lab.documents, lab.by_bmc.values())
+        self._files = LabFirmwareFiles()
 
     def bmc(self, desired: Desired) -> MachineBmc | None:
         return None if desired.endpoints.bmc is None else self._bmcs[desired.endpoints.bmc]
@@ -79,6 +101,9 @@ class LabFabric:
     def installer(self) -> LabInstaller | None:
         return self._installer
 
+    def firmware_files(self) -> LabFirmwareFiles:
+        return self._files
+
     def public_key(self, name: str) -> str | None:
         return self._lab.public_keys.get(name)
 
@@ -88,3 +113,4 @@ class LabFabric:
 
 _fabric: type[Fabric] = LabFabric
 _installer: type[Installer] = LabInstaller
+_firmware_files: type[FirmwareFiles] = LabFirmwareFiles

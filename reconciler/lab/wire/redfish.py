@@ -8,6 +8,7 @@ middleware, so that hundreds run in one process.
 from __future__ import annotations
 
 import asyncio
+import email
 import gzip
 import hashlib
 import json
@@ -208,9 +209,9 @@ class RedfishServer:
             if request.method == "PATCH" and resource.patch is not None:
                 current = _tag(self._document(path, resource, member))
                 _check_precondition(bmc.quirks.etags, current, request.headers.get("If-Match"))
-                return resource.patch(bmc, member, _parse(raw))
+                return resource.patch(bmc, member, _parse(raw, request.headers.get("Content-Type", "")))
             if request.method == "POST" and resource.post is not None:
-                return resource.post(bmc, member, _parse(raw))
+                return resource.post(bmc, member, _parse(raw, request.headers.get("Content-Type", "")))
             if request.method == "DELETE" and resource.delete is not None:
                 return resource.delete(bmc, member)
         except HardwareRejected as rejected:
@@ -260,8 +261,12 @@ def _dump(document: Document) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def _parse(raw: bytes) -> Document:
-    """Return the body as an object. No body counts as {}: clients send EjectMedia either way."""
+def _parse(raw: bytes, content_type: str) -> Document:
+    """Return the body as an object, a form with its parts as texts. No body is {}: so clients send EjectMedia."""
+    if content_type.startswith("multipart/form-data"):
+        message = email.message_from_bytes(f"Content-Type: {content_type}\r\n\r\n".encode() + raw)
+        parts = [part for part in message.walk() if not part.is_multipart()]
+        return {str(part.get_param("name", header="content-disposition")): str(part.get_payload()) for part in parts}
     try:
         body = json.loads(raw) if raw.strip() else {}
     except ValueError as error:

@@ -20,7 +20,6 @@ from reconciler.lab.wire.redfish_protocol import (
 PROCESSORS = f"{SYSTEM}/Processors"
 MEMORY = f"{SYSTEM}/Memory"
 ETHERNET = f"{SYSTEM}/EthernetInterfaces"
-MANAGER_NIC = "ToManager"
 STORAGE = f"{SYSTEM}/Storage"
 DRIVES = f"{STORAGE}/1/Drives"
 
@@ -109,8 +108,7 @@ def _dimm_status(state: MachineState, at: int) -> Document:
 
 
 def _interfaces(bmc: Bmc) -> list[NicState]:
-    own = NicState(MANAGER_NIC, "be:3a:f2:b6:05:9f", rdma=False, rate_gbps=0.1)
-    return [nic for nic in bmc.state.nics if nic.listed] + [own] * bmc.quirks.manager_nic
+    return [nic for nic in bmc.state.nics if nic.listed]
 
 
 def _ethernet(bmc: Bmc, id_: str) -> Document | None:

@@ -49,7 +49,7 @@ class Quirks:
     boot_progress_stuck: str = ""  # G2: the value shown from the end of POST on
     post_state: bool = False  # G2: Oem.Hpe.PostState instead
     boot_mode: str = ""  # a PATCH of the override without its mode: D4 "required" refuses it, D3 "flips" it to Legacy
-    manager_nic: bool = False  # A15: the host's link to its own BMC is one of its interfaces
+    boot_aliases: bool = True  # most makes leave the Alias of boot options null (NVIDIA/libredfish, tests/mockups)
     boot_in_settings: bool = False  # A15: only the system's settings object takes the override (AMI)
     # virtual media
     media_target: str = "Cd"  # D5: the boot target that finds virtual media, "Cd" or "UsbCd"
@@ -67,20 +67,22 @@ class Quirks:
     bios_version_decorated: bool = False  # F12: BIOS Date: <date> Ver <version>
     task_late_s: float = 0.0  # A5: how long a new task stays unknown, in fleet time
     task_words: Mapping[str, str] = field(default_factory=dict)  # A6: its own names of task states
+    firmware_sent: bool = False  # no SimpleUpdate: the file is sent to MultipartHttpPushUri, as to OpenBMC of NVIDIA
     firmware_ids_carry_versions: bool = False  # F12: Installed-<n>-<version>__<id>, also for the rollback image
 
 
 STANDARD = Quirks()
 _MAKES = {
-    "supermicro": Quirks(settings_complete=True),
+    "supermicro": Quirks(boot_aliases=False, settings_complete=True),
     "dell": Quirks(
+        boot_aliases=False,
         etags=EtagStyle.MISSING,
         serial_in_sku=True,
         settings_shown_early=True,
         settings_clearable=True,
         firmware_ids_carry_versions=True,
     ),
-    "hpe": Quirks(etags=EtagStyle.WEAK, power_conflict=400),
+    "hpe": Quirks(boot_aliases=False, etags=EtagStyle.WEAK, power_conflict=400),
     "nvidia": Quirks(boot_in_settings=True, settings_complete=True),
 }
 

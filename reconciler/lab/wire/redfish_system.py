@@ -57,6 +57,13 @@ _BOOT_ENTRIES = {  # alias -> reference and title; others get a number of their 
     "Cd": ("Boot0003", "UEFI USB CD/DVD"),
     "UefiHttp": ("Boot0004", "UEFI HTTP Network Card"),
 }
+_NIC = "PciRoot(0x7)/Pci(0x1,0x1)/Pci(0x0,0x0)/MAC(B83FD2D7F74A,0x1)/IPv4(0.0.0.0)"
+_DEVICE_PATHS = {
+    "Hdd": "HD(1,GPT,6634D938-1211-4F7A-89C6-A35A60BE1E4A,0x800,0x219800)/\\EFI\\ubuntu\\shimx64.efi",
+    "Pxe": _NIC,
+    "Cd": "PciRoot(0x0)/Pci(0x14,0x0)/USB(0xD,0x0)/CDROM(0x0)",
+    "UefiHttp": f"{_NIC}/Uri()",
+}
 
 
 def health(state: MachineState) -> str:
@@ -222,7 +229,8 @@ def _boot_option(bmc: Bmc, id_: str) -> Document | None:
         "BootOptionReference": id_,
         "BootOptionEnabled": True,
         "DisplayName": title,
-        "Alias": alias,
+        "UefiDevicePath": _DEVICE_PATHS.get(alias, ""),
+        "Alias": alias if bmc.quirks.boot_aliases else None,
     }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from reconciler.lab.hardware.state import FirmwareState, TaskState
 from reconciler.lab.wire.redfish_messages import Refusal
 from reconciler.lab.wire.redfish_protocol import (
@@ -26,16 +28,22 @@ INVENTORY = f"{UPDATE}/FirmwareInventory"
 TASK_SERVICE = f"{ROOT}/TaskService"
 TASKS = f"{TASK_SERVICE}/Tasks"
 _SIMPLE_UPDATE = "UpdateService.SimpleUpdate"
+_SENT = f"{UPDATE}/update-multipart"
+_PREFIX = "firmware at "
 _RELATED = {"bmc": MANAGER, "bios": f"{SYSTEM}/Bios"}
 _ROLLBACK = "0.0.1"  # version of every rollback image
 _ON_STANDBY_POWER = ("bmc", "bios", "cpld", "erot", "psu")
 
 
-def _update_service(_: Bmc, __: str) -> Document:
-    return odata(UPDATE, "UpdateService.v1_8_4", "Update Service") | {
+def _update_service(bmc: Bmc, __: str) -> Document:
+    document = odata(UPDATE, "UpdateService.v1_8_4", "Update Service") | {
         "Status": status(),
         "ServiceEnabled": True,
         "FirmwareInventory": link(INVENTORY),
+    }
+    if bmc.quirks.firmware_sent:
+        return document | {"MultipartHttpPushUri": _SENT, "MaxImageSizeBytes": 209715200, "Actions": {}}
+    return document | {
         "Actions": {
             f"#{_SIMPLE_UPDATE}": {
                 "target": f"{UPDATE}/Actions/{_SIMPLE_UPDATE}",
@@ -80,11 +88,30 @@ def _item(bmc: Bmc, id_: str) -> Document | None:
     }
 
 
+def substitute_for(url: str) -> bytes:
+    """Return the file that the lab serves for a URL of the spec, and by which its BMCs know what they are sent."""
+    return f"{_PREFIX}{url}\n".encode()
+
+
+def _multipart_update(bmc: Bmc, body: Document) -> Reply:
+    if not bmc.quirks.firmware_sent:
+        raise Refusal("ResourceMissingAtURI", _SENT)
+    parameters = json.loads(required(body, "UpdateService", "UpdateParameters"))
+    url = required(body, "UpdateService", "UpdateFile").removeprefix(_PREFIX).strip()
+    return _begin(bmc, parameters.get("Targets"), url)
+
+
 def _simple_update(bmc: Bmc, body: Document) -> Reply:
+    if bmc.quirks.firmware_sent:
+        raise Refusal("ResourceMissingAtURI", f"{UPDATE}/Actions/{_SIMPLE_UPDATE}")
     uri = required(body, _SIMPLE_UPDATE, "ImageURI")
     if not uri.startswith(("http://", "https://")):
         raise Refusal("ActionParameterValueFormatError", uri, "ImageURI", _SIMPLE_UPDATE, related=["ImageURI"])
-    number = bmc.machine.start_update(_target(bmc, body.get("Targets"), uri), uri)
+    return _begin(bmc, body.get("Targets"), uri)
+
+
+def _begin(bmc: Bmc, targets: object, uri: str) -> Reply:
+    number = bmc.machine.start_update(_target(bmc, targets, uri), uri)
     path = f"{TASKS}/{number}"
     return Reply(202, _document(bmc, bmc.state.tasks[number]), {"Location": path})
 
@@ -158,6 +185,7 @@ def _messages(task: TaskState) -> list[Document]:
 ROUTES: Routes = {
     UPDATE: Resource(get=_update_service),
     f"{UPDATE}/Actions/{_SIMPLE_UPDATE}": action(_simple_update),
+    _SENT: action(_multipart_update),
     INVENTORY: Resource(get=collection(INVENTORY, "SoftwareInventory", "Firmware Inventory Collection", _members)),
     f"{INVENTORY}/*": Resource(get=_item),
     TASK_SERVICE: Resource(get=_task_service),

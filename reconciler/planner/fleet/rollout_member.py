@@ -151,7 +151,7 @@ def _passed(desired: Desired, certificate: Certificate) -> bool:
 
 _OF_ITS_OWN = frozenset({
     BlockCode.UNKNOWN, BlockCode.UNDER_WAY, BlockCode.IDENTITY, BlockCode.FOREIGN_CORDON, BlockCode.FOREIGN_MARK,
-    BlockCode.NO_PATH, BlockCode.ATTEMPTS, BlockCode.GATE, BlockCode.NO_DRAIN, BlockCode.CRASHED,
+    BlockCode.NO_PATH, BlockCode.IMPOSSIBLE, BlockCode.ATTEMPTS, BlockCode.GATE, BlockCode.NO_DRAIN, BlockCode.CRASHED,
 })  # fmt: skip
 
 

@@ -177,7 +177,11 @@ def _served(desired: Desired, record: NodeRecord) -> bool:
     """Return whether the ledger knows of a time at which the node was well: one that never worked has not gone bad."""
     if record.malformed:
         return False
-    return record.serial is not None if desired.profile.membership is None else "cluster.member" in record.applied
+    return (
+        (record.serial or record.uuid) is not None
+        if desired.profile.membership is None
+        else "cluster.member" in record.applied
+    )
 
 
 def _was_out(seen: Observed, since: datetime) -> bool:

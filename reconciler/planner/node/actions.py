@@ -10,13 +10,15 @@ the same fleet is planned the same way every day, and estimates are told apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from reconciler.model.desired import Desired
+from reconciler.model.observed import RedfishInventory
 from reconciler.model.vocab import Activation, Concern, Disruption
 from reconciler.planner.node import conditions as c
+from reconciler.planner.node import possible
 from reconciler.planner.node.conditions import firmware_ok, firmware_staged
 
 
@@ -99,7 +101,8 @@ class ActionSpec:
     """All facts about one action. Every other list of actions is derived from these fields.
 
     `requires`, `achieves`, `breaks` and `forbids` name conditions. `variants` adds the conditions that depend on the
-    node, and yields nothing for a node on which the action makes no sense.
+    node, and yields nothing for a node on which the action makes no sense. `refusals` says why the node's BMC can't do
+    it, which is known before the node is drained.
     """
 
     name: str
@@ -113,6 +116,7 @@ class ActionSpec:
     variants: Callable[[NodeTraits], Iterable[Variant]] = _everywhere
     stages: Callable[[NodeTraits], Iterable[Staged]] = _nothing  # conditions that wait for a later activation
     activates: frozenset[Activation] = frozenset()  # classes of staged settings that it brings into effect
+    refusals: Callable[[Desired, RedfishInventory, Collection[str]], possible.Refusals] = possible.none
     drains: bool = False
     boots: bool = False
     flashes: bool = False  # writes firmware
@@ -261,20 +265,23 @@ _SPECS = (
         name="set_bios", concern=Concern.BIOS, disruption=Disruption.NONE, seconds=30,
         requires=(c.IDENTITY, c.QUIESCED), achieves=(c.BIOS_STAGED,), forbids=(c.BIOS_STAGED, c.BIOS),
         stages=lambda _: [Staged(c.BIOS_STAGED, Activation.REBOOT, c.BIOS, (c.GATE,))], fault="bios_write_ignored",
+        refusals=possible.bios,
     ),
     ActionSpec(
         name="set_boot", concern=Concern.BOOT, disruption=Disruption.NONE, seconds=30,
         requires=(c.IDENTITY, c.QUIESCED), achieves=(c.BOOT_STAGED,), forbids=(c.BOOT_STAGED, c.BOOT),
         stages=lambda _: [Staged(c.BOOT_STAGED, Activation.REBOOT, c.BOOT)], fault="bmc_503",
+        refusals=possible.boot,
     ),
     ActionSpec(
         name="update_firmware", concern=Concern.FIRMWARE, disruption=Disruption.FIRMWARE, seconds=0,
         requires=(c.IDENTITY, c.QUIESCED), variants=_update_firmware, stages=_staged_firmware,
-        flashes=True, undoes=frozenset({"set_bios"}), fault="firmware_fails",
+        flashes=True, undoes=frozenset({"set_bios"}), fault="firmware_fails", refusals=possible.firmware,
     ),
     ActionSpec(
         name="reset_bmc", concern=Concern.FIRMWARE, disruption=Disruption.SERVICE_RESTART, seconds=180,
         requires=(c.IDENTITY, c.QUIESCED), activates=frozenset({Activation.BMC_RESET}), fault="bmc_503",
+        refusals=possible.bmc_reset,
     ),
     ActionSpec(
         name="soft_restart", concern=Concern.HEALTH, disruption=Disruption.REBOOT, seconds=420,
@@ -284,13 +291,13 @@ _SPECS = (
     ActionSpec(
         name="power_cycle", concern=Concern.HEALTH, disruption=Disruption.POWER_CYCLE, seconds=480,
         requires=(c.IDENTITY, c.POWER_ON, c.QUIESCED), achieves=(c.HOST_UP,), variants=_boot,
-        activates=_POWER, boots=True, proved_by_boot=True,
+        activates=_POWER, boots=True, proved_by_boot=True, refusals=possible.power,
         covers=frozenset({"soft_restart", "power_on", "join"}), undoes=frozenset({"set_gpu_mode"}), fault="post_hang",
     ),
     ActionSpec(
         name="power_on", concern=Concern.HEALTH, disruption=Disruption.NONE, seconds=420,
         requires=(c.IDENTITY,), achieves=(c.POWER_ON, c.HOST_UP), forbids=(c.POWER_ON,), variants=_power_on,
-        activates=_POWER, boots=True,
+        activates=_POWER, boots=True, refusals=possible.power,
         covers=frozenset({"join"}), undoes=frozenset({"set_gpu_mode"}), fault="post_hang",
     ),
     # It forbids what it achieves: wiping is no way to restart a machine, nor to bring firmware in.
@@ -298,6 +305,7 @@ _SPECS = (
         name="reimage", concern=Concern.IMAGE, disruption=Disruption.REIMAGE, seconds=1500,
         requires=(c.IDENTITY, c.SIGNATURE, c.QUIESCED), achieves=(c.IMAGE, c.POWER_ON, c.HOST_UP), breaks=(c.HOST,),
         forbids=(c.IMAGE,), variants=_reimage, activates=_POWER, boots=True, installs=True,
+        refusals=possible.image,
         covers=frozenset({"soft_restart", "power_on", "power_cycle", "join"}),
         undoes=frozenset({"set_gpu_mode", "configure_host", "join"}), fault="installer_fails",
     ),
@@ -333,7 +341,17 @@ _SPECS = (
 )  # fmt: skip
 
 ACTIONS: Final[Mapping[str, ActionSpec]] = {spec.name: spec for spec in _SPECS}
+_JUDGED: Final = tuple(spec for spec in _SPECS if spec.refusals is not possible.none)
 _UNKNOWN = ActionSpec(name="", concern=Concern.HOST, disruption=Disruption.NONE, seconds=0)
+
+
+def impossible(desired: Desired, found: RedfishInventory, changes: Collection[str]) -> dict[str, str]:
+    """Return the actions that this BMC can't do, by id, each with the reason. `changes`: value paths."""
+    return {
+        f"{spec.name}:{target}" if target else spec.name: why
+        for spec in _JUDGED
+        for target, why in spec.refusals(desired, found, changes).items()
+    }
 
 
 def spec_of(name: str) -> ActionSpec:

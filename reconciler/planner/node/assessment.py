@@ -12,7 +12,7 @@ from reconciler.health.signals import Signal
 from reconciler.health.table import Effect
 from reconciler.model.desired import Desired
 from reconciler.model.gate import Binding
-from reconciler.model.observed import Answered, HostFacts, Member, Observed, Silent
+from reconciler.model.observed import Answered, HostFacts, Member, Observed, RedfishInventory, Silent
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, read_mark
 from reconciler.model.vocab import DrainProvider, Power, Source
 from reconciler.planner.node.conditions import (
@@ -59,6 +59,7 @@ class Assessment:
     waiting: str
     waits_until: datetime | None
     gate_failed: str
+    inventory: RedfishInventory | None  # as the BMC told it
 
 
 def assess(
@@ -105,6 +106,7 @@ def assess(
         waiting=waiting,
         waits_until=until,
         gate_failed=_failed_gate(builder, desired, observed, record, context),
+        inventory=observed.inventory.value if isinstance(observed.inventory, Answered) else None,
     )
 
 

@@ -42,6 +42,10 @@ class Catalogue:
     rows: tuple[Row, ...]
     staged: tuple[Staged, ...]
 
+    def brings(self, row: Row) -> set[str]:
+        """Return the conditions that an action makes true, at once or when what it staged is activated."""
+        return set(row.achieves) | {staged.achieves for staged in self.staged if staged.condition in row.achieves}
+
 
 def catalogue(node: NodeTraits) -> Catalogue:
     """Return all actions that make sense for the node, in the order of the table, which breaks ties."""

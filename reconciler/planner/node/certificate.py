@@ -38,15 +38,19 @@ def certificate_flaws(
 def _converged(desired: Desired, seen: Observed, drifting: set[str]) -> Observed:
     """Return the node as it will be without its drift, in all that a certificate binds. Ignored drift remains."""
     profile, inventory, host = desired.profile, seen.inventory, seen.host
-    if not isinstance(inventory, Silent) and inventory.value.bios is not None and inventory.value.firmware is not None:
+    if not isinstance(inventory, Silent):
         bios = {name: value for name, value in profile.bios.items() if f"bios.{name}" in drifting}
         flashed = {
             item.inventory_id: FirmwareItem(item.version)
             for item in profile.firmware
             if f"firmware.{item.component}" in drifting and item.url is not None
         }
-        value = inventory.value
-        value = replace(value, bios={**(value.bios or {}), **bios}, firmware={**(value.firmware or {}), **flashed})
+        known = inventory.value  # what was not read stays unknown
+        value = replace(
+            known,
+            bios=None if known.bios is None else {**known.bios, **bios},
+            firmware=None if known.firmware is None else {**known.firmware, **flashed},
+        )
         inventory = replace(inventory, value=value)
     wanted = profile.image if any(path.startswith("image.") for path in drifting) else None
     if wanted is not None and not isinstance(host, Silent) and host.value.image is not None:

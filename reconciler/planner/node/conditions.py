@@ -111,6 +111,8 @@ class Conditions:
     waiting: str  # why to look again later: a boot, an installation or a detector is under way; "" if nothing is
     waits_until: datetime | None  # the end of the wait, if known
     gate_failed: str  # why the gate failed on this machine, which has not been repaired since; "" if it did not
+    impossible: Mapping[str, str] = field(default_factory=dict)  # actions that its BMC can't do, each with the reason
+    entry_awaits_image: bool = False  # the boot order names an entry that only an installed system brings
 
     @property
     def key(self) -> Hashable:
@@ -119,6 +121,7 @@ class Conditions:
         return (
             self.true, *[tuple(words.items()) for words in reasons], self.signals, self.reported, self.ignored,
             self.unconfirmed, self.foreign_cordon, self.tampered, self.waiting, self.waits_until, self.gate_failed,
+            tuple(self.impossible.items()), self.entry_awaits_image,
         )  # fmt: skip
 
 

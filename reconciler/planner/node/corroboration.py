@@ -93,7 +93,7 @@ def unproved_source(desired: Desired, observed: Observed, record: NodeRecord) ->
             f"nothing shows that the node object {member.name} is this machine's: declare `uuid` for this node, or let "
             "its host answer once"
         )
-    if not all(_same_uuid(member.system_uuid, uuid) for uuid in known):
+    if not all(same_uuid(member.system_uuid, uuid) for uuid in known):
         return (
             f"the node object {member.name} is of the machine with UUID {member.system_uuid}, not of this one "
             f"({', '.join(dict.fromkeys(known))}): delete the object, or correct the node's addresses"
@@ -101,7 +101,7 @@ def unproved_source(desired: Desired, observed: Observed, record: NodeRecord) ->
     return ""
 
 
-def _same_uuid(one: str, other: str) -> bool:
+def same_uuid(one: str, other: str) -> bool:
     """Compare UUIDs. DMI stores three fields in little endian, and some BMCs show them so (SMBIOS 2.6, 7.2.1)."""
     first, second = _digits(one), _digits(other)
     swapped = "".join(first[at : at + 2] for at in (6, 4, 2, 0, 10, 8, 14, 12)) + first[16:]
@@ -118,38 +118,44 @@ def identity(
     """Return whether the BMC is this node's, and why not.
 
     True: the spec, the host or the ledger agrees. False: one of them contradicts. None: there is nothing to compare.
+    Where the BMC gives no serial number, as on GB200, the UUID proves it alone.
     """
     if system is None:
         return None, "the BMC does not answer"
-    if system.serial is None:
-        return None, "the BMC gives no serial number"
+    if system.serial is None and system.uuid is None:
+        return None, "the BMC gives neither serial number nor UUID"
     sources = {"the spec": (desired.serial, desired.uuid)}
-    if facts is not None and facts.serial is not None:
+    if facts is not None and (facts.serial if system.serial is not None else facts.uuid) is not None:
         sources["the host"] = (facts.serial, facts.uuid)
     else:
         sources["the ledger"] = (record.serial, record.uuid)
     agreed = False
     for source, (serial, uuid) in sources.items():
-        for kind, said, wanted in (("serial", system.serial, serial), ("UUID", system.uuid, uuid)):
-            if wanted is not None and said is not None and not same(said, wanted):
+        for kind, said, wanted, equal in (
+            ("serial", system.serial, serial, same), ("UUID", system.uuid, uuid, same_uuid),
+        ):  # fmt: skip
+            if wanted is not None and said is not None and not equal(said, wanted):
                 return False, f"the BMC answers for {kind} {said}, {source} says {wanted}: is this the right machine?"
-        agreed = agreed or serial is not None
+        agreed = agreed or (serial if system.serial is not None else uuid) is not None
     if agreed:
         return True, ""
-    return (
-        None,
-        "nothing to compare the serial number with: declare `serial` for the node, or let its host answer once",
-    )
+    what, key = ("serial number", "serial") if system.serial is not None else ("UUID", "uuid")
+    return None, f"nothing to compare the {what} with: declare `{key}` for the node, or let its host answer once"
 
 
 def host_is_own(desired: Desired, observed: Observed) -> bool:
-    """Return whether the serial number of the spec or of the BMC shows that the answering host is this node's."""
-    if isinstance(observed.host, Silent) or observed.host.value.serial is None:
+    """Return whether the serial number of the spec or of the BMC shows that the answering host is this node's.
+
+    Where neither gives one, the UUID does.
+    """
+    if isinstance(observed.host, Silent):
         return False
-    serial = observed.host.value.serial
-    bmc = observed.hot.value.serial if isinstance(observed.hot, Answered) else None
-    said = [one for one in (desired.serial, bmc) if one is not None]
-    return bool(said) and all(same(serial, one) for one in said)
+    facts, bmc = observed.host.value, observed.hot.value if isinstance(observed.hot, Answered) else None
+    serials = [one for one in (desired.serial, bmc.serial if bmc else None) if one is not None]
+    if serials:
+        return facts.serial is not None and all(same(facts.serial, one) for one in serials)
+    uuids = [one for one in (desired.uuid, bmc.uuid if bmc else None) if one is not None]
+    return bool(uuids) and facts.uuid is not None and all(same_uuid(facts.uuid, one) for one in uuids)
 
 
 def tampered(desired: Desired, facts: HostFacts | None) -> str:

@@ -14,6 +14,23 @@ def matching_drives(rule: RootDisk, drives: Iterable[Drive]) -> list[Drive]:
     return [drive for drive in drives if _matches(rule, drive)]
 
 
+def no_single_match(rule: RootDisk, drives: Iterable[Drive]) -> str:
+    """Return why the rule names no drive; "" if it names one, or a drive does not tell enough to say."""
+    listed = tuple(drives)
+    found = matching_drives(rule, listed)
+    if len(found) == 1 or not all(_is_told(rule, drive) for drive in listed):
+        return ""
+    return f"{len(found) or 'no'} drive{'s match' if len(found) > 1 else ' matches'} the root disk rule"
+
+
+def _is_told(rule: RootDisk, drive: Drive) -> bool:
+    sized = rule.min_bytes is not None or rule.max_bytes is not None
+    pairs = ((rule.serial, drive.serial), (rule.wwn, drive.wwn), (rule.model, drive.model))
+    return all(value is not None for wanted, value in pairs if wanted is not None) and not (
+        sized and drive.capacity_bytes is None
+    )
+
+
 def _matches(rule: RootDisk, drive: Drive) -> bool:
     texts = ((rule.serial, drive.serial), (rule.wwn, drive.wwn), (rule.model, drive.model))
     for wanted, value in texts:

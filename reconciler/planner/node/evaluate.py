@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.model.desired import Desired
@@ -10,6 +11,8 @@ from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
 from reconciler.model.observed import Observed
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Activation, Concern, Source
+from reconciler.planner.node import possible
+from reconciler.planner.node.actions import impossible
 from reconciler.planner.node.assessment import Assessment, assess
 from reconciler.planner.node.conditions import (
     BIOS,
@@ -18,6 +21,7 @@ from reconciler.planner.node.conditions import (
     BOOT_STAGED,
     BY_CONCERN,
     GPU_PLAIN,
+    IMAGE,
     LABELS,
     MEMBER,
     SIGNATURE,
@@ -73,7 +77,20 @@ def with_drift(
         waiting=assessment.waiting,
         waits_until=assessment.waits_until,
         gate_failed=assessment.gate_failed,
+        **_of_inventory(desired, assessment, items, IMAGE in builder.true),
     )
+
+
+def _of_inventory(
+    desired: Desired, assessment: Assessment, items: Sequence[DriftItem], installed: bool
+) -> dict[str, Any]:
+    """Return what the BMC can't do, now or ever, of a node that needs something."""
+    found = assessment.inventory
+    if found is None or not (items or assessment.signals):
+        return {}
+    changes = {item.path for item in items if item.kind in ACTIONABLE} | (set() if installed else {possible.IMAGE})
+    awaits = not installed and "boot.order" in changes and bool(possible.missing_entry(desired, found))
+    return {"impossible": impossible(desired, found, changes), "entry_awaits_image": awaits}
 
 
 def _paths(items: Iterable[DriftItem], *concerns: Concern) -> tuple[str, ...]:
@@ -97,7 +114,7 @@ def _verdict(builder: ConditionBuilder, name: str, items: Iterable[DriftItem]) -
         builder.set(name, None if unknown else True, *unknown)
 
 
-def _condition_of(item: DriftItem) -> str | None:
+def condition_of(item: DriftItem) -> str | None:
     """Return the condition that an item of drift belongs to; None if it belongs to none."""
     if item.concern is Concern.FIRMWARE:
         return firmware_ok(item.path.removeprefix("firmware."))
@@ -113,7 +130,7 @@ def _from_drift(builder: ConditionBuilder, profile: ProfileConditions, items: Se
         return
     about: dict[str, list[DriftItem]] = {}
     for item in items:
-        name = _condition_of(item)
+        name = condition_of(item)
         if name is not None:
             about.setdefault(name, []).append(item)
     builder.true.difference_update(about)

@@ -136,8 +136,9 @@ def may_heal(action: str, remedy: Remedy) -> bool:
 
 
 def _may_be_tried(action: str, state: Conditions, remedy: Remedy) -> bool:
-    """Return whether a treatment may heal the node, and needs no host that does not answer (pitfall C3)."""
-    return may_heal(action, remedy) and (c.HOST_UP in state.true or c.HOST_UP not in spec_of(action).requires)
+    """Return whether a treatment may heal the node, and needs neither a silent host (C3) nor what its BMC lacks."""
+    reaches = c.HOST_UP in state.true or c.HOST_UP not in spec_of(action).requires
+    return may_heal(action, remedy) and reaches and action not in state.impossible
 
 
 def isolate(sentence: str, code: BlockCode) -> Situation:
@@ -154,9 +155,11 @@ def usable_rows(
     rows = []
     for row in catalogue.rows:
         rung = found.rung is not None and row.name == found.rung.action
-        brings = set(row.achieves) | {s.achieves for s in catalogue.staged if s.condition in row.achieves}
-        if brings & set(state.unknown):
+        brings = catalogue.brings(row)
+        if row.id in state.impossible or brings & set(state.unknown):
             continue
+        if state.entry_awaits_image and c.BOOT_STAGED in row.achieves:
+            row = replace(row, requires=(*row.requires, c.IMAGE))
         if exhausted(row, record, now) and not (ill and c.MARKED in row.achieves):
             continue  # failures of the API server must not keep an ill node in service
         if c.GATE in row.achieves and state.gate_failed and not changes(state):

@@ -10,7 +10,7 @@ from reconciler.health.signals import Signal
 from reconciler.health.table import Effect, Remedy, remedy_of
 from reconciler.model.crash import of_its_own
 from reconciler.model.desired import Desired, Profile, Rung
-from reconciler.model.drift import DriftClass, DriftItem
+from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
 from reconciler.model.inputs import fingerprint, key_of
 from reconciler.model.observed import Observed, Silent, crash_in
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAction
@@ -24,7 +24,7 @@ from reconciler.planner.node.catalogue import Catalogue, Row, catalogue
 from reconciler.planner.node.conditions import Conditions, Context
 from reconciler.planner.node.crash import stopped_by, unplanned
 from reconciler.planner.node.estimates import Estimates
-from reconciler.planner.node.evaluate import evaluate, with_drift
+from reconciler.planner.node.evaluate import condition_of, evaluate, with_drift
 from reconciler.planner.node.fingerprint import own_inputs, shared_inputs
 from reconciler.planner.node.goals import Situation, as_treatment, isolate, may_heal, situation, usable_rows
 from reconciler.planner.node.holds import Holds, retracted
@@ -104,6 +104,7 @@ class NodePlanner:
         decided: _Decision,
     ) -> NodePlan:
         found, actions = decided.found, decided.actions
+        items = self._with_refusals(items, self._catalogue(desired, observed, state), state)
         if desired.state is NodeState.ACTIVE:
             items = (*items, *self._signal_items(desired, state), *_gate_item(desired, state))
         shared = self.key(desired.profile) if actions else ""
@@ -125,6 +126,14 @@ class NodePlanner:
             inputs=inputs,
             isolated=() if state.mark is None else isolating_signals(record, state.mark),
         )
+
+    @staticmethod
+    def _with_refusals(items: tuple[DriftItem, ...], full: Catalogue, state: Conditions) -> tuple[DriftItem, ...]:
+        """Return the drift, and say of which the BMC can't remove."""
+        refused = {name: why for row in full.rows if (why := state.impossible.get(row.id)) for name in full.brings(row)}
+        if not refused:
+            return items
+        return tuple([_refused(item, refused.get(condition_of(item) or "", "")) for item in items])
 
     def _retracted(self) -> frozenset[str]:
         return retracted(self.holds, self.context.now) if self.holds else frozenset()
@@ -295,6 +304,12 @@ class NodePlanner:
 def _without_postponed(items: tuple[DriftItem, ...], postponed: Collection[str]) -> tuple[DriftItem, ...]:
     """Return the items but for those under `postponed`: paths that the spec changed and that a rollout holds back."""
     return tuple([item for item in items if item.path not in postponed]) if postponed else items
+
+
+def _refused(item: DriftItem, why: str) -> DriftItem:
+    if not why or item.kind not in ACTIONABLE:
+        return item
+    return replace(item, detail="; ".join(filter(None, (item.detail, f"its BMC can't change it: {why}"))))
 
 
 def _reported(signal: Signal) -> str:

@@ -42,7 +42,16 @@ def no_path(
     used_up = sorted(
         {row.id for row in full.rows if row.id not in usable and not set(row.achieves) & set(state.unknown)}
     )
-    if unknown:
+    reached = {name for row in full.rows if row.id in usable for name in full.brings(row)}
+    refused = {
+        row.id: why
+        for row in full.rows
+        if (why := state.impossible.get(row.id)) and full.brings(row) & missing - reached
+    }
+    if refused:
+        detail = f"its BMC can't do it: {'; '.join(f'{name}: {why}' for name, why in refused.items())}"
+        code = BlockCode.IMPOSSIBLE
+    elif unknown:
         detail = summarize({_words(name): why for name, why in sorted(unknown.items())}, desired)
         code = BlockCode.UNKNOWN
     elif state.gate_failed and not changes(state):

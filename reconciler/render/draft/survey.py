@@ -119,7 +119,7 @@ def found(seen: Observed, asked: Asked) -> Found:
         others=others,
         bios=_bios(inventory, asked),
         secure_boot=_secure_boot(inventory, host),
-        boot_order=inventory.boot_order or None if inventory and all(map(_fits, inventory.boot_order or ())) else None,
+        boot_order=_boot_order(inventory),
         serial=_serial(hot, host),
         hostname=host.hostname if host and _fits(host.hostname) else None,
         sysctls=_sysctls(host),
@@ -173,6 +173,12 @@ def _has(inventory: RedfishInventory | None, host: HostFacts | None) -> dict[str
             "processors": inventory.processors,
         }
     return {name: value for name, value in _known(counted).items() if value not in (0, "0B")}  # a BMC that lists none
+
+
+def _boot_order(inventory: RedfishInventory | None) -> tuple[str, ...] | None:
+    """Return the order in words; None where a word can't say it: its entries are not together."""
+    words = inventory.boot_order or () if inventory is not None else ()
+    return words if words and all(map(_fits, words)) and len(set(words)) == len(words) else None
 
 
 def _firmware(inventory: RedfishInventory | None) -> tuple[dict[str, Firmware], tuple[str, ...]]:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from reconciler.model.vocab import Activation
+from reconciler.model.vocab import Activation, VerifiedBy
 from reconciler.spec.kinds.base import Duration, Enforced, Resource, Sha256, Size, WebUrl
 from reconciler.spec.kinds.settings import Bios, FirmwarePolicy
 from reconciler.strict_yaml.models import Model, Name, Text
@@ -56,9 +56,15 @@ class FirmwareComponent(Model):
     settle: Duration = Field(default="0s", description="How long to wait after activation.")
     minutes: float = Field(default=10.0, gt=0, le=600, description="How long an update takes.")
     url: WebUrl | None = Field(
-        default=None, description="Where the BMC fetches it. Absent: it is compared, but never updated."
+        default=None,
+        description="Where it is fetched, by the reconciler and by the BMC. Absent: it is compared, but never updated.",
     )
     sha256: Sha256 | None = Field(default=None, description="Digest of the file at `url`.")
+    verified_by: VerifiedBy = Field(
+        default=VerifiedBy.RECONCILER,
+        description="reconciler: it fetches the file, and flashes it only with this digest. bmc: nobody compares the "
+        "digest, for a file server that only BMCs reach; the vendor's signature in the file is all that is checked.",
+    )
 
     @model_validator(mode="after")
     def _has_digest(self) -> FirmwareComponent:
@@ -76,7 +82,11 @@ class HardwareProfileSpec(Model):
     bios: Bios = Field(default=Bios(), description="BIOS settings.")
     secure_boot: bool | None = Field(default=None, description="Whether UEFI Secure Boot must be on.")
     boot_order: tuple[Text, ...] | None = Field(
-        default=None, min_length=1, description="Persistent boot order, as the BMC names boot sources."
+        default=None,
+        min_length=1,
+        description="How the persistent boot order begins: kinds of devices, as Redfish names them (Hdd, Pxe, "
+        "UefiHttp, Cd, Usb, UefiShell), which stand for all entries of that kind, or an entry's display name, "
+        "reference or UEFI device path.",
     )
 
     @field_validator("firmware")

@@ -40,7 +40,7 @@ class Call:
     path: str
     query: str
     headers: dict[str, str]
-    body: Any
+    body: Any  # decoded where it is JSON
 
 
 class HangUp(Exception):
@@ -97,7 +97,7 @@ class Bench:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()
-        body = json.loads(raw) if raw else None
+        body = json.loads(raw) if request.content_type == "application/json" and raw else raw or None
         call = Call(request.method, request.path, request.query_string, dict(request.headers), body)
         self.calls.append(call)
         for rule in self.rules:
@@ -133,7 +133,7 @@ class Bench:
         if path is None:
             return refusal(404, "ResourceMissingAtURI")
         document = self.documents[path]
-        if "$expand" in call.query:
+        if "$expand" in call.query and isinstance(document.get("Members"), list):
             members = [self.documents.get(item["@odata.id"], item) for item in document["Members"]]
             document = {**document, "Members": members}
         return web.json_response(document, headers=self._etag_header(path))

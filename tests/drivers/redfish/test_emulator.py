@@ -22,7 +22,7 @@ import pytest
 from reconciler.drivers.redfish import BmcRegistry, RedfishBmc
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, BmcTask, Nic, RedfishHot, Silent
-from reconciler.model.ports import PowerAction
+from reconciler.model.ports import FirmwareFile, PowerAction
 from reconciler.model.vocab import Health, Power
 from tests.drivers.redfish.bench import NOW, PASSWORD, USER, client
 
@@ -144,7 +144,12 @@ def test_boot_and_secure_boot(emulator: str) -> None:
             await bmc.boot_once(device)
             override = (await hot(bmc)).boot_override
             assert override is not None
-            assert override.target == word
+            assert (override.target, override.enabled) == (word, "Continuous")
+        await bmc.boot_once("cd")
+        await bmc.clear_boot_override()  # it knows no Disabled, and boots from disk instead
+        override = (await hot(bmc)).boot_override
+        assert override is not None
+        assert (override.target, override.stays) == ("Hdd", False)
         for wanted in (True, False):
             await bmc.set_secure_boot(wanted)
             inventory = await bmc.inventory()
@@ -178,7 +183,7 @@ def test_task_and_what_it_can_not_do(emulator: str) -> None:
             bmc.stage_bios({"A": 1}),
             bmc.clear_bios(),
             bmc.reset(),
-            bmc.update_firmware("BIOS", "http://x/y"),
+            bmc.update_firmware("BIOS", FirmwareFile("http://x/y")),
         ):
             with pytest.raises(DriverError) as caught:
                 await write

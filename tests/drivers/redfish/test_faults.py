@@ -19,7 +19,7 @@ from aiohttp import web
 from reconciler.drivers.redfish import RedfishBmc
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, Silent
-from reconciler.model.ports import PowerAction
+from reconciler.model.ports import FirmwareFile, PowerAction
 from reconciler.model.vocab import UnknownReason
 from tests.drivers.redfish.bench import (
     BIOS,
@@ -659,7 +659,9 @@ def test_a_bmc_that_offers_nothing() -> None:
         }  # fmt: skip
         writes = (
             bmc.power(PowerAction.ON), bmc.stage_bios({"A": 1}), bmc.clear_bios(), bmc.set_secure_boot(True),
-            bmc.insert_media("http://x/a"), bmc.eject_media(), bmc.update_firmware("BIOS", "http://x/y"), bmc.reset(),
+            bmc.insert_media("http://x/a"), bmc.eject_media(),
+            bmc.update_firmware("BIOS", FirmwareFile("http://x/y")),
+            bmc.reset(),
         )  # fmt: skip
         for write in writes:
             assert (await failure(write)).kind is Failure.UNSUPPORTED

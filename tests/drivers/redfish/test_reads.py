@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from reconciler.drivers.redfish import RedfishBmc
+from reconciler.model.abilities import Abilities, Ability, BiosLimit, BootOption
 from reconciler.model.observed import (
     Answered,
     BmcEvent,
@@ -66,7 +67,7 @@ def test_inventory() -> None:
     assert play(machine(), steps) == RedfishInventory(
         bios={"SriovGlobalEnable": "Disabled", "NumaNodesPerSocket": "NPS1", "BootTimeout": 5, "QuietBoot": True},
         secure_boot=True,
-        boot_order=("Pxe", "Hdd"),
+        boot_order=("Pxe", "Hdd", "Pxe"),
         firmware={"BIOS": FirmwareItem("2.4", True, "x"), "BMC": FirmwareItem("01.05.03", True, "x")},
         memory_bytes=128 * 2**30,
         dimms=2,
@@ -91,6 +92,19 @@ def test_inventory() -> None:
             Part("fan", "1/FAN1", Health.WARNING),
         ),
         unknown={"firmware.NIC0": "Version is 'n/a'"},
+        boot_options=tuple(BootOption(f"Boot000{n}", kind, "x") for n, kind in ((1, "Pxe"), (2, "Hdd"), (3, "Pxe"))),
+        abilities=Abilities(
+            lacks=dict.fromkeys(map(str, Ability), ""),
+            bios={
+                "SriovGlobalEnable": BiosLimit("Enumeration", allowed=("Enabled", "Disabled")),
+                "NumaNodesPerSocket": BiosLimit("Enumeration", allowed=("NPS1", "NPS4")),
+                "BootTimeout": BiosLimit("Integer", least=1, most=60),
+                "QuietBoot": BiosLimit("Boolean"),
+            },
+            boot_targets=("None", "Pxe", "Cd", "UsbCd", "Hdd"),
+            reset_types=("On", "ForceOff", "GracefulShutdown", "GracefulRestart"),
+            firmware_ways=("SimpleUpdate",),
+        ),
     )
 
 

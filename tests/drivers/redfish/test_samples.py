@@ -14,10 +14,11 @@ from aiohttp import web
 from reconciler.drivers.redfish import (
     RedfishBmc,
     bios,
+    boot,
+    boot_options,
     devices,
     events,
     failures,
-    inventory,
     parts,
     sensors,
     system,
@@ -41,14 +42,15 @@ READERS: Mapping[str, Reader] = {
     "power": lambda doc, _: system.power(doc),
     "boot_phase": system.boot_phase,
     "boot_override": lambda doc, _: system.boot_override(system.boot_section(doc, {})),
-    "boot_order": lambda doc, _: system.boot_order(doc, {}),
+    "boot_order": lambda doc, _: system.boot_order(doc),
+    "boot_option": lambda doc, _: boot_options.option_of(doc),
     "health": lambda doc, _: system.rollup(doc),
     "hot": lambda doc, quirks: of_system(doc, system.boot_section(doc, {}), quirks, Survey()),
     "bios": lambda doc, _: bios.attributes(doc),
     "staged": lambda doc, _: bios.attributes(doc, strict=True),
-    "registry": lambda doc, _: tuple(bios.problems({"A": 1}, bios.entries(doc))),
+    "registry": lambda doc, _: tuple(bios.problems({"A": 1}, bios.limits(doc))),
     "apply_times": lambda doc, _: bios.apply_times(doc),
-    "secure_boot": lambda doc, _: inventory.secure_boot(doc),
+    "secure_boot": lambda doc, _: boot.secure_boot(doc),
     "task": lambda doc, quirks: tasks.task("/x", doc, quirks or packaged().standard),
     "task_of_reply": lambda doc, _: tasks.task_of_reply(doc, None),
     "messages": lambda doc, _: failures.messages_of(doc),
@@ -71,12 +73,18 @@ READERS: Mapping[str, Reader] = {
 
 
 def documents(folder: Path) -> dict[str, Any]:
-    """Path on the BMC -> parsed document, or the raw text of one that is malformed."""
+    """Path on the BMC -> parsed document, or the raw text of one that is malformed.
+
+    A folder of documents, or a tree of folders with an index.json each, as DMTF's Redfish Mockup Creator leaves it.
+    """
     found: dict[str, Any] = {}
-    for file in sorted(folder.glob("*.json")):
+    tree = folder / "redfish/v1"
+    for file in sorted(tree.rglob("index.json") if tree.is_dir() else folder.glob("*.json")):
         text = file.read_text()
         path = ROOT + file.name.removesuffix(".json").removesuffix(".custom").replace("__", "/")
         path = ROOT if file.name == "ServiceRoot.json" else path
+        if tree.is_dir():
+            path = ROOT.rstrip("/") + file.parent.as_posix().removeprefix(tree.as_posix())
         try:
             found[path] = json.loads(text)
         except ValueError:
@@ -120,7 +128,7 @@ def test_every_folder_gives_a_snapshot_or_a_reason(samples: Path, make: str) -> 
             case Silent():
                 assert found.detail
             case Answered(value=RedfishHot() | RedfishInventory() as value):
-                fields = [name for name in value.__slots__ if name not in ("unknown", "etag")]
+                fields = [name for name in value.__slots__ if name not in ("unknown", "etag", "boot_options")]
                 for name in fields:
                     assert getattr(value, name) is not None or name in value.unknown, (make, name)
             case _:

@@ -17,7 +17,7 @@ from reconciler.lab.wire.redfish import RedfishServer
 from reconciler.lab.wire.redfish_quirks import Quirks, Silence
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, Silent
-from reconciler.model.ports import PowerAction
+from reconciler.model.ports import FirmwareFile, PowerAction
 from tests.drivers.redfish.bench import NOW, client
 from tests.lab.redfish_bench import BIOS_IMAGE, EPOCH, ISO, PASSWORD, USERNAME, Clock, Trust, make_machine, make_trust
 
@@ -110,14 +110,13 @@ def test_a_bmc_that_restarts_is_logged_in_to_again(trust: Trust) -> None:
 
 WRITES: dict[str, Callable[[RedfishBmc], Awaitable[object]]] = {
     "power": lambda bmc: bmc.power(PowerAction.FORCE_OFF),
-    "graceful restart": lambda bmc: bmc.power(PowerAction.GRACEFUL_RESTART),
     "bios": lambda bmc: bmc.stage_bios({"QuietBoot": False}),
     "secure boot": lambda bmc: bmc.set_secure_boot(False),
     "boot order": lambda bmc: bmc.set_boot_order(["Pxe"]),
     "boot once": lambda bmc: bmc.boot_once("pxe"),
     "insert": lambda bmc: bmc.insert_media(ISO),
     "eject": lambda bmc: bmc.eject_media(),
-    "firmware": lambda bmc: bmc.update_firmware("BIOS", BIOS_IMAGE),
+    "firmware": lambda bmc: bmc.update_firmware("BIOS", FirmwareFile(BIOS_IMAGE)),
     "reset": lambda bmc: bmc.reset(),
 }
 

@@ -12,6 +12,7 @@ from aiohttp import web
 from reconciler.drivers.redfish import RedfishBmc
 from reconciler.model.errors import Failure
 from reconciler.model.observed import Answered, BmcEvent, Drive, RedfishInventory, Sensor, Silent
+from reconciler.model.ports import FirmwareFile
 from reconciler.model.vocab import BootPhase, Health, UnknownReason
 from tests.drivers.redfish.bench import (
     BIOS,
@@ -214,6 +215,103 @@ def test_boot_options_that_can_not_be_read_leave_the_order_unknown() -> None:
         del bench.documents[f"{SYSTEM}/BootOptions"]
 
     assert read_inventory(change).boot_order is None
+
+
+@pytest.mark.parametrize(
+    ("version", "state"),
+    [
+        ("Not Present", "Enabled"), ("-*", "Disabled"), ("42S-*", "Enabled"), ("version not available", "Enabled"),
+        (None, "Disabled"),
+    ],
+)  # fmt: skip
+def test_firmware_that_is_not_installed_is_no_component(version: str | None, state: str) -> None:
+    """Supermicro, Lenovo and BlueField list it, as Enabled or Disabled (NVIDIA/libredfish, tests/mockups)."""
+
+    def change(bench: Bench) -> None:
+        where = f"{INVENTORY}/Backup_BIOS"
+        bench.documents[INVENTORY]["Members"].append({"@odata.id": where})
+        status = {"State": state, "Health": "OK"}
+        bench.documents[where] = {"@odata.id": where, "Id": "Backup_BIOS", "Version": version, "Status": status}
+
+    found = read_inventory(change)
+    assert found.firmware is not None
+    assert "Backup_BIOS" not in found.firmware
+    assert "firmware.Backup_BIOS" not in found.unknown
+
+
+@pytest.mark.parametrize(("make", "id_"), [("Lenovo", "ToManager"), ("Supermicro", "usb0")])
+def test_the_hosts_link_to_its_own_bmc_is_no_interface_of_the_host(make: str, id_: str) -> None:
+    """Of NVIDIA/libredfish, tests/mockups/lenovo; on any make the link to a HostInterface says so."""
+    where = f"{SYSTEM}/EthernetInterfaces/{id_}"
+
+    def change(bench: Bench) -> None:
+        bench.documents[SYSTEM].update(Manufacturer=make)
+        listed = [f"{SYSTEM}/EthernetInterfaces/eno1", where]
+        bench.documents[f"{SYSTEM}/EthernetInterfaces"]["Members"] = [{"@odata.id": uri} for uri in listed]
+        bench.documents[where] = {
+            "@odata.id": where, "Id": id_, "Name": "Host Ethernet Interface", "MACAddress": "0a:8f:c3:a5:8a:71",
+            "Status": {"Health": "OK", "State": "Disabled"}, "InterfaceEnabled": False, "LinkStatus": "LinkDown",
+            "Links": {"HostInterface": {"@odata.id": f"{MANAGER}/HostInterfaces/1"}},
+        }  # fmt: skip
+
+    nics = read_inventory(change).nics
+    assert nics is not None
+    assert [nic.id for nic in nics] == ["eno1"]
+
+
+def test_a_log_without_entries_gives_way_to_one_that_has_them() -> None:
+    """Of NVIDIA/libredfish, tests/mockups/lenovo: its SEL can only be cleared; its events are in the platform log."""
+    logs = f"{SYSTEM}/LogServices"
+
+    def change(bench: Bench) -> None:
+        bench.documents[logs] = {
+            "Members": [{"@odata.id": f"{logs}/{name}"} for name in ("PlatformLog", "AuditLog", "ActiveLog", "SEL")]
+        }
+        bench.documents[f"{logs}/SEL"] = {"Id": "SEL", "MaxNumberOfRecords": 511, "OverWritePolicy": "NeverOverWrites"}
+        for name in ("PlatformLog", "AuditLog"):
+            entries = f"{logs}/{name}/Entries"
+            bench.documents[f"{logs}/{name}"] = {"Id": name, "Entries": {"@odata.id": entries}}
+            bench.documents[entries] = {
+                "Members": [
+                    {
+                        "@odata.id": f"{entries}/1", "Id": "1", "EntryType": "Oem", "OemRecordFormat": "Lenovo",
+                        "Created": "2024-07-18T22:00:55.851+00:00", "EventId": "0x806f001b1f02ffff", "Severity": "OK",
+                        "Message": f"{name}: Front USB Detect has been detected.",
+                        "Oem": {"Lenovo": {"LenovoMessageID": "DMTF0264", "Serviceable": "Not Serviceable"}},
+                    }
+                ]
+            }  # fmt: skip
+
+    events = read_inventory(change).events
+    assert events is not None
+    assert [event.message for event in events] == ["PlatformLog: Front USB Detect has been detected."]
+
+
+def test_a_settings_object_without_attributes_has_nothing_pending() -> None:
+    """Supermicro's /Bios/SD (NVIDIA/libredfish, tests/mockups/supermicro)."""
+
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
+        del bench.documents[SETTINGS]["Attributes"]
+        assert (await hot(bmc)).pending_bios == {}
+        await bmc.stage_bios({"QuietBoot": False})
+        assert (await hot(bmc)).pending_bios == {"QuietBoot": False}
+        bench.documents[SETTINGS]["Attributes"] = "broken"
+        assert (await hot(bmc)).pending_bios is None
+
+    play(machine(), steps)
+
+
+def test_a_bios_without_a_settings_object_takes_values_itself() -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
+        del bench.documents[BIOS]["@Redfish.Settings"]
+        assert (await hot(bmc)).pending_bios == {}
+        await bmc.stage_bios({"QuietBoot": False})
+        assert bench.sent("PATCH")[0].path == BIOS
+        assert bench.documents[BIOS]["Attributes"]["QuietBoot"] is False
+        assert (await hot(bmc)).pending_bios == {}
+        await bmc.clear_bios()
+
+    play(machine(), steps)
 
 
 def test_firmware_listed_twice_with_two_versions_is_unknown() -> None:
@@ -438,7 +536,7 @@ def test_media_slots_that_moved_are_found_again() -> None:
 def test_updates_that_a_bmc_can_not_do(change: dict[str, Any], why: str) -> None:
     async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.documents[UPDATE].update(change)
-        error = await failure(bmc.update_firmware("BIOS", "http://x/y"))
+        error = await failure(bmc.update_firmware("BIOS", FirmwareFile("http://x/y")))
         assert error.kind is Failure.UNSUPPORTED
         assert why in error.detail
 

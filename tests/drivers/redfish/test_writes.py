@@ -11,7 +11,7 @@ from aiohttp import web
 from reconciler.drivers.redfish import RedfishBmc
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, BmcTask, FirmwareItem
-from reconciler.model.ports import PowerAction
+from reconciler.model.ports import FirmwareFile, PowerAction
 from tests.drivers.redfish.bench import (
     BIOS,
     CD,
@@ -49,7 +49,6 @@ async def failure(awaitable: Any) -> DriverError:
     [
         (PowerAction.FORCE_OFF, "ForceOff", "Off"),
         (PowerAction.GRACEFUL_OFF, "GracefulShutdown", "Off"),
-        (PowerAction.GRACEFUL_RESTART, "GracefulRestart", "On"),
     ],
 )
 def test_power(action: PowerAction, word: str, state: str) -> None:
@@ -80,9 +79,20 @@ def test_a_power_conflict_with_another_state_is_busy() -> None:
         assert (error.kind, error.retry_after) == (Failure.BUSY, 10.0)
         await bmc.power(PowerAction.ON)
         assert bench.documents[SYSTEM]["PowerState"] == "On"
-        bench.documents[SYSTEM]["PowerState"] = "Off"
-        bench.answer("POST", RESET, refusal(409, "PSU502"))
-        assert (await failure(bmc.power(PowerAction.GRACEFUL_RESTART))).kind is Failure.REJECTED
+
+    play(machine(), steps)
+
+
+@pytest.mark.parametrize("action", PowerAction)
+def test_a_dgx_can_be_told_every_order(action: PowerAction) -> None:
+    """It knows no GracefulRestart (NVIDIA/libredfish, tests/mockups/nvidia_viking)."""
+
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
+        reset = bench.documents[SYSTEM]["Actions"]["#ComputerSystem.Reset"]
+        reset["ResetType@Redfish.AllowableValues"] = ["ForceOff", "ForceRestart", "GracefulShutdown", "On"]
+        if action is PowerAction.ON:
+            bench.documents[SYSTEM]["PowerState"] = "Off"
+        await bmc.power(action)
 
     play(machine(), steps)
 
@@ -125,6 +135,21 @@ def test_boot_once_says_enabled_and_chooses_the_word_that_the_bmc_knows() -> Non
         error = await failure(bmc.boot_once("pxe"))
         assert error.kind is Failure.UNSUPPORTED
         assert "Hdd" in error.detail
+
+    play(machine(), steps)
+
+
+def test_an_override_that_the_bmc_only_has_as_continuous_is_taken_and_cleared() -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
+        boot = bench.documents[SYSTEM]["Boot"]
+        boot["BootSourceOverrideEnabled@Redfish.AllowableValues"] = ["Disabled", "Continuous"]
+        await bmc.boot_once("cd")
+        assert (boot["BootSourceOverrideEnabled"], boot["BootSourceOverrideTarget"]) == ("Continuous", "UsbCd")
+        await bmc.clear_boot_override()
+        assert (boot["BootSourceOverrideEnabled"], boot["BootSourceOverrideTarget"]) == ("Disabled", "None")
+        sent = len(bench.sent("PATCH"))
+        await bmc.clear_boot_override()
+        assert len(bench.sent("PATCH")) == sent
 
     play(machine(), steps)
 
@@ -176,7 +201,7 @@ def test_boot_order_takes_aliases_and_keeps_what_it_does_not_name() -> None:
         assert len(bench.sent("PATCH")) == before  # so it is already
         error = await failure(bmc.set_boot_order(["Floppy"]))
         assert error.kind is Failure.REJECTED
-        assert "Pxe, Hdd" in error.detail
+        assert "there are: Pxe (2), Hdd" in error.detail
 
     play(machine(), steps)
 
@@ -440,7 +465,7 @@ def test_eject_of_an_empty_slot_is_success_and_is_sent_all_the_same() -> None:
 
 def test_update_firmware_and_follow_its_task() -> None:
     async def steps(bench: Bench, bmc: RedfishBmc) -> None:
-        uri = await bmc.update_firmware("BIOS", "https://images.example.com/bios.bin")
+        uri = await bmc.update_firmware("BIOS", FirmwareFile("https://images.example.com/bios.bin"))
         assert uri == f"{TASKS}/2"
         assert bench.sent("POST")[0].body == {
             "ImageURI": "https://images.example.com/bios.bin",
@@ -458,7 +483,7 @@ def test_update_firmware_and_follow_its_task() -> None:
 
 def test_update_of_an_unknown_component() -> None:
     async def steps(bench: Bench, bmc: RedfishBmc) -> None:
-        error = await failure(bmc.update_firmware("GPU7", "https://images.example.com/x"))
+        error = await failure(bmc.update_firmware("GPU7", FirmwareFile("https://images.example.com/x")))
         assert error.kind is Failure.REJECTED
         assert "GPU7" in error.detail
         assert not bench.sent("POST")
@@ -477,7 +502,7 @@ def test_update_with_a_bmc_that_knows_no_targets() -> None:
             return web.json_response({"Accepted": {"@Message.ExtendedInfo": [{"Message": said}]}}, status=202)
 
         bench.rules.append(rule)
-        return await bmc.update_firmware("BIOS", "http://images.example.com/bios.bin")
+        return await bmc.update_firmware("BIOS", FirmwareFile("http://images.example.com/bios.bin"))
 
     assert play(machine(), steps) == f"{TASKS}/7"
 
@@ -485,8 +510,8 @@ def test_update_with_a_bmc_that_knows_no_targets() -> None:
 def test_update_without_a_task_is_ambiguous_and_a_refused_image_is_not_tried_again() -> None:
     async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         bench.answer("POST", SIMPLE_UPDATE, 204, refusal(400, "ImageInvalid", "the image does not fit"))
-        assert (await failure(bmc.update_firmware("BIOS", "http://i/x"))).kind is Failure.AMBIGUOUS
-        assert (await failure(bmc.update_firmware("BIOS", "http://i/x"))).kind is Failure.REJECTED
+        assert (await failure(bmc.update_firmware("BIOS", FirmwareFile("http://i/x")))).kind is Failure.AMBIGUOUS
+        assert (await failure(bmc.update_firmware("BIOS", FirmwareFile("http://i/x")))).kind is Failure.REJECTED
         assert len(bench.sent("POST")) == 2
 
     play(machine(), steps)
@@ -504,7 +529,7 @@ def test_dell_firmware_is_named_without_its_version() -> None:
         found = await bmc.inventory()
         assert isinstance(found, Answered)
         assert found.value.firmware == {"BIOS.Setup.1-1": FirmwareItem("1.8.2")}
-        await failure(bmc.update_firmware("BIOS.Setup.1-1", "http://i/x"))
+        await failure(bmc.update_firmware("BIOS.Setup.1-1", FirmwareFile("http://i/x")))
         assert bench.sent("POST")[0].body["Targets"] == [f"{INVENTORY}/Installed-159-1.8.2__BIOS.Setup.1-1"]
 
     play(bench, steps)
