@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from reconciler.converge.actions.settings import shows
 from reconciler.converge.run import Ended
 from reconciler.lab.inprocess.bmc import TASKS
+from reconciler.model.abilities import BootOption
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
 from reconciler.model.ports import FirmwareFile
 from reconciler.model.vocab import Activation, VerifiedBy
@@ -82,6 +84,16 @@ def test_a_boot_entry_that_is_not_there_is_refused_before_anything_is_set(world:
     outcome = here.act("set_boot")
     assert isinstance(outcome, Declined)
     assert "no boot entry 'Usb'; there are: Hdd, Pxe" in outcome.detail
+
+
+def test_a_boot_order_that_waits_for_the_next_boot_is_set() -> None:
+    """iDRAC, OpenBMC, AMI and Lenovo show the old order until then."""
+    options = tuple(BootOption(f"Boot000{n}", kind) for n, kind in enumerate(("Pxe", "Hdd", "Hdd")))
+    shown = b.inventory(boot_options=options)
+    assert not shows(shown, ("Hdd", "Pxe"))
+    assert not shows(replace(shown, staged_boot_order=("Boot0001", "Boot0000", "Boot0002")), ("Hdd", "Pxe"))
+    assert shows(replace(shown, staged_boot_order=("Boot0001", "Boot0002", "Boot0000")), ("Hdd", "Pxe"))
+    assert not shows(shown, ("Usb",))
 
 
 # --- firmware --------------------------------------------------------------------------------------------------------

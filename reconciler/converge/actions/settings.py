@@ -76,7 +76,7 @@ async def set_boot(ctx: ActionContext) -> Outcome:
     failed = await tolerate(ctx.bmc.set_boot_order(wanted), Failure.AMBIGUOUS)
 
     async def shown() -> bool | None:
-        return True if _shows(known(await ctx.bmc.inventory()), wanted) else None
+        return True if shows(known(await ctx.bmc.inventory()), wanted) else None
 
     if not await poll(ctx, shown, within_s=_READ_BACK_S, every_s=5.0):
         return Transient(f"{failed or 'accepted'}, but the BMC does not show the boot order {', '.join(wanted)}")
@@ -94,7 +94,7 @@ async def _check_entries(ctx: ActionContext, wanted: tuple[str, ...]) -> None:
         raise Stop(Declined("no_such_entry", str(error))) from None
 
 
-def _shows(found: RedfishInventory, wanted: tuple[str, ...]) -> bool:
+def shows(found: RedfishInventory, wanted: tuple[str, ...]) -> bool:
     """Return whether the order is as wanted now, or will be at the next boot."""
     options = options_of(found)
     if options is None:
