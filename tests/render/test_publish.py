@@ -218,7 +218,7 @@ PUBLIC = {
     "Attempt": {"action", "target", "cause", "outcome"},
     "Hold": {"subject"},
     "Certificate": {"format_version", "node"},
-    "Binding": {"image_sha256", "firmware key", "firmware", "bios_digest", "tests_digest"},
+    "Binding": {"image_sha256", "firmware key", "firmware", "bios_digest", "tests_digest", "tests key", "tests"},
     "TestResult": {"test", "tool", "metrics key", "tool_version"},
 }
 
