@@ -38,9 +38,9 @@ def asking(bar: float, *more: GateTest, **changes: Any) -> Acceptance:
 class MeasuringGate(QuickGate):
     """A gate that measures on each node what `speeds` says of it."""
 
-    def __init__(self, speeds: dict[str, float]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.speeds = speeds
+        self.speeds: dict[str, float] = {}
 
     async def run(self, desired: Any, host: Host, observed: Observed, clock: Clock) -> Certificate:
         found = await super().run(desired, host, observed, clock)
@@ -53,13 +53,14 @@ class Measured(World):
     """A fleet in service whose certificates say what each node was measured at."""
 
     speeds: dict[str, float] = field(default_factory=dict)
+    gate: MeasuringGate = field(default_factory=MeasuringGate)
 
     def __post_init__(self) -> None:
         self.profile = replace(PROFILE, digest="440", acceptance=asking(440))
         super().__post_init__()
         self.signatures = BOTH
         self.speeds = dict.fromkeys(self.fleet.nodes, 450.0) | self.speeds
-        self.gate = MeasuringGate(dict(self.speeds))
+        self.gate.speeds = dict(self.speeds)
         self.fleet = replace(self.fleet, rollouts={"train": POLICY})
         seen = self.observe()
         for name, node in self.fleet.nodes.items():

@@ -130,6 +130,10 @@ class ActionSpec:
         """Return whether it replaces an image or firmware: that voids the certificate, and is never done twice."""
         return self.flashes or self.installs
 
+    def renews(self, action: str) -> bool:
+        """Return whether that action is tried on something new after this one, so that its failures don't count."""
+        return self.overwrites and action in self.undoes
+
 
 def admission_requires(desired: Desired) -> tuple[str, ...]:
     """Return the conditions that must be known and true before a node may serve (invariant 6)."""
@@ -270,7 +274,7 @@ _SPECS = (
     ActionSpec(
         name="update_firmware", concern=Concern.FIRMWARE, disruption=Disruption.FIRMWARE, seconds=0,
         requires=(c.IDENTITY, c.QUIESCED), variants=_update_firmware, stages=_staged_firmware,
-        flashes=True, undoes=frozenset({"set_bios"}), fault="firmware_fails",
+        flashes=True, undoes=frozenset({"set_bios", "check_trust", "run_gate"}), fault="firmware_fails",
     ),
     ActionSpec(
         name="reset_bmc", concern=Concern.FIRMWARE, disruption=Disruption.RESTART, seconds=180,
@@ -299,7 +303,8 @@ _SPECS = (
         requires=(c.IDENTITY, c.SIGNATURE, c.QUIESCED), achieves=(c.IMAGE, c.POWER_ON, c.HOST_UP), breaks=(c.HOST,),
         forbids=(c.IMAGE,), variants=_reimage, activates=_POWER, boots=True, installs=True,
         covers=frozenset({"soft_restart", "power_on", "power_cycle", "join"}),
-        undoes=frozenset({"set_gpu_mode", "configure_host", "join"}), fault="installer_fails",
+        undoes=frozenset({"set_gpu_mode", "configure_host", "join", "check_trust", "run_gate"}),
+        fault="installer_fails",
     ),
     ActionSpec(
         name="join", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=60,

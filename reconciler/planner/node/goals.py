@@ -154,10 +154,14 @@ def usable_rows(
     rows = []
     for row in catalogue.rows:
         rung = found.rung is not None and row.name == found.rung.action
-        brings = set(row.achieves) | {s.achieves for s in catalogue.staged if s.condition in row.achieves}
+        brings = _brings(row, catalogue)
         if brings & set(state.unknown):
             continue
-        if exhausted(row, record, now) and not (ill and c.MARKED in row.achieves):
+        if (
+            exhausted(row, record, now)
+            and not (ill and c.MARKED in row.achieves)
+            and not _tried_anew(row, catalogue, state)
+        ):
             continue  # failures of the API server must not keep an ill node in service
         if c.GATE in row.achieves and state.gate_failed and not changes(state):
             if found.rung is None:
@@ -171,6 +175,17 @@ def usable_rows(
             row = replace(row, requires=(*row.requires, *readable))
         rows.append(as_treatment(row) if rung else row)
     return Catalogue(tuple(rows), catalogue.staged)
+
+
+def _tried_anew(row: Row, full: Catalogue, state: Conditions) -> bool:
+    """Return whether a new image or new firmware must come first: what failed was tried on the old one."""
+    lacks = set(row.requires) & state.because.keys()
+    return any(spec_of(one.name).renews(row.name) and not lacks.isdisjoint(_brings(one, full)) for one in full.rows)
+
+
+def _brings(row: Row, full: Catalogue) -> set[str]:
+    """Return what an action achieves, also by an activation that comes later."""
+    return set(row.achieves) | {s.achieves for s in full.staged if s.condition in row.achieves}
 
 
 def changes(state: Conditions) -> bool:

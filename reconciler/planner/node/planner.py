@@ -190,7 +190,8 @@ class NodePlanner:
         found, rows = decided.found, decided.rows
         if not rows:
             return None
-        full, start, wanted = self._catalogue(desired, observed, state), starting_conditions(state), found.wanted
+        full, wanted = self._catalogue(desired, observed, state), found.wanted
+        start = starting_conditions(full, state)
         usable = usable_rows(full, state, found, record, self.context.now)
         if found.harmless_only or self._search(desired, usable, start, found) != rows:
             # The goal is out of reach: the actions achieve as much of it as no workload notices.
@@ -234,7 +235,7 @@ class NodePlanner:
         if found.wanted <= state.true:
             return (), found
         full = self._catalogue(desired, observed, state)
-        start = starting_conditions(state)
+        start = starting_conditions(full, state)
         if found.harmless_only:
             return _harmless(full, state, start, found.wanted), found
         rows = self._search(desired, usable_rows(full, state, found, record, self.context.now), start, found)
