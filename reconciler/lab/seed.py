@@ -20,6 +20,7 @@ from reconciler.lab.hardware.kernel_log import short_pci
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.state import DiskImage, DriveState, FirmwareState, GpuState, MachineState, NicState
 from reconciler.lab.hardware.timings import TYPICAL, Timings
+from reconciler.lab.inprocess.facts import restore_software
 from reconciler.lab.scenario import Scenario
 from reconciler.model.desired import Desired, Fleet, RootDisk
 from reconciler.model.gpus import Gpu
@@ -201,10 +202,7 @@ def _apply_host(state: MachineState, disk: DiskImage, facts: HostFacts, root_dis
         if image.booted_disk and image.booted_disk not in {drive.serial for drive in state.drives}:
             state.drives[0].serial = image.booted_disk  # the BMC was silent, or reports another serial
     disk.hostname = facts.hostname or disk.hostname
-    disk.kernel = facts.kernel or disk.kernel
-    if facts.driver is None and "driver" not in facts.unknown:
-        disk.driver = ""
-    disk.driver = facts.driver or disk.driver
+    restore_software(disk, facts)
     disk.sysctls = {**disk.sysctls, **(facts.sysctls or {})}
     for name, service in (facts.services or {}).items():
         disk.services[name] = bool(service.enabled if service.enabled is not None else service.active)

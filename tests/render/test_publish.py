@@ -203,7 +203,18 @@ PUBLIC = {
     "FirmwareItem": {"version"},
     "BmcEvent": {"kind"},  # ours
     "Part": {"kind"},  # ours
-    "HostFacts": {"kernel", "driver", "services key", "sysctls key", "sysctls", "unknown key"},  # keys the spec named
+    "HostFacts": {
+        "kernel",
+        "driver",
+        "cuda",
+        "nccl",
+        "container_runtime",
+        "kubelet",
+        "unknown key",
+        "services key",
+        "sysctls key",
+        "sysctls",  # keys that the spec named
+    },
     "ImageIdentity": {"image", "version", "sha256", "os_release_id", "os_release_version"},
     "Gpu": {"pci", "name", "vbios"},
     "MigDevice": {"profile"},

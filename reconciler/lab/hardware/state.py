@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from reconciler.lab.hardware.software import SOFTWARE
+
 AttributeValue = str | int | bool
 SPARE_THRESHOLD = 10  # percent, below which a drive warns
 
@@ -112,6 +114,7 @@ class DiskImage:
     services: dict[str, bool] = field(default_factory=dict)  # name -> enabled; enabled ones start at boot
     files: dict[str, str] = field(default_factory=dict)  # path below /etc -> content
     ssh_ca: bool = True
+    software: dict[str, str] = field(default_factory=lambda: dict(SOFTWARE))
 
 
 @dataclass(slots=True)
