@@ -120,7 +120,7 @@ def silences(seen: Observed) -> Mapping[str, bool]:
 def _boots(seen: Observed) -> bool:
     if isinstance(seen.hot, Silent) or isinstance(seen.host, Answered):
         return False
-    return seen.hot.value.boot_phase in (BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING)
+    return seen.hot.value.boot_phase in (BootPhase.POST, BootPhase.OS_BOOTING)
 
 
 def _silent(reading: Answered[Any] | Silent) -> bool:

@@ -30,6 +30,7 @@ class HttpInstaller:
     def __init__(self, policy: InstallerPolicy) -> None:
         self._policy = policy
         self._documents: dict[str, str] = {}
+        self._fetched: set[str] = set()
         self._runner: web.AppRunner | None = None
         self._base = ""
         self._starting = asyncio.Lock()
@@ -42,6 +43,10 @@ class HttpInstaller:
 
     async def withdraw(self, token: str) -> None:
         self._documents.pop(token, None)
+        self._fetched.discard(token)
+
+    def fetched(self, token: str) -> bool:
+        return token in self._fetched
 
     async def close(self) -> None:
         if self._runner is not None:
@@ -72,9 +77,11 @@ class HttpInstaller:
             self._base = self._policy.url or f"http://{bound[0]}:{bound[1]}"
 
     async def _document(self, request: web.Request) -> web.Response:
-        document = self._documents.get(request.match_info["token"])
+        token = request.match_info["token"]
+        document = self._documents.get(token)
         if document is None:
             raise web.HTTPNotFound(text="no such attempt")
+        self._fetched.add(token)
         return web.Response(text=document, content_type="application/json")
 
     async def _medium(self, request: web.Request) -> web.StreamResponse:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any
 
 from reconciler.lab.build import build_state
 from reconciler.lab.drifts import Draft
-from reconciler.lab.fleet import Lab, connect, start_machines
+from reconciler.lab.fleet import Documents, Lab, connect, start_machines
 from reconciler.lab.hardware import bios
 from reconciler.lab.hardware.control_plane import AUTOMATIC, ClusterTruth, Condition
 from reconciler.lab.hardware.kernel_log import short_pci
@@ -42,7 +41,7 @@ from reconciler.planner.node.actions import spec_of
 GRACE_S = 30.0  # observed pods don't include theirs
 _NO_FAULT = frozenset({UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED})
 _BMC_FAULTS = {UnknownReason.AUTH: "bmc_wrong_password", UnknownReason.MALFORMED: "bmc_garbage"}
-_BOOTING = frozenset({BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})
+_BOOTING = frozenset({BootPhase.POST, BootPhase.OS_BOOTING})
 
 
 def seed_lab(
@@ -56,13 +55,13 @@ def seed_lab(
     public_keys: Mapping[str, str] | None = None,
 ) -> Lab:
     """Build the lab. `observation` must hold every node of `fleet`. The same arguments build the same lab."""
-    documents: dict[str, Mapping[str, Any]] = {}
+    documents = Documents()
     known = records or {}
     drafts = {
         name: _draft(desired, observation.nodes[name], known.get(name) or NodeRecord(name), seed)
         for name, desired in fleet.nodes.items()
     }
-    machines = start_machines(fleet, drafts, clock, seed=seed, fetch=documents.get, timings=timings)
+    machines = start_machines(fleet, drafts, clock, seed=seed, fetch=documents.fetch, timings=timings)
     for name, machine in machines.items():
         _apply_running(machine, observation.nodes[name], observation.finished_at)
     cluster = None

@@ -227,6 +227,9 @@ class Installer(Protocol):
     async def withdraw(self, token: str) -> None:
         """Stop serving a document. One that is not served is success."""
 
+    def fetched(self, token: str) -> bool:
+        """Return whether a machine has fetched this document from here: its installer has started."""
+
 
 class Fabric(Protocol):
     """The ports of the nodes: the same object for a node as long as it is reached in the same way."""

@@ -27,7 +27,7 @@ from reconciler.planner.node.corroboration import INSTALL_S
 from reconciler.planner.node.disks import matching_drives
 
 TRIES = 2
-_UNDER_WAY = frozenset({BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})
+_MAY_INSTALL = (None, BootPhase.POST, BootPhase.OS_BOOTING)  # None: the BMC shows no phase, as many
 
 
 @action
@@ -57,7 +57,7 @@ async def _begin(ctx: ActionContext, image: DesiredImage, drive: Drive) -> Outco
         ctx.ledger.set_nonce(ctx.node, nonce, ctx.clock.now())
         ctx.journal(started=True)
         await ensure_on(ctx)
-        return await _installed(ctx, image, drive, nonce)
+        return await _installed(ctx, image, drive, nonce, token)
     finally:
         await ctx.installer.withdraw(token)
 
@@ -136,38 +136,35 @@ async def _continue(ctx: ActionContext, image: DesiredImage, drive: Drive, befor
         found = reading.value.image
         return judge_install(found, image, drive) if found is not None and found.nonce == nonce else None
     hot = known(await ctx.bmc.hot())
-    if not before.get("started") or hot.power is not Power.ON or hot.boot_phase not in _UNDER_WAY:
+    if not before.get("started") or hot.power is not Power.ON or hot.boot_phase not in _MAY_INSTALL:
         return None
     ctx.step("an installation is under way")
     # The installer may still ask for its document, and the process that served it is gone.
     await ctx.installer.publish(str(before["token"]), before["document"])
     try:
-        outcome = await _installed(ctx, image, drive, nonce)
+        outcome = await _installed(ctx, image, drive, nonce, str(before["token"]))
     finally:
         await ctx.installer.withdraw(str(before["token"]))
     return outcome if isinstance(outcome, Done) else None
 
 
-async def _installed(ctx: ActionContext, image: DesiredImage, drive: Drive, nonce: str) -> Outcome:
+async def _installed(ctx: ActionContext, image: DesiredImage, drive: Drive, nonce: str, token: str) -> Outcome:
     """Wait for any system to answer, and judge it. The old system is powered off, so it can't be the one."""
     ctx.step("installing")
-    seen_installer = False
 
     async def probe() -> Answered[ImageIdentity | None] | None:
-        nonlocal seen_installer
-        hot = await ctx.bmc.hot()
-        seen_installer |= isinstance(hot, Answered) and hot.value.boot_phase is BootPhase.INSTALLER
         reading = await ctx.host.facts((), ())
         return Answered(reading.at, reading.value.image) if isinstance(reading, Answered) else None
 
     answer = await poll(ctx, probe, within_s=INSTALL_S, every_s=30.0)
+    started = ctx.installer.fetched(token)
     if answer is None:
-        where = "the installer started, but no system followed" if seen_installer else "the installer did not start"
+        where = "the installer started, but no system followed" if started else "the installer did not start"
         return Transient(f"no answer within {format_duration(INSTALL_S)}: {where}")
     found = answer.value
     if found is None or found.nonce != nonce:
         what = "nothing of ours" if found is None else f"{found.image} {found.version} from another installation"
-        if seen_installer:
+        if started:
             return Permanent(f"the installer ran, and then the machine booted {what}, not the image just written (L1)")
         return Transient(f"the machine did not boot the installer but {what}")
     return judge_install(found, image, drive)

@@ -165,7 +165,7 @@ class MachineState:
     model: str
     labels: dict[str, str]  # failure domains
     power: str = "on"  # on | powering_off | off
-    phase: str = "os_running"  # vocab.BootPhase value
+    phase: str = "os_running"  # a value of vocab.BootPhase, or installer
     phase_since: float = 0.0
     bios: dict[str, AttributeValue] = field(default_factory=dict)
     pending_bios: dict[str, AttributeValue] = field(default_factory=dict)

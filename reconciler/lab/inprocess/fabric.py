@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from reconciler.lab.fleet import Lab
+from reconciler.lab.fleet import Documents, Lab
 from reconciler.lab.hardware import commands
 from reconciler.lab.hardware.tools.call import Tool
 from reconciler.lab.inprocess import bmc, cluster_port
@@ -24,7 +24,7 @@ BASE = "http://installer.lab.invalid"
 class LabInstaller:
     """Publishes install documents at the URLs that the lab's machines request."""
 
-    def __init__(self, documents: dict[str, Mapping[str, Any]]) -> None:
+    def __init__(self, documents: Documents) -> None:
         self._documents = documents
 
     async def publish(self, token: str, document: Mapping[str, Any]) -> str:
@@ -33,6 +33,9 @@ class LabInstaller:
 
     async def withdraw(self, token: str) -> None:
         self._documents.pop(f"{BASE}/{token}/install.json", None)
+
+    def fetched(self, token: str) -> bool:
+        return f"{BASE}/{token}/install.json" in self._documents.fetched
 
 
 class LabFabric:

@@ -115,7 +115,7 @@ def _host_cause(desired: Desired, observed: Observed, record: NodeRecord, contex
     """Return the known cause of the host's silence, and why to wait for it; "" for what there is not."""
     system = observed.hot.value if isinstance(observed.hot, Answered) else None
     explained_by, waiting = known_cause(system, observed)
-    if waiting and not boot_is_stuck(system, record, context.now):
+    if waiting and not boot_is_stuck(record, context.now):
         return explained_by, waiting
     if explained_by and not waiting:
         return explained_by, ""
