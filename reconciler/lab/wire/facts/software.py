@@ -1,4 +1,4 @@
-"""What tools print of the software of an image."""
+"""The output of tools that tell which software an image has."""
 
 from __future__ import annotations
 
