@@ -150,7 +150,7 @@ def test_without_an_installer_nothing_is_begun(world: Worlds) -> None:
 
 
 def without_boot_phase(here: World) -> None:
-    """A BMC without BootProgress, as most are (G2)."""
+    """A BMC without BootProgress, as many are."""
     bmc = here.fabric.bmc(here.fleet.nodes["n0"])
     assert bmc is not None
     hot = bmc.hot

@@ -116,7 +116,7 @@ def test_what_a_machine_that_is_not_up_does_not_list_is_not_missing(hot: dict[st
 
 @pytest.mark.parametrize("answers", [True, False])
 def test_where_no_boot_phase_is_shown_a_host_that_answers_shows_that_post_is_over(answers: bool) -> None:
-    """A machine in POST on a BMC without BootProgress lacks no drives (A10, G2)."""
+    """A machine in POST on a BMC without BootProgress lacks no drives (A10)."""
     host = b.facts() if answers else b.silent()
     seen = b.observed(hot=b.hot(boot_phase=None), host=host, inventory=b.inventory(drives=()))
     assert ("drive_missing" in dict(bmc_signals(b.profile(), seen))) is answers
