@@ -45,7 +45,7 @@ class HttpInstaller:
         self._documents.pop(token, None)
         self._fetched.discard(token)
 
-    def fetched(self, token: str) -> bool:
+    async def fetched(self, token: str) -> bool:
         return token in self._fetched
 
     async def close(self) -> None:

@@ -227,7 +227,7 @@ class Installer(Protocol):
     async def withdraw(self, token: str) -> None:
         """Stop serving a document. One that is not served is success."""
 
-    def fetched(self, token: str) -> bool:
+    async def fetched(self, token: str) -> bool:
         """Return whether a machine has fetched this document from here: its installer has started."""
 
 

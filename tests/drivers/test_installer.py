@@ -21,12 +21,12 @@ def test_an_installer_that_has_its_document_has_started() -> None:
             async with ClientSession() as session:
                 async with session.get(medium.replace("/t1/", "/other/").replace("boot.iso", "install.json")) as answer:
                     assert answer.status == 404
-                assert not installer.fetched("t1")
+                assert not await installer.fetched("t1")
                 async with session.get(medium.replace("boot.iso", "install.json")) as answer:
                     assert await answer.json() == {"node": "n0"}
-            assert (installer.fetched("t1"), installer.fetched("t2")) == (True, False)
+            assert (await installer.fetched("t1"), await installer.fetched("t2")) == (True, False)
             await installer.withdraw("t1")
-            assert not installer.fetched("t1")
+            assert not await installer.fetched("t1")
         finally:
             await installer.close()
 

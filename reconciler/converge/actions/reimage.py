@@ -157,7 +157,7 @@ async def _installed(ctx: ActionContext, image: DesiredImage, drive: Drive, nonc
         return Answered(reading.at, reading.value.image) if isinstance(reading, Answered) else None
 
     answer = await poll(ctx, probe, within_s=INSTALL_S, every_s=30.0)
-    started = ctx.installer.fetched(token)
+    started = await ctx.installer.fetched(token)
     if answer is None:
         where = "the installer started, but no system followed" if started else "the installer did not start"
         return Transient(f"no answer within {format_duration(INSTALL_S)}: {where}")

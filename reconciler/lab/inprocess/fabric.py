@@ -34,7 +34,7 @@ class LabInstaller:
     async def withdraw(self, token: str) -> None:
         self._documents.pop(f"{BASE}/{token}/install.json", None)
 
-    def fetched(self, token: str) -> bool:
+    async def fetched(self, token: str) -> bool:
         return f"{BASE}/{token}/install.json" in self._documents.fetched
 
 
