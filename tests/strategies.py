@@ -9,9 +9,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from reconciler.gate.asked import asked_tests
 from reconciler.model import desired as d
 from reconciler.model import observed as o
-from reconciler.model.records import Attempt, Hold, NodeRecord
+from reconciler.model.records import Applied, Attempt, Hold, NodeRecord
 from reconciler.model.vocab import BootPhase, NodeState, Power, UnknownReason
 from tests import builders as b
 
@@ -104,9 +105,12 @@ def seen_nodes(draw: st.DrawFn) -> o.Observed:
 @st.composite
 def records(draw: st.DrawFn, wanted: d.Desired) -> NodeRecord:
     """A ledger row; the certificate, where there is one, is that of the healthy node."""
-    certificate = None
+    certificate, applied = None, {}
     if wanted.profile.acceptance is not None and draw(st.booleans()):
-        certificate = b.certificate(wanted, b.observed())
+        certificate = b.certificate(wanted, b.observed(), x=draw(st.sampled_from([2.0, 2.0, 0.5])))
+        # The bar has been raised since, or it has not.
+        texts = (*asked_tests(wanted.profile.acceptance).values(), "dcgmi-diag level=2, x >= 0.1")
+        applied = {"gate.tests.dcgm": Applied(draw(st.sampled_from(texts)), "", "", b.NOW)}
     ago = timedelta(minutes=draw(st.integers(1, 600)))
     attempts = tuple(
         Attempt(action, target, cause, b.NOW - ago, outcome)
@@ -124,7 +128,12 @@ def records(draw: st.DrawFn, wanted: d.Desired) -> NodeRecord:
     )
     silent = {"ssh": b.NOW - timedelta(hours=1), "not_ready": b.NOW - timedelta(hours=1)} if draw(st.booleans()) else {}
     return NodeRecord(
-        wanted.node, serial=wanted.serial, certificate=certificate, attempts=attempts, silent_since=silent
+        wanted.node,
+        serial=wanted.serial,
+        applied=applied,
+        certificate=certificate,
+        attempts=attempts,
+        silent_since=silent,
     )
 
 

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from reconciler.converge.events import NodeSettled, Waiting
 from reconciler.converge.execute import NodeRun, is_stopped
 from reconciler.converge.fleet_limits import FleetLimits
 from reconciler.converge.remember import remember_plans
 from reconciler.converge.run import Ended, NodeResult, Run
-from reconciler.diff.facts import Managed
 from reconciler.model.observed import Observation, Observed, was_asked
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, is_crashed
 from reconciler.model.records import NodeRecord
@@ -65,7 +65,7 @@ class Dispatcher:
     def _take_plans(self, plans: Mapping[str, NodePlan]) -> None:
         self._settled: dict[str, NodeResult] = {}
         self._postponed.clear()
-        self._tables: dict[str, tuple[Managed, ...]] = {}
+        self._asked: dict[str, Mapping[str, Any]] = {}
         self._at_once = {name for name in self.plans if self._goes_at_once(name)}
         self._unapproved = set(plans)  # not compared with the approved plan yet
         self._queue = WorkQueue(self.plans.values())
@@ -272,7 +272,7 @@ class Dispatcher:
             {name: record},
             run.context.run_id,
             run.clock.now(),
-            self._tables,
+            self._asked,
         )
         self._limits.see_member(observed, plan)
 

@@ -51,7 +51,7 @@ _REASONS = {
     Failure.CONFLICT: UnknownReason.UNREACHABLE,
     Failure.AMBIGUOUS: UnknownReason.TIMEOUT,
 }
-_EXPLAINING = frozenset({BootPhase.OFF, BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})
+_EXPLAINING = frozenset({BootPhase.OFF, BootPhase.POST, BootPhase.OS_BOOTING})
 
 
 async def observe(

@@ -9,7 +9,7 @@ from typing import Any
 
 from reconciler.converge.status import service_statuses
 from reconciler.diff import normalise
-from reconciler.diff.facts import Managed, managed
+from reconciler.gate.asked import TESTS, kept_values
 from reconciler.health.signals import unread_signals
 from reconciler.model.crash import Crash, of_its_own
 from reconciler.model.desired import Desired, Fleet
@@ -17,7 +17,7 @@ from reconciler.model.ledger_ports import HoldStore, NodeStore
 from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.plan import NodePlan, is_crashed
 from reconciler.model.records import CHANGES, NodeRecord
-from reconciler.model.vocab import BootPhase, UnknownReason
+from reconciler.model.vocab import BootPhase, Concern, UnknownReason
 from reconciler.planner.fleet import signal_history
 from reconciler.planner.node.corroboration import same_uuid
 from reconciler.planner.node.holds import end_of, is_active, is_copy
@@ -125,7 +125,7 @@ def silences(seen: Observed) -> Mapping[str, bool]:
 def _boots(seen: Observed) -> bool:
     if isinstance(seen.hot, Silent) or isinstance(seen.host, Answered):
         return False
-    return seen.hot.value.boot_phase in (BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING)
+    return seen.hot.value.boot_phase in (BootPhase.POST, BootPhase.OS_BOOTING)
 
 
 def _silent(reading: Answered[Any] | Silent) -> bool:
@@ -151,14 +151,15 @@ def remember_plans(
     records: Mapping[str, NodeRecord],
     run: str,
     now: datetime,
-    tables: dict[str, tuple[Managed, ...]] | None = None,
+    known: dict[str, Mapping[str, Any]] | None = None,
 ) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:
     """Record the drift of these plans, and values that are as desired as applied.
 
     Return when each difference was first and last seen, by (node, path). `observed`: what the plans were made from. A
-    node whose planning crashed was not compared, so what is recorded of it stays. `tables`: a cache by profile digest.
+    node whose planning crashed was not compared, so what is recorded of it stays. `known`: a cache of the values that
+    profiles ask for, by digest.
     """
-    tables = {} if tables is None else tables
+    known = {} if known is None else known
     plans = {
         name: plan
         for name, plan in plans.items()
@@ -177,12 +178,12 @@ def remember_plans(
     with ledger.batch():
         for name, plan in plans.items():
             desired = fleet.nodes[name]
-            table = tables.get(desired.profile.digest)
-            if table is None:
-                table = tables[desired.profile.digest] = managed(desired.profile)
+            asked = known.get(desired.profile.digest)
+            if asked is None:
+                asked = known[desired.profile.digest] = kept_values(desired.profile)
             if name not in records or records[name].paths is None:
-                met.setdefault(_managed_paths(desired, table), []).append(name)
-            values = _converged(desired, plan, table, records.get(name) or NodeRecord(name))
+                met.setdefault(_managed_paths(desired, asked), []).append(name)
+            values = _converged(desired, plan, asked, records.get(name) or NodeRecord(name))
             if values:
                 ledger.remember_applied(name, values, desired.profile.digest, fleet.source.commit, now)
         for paths, names in met.items():
@@ -208,16 +209,18 @@ def remember_service_status(
     )
 
 
-def _managed_paths(desired: Desired, table: tuple[Managed, ...]) -> frozenset[str]:
-    """Return the paths of all values that are compared, with those that are the node's own and no profile's."""
+def _managed_paths(desired: Desired, asked: Mapping[str, Any]) -> frozenset[str]:
+    """Return the paths of all values that are kept, with those that are the node's own and no profile's."""
     own = ("identity.serial", "identity.uuid", "image.nonce", *(("host.hostname",) if desired.hostname else ()))
-    return frozenset({*own, *(row.path for row in table)})
+    return frozenset({*own, *asked})
 
 
-def _converged(desired: Desired, plan: NodePlan, table: tuple[Managed, ...], record: NodeRecord) -> Mapping[str, Any]:
+def _converged(desired: Desired, plan: NodePlan, asked: Mapping[str, Any], record: NodeRecord) -> Mapping[str, Any]:
     """Return the managed values that the node has and that the ledger has not recorded yet, by path."""
     differing = {item.path for item in plan.drift}
-    values = {row.path: row.shown for row in table}
+    values = dict(asked)
+    if any(item.concern is Concern.GATE for item in plan.drift):  # what a void certificate still proves is not told
+        differing.update(path for path in asked if path.startswith(TESTS))
     if desired.hostname is not None:
         values["host.hostname"] = desired.hostname
     return {

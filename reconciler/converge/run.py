@@ -31,7 +31,7 @@ from reconciler.planner.node.holds import Holds, braked, by_subject, stopped
 from reconciler.planner.node.planner import NodePlanner
 
 _UNSETTLED = frozenset({BlockCode.UNKNOWN, BlockCode.UNDER_WAY})
-_BOOTING = frozenset({BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})
+_BOOTING = frozenset({BootPhase.POST, BootPhase.OS_BOOTING})
 
 
 class Ended(StrEnum):
@@ -170,7 +170,7 @@ class Run:
         desired = self.fleet.nodes.get(observed.node)
         left_alone = desired is None or desired.profile.remediation is None
         agreed = left_alone or (plan.blocked is not None and plan.blocked.code not in _UNSETTLED)
-        return not (agreed and boot_is_stuck(system.value, self.ledger.node(observed.node), self.clock.now()))
+        return not (agreed and boot_is_stuck(self.ledger.node(observed.node), self.clock.now()))
 
     def stop(self) -> Blocked | None:
         """Return why nothing that was planned may begin on any node; None when nothing stops the fleet.

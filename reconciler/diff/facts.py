@@ -12,7 +12,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
-from reconciler.diff import boot_order, normalise
+from reconciler.diff import boot_order, normalise, software
 from reconciler.diff.gpus import GpuSummary, contradiction, layout, layouts, summarise_gpus
 from reconciler.diff.readings import ABSENT, Fact, Missing, host, member
 from reconciler.model.desired import DesiredFirmware, Profile
@@ -285,6 +285,11 @@ def _image(profile: Profile) -> list[Managed]:
         if name in image.contents:
             value = image.contents[name]
             rows.append(Managed(f"image.{name}", Concern.IMAGE, Source.SSH, value, value, _of_host(name, str)))
+    for name, fact in software.FACTS.items():
+        if name in image.contents:
+            value = image.contents[name]
+            read = _of_host(fact, software.version_reader(value))
+            rows.append(Managed(f"image.{name}", Concern.IMAGE, Source.SSH, value, value, read))
     return rows
 
 

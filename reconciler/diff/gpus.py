@@ -132,7 +132,8 @@ def _summarise(
     gpus = [_GpuTraits(*one) for one in found]
     present = [gpu for gpu in gpus if not gpu.lost]
     unread = "two GPUs give one PCI address, or several give none" if same_address else _unread(present)
-    return GpuSummary(len(present), _model(gpus), _layout(present), unread)
+    layout_found = _layout(present) if present or not gpus else Missing(UnknownReason.UNSUPPORTED, "no GPU answers")
+    return GpuSummary(len(present), _model(gpus), layout_found, unread)
 
 
 # --- cells that were not read ------------------------------------------------------------------------------------
@@ -230,7 +231,7 @@ def _layout(gpus: list[_GpuTraits]) -> Hashable:
     """Return the layout that all GPUs share, or that of each where they differ, with pending changes (pitfall A11)."""
     if any(gpu.mig_current is None for gpu in gpus):
         return Missing(UnknownReason.MALFORMED, "a GPU gives no MIG mode")
-    each = [_layout_of(gpu) for gpu in gpus]
+    each = [_layout_of(gpu) for gpu in gpus] or [layout(None)]  # a node without GPUs has none in MIG mode
     if len(set(each)) == 1:
         return each[0]
     return "; ".join(f"GPU {gpu.index}: {words}" for gpu, words in zip(gpus, each, strict=True))

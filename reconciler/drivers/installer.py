@@ -30,7 +30,7 @@ class HttpInstaller:
     def __init__(self, policy: InstallerPolicy) -> None:
         self._policy = policy
         self._documents: dict[str, str] = {}
-        self._asked: set[str] = set()
+        self._fetched: set[str] = set()
         self._runner: web.AppRunner | None = None
         self._base = ""
         self._starting = asyncio.Lock()
@@ -41,12 +41,12 @@ class HttpInstaller:
         self._documents[token] = json.dumps(document, sort_keys=True)
         return f"{self._base}/{token}/boot.iso"
 
-    async def asked(self, token: str) -> bool:
-        return token in self._asked
-
     async def withdraw(self, token: str) -> None:
         self._documents.pop(token, None)
-        self._asked.discard(token)
+        self._fetched.discard(token)
+
+    async def fetched(self, token: str) -> bool:
+        return token in self._fetched
 
     async def close(self) -> None:
         if self._runner is not None:
@@ -77,10 +77,11 @@ class HttpInstaller:
             self._base = self._policy.url or f"http://{bound[0]}:{bound[1]}"
 
     async def _document(self, request: web.Request) -> web.Response:
-        document = self._documents.get(request.match_info["token"])
+        token = request.match_info["token"]
+        document = self._documents.get(token)
         if document is None:
             raise web.HTTPNotFound(text="no such attempt")
-        self._asked.add(request.match_info["token"])
+        self._fetched.add(token)
         return web.Response(text=document, content_type="application/json")
 
     async def _medium(self, request: web.Request) -> web.StreamResponse:

@@ -1,7 +1,7 @@
 """Certificates: what they bind, and whether one is valid today.
 
 A certificate keeps raw metrics. `judge` compares them with today's thresholds, so a changed threshold needs no new run.
-The tests themselves are bound by digest, so a changed test needs one.
+Each test is bound by its digest, so a changed or added test needs one, and a test that is taken away needs none.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
+from typing import Final
 
 from reconciler.diff import normalise
 from reconciler.gate.evidence import GPU_COUNT, required_metrics
@@ -23,6 +25,7 @@ from reconciler.model.units import format_duration
 # Runners that share a ledger read each other's certificates. Their clocks may differ by the error of NTP, and by more
 # before NTP has set a clock. A certificate from further ahead would stay valid for too long by that much.
 CLOCK_SKEW = timedelta(minutes=5)
+TEST_CHANGED: Final = "the test has changed since"
 _PASS = Verdict.PASS  # looking up a member of an enumeration takes noticeable time for 100,000 nodes (Python 3.11)
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))  # built once: json.dumps builds one in each call
 
@@ -31,17 +34,26 @@ def digest_of(value: object) -> str:
     return hashlib.sha256(_CANONICAL.encode(value).encode()).hexdigest()
 
 
-def tests_digest(acceptance: Acceptance) -> str:
-    """Return the digest of the tests that are run. It leaves out thresholds and timeouts."""
-    return digest_of(
-        [
-            [phase.name, [[t.name, t.tool, sorted(t.args.items()), t.allow_skip] for t in phase.tests]]
-            for phase in acceptance.phases
-        ]
-    )
+@dataclass(frozen=True, slots=True)
+class TestDigests:
+    """The digest of all tests, as the first certificates bound them, and that of each test by its name."""
+
+    __test__ = False  # not a pytest class
+
+    whole: str
+    each: Mapping[str, str]
 
 
-def binding_of(desired: Desired, observed: Observed, tests: str) -> Binding | str:
+def tests_digest(acceptance: Acceptance) -> TestDigests:
+    """Return the digests of the tests that are run. They leave out thresholds and timeouts."""
+    tests = [
+        (phase.name, [(t.name, t.tool, sorted(t.args.items()), t.allow_skip) for t in phase.tests])
+        for phase in acceptance.phases
+    ]
+    return TestDigests(digest_of(tests), {test[0]: digest_of(test) for _, phase in tests for test in phase})
+
+
+def binding_of(desired: Desired, observed: Observed, tests: TestDigests) -> Binding | str:
     """Return what a certificate for this node, as observed, must bind; a sentence when a part of it is not known.
 
     `tests` is the `tests_digest` of the acceptance profile, which equal nodes share.
@@ -70,7 +82,8 @@ def binding_of(desired: Desired, observed: Observed, tests: str) -> Binding | st
         bios_digest=_bios_digest(
             tuple([(name, normalise.attribute(bios[name])) for name in profile.bios if name in bios])
         ),
-        tests_digest=tests,
+        tests_digest=tests.whole,
+        tests=tests.each,
     )
 
 
@@ -84,7 +97,9 @@ def judge(certificate: Certificate | None, acceptance: Acceptance, binding: Bind
     """Judge whether the certificate admits this hardware today, with every reason why not."""
     if certificate is None:
         return GateJudgement(False, Verdict.UNJUDGED, ("no certificate",))
-    reasons = [] if certificate.binding == binding else list(_differences(certificate.binding, binding))
+    same = certificate.binding == binding
+    reasons = [] if same else list(_differences(certificate.binding, binding))
+    changed = () if same else changed_tests(certificate.binding, _digests_in(binding))
     age = now - certificate.issued_at
     if age < -CLOCK_SKEW:
         reasons.append(
@@ -94,24 +109,34 @@ def judge(certificate: Certificate | None, acceptance: Acceptance, binding: Bind
         )
     if acceptance.validity_s is not None and age > timedelta(seconds=acceptance.validity_s):
         reasons.append(f"expired: issued {format_duration(age.total_seconds())} ago")
+    failing: dict[str, tuple[str, ...]] = {name: (f"{name}: {TEST_CHANGED}",) for name in changed}
     if certificate.adopted:
-        return GateJudgement(not reasons, Verdict.UNJUDGED, tuple(reasons))
+        return _judgement(Verdict.UNJUDGED, reasons, failing)
     results = by_test(certificate.results)
-    same_tests = certificate.binding.tests_digest == binding.tests_digest
-    worst = _PASS
+    worst = Verdict.UNJUDGED if changed else _PASS
     for phase in acceptance.phases:
         for test in phase.tests:
+            if test.name in changed:
+                continue  # what it was called earlier was another test
             verdict, why = judge_test(test, results.get(test.name))
-            if (
-                verdict is _PASS
-                and same_tests
-                and (why := _missing_metrics(test, results[test.name], len(binding.gpu_serials)))
-            ):
+            if verdict is _PASS and (why := _missing_metrics(test, results[test.name], len(binding.gpu_serials))):
                 verdict = Verdict.UNJUDGED
             if verdict is not _PASS:
-                reasons.extend(why)
+                failing[test.name] = why
                 worst = worse(worst, verdict)
-    return GateJudgement(not reasons and worst is _PASS, worst, tuple(reasons))
+    return _judgement(worst, reasons, failing)
+
+
+def _judgement(verdict: Verdict, reasons: list[str], failing: Mapping[str, tuple[str, ...]]) -> GateJudgement:
+    every = (*reasons, *(why for found in failing.values() for why in found))
+    return GateJudgement(not every, verdict, every, failing)
+
+
+def changed_tests(bound: Binding, wanted: TestDigests) -> tuple[str, ...]:
+    """Return the names of the tests that the spec has added or changed since a certificate with `bound` was issued."""
+    if not bound.tests:  # issued before certificates bound each test
+        return () if bound.tests_digest == wanted.whole else tuple(wanted.each)
+    return tuple([name for name, digest in wanted.each.items() if bound.tests.get(name) != digest])
 
 
 def certificate_without_tests(desired: Desired, observed: Observed, now: datetime) -> Certificate | str:
@@ -189,7 +214,12 @@ def finite(value: object) -> float | None:
 
 def same_machine(certificate: Certificate, binding: Binding) -> bool:
     """Return whether the certificate was issued for exactly this hardware, firmware, BIOS, image and tests."""
-    return not any(_differences(certificate.binding, binding))
+    bound = certificate.binding
+    return not any(_differences(bound, binding)) and not changed_tests(bound, _digests_in(binding))
+
+
+def _digests_in(binding: Binding) -> TestDigests:
+    return TestDigests(binding.tests_digest, binding.tests)
 
 
 _ORDER = (Verdict.PASS, Verdict.UNJUDGED, Verdict.ERROR, Verdict.FAIL)
@@ -212,5 +242,3 @@ def _differences(bound: Binding, found: Binding) -> Iterable[str]:
         yield f"firmware changed since: {', '.join(changed)}"
     if bound.bios_digest != found.bios_digest:
         yield "BIOS settings changed since"
-    if bound.tests_digest != found.tests_digest:
-        yield "the acceptance tests changed since"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from reconciler.model.desired import Profile
-from reconciler.model.observed import BmcEvent, Drive, Observed, RedfishHot, RedfishInventory, Sensor, Silent
+from reconciler.model.observed import Answered, BmcEvent, Drive, Observed, RedfishInventory, Sensor, Silent
 from reconciler.model.vocab import BootPhase, Health, Power
 
 # Older events do not count. An inventory is at most a day old (observation.inventoryMaxAge), so at least one reading
@@ -41,7 +41,6 @@ _COUNTS: Mapping[str, tuple[str, str, Callable[[RedfishInventory], int | None]]]
     "nic_missing": ("nics", "network ports", lambda found: None if found.nics is None else len(found.nics)),
     "processor_missing": ("processors", "processors", lambda found: found.processors),
 }
-_NOT_UP = (BootPhase.OFF, BootPhase.POST)
 
 
 def bmc_signals(profile: Profile, observed: Observed) -> Iterator[tuple[str, str]]:
@@ -56,7 +55,7 @@ def bmc_signals(profile: Profile, observed: Observed) -> Iterator[tuple[str, str
     yield from _of_parts(inventory)
     yield from _of_sensors(inventory)
     yield from _of_events(inventory.events or ())
-    if _parts_are_visible(hot):
+    if _parts_are_visible(observed):
         yield from _missing(profile, inventory)
 
 
@@ -76,7 +75,7 @@ def unread_bmc_signals(observed: Observed) -> tuple[str, ...]:
     if found.dimms is None:
         names.append("dimm_failed")
     names += [name for kind, name in _OF_KIND.items() if found.parts is None or f"parts.{kind}" in found.unknown]
-    there = _parts_are_visible(hot)
+    there = _parts_are_visible(observed)
     names += [name for name, (_, _, count) in _COUNTS.items() if not there or count(found) is None]
     return tuple(dict.fromkeys(names))
 
@@ -88,9 +87,17 @@ _OF_INVENTORY = (
 )
 
 
-def _parts_are_visible(hot: RedfishHot | None) -> bool:
-    """Return whether missing parts are evidence: many can't be seen while the machine is off or in POST (A10)."""
-    return hot is not None and hot.power is Power.ON and hot.boot_phase not in _NOT_UP
+def _parts_are_visible(observed: Observed) -> bool:
+    """Return whether missing parts are evidence: many can't be seen while the machine is off or in POST (A10).
+
+    Where the BMC shows no boot phase, a host that answers shows that the machine is past POST.
+    """
+    hot = None if isinstance(observed.hot, Silent) else observed.hot.value
+    if hot is None or hot.power is not Power.ON:
+        return False
+    if hot.boot_phase is None:
+        return isinstance(observed.host, Answered)
+    return hot.boot_phase in (BootPhase.OS_BOOTING, BootPhase.OS_RUNNING)
 
 
 def _of_drives(drives: Sequence[Drive]) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ from reconciler.lab.hardware import bios
 from reconciler.lab.hardware.host_side import mig_slices
 from reconciler.lab.hardware.install_document import FRESH_SERVICES
 from reconciler.lab.hardware.lifecycle import KERNEL_DEFAULTS
+from reconciler.lab.hardware.software import installed
 from reconciler.lab.hardware.state import DiskImage, DriveState, FirmwareState, GpuState, MachineState, NicState
 from reconciler.model.desired import Desired, DesiredInventory, Profile, RootDisk
 
@@ -151,4 +152,5 @@ def _disk(desired: Desired, serial: str) -> DiskImage:
         services=FRESH_SERVICES
         | {"kubelet": True}
         | {name: state == "running" for name, state in host.services.items()},
+        software=installed(image.contents if image else {}),
     )

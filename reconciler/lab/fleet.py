@@ -21,6 +21,19 @@ from reconciler.model.errors import UsageError
 CONTROL_PLANE = "control-1"  # a node that is in no spec, as in a shared cluster
 
 
+class Documents(dict[str, Mapping[str, Any]]):
+    """Install documents by URL. `fetched`: the URLs that an installer in this process has fetched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched: set[str] = set()
+
+    def fetch(self, url: str) -> Mapping[str, Any] | None:
+        if url in self:
+            self.fetched.add(url)
+        return self.get(url)
+
+
 @dataclass(slots=True)
 class Lab:
     """A simulated fleet. `documents`: URL -> install document, for installers in this process."""
@@ -32,7 +45,7 @@ class Lab:
     by_bmc: Mapping[str, Machine]  # address in the spec -> its machine
     by_host: Mapping[str, Machine]
     public_keys: Mapping[str, str]
-    documents: dict[str, Mapping[str, Any]]
+    documents: Documents
 
     def machine(self, node: str) -> Machine:
         """Return the machine of a node. Raise UsageError when there is none."""
@@ -72,8 +85,8 @@ def build_lab(
     """
     scenario.check(list(fleet.nodes))
     chosen = seed if seed is not None else scenario.seed if scenario.seed is not None else 0
-    documents: dict[str, Mapping[str, Any]] = {}
-    fetch = documents.get if serve_documents else None
+    documents = Documents()
+    fetch = documents.fetch if serve_documents else None
     drafts = {name: _draft(desired, scenario, chosen) for name, desired in fleet.nodes.items()}
     machines = start_machines(fleet, drafts, clock, seed=chosen, fetch=fetch, timings=lambda _: timings)
     cluster = _cluster(fleet, drafts, machines, clock, chosen)
@@ -118,7 +131,7 @@ def connect(
     machines: Mapping[str, Machine],
     cluster: ClusterTruth | None,
     public_keys: Mapping[str, str],
-    documents: dict[str, Mapping[str, Any]],
+    documents: Documents,
 ) -> Lab:
     """Return a lab that has each machine at its addresses in the spec."""
     endpoints = {name: desired.endpoints for name, desired in fleet.nodes.items()}

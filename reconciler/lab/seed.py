@@ -9,17 +9,17 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any
 
 from reconciler.lab.build import build_state
 from reconciler.lab.drifts import Draft
-from reconciler.lab.fleet import Lab, connect, start_machines
+from reconciler.lab.fleet import Documents, Lab, connect, start_machines
 from reconciler.lab.hardware import bios
 from reconciler.lab.hardware.control_plane import AUTOMATIC, ClusterTruth, Condition
 from reconciler.lab.hardware.kernel_log import short_pci
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.state import DiskImage, DriveState, FirmwareState, GpuState, MachineState, NicState
 from reconciler.lab.hardware.timings import TYPICAL, Timings
+from reconciler.lab.inprocess.facts import restore_software
 from reconciler.lab.scenario import Scenario
 from reconciler.model.desired import Desired, Fleet, RootDisk
 from reconciler.model.gpus import Gpu
@@ -41,7 +41,7 @@ from reconciler.planner.node.actions import spec_of
 GRACE_S = 30.0  # observed pods don't include theirs
 _NO_FAULT = frozenset({UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED})
 _BMC_FAULTS = {UnknownReason.AUTH: "bmc_wrong_password", UnknownReason.MALFORMED: "bmc_garbage"}
-_BOOTING = frozenset({BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})
+_BOOTING = frozenset({BootPhase.POST, BootPhase.OS_BOOTING})
 
 
 def seed_lab(
@@ -55,13 +55,13 @@ def seed_lab(
     public_keys: Mapping[str, str] | None = None,
 ) -> Lab:
     """Build the lab. `observation` must hold every node of `fleet`. The same arguments build the same lab."""
-    documents: dict[str, Mapping[str, Any]] = {}
+    documents = Documents()
     known = records or {}
     drafts = {
         name: _draft(desired, observation.nodes[name], known.get(name) or NodeRecord(name), seed)
         for name, desired in fleet.nodes.items()
     }
-    machines = start_machines(fleet, drafts, clock, seed=seed, fetch=documents.get, timings=timings)
+    machines = start_machines(fleet, drafts, clock, seed=seed, fetch=documents.fetch, timings=timings)
     for name, machine in machines.items():
         _apply_running(machine, observation.nodes[name], observation.finished_at)
     cluster = None
@@ -201,10 +201,7 @@ def _apply_host(state: MachineState, disk: DiskImage, facts: HostFacts, root_dis
         if image.booted_disk and image.booted_disk not in {drive.serial for drive in state.drives}:
             state.drives[0].serial = image.booted_disk  # the BMC was silent, or reports another serial
     disk.hostname = facts.hostname or disk.hostname
-    disk.kernel = facts.kernel or disk.kernel
-    if facts.driver is None and "driver" not in facts.unknown:
-        disk.driver = ""
-    disk.driver = facts.driver or disk.driver
+    restore_software(disk, facts)
     disk.sysctls = {**disk.sysctls, **(facts.sysctls or {})}
     for name, service in (facts.services or {}).items():
         disk.services[name] = bool(service.enabled if service.enabled is not None else service.active)

@@ -37,7 +37,7 @@ class DesiredImage:
     sha256: str
     signature: str | None  # minisign signature text over `name version sha256` (see gate/trust.py)
     key: str | None  # name of the public key, resolved outside the spec
-    contents: Mapping[str, str]  # kernel, driver, cuda, nccl, ...; `kernel` and `driver` are compared with the host
+    contents: Mapping[str, str]  # kernel, driver, cuda, nccl, ...; diff/facts.py says which are compared
     root_disk: RootDisk | None
     preserve: tuple[str, ...] = ()
 

@@ -55,6 +55,8 @@ class Binding:
     firmware: Mapping[PublicText, PublicText]
     bios_digest: PublicText
     tests_digest: PublicText
+    # name -> digest; {} = issued when a certificate bound all tests as one
+    tests: Mapping[PublicText, PublicText] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,9 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class GateJudgement:
-    """A certificate, read against today's profile and hardware."""
+    """A certificate, read against today's profile and hardware. `by_test`: the reasons that are one test's alone."""
 
     valid: bool
     verdict: Verdict
     reasons: tuple[str, ...] = field(default=())
+    by_test: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -15,6 +15,7 @@ class Guards:
     reimage: str = "20%"
     reboot: str = "30%"
     forget: str = "5%"
+    fail_gate: str = "5%"
 
 
 @dataclass(frozen=True, slots=True)

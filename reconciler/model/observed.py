@@ -275,6 +275,10 @@ class HostFacts:
     smi: SmiAnswer | None = None
     nvlinks_slow: Mapping[int, int] | None = None  # GPU index -> active links slower than the node's fastest
     kernel_events: tuple[KernelEvent, ...] | None = None  # bursts folded, at most 200
+    cuda: PublicText | None = None  # of the toolkit: 12.8.1, or 12.8 where the update is not told
+    nccl: PublicText | None = None
+    container_runtime: PublicText | None = None  # with its name: containerd 1.7.24
+    kubelet: PublicText | None = None
 
 
 # --- Kubernetes --------------------------------------------------------------------------------------------------

@@ -249,11 +249,11 @@ class Installer(Protocol):
         the spec gives.
         """
 
-    async def asked(self, token: str) -> bool:
-        """Return whether anybody has asked for the document, which only a machine that booted the medium does."""
-
     async def withdraw(self, token: str) -> None:
         """Stop serving a document. One that is not served is success."""
+
+    async def fetched(self, token: str) -> bool:
+        """Return whether a machine has fetched this document from here: its installer has started."""
 
 
 class Fabric(Protocol):

@@ -118,11 +118,10 @@ class Power(StrEnum):
 
 
 class BootPhase(StrEnum):
-    """Redfish BootProgress, reduced to what decisions need."""
+    """Redfish BootProgress, reduced to what decisions need. No BMC tells an installer from another system."""
 
     OFF = "off"
     POST = "post"
-    INSTALLER = "installer"
     OS_BOOTING = "os_booting"
     OS_RUNNING = "os_running"
 

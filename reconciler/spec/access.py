@@ -77,7 +77,7 @@ def read_settings(declared: Declarations, tree: SpecTree) -> tuple[Settings, lis
         windows=tuple(limits.windows(declared)),
         break_glass=limits.break_glass(spec.break_glass),
         brake=Brake(spec.brake.fleet, spec.brake.domain, parse_duration(spec.brake.within)),
-        guards=Guards(spec.guards.reimage, spec.guards.reboot, spec.guards.forget),
+        guards=Guards(spec.guards.reimage, spec.guards.reboot, spec.guards.forget, spec.guards.fail_gate),
     )
     return settings, files.problems
 

@@ -70,6 +70,7 @@ def _of_acceptance(declared: Declarations, setting: Setting) -> dict[str, Positi
         found[f"acceptance.phases.{at}"] = profile.at("phases", at)
         for number, test in enumerate(phase.tests):
             path, steps = f"acceptance.phases.{at}.tests.{number}", ("phases", at, "tests", number)
+            found[path] = found[f"gate.tests.{test.name}"] = profile.at(*steps)
             found |= {f"{path}.{field}": profile.at(*steps, key) for field, key in _TEST.items()}
             found |= {f"{path}.args.{name}": profile.at(*steps, "args", name) for name in test.args}
             found |= {

@@ -15,7 +15,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from reconciler.converge.observe import observe
-from reconciler.diff.facts import managed
+from reconciler.gate.asked import kept_values
 from reconciler.gate.certificate import binding_of, tests_digest
 from reconciler.lab.fleet import build_lab
 from reconciler.lab.generate import Addresses, generate_spec
@@ -115,8 +115,8 @@ def fleet_template(directory: Path, fleet: Fleet, every: int) -> FleetTemplate:
         record = _template(first + 2 * len(DRIFTS), lambda name: _record(machine_fleet.nodes[name], observation))
         profile = machine_fleet.nodes[row(_FIRST + first)[0]].profile
         applied = {
-            line.path: Applied(line.shown, profile.digest, "c0ffee", observation.finished_at)
-            for line in managed(profile)
+            path: Applied(value, profile.digest, "c0ffee", observation.finished_at)
+            for path, value in kept_values(profile).items()
         }
         templates[persona] = PersonaTemplates(found[-1], tuple(found[:-1]), record, applied)
     personas = tuple(fleet.nodes[name].persona for name in sorted(fleet.nodes))  # by number

@@ -245,7 +245,7 @@ def test_nodes_without_metrics_do_not_pass_for_good_ones(change: Change, clean: 
 def test_another_test_voids_what_the_old_one_proved(settled: Change) -> None:
     settled.edit("acceptance.yaml", ("args: {level: 2}", "args: {level: 3}"))
     found = settled.json()["change"]
-    assert {tuple(void["reasons"]) for void in found["void_certificates"]} == {("the acceptance tests changed since",)}
+    assert {tuple(void["reasons"]) for void in found["void_certificates"]} == {("dcgm: the test has changed since",)}
     assert len(found["void_certificates"]) == 12
     assert found["below_bar"] == []
 

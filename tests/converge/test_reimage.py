@@ -13,7 +13,7 @@ from reconciler.converge.actions.reimage import judge_install
 from reconciler.lab.hardware.lifecycle import HardwareRejected, Rejection
 from reconciler.lab.hardware.timings import TYPICAL
 from reconciler.model.desired import RootDisk
-from reconciler.model.observed import Drive, ImageIdentity
+from reconciler.model.observed import Answered, Drive, ImageIdentity, RedfishHot, Silent
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
 from reconciler.model.ports import PowerAction
 from tests.converge.world import IMAGE, PROFILE, World
@@ -207,9 +207,25 @@ def test_without_an_installer_nothing_is_begun(world: Worlds) -> None:
     assert here.machine("n0").state.power == "on"
 
 
+def without_boot_phase(here: World) -> None:
+    """A BMC without BootProgress, as many are."""
+    bmc = here.fabric.bmc(here.fleet.nodes["n0"])
+    assert bmc is not None
+    hot = bmc.hot
+
+    async def blind() -> Answered[RedfishHot] | Silent:
+        found = await hot()
+        return found if isinstance(found, Silent) else replace(found, value=replace(found.value, boot_phase=None))
+
+    bmc.hot = blind  # type: ignore[method-assign]
+
+
 @pytest.mark.parametrize("after", [10, 60, 120, 240, 300, 330, 500, 600, 680])
-def test_wherever_the_run_dies_the_next_one_installs_once(world: Worlds, after: int) -> None:
+@pytest.mark.parametrize("shown", [True, False])
+def test_wherever_the_run_dies_the_next_one_installs_once(world: Worlds, after: int, shown: bool) -> None:
     here = world(nodes=1, drift=OLD)
+    if not shown:
+        without_boot_phase(here)
 
     async def dies() -> Outcome | None:
         action = asyncio.create_task(here.acting("reimage"))

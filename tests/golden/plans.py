@@ -38,7 +38,7 @@ from ruamel.yaml.scalarstring import LiteralScalarString
 
 from reconciler.converge.brake import OWNER
 from reconciler.converge.observe import observe
-from reconciler.diff.facts import managed
+from reconciler.gate.asked import kept_values
 from reconciler.gate.certificate import binding_of, digest_of, tests_digest
 from reconciler.lab.fleet import Lab, build_lab
 from reconciler.lab.inprocess import LabFabric, VirtualClock, run_virtual
@@ -158,7 +158,7 @@ class Case:
             certificate = Certificate("1.0", node.node, issued, binding, (test,) if found else (), adopted=not found)
         serial = own.hot.value.serial if isinstance(own.hot, Answered) else None
         attempts = [self._attempt(one) for one in self.said.get("attempts", {}).get(node.node, ())]
-        values = {row.path: row.shown for row in managed(node.profile)} | (self._of("applied", node.node) or {})
+        values = kept_values(node.profile) | (self._of("applied", node.node) or {})
         applied = {path: Applied(value, "", "", issued) for path, value in values.items() if value is not None}
         noted = self._of("bad", node.node)
         return NodeRecord(

@@ -114,6 +114,15 @@ def test_what_a_machine_that_is_not_up_does_not_list_is_not_missing(hot: dict[st
     assert {"health.drive_missing", "health.dimm_missing", "health.nic_missing"} <= set(hidden)
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_where_no_boot_phase_is_shown_a_host_that_answers_shows_that_post_is_over(answers: bool) -> None:
+    """A machine in POST on a BMC without BootProgress lacks no drives (A10)."""
+    host = b.facts() if answers else b.silent()
+    seen = b.observed(hot=b.hot(boot_phase=None), host=host, inventory=b.inventory(drives=()))
+    assert ("drive_missing" in dict(bmc_signals(b.profile(), seen))) is answers
+    assert ("health.drive_missing" in unread_signals(b.profile(), seen)) is not answers
+
+
 SILENT = Silent(b.NOW, UnknownReason.TIMEOUT, "")
 
 

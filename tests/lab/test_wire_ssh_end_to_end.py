@@ -138,6 +138,10 @@ def truth(machine: Machine) -> HostFacts:
         smi=SmiAnswer(0, len(state.gpus), len(state.gpus)),
         nvlinks_slow={},
         kernel_events=(),
+        cuda=disk.software["cuda"],
+        nccl=disk.software["nccl"],
+        container_runtime=f"containerd {disk.software['containerRuntime']}",
+        kubelet=disk.software["kubelet"],
     )
 
 

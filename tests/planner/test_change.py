@@ -95,7 +95,7 @@ def firmware(**changes: Any) -> d.Profile:
         (b.profile(image=NEW_IMAGE), "issued for another image"),
         (firmware(version="3.0"), "firmware changed since: bmc"),
         (b.profile(bios={**b.PROFILE.bios, "NumaNodesPerSocket": "NPS4"}), "BIOS settings changed since"),
-        (b.profile(acceptance=acceptance(args={"level": 3})), "the acceptance tests changed since"),
+        (b.profile(acceptance=acceptance(args={"level": 3})), "dcgm: the test has changed since"),
         (b.profile(acceptance=None), "no acceptance profile: nothing proves this node"),
     ],
     ids=["image", "firmware", "bios", "tests", "no tests"],

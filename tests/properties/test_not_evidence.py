@@ -272,3 +272,22 @@ def test_not_evidence_is_not_pass_of_a_fact(name: str, status: int, timed_out: b
 @given(status=st.sampled_from([1, 127, 0]))
 def test_not_evidence_is_not_pass_of_the_kernel_log(status: int) -> None:
     assert verdicts(seen({**healthy(), "kernel_log": CommandResult(status, "")}))["xid"] is not Verdict.PASS
+
+
+# --- the software of the image -----------------------------------------------------------------------------------
+
+SOFTWARE = {"cuda": "12.8", "nccl": "2.26.2", "containerRuntime": "1.7.24", "kubelet": "1.31"}
+
+
+def image_drift(answers: Answers) -> dict[str, DriftClass]:
+    node = b.node(profile=b.profile(image=replace(b.IMAGE, contents=SOFTWARE)))
+    found = Comparer(IgnoreRules((), b.NOW)).compare(node, seen(answers), NodeRecord(node.node))
+    return {item.path: item.kind for item in found if item.path.removeprefix("image.") in SOFTWARE}
+
+
+@given(part=st.sampled_from(sorted(SOFTWARE)), text=st.sampled_from(NO_VALUE), status=st.sampled_from([0, 1, 127]))
+def test_not_evidence_is_not_pass_of_software(part: str, text: str, status: int) -> None:
+    """A version that was not read is neither as specified nor drift."""
+    assert image_drift(healthy()) == {}
+    fact = "container_runtime" if part == "containerRuntime" else part
+    assert image_drift(changed(fact, text, exit_status=status)) == {f"image.{part}": DriftClass.UNKNOWN}

@@ -8,11 +8,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reconciler.gate.asked import TESTS
 from reconciler.model.desired import IgnoreRule
 from reconciler.model.drift import DriftClass
 from reconciler.model.gpus import Gpu
 from reconciler.model.plan import Goal
-from reconciler.model.records import Hold, NodeRecord
+from reconciler.model.records import Applied, Hold, NodeRecord
 from reconciler.model.vocab import Activation, Concern, Disruption
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.actions import NodeTraits, Staged, admission_requires
@@ -64,7 +65,7 @@ def test_plan_converges(case: Any) -> None:
     wanted, seen, record = case
     plan = b.planner().plan(wanted, seen, record)
     state = state_of(wanted, seen, record)
-    reached = starting_conditions(state)
+    reached = starting_conditions(_full(wanted, state), state)
     for action in plan.actions:
         assert set(action.requires) <= reached, (action.id, set(action.requires) - reached)
         reached = _after(wanted, seen, state, action, reached)
@@ -72,12 +73,13 @@ def test_plan_converges(case: Any) -> None:
         assert c.IN_SERVICE in reached
 
 
+def _full(wanted: Any, state: Any) -> Catalogue:
+    registered, cordoned = c.REGISTERED in state.true, state.foreign_cordon
+    return catalogue(NodeTraits(wanted, clustered=True, registered=registered, busy=False, cordoned=cordoned))
+
+
 def _after(wanted: Any, seen: Any, state: Any, action: Any, reached: frozenset[str]) -> frozenset[str]:
-    full = catalogue(
-        NodeTraits(
-            wanted, clustered=True, registered=c.REGISTERED in state.true, busy=False, cordoned=state.foreign_cordon
-        )
-    )
+    full = _full(wanted, state)
     row = next(row for row in full.rows if row.id == action.id)
     return apply(full, replace(row, achieves=action.achieves, breaks=action.breaks), reached)
 
@@ -196,7 +198,7 @@ def test_never_disrupt_unquiesced(case: Any) -> None:
     wanted, seen, record = case
     plan = b.planner().plan(wanted, seen, record)
     state = state_of(wanted, seen, record)
-    reached = starting_conditions(state)
+    reached = starting_conditions(_full(wanted, state), state)
     for action in plan.actions:
         if action.disruption >= Disruption.REBOOT or action.name in (
             "set_gpu_mode",
@@ -208,13 +210,35 @@ def test_never_disrupt_unquiesced(case: Any) -> None:
         reached = _after(wanted, seen, state, action, reached)
 
 
+@given(
+    bios=st.sampled_from(["Enabled", "Disabled"]),
+    order=st.sampled_from([("Hdd", "Pxe"), ("Pxe", "Hdd")]),
+    swappiness=st.sampled_from(["1", "60"]),
+    mig=st.booleans(),
+)
+def test_never_admit_without_gate_before_a_wave(bios: str, order: tuple[str, ...], swappiness: str, mig: bool) -> None:
+    """Invariant 6: what is done to a node before its wave takes it out only if today's tests bring it back."""
+    wanted = b.node()
+    inventory = b.inventory(bios={"SriovGlobalEnable": bios, "NumaNodesPerSocket": "NPS1"}, boot_order=order)
+    gpus = (b.gpu(0), b.gpu(1, mig_current=mig, mig_pending=mig))
+    seen = b.observed(inventory=inventory, host=b.facts(sysctls={"vm.swappiness": swappiness}, gpus=gpus))
+    lower = {"gate.tests.dcgm": Applied("dcgmi-diag level=2, x >= 0.1", "", "", b.NOW)}
+    record = b.record(wanted, applied=lower, certificate=b.certificate(wanted, b.observed(), x=0.5))
+    whole, rest = b.planner().plan_parts(wanted, seen, record)
+    [moved] = [item for item in whole.drift if item.path.startswith(TESTS)]
+    assert moved.kind is DriftClass.PENDING
+    assert "run_gate" in b.actions(whole)
+    done = b.actions(rest) if rest is not None else []
+    assert ("mark" in done) == ("run_gate" in done) == ("admit" in done)
+
+
 @given(s.situations())
 def test_never_admit_without_gate_and_trust(case: Any) -> None:
     """Invariant 6."""
     wanted, seen, record = case
     plan = b.planner().plan(wanted, seen, record)
     state = state_of(wanted, seen, record)
-    reached = starting_conditions(state)
+    reached = starting_conditions(_full(wanted, state), state)
     for action in plan.actions:
         if action.name == "admit":
             assert set(admission_requires(wanted)) <= reached

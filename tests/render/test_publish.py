@@ -36,7 +36,9 @@ class Known:
 
     records: Mapping[str, NodeRecord] = field(default_factory=dict)
     id: str = b.LEDGER
-    place: LedgerPlace = LedgerPlace("sqlite", "/home/alice/.local/state/reconciler/dc1.sqlite")
+    place: LedgerPlace = field(
+        default_factory=lambda: LedgerPlace("sqlite", "/home/alice/.local/state/reconciler/dc1.sqlite")
+    )
 
     def nodes(self, names: Sequence[str]) -> Mapping[str, NodeRecord]:
         return {name: self.records.get(name) or NodeRecord(name) for name in names}
@@ -206,7 +208,18 @@ PUBLIC = {
     "FirmwareItem": {"version"},
     "BmcEvent": {"kind"},  # ours
     "Part": {"kind"},  # ours
-    "HostFacts": {"kernel", "driver", "services key", "sysctls key", "sysctls", "unknown key"},  # keys the spec named
+    "HostFacts": {
+        "kernel",
+        "driver",
+        "cuda",
+        "nccl",
+        "container_runtime",
+        "kubelet",
+        "unknown key",
+        "services key",
+        "sysctls key",
+        "sysctls",  # keys that the spec named
+    },
     "ImageIdentity": {"image", "version", "sha256", "os_release_id", "os_release_version"},
     "Gpu": {"pci", "name", "vbios"},
     "MigDevice": {"profile"},
@@ -221,7 +234,7 @@ PUBLIC = {
     "Attempt": {"action", "target", "cause", "outcome"},
     "Hold": {"subject"},
     "Certificate": {"format_version", "node"},
-    "Binding": {"image_sha256", "firmware key", "firmware", "bios_digest", "tests_digest"},
+    "Binding": {"image_sha256", "firmware key", "firmware", "bios_digest", "tests_digest", "tests key", "tests"},
     "TestResult": {"test", "tool", "metrics key", "tool_version"},
 }
 

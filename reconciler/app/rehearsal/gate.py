@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reconciler.converge.gate import CERTIFICATE_FORMAT, AcceptanceGate
-from reconciler.gate.certificate import binding_of, tests_digest
+from reconciler.gate.certificate import TestDigests, binding_of, tests_digest
 from reconciler.gate.evidence import GPU_COUNT, required_metrics
 from reconciler.gate.tools import TOOLS
 from reconciler.lab.durations import Durations
@@ -24,7 +24,7 @@ class RehearsalGate:
         self._real = real
         self._failures = failures
         self._durations = durations
-        self._digests: dict[int, str] = {}
+        self._digests: dict[int, TestDigests] = {}
 
     async def run(self, desired: Desired, host: Host, observed: Observed, clock: Clock) -> Certificate:
         acceptance = desired.profile.acceptance
@@ -43,7 +43,7 @@ class RehearsalGate:
         results = tuple(_result(test, desired, seen, fails=fails and test is tests[-1]) for test in tests)
         return Certificate(CERTIFICATE_FORMAT, desired.node, clock.now(), binding, results)
 
-    def _digest(self, acceptance: Acceptance) -> str:
+    def _digest(self, acceptance: Acceptance) -> TestDigests:
         return self._digests.setdefault(id(acceptance), tests_digest(acceptance))
 
     def judge(self, certificate: Certificate, desired: Desired, observed: Observed, clock: Clock) -> GateJudgement:

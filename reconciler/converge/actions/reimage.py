@@ -27,8 +27,8 @@ from reconciler.planner.node.corroboration import INSTALL_S
 from reconciler.planner.node.disks import matching_drives
 
 TRIES = 2
-_CHOSEN = frozenset({BootPhase.INSTALLER, BootPhase.OS_BOOTING, BootPhase.OS_RUNNING})  # the device to boot from is
-_UNDER_WAY = frozenset({BootPhase.POST, BootPhase.INSTALLER, BootPhase.OS_BOOTING})
+_CHOSEN = frozenset({BootPhase.OS_BOOTING, BootPhase.OS_RUNNING})  # the device to boot from is
+_MAY_INSTALL = (None, BootPhase.POST, BootPhase.OS_BOOTING)  # None: the BMC shows no phase, as many
 
 
 @action
@@ -138,7 +138,7 @@ async def _continue(ctx: ActionContext, image: DesiredImage, drive: Drive, befor
         found = reading.value.image
         return judge_install(found, image, drive) if found is not None and found.nonce == nonce else None
     hot = known(await ctx.bmc.hot())
-    if not before.get("started") or hot.power is not Power.ON or hot.boot_phase not in _UNDER_WAY:
+    if not before.get("started") or hot.power is not Power.ON or hot.boot_phase not in _MAY_INSTALL:
         return None
     ctx.step("an installation is under way")
     # The installer may still ask for its document, and the process that served it is gone.
@@ -153,26 +153,24 @@ async def _continue(ctx: ActionContext, image: DesiredImage, drive: Drive, befor
 async def _installed(ctx: ActionContext, image: DesiredImage, drive: Drive, nonce: str, token: str) -> Outcome:
     """Wait for any system to answer, and judge it. The old system is powered off, so it can't be the one."""
     ctx.step("installing")
-    seen_installer = False
 
     async def probe() -> Answered[ImageIdentity | None] | None:
-        nonlocal seen_installer
         hot = await ctx.bmc.hot()
         phase = hot.value.boot_phase if isinstance(hot, Answered) else None
-        seen_installer |= phase is BootPhase.INSTALLER
-        if phase in _CHOSEN or await ctx.installer.asked(token):
+        if phase in _CHOSEN or await ctx.installer.fetched(token):
             await drop_override(ctx, hot)
         reading = await ctx.host.facts((), ())
         return Answered(reading.at, reading.value.image) if isinstance(reading, Answered) else None
 
     answer = await poll(ctx, probe, within_s=INSTALL_S, every_s=30.0)
+    started = await ctx.installer.fetched(token)
     if answer is None:
-        where = "the installer started, but no system followed" if seen_installer else "the installer did not start"
+        where = "the installer started, but no system followed" if started else "the installer did not start"
         return Transient(f"no answer within {format_duration(INSTALL_S)}: {where}")
     found = answer.value
     if found is None or found.nonce != nonce:
         what = "nothing of ours" if found is None else f"{found.image} {found.version} from another installation"
-        if seen_installer:
+        if started:
             return Permanent(f"the installer ran, and then the machine booted {what}, not the image just written (L1)")
         return Transient(f"the machine did not boot the installer but {what}")
     return judge_install(found, image, drive)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from reconciler.lab.hardware.software import installed
 from reconciler.lab.hardware.state import DiskImage, MachineState
 
 FRESH_SERVICES = {"ssh": True, "containerd": True, "nvidia-fabricmanager": True, "nvidia-persistenced": True}
@@ -36,4 +37,5 @@ def read_document(document: Mapping[str, Any], state: MachineState) -> tuple[str
         driver=driver,
         hostname=str(document.get("hostname") or "localhost"),
         services=services | known,
+        software=installed(contents),
     )

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from reconciler.lab.hardware.software import SOFTWARE
+
 AttributeValue = str | int | bool
 SPARE_THRESHOLD = 10  # percent, below which a drive warns
 
@@ -112,6 +114,7 @@ class DiskImage:
     services: dict[str, bool] = field(default_factory=dict)  # name -> enabled; enabled ones start at boot
     files: dict[str, str] = field(default_factory=dict)  # path below /etc -> content
     ssh_ca: bool = True
+    software: dict[str, str] = field(default_factory=lambda: dict(SOFTWARE))
 
 
 @dataclass(slots=True)
@@ -162,7 +165,7 @@ class MachineState:
     model: str
     labels: dict[str, str]  # failure domains
     power: str = "on"  # on | powering_off | off
-    phase: str = "os_running"  # vocab.BootPhase value
+    phase: str = "os_running"  # a value of vocab.BootPhase, or installer
     phase_since: float = 0.0
     bios: dict[str, AttributeValue] = field(default_factory=dict)
     pending_bios: dict[str, AttributeValue] = field(default_factory=dict)

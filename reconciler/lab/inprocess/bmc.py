@@ -192,7 +192,7 @@ class MachineBmc:
             serial=serial,
             uuid=uuid,
             power=Power(machine.shown_power()),
-            boot_phase=BootPhase(state.phase),
+            boot_phase=BootPhase.OS_BOOTING if state.phase == "installer" else BootPhase(state.phase),
             boot_override=BootOverride(state.boot_override_enabled, state.boot_override, ("None", "Cd", "Hdd", "Pxe")),
             pending_bios=dict(state.pending_bios),
             tasks=tuple(self._task(task) for task in machine.tasks() if task.state == "Running"),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from reconciler.lab.fleet import Lab
+from reconciler.lab.fleet import Documents, Lab
 from reconciler.lab.hardware import commands
-from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.tools.call import Tool
 from reconciler.lab.inprocess import bmc, cluster_port
 from reconciler.lab.inprocess.bmc import MachineBmc
@@ -26,20 +25,18 @@ BASE = "http://installer.lab.invalid"
 class LabInstaller:
     """Publishes install documents at the URLs that the lab's machines request."""
 
-    def __init__(self, documents: dict[str, Mapping[str, Any]], machines: Iterable[Machine]) -> None:
+    def __init__(self, documents: Documents) -> None:
         self._documents = documents
-        self._machines = tuple(machines)
 
     async def publish(self, token: str, document: Mapping[str, Any]) -> str:
         self._documents[f"{BASE}/{token}/install.json"] = document
         return f"{BASE}/{token}/boot.iso"
 
-    async def asked(self, token: str) -> bool:
-        runs = (machine.state.installer for machine in self._machines)
-        return any(run is not None and run.asked > 0 and f"/{token}/" in run.medium for run in runs)
-
     async def withdraw(self, token: str) -> None:
         self._documents.pop(f"{BASE}/{token}/install.json", None)
+
+    async def fetched(self, token: str) -> bool:
+        return f"{BASE}/{token}/install.json" in self._documents.fetched
 
 
 class LabFirmwareFiles:
@@ -80,7 +77,7 @@ class LabFabric:
             address: MachineHost(machine, clock, tools, latency=latency) for address, machine in lab.by_host.items()
         }
         self._cluster = None if lab.cluster is None else TruthCluster(lab.cluster, clock, latency_s=cluster_s)
-        self._installer = LabInstaller(lab.documents, lab.by_bmc.values())
+        self._installer = LabInstaller(lab.documents)
         self._files = LabFirmwareFiles()
 
     def bmc(self, desired: Desired) -> MachineBmc | None:

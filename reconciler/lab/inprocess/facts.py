@@ -10,7 +10,8 @@ from operator import attrgetter
 
 from reconciler.lab.hardware.kernel_log import EVENTS
 from reconciler.lab.hardware.machine import Machine
-from reconciler.lab.hardware.state import SPARE_THRESHOLD, DriveState, GpuState, MachineState
+from reconciler.lab.hardware.software import installed
+from reconciler.lab.hardware.state import SPARE_THRESHOLD, DiskImage, DriveState, GpuState, MachineState
 from reconciler.lab.inprocess.gpu_cells import as_read, with_own_cells
 from reconciler.model.gpus import Gpu, MigDevice, SmiAnswer
 from reconciler.model.observed import HostFacts, ImageIdentity, KernelEvent, Link, NvmeHealth, Service, Xid
@@ -46,7 +47,22 @@ def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]
         smi=_smi_answer(state, unknown) if disk.driver else None,
         nvlinks_slow=_nvlinks_slow(state) if nvlinks is not None else None,
         kernel_events=_events(system.kernel_log),
+        cuda=disk.software["cuda"],
+        nccl=disk.software["nccl"],
+        container_runtime=f"containerd {disk.software['containerRuntime']}",
+        kubelet=disk.software["kubelet"],
     )
+
+
+def restore_software(disk: DiskImage, facts: HostFacts) -> None:
+    """Give an image the kernel, the driver and the software that were read of a host, as far as they were."""
+    disk.kernel = facts.kernel or disk.kernel
+    if facts.driver is None and "driver" not in facts.unknown:
+        disk.driver = ""
+    disk.driver = facts.driver or disk.driver
+    runtime = facts.container_runtime
+    read = {"cuda": facts.cuda, "nccl": facts.nccl, "containerRuntime": runtime, "kubelet": facts.kubelet}
+    disk.software = installed(disk.software | {name: version for name, version in read.items() if version})
 
 
 def _smi_answer(state: MachineState, unknown: dict[str, str]) -> SmiAnswer:

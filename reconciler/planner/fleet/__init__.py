@@ -2,7 +2,8 @@
 
 budget, budget_group, hours, windows   limits on how many nodes are out of service, and when
 rollouts, rollout_member               waves of a change of the spec
-guards, storm, observer_outage         what stops a plan, all disruption, or every conclusion
+guards, gate_forecast                  what refuses a plan; which nodes would fail changed tests
+storm, observer_outage                 what stops all disruption, or every conclusion
 isolation, signal_history              evidence of illness, and since when it is seen
 permit, live_permit                    whether a node may begin now; kept current during a run
 work_queue                             the order of nodes, and who goes: of a plan and of a run

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
-from reconciler.diff.facts import Managed, managed
+from reconciler.gate.asked import kept_values
 from reconciler.model.desired import Fleet
 from reconciler.model.observed import Answered, Observation, Observed, Silent, was_asked
 from reconciler.model.plan import Blocked, NodePlan
@@ -151,7 +152,7 @@ class LiveRollouts:
         pools: Collection[str] | None = None,
     ) -> None:
         self._fleet = fleet
-        self._tables: dict[str, tuple[Managed, ...]] = {}
+        self._values: dict[str, Mapping[str, Any]] = {}
         self._pools: dict[str, _Pool] = {}
         self._holds: Holds = {}
         for name, node in fleet.nodes.items() if pools is None or pools else ():
@@ -164,10 +165,10 @@ class LiveRollouts:
         self, name: str, observed: Observed | None, plan: NodePlan | None, record: NodeRecord, now: datetime
     ) -> RolloutMember:
         node = self._fleet.nodes[name]
-        table = self._tables.get(node.profile.digest)
-        if table is None:
-            table = self._tables[node.profile.digest] = managed(node.profile)
-        return rollout_member(node, table, plan, record, in_service(self._fleet, observed), now)
+        values = self._values.get(node.profile.digest)
+        if values is None:
+            values = self._values[node.profile.digest] = kept_values(node.profile)
+        return rollout_member(node, values, plan, record, in_service(self._fleet, observed), now)
 
     def see(self, observed: Observed, plan: NodePlan | None, record: NodeRecord, now: datetime) -> None:
         """Take in a node that was worked on, or looked at again."""

@@ -15,6 +15,7 @@ from reconciler.model.observed import Observation
 from reconciler.model.plan import PLAN_FORMAT, Blocked, NodePlan, Plan, Scope, Totals
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Disruption, NodeState
+from reconciler.planner.fleet.gate_forecast import gate_forecast
 from reconciler.planner.fleet.guards import refusals
 from reconciler.planner.fleet.isolation import Isolation, isolate, isolation_signals
 from reconciler.planner.fleet.live_permit import LivePermit, LiveRollouts
@@ -49,6 +50,7 @@ def plan_fleet(
     permit = LivePermit(fleet, observation, ledger.records, plans, now).now(now, changing, braked(planner.holds, now))
     lines, out_before = permit.budget.lines(), permit.budget.seen_out  # before the plans are charged to it
     times = timetable(schedule(plans, permit), permit, changing.plans, changing.missing)
+    forecast = gate_forecast(fleet, plans, ledger.records, planner.context)
     incomplete = tuple(name for name, plan in plans.items() if plan.incomplete)
     return Plan(
         format_version=PLAN_FORMAT,
@@ -67,8 +69,8 @@ def plan_fleet(
         fingerprint=fingerprint_of(plans),
         insecure=fleet.settings.insecure,
         time_scale=observation.time_scale,
-        notes=_notes(fleet, observation, planner.comparer.rules, now),
-        refused=refusals(fleet, plans, whole, ledger.records, ledger.known),
+        notes=(*_notes(fleet, observation, planner.comparer.rules, now), *forecast.notes),
+        refused=refusals(fleet, plans, whole, ledger.records, ledger.known, forecast),
         rollouts=times.rollouts,
         stopped=_detail(stopped(planner.holds, now)),
         braked=_detail(permit.brake),

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from reconciler.diff.facts import Managed
-from reconciler.gate.certificate import judge_test, tests_digest
+from reconciler.gate.asked import TESTS
+from reconciler.gate.certificate import changed_tests, judge_test, tests_digest
 from reconciler.model.crash import of_its_own
 from reconciler.model.desired import Desired
 from reconciler.model.drift import ACTIONABLE, DriftClass
-from reconciler.model.gate import Certificate, Verdict
+from reconciler.model.gate import Verdict
 from reconciler.model.plan import BlockCode, Goal, NodePlan
 from reconciler.model.records import Attempt, NodeRecord
 from reconciler.planner.fleet.budget_group import person_needed
@@ -58,7 +58,7 @@ class RolloutMember:
 
 def rollout_member(
     desired: Desired,
-    table: tuple[Managed, ...],
+    values: Mapping[str, Any],
     plan: NodePlan | None,
     record: NodeRecord,
     in_service: bool | None,
@@ -66,13 +66,13 @@ def rollout_member(
 ) -> RolloutMember:
     """Return what a rollout needs to know of the node `desired`.
 
-    `table`: what its profile manages. `plan` None: it was not looked at, so its record and the cluster count. When a
-    bug of ours ends this for a node, nothing is pending on it, and its wave waits for it.
+    `values`: what its profile asks for, by path. `plan` None: it was not looked at, so its record and the cluster
+    count. When a bug of ours ends this for a node, nothing is pending on it, and its wave waits for it.
     """
     return of_its_own(
         desired.node,
         "judging its part in a rollout",
-        lambda: _member(desired, table, plan, record, in_service, now),
+        lambda: _member(desired, values, plan, record, in_service, now),
         lambda crash: RolloutMember(
             desired.node, {}, crash.sentence, None, healthy=False, isolated=False, record=record
         ),
@@ -81,7 +81,7 @@ def rollout_member(
 
 def _member(
     desired: Desired,
-    table: tuple[Managed, ...],
+    values: Mapping[str, Any],
     plan: NodePlan | None,
     record: NodeRecord,
     in_service: bool | None,
@@ -92,16 +92,19 @@ def _member(
         missing = _missing_now(desired, plan)
     else:
         changed = {
-            row.path: (row.shown, record.applied[row.path].value)
-            for row in table
-            if row.path in record.applied and record.applied[row.path].value != row.shown
+            path: (value, record.applied[path].value)
+            for path, value in values.items()
+            if path in record.applied and record.applied[path].value != value
         }
+        tests = [path for path in changed if path.startswith(TESTS)]
+        if tests and (in_service is False or _is_certified(desired, record)):
+            changed = {path: change for path, change in changed.items() if path not in tests}
         missing = _missing_on_record(desired, record, changed, in_service)
     return RolloutMember(
         node=desired.node,
         pending=changed,
         missing=missing,
-        since=None if missing else _since(table, record, now),
+        since=None if missing else _since(values, record, now),
         healthy=_healthy(plan) if plan is not None else in_service is True,
         isolated=plan is not None and plan.goal is Goal.ISOLATED,
         record=record,
@@ -130,17 +133,17 @@ def _missing_on_record(
 ) -> str:
     if changed:
         return f"has {next(iter(changed))} still to change"
-    acceptance, certificate = desired.profile.acceptance, record.certificate
-    if acceptance is not None and (certificate is None or not _passed(desired, certificate)):
+    if not _is_certified(desired, record):
         return "has no valid certificate on record"
     return "" if in_service else "is not in service"
 
 
-def _passed(desired: Desired, certificate: Certificate) -> bool:
-    """Return whether the certificate is valid as far as shows without a look at the node: image, tests and bars."""
-    acceptance, image = desired.profile.acceptance, desired.profile.image
-    assert acceptance is not None
-    if certificate.binding.tests_digest != tests_digest(acceptance):
+def _is_certified(desired: Desired, record: NodeRecord) -> bool:
+    """Return whether it needs no certificate, or has a valid one as far as shows without a look: image, tests, bars."""
+    acceptance, image, certificate = desired.profile.acceptance, desired.profile.image, record.certificate
+    if acceptance is None:
+        return True
+    if certificate is None or changed_tests(certificate.binding, tests_digest(acceptance)):
         return False
     if image is not None and certificate.binding.image_sha256 != image.sha256:
         return False
@@ -161,12 +164,12 @@ def _healthy(plan: NodePlan) -> bool:
     return plan.in_service is True and not plan.incomplete and not plan.illness and not stuck
 
 
-def _since(table: tuple[Managed, ...], record: NodeRecord, now: datetime) -> datetime:
+def _since(values: Mapping[str, Any], record: NodeRecord, now: datetime) -> datetime:
     """Return when the last of its values, its certificate or its admission was recorded; now, if one is missing."""
     times = []
-    for row in table:
-        applied = record.applied.get(row.path)
-        if applied is None or applied.value != row.shown:
+    for path, value in values.items():
+        applied = record.applied.get(path)
+        if applied is None or applied.value != value:
             return now
         times.append(applied.at)
     if record.certificate is not None:

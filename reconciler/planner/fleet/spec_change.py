@@ -119,8 +119,8 @@ def _set_by(head: Fleet, items: Iterable[DriftItem]) -> Mapping[str, tuple[str, 
     found: dict[str, dict[str, None]] = {}
     known: dict[tuple[str, str], str] = {}
     for item in items:
-        if item.concern in (Concern.GATE, Concern.HEALTH):
-            continue  # judged by us, and set nowhere
+        if _is_judged(item):
+            continue
         node = head.nodes[item.node]
         key = (node.profile.digest, item.path)
         if key not in known or item.path in node.provenance:
@@ -182,9 +182,12 @@ class _Drift:
 
 def _same(item: DriftItem) -> tuple[str, str]:
     """Return the key of a difference: path and desired value; for a certificate and for health, the path only."""
-    if item.concern in (Concern.GATE, Concern.HEALTH):
-        return item.path, ""
-    return item.path, repr(item.desired)
+    return item.path, "" if _is_judged(item) else repr(item.desired)
+
+
+def _is_judged(item: DriftItem) -> bool:
+    """Return whether it is our judgement of the node, and set nowhere in the spec, unlike a test."""
+    return item.concern is Concern.HEALTH or item.path == "gate.certificate"
 
 
 # --- blast radius ---------------------------------------------------------------------------------------------------

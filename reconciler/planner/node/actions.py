@@ -134,6 +134,10 @@ class ActionSpec:
         """Return whether it replaces an image or firmware: that voids the certificate, and is never done twice."""
         return self.flashes or self.installs
 
+    def renews(self, action: str) -> bool:
+        """Return whether that action is tried on something new after this one, so that its failures don't count."""
+        return self.overwrites and action in self.undoes
+
 
 def admission_requires(desired: Desired) -> tuple[str, ...]:
     """Return the conditions that must be known and true before a node may serve (invariant 6)."""
@@ -276,7 +280,8 @@ _SPECS = (
     ActionSpec(
         name="update_firmware", concern=Concern.FIRMWARE, disruption=Disruption.FIRMWARE, seconds=0,
         requires=(c.IDENTITY, c.QUIESCED), variants=_update_firmware, stages=_staged_firmware,
-        flashes=True, undoes=frozenset({"set_bios"}), fault="firmware_fails", refusals=possible.firmware,
+        flashes=True, undoes=frozenset({"set_bios", "check_trust", "run_gate"}), fault="firmware_fails",
+        refusals=possible.firmware,
     ),
     ActionSpec(
         name="reset_bmc", concern=Concern.FIRMWARE, disruption=Disruption.SERVICE_RESTART, seconds=180,
@@ -307,7 +312,8 @@ _SPECS = (
         forbids=(c.IMAGE,), variants=_reimage, activates=_POWER, boots=True, installs=True,
         refusals=possible.image,
         covers=frozenset({"soft_restart", "power_on", "power_cycle", "join"}),
-        undoes=frozenset({"set_gpu_mode", "configure_host", "join"}), fault="installer_fails",
+        undoes=frozenset({"set_gpu_mode", "configure_host", "join", "check_trust", "run_gate"}),
+        fault="installer_fails",
     ),
     ActionSpec(
         name="join", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=60,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from reconciler.diff.ignore import IgnoreRules
+from reconciler.gate.asked import moved_tests
 from reconciler.gate.certificate import binding_of, judge
 from reconciler.health.signals import Signal
 from reconciler.health.table import Effect
@@ -60,6 +61,7 @@ class Assessment:
     waits_until: datetime | None
     gate_failed: str
     inventory: RedfishInventory | None  # as the BMC told it
+    moved_tests: Mapping[str, tuple[str, ...]]  # tests that the spec has changed -> why a node in service fails them
 
 
 def assess(
@@ -90,7 +92,7 @@ def assess(
         until = None
     _health(builder, observed, found, unconfirmed)
     mark, foreign_mark, foreign_cordon = _cluster(builder, desired, observed, record, context)
-    _gate(builder, desired, observed, record, context)
+    moved = _gate(builder, desired, observed, record, context)
     _identity(builder, desired, observed, facts, record)
     return Assessment(
         conditions=builder,
@@ -107,6 +109,7 @@ def assess(
         waits_until=until,
         gate_failed=_failed_gate(builder, desired, observed, record, context),
         inventory=observed.inventory.value if isinstance(observed.inventory, Answered) else None,
+        moved_tests=moved,
     )
 
 
@@ -114,7 +117,7 @@ def _host_cause(desired: Desired, observed: Observed, record: NodeRecord, contex
     """Return the known cause of the host's silence, and why to wait for it; "" for what there is not."""
     system = observed.hot.value if isinstance(observed.hot, Answered) else None
     explained_by, waiting = known_cause(system, observed)
-    if waiting and not boot_is_stuck(system, record, context.now):
+    if waiting and not boot_is_stuck(record, context.now):
         return explained_by, waiting
     if explained_by and not waiting:
         return explained_by, ""
@@ -227,21 +230,31 @@ def _quiet(member: Member, mark: Mark | None, provider: DrainProvider, record: N
 
 def _gate(
     builder: ConditionBuilder, desired: Desired, observed: Observed, record: NodeRecord, context: Context
-) -> None:
+) -> Mapping[str, tuple[str, ...]]:
+    """Judge the certificate, and return what is not judged here: tests that the spec has changed, on a node in service.
+
+    They are a change of the spec, which drift tells, and which a rollout may hold back. A node that is out of service
+    is tested by what the spec says now.
+    """
     acceptance = desired.profile.acceptance
     if acceptance is None:
         builder.because[GATE] = ("the persona declares no acceptance profile: nothing can prove this node",)
-        return
+        return {}
     binding = _binding(desired, observed, context)
     if isinstance(binding, str):
         if record.certificate is None:
             builder.because[GATE] = ("no certificate",)
         else:
             builder.set(GATE, None, binding)
-        return
+        return {}
     judgement = judge(record.certificate, acceptance, binding, context.now)
-    later = treatments_since_certificate(record)
-    builder.set(GATE, judgement.valid and not later, *judgement.reasons, *later)
+    asked = context.of_profile(desired.profile).asked
+    moved = moved_tests(asked, record, judgement.by_test) if IN_SERVICE in builder.true else ()
+    held_back = {name: judgement.by_test[name] for name in moved}
+    others = [why for why in judgement.reasons if not any(why in found for found in held_back.values())]
+    reasons = (*others, *treatments_since_certificate(record))
+    builder.set(GATE, not reasons, *reasons)
+    return held_back
 
 
 def _failed_gate(
@@ -257,7 +270,7 @@ def _binding(desired: Desired, observed: Observed, context: Context) -> Binding 
     acceptance = desired.profile.acceptance
     if acceptance is None:
         return "no acceptance profile"
-    return binding_of(desired, observed, context.of_profile(desired.profile).tests_digest)
+    return binding_of(desired, observed, context.of_profile(desired.profile).tests)
 
 
 def _identity(

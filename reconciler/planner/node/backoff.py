@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from reconciler.health.ladder import REMEDIATION
 from reconciler.model.plan import BlockCode, Blocked, PlannedAction
 from reconciler.model.records import Attempt, NodeRecord
-from reconciler.planner.node.actions import spec_of
+from reconciler.planner.node.actions import ActionSpec, spec_of
 from reconciler.planner.node.record import is_admission
 
 FIRST_S, FACTOR, MOST_S = 15.0, 4.0, 4 * 3600.0
@@ -28,11 +28,12 @@ HOUR_S, DAY_S = 3600.0, 86400.0
 def failures(attempts: Sequence[Attempt], action: str, target: str) -> list[Attempt]:
     """Return the failed attempts at one action since it last succeeded or the node was last admitted, newest first.
 
-    An admission proves that whatever failed before has been put right.
+    An admission proves that whatever failed before has been put right. What failed before a new image or new firmware
+    was tried on something else.
     """
     found = []
     for attempt in reversed(attempts):
-        if is_admission(attempt):
+        if is_admission(attempt) or (attempt.outcome == "done" and spec_of(attempt.action).renews(action)):
             break
         if (attempt.action, attempt.target) != (action, target):
             continue
@@ -58,8 +59,11 @@ def backing_off(
     among them.
     """
     longest: Blocked | None = None
+    before: list[ActionSpec] = []
     for action in actions if record.attempts else ():
-        for found in (_failed(record, action), _relapsed(record, action, drifted, now)):
+        failed = None if any(spec.renews(action.name) for spec in before) else _failed(record, action)
+        before.append(spec_of(action.name))
+        for found in (failed, _relapsed(record, action, drifted, now)):
             if found is not None and found.until is not None and found.until > now:
                 longest = found if longest is None or longest.until is None or found.until > longest.until else longest
     return longest

@@ -10,7 +10,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from reconciler.gate.certificate import tests_digest
+from reconciler.gate.asked import asked_tests
+from reconciler.gate.certificate import TestDigests, tests_digest
 from reconciler.health.signals import Signal
 from reconciler.model.desired import Profile, Settings
 from reconciler.model.records import Mark
@@ -55,7 +56,8 @@ def firmware_staged(component: str) -> str:
 class ProfileConditions:
     """Values that nodes of one profile share. `compared`: conditions that drift decides; `trusted`: parts of TRUST."""
 
-    tests_digest: str
+    tests: TestDigests
+    asked: Mapping[str, str]  # text of each test, by its value path
     compared: frozenset[str]
     trusted: tuple[str, ...]
 
@@ -82,7 +84,8 @@ class Context:
         if profile.digest not in self._profiles:
             firmware = [firmware_ok(row.component) for row in profile.firmware]
             self._profiles[profile.digest] = ProfileConditions(
-                tests_digest="" if profile.acceptance is None else tests_digest(profile.acceptance),
+                tests=TestDigests("", {}) if profile.acceptance is None else tests_digest(profile.acceptance),
+                asked=asked_tests(profile.acceptance),
                 compared=frozenset({*BY_CONCERN.values(), MEMBER, LABELS, *firmware}),
                 trusted=(IMAGE, SIGNATURE, BOOT, *firmware),
             )

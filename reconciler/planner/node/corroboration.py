@@ -13,10 +13,10 @@ from reconciler.model.desired import Desired
 from reconciler.model.observed import Answered, HostFacts, Observed, RedfishHot, Silent
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import BootPhase, Power, UnknownReason
+from reconciler.planner.node.actions import spec_of
 
 BOOT_S = 1800.0  # POST of an 8-GPU server takes up to a quarter of an hour
-_NO_SYSTEM = frozenset({BootPhase.INSTALLER, BootPhase.OS_BOOTING})
-_BOOTING = frozenset({BootPhase.POST, *_NO_SYSTEM})
+_BOOTING = frozenset({BootPhase.POST, BootPhase.OS_BOOTING})
 _OFF = Power.OFF
 UUID_DIGITS = 32
 INSTALL_S = 5400.0  # a large image on a slow network
@@ -34,10 +34,13 @@ def known_cause(system: RedfishHot | None, observed: Observed) -> tuple[str, str
     return "", ""
 
 
-def boot_is_stuck(system: RedfishHot | None, record: NodeRecord, now: datetime) -> bool:
-    """Return whether the boot takes too long: it hangs in POST, finds no system, or the installer gave up."""
+def boot_is_stuck(record: NodeRecord, now: datetime) -> bool:
+    """Return whether the boot takes too long: it hangs in POST, finds no system, or the installer gave up.
+
+    That an installer runs is told by our own attempt, which has not ended: to a BMC it is a system like others.
+    """
     since = record.silent_since.get("ssh")
-    installs = system is not None and system.boot_phase is BootPhase.INSTALLER
+    installs = any(spec_of(one.action).installs and one.outcome == "started" for one in record.attempts)
     limit = timedelta(seconds=INSTALL_S if installs else BOOT_S)
     return since is not None and since <= now - limit
 
@@ -71,7 +74,7 @@ def host_down(
     domains = {f"{label}={value}" for label, value in desired.domains.items()}
     long_enough = max(silent, not_ready) <= now - timedelta(seconds=policy.host_down_after_s)
     # A BMC that says that no system runs yet needs no neighbour to show that the silence is the node's own.
-    no_system = observed.hot.value.boot_phase in _NO_SYSTEM
+    no_system = observed.hot.value.boot_phase is BootPhase.OS_BOOTING
     return long_enough and (no_system or not domains or bool(domains & neighbours))
 
 

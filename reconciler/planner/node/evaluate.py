@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from reconciler.diff.ignore import IgnoreRules
+from reconciler.gate.asked import TESTS
 from reconciler.model.desired import Desired
 from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
 from reconciler.model.observed import Observed
@@ -20,6 +21,7 @@ from reconciler.planner.node.conditions import (
     BOOT,
     BOOT_STAGED,
     BY_CONCERN,
+    GATE,
     GPU_PLAIN,
     IMAGE,
     LABELS,
@@ -49,13 +51,28 @@ def evaluate(
 
     `rules`: ignore rules, used for signals; `items` are filtered already. `retracted`: value paths, as for `assess`.
     """
-    return with_drift(assess(desired, observed, record, context, rules, retracted), desired, items, record, context)
+    assessment = assess(desired, observed, record, context, rules, retracted)
+    return with_drift(assessment, desired, (*items, *test_items(desired, assessment, record, context)), record, context)
+
+
+def test_items(desired: Desired, assessment: Assessment, record: NodeRecord, context: Context) -> tuple[DriftItem, ...]:
+    """Return the drift of a node in service that its certificate shows: tests that the spec has changed."""
+    if not assessment.moved_tests:
+        return ()
+    asked = context.of_profile(desired.profile).asked
+    return tuple([
+        DriftItem(
+            desired.node, Concern.GATE, path, DriftClass.PENDING, asked[path], "; ".join(reasons),
+            applied=record.applied[path].value if path in record.applied else None, source=Source.LEDGER,
+        )
+        for path, reasons in ((TESTS + name, found) for name, found in assessment.moved_tests.items())
+    ])  # fmt: skip
 
 
 def with_drift(
     assessment: Assessment, desired: Desired, items: Sequence[DriftItem], record: NodeRecord, context: Context
 ) -> Conditions:
-    """Return all conditions of a node with this assessment and this drift."""
+    """Return all conditions of a node with this assessment and this drift, which includes its `test_items`."""
     builder = assessment.conditions.copy()
     _from_drift(builder, context.of_profile(desired.profile), items)
     _from_attempts(builder, desired, record)
@@ -109,7 +126,7 @@ def _verdict(builder: ConditionBuilder, name: str, items: Iterable[DriftItem]) -
         elif item.kind is DriftClass.UNKNOWN:
             unknown.append(f"{item.path} ({_SOURCES.get(item.source, '')}{item.detail})")
     if bad:
-        builder.because[name] = tuple(bad)
+        builder.because[name] = (*bad, *builder.because.get(name, ()))
     else:
         builder.set(name, None if unknown else True, *unknown)
 
@@ -118,6 +135,8 @@ def condition_of(item: DriftItem) -> str | None:
     """Return the condition that an item of drift belongs to; None if it belongs to none."""
     if item.concern is Concern.FIRMWARE:
         return firmware_ok(item.path.removeprefix("firmware."))
+    if item.concern is Concern.GATE:
+        return GATE
     if item.concern is Concern.CLUSTER:
         return MEMBER if item.path == "cluster.member" else LABELS
     return BY_CONCERN.get(item.concern)

@@ -160,7 +160,11 @@ def usable_rows(
             continue
         if state.entry_awaits_image and c.BOOT_STAGED in row.achieves:
             row = replace(row, requires=(*row.requires, c.IMAGE))
-        if exhausted(row, record, now) and not (ill and c.MARKED in row.achieves):
+        if (
+            exhausted(row, record, now)
+            and not (ill and c.MARKED in row.achieves)
+            and not _tried_anew(row, catalogue, state)
+        ):
             continue  # failures of the API server must not keep an ill node in service
         if c.GATE in row.achieves and state.gate_failed and not changes(state):
             if found.rung is None:
@@ -174,6 +178,12 @@ def usable_rows(
             row = replace(row, requires=(*row.requires, *readable))
         rows.append(as_treatment(row) if rung else row)
     return Catalogue(tuple(rows), catalogue.staged)
+
+
+def _tried_anew(row: Row, full: Catalogue, state: Conditions) -> bool:
+    """Return whether a new image or new firmware must come first: what failed was tried on the old one."""
+    lacks = set(row.requires) & state.because.keys()
+    return any(spec_of(one.name).renews(row.name) and not lacks.isdisjoint(full.brings(one)) for one in full.rows)
 
 
 def changes(state: Conditions) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from reconciler.diff.compare import Comparer
+from reconciler.gate.asked import TESTS
 from reconciler.health.signals import Signal
 from reconciler.health.table import Effect, Remedy, remedy_of
 from reconciler.model.crash import of_its_own
@@ -18,13 +19,13 @@ from reconciler.model.records import FLEET, NodeRecord
 from reconciler.model.vocab import Certainty, Concern, NodeState, Source, UnknownReason
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.actions import NodeTraits, spec_of
-from reconciler.planner.node.assessment import assess
+from reconciler.planner.node.assessment import Assessment, assess
 from reconciler.planner.node.backoff import backing_off
 from reconciler.planner.node.catalogue import Catalogue, Row, catalogue
 from reconciler.planner.node.conditions import Conditions, Context
 from reconciler.planner.node.crash import stopped_by, unplanned
 from reconciler.planner.node.estimates import Estimates
-from reconciler.planner.node.evaluate import condition_of, evaluate, with_drift
+from reconciler.planner.node.evaluate import condition_of, test_items, with_drift
 from reconciler.planner.node.fingerprint import own_inputs, shared_inputs
 from reconciler.planner.node.goals import Situation, as_treatment, isolate, may_heal, situation, usable_rows
 from reconciler.planner.node.holds import Holds, retracted
@@ -80,8 +81,7 @@ class NodePlanner:
         return (stopped_by(crash, whole), None) if crash and desired.state is NodeState.ACTIVE else (whole, rest)
 
     def _plan_parts(self, desired: Desired, observed: Observed, record: NodeRecord) -> tuple[NodePlan, NodePlan | None]:
-        items = self.comparer.compare(desired, observed, record)
-        assessment = assess(desired, observed, record, self.context, self.comparer.rules, self._retracted())
+        assessment, items = self._look_at(desired, observed, record)
         state = with_drift(assessment, desired, items, record, self.context)
         decided = self._decide(desired, observed, record, state)
         whole = self._node_plan(desired, observed, record, items, state, decided)
@@ -90,9 +90,26 @@ class NodePlanner:
             return whole, None
         state = with_drift(assessment, desired, _without_postponed(items, changed), record, self.context)
         decided = self._decide(desired, observed, record, state)
+        if assessment.moved_tests and any(c.IN_SERVICE in row.breaks for row in decided.rows):
+            # It goes out of service for something else: what brings it back is the gate of today.
+            items = tuple([replace(i, kind=DriftClass.RENEWAL) if i.concern is Concern.GATE else i for i in items])
+            changed = tuple([item.path for item in items if item.kind is DriftClass.PENDING])
+            state = with_drift(assessment, desired, _without_postponed(items, changed), record, self.context)
+            decided = self._decide(desired, observed, record, state)
         if whole.actions and not decided.actions:
             return whole, None
         return whole, replace(self._node_plan(desired, observed, record, items, state, decided), postponed=changed)
+
+    def _look_at(
+        self, desired: Desired, observed: Observed, record: NodeRecord
+    ) -> tuple[Assessment, tuple[DriftItem, ...]]:
+        """Return the assessment of a node, and its drift but for health and a certificate to renew."""
+        assessment = assess(desired, observed, record, self.context, self.comparer.rules, self._retracted())
+        items = self.comparer.compare(desired, observed, record)
+        return assessment, (
+            *items,
+            *test_items(desired, assessment, record, self.context),
+        ) if assessment.moved_tests else items
 
     def _node_plan(
         self,
@@ -176,13 +193,14 @@ class NodePlanner:
         self, desired: Desired, observed: Observed, record: NodeRecord, *, postponed: Collection[str] = ()
     ) -> Question | None:
         """Return the search that chose the actions of a plan; None if it has none."""
-        items = _without_postponed(self.comparer.compare(desired, observed, record), postponed)
-        state = evaluate(desired, observed, items, record, self.context, self.comparer.rules, self._retracted())
+        assessment, items = self._look_at(desired, observed, record)
+        state = with_drift(assessment, desired, _without_postponed(items, postponed), record, self.context)
         decided = self._decide(desired, observed, record, state)
         found, rows = decided.found, decided.rows
         if not rows:
             return None
-        full, start, wanted = self._catalogue(desired, observed, state), starting_conditions(state), found.wanted
+        full, wanted = self._catalogue(desired, observed, state), found.wanted
+        start = starting_conditions(full, state)
         usable = usable_rows(full, state, found, record, self.context.now)
         if found.harmless_only or self._search(desired, usable, start, found) != rows:
             # The goal is out of reach: the actions achieve as much of it as no workload notices.
@@ -226,7 +244,7 @@ class NodePlanner:
         if found.wanted <= state.true:
             return (), found
         full = self._catalogue(desired, observed, state)
-        start = starting_conditions(state)
+        start = starting_conditions(full, state)
         if found.harmless_only:
             return _harmless(full, state, start, found.wanted), found
         rows = self._search(desired, usable_rows(full, state, found, record, self.context.now), start, found)
@@ -342,7 +360,8 @@ def _gate_item(desired: Desired, state: Conditions) -> list[DriftItem]:
     if c.GATE in state.unknown or c.GATE in state.explained:
         detail = state.unknown.get(c.GATE) or state.explained[c.GATE]
         return [_certificate(desired, DriftClass.UNKNOWN, None, detail)]
-    return [_certificate(desired, DriftClass.RENEWAL, "; ".join(state.because.get(c.GATE, ())), "")]
+    reasons = [why for why in state.because.get(c.GATE, ()) if not why.startswith(TESTS)]  # items of their own
+    return [_certificate(desired, DriftClass.RENEWAL, "; ".join(reasons), "")] if reasons else []
 
 
 def _certificate(desired: Desired, kind: DriftClass, observed: str | None, detail: str) -> DriftItem:

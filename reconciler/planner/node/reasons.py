@@ -13,9 +13,14 @@ from reconciler.planner.node.search import apply
 from reconciler.planner.node.unknowns import summarize
 
 
-def starting_conditions(state: Conditions) -> frozenset[str]:
-    """Return the conditions that the search starts from. Where the cause of an unknown is known, health is assumed."""
-    return state.true | ({c.HEALTHY, c.HARDWARE} & set(state.explained))
+def starting_conditions(full: Catalogue, state: Conditions) -> frozenset[str]:
+    """Return the conditions that the search starts from. Where the cause of an unknown is known, health is assumed.
+
+    So is MIG that is off, where the spec does not manage it: no action of ours brings it about.
+    """
+    managed = any(c.GPU_PLAIN in row.achieves for row in full.rows)
+    assumed = {c.HEALTHY, c.HARDWARE} if managed else {c.HEALTHY, c.HARDWARE, c.GPU_PLAIN}
+    return state.true | (assumed & state.explained.keys())
 
 
 def unmet(state: Conditions, wanted: frozenset[str]) -> str:
@@ -75,7 +80,7 @@ def no_path(
 def reasons(full: Catalogue, state: Conditions, found: Situation, rows: tuple[Row, ...]) -> list[tuple[str, ...]]:
     """Return the reasons of each action: the drift that it removes, what undid its effect, or what requires it."""
     staged = {s.condition: s.achieves for s in full.staged}
-    reached, undone_by, found_reasons = starting_conditions(state), dict[str, str](), []
+    reached, undone_by, found_reasons = starting_conditions(full, state), dict[str, str](), []
     for at, row in enumerate(rows):
         after = apply(full, row, reached) | set(row.achieves)
         because: list[str] = []

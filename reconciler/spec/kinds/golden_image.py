@@ -59,8 +59,8 @@ class ImageVersion(Model):
     )
     contents: Mapping[Annotated[str, Matching(r"[a-z][A-Za-z0-9]*", "a name of a part, like kernel")], Text] = Field(
         default={},
-        description="Versions of the parts of the image: kernel, driver, cuda, nccl, containerRuntime and so on. "
-        "kernel and driver are compared with the running host.",
+        description="Versions of the parts of the image. kernel, driver, cuda (the toolkit), nccl, containerRuntime "
+        "and kubelet are compared with the running host; of the last four, 12.8 means any update of 12.8.",
     )
     hardware: tuple[Name, ...] = Field(default=(), description="Compatible HardwareProfiles. Absent: all.")
     root_disk: RootDiskRule | None = Field(default=None, description="Which drive the image may be written to.")

@@ -169,3 +169,8 @@ class Guards(Model):
     forget: NodeShare = Field(
         default="5%", description="Most nodes that were once converged and may be missing from the spec at once."
     )
+    fail_gate: NodeShare = Field(
+        default="5%",
+        description="Most nodes in service that may fail an acceptance test that the spec has changed, by what the "
+        "ledger has measured of them.",
+    )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, TypeVar
 
-from reconciler.drivers.ssh.facts import gpu, kernel_log, network, nvlink, storage, system
+from reconciler.drivers.ssh.facts import gpu, kernel_log, network, nvlink, software, storage, system
 from reconciler.drivers.ssh.facts.fact import Fact, Parsed
 from reconciler.model.fact_framing import FactRequest
 from reconciler.model.gate import CommandResult
@@ -35,6 +35,10 @@ FACTS: tuple[Fact[Any], ...] = (
     system.IMAGE,
     storage.ROOT_DISK,
     system.SECURE_BOOT,
+    software.CUDA,
+    software.NCCL,
+    software.CONTAINER_RUNTIME,
+    software.KUBELET,
     gpu.SMI,
     gpu.LIST,
     nvlink.NVLINK,
@@ -95,6 +99,10 @@ def host_facts(
         smi=smi,
         nvlinks_slow=None if links_up is None else links_up.slow,
         kernel_events=None if log is None else log.events,
+        cuda=reader.read(software.CUDA),
+        nccl=reader.read(software.NCCL),
+        container_runtime=reader.read(software.CONTAINER_RUNTIME),
+        kubelet=reader.read(software.KUBELET),
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from reconciler.lab.wire.facts import devices, nvidia_smi, system
+from reconciler.lab.wire.facts import devices, nvidia_smi, software, system
 from reconciler.lab.wire.facts.context import FactContext
 from reconciler.model.gate import CommandResult
 
@@ -23,6 +23,10 @@ FACTS: Mapping[str, Fact] = {
     "image": system.image,
     "root_disk": system.root_disk,
     "secure_boot": system.secure_boot,
+    "cuda": software.cuda,
+    "nccl": software.nccl,
+    "container_runtime": software.container_runtime,
+    "kubelet": software.kubelet,
     "nvidia_smi": nvidia_smi.query_xml,
     "gpu_list": nvidia_smi.listing,
     "nvlink": nvidia_smi.nvlink_status,

@@ -1,0 +1,111 @@
+"""Tests as the spec asks for them: a value of the node like any other, so that a change of them is one of the spec.
+
+The text of a test says all that a certificate is judged by. The ledger keeps the text that a node last satisfied.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from reconciler.diff.facts import managed
+from reconciler.gate.certificate import TestDigests, by_test, changed_tests, finite
+from reconciler.model.desired import Acceptance, GateTest, Profile, Threshold
+from reconciler.model.gate import TestResult, Verdict
+from reconciler.model.records import NodeRecord
+
+TESTS: Final = "gate.tests."  # before a test's name: its value path
+
+
+def asked_tests(acceptance: Acceptance | None) -> dict[str, str]:
+    """Return the text of each test by its value path."""
+    phases = () if acceptance is None else acceptance.phases
+    return {TESTS + test.name: text_of(test) for phase in phases for test in phase.tests}
+
+
+def text_of(test: GateTest) -> str:
+    """Return a test and its limits in one line, like `nccl-tests size="8G", busbw_peak >= 440`."""
+    words = [test.tool, *(f"{name}={json.dumps(value)}" for name, value in sorted(test.args.items()))]
+    bars = [text for bar in test.thresholds for text in _bars(bar)]
+    skips = [f"may skip {' '.join(test.allow_skip)}"] if test.allow_skip else []
+    return ", ".join([" ".join(words), *bars, *skips])
+
+
+def _bars(bar: Threshold) -> Iterator[str]:
+    if bar.min is not None:
+        yield f"{bar.metric} >= {bar.min:.15g}"
+    if bar.max is not None:
+        yield f"{bar.metric} <= {bar.max:.15g}"
+
+
+def kept_values(profile: Profile) -> dict[str, Any]:
+    """Return every value that the ledger keeps of a node once it has it, by path, as the spec spells it."""
+    return {row.path: row.shown for row in managed(profile)} | asked_tests(profile.acceptance)
+
+
+def moved_tests(asked: Mapping[str, str], record: NodeRecord, names: Iterable[str]) -> tuple[str, ...]:
+    """Return those of the tests `names` that the spec has changed since the node last satisfied them.
+
+    `asked`: the `asked_tests`, which equal nodes share. A test that the node never satisfied, though the spec had it
+    when the node was first looked at, has not changed.
+    """
+    return tuple([name for name in names if _moved(TESTS + name, asked, record)])
+
+
+def _moved(path: str, asked: Mapping[str, str], record: NodeRecord) -> bool:
+    applied = record.applied.get(path)
+    if applied is not None:
+        return bool(applied.value != asked[path])
+    return record.paths is not None and path not in record.paths
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """A stored metric that fails a limit of today's spec. `value` None: nothing that can be compared is stored.
+
+    `place`: the value path of the limit, or of the whole test when no metric of it is stored.
+    """
+
+    test: str
+    place: str
+    metric: str = ""
+    limit: float = 0.0
+    value: float | None = None
+
+    @property
+    def share(self) -> float:
+        """Return by how much of the limit the metric misses it."""
+        return 0.0 if self.value is None else abs(self.value - self.limit) / (abs(self.limit) or 1.0)
+
+
+def shortfalls(
+    acceptance: Acceptance, asked: Mapping[str, str], digests: TestDigests, record: NodeRecord
+) -> Iterator[Shortfall]:
+    """Yield what the stored metrics of a node lack of the tests that the spec has changed.
+
+    A certificate without tests (`adopted`) lacks metrics only where a test itself has changed: a bar does not void it.
+    """
+    certificate = record.certificate
+    results = by_test(certificate.results) if certificate is not None else {}
+    other = digests.each if certificate is None else changed_tests(certificate.binding, digests)
+    adopted = certificate is not None and certificate.adopted
+    for number, phase in enumerate(acceptance.phases):
+        moved = moved_tests(asked, record, [test.name for test in phase.tests])
+        for at, test in enumerate(phase.tests):
+            if test.name not in moved or (adopted and test.name not in other):
+                continue
+            place, result = f"acceptance.phases.{number}.tests.{at}", results.get(test.name)
+            if test.name in other or result is None or result.verdict is not Verdict.PASS:
+                yield Shortfall(test.name, place)
+            else:
+                yield from _below(test, place, result)
+
+
+def _below(test: GateTest, place: str, result: TestResult) -> Iterator[Shortfall]:
+    for at, bar in enumerate(test.thresholds):
+        value = finite(result.metrics.get(bar.metric))
+        for limit, sign in ((bar.min, 1), (bar.max, -1)):
+            if limit is not None and (value is None or value * sign < limit * sign):
+                yield Shortfall(test.name, f"{place}.thresholds.{at}", bar.metric, limit, value)
