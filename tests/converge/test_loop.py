@@ -187,6 +187,21 @@ def test_a_dead_node_comes_back_untouched_by_hand(looped: Callable[..., Looped],
     assert {name for name in here.lab.machines if here.did(name)} == {"n2"}
 
 
+def test_a_finalizer_does_not_keep_a_dead_node_from_being_treated(looped: Callable[..., Looped]) -> None:
+    here = looped(nodes=4)
+    assert here.lab.cluster is not None
+    here.lab.cluster.add_pod("default", "kept", "n2", ("Job", "kept"), finalizers=["example.com/checkpoint"])
+
+    async def dies() -> None:
+        await here.clock.sleep(10 * MINUTE)
+        here.machine("n2").inject("host_hung")
+
+    here.go(2 * HOUR, dies)
+    assert "power_cycle" in here.did("n2")
+    assert here.serves("n2")
+    assert "kept" in {pod.name for pod in here.lab.cluster.pods("n2")}
+
+
 def test_a_treatment_that_was_parked_is_continued(looped: Callable[..., Looped]) -> None:
     """Its attempt was counted when it began, and is no reason to give the node up."""
     remediation = replace(PROFILE.remediation, ladder=(Rung("power_cycle", 1),)) if PROFILE.remediation else None

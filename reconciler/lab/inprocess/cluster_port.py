@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from datetime import datetime, timedelta
 
+from reconciler.lab.hardware.cluster_objects import TwoBudgets
 from reconciler.lab.hardware.control_plane import (
     KUBELET_VERSION,
     ClusterTruth,
@@ -59,7 +61,7 @@ class TruthCluster:
             except NotFound:
                 self._members.pop(name, None)
 
-    async def member(self, node: str) -> Member | None:
+    async def member(self, node: str, *, cached: bool = False) -> Member | None:  # noqa: ARG002 - nothing here is behind
         await self._reach()
         try:
             return self._member(self._truth.node(node))
@@ -143,6 +145,8 @@ class TruthCluster:
             return
         except TooManyRequests as busy:
             raise DriverError(Failure.BUSY, str(busy), retry_after=5.0) from busy
+        except TwoBudgets as error:  # the server gives no reason, so nobody can say that it passes
+            raise DriverError(Failure.REJECTED, str(error)) from error
 
     def _member(self, node: NodeObject) -> Member:
         """Return the member; the same object as long as nothing changes."""
@@ -166,12 +170,26 @@ class TruthCluster:
             annotations=dict(node.annotations),
             taints=node.taints,
             kubelet_version=node.kubelet_version,
-            pods=tuple(map(_pod, pods)),
+            pods=tuple(map(self._pod, pods)),
             control_plane=node.control_plane,
             system_uuid="" if machine is None else machine.state.uuid,
             reasons={kind: f"{one.reason}: {one.message}".rstrip(": ") for kind, one in node.conditions.items()},
         )
 
+    def _pod(self, pod: PodObject) -> Pod:
+        return Pod(
+            pod.namespace,
+            pod.name,
+            pod.uid,
+            pod.phase,
+            pod.owner_kind,
+            pod.evictable,
+            local_storage=pod.local_storage,
+            terminating_since=self._instant(pod.deletion_started),
+            ends_at=self._instant(pod.ends),
+            finalizers=pod.finalizers,
+        )
 
-def _pod(pod: PodObject) -> Pod:
-    return Pod(pod.namespace, pod.name, pod.uid, pod.phase, pod.owner_kind, pod.evictable)
+    def _instant(self, at: float | None) -> datetime | None:
+        """Return an instant of the cluster's clock as the date that it has on ours."""
+        return None if at is None else self._clock.now() + timedelta(seconds=at - self._truth.now())

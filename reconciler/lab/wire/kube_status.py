@@ -19,13 +19,14 @@ class ApiError(Exception):
 
     def body(self) -> dict[str, Any]:
         details = {"details": self.details} if self.details or self.code in _BARE else {}
+        reason = {"reason": self.reason} if self.reason else {}  # the eviction's own 500 has none
         return {
             "kind": "Status",
             "apiVersion": "v1",
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
+            **reason,
             **details,
             "code": self.code,
         }

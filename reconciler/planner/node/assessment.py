@@ -210,17 +210,17 @@ def _cluster(
     tainted = any(taint.key == MARK_TAINT for taint in member.taints)
     builder.set(MARKED, ours is not None and tainted and member.unschedulable)
     builder.set(IN_SERVICE, bool(member.ready) and not member.unschedulable and not tainted)
-    builder.set(QUIESCED, MARKED in builder.true and _quiet(member, ours, drain.provider, record))
+    builder.set(QUIESCED, MARKED in builder.true and _quiet(observed, member, ours, drain.provider, record))
     foreign_cordon = member.unschedulable and (mark is None or (ours is not None and not ours.cordoned))
     return ours, (mark if ours is None else None), foreign_cordon
 
 
-def _quiet(member: Member, mark: Mark | None, provider: DrainProvider, record: NodeRecord) -> bool:
+def _quiet(observed: Observed, member: Member, mark: Mark | None, provider: DrainProvider, record: NodeRecord) -> bool:
     if provider is DrainProvider.NONE:
         return True
     if provider is DrainProvider.COMMAND:
         return is_drained(record, mark)
-    return not any(pod.evictable for pod in member.pods)
+    return not member.work(observed.host, observed.member.at)
 
 
 def _gate(

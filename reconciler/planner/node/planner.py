@@ -303,7 +303,7 @@ def _reported(signal: Signal) -> str:
 
 def _busy(observed: Observed) -> bool:
     member = None if isinstance(observed.member, Silent) else observed.member.value
-    return member is not None and any(pod.evictable for pod in member.pods)
+    return member is not None and bool(member.work(observed.host, observed.member.at))
 
 
 def _harmless(full: Catalogue, state: Conditions, start: frozenset[str], wanted: frozenset[str]) -> tuple[Row, ...]:

@@ -36,6 +36,9 @@ class World(Protocol):
     def remove_pod(self, name: str) -> None:
         """Delete it at once."""
 
+    def finalize(self, name: str, finalizer: str) -> None:
+        """Set a finalizer, as a controller does that has something to do when the pod goes."""
+
     def add_budget(self, name: str, labels: dict[str, str], minimum: int) -> None: ...
 
 
@@ -72,6 +75,12 @@ class LabWorld:
 
     def remove_pod(self, name: str) -> None:
         self.bench.on_loop(lambda: self.bench.truth.delete_pod(NAMESPACE, name, grace_s=0))
+
+    def finalize(self, name: str, finalizer: str) -> None:
+        def work() -> None:
+            self.bench.truth.pod(NAMESPACE, name).finalizers = (finalizer,)
+
+        self.bench.on_loop(work)
 
     def add_budget(self, name: str, labels: dict[str, str], minimum: int) -> None:
         self.bench.truth.budgets.append(DisruptionBudget(NAMESPACE, name, labels, minimum))
@@ -128,6 +137,10 @@ class RealWorld:
     def remove_pod(self, name: str) -> None:
         self.kubectl("delete", "pod", "-n", NAMESPACE, name, "--grace-period=0", "--force")
 
+    def finalize(self, name: str, *finalizers: str) -> None:
+        patch = json.dumps({"metadata": {"finalizers": list(finalizers)}})
+        self.kubectl("patch", "pod", "-n", NAMESPACE, name, "--type=merge", f"--patch={patch}")
+
     def add_budget(self, name: str, labels: dict[str, str], minimum: int) -> None:
         versions = self.kubectl("api-versions").split()
         version = "policy/v1" if "policy/v1" in versions else "policy/v1beta1"
@@ -161,7 +174,10 @@ class RealWorld:
     def clean(self) -> None:
         options = json.dumps({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
         for path in self._created:
-            if self._run("get", "--raw", path).returncode == 0:
+            found = self._run("get", "--raw", path)
+            if found.returncode == 0:
+                if json.loads(found.stdout)["metadata"].get("finalizers"):
+                    self.finalize(path.rpartition("/")[2])
                 self.kubectl("delete", "--raw", path, "-f", "-", stdin=options)
         node = json.loads(self.kubectl("get", "node", self.node, "-o", "json"))
         node["spec"] = self._before["spec"]
