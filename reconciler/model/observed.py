@@ -19,6 +19,7 @@ from reconciler.model.vocab import BootPhase, Health, KernelEventKind, Power, Un
 T = TypeVar("T")
 
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"  # a person's word that the node is shut down
+UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"  # the taint that a controller adds to a cordoned node
 HIDDEN: Final = "(not published)"  # a value, or words, that a published observation keeps back: not known, then
 
 

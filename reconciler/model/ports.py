@@ -216,6 +216,9 @@ class Metrics(Protocol):
     def acted(self, action: str, outcome: str, seconds: float) -> None:
         """Count an action that ended. `action`: its catalogue name without a target; `seconds`: of the fleet's time."""
 
+    def watch_deaf(self, since: datetime | None) -> None:
+        """Set since when the watch on the cluster has failed. None: it works, or there is none."""
+
 
 class Installer(Protocol):
     """A server of one install document per attempt, under a URL of its own (DESIGN section 7.5)."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,7 @@ class Seen:
         self.loop = LoopStatus()
         self.fleet: FleetStatus | None = None
         self.passes = 0
+        self.deaf: list[datetime | None] = []
 
     def loop_status(self, status: LoopStatus) -> None:
         self.loop = status
@@ -60,6 +61,9 @@ class Seen:
 
     def acted(self, action: str, outcome: str, seconds: float) -> None:
         pass
+
+    def watch_deaf(self, since: datetime | None) -> None:
+        self.deaf.append(since)
 
 
 class Looped(World):
@@ -167,6 +171,25 @@ def test_a_node_that_the_cluster_reports_is_looked_at_at_once(looped: Callable[.
     broke, marked = moments
     assert marked - broke < 60.0, "most of it is the node controller's"
     assert here.serves("n1"), "and it is treated, and comes back"
+
+
+def test_since_when_the_watch_is_deaf_is_a_metric(looped: Callable[..., Looped]) -> None:
+    here = looped(nodes=2)
+    assert here.lab.cluster is not None
+    cluster, moments = here.lab.cluster, list[datetime]()
+
+    async def fails() -> None:
+        await here.clock.sleep(3 * MINUTE)
+        cluster.down = True
+        moments.append(here.clock.now())
+        await here.clock.sleep(3 * MINUTE)
+        cluster.down = False
+
+    here.go(10 * MINUTE, fails)
+    since, *rest = here.seen.deaf
+    assert since is not None
+    assert timedelta() <= since - moments[0] <= timedelta(seconds=3)
+    assert set(rest) == {None}
 
 
 @pytest.mark.parametrize("racks", [2, 4])

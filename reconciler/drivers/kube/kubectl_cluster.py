@@ -17,6 +17,7 @@ from reconciler.drivers.kube.process import INSTALL_HINT, Kubectl
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.interning import share
 from reconciler.model.observed import Answered, ClusterState, Member, Pod, Silent, Taint
+from reconciler.model.own_writes import OwnWrites
 from reconciler.model.records import Mark
 
 OLDEST_CLIENT = (1, 20)
@@ -39,6 +40,8 @@ class KubectlCluster:
 
     `keep`: keep one kubectl running from the first read of a single node on, as more follow; `lasting`: from the first
     read of any kind on. `close` ends it.
+
+    `own`: notes what is written, for a NodeWatch.
     """
 
     def __init__(
@@ -51,11 +54,13 @@ class KubectlCluster:
         now: Callable[[], datetime],
         keep: bool = False,
         lasting: bool = False,
+        own: OwnWrites | None = None,
     ) -> None:
         self._kubectl = Kubectl(kubectl, kubeconfig, context, timeout_s)
         self._keep = keep or lasting
         self._lasting = lasting
         self._now = now
+        self._own = own or OwnWrites()
         self._versions: tuple[str, str] | None = None
 
     async def close(self) -> None:
@@ -113,9 +118,7 @@ class KubectlCluster:
         if not operations:
             return
         try:
-            answer = await self._kubectl.patch_node(member.name, json.dumps(operations))
-            if answer:
-                objects.document(answer, "Node")
+            self._own.add(await self._kubectl.patch_node(member.name, json.dumps(operations)))
         except KubeFailure as failure:
             problem = failure.problem
             # REJECTED: a path in the patch may be gone, which a server finds before it compares resourceVersions.

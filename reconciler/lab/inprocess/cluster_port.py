@@ -19,6 +19,7 @@ from reconciler.lab.hardware.control_plane import (
 )
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, ClusterState, Member, Pod, Silent, Taint
+from reconciler.model.own_writes import OwnWrites
 from reconciler.model.ports import Clock
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, write_mark
 from reconciler.model.vocab import UnknownReason
@@ -29,9 +30,12 @@ _OURS = Taint(MARK_TAINT, "", "NoSchedule")
 
 
 class TruthCluster:
-    """`latency_s`: of a request; 0 = no wait."""
+    """`latency_s`: of a request; 0 = no wait. `own`: notes what is written, for a TruthWatch."""
 
-    def __init__(self, truth: ClusterTruth, clock: Clock, *, latency_s: float = LATENCY_S) -> None:
+    def __init__(
+        self, truth: ClusterTruth, clock: Clock, *, latency_s: float = LATENCY_S, own: OwnWrites | None = None
+    ) -> None:
+        self._own = own or OwnWrites()
         self._latency_s = latency_s
         self._truth = truth
         self._clock = clock
@@ -131,9 +135,9 @@ class TruthCluster:
         if self._truth.down:
             raise DriverError(Failure.UNREACHABLE, "the API server does not answer")
 
-    def _guard(self, write: Callable[[], object]) -> None:
+    def _guard(self, write: Callable[[], NodeObject]) -> None:
         try:
-            write()
+            self._own.add(str(write().resource_version))
         except (Conflict, NotFound) as moved:
             raise DriverError(Failure.CONFLICT, str(moved)) from moved
 
