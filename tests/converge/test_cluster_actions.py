@@ -423,6 +423,22 @@ def test_a_finalizer_on_a_dead_node_is_not_waited_for(world: Worlds, grace: floa
     assert here.act("drain") == Done("nothing to evict", changed=False)
 
 
+@pytest.mark.parametrize("pod", [{"owner": ("", "")}, {"owner": ("Job", "kept"), "local_storage": True}])
+def test_a_drain_evicts_nothing_while_something_would_be_lost_for_good(world: Worlds, pod: dict[str, Any]) -> None:
+    here = world(nodes=1)
+    here.act("mark")
+    truth(here).add_pod("default", "kept", "n0", **pod)
+    outcome = here.act("drain")
+    assert isinstance(outcome, Declined)
+    assert "cannot delete Pods" in outcome.detail
+    assert "default/kept" in outcome.detail
+    assert truth(here).evictions == 0
+    drain = DrainPolicy(DrainProvider.KUBERNETES, 300.0, evict_unmanaged=True, delete_empty_dir_data=True)
+    profile = replace(PROFILE, digest="allowed", drain=drain)
+    desired = replace(here.fleet.nodes["n0"], profile=profile)
+    assert here.act("drain", desired=desired) == Done("3 pods evicted")
+
+
 @pytest.mark.parametrize(("command", "done"), [(("true",), True), (("false",), False)])
 def test_a_drain_by_command_ends_as_the_command_does(world: Worlds, command: tuple[str, ...], done: bool) -> None:
     drain = DrainPolicy(DrainProvider.COMMAND, command=command)

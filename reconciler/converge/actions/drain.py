@@ -13,6 +13,7 @@ from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Member, Pod
 from reconciler.model.outcome import Declined, Done, Outcome, Transient
 from reconciler.model.records import OWNER_ANNOTATION, read_mark
+from reconciler.model.stakes import stakes
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import DrainProvider
 
@@ -59,6 +60,8 @@ class _PodDrain:
         began, deleting = clock.monotonic(), False
         deadline = began + policy.timeout_s
         while not await self._is_over():
+            if why := stakes(self.left, policy).refusal(policy):
+                return Declined("at_stake", why)
             now = clock.monotonic()
             dead = self.member is not None and self.member.is_dead(self.ctx.observed.host)
             if now >= deadline and (deleting or self.trouble or not policy.force):
