@@ -17,7 +17,7 @@ from reconciler.drivers.ssh import SshHost
 from reconciler.model.addresses import SSH_PORT, split_authority
 from reconciler.model.desired import ClusterAccess, Desired, Fleet, InstallerPolicy, Settings, TlsPolicy
 from reconciler.model.own_writes import OwnWrites
-from reconciler.model.ports import Bmc, Clock, Cluster, Host, Installer, Watch
+from reconciler.model.ports import Bmc, Clock, Host, Installer, Watch
 
 LEAST_REAL_S = 2.0  # the shortest deadline in real time
 HURRY_S = 2.0  # for closing, after an interrupt
@@ -103,7 +103,7 @@ class WireFabric:
             )
         return self._hosts[desired.node]
 
-    def cluster(self) -> Cluster | None:
+    def cluster(self) -> KubectlCluster | None:
         access = self._settings.cluster
         if access is None:
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from urllib.parse import quote, urlencode
 from reconciler.drivers.kube import objects, patches
 from reconciler.drivers.kube.failures import KubeFailure, Problem
 from reconciler.drivers.kube.process import INSTALL_HINT, Kubectl
+from reconciler.drivers.kube.rights import REVIEWS, RIGHTS, Right, is_allowed
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.interning import share
 from reconciler.model.observed import Answered, ClusterState, Member, Pod, Silent, Taint
@@ -99,6 +101,14 @@ class KubectlCluster:
                 return None
             pods = await self._list("/api/v1/pods", "PodList", objects.pod, f"spec.nodeName={node},{_LIVE}", cache)
             return objects.member(found, [pod for _, pod in pods])
+        except KubeFailure as failure:
+            raise failure.problem.of_read() from failure
+
+    async def missing_rights(self) -> tuple[Right, ...]:
+        """Ask the API server which rights this account lacks. Raise DriverError when it gives no answer."""
+        try:
+            answers = await asyncio.gather(*(self._kubectl.raw("create", REVIEWS, one.question()) for one in RIGHTS))
+            return tuple(one for one, answer in zip(RIGHTS, answers, strict=True) if not is_allowed(answer))
         except KubeFailure as failure:
             raise failure.problem.of_read() from failure
 

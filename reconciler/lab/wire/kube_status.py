@@ -41,6 +41,15 @@ def not_found(resource: str, name: str) -> ApiError:
     return ApiError(404, "NotFound", f'{resource} "{name}" not found', name=name, kind=resource)
 
 
+def forbidden(verb: str, resource: str, name: str, namespace: str | None, user: str) -> ApiError:
+    """Return RBAC's refusal. `resource`: with its subresource."""
+    where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+    kind = resource.partition("/")[0]
+    what = f'{kind} "{name}"' if name else kind
+    message = f'{what} is forbidden: User "{user}" cannot {verb} resource "{resource}" in API group "" {where}'
+    return ApiError(403, "Forbidden", message, **({"name": name} if name else {}), kind=kind)
+
+
 def no_such_path() -> ApiError:
     return ApiError(404, "NotFound", "the server could not find the requested resource")
 
