@@ -157,7 +157,7 @@ class _PodDrain:
         return f"{_pods(len(self.left))} left after {limit}: {self._reasons(5)}"
 
     def _trouble(self) -> str:
-        return f"the API server does not answer: {self.trouble}"
+        return f"the node can't be read: {self.trouble}"
 
     def _reasons(self, most: int) -> str:
         """Return pods with the reason why each is still there. Those that were refused come first."""

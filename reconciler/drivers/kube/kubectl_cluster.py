@@ -154,7 +154,11 @@ class KubectlCluster:
             except KubeFailure as failure:
                 if not _is_other_version(failure.problem):
                     raise
-                await self._create_eviction(pod, grace_s, "policy/v1beta1" if newer else "policy/v1")
+                try:
+                    await self._create_eviction(pod, grace_s, "policy/v1beta1" if newer else "policy/v1")
+                except KubeFailure as second:
+                    # Neither: the first 400 was no question of versions. An admission webhook says no with one, too.
+                    raise failure if _is_other_version(second.problem) else second from None
         except KubeFailure as failure:
             await self._raise_unless_gone(pod, failure)
 
