@@ -38,10 +38,10 @@ def stakes(pods: Iterable[Pod], policy: DrainPolicy) -> Stakes:
     """Return what a drain by this policy puts at stake. `pods`: those that it would evict."""
     if policy.provider is not DrainProvider.KUBERNETES:
         return Stakes()
-    pods = sorted((pod for pod in pods if pod.terminating_since is None), key=lambda pod: (pod.namespace, pod.name))
+    losing = [pod for pod in pods if (pod.local_storage or not pod.owner_kind) and pod.terminating_since is None]
     return Stakes(
-        tuple(f"{pod.namespace}/{pod.name}" for pod in pods if not pod.owner_kind),
-        tuple(f"{pod.namespace}/{pod.name}" for pod in pods if pod.local_storage),
+        tuple(sorted(f"{pod.namespace}/{pod.name}" for pod in losing if not pod.owner_kind)),
+        tuple(sorted(f"{pod.namespace}/{pod.name}" for pod in losing if pod.local_storage)),
     )
 
 

@@ -92,8 +92,10 @@ def pod(item: Json) -> tuple[str, Pod]:
 
 def _has_ended(metadata: Json, status: Json) -> bool:
     """Return whether a deleted pod has ended. A kubelet before 1.27 leaves its phase as it was."""
+    if "deletionTimestamp" not in metadata:
+        return False
     states = [_map(container, "state") for container in _maps(status, "containerStatuses")]
-    return "deletionTimestamp" in metadata and bool(states) and all("terminated" in state for state in states)
+    return bool(states) and all("terminated" in state for state in states)
 
 
 def event(line: bytes) -> tuple[str, Json]:
