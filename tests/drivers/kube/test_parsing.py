@@ -164,8 +164,8 @@ def test_pods_that_a_drain_evicts(metadata: dict[str, Any], phase: str, owner: s
 
 
 DELETED = {"deletionTimestamp": "2026-11-21T12:00:30Z", "deletionGracePeriodSeconds": 30}
-ENDED = {"state": {"terminated": {"exitCode": 0}}}
-RUNS = {"state": {"running": {}}}
+ENDED: dict[str, Any] = {"state": {"terminated": {"exitCode": 0}}}
+RUNS: dict[str, Any] = {"state": {"running": {}}}
 
 
 @pytest.mark.parametrize(
