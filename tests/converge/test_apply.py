@@ -488,7 +488,7 @@ def test_a_machine_that_is_exchanged_under_our_hands_is_parked(adopted: Worlds) 
 
 def test_a_plan_of_another_recipe_is_refused(adopted: Worlds) -> None:
     here = adopted(nodes=1, drift=BIOS)
-    with pytest.raises(StalePlan, match=r"binds other inputs \(recipe 1, this version reads 2\); make a new one"):
+    with pytest.raises(StalePlan, match=r"binds other inputs \(recipe 1, this version reads 3\); make a new one"):
         here.apply(approved=replace(here.plan(), recipe=""))
 
 
