@@ -18,6 +18,7 @@ from reconciler.model.observed import Answered, Taint
 from reconciler.model.outcome import Declined, Done, Permanent, Transient
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, read_mark, write_mark
 from reconciler.model.vocab import DrainProvider
+from tests import builders
 from tests.converge.world import PROFILE, World
 
 Worlds = Callable[..., World]
@@ -355,6 +356,9 @@ def test_that_a_node_is_empty_is_believed_from_a_consistent_read_alone(world: Wo
     port = Behind(here, replace(member.value, pods=()))
     assert here.act("drain", cluster_port=port) == Done("2 pods evicted")
     assert busy(here) == []
+    gone = builders.pod("gone", owner_kind="")
+    port = Behind(here, replace(member.value, pods=(gone,)))
+    assert here.act("drain", cluster_port=port) == Done("nothing to evict", changed=False)
     before_the_mark = replace(member.value, annotations={}, taints=(), unschedulable=False)
     assert isinstance(here.act("drain", cluster_port=Behind(here, before_the_mark)), Done)
 

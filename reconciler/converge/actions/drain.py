@@ -60,7 +60,7 @@ class _PodDrain:
         began, deleting = clock.monotonic(), False
         deadline = began + policy.timeout_s
         while not await self._is_over():
-            if why := stakes(self.left, policy).refusal(policy):
+            if why := self._at_stake(self.left):
                 return Declined("at_stake", why)
             now = clock.monotonic()
             dead = self.member is not None and self.member.is_dead(self.ctx.observed.host)
@@ -100,13 +100,17 @@ class _PodDrain:
         Raise Stop if our mark is gone: new pods would come (H5).
         """
         cached = await self.ctx.cluster.member(self.ctx.node, cached=True)
-        if cached is not None and self._ours(cached) and self._left(cached):
+        if cached is not None and self._ours(cached) and (left := self._left(cached)) and not self._at_stake(left):
             return cached
         member = await self.ctx.cluster.member(self.ctx.node)
         if member is not None and not self._ours(member):
             mark_of(member, self.ctx.ledger.id)
             raise Stop(Declined("not_marked", "the node does not carry our mark, so it can't be drained"))
         return member
+
+    def _at_stake(self, pods: Sequence[Pod]) -> str:
+        policy = self.ctx.desired.profile.drain
+        return stakes(pods, policy).refusal(policy)
 
     def _ours(self, member: Member) -> bool:
         mark = read_mark(member.annotations.get(OWNER_ANNOTATION))
