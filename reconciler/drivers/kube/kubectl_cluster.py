@@ -128,7 +128,8 @@ class KubectlCluster:
         if not operations:
             return
         try:
-            self._own.add(await self._kubectl.patch_node(member.name, json.dumps(operations)))
+            with self._own.to(member.name):
+                self._own.add(await self._kubectl.patch_node(member.name, json.dumps(operations)))
         except KubeFailure as failure:
             problem = failure.problem
             # REJECTED: a path in the patch may be gone, which a server finds before it compares resourceVersions.

@@ -108,6 +108,11 @@ def revision(item: Json) -> str:
     return _need(_map(item, "metadata"), "resourceVersion")
 
 
+def name(item: Json) -> str:
+    """Return the name of an object; "" for one that has none, such as a Status."""
+    return _text(_map(item, "metadata"), "name")
+
+
 def member(item: Json, pods: Iterable[Pod] = ()) -> Member:
     """Decode a node. Taints keep the server's order: patches address them by position."""
     metadata, spec, status = _map(item, "metadata"), _map(item, "spec"), _map(item, "status")

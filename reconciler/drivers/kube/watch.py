@@ -28,6 +28,8 @@ _RENEW_S: Final = 300.0  # a connection that died silently is noticed by then
 _LEAST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 5.0  # for so long, at most, the watch stays deaf once the server is back
 _WORKED_S: Final = 10.0  # a watch that lasted this long was not refused
+_ANSWER_S: Final = 2.0
+_ANSWER_POLL_S: Final = 0.02
 _GONE: Final = 410
 
 
@@ -101,7 +103,15 @@ class NodeWatch:
         arguments = ["get", "--raw", f"{_NODES}?{urlencode(query)}"]
         async with aclosing(self._kubectl.lines(arguments, self._renew_s + self._timeout_s)) as lines:
             async for line in lines:
-                yield nodes.take(*objects.event(line))
+                kind, item = objects.event(line)
+                await self._answered(objects.name(item))
+                yield nodes.take(kind, item)
+
+    async def _answered(self, node: str) -> None:
+        """Wait until our own writes to the node have their answers, which say what they wrote; but not for long."""
+        ends = asyncio.get_running_loop().time() + _ANSWER_S
+        while self._own.are_under_way(node) and asyncio.get_running_loop().time() < ends:  # noqa: ASYNC110 - rare and short
+            await asyncio.sleep(_ANSWER_POLL_S)
 
     async def _list(self) -> tuple[list[Member], str]:
         """Return every node, and the list's resourceVersion."""

@@ -215,6 +215,21 @@ def test_our_own_writes_are_no_news(bench: Bench) -> None:
     listening(bench, test, own=own)
 
 
+def test_an_event_that_comes_before_the_answer_to_our_write_is_no_news(bench: Bench) -> None:
+    own = OwnWrites()
+
+    async def test(listener: Listener) -> None:
+        await listener.until(lambda: bool(kubectls(bench, "watch=1")))
+        with own.to("gpu-001"):
+            await asyncio.to_thread(bench.ok, "label", "node", "gpu-001", "ours=yes")
+            await asyncio.sleep(0.5)
+            own.add(str(bench.truth.node("gpu-001").resource_version))
+        await asyncio.to_thread(bench.ok, "cordon", "gpu-002")
+        await listener.hears("gpu-002")
+
+    listening(bench, test, own=own)
+
+
 def test_a_server_that_goes_away_is_told_once_and_comes_back(bench: Bench, tmp_path: Path) -> None:
     kubeconfig = config(bench, tmp_path / "moving", server="https://127.0.0.1:9")
 
