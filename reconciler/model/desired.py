@@ -1,8 +1,7 @@
 """The spec resolved for one node.
 
-`Profile` holds the values that equal nodes share. The resolver interns it, so that ten thousand nodes of one pool hold
-one object, compared once (DESIGN section 6). `Desired` holds the values that differ from node to node. A field that is
-None, or a key that is absent, is unmanaged.
+`Profile` holds the values that equal nodes share. The resolver interns it, so that ten thousand nodes hold one object,
+compared once (DESIGN section 6). `Desired` holds what differs from node to node. None, or no key, means unmanaged.
 """
 
 from __future__ import annotations
