@@ -1,8 +1,7 @@
 """The spec resolved for one node.
 
-`Profile` holds the values that equal nodes share. The resolver interns it, so that ten thousand nodes of one pool hold
-one object, compared once (DESIGN section 6). `Desired` holds the values that differ from node to node. A field that is
-None, or a key that is absent, is unmanaged.
+`Profile` holds the values that equal nodes share. The resolver interns it, so that ten thousand nodes hold one object,
+compared once (DESIGN section 6). `Desired` holds what differs from node to node. None, or no key, means unmanaged.
 """
 
 from __future__ import annotations
@@ -102,6 +101,8 @@ class DrainPolicy:
     grace_s: float | None = None  # None: each pod's own
     force: bool = False  # delete what is left when the timeout passes
     command: tuple[str, ...] = ()  # provider `command`: argv on the host; exit 0 = quiesced
+    evict_unmanaged: bool = False  # evict pods that no controller starts again
+    delete_empty_dir_data: bool = False  # evict pods with emptyDir volumes
 
 
 @dataclass(frozen=True, slots=True)

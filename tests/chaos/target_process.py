@@ -26,7 +26,7 @@ from reconciler.drivers import ledger as ledgers
 from reconciler.drivers.endpoints import Overlay
 from reconciler.drivers.ssh.session import Capture
 from reconciler.model.desired import Desired
-from reconciler.model.ports import Bmc, Cluster, Host
+from reconciler.model.ports import Bmc, Host
 from tests.chaos.outages import (
     API_AWAY,
     BMC_AWAY,
@@ -194,7 +194,7 @@ def install_hooks(injector: FaultInjector) -> None:
             port: Any = super().host(desired)
             return None if port is None else InterceptedPort(port, _HOST, injector)  # a proxy
 
-        def cluster(self) -> Cluster | None:
+        def cluster(self) -> Any:
             port: Any = super().cluster()
             return None if port is None else InterceptedPort(port, _CLUSTER, injector)  # a proxy
 

@@ -73,7 +73,7 @@ def _row(
     return Row(Fault(kind, given, prepare), ends.replace(" ", ""), re.compile(says))
 
 
-_SILENT = "SSH server does not answer|asked to end, still running"
+_SILENT = "SSH server does not answer|terminating since"
 
 # fmt: off
 ROWS: tuple[Row, ...] = (
