@@ -228,6 +228,7 @@ def metrics() -> str:
     found = PrometheusMetrics()
     at = datetime(2026, 1, 1, tzinfo=UTC)
     found.passed(FleetStatus(started_at=at, ended_at=at))
+    found.watch_deaf(at)
     return table(
         ("metric", "type", "says"),
         (

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from reconciler.app.workspace import Workspace
 from reconciler.drivers.programs import ask
 from reconciler.drivers.secrets import default_path
-from reconciler.model.errors import ReconcilerError, SpecError, UsageError
+from reconciler.model.errors import DriverError, ReconcilerError, SpecError, UsageError
 from reconciler.model.observed import Silent
 from reconciler.model.vocab import UnknownReason
 from reconciler.planner.node.holds import braked, by_subject, stopped
 from reconciler.render.text import fold
 
 OLDEST_KUBECTL = (1, 20)
+ROLE = "deploy/kubernetes/rbac.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,23 @@ def examine(workspace: Workspace, *, offline: bool) -> Iterator[Finding]:
     yield from _stops(workspace)
     if not offline and all(finding.ok for finding in secrets):
         yield from _reachability(workspace)
+        if fleet.settings.cluster is not None:
+            yield from _rights(workspace)
+
+
+def _rights(workspace: Workspace) -> Iterator[Finding]:
+    """Yield the rights in the cluster that are missing: without them a drain fails on a node that is marked already."""
+    from reconciler.drivers.kube.rights import in_words
+
+    try:
+        missing = workspace.missing_rights()
+    except DriverError as error:
+        yield Finding("reach kubernetes", False, f"which rights this account has is not known: {error}")
+        return
+    for right in missing:
+        yield Finding("rights kubernetes", False, f"this account may not {right}", f"kubectl apply -f {ROLE}")
+    if not missing:
+        yield Finding("rights kubernetes", True, f"may {'; '.join(in_words())}")
 
 
 def _python() -> Finding:

@@ -16,7 +16,8 @@ from reconciler.drivers.secrets import Credentials, SecretError, SecretStore
 from reconciler.drivers.ssh import SshHost
 from reconciler.model.addresses import SSH_PORT, split_authority
 from reconciler.model.desired import ClusterAccess, Desired, Fleet, InstallerPolicy, Settings, TlsPolicy
-from reconciler.model.ports import Bmc, Clock, Cluster, Host, Installer, Watch
+from reconciler.model.own_writes import OwnWrites
+from reconciler.model.ports import Bmc, Clock, Host, Installer, Watch
 
 LEAST_REAL_S = 2.0  # the shortest deadline in real time
 HURRY_S = 2.0  # for closing, after an interrupt
@@ -37,6 +38,7 @@ class WireFabric:
         self._cluster: KubectlCluster | None = None
         self._installer: HttpInstaller | None = None
         self._watched = False
+        self._own_writes = OwnWrites()
 
     def bmc(self, desired: Desired) -> Bmc | None:
         address, secret = desired.endpoints.bmc, self._settings.bmc_credentials
@@ -101,7 +103,7 @@ class WireFabric:
             )
         return self._hosts[desired.node]
 
-    def cluster(self) -> Cluster | None:
+    def cluster(self) -> KubectlCluster | None:
         access = self._settings.cluster
         if access is None:
             return None
@@ -110,7 +112,7 @@ class WireFabric:
             deadline = self._deadline(self._settings.kubernetes_deadline_s)
             self._cluster = KubectlCluster(
                 kubeconfig=kubeconfig, context=context, timeout_s=deadline, now=self._clock.now, keep=True,
-                lasting=self._watched,
+                lasting=self._watched, own=self._own_writes,
             )  # fmt: skip
         return self._cluster
 
@@ -122,7 +124,7 @@ class WireFabric:
         self._watched = True  # a process with a watch is long-lived, and keeps its connection
         kubeconfig, context = self._cluster_access(access)
         deadline = self._deadline(self._settings.kubernetes_deadline_s)
-        return NodeWatch(kubeconfig=kubeconfig, context=context, timeout_s=deadline)
+        return NodeWatch(kubeconfig=kubeconfig, context=context, timeout_s=deadline, own=self._own_writes)
 
     def _cluster_access(self, access: ClusterAccess) -> tuple[Path | None, str | None]:
         """Return the kubeconfig and the context in it."""

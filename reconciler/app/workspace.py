@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reconciler.app.wire_fabric import WireFabric
+    from reconciler.drivers.kube.rights import Right
     from reconciler.drivers.ledger import SqlLedger
 
 
@@ -194,6 +195,19 @@ class Workspace:
                 )  # fmt: skip
         finally:
             await fabric.close()
+
+    def missing_rights(self) -> tuple[Right, ...]:
+        """Ask the cluster which rights it does not give us. Raise DriverError when it does not answer."""
+
+        async def ask() -> tuple[Right, ...]:
+            fabric = self.fabric()
+            try:
+                cluster = fabric.cluster()
+                return () if cluster is None else await cluster.missing_rights()
+            finally:
+                await fabric.close()
+
+        return run_async(ask())
 
     def observation(self, file: Path | None) -> Observation:
         """Return the observation in `file`, or read the nodes when it is None."""

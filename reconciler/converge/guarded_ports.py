@@ -224,8 +224,8 @@ class TimedCluster:
     async def state(self) -> Answered[ClusterState] | Silent:
         return await answer(self._cluster.state, self._deadlines.seconds, self._deadlines.clock)
 
-    async def member(self, node: str) -> Member | None:
-        return await self._deadlines.read(self._cluster.member(node))
+    async def member(self, node: str, *, cached: bool = False) -> Member | None:
+        return await self._deadlines.read(self._cluster.member(node, cached=cached))
 
     async def _write(self, call: Callable[[], Awaitable[None]]) -> None:
         self._lease.prove()

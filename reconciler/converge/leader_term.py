@@ -114,7 +114,7 @@ class LeaderTerm:
         cls, deps: LoopDeps, fleet: Fleet, fabric: Fabric, lease: HeldLease, passed: Callable[[Plan], None]
     ) -> LeaderTerm:
         """Make the first pass, and return the term that continues from it. `passed` is called after every pass."""
-        listener, messages = ClusterListener(deps.clock, deps.progress), PassMessages(deps.progress)
+        listener, messages = ClusterListener(deps.clock, deps.progress, deps.metrics), PassMessages(deps.progress)
         listening = asyncio.create_task(listener.listen(fabric.watch()))
         try:
             began, names = deps.clock.monotonic(), list(fleet.nodes)

@@ -101,6 +101,8 @@ class DrainPolicy:
     grace_s: float | None = None  # None: each pod's own
     force: bool = False  # delete what is left when the timeout passes
     command: tuple[str, ...] = ()  # provider `command`: argv on the host; exit 0 = quiesced
+    evict_unmanaged: bool = False  # evict pods that no controller starts again
+    delete_empty_dir_data: bool = False  # evict pods with emptyDir volumes
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ from reconciler.model.vocab import BootPhase, Health, KernelEventKind, Power, Un
 
 T = TypeVar("T")
 
+OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"  # a person's word that the node is shut down
+UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"  # the taint that a controller adds to a cordoned node
 HIDDEN: Final = "(not published)"  # a value, or words, that a published observation keeps back: not known, then
 
 
@@ -279,6 +281,14 @@ class Pod:
     phase: PublicText
     owner_kind: PublicText  # DaemonSet, ReplicaSet, Job, Node (a mirror pod), "" = bare
     evictable: bool  # not a DaemonSet's, not a mirror pod, not finished
+    local_storage: bool = False  # it has an emptyDir volume, whose data end with it
+    terminating_since: datetime | None = None  # None: nobody has asked for its deletion
+    ends_at: datetime | None = None  # when the grace period of its deletion is over
+    finalizers: tuple[Unpublished[FreeText], ...] = ()  # what must be done before its object may go
+
+    def kept_by_finalizer(self, at: datetime) -> bool:
+        """Return whether nothing but finalizers keep the object."""
+        return bool(self.finalizers) and self.ends_at is not None and self.ends_at <= at
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +313,20 @@ class Member:
     system_uuid: Identifier = (
         ""  # of the machine whose kubelet wrote the object, as its DMI has it; "" = it did not say
     )
+
+    def is_dead(self, host: Answered[T] | Silent) -> bool:
+        """Return whether host and kubelet are silent, or a person said so: no pod runs, and none can end by itself."""
+        silent = isinstance(host, Silent) and not self.ready
+        return silent or any(taint.key == OUT_OF_SERVICE for taint in self.taints)
+
+    def work(self, host: Answered[T] | Silent, at: datetime) -> tuple[Pod, ...]:
+        """Return the pods that have to leave before the node may be disrupted.
+
+        On a dead node, a pod whose deletion is over is no work, even if a finalizer keeps its object: whoever set the
+        finalizer may be waiting for this very node.
+        """
+        dead = self.is_dead(host)
+        return tuple(pod for pod in self.pods if pod.evictable and not (dead and pod.kept_by_finalizer(at)))
 
 
 @dataclass(frozen=True, slots=True)

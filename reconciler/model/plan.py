@@ -114,6 +114,8 @@ class NodePlan:
     isolated: tuple[
         PublicText, ...
     ] = ()  # signals on which our mark stands, while it has not been drained: that needs budget
+    unmanaged_pods: tuple[FreeText, ...] = ()  # that its drain evicts, and that nothing starts again
+    local_pods: tuple[FreeText, ...] = ()  # that its drain evicts, with the data in their emptyDir volumes
     start: datetime | None = None  # when its actions are expected to begin; None: nothing to do, or nobody can say
     end: datetime | None = None
     shared: PublicText = ""  # key of the inputs that it shares with equal nodes; "" = it has no actions

@@ -164,8 +164,11 @@ class Cluster(Protocol):
     async def state(self) -> Answered[ClusterState] | Silent:
         """Read all nodes and all their live pods in one bulk read."""
 
-    async def member(self, node: str) -> Member | None:
-        """Read one node with its pods from the API server. None: known to be absent. Raise DriverError."""
+    async def member(self, node: str, *, cached: bool = False) -> Member | None:
+        """Read one node with its pods from the API server. None: known to be absent. Raise DriverError.
+
+        `cached`: from the server's memory, which may be a little behind, for whoever waits and asks again and again.
+        """
 
     async def mark(self, member: Member, mark: Mark) -> None:
         """Set our taint and owner annotation, and cordon if `mark.cordoned`, in one patch under the resourceVersion."""
@@ -212,6 +215,9 @@ class Metrics(Protocol):
 
     def acted(self, action: str, outcome: str, seconds: float) -> None:
         """Count an action that ended. `action`: its catalogue name without a target; `seconds`: of the fleet's time."""
+
+    def watch_deaf(self, since: datetime | None) -> None:
+        """Set since when the watch on the cluster has failed. None: it works, or there is none."""
 
 
 class Installer(Protocol):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
 from reconciler.model.plan import BlockCode, BudgetLine, Goal, NodePlan, Plan, PlannedAction
+from reconciler.model.stakes import shown as shown_pods
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Certainty, Disruption
 from reconciler.planner.fleet.permit import takes_out, waits
@@ -126,6 +127,10 @@ def human(plan: Plan) -> str:
     if red:
         lines += ["", "Reboots, flashes and reimages:"]
         lines += table(("action", "nodes"), [(name, f"{fold(nodes)} ({len(nodes)})") for name, nodes in red.items()])
+    lost = at_stake(plan)
+    if lost:
+        lines += ["", "Lost with the drains:"]
+        lines += table(("what", "pods"), [(what, f"{shown_pods(pods)} ({len(pods)})") for what, pods in lost.items()])
     lines += rollouts.human(plan)
     groups = alike(node for node in plan.nodes.values() if node.actions)
     if groups:
@@ -191,6 +196,16 @@ def _sure(action: PlannedAction) -> str:
 def because(action: PlannedAction) -> str:
     shown = ", ".join(action.because[:3])
     return shown + (f" and {len(action.because) - 3} more" if len(action.because) > 3 else "")
+
+
+def at_stake(plan: Plan) -> dict[str, list[str]]:
+    """Return what the drains of the plan end for good -> the pods."""
+    nodes = plan.nodes.values()
+    found = {
+        "pods that declare no controller": [pod for node in nodes for pod in node.unmanaged_pods],
+        "data of pods with local storage": [pod for node in nodes for pod in node.local_pods],
+    }
+    return {what: pods for what, pods in found.items() if pods}
 
 
 def dangerous(plan: Plan) -> dict[str, list[str]]:

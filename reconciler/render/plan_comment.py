@@ -110,6 +110,7 @@ def write(writer: MarkdownWriter, made: Plan) -> None:
     writer.quoted_list(offline.sentences(made), alert="IMPORTANT")
     above = [*stop(made.stopped, made.braked), *plan.isolation(made)]
     above += [*(f"REFUSED: {sentence}" for sentence in made.refused), *made.notes]
+    above += [f"Lost with the drains: {len(pods)} {what}" for what, pods in plan.at_stake(made).items()]
     writer.quoted_list([*above, *warnings(made.insecure, made.time_scale)])
     _red(writer, made)
     _held(writer, made)

@@ -272,6 +272,8 @@ def _drain(spec: Drain) -> DrainPolicy:
         grace_s=parse_duration(spec.grace) if spec.grace else None,
         force=spec.force,
         command=spec.command or (),
+        evict_unmanaged=spec.evict_unmanaged,
+        delete_empty_dir_data=spec.delete_empty_dir_data,
     )
 
 

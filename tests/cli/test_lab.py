@@ -157,7 +157,7 @@ def test_doctor_finds_all_well(lab: LabDirectory) -> None:
     done = lab.run("doctor")
     assert (done.code, "FAIL" in done.out) == (0, False)
     findings = lab.run("doctor", "--output", "json").json
-    assert {"spec", "kubectl", "ledger", "reach redfish", "reach ssh", "reach kubernetes"} <= {
+    assert {"spec", "kubectl", "ledger", "reach redfish", "reach ssh", "reach kubernetes", "rights kubernetes"} <= {
         finding["check"] for finding in findings
     }
     assert all(finding["ok"] for finding in findings)

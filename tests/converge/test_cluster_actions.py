@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from reconciler.lab.hardware.control_plane import ClusterTruth, DisruptionBudget
 from reconciler.model.desired import DrainPolicy
-from reconciler.model.observed import Taint
-from reconciler.model.outcome import Declined, Done, Transient
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.observed import Answered, Taint
+from reconciler.model.outcome import Declined, Done, Permanent, Transient
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, read_mark, write_mark
 from reconciler.model.vocab import DrainProvider
 from tests.converge.world import PROFILE, World
@@ -108,8 +111,8 @@ class Meddler:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._port, name)
 
-    async def member(self, node: str) -> Any:
-        found = await self._port.member(node)  # type: ignore[union-attr]  # this world has a cluster
+    async def member(self, node: str, *, cached: bool = False) -> Any:
+        found = await self._port.member(node, cached=cached)  # type: ignore[union-attr]  # this world has a cluster
         if self._left:
             self._left -= 1
             labels: Mapping[str, str] = truth(self._here).node(node).labels
@@ -185,7 +188,8 @@ def test_a_drain_that_waits_names_its_pods_and_repeats_itself_seldom(world: Worl
     first, second = sorted(f"default/{name}" for name in busy(here))
     said: list[str] = []
     here.act("drain", step=said.append)
-    assert set(said) == {f"2 pods to go: {first}, {second}"}
+    refusal = "Cannot evict pod as it would violate the pod's disruption budget never-n0."
+    assert set(said) == {f"2 pods to go: {first}: {refusal}; {second}: {refusal}"}
     assert len(said) == 5, "at once, and then each of the five minutes"
 
 
@@ -203,7 +207,10 @@ def test_a_drain_says_when_fewer_pods_are_left(world: Worlds) -> None:
         return await action
 
     assert isinstance(here.run(yields()), Done)
-    assert [text.partition(" to go")[0] for text in said] == ["2 pods", "1 pod"]
+    assert [text.partition(" to go")[0] for text in said] == ["2 pods", "2 pods", "1 pod"]
+    assert "disruption budget keep" in said[0]
+    assert "disruption budget keep" not in said[1]
+    assert "terminating since" in said[2]
 
 
 def test_a_budget_that_yields_later_is_waited_for(world: Worlds) -> None:
@@ -238,6 +245,198 @@ def test_the_pods_of_a_dead_host_are_deleted_past_their_grace(world: Worlds) -> 
     here.clock.elapsed += 60
     assert here.act("drain") == Done("2 pods deleted")
     assert busy(here) == []
+
+
+def two_budgets(here: World) -> None:
+    """Cover the trainer by two budgets: the API server refuses to evict such a pod, whatever they allow."""
+    for name in ("old", "new"):
+        truth(here).budgets.append(DisruptionBudget("default", name, {"app": "trainer"}, 0))
+
+
+def test_a_pod_with_two_budgets_does_not_keep_the_others(world: Worlds) -> None:
+    here = world(nodes=1)
+    here.act("mark")
+    two_budgets(here)
+    said: list[str] = []
+    outcome = here.act("drain", step=said.append)
+    assert isinstance(outcome, Transient)
+    assert "1 pod left after 5m" in outcome.detail
+    assert "more than one PodDisruptionBudget" in outcome.detail
+    assert "more than one PodDisruptionBudget" in said[0], "it is told as soon as it is known"
+    [left] = busy(here)
+    assert left.startswith("trainer")
+
+
+def test_force_deletes_a_pod_with_two_budgets_at_the_deadline(world: Worlds) -> None:
+    drain = DrainPolicy(DrainProvider.KUBERNETES, timeout_s=60.0, force=True)
+    here = world(nodes=1, profile=replace(PROFILE, digest="force", drain=drain))
+    here.act("mark")
+    two_budgets(here)
+    began = here.clock.elapsed
+    assert here.act("drain") == Done("2 pods deleted")
+    assert here.clock.elapsed - began >= 60
+    assert busy(here) == []
+
+
+@pytest.mark.parametrize("kind", [Failure.UNREACHABLE, Failure.BUSY, Failure.TIMEOUT, Failure.MALFORMED])
+def test_a_drain_outlives_an_api_server_that_fails_for_a_while(world: Worlds, kind: Failure) -> None:
+    """One refused connection ended it."""
+    here = world(nodes=1)
+    here.act("mark")
+    port = Failing(here, DriverError(kind, "connection refused"), reads=3, writes=2)
+    said: list[str] = []
+    assert here.act("drain", cluster_port=port, step=said.append) == Done("2 pods evicted")
+    assert busy(here) == []
+    assert "connection refused" in said[0]
+
+
+def test_a_drain_ends_at_its_deadline_with_what_was_in_the_way(world: Worlds) -> None:
+    here = world(nodes=1)
+    here.act("mark")
+    truth(here).down = True
+    began = here.clock.elapsed
+    outcome = here.act("drain")
+    assert isinstance(outcome, Transient)
+    assert "does not answer" in outcome.detail
+    assert 300 <= here.clock.elapsed - began < 360
+
+
+def test_a_right_that_is_missing_to_read_ends_a_drain_at_once(world: Worlds) -> None:
+    here = world(nodes=1)
+    here.act("mark")
+    began = here.clock.elapsed
+    port = Failing(here, DriverError(Failure.AUTH, 'cannot list resource "pods"'), reads=99, writes=0)
+    assert isinstance(here.act("drain", cluster_port=port), Permanent)
+    assert here.clock.elapsed - began < 5
+
+
+class Failing:
+    """A cluster whose first reads and evictions fail."""
+
+    def __init__(self, here: World, error: DriverError, *, reads: int, writes: int) -> None:
+        self._port: Any = here.fabric.cluster()
+        self._error = error
+        self._left = {"member": reads, "evict": writes}
+
+    def __getattr__(self, name: str) -> Any:
+        if self._left.get(name, 0) == 0:
+            return getattr(self._port, name)
+        self._left[name] -= 1
+
+        async def fails(*_: Any, **__: Any) -> None:
+            raise self._error
+
+        return fails
+
+
+class Behind:
+    """A cluster whose cache still shows the node as it was."""
+
+    def __init__(self, here: World, then: Any) -> None:
+        self._port: Any = here.fabric.cluster()
+        self._then = then
+        self.consistent = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._port, name)
+
+    async def member(self, node: str, *, cached: bool = False) -> Any:
+        self.consistent += not cached
+        return self._then if cached else await self._port.member(node)
+
+
+def test_that_a_node_is_empty_is_believed_from_a_consistent_read_alone(world: Worlds) -> None:
+    """The server's cache may be behind: here it does not know of the pods yet."""
+    here = world(nodes=1)
+    here.act("mark")
+    member = here.observe().nodes["n0"].member
+    assert isinstance(member, Answered)
+    assert member.value is not None
+    port = Behind(here, replace(member.value, pods=()))
+    assert here.act("drain", cluster_port=port) == Done("2 pods evicted")
+    assert busy(here) == []
+    before_the_mark = replace(member.value, annotations={}, taints=(), unschedulable=False)
+    assert isinstance(here.act("drain", cluster_port=Behind(here, before_the_mark)), Done)
+
+
+def test_a_drain_that_waits_reads_from_the_cache(world: Worlds) -> None:
+    here = world(nodes=1, faults={"n0": {"pdb_never_yields": {}}})
+    here.act("mark")
+    member = here.observe().nodes["n0"].member
+    assert isinstance(member, Answered)
+    port = Behind(here, member.value)
+    assert isinstance(here.act("drain", cluster_port=port), Transient)
+    assert port.consistent == 0
+
+
+FINALIZER = "example.com/checkpoint"
+
+
+def kept(here: World, **options: Any) -> None:
+    """Add a pod whose object stays after its end, until some controller removes the finalizer."""
+    truth(here).add_pod("default", "kept", "n0", ("Job", "kept"), finalizers=[FINALIZER], **options)
+
+
+def test_a_drain_says_which_finalizer_keeps_a_pod_and_since_when(world: Worlds) -> None:
+    """The kubelet is silent, and the host answers: nobody knows whether the pod has ended, so it counts as work."""
+    here = world(nodes=1, drift={"n0": [{"service_stopped": {"name": "kubelet"}}]})
+    here.act("mark")
+    kept(here)
+    said: list[str] = []
+    began = here.clock.now()
+    outcome = here.act("drain", step=said.append)
+    assert isinstance(outcome, Transient)
+    found = re.search(rf"default/kept: terminating since (\S+)Z, kept by finalizer {FINALIZER}", outcome.detail)
+    assert found is not None, outcome.detail
+    assert found[1] in {f"{began + timedelta(seconds=late):%H:%M:%S}" for late in range(5)}
+    assert found[0] in said[-1]
+
+
+def test_a_drain_says_until_when_a_pod_may_take(world: Worlds) -> None:
+    here = world(nodes=1)
+    here.act("mark")
+    truth(here).add_pod("default", "slow", "n0", ("Job", "slow"), grace_s=7200)
+    outcome = here.act("drain")
+    assert isinstance(outcome, Transient)
+    assert re.search(r"default/slow: terminating since 01:00:\d\dZ, it has until 03:00:\d\dZ", outcome.detail)
+
+
+def test_a_pod_that_has_ended_is_no_work_though_a_finalizer_keeps_it(world: Worlds) -> None:
+    here = world(nodes=1)
+    here.act("mark")
+    kept(here)
+    assert here.act("drain") == Done("3 pods evicted")
+    assert "kept" in {pod.name for pod in truth(here).pods("n0")}
+
+
+@pytest.mark.parametrize("grace", [None, 5.0])
+def test_a_finalizer_on_a_dead_node_is_not_waited_for(world: Worlds, grace: float | None) -> None:
+    """The finalizer's controller may wait for this very node: nothing would end the wait."""
+    drain = DrainPolicy(DrainProvider.KUBERNETES, timeout_s=300.0, grace_s=grace)
+    here = world(nodes=1, profile=replace(PROFILE, digest="dead", drain=drain))
+    here.act("mark")
+    kept(here)
+    here.machine("n0").inject("host_hung")
+    here.clock.elapsed += 60
+    assert here.act("drain") == Done(f"3 pods deleted; default/kept is kept by finalizer {FINALIZER}")
+    assert busy(here) == ["kept"]
+    assert here.act("drain") == Done("nothing to evict", changed=False)
+
+
+@pytest.mark.parametrize("pod", [{"owner": ("", "")}, {"owner": ("Job", "kept"), "local_storage": True}])
+def test_a_drain_evicts_nothing_while_something_would_be_lost_for_good(world: Worlds, pod: dict[str, Any]) -> None:
+    here = world(nodes=1)
+    here.act("mark")
+    truth(here).add_pod("default", "kept", "n0", **pod)
+    outcome = here.act("drain")
+    assert isinstance(outcome, Declined)
+    assert "cannot delete Pods" in outcome.detail
+    assert "default/kept" in outcome.detail
+    assert truth(here).evictions == 0
+    drain = DrainPolicy(DrainProvider.KUBERNETES, 300.0, evict_unmanaged=True, delete_empty_dir_data=True)
+    profile = replace(PROFILE, digest="allowed", drain=drain)
+    desired = replace(here.fleet.nodes["n0"], profile=profile)
+    assert here.act("drain", desired=desired) == Done("3 pods evicted")
 
 
 @pytest.mark.parametrize(("command", "done"), [(("true",), True), (("false",), False)])

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,7 @@ class Seen:
         self.loop = LoopStatus()
         self.fleet: FleetStatus | None = None
         self.passes = 0
+        self.deaf: list[datetime | None] = []
 
     def loop_status(self, status: LoopStatus) -> None:
         self.loop = status
@@ -60,6 +61,9 @@ class Seen:
 
     def acted(self, action: str, outcome: str, seconds: float) -> None:
         pass
+
+    def watch_deaf(self, since: datetime | None) -> None:
+        self.deaf.append(since)
 
 
 class Looped(World):
@@ -169,6 +173,25 @@ def test_a_node_that_the_cluster_reports_is_looked_at_at_once(looped: Callable[.
     assert here.serves("n1"), "and it is treated, and comes back"
 
 
+def test_since_when_the_watch_is_deaf_is_a_metric(looped: Callable[..., Looped]) -> None:
+    here = looped(nodes=2)
+    assert here.lab.cluster is not None
+    cluster, moments = here.lab.cluster, list[datetime]()
+
+    async def fails() -> None:
+        await here.clock.sleep(3 * MINUTE)
+        cluster.down = True
+        moments.append(here.clock.now())
+        await here.clock.sleep(3 * MINUTE)
+        cluster.down = False
+
+    here.go(10 * MINUTE, fails)
+    since, *rest = here.seen.deaf
+    assert since is not None
+    assert timedelta() <= since - moments[0] <= timedelta(seconds=3)
+    assert set(rest) == {None}
+
+
 @pytest.mark.parametrize("racks", [2, 4])
 def test_a_dead_node_comes_back_untouched_by_hand(looped: Callable[..., Looped], racks: int) -> None:
     """In a rack of its own too, where it has no neighbours to be compared with."""
@@ -185,6 +208,21 @@ def test_a_dead_node_comes_back_untouched_by_hand(looped: Callable[..., Looped],
     assert did[-2:] == ["run_gate", "admit"]
     assert here.serves("n2")
     assert {name for name in here.lab.machines if here.did(name)} == {"n2"}
+
+
+def test_a_finalizer_does_not_keep_a_dead_node_from_being_treated(looped: Callable[..., Looped]) -> None:
+    here = looped(nodes=4)
+    assert here.lab.cluster is not None
+    here.lab.cluster.add_pod("default", "kept", "n2", ("Job", "kept"), finalizers=["example.com/checkpoint"])
+
+    async def dies() -> None:
+        await here.clock.sleep(10 * MINUTE)
+        here.machine("n2").inject("host_hung")
+
+    here.go(2 * HOUR, dies)
+    assert "power_cycle" in here.did("n2")
+    assert here.serves("n2")
+    assert "kept" in {pod.name for pod in here.lab.cluster.pods("n2")}
 
 
 def test_a_treatment_that_was_parked_is_continued(looped: Callable[..., Looped]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -135,6 +135,8 @@ class Counted:
 
     def acted(self, action: str, outcome: str, seconds: float) -> None:
         self.actions.append((action, outcome, seconds))
+
+    def watch_deaf(self, since: datetime | None) -> None: ...
 
 
 def test_actions_are_counted_on_their_way() -> None:

@@ -47,6 +47,7 @@ def test_it_names_all_that_there_is(generated: ModuleType) -> None:
     assert [name for name in SIGNAL_RULES if f"| `{name}" not in told["signals"]] == []
     assert told["quirks"].count("\n") - 2 == sum(len(entry.behaviours.given()) for entry in packaged().entries)
     assert "`reconciler_storm_brake`" in told["metrics"]
+    assert "`reconciler_watch_deaf_since_timestamp_seconds`" in told["metrics"]
 
 
 def test_every_field_of_the_spec_has_a_row_that_says_something(generated: ModuleType) -> None:

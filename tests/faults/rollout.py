@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from reconciler.app.rehearsal.invariants import InvariantChecks
 from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
@@ -273,6 +274,9 @@ class _Watch:
             self.calm.set()
 
     def acted(self, action: str, outcome: str, seconds: float) -> None:
+        """Of no interest."""
+
+    def watch_deaf(self, since: datetime | None) -> None:
         """Of no interest."""
 
 

@@ -359,6 +359,30 @@ def test_marks_labels_and_conflicts(world: World) -> None:
     world.run(main())
 
 
+def test_a_watch_reports_what_others_write(world: World) -> None:
+    heard: list[str] = []
+
+    async def listen() -> None:
+        watch = world.fabric.watch()
+        assert watch is not None
+        async for name in watch.changes():
+            heard.append(name)
+
+    async def main() -> None:
+        assert world.lab.cluster is not None
+        listening = asyncio.create_task(listen())
+        await asyncio.sleep(1)
+        await world.cluster.mark(await world.member(), MARK)
+        await asyncio.sleep(9)
+        assert heard == [], "our own mark, and the taint that follows a cordon, are no news"
+        world.lab.cluster.update_node(NODE, labels={})
+        await asyncio.sleep(9)
+        listening.cancel()
+        assert heard == [NODE]
+
+    world.run(main())
+
+
 def test_a_foreign_cordon_survives_our_mark(world: World) -> None:
     async def main() -> None:
         assert world.lab.cluster is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -151,3 +152,16 @@ def test_what_machines_say_breaks_no_table_of_a_rollout(text: str) -> None:
     assert not any(ord(char) < 32 and char != "\n" for char in shown)
     assert shown.count("\n  rollout in pool a") == 2
     assert max(map(len, fit(shown, 80).splitlines())) <= 80
+
+
+def test_what_the_drains_end_for_good_is_shown() -> None:
+    pods = tuple(f"default/job-{number}" for number in range(7))
+    made = plan(node("n1", unmanaged_pods=pods), node("n2", local_pods=("default/cache",)), node("n3"))
+    shown = human(made)
+    names = ", ".join(pods[:5])
+    assert re.search(rf"pods that declare no controller +{names} and 2 more \(7\)", shown)
+    assert re.search(r"data of pods with local storage +default/cache \(1\)", shown)
+    comment = as_markdown(made)
+    assert "Lost with the drains: 7 pods that declare no controller" in comment
+    assert "default/job-0" not in comment, "a comment says how many"
+    assert "Lost" not in human(plan(node("n3")))

@@ -57,6 +57,14 @@ def test_later_layers_override_earlier_ones(fleet: Fleet) -> None:
     assert shared.remediation == own.remediation
 
 
+def test_what_a_drain_may_evict(fleet: Fleet) -> None:
+    plain = fleet.nodes["gpu-a001"].profile.drain
+    assert (plain.evict_unmanaged, plain.delete_empty_dir_data) == (False, False), "as kubectl drain"
+    allowed = load(("persona.yaml", "force: false", "evictUnmanaged: true, deleteEmptyDirData: true"))
+    drain = allowed.nodes["gpu-a001"].profile.drain
+    assert (drain.evict_unmanaged, drain.delete_empty_dir_data) == (True, True)
+
+
 def test_settings_of_the_fleet(fleet: Fleet) -> None:
     settings = fleet.settings
     assert settings.tls.ca == FILES["pki/bmc-ca.pem"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -10,8 +10,10 @@ from reconciler.converge.actions.context import ActionContext, Stop, action
 from reconciler.converge.actions.host import drain_by_command
 from reconciler.converge.actions.membership import mark_of, tainted
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.observed import Pod, Silent
+from reconciler.model.observed import Member, Pod
 from reconciler.model.outcome import Declined, Done, Outcome, Transient
+from reconciler.model.records import OWNER_ANNOTATION, read_mark
+from reconciler.model.stakes import stakes
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import DrainProvider
 
@@ -19,6 +21,7 @@ ROUND_S = 3.0
 USUAL_GRACE_S = 30.0  # Kubernetes' own default
 FORCED_S = 120.0
 REPEAT_S = 60.0  # repeat an unchanged progress line only so often
+_PASSING = (Failure.BUSY, Failure.CONFLICT, Failure.UNREACHABLE, Failure.TIMEOUT, Failure.MALFORMED)
 
 
 @action
@@ -26,7 +29,7 @@ async def drain(ctx: ActionContext) -> Outcome:
     """Drain the node by the provider that the spec names."""
     match ctx.desired.profile.drain.provider:
         case DrainProvider.KUBERNETES:
-            return await _drain_pods(ctx)
+            return await _PodDrain(ctx).run()
         case DrainProvider.COMMAND:
             return await drain_by_command(ctx)
         case DrainProvider.NONE:
@@ -36,102 +39,153 @@ async def drain(ctx: ActionContext) -> Outcome:
 
 
 @dataclass(slots=True)
-class _Evictions:
-    """The evictions requested so far, by pod UID: a pod of the same name elsewhere is another pod (H6)."""
+class _PodDrain:
+    """A drain under way. Pods are known by UID: a pod of the same name elsewhere is another pod (H6).
 
+    What the API server refuses, or does not answer, ends nothing before the deadline: each pod's refusal is noted, and
+    the other pods go meanwhile.
+    """
+
+    ctx: ActionContext
     found: set[str] = field(default_factory=set)
     asked: set[str] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)  # uid -> why, e.g. which budget
-    reported: tuple[str, float] | None = None  # the latest progress line, and when (monotonic)
+    trouble: str = ""  # why the latest look at the node failed
+    member: Member | None = None
+    left: Sequence[Pod] = ()
+    reported: tuple[object, float] | None = None  # what the latest progress line said, and when (monotonic)
 
-    def report(self, ctx: ActionContext, left: Sequence[Pod]) -> None:
-        """Report which pods are left, if that has changed or was reported long ago."""
-        text, now = f"{_pods(len(left))} to go: {_names(left, 3)}", ctx.clock.monotonic()
-        if self.reported is None or text != self.reported[0] or now - self.reported[1] >= REPEAT_S:
-            ctx.step(text)
-            self.reported = text, now
+    async def run(self) -> Outcome:
+        policy, cluster, clock = self.ctx.desired.profile.drain, self.ctx.cluster, self.ctx.clock
+        began, deleting = clock.monotonic(), False
+        deadline = began + policy.timeout_s
+        while not await self._is_over():
+            if why := stakes(self.left, policy).refusal(policy):
+                return Declined("at_stake", why)
+            now = clock.monotonic()
+            dead = self.member is not None and self.member.is_dead(self.ctx.observed.host)
+            if now >= deadline and (deleting or self.trouble or not policy.force):
+                return Transient(self._blocking(deleting=deleting))
+            past_grace = dead and now - began >= (policy.grace_s or USUAL_GRACE_S)
+            if not deleting and not self.trouble and (past_grace or now >= deadline):
+                deleting, deadline, self.asked = True, now + FORCED_S, set()
+                self.ctx.step(f"deleting {_pods(len(self.left))}")
+            grace_s = 0.0 if deleting and dead else policy.grace_s
+            await self._ask(cluster.delete if deleting else cluster.evict, grace_s, deadline)
+            self._report()
+            await clock.sleep(ROUND_S)
+        number = len(self.found)
+        detail = f"{_pods(number)} {'deleted' if deleting else 'evicted'}" if number else "nothing to evict"
+        return Done("; ".join([detail, *self._kept()]), changed=bool(number))
+
+    # --- reading ---
+
+    async def _is_over(self) -> bool:
+        """Look at the node; return whether nothing is left to go. A look that fails leaves what was known before."""
+        try:
+            self.member = await self._look()
+        except DriverError as error:
+            if error.kind not in _PASSING:
+                raise
+            self.trouble = str(error)
+            return False
+        self.trouble = ""
+        self.left = self._left(self.member)
+        self.found |= {pod.uid for pod in self.left}
+        return not self.left
+
+    async def _look(self) -> Member | None:
+        """Read the node from the server's cache. What would end the drain is believed from a consistent read alone.
+
+        Raise Stop if our mark is gone: new pods would come (H5).
+        """
+        cached = await self.ctx.cluster.member(self.ctx.node, cached=True)
+        if cached is not None and self._ours(cached) and self._left(cached):
+            return cached
+        member = await self.ctx.cluster.member(self.ctx.node)
+        if member is not None and not self._ours(member):
+            mark_of(member, self.ctx.ledger.id)
+            raise Stop(Declined("not_marked", "the node does not carry our mark, so it can't be drained"))
+        return member
+
+    def _ours(self, member: Member) -> bool:
+        mark = read_mark(member.annotations.get(OWNER_ANNOTATION))
+        return mark is not None and mark.ledger == self.ctx.ledger.id and tainted(member) and member.unschedulable
+
+    def _left(self, member: Member | None) -> Sequence[Pod]:
+        if member is None:
+            return ()  # no node object, no pods (H7)
+        return member.work(self.ctx.observed.host, self.ctx.clock.now())
+
+    # --- writing ---
+
+    async def _ask(self, remove: Callable[..., Awaitable[None]], grace_s: float | None, deadline: float) -> None:
+        """Ask for the removal of each pod, once; of one that was refused, in each round."""
+        if self.trouble:
+            return
+        for pod in self.left:
+            if pod.uid in self.asked:
+                continue  # it is terminating
+            if self.ctx.clock.monotonic() >= deadline:
+                return
+            try:
+                await remove(pod, grace_s=grace_s)
+            except DriverError as error:
+                self.refused[pod.uid] = error.detail
+            else:
+                self.asked.add(pod.uid)
+                self.refused.pop(pod.uid, None)
+
+    # --- telling ---
+
+    def _report(self) -> None:
+        """Report which pods are left and why, if other pods are, another refusal is known, or it was long ago."""
+        news, now = (
+            (self.trouble, {pod.uid: self.refused.get(pod.uid) for pod in self.left}),
+            self.ctx.clock.monotonic(),
+        )
+        if self.reported is None or news != self.reported[0] or now - self.reported[1] >= REPEAT_S:
+            self.ctx.step(self._trouble() if self.trouble else f"{_pods(len(self.left))} to go: {self._reasons(3)}")
+            self.reported = news, now
+
+    def _blocking(self, *, deleting: bool) -> str:
+        if self.trouble:
+            return self._trouble()
+        if deleting:
+            return f"deleted, but still there: {self._reasons(5)}"
+        limit = format_duration(self.ctx.desired.profile.drain.timeout_s)
+        return f"{_pods(len(self.left))} left after {limit}: {self._reasons(5)}"
+
+    def _trouble(self) -> str:
+        return f"the node can't be read: {self.trouble}"
+
+    def _reasons(self, most: int) -> str:
+        """Return pods with the reason why each is still there. Those that were refused come first."""
+        pods = sorted(self.left, key=lambda pod: (pod.uid not in self.refused, pod.namespace, pod.name))
+        shown = "; ".join(f"{_name(pod)}: {self._why(pod)}" for pod in pods[:most])
+        return shown + (f"; and {len(pods) - most} more" if len(pods) > most else "")
+
+    def _why(self, pod: Pod) -> str:
+        if pod.terminating_since is not None and pod.ends_at is not None:
+            since = f"terminating since {pod.terminating_since:%H:%M:%SZ}"
+            over = pod.ends_at <= self.ctx.clock.now()
+            return f"{since}, kept{_finalizers(pod)}" if over else f"{since}, it has until {pod.ends_at:%H:%M:%SZ}"
+        return self.refused.get(pod.uid, "asked to end")
+
+    def _kept(self) -> Iterable[str]:
+        """Return the pods that only a finalizer keeps, which are no work on a dead node."""
+        pods = () if self.member is None else self.member.pods
+        kept = [pod for pod in pods if pod.evictable and pod.uid in self.found]
+        return (f"{_name(pod)} is kept{_finalizers(pod)}" for pod in kept)
 
 
-async def _drain_pods(ctx: ActionContext) -> Outcome:
-    policy = ctx.desired.profile.drain
-    evictions = _Evictions()
-    began = ctx.clock.monotonic()
-    while left := await _evictable(ctx):
-        elapsed = ctx.clock.monotonic() - began
-        late = elapsed >= policy.timeout_s
-        dead = await _pods_are_dead(ctx) and elapsed >= (policy.grace_s or USUAL_GRACE_S)
-        if dead or (late and policy.force):
-            return await _delete(ctx, left, at_once=dead)
-        if late:
-            return Transient(_blocking(left, evictions, policy.timeout_s))
-        evictions.report(ctx, left)
-        evictions.found |= {pod.uid for pod in left}
-        for pod in left:
-            await _evict(ctx, pod, evictions)
-        await ctx.clock.sleep(ROUND_S)
-    return Done(
-        f"{_pods(len(evictions.found))} evicted" if evictions.found else "nothing to evict",
-        changed=bool(evictions.found),
-    )
+def _finalizers(pod: Pod) -> str:
+    return f" by finalizer {', '.join(pod.finalizers)}" if pod.finalizers else " by a kubelet that does not end it"
 
 
-async def _evictable(ctx: ActionContext) -> Sequence[Pod]:
-    """Return the pods still to be evicted. Raise Stop if our mark is gone: new pods would come (H5)."""
-    member = await ctx.cluster.member(ctx.node)
-    if member is None:
-        return ()  # no node object, no pods (H7)
-    if mark_of(member, ctx.ledger.id) is None or not tainted(member) or not member.unschedulable:
-        raise Stop(Declined("not_marked", "the node does not carry our mark, so it can't be drained"))
-    return [pod for pod in member.pods if pod.evictable]
-
-
-async def _evict(ctx: ActionContext, pod: Pod, evictions: _Evictions) -> None:
-    if pod.uid in evictions.asked:
-        return  # it is terminating
-    try:
-        await ctx.cluster.evict(pod, grace_s=ctx.desired.profile.drain.grace_s)
-    except DriverError as error:
-        if error.kind not in (Failure.BUSY, Failure.AMBIGUOUS, Failure.CONFLICT):
-            raise
-        evictions.refused[pod.uid] = error.detail
-        return
-    evictions.asked.add(pod.uid)
-    evictions.refused.pop(pod.uid, None)
-
-
-async def _pods_are_dead(ctx: ActionContext) -> bool:
-    """Return whether host and kubelet are silent, so that the pods do not run and nothing can terminate them."""
-    if not isinstance(ctx.observed.host, Silent):
-        return False
-    member = await ctx.cluster.member(ctx.node)
-    return member is not None and not member.ready
-
-
-async def _delete(ctx: ActionContext, pods: Sequence[Pod], *, at_once: bool) -> Outcome:
-    ctx.step(f"deleting {_pods(len(pods))}")
-    for pod in pods:
-        await ctx.cluster.delete(pod, grace_s=0.0 if at_once else ctx.desired.profile.drain.grace_s)
-    deadline = ctx.clock.monotonic() + FORCED_S
-    while left := await _evictable(ctx):
-        if ctx.clock.monotonic() >= deadline:
-            return Transient(f"deleted, but still there: {_names(left)}")
-        await ctx.clock.sleep(ROUND_S)
-    return Done(f"{_pods(len(pods))} deleted")
-
-
-def _blocking(left: Sequence[Pod], evictions: _Evictions, timeout_s: float) -> str:
-    refused = [pod for pod in left if pod.uid in evictions.refused]
-    parts = [f"{pod.namespace}/{pod.name}: {evictions.refused[pod.uid]}" for pod in refused[:5]]
-    slow = [pod for pod in left if pod.uid not in evictions.refused]
-    if slow:
-        parts.append(f"asked to end, still running: {_names(slow)}")
-    return f"{_pods(len(left))} left after {format_duration(timeout_s)}: " + "; ".join(parts)
+def _name(pod: Pod) -> str:
+    return f"{pod.namespace}/{pod.name}"
 
 
 def _pods(number: int) -> str:
     return "1 pod" if number == 1 else f"{number} pods"
-
-
-def _names(pods: Sequence[Pod], most: int = 5) -> str:
-    shown = ", ".join(sorted(f"{pod.namespace}/{pod.name}" for pod in pods)[:most])
-    return shown + (f" and {len(pods) - most} more" if len(pods) > most else "")

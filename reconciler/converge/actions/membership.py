@@ -128,12 +128,20 @@ async def _modify(
     raise Stop(Transient(f"the node object does not show what was written: {failed or 'the write was accepted'}"))
 
 
+async def _shows(ctx: ActionContext, wanted: Callable[[Member], bool]) -> Member | None:
+    """Return the node if it is as wanted. The server's cache is asked first, and only a no is believed from it."""
+    found = await ctx.cluster.member(ctx.node, cached=True)
+    if found is not None and wanted(found):
+        found = await ctx.cluster.member(ctx.node)
+    return found if found is not None and wanted(found) else None
+
+
 async def wait_registered(ctx: ActionContext, *, new: bool, within_s: float) -> bool:
     """Wait for the node object, and return whether it came.
 
     `new`: there was none before, so it is marked at once: the node has not been accepted yet.
     """
-    if await poll(ctx, lambda: ctx.cluster.member(ctx.node), within_s=within_s, every_s=1.0) is None:
+    if await poll(ctx, lambda: _shows(ctx, lambda _: True), within_s=within_s, every_s=1.0) is None:
         return False
     if new:
         await mark(ctx)
@@ -153,10 +161,6 @@ async def join(ctx: ActionContext) -> Outcome:
     if not await wait_registered(ctx, new=member is None, within_s=REGISTER_S):
         return Transient("the node did not register with the cluster")
 
-    async def ready() -> Member | None:
-        found = await ctx.cluster.member(ctx.node)
-        return found if found is not None and found.ready else None
-
-    if await poll(ctx, ready, within_s=READY_S, every_s=2.0) is None:
+    if await poll(ctx, lambda: _shows(ctx, lambda found: bool(found.ready)), within_s=READY_S, every_s=2.0) is None:
         return Transient("the node registered, but it does not become Ready")
     return Done("a Ready member")

@@ -143,8 +143,8 @@ def from_response(code: int, body: bytes) -> KubeFailure:
     except ValueError:
         found = None
     if isinstance(found, dict) and found.get("kind") == "Status":
-        reason = str(found.get("reason") or "unknown")
-        line = _one_line(f"Error from server ({reason}): {found.get('message', '')}")
+        reason = str(found.get("reason") or "")  # the eviction of a pod with two budgets is refused without one
+        line = _one_line(f"Error from server{reason and f' ({reason})'}: {found.get('message', '')}")
         return KubeFailure(Problem(_BY_REASON.get(reason, Failure.REJECTED), line, found))
     line = _one_line(text.strip() or "no message") + f" (HTTP status {code})"
     kind = next((kind for kind, words in _MESSAGES if words.search(line)), None) or _BY_CODE.get(code)

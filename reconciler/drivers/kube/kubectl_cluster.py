@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +15,11 @@ from urllib.parse import quote, urlencode
 from reconciler.drivers.kube import objects, patches
 from reconciler.drivers.kube.failures import KubeFailure, Problem
 from reconciler.drivers.kube.process import INSTALL_HINT, Kubectl
+from reconciler.drivers.kube.rights import REVIEWS, RIGHTS, Right, is_allowed
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.interning import share
 from reconciler.model.observed import Answered, ClusterState, Member, Pod, Silent, Taint
+from reconciler.model.own_writes import OwnWrites
 from reconciler.model.records import Mark
 
 OLDEST_CLIENT = (1, 20)
@@ -25,6 +28,8 @@ _PAGE = 2000  # 12 MB of JSON: parsing it holds up the event loop for 0.15 s; ev
 _NODES = "/api/v1/nodes"
 # Finished pods use nothing on a node, and may outnumber the others. The server filters them out.
 _LIVE = "status.phase!=Succeeded,status.phase!=Failed"
+
+_CACHE = "0"  # as resourceVersion: whatever the server has in memory
 
 T = TypeVar("T")
 
@@ -37,6 +42,8 @@ class KubectlCluster:
 
     `keep`: keep one kubectl running from the first read of a single node on, as more follow; `lasting`: from the first
     read of any kind on. `close` ends it.
+
+    `own`: notes what is written, for a NodeWatch.
     """
 
     def __init__(
@@ -49,11 +56,13 @@ class KubectlCluster:
         now: Callable[[], datetime],
         keep: bool = False,
         lasting: bool = False,
+        own: OwnWrites | None = None,
     ) -> None:
         self._kubectl = Kubectl(kubectl, kubeconfig, context, timeout_s)
         self._keep = keep or lasting
         self._lasting = lasting
         self._now = now
+        self._own = own or OwnWrites()
         self._versions: tuple[str, str] | None = None
 
     async def close(self) -> None:
@@ -76,16 +85,30 @@ class KubectlCluster:
         members = {node.name: share(replace(node, pods=tuple(by_node.get(node.name, ())))) for node in nodes}
         return Answered(self._now(), ClusterState(client, server, members))
 
-    async def member(self, node: str) -> Member | None:
-        """Read the node before its pods, which are then at least as new as its cordon."""
+    async def member(self, node: str, *, cached: bool = False) -> Member | None:
+        """Read the node before its pods, which are then at least as new as its cordon.
+
+        Not `cached`, the pods are a quorum read: for it the server decodes every pod of the cluster, and drops those
+        of other nodes. Measured at 5,000 pods, that costs it 78 ms of CPU; from its cache, 2.7 ms.
+        """
         if self._keep:
             await self._kubectl.keep()
         try:
-            found = await self._get(f"{_NODES}/{quote(node, safe='')}", "Node", "nodes")
+            cache = _CACHE if cached else ""
+            query = f"?resourceVersion={cache}" if cached else ""
+            found = await self._get(f"{_NODES}/{quote(node, safe='')}{query}", "Node", "nodes")
             if found is None:
                 return None
-            pods = await self._list("/api/v1/pods", "PodList", objects.pod, f"spec.nodeName={node},{_LIVE}")
+            pods = await self._list("/api/v1/pods", "PodList", objects.pod, f"spec.nodeName={node},{_LIVE}", cache)
             return objects.member(found, [pod for _, pod in pods])
+        except KubeFailure as failure:
+            raise failure.problem.of_read() from failure
+
+    async def missing_rights(self) -> tuple[Right, ...]:
+        """Ask the API server which rights this account lacks. Raise DriverError when it gives no answer."""
+        try:
+            answers = await asyncio.gather(*(self._kubectl.raw("create", REVIEWS, one.question()) for one in RIGHTS))
+            return tuple(one for one, answer in zip(RIGHTS, answers, strict=True) if not is_allowed(answer))
         except KubeFailure as failure:
             raise failure.problem.of_read() from failure
 
@@ -105,9 +128,7 @@ class KubectlCluster:
         if not operations:
             return
         try:
-            answer = await self._kubectl.patch_node(member.name, json.dumps(operations))
-            if answer:
-                objects.document(answer, "Node")
+            self._own.add(await self._kubectl.patch_node(member.name, json.dumps(operations)))
         except KubeFailure as failure:
             problem = failure.problem
             # REJECTED: a path in the patch may be gone, which a server finds before it compares resourceVersions.
@@ -133,7 +154,11 @@ class KubectlCluster:
             except KubeFailure as failure:
                 if not _is_other_version(failure.problem):
                     raise
-                await self._create_eviction(pod, grace_s, "policy/v1beta1" if newer else "policy/v1")
+                try:
+                    await self._create_eviction(pod, grace_s, "policy/v1beta1" if newer else "policy/v1")
+                except KubeFailure as second:
+                    # Neither: the first 400 was no question of versions. An admission webhook says no with one, too.
+                    raise failure if _is_other_version(second.problem) else second from None
         except KubeFailure as failure:
             await self._raise_unless_gone(pod, failure)
 
@@ -164,7 +189,7 @@ class KubectlCluster:
             return
         error = problem.of_write()
         if problem.kind is Failure.BUSY:  # the causes name the PodDisruptionBudget, kubectl's line doesn't
-            detail = f"{pod.namespace}/{pod.name}: " + "; ".join(problem.causes or (problem.detail,))
+            detail = "; ".join(problem.causes or (problem.detail,))
             error = DriverError(Failure.BUSY, detail, retry_after=error.retry_after)
         raise error from failure
 
@@ -204,21 +229,27 @@ class KubectlCluster:
                 return None
             raise
 
-    async def _list(self, path: str, kind: str, convert: Callable[[objects.Json], T], selector: str = "") -> list[T]:
+    async def _list(
+        self, path: str, kind: str, convert: Callable[[objects.Json], T], selector: str = "", version: str = ""
+    ) -> list[T]:
         """Read every page. When a token expires (410), start again, once: a list is of one moment."""
         try:
-            return await self._pages(path, kind, convert, selector)
+            return await self._pages(path, kind, convert, selector, version)
         except KubeFailure as failure:
             if failure.problem.code != 410:
                 raise
-        return await self._pages(path, kind, convert, selector)
+        return await self._pages(path, kind, convert, selector, version)
 
-    async def _pages(self, path: str, kind: str, convert: Callable[[objects.Json], T], selector: str) -> list[T]:
+    async def _pages(
+        self, path: str, kind: str, convert: Callable[[objects.Json], T], selector: str, version: str
+    ) -> list[T]:
         """Read and convert page by page: the JSON of 10,000 pods at once would take 400 MB."""
         found: list[T] = []
         token = ""
         while True:
+            # A token carries the version of its list, and is refused beside another one.
             query = {"limit": str(_PAGE), "fieldSelector": selector, "continue": token}
+            query |= {"resourceVersion": "" if token else version}
             url = f"{path}?{urlencode({key: value for key, value in query.items() if value})}"
             items, token = objects.page(await self._kubectl.raw("get", url), kind, convert)
             found += items

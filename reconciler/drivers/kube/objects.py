@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from reconciler.drivers.kube.failures import malformed
@@ -68,17 +69,33 @@ def page_at(text: bytes, kind: str, convert: Callable[[Json], T]) -> tuple[list[
 
 def pod(item: Json) -> tuple[str, Pod]:
     """Return the name of the pod's node, and the pod."""
-    metadata, phase = _map(item, "metadata"), _text(_map(item, "status"), "phase")
+    metadata, status = _map(item, "metadata"), _map(item, "status")
+    phase = _text(status, "phase")
     mirror = _MIRROR in _map(metadata, "annotations")
     owner = "Node" if mirror else _controller(metadata)
-    return _text(_map(item, "spec"), "nodeName"), Pod(
+    spec, ends_at, grace = _map(item, "spec"), _time(metadata, "deletionTimestamp"), timedelta()
+    if isinstance(seconds := metadata.get("deletionGracePeriodSeconds"), int):
+        grace = timedelta(seconds=seconds)
+    return _text(spec, "nodeName"), Pod(
         namespace=_need(metadata, "namespace"),
         name=_need(metadata, "name"),
         uid=_need(metadata, "uid"),
         phase=phase,
         owner_kind=owner,
-        evictable=owner not in ("DaemonSet", "Node") and phase not in _FINISHED,
+        evictable=owner not in ("DaemonSet", "Node") and phase not in _FINISHED and not _has_ended(metadata, status),
+        local_storage=any(volume.get("emptyDir") is not None for volume in _maps(spec, "volumes")),
+        terminating_since=None if ends_at is None else ends_at - grace,
+        ends_at=ends_at,
+        finalizers=_texts(metadata, "finalizers"),
     )
+
+
+def _has_ended(metadata: Json, status: Json) -> bool:
+    """Return whether a deleted pod has ended. A kubelet before 1.27 leaves its phase as it was."""
+    if "deletionTimestamp" not in metadata:
+        return False
+    states = [_map(container, "state") for container in _maps(status, "containerStatuses")]
+    return bool(states) and all("terminated" in state for state in states)
 
 
 def event(line: bytes) -> tuple[str, Json]:
@@ -152,6 +169,26 @@ def _text(holder: Json, key: str) -> str:
     if not isinstance(value, str):
         raise malformed(f"{key} is not a string")
     return value
+
+
+def _texts(holder: Json, key: str) -> tuple[str, ...]:
+    values = holder.get(key)
+    if values is None:
+        return ()
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise malformed(f"{key} is not a list of strings")
+    return tuple(values)
+
+
+def _time(holder: Json, key: str) -> datetime | None:
+    text = _text(holder, key)
+    try:
+        found = datetime.fromisoformat(text) if text else None
+    except ValueError as error:
+        raise malformed(f"{key} is not a date") from error
+    if found is not None and found.tzinfo is None:
+        raise malformed(f"{key} has no time zone")
+    return found
 
 
 def _need(holder: Json, key: str) -> str:

@@ -18,6 +18,7 @@ from typing import IO
 from urllib.parse import quote
 
 from reconciler.drivers.children import reap
+from reconciler.drivers.kube import objects
 from reconciler.drivers.kube.failures import KubeFailure, Problem, from_stderr, malformed
 from reconciler.drivers.kube.proxy import NoProxy, Proxy
 from reconciler.model.errors import Failure
@@ -110,14 +111,16 @@ class Kubectl:
             return await self._through(_METHODS[verb], path, body, _JSON)
         return await self.run([verb, "--raw", path, *(["-f", "-"] if body else [])], body)
 
-    async def patch_node(self, node: str, operations: str) -> bytes:
-        """Apply a JSON patch; return the server's answer, or b"" where kubectl has checked it."""
+    async def patch_node(self, node: str, operations: str) -> str:
+        """Apply a JSON patch; return the node's new resourceVersion."""
         path = f"/api/v1/nodes/{quote(node, safe='')}?fieldManager=kubectl-patch"
         try:
-            return await self._through("PATCH", path, operations.encode(), "application/json-patch+json")
+            answer = await self._through("PATCH", path, operations.encode(), "application/json-patch+json")
         except NoProxy:
-            await self.run(["patch", f"nodes/{node}", "--type=json", f"--patch={operations}", "--output=name"])
-            return b""
+            shown = "--output=jsonpath={.metadata.resourceVersion}"
+            answer = await self.run(["patch", f"nodes/{node}", "--type=json", f"--patch={operations}", shown])
+            return answer.decode(errors="replace")
+        return objects.revision(objects.document(answer, "Node"))
 
     async def _through(self, method: str, path: str, body: bytes, media: str) -> bytes:
         """Send a request through the proxy. NoProxy: nothing was sent."""

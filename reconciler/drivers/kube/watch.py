@@ -8,7 +8,8 @@ no second list of ten thousand nodes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+import random
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Final
@@ -18,13 +19,14 @@ from reconciler.drivers.kube import objects
 from reconciler.drivers.kube.failures import KubeFailure, Problem, malformed
 from reconciler.drivers.kube.process import Kubectl
 from reconciler.model.errors import Failure
-from reconciler.model.observed import Member
+from reconciler.model.observed import UNSCHEDULABLE, Member
+from reconciler.model.own_writes import OwnWrites
 
 _NODES: Final = "/api/v1/nodes"
 _PAGE: Final = 2000
 _RENEW_S: Final = 300.0  # a connection that died silently is noticed by then
 _LEAST_PAUSE_S: Final = 1.0
-_LONGEST_PAUSE_S: Final = 60.0
+_LONGEST_PAUSE_S: Final = 5.0  # for so long, at most, the watch stays deaf once the server is back
 _WORKED_S: Final = 10.0  # a watch that lasted this long was not refused
 _GONE: Final = 410
 
@@ -32,7 +34,7 @@ _GONE: Final = 410
 class NodeWatch:
     """A watch on a cluster's nodes. `kubeconfig`, `context`: see KubectlCluster.
 
-    `timeout_s`: for one list. `renew_s`: how long one watch lasts.
+    `timeout_s`: for one list. `renew_s`: how long one watch lasts. `own`: writes that are no news.
     """
 
     def __init__(
@@ -43,10 +45,12 @@ class NodeWatch:
         kubectl: str = "kubectl",
         timeout_s: float,
         renew_s: float = _RENEW_S,
+        own: OwnWrites | None = None,
     ) -> None:
         self._kubectl = Kubectl(kubectl, kubeconfig, context, timeout_s)
         self._timeout_s = timeout_s
         self._renew_s = renew_s
+        self._own = own or OwnWrites()
 
     async def changes(self, tell: Callable[[str], None] = lambda _problem: None) -> AsyncGenerator[str]:
         """Yield names of nodes that came, went, or changed in a condition, a taint, a label or schedulability.
@@ -55,9 +59,10 @@ class NodeWatch:
         cancelling. Heartbeats are no changes. `tell` is called with the reason when the watch fails, once per problem,
         and with "" when it works again.
         """
-        nodes, pause, trouble = _Nodes(), _LEAST_PAUSE_S, ""
+        nodes, pauses, trouble = _Nodes(self._own), _pauses(), ""
+        relisted = False
         while True:
-            began, heard = asyncio.get_running_loop().time(), False
+            began, heard, expired = asyncio.get_running_loop().time(), False, False
             try:
                 async with aclosing(self._connection(nodes)) as names:
                     async for name in names:
@@ -69,15 +74,17 @@ class NodeWatch:
                             yield name
             except KubeFailure as failure:
                 problem = failure.problem
-                if problem.kind.value != trouble and not _expired(problem):
+                expired = problem.code == _GONE  # the server no longer has the events since our resourceVersion
+                if problem.kind.value != trouble and not expired:
                     trouble = problem.kind.value
                     tell(problem.detail)
-                if _expired(problem) or problem.kind is Failure.MALFORMED:
+                if expired or problem.kind is Failure.MALFORMED:
                     nodes.revision = ""
             if heard or asyncio.get_running_loop().time() - began > _WORKED_S:
-                pause = _LEAST_PAUSE_S
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+                pauses = _pauses()
+            relisted = expired and not relisted  # a server that answers so is up: list at once, but not for ever
+            if not relisted:
+                await asyncio.sleep(next(pauses))
 
     async def _connection(self, nodes: _Nodes) -> AsyncGenerator[str]:
         """Yield changes until the watch ends; "" for an event that is no change."""
@@ -111,10 +118,19 @@ class NodeWatch:
                 return found, revision
 
 
+def _pauses() -> Iterator[float]:
+    """Yield the pauses between attempts. They differ, so that many watchers don't come back together."""
+    longest = _LEAST_PAUSE_S
+    while True:
+        yield longest * random.uniform(0.5, 1.0)  # noqa: S311 - it spreads load
+        longest = min(2 * longest, _LONGEST_PAUSE_S)
+
+
 class _Nodes:
     """The last state of each node as a hash, which is enough to see a change."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: OwnWrites) -> None:
+        self._own = own
         self.revision = ""  # "": they have to be listed
         self._known: dict[str, int] | None = None
 
@@ -141,7 +157,7 @@ class _Nodes:
         before, now = self._known.pop(member.name, None), None
         if kind != "DELETED":
             now = self._known[member.name] = _state_hash(member)
-        return member.name if before != now else ""
+        return member.name if before != now and self.revision not in self._own else ""
 
 
 def _state_hash(member: Member) -> int:
@@ -151,7 +167,7 @@ def _state_hash(member: Member) -> int:
             member.unschedulable,
             frozenset(member.conditions.items()),
             frozenset(member.labels.items()),
-            frozenset(member.taints),
+            frozenset(taint for taint in member.taints if taint.key != UNSCHEDULABLE),
         )
     )
 
@@ -159,8 +175,3 @@ def _state_hash(member: Member) -> int:
 def _watch_failure(status: objects.Json) -> KubeFailure:
     problem = Problem(Failure.UNREACHABLE, f"the watch ended: {status.get('message') or status.get('reason')}", status)
     return KubeFailure(problem)
-
-
-def _expired(problem: Problem) -> bool:
-    """Say whether the server no longer has the events since our resourceVersion."""
-    return problem.code == _GONE

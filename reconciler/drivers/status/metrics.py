@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import Final
 
 from prometheus_client import (
@@ -50,6 +51,7 @@ class PrometheusMetrics:
         registry = self.registry = CollectorRegistry()
         self.status = LoopStatus()
         self._fleet: FleetStatus | None = None
+        self._deaf_since: datetime | None = None
         self._actions = Counter("reconciler_actions", "Actions that ended.", ["action", "outcome"], registry=registry)
         self._action_seconds = Histogram(
             "reconciler_action_duration_seconds",
@@ -85,6 +87,9 @@ class PrometheusMetrics:
         self._actions.labels(action, outcome).inc()
         self._action_seconds.labels(action).observe(seconds)
 
+    def watch_deaf(self, since: datetime | None) -> None:
+        self._deaf_since = since
+
     def unrecorded(self) -> None:
         """Count a record (`--record`) that could not be written."""
         self._unrecorded.inc()
@@ -98,6 +103,9 @@ class PrometheusMetrics:
 
     def now(self) -> Iterator[Metric]:
         yield from _of_loop(self.status)
+        if self._deaf_since is not None:
+            help_text = "Since when the watch on the cluster has failed: nodes wait for the next pass. None: it works."
+            yield _gauge("reconciler_watch_deaf_since_timestamp_seconds", help_text, self._deaf_since.timestamp())
         if self._fleet is not None:
             yield from _of_fleet(self._fleet)
 

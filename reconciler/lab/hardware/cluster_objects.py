@@ -28,6 +28,15 @@ class TooManyRequests(Exception):
         self.budget = budget
 
 
+class TwoBudgets(Exception):
+    """A pod that two disruption budgets cover can't be evicted: the API server answers with an internal error."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        )
+
+
 class Gone(Exception):
     """The revision is older than the server's history."""
 
@@ -66,7 +75,10 @@ class NodeObject:
 
 @dataclass(slots=True)
 class PodObject:
-    """A pod. `ends`: when its graceful deletion is over; None = not being deleted."""
+    """A pod. `ends`: when its graceful deletion is over; None = not being deleted.
+
+    With finalizers the object stays until somebody removes them.
+    """
 
     namespace: str
     name: str
@@ -83,6 +95,8 @@ class PodObject:
     grace_s: float = 30.0
     deletion_started: float | None = None
     ends: float | None = None
+    finalizers: tuple[str, ...] = ()
+    local_storage: bool = False  # it has an emptyDir
 
     @property
     def evictable(self) -> bool:
@@ -97,6 +111,9 @@ class DisruptionBudget:
     name: str
     selector: Mapping[str, str]
     min_available: int
+
+    def covers(self, pod: PodObject) -> bool:
+        return self.namespace == pod.namespace and self.selector.items() <= pod.labels.items()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from reconciler.lab.hardware.cluster_objects import (
     NotFound,
     PodObject,
     TooManyRequests,
+    TwoBudgets,
     WatchEvent,
     detect_conditions,
     node_of,
@@ -66,9 +67,8 @@ class ClusterTruth(Scheduler):
     def __init__(self, members: Mapping[str, Machine], clock: Callable[[], float], rng: random.Random) -> None:
         super().__init__(members, clock)
         self.outages = Outages({})
-        self.watcher: Callable[[NodeObject, bool], None] | None = (
-            None  # called for each change, with whether the node is in service
-        )
+        # Called for each change, with whether the node is in service.
+        self.watcher: Callable[[NodeObject, bool], None] | None = None
         self.budgets: list[DisruptionBudget] = []
         self.down = False  # the API server does not answer; the servers simulate it
         self.revision = 1
@@ -121,10 +121,7 @@ class ClusterTruth(Scheduler):
 
     def pod(self, namespace: str, name: str) -> PodObject:
         found = self._pods.get((namespace, name))
-        if found is not None and found.node is not None:
-            self.sync(found.node)
-        else:
-            self.sync()
+        self.sync(None if found is None else found.node)
         if (namespace, name) not in self._pods:
             raise NotFound(f'pods "{name}" not found')
         return self._pods[namespace, name]
@@ -241,10 +238,12 @@ class ClusterTruth(Scheduler):
         gpus: int = 0,
         phase: str = "Running",
         grace_s: float = 30.0,
+        finalizers: Sequence[str] = (),
+        local_storage: bool = False,
     ) -> PodObject:
         """Add a pod. `owner`: kind and name; ("", "") = a bare pod."""
         pod = PodObject(namespace, name, self._uid(), self._clock(), 0, node, *owner, dict(labels or {}))
-        pod.gpus, pod.grace_s = gpus, grace_s
+        pod.gpus, pod.grace_s, pod.finalizers, pod.local_storage = gpus, grace_s, tuple(finalizers), local_storage
         pod.phase = phase if node is not None else "Pending"
         if owner[0] == "Node":
             pod.annotations[MIRROR_ANNOTATION] = pod.uid
@@ -276,31 +275,26 @@ class ClusterTruth(Scheduler):
         machine = self.machines.get(pod.node or "")
         if machine is not None and machine.fault("pdb_never_yields"):
             raise TooManyRequests(f"never-{pod.node}")
-        for budget in self.budgets:
-            if budget.namespace != pod.namespace or not budget.selector.items() <= pod.labels.items():
-                continue
+        covering = [budget for budget in self.budgets if budget.covers(pod)]
+        if len(covering) > 1:
+            raise TwoBudgets
+        for budget in covering:
             if self.healthy(budget) - 1 < budget.min_available:
                 raise TooManyRequests(budget.name)
 
     def _healthy(self, pod: PodObject, budget: DisruptionBudget) -> bool:
-        return (
-            pod.namespace == budget.namespace
-            and budget.selector.items() <= pod.labels.items()
-            and pod.phase == "Running"
-            and pod.ends is None
-            and pod.node is not None
-            and self._nodes[pod.node].ready == "True"
-        )
+        runs = pod.phase == "Running" and pod.ends is None and pod.node is not None
+        return budget.covers(pod) and runs and self._nodes[pod.node or ""].ready == "True"
 
     def _delete(self, pod: PodObject, grace_s: float | None) -> None:
         now, grace = self._clock(), pod.grace_s if grace_s is None else grace_s
-        if grace <= 0 or pod.node is None:
+        if (grace <= 0 or pod.node is None) and not pod.finalizers:
             self._forget(pod)
             self._replace(pod)
             return
-        if pod.ends is None or now + grace < pod.ends:
-            pod.deletion_started = now if pod.deletion_started is None else pod.deletion_started
-            pod.ends = now + grace
+        started = now if pod.deletion_started is None else pod.deletion_started
+        if pod.ends is None or started + grace < pod.ends:
+            pod.deletion_started, pod.ends = started, started + grace
             self._soonest = min(self._soonest, pod.ends)
             self._terminating[pod.uid] = pod
             self._record("MODIFIED", pod)
@@ -322,12 +316,17 @@ class ClusterTruth(Scheduler):
             self._schedule_all()
 
     def _end_pods(self) -> None:
-        """Remove pods whose grace period is over, except where the kubelet is silent."""
+        """End pods whose grace period is over, except where the kubelet is silent. Objects with finalizers stay."""
         now = self._clock()
         for pod in [pod for pod in self._terminating.values() if pod.ends is not None and pod.ends <= now]:
             assert pod.node is not None
             if self.machines[pod.node].kubelet_running if pod.node in self.machines else True:
-                self._forget(pod)
+                if pod.finalizers:
+                    del self._terminating[pod.uid]
+                    pod.phase = "Failed"  # from kubelet 1.27 on
+                    self._record("MODIFIED", pod)
+                else:
+                    self._forget(pod)
                 self._replace(pod)
         self._soonest = min(
             (pod.ends for pod in self._terminating.values() if pod.ends is not None), default=float("inf")

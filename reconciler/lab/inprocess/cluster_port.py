@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from datetime import datetime, timedelta
 
+from reconciler.lab.hardware.cluster_objects import TwoBudgets
 from reconciler.lab.hardware.control_plane import (
     KUBELET_VERSION,
     ClusterTruth,
@@ -17,6 +19,7 @@ from reconciler.lab.hardware.control_plane import (
 )
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, ClusterState, Member, Pod, Silent, Taint
+from reconciler.model.own_writes import OwnWrites
 from reconciler.model.ports import Clock
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, write_mark
 from reconciler.model.vocab import UnknownReason
@@ -27,9 +30,12 @@ _OURS = Taint(MARK_TAINT, "", "NoSchedule")
 
 
 class TruthCluster:
-    """`latency_s`: of a request; 0 = no wait."""
+    """`latency_s`: of a request; 0 = no wait. `own`: notes what is written, for a TruthWatch."""
 
-    def __init__(self, truth: ClusterTruth, clock: Clock, *, latency_s: float = LATENCY_S) -> None:
+    def __init__(
+        self, truth: ClusterTruth, clock: Clock, *, latency_s: float = LATENCY_S, own: OwnWrites | None = None
+    ) -> None:
+        self._own = own or OwnWrites()
         self._latency_s = latency_s
         self._truth = truth
         self._clock = clock
@@ -59,7 +65,7 @@ class TruthCluster:
             except NotFound:
                 self._members.pop(name, None)
 
-    async def member(self, node: str) -> Member | None:
+    async def member(self, node: str, *, cached: bool = False) -> Member | None:  # noqa: ARG002 - nothing here is behind
         await self._reach()
         try:
             return self._member(self._truth.node(node))
@@ -129,9 +135,9 @@ class TruthCluster:
         if self._truth.down:
             raise DriverError(Failure.UNREACHABLE, "the API server does not answer")
 
-    def _guard(self, write: Callable[[], object]) -> None:
+    def _guard(self, write: Callable[[], NodeObject]) -> None:
         try:
-            write()
+            self._own.add(str(write().resource_version))
         except (Conflict, NotFound) as moved:
             raise DriverError(Failure.CONFLICT, str(moved)) from moved
 
@@ -143,6 +149,8 @@ class TruthCluster:
             return
         except TooManyRequests as busy:
             raise DriverError(Failure.BUSY, str(busy), retry_after=5.0) from busy
+        except TwoBudgets as error:  # the server gives no reason, so nobody can say that it passes
+            raise DriverError(Failure.REJECTED, str(error)) from error
 
     def _member(self, node: NodeObject) -> Member:
         """Return the member; the same object as long as nothing changes."""
@@ -166,12 +174,26 @@ class TruthCluster:
             annotations=dict(node.annotations),
             taints=node.taints,
             kubelet_version=node.kubelet_version,
-            pods=tuple(map(_pod, pods)),
+            pods=tuple(map(self._pod, pods)),
             control_plane=node.control_plane,
             system_uuid="" if machine is None else machine.state.uuid,
             reasons={kind: f"{one.reason}: {one.message}".rstrip(": ") for kind, one in node.conditions.items()},
         )
 
+    def _pod(self, pod: PodObject) -> Pod:
+        return Pod(
+            pod.namespace,
+            pod.name,
+            pod.uid,
+            pod.phase,
+            pod.owner_kind,
+            pod.evictable,
+            local_storage=pod.local_storage,
+            terminating_since=self._instant(pod.deletion_started),
+            ends_at=self._instant(pod.ends),
+            finalizers=pod.finalizers,
+        )
 
-def _pod(pod: PodObject) -> Pod:
-    return Pod(pod.namespace, pod.name, pod.uid, pod.phase, pod.owner_kind, pod.evictable)
+    def _instant(self, at: float | None) -> datetime | None:
+        """Return an instant of the cluster's clock as the date that it has on ours."""
+        return None if at is None else self._clock.now() + timedelta(seconds=at - self._truth.now())

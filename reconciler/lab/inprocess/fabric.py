@@ -16,6 +16,7 @@ from reconciler.lab.inprocess.host import MachineHost
 from reconciler.lab.inprocess.virtual_time import EPOCH
 from reconciler.lab.inprocess.watch import TruthWatch
 from reconciler.model.desired import Desired, Fleet
+from reconciler.model.own_writes import OwnWrites
 from reconciler.model.ports import Clock, Fabric, Installer
 
 BASE = "http://installer.lab.invalid"
@@ -58,7 +59,8 @@ class LabFabric:
         self._hosts = {
             address: MachineHost(machine, clock, tools, latency=latency) for address, machine in lab.by_host.items()
         }
-        self._cluster = None if lab.cluster is None else TruthCluster(lab.cluster, clock, latency_s=cluster_s)
+        own = self._own = OwnWrites()
+        self._cluster = None if lab.cluster is None else TruthCluster(lab.cluster, clock, latency_s=cluster_s, own=own)
         self._installer = LabInstaller(lab.documents)
 
     def bmc(self, desired: Desired) -> MachineBmc | None:
@@ -71,7 +73,7 @@ class LabFabric:
         return self._cluster
 
     def watch(self) -> TruthWatch | None:
-        return None if self._lab.cluster is None else TruthWatch(self._lab.cluster, self._clock)
+        return None if self._lab.cluster is None else TruthWatch(self._lab.cluster, self._clock, self._own)
 
     async def refit(self, fleet: Fleet) -> None:
         """Do nothing: machines keep their cables."""

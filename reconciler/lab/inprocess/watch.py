@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 
-from reconciler.lab.hardware.control_plane import ClusterTruth, Gone, NodeObject
+from reconciler.lab.hardware.control_plane import ClusterTruth, Gone, NodeObject, WatchEvent
+from reconciler.model.observed import UNSCHEDULABLE
+from reconciler.model.own_writes import OwnWrites
 from reconciler.model.ports import Clock, Watch
 
 POLL_S = 2.0  # ClusterTruth advances when it is read
 
 
 class TruthWatch:
-    def __init__(self, truth: ClusterTruth, clock: Clock) -> None:
+    """`own`: writes that are no news."""
+
+    def __init__(self, truth: ClusterTruth, clock: Clock, own: OwnWrites | None = None) -> None:
         self._truth = truth
         self._clock = clock
+        self._own = own or OwnWrites()
 
     async def changes(self, tell: Callable[[str], None] = lambda _problem: None) -> AsyncGenerator[str]:
         """Yield changed nodes, all when the history is lost. Changed annotations do not count, as on the wire."""
         revision, silent = self._truth.revision, False
-        known = {node.name: _state(node) for node in self._truth.nodes()}
+        known = self._now()
         while True:
             await self._clock.sleep(POLL_S)
             if self._truth.down is not silent:
@@ -26,21 +31,34 @@ class TruthWatch:
                 tell("the API server does not answer" if silent else "")
             if silent:
                 continue
+            news: dict[str, None] = {}
             try:
-                events = self._truth.events_since(revision)
-                touched = [event.object.name for event in events if isinstance(event.object, NodeObject)]
+                for event in self._truth.events_since(revision):
+                    self._take(event, known, news)
             except Gone:
-                touched = [*known, *(node.name for node in self._truth.nodes())]
+                before, known = known, self._now()
+                news = {name: None for name in {**before, **known} if before.get(name) != known.get(name)}
             revision = self._truth.revision
-            now = {node.name: _state(node) for node in self._truth.nodes()}
-            for name in dict.fromkeys(touched):
-                if known.get(name) != now.get(name):
-                    yield name
-            known = now
+            for name in news:
+                yield name
+
+    def _now(self) -> dict[str, object]:
+        return {node.name: _state(node) for node in self._truth.nodes()}
+
+    def _take(self, event: WatchEvent, known: dict[str, object], news: dict[str, None]) -> None:
+        node = event.object
+        if not isinstance(node, NodeObject):
+            return
+        before, now = known.pop(node.name, None), None
+        if event.type != "DELETED":
+            now = known[node.name] = _state(node)
+        if before != now and str(event.revision) not in self._own:
+            news[node.name] = None
 
 
-def _state(node: NodeObject) -> tuple[object, ...]:
-    return node.uid, node.unschedulable, node.ready, dict(node.labels), node.taints, dict(node.conditions)
+def _state(node: NodeObject) -> object:
+    taints = tuple(taint for taint in node.taints if taint.key != UNSCHEDULABLE)
+    return node.uid, node.unschedulable, node.ready, dict(node.labels), taints, dict(node.conditions)
 
 
 _: type[Watch] = TruthWatch

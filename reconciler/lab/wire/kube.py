@@ -11,6 +11,7 @@ import base64
 import json
 import ssl
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Any, Literal
 
@@ -32,6 +33,9 @@ Fault = Literal["", "hang", "lost_answer", "garbage", "unavailable", "reset"]
 
 _PUBLIC = ("/version", "/healthz", "/livez", "/readyz")  # the paths that system:public-info-viewer allows to all
 _WATCH_S = 1800.0
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_USER = "reconciler"
+Right = tuple[str, str]  # verb and resource, with its subresource: ("create", "pods/eviction")
 Json = dict[str, Any]
 
 
@@ -39,11 +43,13 @@ class KubeServer:
     """Serves one ClusterTruth over TLS to clients with `token` or a client certificate that the TLS context accepted.
 
     `version` is the server version that it reports; it decides which policy versions are served. `epoch` is the date
-    at which the cluster's clock read 0. `fault` may be set at any time.
+    at which the cluster's clock read 0. `fault` may be set at any time, and so may `rights`: what clients may do; None:
+    everything.
     """
 
     def __init__(self, truth: ClusterTruth, *, token: str, version: str = "v1.31.4", epoch: datetime = EPOCH) -> None:
         self.fault: Fault = ""
+        self.rights: AbstractSet[Right] | None = None
         self._truth = truth
         self._token = token
         self._version = version
@@ -124,12 +130,13 @@ class KubeServer:
         if (document := self._fixed(request)) is not None:
             return document
         target = parse(request.path, self._resources)
+        if target.resource.kind == "SelfSubjectAccessReview":
+            return _json(self._review(await _body(request), target), 201)
+        self._authorize(request, target)
         if request.method == "GET" and target.subresource == "":
             if target.name:
                 return self._get(request, target)
             return await (self._watch if _flag(request, "watch") else self._list)(request, target)
-        if target.resource.kind == "SelfSubjectAccessReview":  # every authenticated client may do everything
-            return _json(_allowed(target), 201)
         body = await _body(request)
         match request.method, target.resource.name, target.subresource:
             case "PATCH", "nodes", "":
@@ -148,6 +155,21 @@ class KubeServer:
                 return _json(_options(body), 201)  # accepted and dropped
             case _:
                 raise status.method_not_allowed()
+
+    def _authorize(self, request: web.Request, target: Target) -> None:
+        """Raise a 403 unless the client has the right. It is asked for before the object is."""
+        reads = "get" if target.name else "watch" if _flag(request, "watch") else "list"
+        verb = reads if request.method == "GET" else _VERBS.get(request.method, request.method.lower())
+        resource = "/".join(filter(None, (target.resource.name, target.subresource)))
+        if self.rights is not None and (verb, resource) not in self.rights:
+            raise status.forbidden(verb, resource, target.name, target.namespace, _USER)
+
+    def _review(self, review: Any, target: Target) -> Json:
+        wanted = (_options(review).get("spec") or {}).get("resourceAttributes") or {}
+        resource = "/".join(filter(None, (wanted.get("resource"), wanted.get("subresource"))))
+        allowed = self.rights is None or (wanted.get("verb"), resource) in self.rights
+        head = {"kind": target.resource.kind, "apiVersion": target.api_version}
+        return head | {"spec": {"resourceAttributes": wanted}, "status": {"allowed": allowed}}
 
     def _fixed(self, request: web.Request) -> web.Response | None:
         """Answer requests that do not depend on the cluster: health, version, discovery."""
@@ -257,10 +279,6 @@ def _query(request: web.Request, target: Target) -> Query:
         request.query.get("fieldSelector", ""),
         request.query.get("labelSelector", ""),
     )
-
-
-def _allowed(target: Target) -> Json:
-    return {"kind": target.resource.kind, "apiVersion": target.api_version, "spec": {}, "status": {"allowed": True}}
 
 
 async def _body(request: web.Request) -> Any:

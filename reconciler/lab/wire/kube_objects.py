@@ -104,7 +104,8 @@ class Objects:
     def pod(self, pod: PodObject) -> Json:
         deleting: Json = {}
         if pod.ends is not None:
-            deleting = {"deletionTimestamp": self.time(pod.ends), "deletionGracePeriodSeconds": int(pod.grace_s)}
+            grace = pod.ends - (pod.ends if pod.deletion_started is None else pod.deletion_started)
+            deleting = {"deletionTimestamp": self.time(pod.ends), "deletionGracePeriodSeconds": int(grace)}
         metadata = {
             "name": pod.name,
             "namespace": pod.namespace,
@@ -114,6 +115,7 @@ class Objects:
             "labels": dict(pod.labels),
             "annotations": dict(pod.annotations),
             "ownerReferences": self._owners(pod),
+            "finalizers": list(pod.finalizers),
         }
         limits = {"nvidia.com/gpu": str(pod.gpus)} if pod.gpus else {}
         container = {
@@ -126,6 +128,7 @@ class Objects:
             "containers": [container],
             "restartPolicy": "Never" if pod.owner_kind in ("Job", "") else "Always",
             "terminationGracePeriodSeconds": int(pod.grace_s),
+            "volumes": [{"name": "scratch", "emptyDir": {}}] if pod.local_storage else [],
         }
         return {
             "kind": "Pod",

@@ -19,13 +19,14 @@ class ApiError(Exception):
 
     def body(self) -> dict[str, Any]:
         details = {"details": self.details} if self.details or self.code in _BARE else {}
+        reason = {"reason": self.reason} if self.reason else {}  # the eviction's own 500 has none
         return {
             "kind": "Status",
             "apiVersion": "v1",
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
+            **reason,
             **details,
             "code": self.code,
         }
@@ -38,6 +39,15 @@ def success(code: int, **details: Any) -> dict[str, Any]:
 
 def not_found(resource: str, name: str) -> ApiError:
     return ApiError(404, "NotFound", f'{resource} "{name}" not found', name=name, kind=resource)
+
+
+def forbidden(verb: str, resource: str, name: str, namespace: str | None, user: str) -> ApiError:
+    """Return RBAC's refusal. `resource`: with its subresource."""
+    where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+    kind = resource.partition("/")[0]
+    what = f'{kind} "{name}"' if name else kind
+    message = f'{what} is forbidden: User "{user}" cannot {verb} resource "{resource}" in API group "" {where}'
+    return ApiError(403, "Forbidden", message, **({"name": name} if name else {}), kind=kind)
 
 
 def no_such_path() -> ApiError:

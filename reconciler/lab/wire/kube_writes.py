@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from reconciler.lab.hardware.cluster_objects import TwoBudgets
 from reconciler.lab.hardware.control_plane import ClusterTruth, Conflict, NotFound, TooManyRequests
 from reconciler.lab.wire import kube_patch
 from reconciler.lab.wire.kube_objects import Objects
@@ -106,6 +107,8 @@ class Writes:
         except TooManyRequests as error:
             budget = next(each for each in self._truth.disruption_budgets() if each.name == error.budget)
             raise budget_forbids(budget.name, budget.min_available, self._truth.healthy(budget)) from error
+        except TwoBudgets as error:
+            raise ApiError(500, "", str(error)) from error
         except (NotFound, Conflict) as error:
             raise self._pod_error(namespace, name, uid, error) from error
         return success(201)

@@ -26,7 +26,8 @@ class NodeTraits:
 
     `clustered`: the node belongs to a cluster. `registered`: its node object exists now. `busy`: pods are bound to it,
     which start again as soon as it has power. `cordoned`: somebody else cordoned it, so labels attract no work.
-    `stuck`: its kubelet is stopped, so no pod on it ends.
+    `stuck`: its kubelet is stopped, so no pod on it ends. `at_stake`: pods on it lose something for good when they are
+    evicted, and the drain policy forbids that.
     """
 
     desired: Desired
@@ -35,6 +36,7 @@ class NodeTraits:
     busy: bool
     cordoned: bool
     stuck: bool = False
+    at_stake: bool = False
 
     @property
     def mig(self) -> bool:
@@ -156,7 +158,8 @@ def _configure_host(node: NodeTraits) -> Iterable[Variant]:
 
 
 def _drain(node: NodeTraits) -> Iterable[Variant]:
-    yield Variant(requires=(*node.mark, *node.kubelet))
+    if not node.at_stake:
+        yield Variant(requires=(*node.mark, *node.kubelet))
 
 
 def _update_firmware(node: NodeTraits) -> Iterable[Variant]:

@@ -14,6 +14,7 @@ from reconciler.model.desired import Desired
 from reconciler.model.gate import Binding
 from reconciler.model.observed import Answered, HostFacts, Member, Observed, Silent
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, read_mark
+from reconciler.model.stakes import stakes
 from reconciler.model.vocab import DrainProvider, Power, Source
 from reconciler.planner.node.conditions import (
     GATE,
@@ -210,17 +211,19 @@ def _cluster(
     tainted = any(taint.key == MARK_TAINT for taint in member.taints)
     builder.set(MARKED, ours is not None and tainted and member.unschedulable)
     builder.set(IN_SERVICE, bool(member.ready) and not member.unschedulable and not tainted)
-    builder.set(QUIESCED, MARKED in builder.true and _quiet(member, ours, drain.provider, record))
+    refusal = stakes(member.work(observed.host, observed.member.at), drain).refusal(drain)
+    quiet = MARKED in builder.true and _quiet(observed, member, ours, drain.provider, record)
+    builder.set(QUIESCED, quiet, *([refusal] if refusal else ()))
     foreign_cordon = member.unschedulable and (mark is None or (ours is not None and not ours.cordoned))
     return ours, (mark if ours is None else None), foreign_cordon
 
 
-def _quiet(member: Member, mark: Mark | None, provider: DrainProvider, record: NodeRecord) -> bool:
+def _quiet(observed: Observed, member: Member, mark: Mark | None, provider: DrainProvider, record: NodeRecord) -> bool:
     if provider is DrainProvider.NONE:
         return True
     if provider is DrainProvider.COMMAND:
         return is_drained(record, mark)
-    return not any(pod.evictable for pod in member.pods)
+    return not member.work(observed.host, observed.member.at)
 
 
 def _gate(

@@ -15,6 +15,7 @@ from reconciler.model.inputs import fingerprint, key_of
 from reconciler.model.observed import Observed, Silent, crash_in
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAction
 from reconciler.model.records import FLEET, NodeRecord
+from reconciler.model.stakes import Stakes, stakes
 from reconciler.model.vocab import Certainty, Concern, NodeState, Source, UnknownReason
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.actions import NodeTraits, spec_of
@@ -28,7 +29,7 @@ from reconciler.planner.node.evaluate import evaluate, with_drift
 from reconciler.planner.node.fingerprint import own_inputs, shared_inputs
 from reconciler.planner.node.goals import Situation, as_treatment, isolate, may_heal, situation, usable_rows
 from reconciler.planner.node.holds import Holds, retracted
-from reconciler.planner.node.reasons import no_path, reasons, starting_conditions, unmet
+from reconciler.planner.node.reasons import no_path, reasons, starting_conditions, undrainable, unmet
 from reconciler.planner.node.record import is_uneventful, isolating_signals
 from reconciler.planner.node.search import apply, search
 from reconciler.planner.node.why import Question
@@ -108,6 +109,7 @@ class NodePlanner:
             items = (*items, *self._signal_items(desired, state), *_gate_item(desired, state))
         shared = self.key(desired.profile) if actions else ""
         inputs = own_inputs(desired, observed, record) if actions else {}
+        lost = _stakes(desired, observed) if any(spec_of(action.name).drains for action in actions) else Stakes()
         return NodePlan(
             node=desired.node,
             pool=desired.pool,
@@ -124,6 +126,8 @@ class NodePlanner:
             shared=shared,
             inputs=inputs,
             isolated=() if state.mark is None else isolating_signals(record, state.mark),
+            unmanaged_pods=lost.unmanaged,
+            local_pods=lost.local,
         )
 
     def _retracted(self) -> frozenset[str]:
@@ -204,9 +208,11 @@ class NodePlanner:
         busy = _busy(observed)
         registered, cordoned = c.REGISTERED in state.true, state.foreign_cordon
         stuck = busy and KUBELET_SERVICE in state.because.get(c.HOST, ())
-        key = (desired.profile.digest, clustered, registered, busy, cordoned, stuck)
+        at_stake = bool(state.because.get(c.QUIESCED))
+        key = (desired.profile.digest, clustered, registered, busy, cordoned, stuck, at_stake)
         if key not in self._catalogues:
-            self._catalogues[key] = catalogue(NodeTraits(desired, clustered, registered, busy, cordoned, stuck))
+            traits = NodeTraits(desired, clustered, registered, busy, cordoned, stuck, at_stake)
+            self._catalogues[key] = catalogue(traits)
         return self._catalogues[key]
 
     def _choose(
@@ -222,13 +228,14 @@ class NodePlanner:
             return _harmless(full, state, start, found.wanted), found
         rows = self._search(desired, usable_rows(full, state, found, record, self.context.now), start, found)
         if rows is None and found.goal is Goal.ISOLATED:  # it can't be drained: at least keep new work away
-            found = replace(found, wanted=frozenset({c.MARKED}))
+            found = replace(found, wanted=frozenset({c.MARKED}), sentence=found.sentence + undrainable(state))
             rows = self._search(desired, usable_rows(full, state, found, record, self.context.now), start, found)
         if rows is not None:
             return rows, found
         if found.rung is not None or state.tampered:
             evidence = state.tampered or found.sentence
-            found = isolate(f"{evidence}; no way back into service: {unmet(state, found.wanted)}", BlockCode.NO_PATH)
+            missing = unmet(state, found.wanted) + undrainable(state)
+            found = isolate(f"{evidence}; no way back into service: {missing}", BlockCode.NO_PATH)
             rows = self._search(desired, usable_rows(full, state, found, record, self.context.now), start, found)
             return rows or (), found
         return _harmless(full, state, start, found.wanted), no_path(desired, state, found, full, record, self.context)
@@ -303,7 +310,14 @@ def _reported(signal: Signal) -> str:
 
 def _busy(observed: Observed) -> bool:
     member = None if isinstance(observed.member, Silent) else observed.member.value
-    return member is not None and any(pod.evictable for pod in member.pods)
+    return member is not None and bool(member.work(observed.host, observed.member.at))
+
+
+def _stakes(desired: Desired, observed: Observed) -> Stakes:
+    """Return the pods that lose something for good when the node is drained."""
+    member = None if isinstance(observed.member, Silent) else observed.member.value
+    work = () if member is None else member.work(observed.host, observed.member.at)
+    return stakes(work, desired.profile.drain)
 
 
 def _harmless(full: Catalogue, state: Conditions, start: frozenset[str], wanted: frozenset[str]) -> tuple[Row, ...]:

@@ -27,6 +27,11 @@ def unmet(state: Conditions, wanted: frozenset[str]) -> str:
     return ", ".join(parts)
 
 
+def undrainable(state: Conditions) -> str:
+    """Return why the drain policy forbids to empty the node, as the end of a sentence; "" if it does not."""
+    return "".join(f"; it can't be drained: {why}" for why in state.because.get(c.QUIESCED, ()))
+
+
 def _words(condition: str) -> str:
     """Return a condition as reports name it: firmware_ok:nic0 is "firmware nic0"."""
     return "MIG mode" if condition == c.GPU_PLAIN else condition.replace("_ok", "").replace(":", " ").replace("_", " ")
@@ -52,6 +57,10 @@ def no_path(
             f"`reconciler hold {name} --reason ...` while you see to it, then `reconciler release {name}`"
         )
         code = BlockCode.GATE
+    elif state.because.get(c.QUIESCED):
+        what = unmet(state, missing - {c.IN_SERVICE}) or _words(c.IN_SERVICE)
+        detail = f"no sequence of actions brings about: {what}{undrainable(state)}"
+        code = BlockCode.NO_DRAIN
     elif used_up:
         detail = f"{', '.join(used_up)} failed too often; unmet: {unmet(state, missing)}"
         code = BlockCode.ATTEMPTS

@@ -88,6 +88,16 @@ class Drain(Model):
         default=None, description="Grace period for every pod. Absent: each pod's own."
     )
     force: bool = Field(default=False, description="Whether to delete the pods that are left after the timeout.")
+    evict_unmanaged: bool = Field(
+        default=False,
+        description="Whether to evict pods that declare no controller, so that nothing starts them again. Absent: a "
+        "node with such pods is not drained, as with `kubectl drain` without --force.",
+    )
+    delete_empty_dir_data: bool = Field(
+        default=False,
+        description="Whether to evict pods with emptyDir volumes, whose data are lost. Absent: a node with such pods "
+        "is not drained, as with `kubectl drain` without --delete-emptydir-data.",
+    )
     command: Argv | None = Field(
         default=None, description="With provider command: program and arguments; exit 0 means that nothing runs."
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable
 from dataclasses import asdict, replace
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 import pytest
@@ -262,7 +264,42 @@ def test_a_graceful_eviction_lets_the_pod_end(world: World) -> None:
     run(world.driver.evict(pod, grace_s=77))
     shown = json.loads(world.kubectl("get", "pod", "-n", NAMESPACE, "victim", "-o", "json"))
     assert "deletionTimestamp" in shown["metadata"]
-    assert pod in member(world).pods, "a pod that is ending is still on its node"
+    ends = datetime.fromisoformat(shown["metadata"]["deletionTimestamp"])
+    ending = replace(pod, terminating_since=ends - timedelta(seconds=77), ends_at=ends)
+    assert ending in member(world).pods, "a pod that is ending is still on its node"
+
+
+def test_a_finalizer_keeps_a_deleted_pod_and_is_named(world: World) -> None:
+    pod = world.add_pod("victim", labels={})
+    world.finalize("victim", "example.com/checkpoint")
+    run(world.driver.delete(pod, grace_s=77))
+    (found,) = (found for found in member(world).pods if found.uid == pod.uid)
+    assert found.finalizers == ("example.com/checkpoint",)
+    assert found.terminating_since is not None
+    assert not found.kept_by_finalizer(found.terminating_since)
+    assert found.kept_by_finalizer(found.terminating_since + timedelta(seconds=77))
+
+
+def test_a_pod_with_two_budgets_is_refused_in_the_servers_words(world: World) -> None:
+    """The real server answers 500, without a reason."""
+    pod = world.add_pod("victim", labels={"app": "web"})
+    for name in ("web-old", "web-new"):
+        world.add_budget(name, {"app": "web"}, 0)
+    error = failure(world.driver.evict(pod, grace_s=0))
+    assert error.kind is Failure.REJECTED
+    assert error.detail == (
+        "Error from server: This pod has more than one PodDisruptionBudget, which the eviction subresource does not "
+        "support."
+    )
+    assert "victim" in names_of_pods(world)
+
+
+def test_a_cached_read_shows_the_same_in_the_end(world: World) -> None:
+    world.add_pod("reader", labels={})
+    deadline = time.monotonic() + 10
+    while run(world.driver.member(world.node, cached=True)) != member(world):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
 
 
 @pytest.mark.parametrize("verb", ["evict", "delete"])
@@ -287,7 +324,6 @@ def test_a_budget_makes_it_busy_and_is_named(world: World) -> None:
     error = failure(world.driver.evict(pod, grace_s=0))
     assert error.kind is Failure.BUSY
     assert "web-budget" in error.detail
-    assert f"{NAMESPACE}/victim" in error.detail
     assert "victim" in names_of_pods(world)
 
 

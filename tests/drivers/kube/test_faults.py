@@ -195,6 +195,21 @@ def test_a_write_to_nobody_did_not_happen(bench: Bench, tmp_path: Path) -> None:
     assert failure(driver.delete(some_pod(bench), grace_s=None)).kind is Failure.UNREACHABLE
 
 
+def test_a_webhook_that_forbids_an_eviction_is_quoted(bench: Bench, tmp_path: Path) -> None:
+    """It may answer with 400, as a server does that has another version of the eviction API only."""
+    denied = 'admission webhook "pods.example.com" denied the request: it saves a checkpoint'
+    for name, message in (("first", denied), ("second", 'Eviction in version "v1beta1" cannot be handled')):
+        answer = {"kind": "Status", "status": "Failure", "message": message, "reason": "BadRequest", "code": 400}
+        text = f"I1121 12:00:00.0 1 helpers.go:246] server response object: [{json.dumps(answer, indent=2)}]\n"
+        (tmp_path / name).write_text(f"{text}Error from server (BadRequest): {message}\n")
+    body = f"""case "$*" in *eviction*) cat {tmp_path}/first >&2; mv {tmp_path}/second {tmp_path}/first; exit 1;; esac
+exec {bench.program} "$@\""""
+    driver = bench.driver(kubectl=fake_kubectl(tmp_path / "kubectl", body))
+    error = failure(driver.evict(some_pod(bench), grace_s=None))
+    assert error.kind is Failure.REJECTED
+    assert denied in error.detail
+
+
 def test_a_write_that_is_not_allowed_is_auth(bench: Bench, tmp_path: Path) -> None:
     driver = bench.driver(kubeconfig=config(bench, tmp_path / "wrong", token="not-the-token"))
     assert failure(driver.evict(some_pod(bench), grace_s=None)).kind is Failure.AUTH

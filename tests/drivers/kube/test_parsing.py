@@ -163,6 +163,56 @@ def test_pods_that_a_drain_evicts(metadata: dict[str, Any], phase: str, owner: s
     assert (found[1].owner_kind, found[1].evictable) == (owner, evictable)
 
 
+DELETED = {"deletionTimestamp": "2026-11-21T12:00:30Z", "deletionGracePeriodSeconds": 30}
+ENDED = {"state": {"terminated": {"exitCode": 0}}}
+RUNS = {"state": {"running": {}}}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "containers", "evictable"),
+    [
+        ({}, [ENDED], True),  # between two starts
+        (DELETED, [RUNS, ENDED], True),
+        (DELETED, [], True),
+        (DELETED, [ENDED, ENDED], False),  # a kubelet before 1.27 leaves the phase as it was
+    ],
+)
+def test_a_deleted_pod_is_work_until_its_containers_have_ended(
+    metadata: dict[str, Any], containers: list[Any], evictable: bool
+) -> None:
+    names = {"namespace": "x", "name": "p", "uid": "1"}
+    status = {"phase": "Running", "containerStatuses": containers}
+    assert objects.pod({"metadata": names | metadata, "status": status})[1].evictable is evictable
+
+
+def test_what_keeps_a_pod_and_what_it_loses() -> None:
+    names = {"namespace": "x", "name": "p", "uid": "1", "finalizers": ["example.com/checkpoint"]}
+    volumes = [{"name": "token", "projected": {}}, {"name": "scratch", "emptyDir": {}}]
+    _, found = objects.pod({"metadata": names | DELETED, "spec": {"volumes": volumes}, "status": {}})
+    assert found.local_storage
+    assert found.finalizers == ("example.com/checkpoint",)
+    assert str(found.terminating_since) == "2026-11-21 12:00:00+00:00"
+    assert str(found.ends_at) == "2026-11-21 12:00:30+00:00"
+    _, plain = objects.pod({"metadata": names, "spec": {"volumes": volumes[:1]}, "status": {}})
+    assert (plain.local_storage, plain.terminating_since, plain.ends_at) == (False, None, None)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"deletionTimestamp": "soon"},
+        {"deletionTimestamp": "2026-11-21T12:00:30"},
+        {"deletionTimestamp": 7},
+        {"finalizers": "x"},
+        {"finalizers": [7]},
+    ],
+)
+def test_a_pod_of_another_shape_is_malformed(metadata: dict[str, Any]) -> None:
+    names = {"namespace": "x", "name": "p", "uid": "1"}
+    with pytest.raises(KubeFailure):
+        objects.pod({"metadata": names | metadata})
+
+
 @pytest.mark.parametrize("text", [b'{"kind":"PodList","items":[]}', b"garbage"])
 @pytest.mark.parametrize("collecting", [True, False])
 def test_the_cycle_collector_is_left_as_it_was(text: bytes, collecting: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import time
 from collections.abc import Awaitable, Callable
@@ -13,7 +14,11 @@ from typing import Any
 import pytest
 
 from reconciler.drivers.kube import NodeWatch
+from reconciler.drivers.kube import watch as watching
+from reconciler.model.observed import Member
+from reconciler.model.own_writes import OwnWrites
 from tests.drivers.kube.bench import Bench
+from tests.drivers.kube.test_cluster import MARK
 from tests.drivers.kube.test_faults import config
 
 pytestmark = [pytest.mark.wire, pytest.mark.tool]
@@ -159,6 +164,55 @@ def test_a_revision_that_the_server_forgot_costs_a_list(bench: Bench, monkeypatc
         await listener.hears("gpu-001", "gpu-002")
 
     assert listening(bench, test, renew_s=30).told == []
+
+
+def test_a_server_that_forgot_is_listed_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pauses between attempts are for servers that do not answer."""
+
+    async def test(listener: Listener) -> None:
+        await listener.until(lambda: bool(kubectls(bench, "watch=1")))
+        monkeypatch.setattr(watching, "_LEAST_PAUSE_S", 3600.0)
+
+        def lose() -> None:
+            bench.truth.update_node("gpu-001", labels={"lost": "yes"})
+            bench.truth._history.clear()
+            bench.truth.revision += 10
+
+        await by(bench, lose)
+        await listener.hears("gpu-001")
+
+    listening(bench, test, renew_s=30)
+
+
+def test_the_watch_is_deaf_for_seconds_once_the_server_is_back() -> None:
+    pauses = list(itertools.islice(watching._pauses(), 12))
+    assert max(pauses) <= 5.0
+    assert pauses[0] <= 1.0 < pauses[-1]
+    assert len(set(pauses)) > 6, "watchers that were cut off together do not come back together"
+
+
+def present(member: Member | None) -> Member:
+    assert member is not None
+    return member
+
+
+def test_our_own_writes_are_no_news(bench: Bench) -> None:
+    """Nor is the taint that a controller adds to a node that we have cordoned."""
+    own = OwnWrites()
+
+    async def test(listener: Listener) -> None:
+        await listener.until(lambda: bool(kubectls(bench, "watch=1")))
+        for keep in (False, True):  # a kubectl for each write, and one that keeps running
+            driver = bench.driver(own=own, keep=keep)
+            await driver.mark(present(await driver.member("gpu-001")), MARK)
+            await driver.unmark(present(await driver.member("gpu-001")), uncordon=True)
+            await driver.close()
+        await asyncio.to_thread(bench.ok, "cordon", "gpu-002")
+        await listener.hears("gpu-002")
+        await asyncio.to_thread(bench.ok, "taint", "node", "gpu-001", "theirs=1:NoSchedule")
+        await listener.hears("gpu-001", "gpu-002")
+
+    listening(bench, test, own=own)
 
 
 def test_a_server_that_goes_away_is_told_once_and_comes_back(bench: Bench, tmp_path: Path) -> None:

@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from ruamel.yaml import YAML
 
 from reconciler.drivers.kube import KubectlCluster
 from reconciler.lab.hardware.control_plane import DisruptionBudget
 from reconciler.model.observed import Pod
+from tests.conftest import ROOT
 from tests.drivers.kube.bench import NOW, Bench
 
 NAMESPACE = "default"
+ROLE = ROOT / "deploy" / "kubernetes" / "rbac.yaml"
 
 
 class World(Protocol):
@@ -36,7 +39,23 @@ class World(Protocol):
     def remove_pod(self, name: str) -> None:
         """Delete it at once."""
 
+    def finalize(self, name: str, finalizer: str) -> None:
+        """Set a finalizer, as a controller does that has something to do when the pod goes."""
+
     def add_budget(self, name: str, labels: dict[str, str], minimum: int) -> None: ...
+
+    def restricted(self, less: tuple[str, str] | None = None) -> KubectlCluster:
+        """A driver with the rights of ROLE alone, less one of them (verb, resource)."""
+
+
+def role() -> list[dict[str, Any]]:
+    """The documents of ROLE."""
+    return [document for document in YAML(typ="safe").load_all(ROLE.read_text()) if document]
+
+
+def granted(documents: list[dict[str, Any]]) -> set[tuple[str, str]]:
+    (found,) = (document for document in documents if document["kind"] == "ClusterRole")
+    return {(verb, name) for rule in found["rules"] for name in rule["resources"] for verb in rule["verbs"]}
 
 
 def node_of(world: World) -> dict[str, Any]:
@@ -73,8 +92,18 @@ class LabWorld:
     def remove_pod(self, name: str) -> None:
         self.bench.on_loop(lambda: self.bench.truth.delete_pod(NAMESPACE, name, grace_s=0))
 
+    def finalize(self, name: str, finalizer: str) -> None:
+        def work() -> None:
+            self.bench.truth.pod(NAMESPACE, name).finalizers = (finalizer,)
+
+        self.bench.on_loop(work)
+
     def add_budget(self, name: str, labels: dict[str, str], minimum: int) -> None:
         self.bench.truth.budgets.append(DisruptionBudget(NAMESPACE, name, labels, minimum))
+
+    def restricted(self, less: tuple[str, str] | None = None) -> KubectlCluster:
+        self.bench.front.rights = granted(role()) - {less}
+        return self.bench.driver()
 
 
 class RealWorld:
@@ -128,6 +157,10 @@ class RealWorld:
     def remove_pod(self, name: str) -> None:
         self.kubectl("delete", "pod", "-n", NAMESPACE, name, "--grace-period=0", "--force")
 
+    def finalize(self, name: str, *finalizers: str) -> None:
+        patch = json.dumps({"metadata": {"finalizers": list(finalizers)}})
+        self.kubectl("patch", "pod", "-n", NAMESPACE, name, "--type=merge", f"--patch={patch}")
+
     def add_budget(self, name: str, labels: dict[str, str], minimum: int) -> None:
         versions = self.kubectl("api-versions").split()
         version = "policy/v1" if "policy/v1" in versions else "policy/v1beta1"
@@ -148,6 +181,22 @@ class RealWorld:
         }
         self._report(f"{path}/{name}", counts | {"observedGeneration": made["metadata"]["generation"]})
 
+    def restricted(self, less: tuple[str, str] | None = None) -> KubectlCluster:
+        documents = role()
+        (found,) = (document for document in documents if document["kind"] == "ClusterRole")
+        found["rules"] = [
+            {"apiGroups": [""], "resources": [resource], "verbs": [verb]}
+            for verb, resource in sorted(granted(documents) - {less})
+        ]
+        self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}))
+        config = json.loads(self.kubectl("config", "view", "--raw", "--flatten", "-o", "json"))
+        for user in config["users"]:
+            user["user"]["as"] = "system:serviceaccount:reconciler:reconciler"
+        (self._home / "restricted").write_text(json.dumps(config))
+        return KubectlCluster(
+            kubeconfig=self._home / "restricted", context=None, kubectl=self._program, timeout_s=30, now=lambda: NOW
+        )
+
     def _report(self, path: str, status: dict[str, Any]) -> None:
         """Write as a kubelet or a controller may at the same time."""
         for _ in range(5):
@@ -161,7 +210,10 @@ class RealWorld:
     def clean(self) -> None:
         options = json.dumps({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
         for path in self._created:
-            if self._run("get", "--raw", path).returncode == 0:
+            found = self._run("get", "--raw", path)
+            if found.returncode == 0:
+                if json.loads(found.stdout)["metadata"].get("finalizers"):
+                    self.finalize(path.rpartition("/")[2])
                 self.kubectl("delete", "--raw", path, "-f", "-", stdin=options)
         node = json.loads(self.kubectl("get", "node", self.node, "-o", "json"))
         node["spec"] = self._before["spec"]

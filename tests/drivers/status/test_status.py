@@ -234,6 +234,15 @@ def test_what_a_pass_found() -> None:
     assert value(samples, "reconciler_pass_duration_seconds_sum") == 12
 
 
+def test_a_watch_that_fails_says_since_when() -> None:
+    found, since = metrics(), "reconciler_watch_deaf_since_timestamp_seconds"
+    assert names(scrape(found), since) == []
+    found.watch_deaf(NOW)
+    assert value(scrape(found), since) == NOW.timestamp()
+    found.watch_deaf(None)
+    assert names(scrape(found), since) == [], "it works"
+
+
 def test_what_is_gone_leaves_no_series() -> None:
     found = metrics()
     found.passed(FLEET)

@@ -1,0 +1,64 @@
+"""The rights that this driver needs in a cluster, each with what it is for. deploy/kubernetes/rbac.yaml grants them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from reconciler.drivers.kube import objects
+from reconciler.drivers.kube.failures import malformed
+
+REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """`resource`: with its subresource, as in a ClusterRole."""
+
+    verb: str
+    resource: str
+    purpose: str
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource} ({self.purpose})"
+
+    def question(self) -> bytes:
+        """Return the SelfSubjectAccessReview that asks for it, in all namespaces."""
+        resource, _, subresource = self.resource.partition("/")
+        wanted = {"verb": self.verb, "group": "", "resource": resource, "subresource": subresource}
+        review = {
+            "kind": "SelfSubjectAccessReview",
+            "apiVersion": "authorization.k8s.io/v1",
+            "spec": {"resourceAttributes": wanted},
+        }
+        return json.dumps(review).encode()
+
+
+RIGHTS: Final = (
+    Right("get", "nodes", "reading a node"),
+    Right("list", "nodes", "reading the cluster"),
+    Right("watch", "nodes", "hearing of changes between two passes"),
+    Right("patch", "nodes", "marking, cordoning and labelling"),
+    Right("get", "pods", "telling whether a pod is gone"),
+    Right("list", "pods", "knowing what runs on a node"),
+    Right("delete", "pods", "pods of dead nodes, and `force` of a drain"),
+    Right("create", "pods/eviction", "draining"),
+)
+
+
+def is_allowed(answer: bytes) -> bool:
+    """Return the API server's answer to a question."""
+    status = objects.document(answer, "SelfSubjectAccessReview").get("status")
+    allowed = status.get("allowed") if isinstance(status, dict) else None
+    if not isinstance(allowed, bool):
+        raise malformed("a review without a verdict")
+    return allowed
+
+
+def in_words(rights: tuple[Right, ...] = RIGHTS) -> Iterator[str]:
+    """Yield the rights by resource: "get, list and watch nodes"."""
+    for resource in dict.fromkeys(right.resource for right in rights):
+        *verbs, last = (right.verb for right in rights if right.resource == resource)
+        yield f"{', '.join(verbs)} and {last} {resource}" if verbs else f"{last} {resource}"

@@ -1,0 +1,63 @@
+"""Which reports of the cluster wake a node, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from reconciler.converge.cluster_listener import ClusterListener
+from reconciler.converge.events import ignore
+from reconciler.lab.inprocess import VirtualClock, run_virtual
+from tests.converge.test_loop import Seen
+
+
+class Scripted:
+    """A watch that reports n0 at these moments. While `busy` says so, a worker is at it."""
+
+    def __init__(self, clock: VirtualClock, reports: Sequence[float], busy: tuple[float, float]) -> None:
+        self._clock, self._reports, self._busy = clock, reports, busy
+        self.woken: list[float] = []
+        self.run = SimpleNamespace(fleet=SimpleNamespace(nodes={"n0": None}))
+
+    async def changes(self, tell: Callable[[str], None] = lambda _: None) -> AsyncGenerator[str]:
+        tell("")
+        for at in self._reports:
+            await self._clock.sleep(at - self._clock.elapsed)
+            yield "n0"
+        await asyncio.Event().wait()
+
+    @property
+    def at_work(self) -> set[str]:
+        begins, ends = self._busy
+        return {"n0"} if begins <= self._clock.elapsed < ends else set()
+
+    def wake(self, _name: str) -> None:
+        self.woken.append(round(self._clock.elapsed, 1))
+
+
+@pytest.mark.parametrize(
+    ("reports", "busy", "woken"),
+    [
+        ([10, 10.2, 10.4, 11], (0, 0), [10, 15]),  # again and again: every five seconds
+        ([10, 10.2], (9, 10.1), [10, 10.2]),  # the first is of our own work, and must not delay the second
+        ([10, 10.2, 10.4], (9, 99), [10, 15]),
+        ([10, 20], (0, 0), [10, 20]),
+    ],
+)
+def test_reports_wake_a_node(reports: Sequence[float], busy: tuple[float, float], woken: list[float]) -> None:
+    clock = VirtualClock()
+    there: Any = Scripted(clock, reports, busy)
+    listener = ClusterListener(clock, ignore, Seen())
+    listener.dispatcher = there
+
+    async def listen() -> None:
+        task = asyncio.create_task(listener.listen(there))
+        await asyncio.sleep(60)
+        task.cancel()
+
+    run_virtual(listen(), clock)
+    assert there.woken == woken

@@ -1,0 +1,128 @@
+"""The rights that the driver needs: deploy/kubernetes/rbac.yaml grants these and no other; `doctor` asks for each."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from reconciler.app.doctor import _rights
+from reconciler.drivers.kube import KubectlCluster
+from reconciler.drivers.kube.rights import RIGHTS, Right
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.observed import Answered, Taint
+from tests.conftest import ROOT
+from tests.drivers.kube.bench import Bench
+from tests.drivers.kube.test_cluster import MARK, failure, run
+from tests.drivers.kube.test_watch import Listener, listening
+from tests.drivers.kube.worlds import ROLE, LabWorld, World, granted, role
+
+
+def test_the_role_grants_what_the_driver_needs() -> None:
+    assert granted(role()) == {(right.verb, right.resource) for right in RIGHTS}
+    kinds = [document["kind"] for document in role()]
+    assert kinds == ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"]
+
+
+async def everything(driver: KubectlCluster, world: World) -> None:
+    """Call all that the driver has, but for the watch."""
+
+    async def member() -> Any:
+        return await driver.member(world.node)
+
+    assert isinstance(await driver.state(), Answered)
+    await driver.mark(await member(), MARK)
+    await driver.unmark(await member(), uncordon=True)
+    await driver.set_labels(await member(), {"tier": "gold"}, [Taint("new", "", "NoSchedule")])
+    await driver.delete(world.add_pod("deleted", labels={}), grace_s=0)
+    await driver.evict(world.add_pod("evicted", labels={}), grace_s=0)
+    gone = world.add_pod("gone", labels={})
+    world.remove_pod("gone")
+    world.add_pod("gone", labels={})
+    await driver.delete(gone, grace_s=0)  # 409: another pod of that name, which is read
+
+
+@pytest.mark.wire
+@pytest.mark.tool
+@pytest.mark.parametrize("keep", [False, True])
+def test_the_driver_uses_each_right_and_no_other(bench: Bench, keep: bool) -> None:
+    """Both with a kubectl for each request and with one that keeps running."""
+    world = LabWorld(bench)
+    used: set[tuple[str, str]] = set()
+
+    class Asked(set[tuple[str, str]]):
+        def __contains__(self, right: object) -> bool:
+            used.add(right)  # type: ignore[arg-type]
+            return super().__contains__(right)
+
+    bench.front.rights = Asked(granted(role()))
+    driver = bench.driver(keep=keep)
+
+    async def work() -> None:
+        await everything(driver, world)
+        await driver.close()
+
+    async def hears(listener: Listener) -> None:
+        bench.on_loop(lambda: bench.truth.update_node("gpu-001", labels={"heard": "yes"}))
+        await listener.hears("gpu-001")
+
+    run(work())
+    listening(bench, hears)
+    assert used == granted(role())
+
+
+@pytest.mark.wire
+@pytest.mark.tool
+def test_the_rights_of_the_role_are_enough(world: World) -> None:
+    driver = world.restricted()
+    run(everything(driver, world))
+    assert run(driver.missing_rights()) == ()
+
+
+@pytest.mark.wire
+@pytest.mark.tool
+@pytest.mark.parametrize("right", RIGHTS, ids=lambda right: f"{right.verb} {right.resource}")
+def test_a_right_that_is_missing_is_named(world: World, right: Right) -> None:
+    assert run(world.restricted(less=(right.verb, right.resource)).missing_rights()) == (right,)
+
+
+@pytest.mark.wire
+@pytest.mark.tool
+def test_a_drain_without_its_right_is_refused_in_the_servers_words(world: World) -> None:
+    pod = world.add_pod("victim", labels={})
+    error = failure(world.restricted(less=("create", "pods/eviction")).evict(pod, grace_s=0))
+    assert error.kind is Failure.AUTH
+    assert 'pods "victim" is forbidden: User "' in error.detail
+    assert 'cannot create resource "pods/eviction" in API group "" in the namespace "default"' in error.detail
+
+
+@pytest.mark.wire
+@pytest.mark.tool
+def test_that_rights_are_not_known_is_no_right(bench: Bench) -> None:
+    bench.front.fault = "unavailable"
+    assert failure(bench.driver(timeout_s=1).missing_rights()).kind is Failure.BUSY
+
+
+def findings(answer: Any) -> list[tuple[bool, str, str]]:
+    def missing() -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    workspace: Any = SimpleNamespace(missing_rights=missing)
+    return [(finding.ok, finding.detail, finding.remedy) for finding in _rights(workspace)]
+
+
+def test_doctor_names_each_missing_right_and_the_file() -> None:
+    remedy = f"kubectl apply -f {ROLE.relative_to(ROOT)}"
+    assert findings((RIGHTS[3], RIGHTS[-1])) == [
+        (False, "this account may not patch nodes (marking, cordoning and labelling)", remedy),
+        (False, "this account may not create pods/eviction (draining)", remedy),
+    ]
+    assert findings(()) == [
+        (True, "may get, list, watch and patch nodes; get, list and delete pods; create pods/eviction", "")
+    ]
+    [(ok, detail, _)] = findings(DriverError(Failure.TIMEOUT, "no answer"))
+    assert not ok
+    assert "not known" in detail

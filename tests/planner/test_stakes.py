@@ -1,0 +1,90 @@
+"""Pods that lose something for good when they are evicted: the plan shows them, and the spec says if they may go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from reconciler.model.desired import DrainPolicy
+from reconciler.model.observed import Pod
+from reconciler.model.plan import BlockCode, NodePlan
+from reconciler.model.vocab import DrainProvider
+from tests import builders as b
+
+BARE = b.pod("bare", owner_kind="")
+SCRATCH = b.pod("scratch", local_storage=True)
+NEW_IMAGE = b.facts(driver="550.0")
+UNMANAGED = "cannot delete Pods that declare no controller (drain.evictUnmanaged allows it): default/bare"
+LOCAL = "cannot delete Pods with local storage (drain.deleteEmptyDirData allows it): default/scratch"
+
+
+def planned(*pods: Pod, seen: Any = None, **policy: Any) -> NodePlan:
+    drain = DrainPolicy(**({"provider": DrainProvider.KUBERNETES} | policy))
+    wanted = b.node(profile=replace(b.PROFILE, digest=str(drain), drain=drain))
+    observed = b.observed(host=NEW_IMAGE if seen is None else seen, member=b.member(pods=pods))
+    return b.planner().plan(wanted, observed, b.record(wanted))
+
+
+@pytest.mark.parametrize(
+    ("pods", "policy", "why"),
+    [
+        ((BARE,), {}, UNMANAGED),
+        ((SCRATCH,), {}, LOCAL),
+        ((BARE, SCRATCH), {}, f"{UNMANAGED}; {LOCAL}"),
+        ((BARE, SCRATCH), {"evict_unmanaged": True}, LOCAL),
+        ((BARE, SCRATCH), {"delete_empty_dir_data": True}, UNMANAGED),
+        ((BARE,), {"force": True}, UNMANAGED),
+    ],
+)
+def test_what_would_be_lost_keeps_a_node_from_being_drained(
+    pods: tuple[Pod, ...], policy: dict[str, Any], why: str
+) -> None:
+    plan = planned(*pods, **policy)
+    assert {"mark", "drain"}.isdisjoint(b.actions(plan)), "and it is not taken out of service in vain"
+    assert plan.blocked is not None
+    assert plan.blocked.code is BlockCode.NO_DRAIN
+    assert why in plan.blocked.detail
+    assert "brings about: image" in plan.blocked.detail
+
+
+def test_the_policy_may_allow_it_and_the_plan_names_the_pods() -> None:
+    plan = planned(b.pod(), BARE, SCRATCH, evict_unmanaged=True, delete_empty_dir_data=True)
+    assert "drain" in b.actions(plan)
+    assert plan.unmanaged_pods == ("default/bare",)
+    assert plan.local_pods == ("default/scratch",)
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        b.pod(owner_kind="DaemonSet", evictable=False, local_storage=True),
+        b.pod(owner_kind="Node", evictable=False, local_storage=True),
+        replace(BARE, terminating_since=b.NOW, ends_at=b.NOW),
+        replace(SCRATCH, terminating_since=b.NOW, ends_at=b.NOW),
+    ],
+)
+def test_what_is_not_evicted_or_has_been_loses_nothing(pod: Pod) -> None:
+    plan = planned(pod)
+    assert "drain" in b.actions(plan) or not pod.evictable
+    assert "reimage" in b.actions(plan)
+    assert (plan.unmanaged_pods, plan.local_pods) == ((), ())
+
+
+def test_other_providers_evict_nothing() -> None:
+    plan = planned(BARE, provider=DrainProvider.COMMAND, command=("true",))
+    assert "drain" in b.actions(plan)
+    assert plan.unmanaged_pods == ()
+
+
+def test_a_node_as_specified_is_not_blocked_by_its_pods() -> None:
+    plan = planned(BARE, SCRATCH, seen=b.facts())
+    assert (b.actions(plan), plan.blocked) == ([], None)
+
+
+def test_an_ill_node_is_kept_from_new_work_all_the_same() -> None:
+    ill = b.facts(gpus=tuple(b.gpu(at, ecc_uncorrectable=at % 2) for at in range(8)))
+    plan = planned(BARE, seen=ill)
+    assert b.actions(plan) == ["mark"]
+    assert UNMANAGED in plan.situation
