@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from reconciler.lab.wire.kube import KubeServer
-from tests.drivers.kube.bench import make_pki
+from tests.drivers.kube.bench import kubectl, make_pki
 from tests.kubernetes.kubelets import Kubelets
 
 Json = dict[str, Any]
@@ -55,7 +55,7 @@ class ControlPlane:
         self.kubeconfig = self.write_kubeconfig("admin", ADMIN)
         trusted = ssl.create_default_context(cadata=pki.ca_pem)
         self.api = httpx.Client(
-            base_url=self.server, verify=trusted, timeout=30, headers={"Authorization": f"Bearer {ADMIN}"}
+            base_url=self.server, verify=trusted, timeout=90, headers={"Authorization": f"Bearer {ADMIN}"}
         )
         self.kubelets = Kubelets(self.api)
 
@@ -110,6 +110,7 @@ class ControlPlane:
             f"--service-account-signing-key-file={self.home / 'accounts.key'}",
             "--disable-admission-plugins=ServiceAccount",  # pods here run nowhere, and need no token
             "--endpoint-reconciler-type=none",  # which refuses an address on loopback
+            "--delete-collection-workers=16",
             f"--audit-policy-file={self.home / 'audit.json'}",
             f"--audit-log-path={self.home / 'audit.log'}",
         )
@@ -169,6 +170,13 @@ class ControlPlane:
         answer = self.api.request("DELETE", path, json={"kind": "DeleteOptions", "apiVersion": "v1", **options})
         if answer.status_code != 404:
             _success(answer)
+
+    def kubectl(self, *arguments: str) -> str:
+        """Run kubectl as a person would; it must succeed."""
+        command = [kubectl(), f"--kubeconfig={self.kubeconfig}", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     # --- what can be measured ------------------------------------------------------------------------------------
 

@@ -20,12 +20,13 @@ STUBBORN = "stubborn"  # a pod with this label ends with its grace period, any o
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 _MERGE = {"Content-Type": "application/merge-patch+json"}
 _PERIOD_S = 0.3
+_LOOKS_S = 2.0
 
 
 class Kubelets:
     """Kubelets of all nodes that were registered through this object. `silent`: those that are dead.
 
-    `lease_s`: how often each renews its lease. `idle`: nodes that do no more than that.
+    `lease_s`: how often each renews its lease. `idle`: nodes whose pods are left alone.
     """
 
     def __init__(self, api: httpx.Client, *, lease_s: float = 8.0) -> None:
@@ -55,16 +56,24 @@ class Kubelets:
         self._api.delete(f"/api/v1/nodes/{name}")
         self._api.delete(f"{_LEASES}/{name}")
 
+    @property
+    def late(self) -> int:
+        """Return how many leases are overdue."""
+        return sum(due <= time.monotonic() for due in list(self._due.values()))
+
     # --- their work ----------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        looks_at = 0.0
         while not self._stop.wait(_PERIOD_S):
             if self.paused:
                 continue
             try:
                 self._renew_leases()
-                if set(self._due) - self.idle:
+                if time.monotonic() >= looks_at:
+                    looks_at = time.monotonic() + _LOOKS_S
                     self._report_nodes()
+                if set(self._due) - self.idle:
                     self._tend_pods()
             except httpx.HTTPError:
                 continue  # the API server is away: a kubelet goes on too
@@ -81,7 +90,7 @@ class Kubelets:
         answer = self._api.get("/api/v1/nodes", params={"resourceVersion": "0"})
         for found in answer.json().get("items", []):
             name, conditions = found["metadata"]["name"], found["status"].get("conditions", [])
-            if name not in self._due or name in self.silent or name in self.idle:
+            if name not in self._due or name in self.silent:
                 continue
             if any(condition["type"] == "Ready" and condition["status"] != "True" for condition in conditions):
                 body = json.dumps({"status": {"conditions": [ready()]}})

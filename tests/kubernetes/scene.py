@@ -48,7 +48,8 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.clock = RealClock()
-        self.driver = self.driver_of(self.plane.kubeconfig)
+        self.kubeconfig = self.plane.kubeconfig  # of the account that the reconciler has
+        self.driver = self.driver_of(self.kubeconfig)
         self._created: list[str] = []
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.name}}
         self.plane.create("/api/v1/namespaces", namespace)
@@ -66,10 +67,10 @@ class Scene:
         return name
 
     def add_pod(
-        self, name: str, node: str, *, owner: str = "", labels: Mapping[str, str] | None = None, grace_s: int = 5,
+        self, name: str, node: str, *, owner: str = "Job", labels: Mapping[str, str] | None = None, grace_s: int = 5,
         **metadata: Any,
     ) -> str:  # fmt: skip
-        """Add a pod to a node and return its UID. `owner`: the kind of its controller."""
+        """Add a pod to a node and return its UID. `owner`: the kind of its controller, "" = bare."""
         owners = []
         if owner:  # of a group that nobody serves, or the garbage collector would miss the owner and delete the pod
             reference = {"apiVersion": "example.com/v1", "kind": owner, "name": "owner", "uid": str(uuid.uuid4())}

@@ -92,9 +92,10 @@ class MixedWorld(World):
 def test_a_node_is_drained_rebooted_and_admitted(scene: Scene, tmp_path: Path) -> None:
     """Its replicas move to the other node and don't come back; labels and taints of the persona are set on the way."""
     here = MixedWorld(tmp_path, nodes=2, drift={"n0": ["bios_off"]}, scene=scene)
-    scene.add_replicas("web", 2, {"app": "web"})
-    scene.add_budget("web", {"app": "web"}, 1)
-    until(lambda: len(scene.running()) == 2)
+    scene.add_replicas("web", 4, {"app": "web"})
+    scene.add_budget("web", {"app": "web"}, 2)
+    until(lambda: len(scene.running()) == 4, 90)  # the scheduler pauses for up to 30 s after an outage
+    assert scene.running("n0"), "the scheduler spreads them"
     here.adopt()
     report = here.apply()
     assert report.results["n0"].state is Ended.DONE, report.results["n0"]

@@ -16,15 +16,15 @@ import pytest
 
 from reconciler.drivers.kube import NodeWatch
 from reconciler.drivers.ledger import SqlLedger
-from reconciler.model.observed import Answered
+from reconciler.model.observed import Answered, Member
 from tests.drivers.kube.bench import kubectl
 from tests.drivers.kube.test_watch import Listener
 from tests.kubernetes.control_plane import ControlPlane
-from tests.kubernetes.scene import Scene
+from tests.kubernetes.scene import Scene, until
 
 pytestmark = [pytest.mark.wire, pytest.mark.tool, pytest.mark.kubernetes]
 
-NODES, PODS_EACH, READS = 500, 10, 40
+NODES, PODS_EACH, READS = 500, 10, 25
 _AT_ONCE = 16
 _PODS = "/api/v1/pods?limit=2000&fieldSelector=" + quote(
     "spec.nodeName={},status.phase!=Succeeded,status.phase!=Failed", safe="{}"
@@ -52,10 +52,12 @@ def crowd(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture
 def quiet(crowd: Scene) -> Iterator[Scene]:
     """The crowd without heartbeats, which would be measured too. They pause for less than a node's grace period."""
-    crowd.plane.kubelets.paused = True
+    kubelets = crowd.plane.kubelets
+    until(lambda: kubelets.late == 0, 60)
+    kubelets.paused = True
     time.sleep(1)
     yield crowd
-    crowd.plane.kubelets.paused = False
+    kubelets.paused = False
 
 
 def measured(scene: Scene, reads: Callable[[str], object]) -> tuple[float, float]:
@@ -79,13 +81,14 @@ def test_the_list_of_a_nodes_pods(quiet: Scene, figure: Figure, version: str) ->
     figure(f"pods of one node among 5,000, {how}: {cpu:.1f} ms of the API server's CPU, {latency:.1f} ms")
 
 
-def test_a_read_of_one_node_by_the_driver(quiet: Scene, figure: Figure) -> None:
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_read_of_one_node_by_the_driver(quiet: Scene, figure: Figure, cached: bool) -> None:
     async def run() -> tuple[float, float]:
         driver = quiet.driver_of(quiet.plane.kubeconfig, keep=True)
         before, times = quiet.plane.cpu_s(), []
         for name in quiet.nodes[:READS]:
             began = time.perf_counter()
-            member = await driver.member(name)
+            member = await driver.member(name, cached=cached)
             times.append(time.perf_counter() - began)
             assert member is not None
             assert len(member.pods) == PODS_EACH
@@ -94,15 +97,14 @@ def test_a_read_of_one_node_by_the_driver(quiet: Scene, figure: Figure) -> None:
         return cpu, median(times) * 1000
 
     cpu, latency = asyncio.run(run())
-    figure(f"member(), of 500 nodes: {cpu:.1f} ms of the API server's CPU, {latency:.1f} ms")
+    how = "member(cached=True)" if cached else "member()"
+    figure(f"{how}, of 500 nodes: {cpu:.1f} ms of the API server's CPU, {latency:.1f} ms")
 
 
 def test_the_read_of_all_nodes(quiet: Scene, figure: Figure) -> None:
     before, began = quiet.plane.cpu_s(), time.perf_counter()
-    reading = asyncio.run(quiet.driver.state())
+    ours = members(quiet)
     took, cpu = time.perf_counter() - began, quiet.plane.cpu_s() - before
-    assert isinstance(reading, Answered), reading
-    ours = [reading.value.members[name] for name in quiet.nodes]
     assert {len(member.pods) for member in ours} == {PODS_EACH}
     figure(f"state(), of 500 nodes and 5,000 pods: {cpu:.2f} s of the API server's CPU, {took:.2f} s")
 
@@ -110,6 +112,9 @@ def test_the_read_of_all_nodes(quiet: Scene, figure: Figure) -> None:
 def test_the_watch_hears_one_change_among_heartbeats(crowd: Scene, figure: Figure) -> None:
     """Leases are renewed meanwhile, 60 a second, and the statuses of a tenth of the nodes are written."""
     watch = NodeWatch(kubeconfig=crowd.plane.kubeconfig, context=None, kubectl=kubectl(), timeout_s=30)
+
+    until(lambda: crowd.plane.kubelets.late == 0, 60)
+    until(lambda: all(member.ready for member in members(crowd)), 60)
 
     async def run() -> tuple[list[str], float]:
         listener = Listener(watch)
@@ -129,13 +134,25 @@ def test_the_watch_hears_one_change_among_heartbeats(crowd: Scene, figure: Figur
             await asyncio.wait([listener.task])
 
     heard, took = asyncio.run(run())
-    assert heard == [crowd.nodes[7]]
-    figure(f"watch of 500 nodes: a change is heard after {took * 1000:.0f} ms, and no heartbeat")
+    assert crowd.nodes[7] in heard
+    assert not set(heard) & set(beaten(crowd)), "a heartbeat is no change"
+    figure(f"watch of 500 nodes: a change is heard after {took * 1000:.0f} ms, no heartbeat is")
+
+
+def members(scene: Scene) -> list[Member]:
+    """Return our nodes as the driver reads them."""
+    reading = asyncio.run(scene.driver.state())
+    assert isinstance(reading, Answered), reading
+    return [reading.value.members[name] for name in scene.nodes]
+
+
+def beaten(scene: Scene) -> list[str]:
+    return scene.nodes[:: NODES // 50]
 
 
 def beat(scene: Scene) -> None:
     """Write the statuses of nodes as their kubelets do every five minutes: nothing but the time is new."""
-    for name in scene.nodes[:: NODES // 50]:
+    for name in beaten(scene):
         conditions = scene.plane.get(f"/api/v1/nodes/{name}")["status"]["conditions"]
         for condition in conditions:
             condition["lastHeartbeatTime"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -21,6 +21,7 @@ from tests.kubernetes.scene import Scene
 
 pytestmark = [pytest.mark.wire, pytest.mark.tool, pytest.mark.kubernetes]
 
+AWAY_S = 15.0
 DEAF_S = 8.0  # after the server is back: a pause of 5 s, a list and a loaded machine
 
 
@@ -76,14 +77,13 @@ def heartbeat(scene: Scene, node: str) -> None:
     scene.plane.patch(f"/api/v1/nodes/{node}/status", {"status": status})
 
 
-@pytest.mark.parametrize("away_s", [3, 20])
-def test_an_outage_is_told_and_heard_through(scene: Scene, away_s: float) -> None:
+def test_an_outage_is_told_and_heard_through(scene: Scene) -> None:
     """What changes as soon as the server is back is heard within seconds, however long it was away."""
     node, plane = scene.add_node(), scene.plane
 
     async def test(listener: Listener) -> None:
         plane.kill_api_server()
-        await asyncio.sleep(away_s)
+        await asyncio.sleep(AWAY_S)
         assert len(listener.told) == 1, listener.told
         plane.launch_api_server()
         await asyncio.to_thread(plane.wait_for_api_server)
