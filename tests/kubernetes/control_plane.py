@@ -55,7 +55,7 @@ class ControlPlane:
         self.kubeconfig = self.write_kubeconfig("admin", ADMIN)
         trusted = ssl.create_default_context(cadata=pki.ca_pem)
         self.api = httpx.Client(
-            base_url=self.server, verify=trusted, timeout=90, headers={"Authorization": f"Bearer {ADMIN}"}
+            base_url=self.server, verify=trusted, timeout=30, headers={"Authorization": f"Bearer {ADMIN}"}
         )
         self.kubelets = Kubelets(self.api)
 
@@ -110,7 +110,6 @@ class ControlPlane:
             f"--service-account-signing-key-file={self.home / 'accounts.key'}",
             "--disable-admission-plugins=ServiceAccount",  # pods here run nowhere, and need no token
             "--endpoint-reconciler-type=none",  # which refuses an address on loopback
-            "--delete-collection-workers=16",
             f"--audit-policy-file={self.home / 'audit.json'}",
             f"--audit-log-path={self.home / 'audit.log'}",
         )

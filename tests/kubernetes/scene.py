@@ -6,7 +6,6 @@ import itertools
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -144,14 +143,15 @@ class Scene:
         conditions = self.plane.get(f"/api/v1/nodes/{node}")["status"]["conditions"]
         return next(str(found["status"]) for found in conditions if found["type"] == "Ready")
 
-    def clean(self, pool: ThreadPoolExecutor | None = None) -> None:
+    def clean(self) -> None:
         for path in self._created:
             self.plane.delete(path, propagationPolicy="Orphan")
         for pod in self.pods():
             if pod["metadata"].get("finalizers"):
                 self.plane.patch(self.path("pods", pod["metadata"]["name"]), {"metadata": {"finalizers": None}})
         self.plane.delete(self.path("pods"), gracePeriodSeconds=0)
-        list((pool.map if pool else map)(self.plane.kubelets.remove, self.nodes))
+        for name in self.nodes:
+            self.plane.kubelets.remove(name)
 
     # --- the reconciler ------------------------------------------------------------------------------------------
 
