@@ -23,8 +23,8 @@ SOAK ?= 10m
 
 .PHONY: help
 help: ## List the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do \
-	    printf '  make %-10s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r name text; do \
+	    printf '  make %-14s %s\n' "$$name" "$$text"; done
 
 .PHONY: venv
 venv: $(STAMP) ## Create .venv with the project and its development tools
@@ -98,6 +98,13 @@ soak: venv ## Play a small fleet for as long as asked (SOAK=8h), then 200 passes
 .PHONY: chaos
 chaos: venv tools ## Kill the reconciler, or take away what it stands on, at every point of every action; ARGS='reimage --point "during 5"' is one of them
 	$(BIN)/python -m tests.chaos $(ARGS)
+
+# The build is kept in ~/.cache: a second run takes none of its five minutes.
+.PHONY: e2e-kubernetes
+e2e-kubernetes: venv ## Try the driver and drains on a real Kubernetes 1.20, built from Debian's source package
+	@.ci/tools.sh kubernetes-client dpkg-dev
+	programs=$$(tests/kubernetes/build.sh) && KUBERNETES_PROGRAMS=$$programs \
+	    $(BIN)/pytest -n0 -m kubernetes tests/drivers/kube tests/kubernetes $(ARGS)
 
 .PHONY: clean
 clean: ## Remove .venv, caches and build outputs

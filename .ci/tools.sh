@@ -9,6 +9,7 @@ has() { PATH="$PATH:/usr/sbin:/usr/local/sbin" command -v "$1" >/dev/null; }
 present() { # package -> is what we want of it here, from whatever source?
     case $1 in
     chromium) has chromium || has chromium-browser || has google-chrome ;;
+    dpkg-dev) has dpkg-source ;;
     gnupg) has gpg ;;
     kubernetes-client) has kubectl ;;
     openssh-client) has ssh ;;

@@ -6,12 +6,17 @@ import importlib
 import os
 import pkgutil
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 import reconciler
+
+if TYPE_CHECKING:
+    from tests.kubernetes.control_plane import ControlPlane
 
 settings.register_profile("dev", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile(
@@ -48,6 +53,22 @@ def samples() -> Path:
     if not path.is_dir():
         pytest.skip("the folder of recorded samples is not beside this checkout")
     return path
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """Start a real Kubernetes API server with its controllers and scheduler. All tests of a process share it."""
+    programs = os.environ.get("KUBERNETES_PROGRAMS")
+    if programs is None:
+        pytest.skip("no Kubernetes control plane: make e2e-kubernetes builds one and runs these")
+    from tests.kubernetes.control_plane import ControlPlane
+
+    plane = ControlPlane(Path(programs), tmp_path_factory.mktemp("control-plane"))
+    try:
+        plane.start()
+        yield plane
+    finally:
+        plane.stop()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -119,11 +119,11 @@ class KubeServer:
     def _admit(self, request: web.Request) -> None:
         if self.fault == "unavailable":
             raise status.unavailable()
-        if request.path in _PUBLIC:
-            return
-        transport = request.transport
+        transport, offered = request.transport, request.headers.get("Authorization")
         certificate = transport.get_extra_info("peercert") if transport is not None else None
-        if not certificate and request.headers.get("Authorization") != f"Bearer {self._token}":
+        if certificate or offered == f"Bearer {self._token}":
+            return
+        if offered is not None or request.path not in _PUBLIC:  # a wrong token is refused where none would do
             raise status.unauthorized()
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:

@@ -1,8 +1,8 @@
 """Fixtures of the kubectl driver's tests.
 
-`world` is a cluster in which tests may do anything: the lab's front, and a real one as well if KUBECONFIG_REAL names a
-disposable cluster. Its tests need one node, create and delete pods in the namespace `default`, and put taints, labels
-and annotations on that node. Without kubelet and controllers (a bare kube-apiserver) it works too: what they would
+`world` is a cluster in which tests may do anything: the lab's front, and a real one as well, which is the disposable
+cluster that KUBECONFIG_REAL names, or else the control plane of `make e2e-kubernetes`. Its tests need one node, create
+and delete pods in the namespace `default`, and put taints, labels and annotations on that node. What a kubelet would
 report is written by the test.
 """
 
@@ -17,6 +17,9 @@ import pytest
 
 from tests.drivers.kube.bench import Bench, Pki, kubectl, make_pki, running
 from tests.drivers.kube.worlds import LabWorld, RealWorld, World
+from tests.kubernetes.control_plane import ControlPlane
+
+_NODE = "a-node-without-a-kubelet"
 
 
 @pytest.fixture(scope="session")
@@ -30,14 +33,23 @@ def bench(pki: Pki, tmp_path: Path) -> Iterator[Bench]:
         yield bench
 
 
-@pytest.fixture(params=["lab", "real"])
+@pytest.fixture(scope="session")
+def disposable(request: pytest.FixtureRequest) -> Path:
+    """Return the kubeconfig of a real cluster with a node."""
+    if config := os.environ.get("KUBECONFIG_REAL"):
+        return Path(config)
+    plane: ControlPlane = request.getfixturevalue("control_plane")
+    plane.kubelets.idle.add(_NODE)
+    plane.kubelets.register(_NODE)
+    return plane.kubeconfig
+
+
+@pytest.fixture(params=["lab", pytest.param("real", marks=pytest.mark.kubernetes)])
 def world(request: pytest.FixtureRequest, tmp_path: Path, pki: Pki) -> Iterator[World]:
     with ExitStack() as stack:
         if request.param == "lab":
             world: World = LabWorld(stack.enter_context(running(pki, tmp_path)))
-        elif config := os.environ.get("KUBECONFIG_REAL"):
-            world = RealWorld(kubectl(), Path(config), tmp_path)
-            stack.callback(world.clean)
         else:
-            pytest.skip("KUBECONFIG_REAL names no disposable cluster")
+            world = RealWorld(kubectl(), request.getfixturevalue("disposable"), tmp_path)
+            stack.callback(world.clean)
         yield world
