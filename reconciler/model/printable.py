@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from typing import Final
 
 HIDDEN: Final = "***"
@@ -90,15 +91,26 @@ def shown_url(text: str) -> str:
         who = (user if known else HIDDEN) + (f":{HIDDEN}" if colon and known else "") + "@"
     shown = f"{scheme}{slashes}{who}{place}{slash}{path}"
     if query is not None:
-        shown += "?" + "&".join(_pair(pair) for pair in re.split("[&;]", query))
+        shown += "?" + _shown_query(re.split("[&;]", query))
     return shown + (f"#{HIDDEN}" if fragment else "")
 
 
-def _pair(pair: str) -> str:
-    key, equals, _ = pair.partition("=")
-    if equals and key.lower() in _HARMLESS:
-        return pair
-    return f"{key}={HIDDEN}" if equals and re.fullmatch(r"[\w.-]{1,40}", key) else HIDDEN
+def _shown_query(pairs: Sequence[str]) -> str:
+    """Show harmless pairs, and the first other key without its value.
+
+    Keys behind it may be parts of that value: of a password with an & that should have been quoted.
+    """
+    shown: list[str] = []
+    hidden = False
+    for pair in pairs:
+        key, equals, _ = pair.partition("=")
+        if equals and key.lower() in _HARMLESS:
+            shown.append(pair)
+            continue
+        named = equals and not hidden and re.fullmatch(r"[\w.-]{1,40}", key)
+        shown.append(f"{key}={HIDDEN}" if named else HIDDEN)
+        hidden = True
+    return "&".join(shown)
 
 
 def without_secrets(text: str) -> str:

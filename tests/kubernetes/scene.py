@@ -18,6 +18,7 @@ from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.drivers.kube import KubectlCluster
 from reconciler.drivers.ledger import SqlLedger
+from reconciler.lab.inprocess.fabric import LabFirmwareFiles
 from reconciler.model.desired import DrainPolicy
 from reconciler.model.outcome import Outcome
 from reconciler.model.plan import PlannedAction
@@ -171,7 +172,7 @@ class Scene:
             action=planned, desired=desired, observed=observed, record=NodeRecord(node),
             drift=(), comparer=comparer, settings=settings, bmc_port=None, host_port=None,
             cluster_port=TimedCluster(self.driver, self.clock, settings, lease), installer_port=None,
-            gate=QuickGate(), ledger=self.ledger, clock=self.clock,
+            firmware_files=LabFirmwareFiles(), gate=QuickGate(), ledger=self.ledger, clock=self.clock,
             attempt=self.ledger.begin("test", node, action, "", "", {}, lease.token(), now), intent={}, resumed={},
             plan="plan", step=self.steps.append,
         )  # fmt: skip
