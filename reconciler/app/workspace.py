@@ -193,7 +193,7 @@ class Workspace:
     def tell_missing(self, ledger: SqlLedger) -> None:
         """Say on the frontend that there is no ledger yet, where it matters for what is recorded or told."""
         if ledger.place.kind == "none":
-            self.frontend.say(f"there is no ledger at {ledger.place.name} yet: apply and run make it, and remember")
+            self.frontend.say(f"there is no ledger at {ledger.place.name} yet; apply and run make it")
 
     def memory(self) -> AbstractContextManager[Recollection]:
         """Open what plans are made from besides an observation, which is the ledger unless the plan is offline."""

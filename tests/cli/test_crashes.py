@@ -60,7 +60,7 @@ def test_a_node_that_crashes_is_named_with_the_error_and_the_exit_code_is_1(
 
 def test_a_node_that_is_not_selected_costs_nothing(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     breaks(monkeypatch, "reconciler.planner.node.planner.assess", ValueError("odd"))
-    done = reconciler("drift", SPEC, "--observation", demo, "--exclude", f"{NODE},gpu-a008")
+    done = reconciler("drift", SPEC, "--observation", demo, "--exclude", f"{NODE},gpu-a008", "--create-ledger")
     assert (done.code, done.err) == (0, "")
 
 

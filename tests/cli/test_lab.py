@@ -141,7 +141,7 @@ def test_a_fault_of_a_node_that_can_not_be_read_any_more_is_not_healed(lab: LabD
 
     stands = re.compile(r"^ *drift  .*health.nvlink_down drifted", re.MULTILINE)
     lab.fault("gpu-0003", "nvlink_down")
-    assert lab.run("drift", "--ledger", ledger).code == 0
+    assert lab.run("drift", "--ledger", ledger, "--create-ledger").code == 0
     assert stands.search(told())
     lab.fault("gpu-0003", "ssh_refused")
     assert lab.run("drift", "--ledger", ledger).code == 4
@@ -188,7 +188,8 @@ def test_what_no_bmc_can_do_is_told_before_anything_is_drained(lab: LabDirectory
         assert found.code == 64
         assert f"FAIL can write: gpu-[0001-0003] (3): set_boot: {why}" in found.out
         assert "hardware.yaml:" in found.out
-        for plan in lab.run("plan", "--output", "json").json["nodes"].values():
+        well = ("--limit", "gpu-0001,gpu-0002")  # other tests of this lab make the third ill
+        for plan in lab.run("plan", "--output", "json", *well).json["nodes"].values():
             assert plan["blocked"]["code"] == "impossible"
             assert not {"mark", "drain"} & {action["name"] for action in plan["actions"]}
         assert why in lab.run("drift").out.replace("\n", " ")

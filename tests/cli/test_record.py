@@ -68,7 +68,7 @@ def test_what_can_not_be_recorded_costs_no_document(repo: Path, demo: Path) -> N
     )
     assert done.code == 1
     assert json.loads(done.out)["changes"] is True
-    assert done.err.startswith("reconciler: can't record to branch history: ")
+    assert "\nreconciler: can't record to branch history: " in done.err
 
 
 def test_what_is_redacted_in_the_document_is_redacted_in_the_record(repo: Path, demo: Path) -> None:
