@@ -392,10 +392,8 @@ class Fleet:
     source: SpecSource
     nodes: Mapping[NodeName, Desired]
     digest: PublicText
-    rollouts: AllPublic[Mapping[str, RolloutPolicy]] = field(
-        default_factory=dict
-    )  # by pool; a pool not here has the default
+    # By pool; a pool that is not here has the default.
+    rollouts: AllPublic[Mapping[str, RolloutPolicy]] = field(default_factory=dict)
     holds: AllPublic[tuple[SpecHold, ...]] = ()
-    places: AllPublic[Mapping[str, Position]] = field(
-        default_factory=dict
-    )  # "redfish.tls", "ssh.user" ... -> where it is said
+    # "redfish.tls", "ssh.user" ... -> where it is said
+    places: AllPublic[Mapping[str, Position]] = field(default_factory=dict)

@@ -327,12 +327,10 @@ class Member:
     kubelet_version: PublicText
     pods: tuple[Pod, ...]
     control_plane: bool = False
-    reasons: Unpublished[Mapping[PublicText, FreeText]] = field(
-        default_factory=dict
-    )  # of conditions that no kubelet sets: type -> in words
-    system_uuid: Identifier = (
-        ""  # of the machine whose kubelet wrote the object, as its DMI has it; "" = it did not say
-    )
+    # Of conditions that no kubelet sets: type -> in words.
+    reasons: Unpublished[Mapping[PublicText, FreeText]] = field(default_factory=dict)
+    # Of the machine whose kubelet wrote the object, as its DMI has it; "" = it did not say.
+    system_uuid: Identifier = ""
 
     def is_dead(self, host: Answered[T] | Silent) -> bool:
         """Return whether host and kubelet are silent, or a person said so: no pod runs, and none can end by itself."""
@@ -386,9 +384,7 @@ class Observation:
     kubectl_version: PublicText = ""
     insecure: tuple[PublicText, ...] = ()  # what the spec says not to verify; shown in every report
     time_scale: float = 1.0
-    control_plane: Mapping[PublicText, bool] = field(
-        default_factory=dict
-    )  # each of its members, in the spec or not -> Ready
+    control_plane: Mapping[PublicText, bool] = field(default_factory=dict)  # each member, in the spec or not -> Ready
 
 
 def crash_in(seen: Observed) -> str:

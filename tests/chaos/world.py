@@ -199,7 +199,7 @@ class Bench:
         """Make a plan; return its path and the exit code. Retry when a busy machine leaves sources unread."""
         path = self.place / "plan.json"
         for _ in range(PATIENCE):
-            done = reconciler(*self.words("plan", "--out", path, "--detailed-exitcode"))
+            done = reconciler(*self.words("plan", "--out", path, "--detailed-exitcode", "--create-ledger"))
             if done.code != ExitCode.INCOMPLETE:
                 break
         assert path.exists(), f"exit {done.code}: {done.err}"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
+from hypothesis import settings
 
 from tests.faults import schedule_run
 from tests.faults.schedule import Schedule, ScheduledEvent, draw
 from tests.faults.schedule_run import failure_report
 
 SHARDS = 10
-SEEDS = 500 if os.environ.get("CI") else 50
+SEEDS = {60: 50, 200: 200, 500: 500}[settings().max_examples]  # of the profiles dev, ci and soak
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))

@@ -408,6 +408,14 @@ def test_serial_may_be_in_sku(make_bench: MakeBench) -> None:
     assert system["SKU"] == "S889914X3710910" != system["SerialNumber"]
 
 
+def test_most_makes_leave_aliases_null(make_bench: MakeBench) -> None:
+    """D3: the kind of a boot option is in its device path and its name."""
+    for named in (True, False):
+        options = make_bench(boot_aliases=named).get(f"{SYSTEM}/BootOptions?$expand=.")["Members"]
+        assert all(option["UefiDevicePath"] for option in options)
+        assert {option["Alias"] is not None for option in options} == {named}
+
+
 @pytest.mark.parametrize(
     ("manufacturer", "expected"),
     [

@@ -59,7 +59,7 @@ class Fleet:
 
     def plan(self) -> Path:
         path = self.lab.path / "plan.json"
-        assert self.lab.run("plan", "--out", path, "--ledger", self.where).code == 0
+        assert self.lab.run("plan", "--out", path, "--ledger", self.where, "--create-ledger").code == 0
         return path
 
     def change(self) -> None:

@@ -1,7 +1,7 @@
 """Invariants 1 to 10, 13, 15 and 17, and that waves are never overtaken, by a state machine over a small fleet.
 
-The machine stands in tests/soak. 200 examples of 200 steps each where CI is set, in shards that chance treats apart, so
-that workers share them. `make soak` plays more.
+The machine is in tests/soak. 80 examples of 200 steps each where CI is set, and 200 of them in `make soak`, in shards
+that chance treats apart, so that workers share them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from tests.soak.machine import FleetMachine
 from tests.soak.play import play
 
 SHARDS = 20
-thorough = settings().max_examples >= 200
+EXAMPLES = {60: 20, 200: 80, 500: 200}[settings().max_examples]  # of the profiles dev, ci and soak
+thorough = EXAMPLES > SHARDS
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_fleet_keeps_its_invariants(shard: int) -> None:
-    examples = max(1, settings().max_examples // SHARDS)
-    played = play(shard, examples if thorough else 1, 200 if thorough else 60)
+    examples = EXAMPLES // SHARDS
+    played = play(shard, examples, 200 if thorough else 60)
     assert played.broken == "", played.story
     if thorough:
         assert played.examples >= examples

@@ -19,6 +19,7 @@ from aiohttp import web
 
 from reconciler.lab.hardware.control_plane import ClusterTruth
 from reconciler.lab.wire import kube_discovery as discovery
+from reconciler.lab.wire import kube_protobuf
 from reconciler.lab.wire import kube_status as status
 from reconciler.lab.wire import kube_watch as watch
 from reconciler.lab.wire.kube_objects import EPOCH, Objects
@@ -131,7 +132,7 @@ class KubeServer:
             return document
         target = parse(request.path, self._resources)
         if target.resource.kind == "SelfSubjectAccessReview":
-            return _json(self._review(await _body(request), target), 201)
+            return _json(self._review(await _review_of(request), target), 201)
         self._authorize(request, target)
         if request.method == "GET" and target.subresource == "":
             if target.name:
@@ -279,6 +280,15 @@ def _query(request: web.Request, target: Target) -> Query:
         request.query.get("fieldSelector", ""),
         request.query.get("labelSelector", ""),
     )
+
+
+async def _review_of(request: web.Request) -> Any:
+    if request.content_type != kube_protobuf.MEDIA:
+        return await _body(request)
+    try:
+        return kube_protobuf.access_review(await request.read())
+    except ValueError as error:
+        raise status.bad_request(f"the review can't be read: {error}") from error
 
 
 async def _body(request: web.Request) -> Any:
