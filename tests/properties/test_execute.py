@@ -169,7 +169,7 @@ def test_own_mark_is_not_leaked(case: Case) -> None:
             if name not in members or not here.marked(name):
                 continue
             plan = report.plan.nodes[name]
-            isolated = plan.goal is Goal.ISOLATED or bool(plan.isolation)  # an ill node's repair may wait for budget
+            isolated = plan.goal is Goal.ISOLATED or bool(plan.isolated)  # whose repair may wait for budget
             assert isolated or result.state is Ended.FAILED, (name, result, here.did(name))
             if not isolated:
                 assert set(here.did(name)) - {"mark", "drain"}, (name, result)
