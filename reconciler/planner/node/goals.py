@@ -170,6 +170,8 @@ def usable_rows(
             if found.rung is None:
                 continue
             row = replace(row, requires=(*row.requires, c.TREATED))  # after a treatment the gate may run again
+        if host_down and c.BOOT_STAGED in row.achieves:
+            row = replace(row, requires=(*row.requires, c.HOST_UP))  # it may hang in POST, which refuses these (A8)
         if host_down and c.POWER_ON in row.requires and c.HOST_UP in row.achieves and not rung:
             continue  # only the ladder reboots a host that is down
         if spec_of(row.name).overwrites and brings & set(state.explained):
