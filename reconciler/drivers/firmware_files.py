@@ -127,7 +127,7 @@ class HttpFirmwareFiles:
             copy.expect(answer.content_length or 0)
             async for chunk in answer.content.iter_chunked(_CHUNK):
                 await asyncio.to_thread(copy.add, chunk)
-        except BaseException:
+        except BaseException:  # a cancellation too: half a file must not stay
             copy.drop()
             raise
         finally:
