@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.converge.test_loop import HOUR, MINUTE, Looped, disable
-from tests.converge.test_node_conditions import WATCHED, done
+from tests.converge.test_node_conditions import WATCHED, done, seconds_until_treated
 
 
 @pytest.fixture
@@ -22,22 +22,7 @@ def deaf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Looped]:
 
 def test_an_event_that_is_lost_loses_nothing(deaf: Looped) -> None:
     """Pitfall I4: a detector's condition persists, and so it is seen within an interval, as it lasts."""
-    here, marked = deaf, list[float]()
-
-    async def breaks() -> None:
-        await here.clock.sleep(5 * MINUTE + 30)
-        here.machine("n1").inject("node_condition")
-        assert here.lab.cluster is not None
-        here.lab.cluster.sync("n1")
-        began = here.clock.elapsed
-        while not here.marked("n1"):
-            await here.clock.sleep(1.0)
-        marked.append(here.clock.elapsed - began)
-
-    here.go(HOUR, breaks)
-    assert marked[0] < 5 * MINUTE
-    assert done(here, "n1") == ["mark", "drain", "soft_restart", "run_gate", "admit"]
-    assert here.serves("n1")
+    assert seconds_until_treated(deaf) < 5 * MINUTE
 
 
 def test_each_pass_reads_again(deaf: Looped) -> None:

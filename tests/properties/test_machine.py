@@ -14,6 +14,7 @@ from hypothesis import settings
 from reconciler.converge.apply import ApplyReport
 from tests.soak.machine import FleetMachine
 from tests.soak.play import play
+from tests.soak.shorten import replay
 
 SHARDS = 20
 EXAMPLES = {60: 20, 200: 80, 500: 200}[settings().max_examples]  # of the profiles dev, ci and soak
@@ -34,6 +35,17 @@ def test_fleet_keeps_its_invariants_with_a_ledger_on_disk() -> None:
     """As runs keep it, which takes several times as long."""
     played = play(1000, 3 if thorough else 1, 200 if thorough else 60, on_disk=True)
     assert played.broken == "", played.story
+
+
+def test_a_hang_in_post_is_ended_before_boot_settings_are_written() -> None:
+    """Pitfall A8: its BMC refuses them meanwhile. They came first, for one boot less, and the node never came back."""
+    steps: list[tuple[str, dict[str, Any]]] = [
+        ("break_", {"kind": "hangs in POST", "name": "n6"}),
+        ("drift", {"kind": "rebooted", "name": "n6"}),
+        ("drift", {"kind": "Secure Boot off", "name": "n6"}),
+        ("time_passes", {"length": 86400.0}),
+    ]
+    assert replay(steps) == ""
 
 
 class Careless(FleetMachine):
