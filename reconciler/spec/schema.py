@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from reconciler.model.documents import NAMES, document_schema
+from reconciler.model.install import CONTRACT
 from reconciler.spec.kinds import KINDS
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -20,7 +21,8 @@ def all_schemas() -> dict[str, dict[str, Any]]:
     """Return all schemas by file name."""
     kinds = {_file_name(name): kind.model_json_schema() for name, kind in KINDS.items()}
     documents = {_file_name(name): document_schema(kind) for kind, name in NAMES.items()}
-    return {name: {"$schema": DRAFT, **schema} for name, schema in sorted((kinds | documents).items())}
+    contract = {f"{name}.json": kind.model_json_schema() for name, kind in CONTRACT.items()}
+    return {name: {"$schema": DRAFT, **schema} for name, schema in sorted((kinds | documents | contract).items())}
 
 
 def render_schema(schema: dict[str, Any]) -> str:
