@@ -92,8 +92,8 @@ bench: venv ## Measure the reconciler on large fleets
 	$(BIN)/python -m tests.bench $(ARGS)
 
 .PHONY: soak
-soak: venv ## Play all schedules and a small fleet for as long as asked (SOAK=8h), then 200 passes of the loop on the wire
-	HYPOTHESIS_PROFILE=soak $(PYTEST) -q tests/properties/test_machine.py tests/faults/test_schedules.py
+soak: venv ## Draw five times as many examples, play a small fleet for as long as asked (SOAK=8h), then 200 passes of the loop on the wire
+	HYPOTHESIS_PROFILE=soak $(PYTEST) -q tests/properties tests/planner tests/faults/test_schedules.py
 	$(BIN)/python -m tests.soak $(SOAK) $(ARGS)
 
 .PHONY: chaos

@@ -22,7 +22,7 @@ settings.register_profile("dev", deadline=None, max_examples=60, suppress_health
 settings.register_profile(
     "ci",
     deadline=None,
-    max_examples=200,
+    max_examples=100,
     derandomize=True,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],

@@ -1,4 +1,4 @@
-"""A pull request that bumps the image version, on sixty nodes in six racks, over the wire.
+"""A pull request that bumps the image version, on sixty nodes in six racks or half as many, over the wire.
 
 What may be out of service is held against the lab's own record of it, never against what a run says.
 """
@@ -33,11 +33,11 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed"),
     pytest.mark.skipif(shutil.which("git") is None, reason="there is no git program"),
 ]
-NODES, RACKS = 60, 6
+NODES, FEWER = 60, 28  # a quarter of them in infer-1
 SCALE = 480.0
 OLD, NEW = "2026.11.1", "2026.12.0"
 BAKE = timedelta(minutes=10)
-QUICK = ("[1, 40%, 100%]", [1, 5, 9])  # waves of the smaller pool, where a test says so: as in the spec, and in nodes
+QUICK = ("[1, 40%, 100%]", [1, 2, 4])  # waves of the smaller pool, where a test says so: as in the spec, and in nodes
 
 
 class Site(LabDirectory):
@@ -95,7 +95,7 @@ class Site(LabDirectory):
     def most_out(self) -> dict[str, int]:
         """The lab's record: how many were out of service at once, of the fleet, of each pool and of each rack."""
         groups = self.state()["cluster"]["out_of_service"]
-        assert len([group for group in groups if group.startswith("rack ")]) == RACKS
+        assert len([group for group in groups if group.startswith("rack ")]) > 1
         return {group: found["most"] for group, found in groups.items()}
 
 
@@ -110,9 +110,9 @@ def _more_time_than_others() -> Iterator[None]:
 @pytest.fixture
 def site(tmp_path: Path) -> Callable[..., AbstractContextManager[Site]]:
     @contextmanager
-    def up(*edits: tuple[str, str, str]) -> Iterator[Site]:
+    def up(*edits: tuple[str, str, str], nodes: int = FEWER) -> Iterator[Site]:
         """`edits`: of the spec before anything happens, as (file, old, new)."""
-        with running_lab(tmp_path, "--scenario", "clean", "--seed", "7", nodes=NODES, time_scale=SCALE) as lab:
+        with running_lab(tmp_path, "--scenario", "clean", "--seed", "7", nodes=nodes, time_scale=SCALE) as lab:
             found = Site(lab.path, lab.spec)
             for edit in edits:
                 found.respec(*edit)
@@ -133,7 +133,7 @@ PATIENT = (
 )
 SMALL = (
     *PATIENT,
-    ("fleet.yaml", "nodes: 25%", "nodes: 5"),
+    ("fleet.yaml", "nodes: 25%", "nodes: 3"),
     ("pools/infer-1.yaml", "persona: inference\n", f"persona: inference\n  rollout: {{waves: {QUICK[0]}}}\n"),
 )
 
@@ -164,7 +164,7 @@ def check_nothing_was_lost(site: Site, moved: set[str], *limit: str) -> None:
 
 
 def test_a_pull_request_is_planned_in_waves_and_one_long_call_rolls_it_out(site: Any) -> None:
-    with site(*PATIENT) as here:
+    with site(*PATIENT, nodes=NODES) as here:
         here.propose("train-1", "infer-1")
         shown = here.run("plan", "--base", "main", "--head", "bump", "--output", "json")
         assert shown.code == 0
@@ -205,18 +205,18 @@ def test_several_short_calls_come_to_the_same(site: Any) -> None:
         while left:
             done = here.apply(approved, "--wait", "0", "--output", "json")
             worked = sorted(name for name, end in done.json["nodes"].items() if end["state"] == "done")
-            assert len(worked) <= 5, "the budget's worth, and no more"
+            assert len(worked) <= 3, "the budget's worth, and no more"
             assert done.code == 0, done.out[-3000:]
             calls += [worked] if worked else []
             left = any(end["state"] == "not_started" for end in done.json["nodes"].values())
             if not worked:
                 time.sleep(BAKE.total_seconds() / SCALE)
             assert len(calls) < 10
-        assert [len(worked) for worked in calls] == [1, 5, 5, 4]
+        assert [len(worked) for worked in calls] == [1, 2, 3, 1]
         check_waves_were_kept(here.attempts(), waves)
         most = here.most_out()
-        assert (most["fleet"], most["pool infer-1"], most["pool train-1"]) == (5, 5, 0)
-        assert max(count for group, count in most.items() if group.startswith("rack ")) <= 5
+        assert (most["fleet"], most["pool infer-1"], most["pool train-1"]) == (3, 3, 0)
+        assert max(count for group, count in most.items() if group.startswith("rack ")) <= 3
         check_nothing_was_lost(here, {name for wave in waves for name in wave})
 
 

@@ -10,7 +10,7 @@ from tests.faults.schedule import Schedule, ScheduledEvent, draw
 from tests.faults.schedule_run import failure_report
 
 SHARDS = 10
-SEEDS = {60: 50, 200: 200, 500: 500}[settings().max_examples]  # of the profiles dev, ci and soak
+SEEDS = {60: 50, 100: 100, 500: 500}[settings().max_examples]  # of the profiles dev, ci and soak
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))

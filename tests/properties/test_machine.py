@@ -1,6 +1,6 @@
 """Invariants 1 to 10, 13, 15 and 17, and that waves are never overtaken, by a state machine over a small fleet.
 
-The machine is in tests/soak. 80 examples of 200 steps each where CI is set, and 200 of them in `make soak`, in shards
+The machine is in tests/soak. 40 examples of 200 steps each where CI is set, and 200 of them in `make soak`, in shards
 that chance treats apart, so that workers share them.
 """
 
@@ -17,7 +17,7 @@ from tests.soak.play import play
 from tests.soak.shorten import replay
 
 SHARDS = 20
-EXAMPLES = {60: 20, 200: 80, 500: 200}[settings().max_examples]  # of the profiles dev, ci and soak
+EXAMPLES = {60: 20, 100: 40, 500: 200}[settings().max_examples]  # of the profiles dev, ci and soak
 thorough = EXAMPLES > SHARDS
 
 
