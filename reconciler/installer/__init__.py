@@ -1,7 +1,7 @@
 """The installer: the program that boots on a machine, fetches its document and writes its image (contract v1).
 
-It is the only program of an initrd: /init runs `python3 -m reconciler.installer` as root with PATH set, and needs to have
-nothing mounted. The program mounts what it needs, loads modules, and always ends by switching the machine off; /init runs
+It is the only program of an initrd: /init runs `python3 -m reconciler.installer` as root, and need not mount anything.
+The program mounts what it needs, loads modules, and always ends by switching the machine off; /init runs
 `busybox poweroff -f` should it ever return. Output goes to standard output: /init points that to the console.
 
 It uses Python's own library alone, the programs of PROGRAMS, and these files:
@@ -21,11 +21,16 @@ PROGRAMS: Final = (
     "addpart",  # util-linux: a partition in the kernel alone, since the table is written last
     "busybox",  # ip, udhcpc, poweroff
     "delpart",
+    "mcopy",  # mtools: the ESP is not mounted, so that no FAT of the kernel is needed
+    "mdel",
+    "mdir",
     "minisign",
     "mkfs.ext4",
     "mkfs.vfat",
+    "mmd",
     "modprobe",
     "mount",
+    "mren",
     "sfdisk",
     "ssh-keygen",
     "tpm2",  # tpm2-tools with its TCTI for /dev/tpmrm0 (libtss2-tcti-device)
@@ -37,15 +42,9 @@ PROGRAMS: Final = (
 MODULES: Final = (
     "8021q",
     "efivarfs",
-    "erofs",
     "ext4",
-    "loop",
-    "nls_ascii",
-    "nls_cp437",
-    "nls_iso8859-1",
     "sd_mod",
     "tpm_crb",
     "tpm_tis",
-    "vfat",
 )
 """Kernel modules that are loaded by name. One that is built into the kernel, or is not there, is no error."""
