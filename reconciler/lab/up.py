@@ -37,6 +37,7 @@ from reconciler.lab.wire.ssh import SshServer
 from reconciler.lab.wire.ssh_port import bound
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import UsageError
+from reconciler.model.install import empty_credential
 from reconciler.spec import load_spec
 
 USERNAME = "reconciler"
@@ -213,11 +214,12 @@ class _LabRunner:
         return {access.name: {"kubeconfig": "kubeconfig"}}
 
     async def _serve_iso(self, port: int) -> str:
-        """Serve a boot medium that is large enough for a BMC to accept, and return its URL."""
+        """Serve a boot medium that a BMC accepts, with the placeholder of an attempt, and return its URL."""
         app = web.Application()
 
         async def medium(_: web.Request) -> web.Response:
-            return web.Response(body=b"\0" * 32768 + b"\x01CD001\x01", content_type="application/x-iso9660-image")
+            body = b"\0" * 32768 + b"\x01CD001\x01" + empty_credential()
+            return web.Response(body=body, content_type="application/x-iso9660-image")
 
         app.router.add_get("/installer.iso", medium)
         return f"{await self._serve_app(app, port)}/installer.iso"
