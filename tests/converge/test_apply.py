@@ -624,7 +624,7 @@ def test_an_installation_whose_run_died_is_finished_not_repeated(adopted: Worlds
             here.machine("n0").catch_up()
         work.cancel()
         await asyncio.wait([work])
-        here.lab.documents.clear()  # the process that served them is gone
+        here.lab.installs.dies(here.clock.elapsed)  # the process that served them is gone
 
     here.run(dies())
     assert ends(here.apply()) == {"n0": Ended.DONE}

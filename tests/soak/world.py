@@ -177,7 +177,7 @@ class SmallFleet(World):
 
         self.run(killed())
         if self.died:
-            self.lab.documents.clear()  # the process that served them is dead
+            self.lab.installs.dies(self.clock.elapsed)  # the process that served them is dead
             self.wait(61.0)  # until its lease has expired
         return self.died
 

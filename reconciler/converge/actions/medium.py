@@ -25,8 +25,11 @@ async def eject_left_over(ctx: ActionContext) -> None:
 
 
 async def drop_override(ctx: ActionContext, hot: Answered[RedfishHot] | Silent) -> None:
-    """Clear an override that the BMC keeps: the next boot would be from the disc again (pitfall I8)."""
+    """Clear an override of ours that the BMC keeps: each boot would be from the disc again (pitfall I8).
+
+    One that stays on the disk outdoes the boot order.
+    """
     override = hot.value.boot_override if isinstance(hot, Answered) else None
-    if override is not None and override.stays:
+    if override is not None and (override.stays or (override.enabled, override.target) == ("Continuous", "Hdd")):
         ctx.step("clearing a boot override that stays")
         await tolerate(ctx.bmc.clear_boot_override(), *REPEATABLE, Failure.REJECTED, Failure.UNSUPPORTED)

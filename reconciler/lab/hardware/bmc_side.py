@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from reconciler.lab.hardware import bios
-from reconciler.lab.hardware.lifecycle import HardwareRejected, Lifecycle, Rejection
+from reconciler.lab.hardware.installer_side import InstallerSide
+from reconciler.lab.hardware.lifecycle import HardwareRejected, Rejection
 from reconciler.lab.hardware.state import AttributeValue, FirmwareState, TaskState
 
 BOOT_DEVICES = ("None", "Cd", "Hdd", "Pxe")
 _TRANSPORT_FAULTS = ("bmc_unreachable", "bmc_503", "bmc_wrong_password", "bmc_garbage")
 
 
-class BmcSide(Lifecycle):
+class BmcSide(InstallerSide):
     """`firmware_images`: URL -> {inventory id: version in it}. `registry`: the BIOS attributes of this machine."""
 
     registry: bios.Registry = bios.KNOWN
@@ -218,10 +219,8 @@ class BmcSide(Lifecycle):
         """Eject the medium; without one, do nothing. An installer that runs from it loses its file system (E1)."""
         self.catch_up()
         self.state.faults.pop("stale_media", None)
-        if self.state.media is not None and self.state.installer is not None and not self.state.installer.error:
-            self._timers.drop("phase")
-            self.state.installer.wants_document = None
-            self._installer_fails("the medium went away")
+        if self.state.media is not None:
+            self._medium_went()
         self.state.media = None
         self._touch()
 

@@ -132,14 +132,23 @@ class OsState:
     stopping: bool = False  # shutting down: nothing answers any more
 
 
+@dataclass(frozen=True, slots=True)
+class InstallerCall:
+    """A call of an installer to its server. `body`: what it posts; None: it gets."""
+
+    url: str
+    body: str | None = None
+
+
 @dataclass(slots=True)
 class InstallerRun:
-    """An installer that booted from the medium. `wants_document`: the URL it requests; see Machine.deliver_document."""
+    """An installer that booted from the medium. `wants`: the call that it waits for; see Machine.answer."""
 
     medium: str
-    wants_document: str | None = None
+    wants: InstallerCall | None = None
     asked: int = 0
-    error: str = ""  # why it gave up; it then waits for a power cycle
+    error: str = ""  # why it gave up
+    silent: bool = False  # its reports get lost
     log: list[str] = field(default_factory=list)
 
 
@@ -149,6 +158,7 @@ class Counters:
 
     power_cycles: int = 0
     boots: int = 0  # POSTs begun, into an installer or a system
+    writes: int = 0  # installers that began to write a disk
     installs: int = 0
     flashes: int = 0
     bios_writes: int = 0
