@@ -12,6 +12,7 @@ from datetime import datetime
 
 from reconciler.model.errors import Position
 from reconciler.model.limits import Brake, Guards
+from reconciler.model.measurements import BootMeasurements, PlatformMeasurements
 from reconciler.model.observed import AttributeValue, Taint
 from reconciler.model.privacy import Address, AllPublic, Identifier, NodeName, PublicText
 from reconciler.model.vocab import Activation, DrainProvider, DriftMode, NodeState, Reason, VerifiedBy, WindowKind
@@ -39,6 +40,7 @@ class DesiredImage:
     contents: Mapping[str, str]  # kernel, driver, cuda, nccl, ...; diff/facts.py says which are compared
     root_disk: RootDisk | None
     preserve: tuple[str, ...] = ()
+    measurements: BootMeasurements | None = None  # None: what a node booted is not measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,7 @@ class Profile:
     acceptance: Acceptance | None
     remediation: Remediation | None
     provenance: Mapping[str, Position]  # value path ("bios.SriovGlobalEnable") -> where the spec set it
+    measurements: PlatformMeasurements | None = None  # of the model of machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +332,7 @@ class InstallerPolicy:
     listen: str  # host:port; port 0 = any free one
     url: str | None  # None: http://<listen>
     iso: str  # URL of the boot medium
+    measurements: BootMeasurements | None = None  # of that medium
 
 
 @dataclass(frozen=True, slots=True)

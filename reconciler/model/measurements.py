@@ -39,6 +39,10 @@ class FirmwareReference:
     pcrs: Mapping[int, str]
     applications: tuple[str, ...] = ()  # PCR 4: EFI programs that the firmware itself starts
 
+    def fits(self, versions: Mapping[str, str]) -> bool:
+        """Return whether the reference is for firmware of these versions."""
+        return all(versions.get(component) == version for component, version in self.versions.items())
+
 
 @dataclass(frozen=True, slots=True)
 class PlatformMeasurements:

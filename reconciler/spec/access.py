@@ -26,6 +26,7 @@ from reconciler.model.units import parse_duration
 from reconciler.model.vocab import VerifiedBy
 from reconciler.spec import limits
 from reconciler.spec.kinds.fleet import FleetSpec, HostKeys, Tls
+from reconciler.spec.measurements import boot_measurements
 from reconciler.spec.parse import Declarations, DeclaredResource
 from reconciler.spec.tree import SpecTree
 from reconciler.strict_yaml.parse import Steps, UnreadableFile
@@ -57,7 +58,12 @@ def read_settings(declared: Declarations, tree: SpecTree) -> tuple[Settings, lis
         tls=tls,
         host_keys=host_keys,
         cluster=ClusterAccess(cluster.name, cluster.spec.kubeconfig, cluster.spec.context) if cluster else None,
-        installer=InstallerPolicy(spec.installer.listen, spec.installer.url, spec.installer.iso)
+        installer=InstallerPolicy(
+            spec.installer.listen,
+            spec.installer.url,
+            spec.installer.iso,
+            boot_measurements(spec.installer.measurements),
+        )
         if spec.installer
         else None,
         concurrency=spec.observation.concurrency,

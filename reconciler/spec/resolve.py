@@ -51,6 +51,7 @@ from reconciler.spec.layers import (
     persona_layer,
     values_of,
 )
+from reconciler.spec.measurements import boot_measurements, platform_measurements
 from reconciler.spec.node_source import NodeSource
 from reconciler.spec.nodes import root_disk, spec_hold
 from reconciler.spec.parse import Declarations, DeclaredResource
@@ -156,9 +157,10 @@ class _Resolver:
         declared = self._declared
         chosen = choices(declared, pool, entry)
         persona = declared.personas[chosen["persona"].value] if "persona" in chosen else None
+        hardware = declared.hardware[chosen["hardware"].value] if "hardware" in chosen else None
         layers: list[Layer] = []
-        if "hardware" in chosen:
-            layers.append(hardware_layer(declared.hardware[chosen["hardware"].value]))
+        if hardware is not None:
+            layers.append(hardware_layer(hardware))
         if persona is not None:
             layers.append(persona_layer(persona))
         layers += [values_of(*declaration) for declaration in settings_of(declared, pool, entry)]
@@ -187,6 +189,7 @@ class _Resolver:
             acceptance=self._acceptance(merged),
             remediation=self._remediation(chosen),
             provenance=dict(sorted(provenance.items())),
+            measurements=platform_measurements(hardware.spec.measurements if hardware is not None else None),
         )
         return self._intern(profile), from_name, persona.name if persona else ""
 
@@ -206,7 +209,9 @@ class _Resolver:
         index, version = found
         at = ("versions", index)
         provenance = {f"image.{part}": image.at(*at, "contents", part) for part in version.contents}
-        provenance |= {f"image.{part}": image.at(*at, part) for part in ("url", "sha256", "signature", "preserve")}
+        provenance |= {
+            f"image.{part}": image.at(*at, part) for part in ("url", "sha256", "signature", "preserve", "measurements")
+        }
         provenance |= {"image.key": image.at(*at, "signature", "key"), "trust.image": image.at(*at, "signature")}
         if version.root_disk is not None:
             provenance["image.root_disk"] = image.at(*at, "rootDisk")
@@ -222,6 +227,7 @@ class _Resolver:
                 contents=dict(sorted(version.contents.items())),
                 root_disk=root_disk(version.root_disk),
                 preserve=version.preserve,
+                measurements=boot_measurements(version.measurements),
             ),
             provenance,
         )

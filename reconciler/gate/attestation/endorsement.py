@@ -6,7 +6,6 @@ have said it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 
 from cryptography import x509
@@ -16,28 +15,18 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from reconciler.gate.attestation.keys import PublicKey
 
 
-def read_authorities(text: str) -> tuple[x509.Certificate, ...]:
-    """Return the certificates of a PEM text. Raise ValueError for one that is not PEM of CAs."""
-    try:
-        found = tuple(x509.load_pem_x509_certificates(text.encode()))
-    except ValueError as error:
-        raise ValueError(f"not PEM certificates: {error}") from None
-    for certificate in found:
-        if not _may_sign(certificate):
-            raise ValueError(f"{certificate.subject.rfc4514_string()} is no CA")
-    return found
-
-
-def check_endorsement(
-    certificate: bytes | None, key: PublicKey, authorities: Sequence[x509.Certificate], now: datetime
-) -> str:
+def check_endorsement(certificate: bytes | None, key: PublicKey, authorities: str, now: datetime) -> str:
     """Return why this is no certificate of the key by one of these CAs; "" when it is.
 
-    `certificate`: DER, with or without the padding that TPMs keep behind it. Each declared CA is trusted itself, be it
-    a root or not, and its times are not judged: TPMs outlive the certificates of those who made them.
+    `certificate`: DER, with or without the padding that TPMs keep behind it. `authorities`: PEM. Each declared CA is
+    trusted itself, be it a root or not, and its times are not judged: TPMs outlive the certificates of their makers.
     """
     if certificate is None:
         return "the TPM has no endorsement certificate, and its makers' CAs are declared"
+    try:
+        trusted = x509.load_pem_x509_certificates(authorities.encode())
+    except ValueError as error:
+        return f"the declared CAs can't be read: {error}"
     try:
         own = x509.load_der_x509_certificate(_without_padding(certificate))
         same = _bytes(own.public_key()) == _bytes(key)
@@ -47,7 +36,7 @@ def check_endorsement(
         return "the endorsement certificate is of another key"
     if own.not_valid_before_utc > now:
         return f"the endorsement certificate is valid from {own.not_valid_before_utc:%Y-%m-%d} only"
-    if not any(_issued(own, authority) for authority in authorities):
+    if not any(_issued(own, authority) for authority in trusted):
         return f"no declared CA issued the endorsement certificate: {own.issuer.rfc4514_string()} did"
     return ""
 
@@ -58,13 +47,6 @@ def _issued(certificate: x509.Certificate, by: x509.Certificate) -> bool:
     except (ValueError, TypeError, InvalidSignature):
         return False
     return True
-
-
-def _may_sign(certificate: x509.Certificate) -> bool:
-    try:
-        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except x509.ExtensionNotFound:
-        return False
 
 
 def _without_padding(der: bytes) -> bytes:

@@ -19,7 +19,7 @@ from typing import Final
 
 from reconciler.gate.attestation.buffers import Malformed
 from reconciler.gate.attestation.credential import Entropy, make_credential
-from reconciler.gate.attestation.endorsement import check_endorsement, read_authorities
+from reconciler.gate.attestation.endorsement import check_endorsement
 from reconciler.gate.attestation.event_log import parse_log
 from reconciler.gate.attestation.judge import BootJudgement, judge_boot
 from reconciler.gate.attestation.keys import TpmKey, check_attestation_key, check_endorsement_key, read_key
@@ -36,7 +36,7 @@ class Untrusted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The proof that is asked of a machine. `versions`: of its firmware; None = that of any declared reference will do."""
+    """The proof that is asked of a machine. `versions`: of its firmware; None = any declared reference will do."""
 
     boot: BootMeasurements
     platform: PlatformMeasurements
@@ -61,7 +61,7 @@ def challenge(
     problem = check_endorsement_key(ek) or check_attestation_key(ak)
     if not problem and platform.endorsement_authorities is not None:
         certificate = None if begin.ek_cert is None else _decode(begin.ek_cert, "ek_cert")
-        problem = check_endorsement(certificate, ek.key, read_authorities(platform.endorsement_authorities), now)
+        problem = check_endorsement(certificate, ek.key, platform.endorsement_authorities, now)
     if problem:
         raise Untrusted(problem)
     given = Challenge(entropy(_SECRET), entropy(_SECRET), ak, ek.fingerprint)

@@ -186,12 +186,7 @@ def _applications(measured: Measured, boot: BootMeasurements, references: Sequen
 def _references(platform: PlatformMeasurements, versions: Mapping[str, str] | None) -> tuple[FirmwareReference, ...]:
     if versions is None:
         return platform.firmware
-    return tuple(reference for reference in platform.firmware if fits(reference, versions))
-
-
-def fits(reference: FirmwareReference, versions: Mapping[str, str]) -> bool:
-    """Return whether a reference is for firmware of these versions."""
-    return all(versions.get(component) == version for component, version in reference.versions.items())
+    return tuple(reference for reference in platform.firmware if reference.fits(versions))
 
 
 def _firmware(

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from reconciler.model.vocab import DriftMode
 from reconciler.spec.kinds.base import Enforced, NodeShare, PositiveDuration, Resource, TreePath, WebUrl
 from reconciler.spec.kinds.limits import Brake, BreakGlass, Budget, Guards, PoolsWindow
+from reconciler.spec.kinds.measurements import BootMeasurements
 from reconciler.spec.kinds.settings import SharedSettings
 from reconciler.strict_yaml.models import Checked, Matching, Model, Name, Text
 
@@ -90,6 +91,10 @@ class Installer(Model):
     listen: Listen = Field(description="Address to serve install documents on; port 0 is any free one.")
     url: WebUrl | None = Field(default=None, description="That address as BMCs and installers reach it.")
     iso: Iso = Field(description="Boot medium that BMCs insert.")
+    measurements: BootMeasurements | None = Field(
+        default=None,
+        description="What a machine measures that boots this medium. Images that declare measurements need it.",
+    )
 
     @model_validator(mode="after")
     def _can_be_reached(self) -> Installer:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from reconciler.spec.kinds.base import NOT_ENFORCED, Resource, Sha256, WebUrl
+from reconciler.spec.kinds.measurements import BootMeasurements
 from reconciler.spec.kinds.settings import RootDiskRule
 from reconciler.strict_yaml.models import Checked, Lines, Matching, Model, Name, Text
 
@@ -65,8 +66,10 @@ class ImageVersion(Model):
     hardware: tuple[Name, ...] = Field(default=(), description="Compatible HardwareProfiles. Absent: all.")
     root_disk: RootDiskRule | None = Field(default=None, description="Which drive the image may be written to.")
     preserve: tuple[AbsolutePath, ...] = Field(default=(), description="Mount points that an install keeps.")
-    measurements: Annotated[Mapping[str, Text] | None, NOT_ENFORCED] = Field(
-        default=None, description="Expected TPM measurements by PCR."
+    measurements: BootMeasurements | None = Field(
+        default=None,
+        description="What a machine measures that boots this image. A node is then admitted only with a quote of its "
+        "TPM that agrees.",
     )
 
 
