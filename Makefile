@@ -12,7 +12,7 @@ DOCS_STAMP := .venv/.docs
 export PYTHON
 
 # Tests start real programs. One that is missing, and that we may not install, skips its tests with a reason.
-TEST_TOOLS := git gnupg kubernetes-client openssh-client openssh-server postgresql minisign busybox chromium
+TEST_TOOLS := git gnupg kubernetes-client openssh-client openssh-server postgresql minisign busybox chromium swtpm tpm2-tools
 # What boot media are built with, and what checks their signatures.
 BOOT_TOOLS := mmdebstrap binutils dosfstools kmod mtools osslsigncode sbsigntool xorriso zstd
 # A third of the time of the tests is waiting for a lab's clock: two workers a core keep the cores busy meanwhile, and so

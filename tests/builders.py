@@ -14,6 +14,7 @@ from reconciler.gate.evidence import GPU_COUNT, required_metrics
 from reconciler.model import desired as d
 from reconciler.model import gpus as g
 from reconciler.model import observed as o
+from reconciler.model.access import ClusterAccess, HostKeyPolicy, TlsPolicy
 from reconciler.model.gate import Binding, Certificate, TestResult, Verdict
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, write_mark
 from reconciler.model.vocab import Activation, BootPhase, DrainProvider, DriftMode, Health, NodeState, Power
@@ -75,8 +76,8 @@ PROFILE = d.Profile(
     provenance={},
 )
 SETTINGS = d.Settings(
-    fleet="test", bmc_credentials="bmc", ssh_credentials="ssh", ssh_user="root", tls=d.TlsPolicy(None),
-    host_keys=d.HostKeyPolicy(()), cluster=d.ClusterAccess("main", None), installer=None, concurrency=8,
+    fleet="test", bmc_credentials="bmc", ssh_credentials="ssh", ssh_user="root", tls=TlsPolicy(None),
+    host_keys=HostKeyPolicy(()), cluster=ClusterAccess("main", None), installer=None, concurrency=8,
     redfish_deadline_s=30, ssh_deadline_s=30, kubernetes_deadline_s=30, inventory_max_age_s=86400, tolerate="0",
     budgets=(), drift_mode=DriftMode.CORRECT, ignore=(), insecure=(),
 )  # fmt: skip

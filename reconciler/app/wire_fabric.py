@@ -16,8 +16,9 @@ from reconciler.drivers.kube import KubectlCluster, NodeWatch
 from reconciler.drivers.redfish import BmcRegistry, RedfishBmc
 from reconciler.drivers.secrets import Credentials, SecretError, SecretStore
 from reconciler.drivers.ssh import SshHost
+from reconciler.model.access import ClusterAccess, InstallerPolicy, TlsPolicy
 from reconciler.model.addresses import SSH_PORT, split_authority
-from reconciler.model.desired import ClusterAccess, Desired, Fleet, InstallerPolicy, Settings, TlsPolicy
+from reconciler.model.desired import Desired, Fleet, Settings
 from reconciler.model.ledger_ports import InstallStore
 from reconciler.model.own_writes import OwnWrites
 from reconciler.model.ports import Bmc, Clock, FirmwareFiles, Host, Installer, Watch

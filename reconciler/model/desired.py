@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from reconciler.model.access import ClusterAccess, HostKeyPolicy, InstallerPolicy, TlsPolicy
 from reconciler.model.errors import Position
 from reconciler.model.install import ImageFormat
 from reconciler.model.limits import Brake, Guards
+from reconciler.model.measurements import BootMeasurements, PlatformMeasurements
 from reconciler.model.observed import AttributeValue, Taint
 from reconciler.model.privacy import Address, AllPublic, Identifier, NodeName, PublicText
 from reconciler.model.vocab import Activation, DrainProvider, DriftMode, NodeState, Reason, VerifiedBy, WindowKind
@@ -54,6 +56,7 @@ class DesiredImage:
     size: int | None = None  # bytes of the file at `url`
     layout: DiskLayout | None = None  # None: the image is written over the whole disk
     kernel_arguments: tuple[str, ...] = ()
+    measurements: BootMeasurements | None = None  # None: what a node booted is not measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +200,7 @@ class Profile:
     acceptance: Acceptance | None
     remediation: Remediation | None
     provenance: Mapping[str, Position]  # value path ("bios.SriovGlobalEnable") -> where the spec set it
+    measurements: PlatformMeasurements | None = None  # of the model of machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,43 +318,6 @@ class IgnoreRule:
     nodes: tuple[str, ...] = ()
     owner: str = ""
     expires: str = ""  # ISO date; an expired rule no longer ignores, and is reported
-
-
-@dataclass(frozen=True, slots=True)
-class TlsPolicy:
-    ca: str | None  # PEM text
-    insecure: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class HostKeyPolicy:
-    """The trust in host keys. `authorities`: public keys of host CAs in OpenSSH format; certificates name the node."""
-
-    authorities: tuple[str, ...]
-    insecure: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterAccess:
-    name: str
-    kubeconfig: str | None  # secret name; None = kubectl's own default
-    context: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class InstallerPolicy:
-    """The server of install documents (DESIGN 7.5). `url`: its address as BMCs and installers reach it.
-
-    `certificate`, `key` and `host_ca` are names from the secrets file; without a certificate it serves plain HTTP.
-    """
-
-    listen: str  # host:port; port 0 = any free one
-    url: str | None  # None: that of `listen`
-    iso: str  # URL or absolute path of the boot medium
-    certificate: str | None = None
-    key: str | None = None
-    host_ca: str | None = None  # a secret, or a signer; None: no host key is certified
-    host_certificate_s: float = 90 * 86400.0  # how long a certificate is valid
 
 
 @dataclass(frozen=True, slots=True)

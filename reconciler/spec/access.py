@@ -11,21 +11,15 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from reconciler.model.desired import (
-    ClusterAccess,
-    Floor,
-    HostKeyPolicy,
-    IgnoreRule,
-    InstallerPolicy,
-    Settings,
-    TlsPolicy,
-)
+from reconciler.model.access import ClusterAccess, HostKeyPolicy, InstallerPolicy, TlsPolicy
+from reconciler.model.desired import Floor, IgnoreRule, Settings
 from reconciler.model.errors import Diagnostic, Position
 from reconciler.model.limits import Brake, Guards
 from reconciler.model.units import parse_duration
 from reconciler.model.vocab import VerifiedBy
 from reconciler.spec import limits
 from reconciler.spec.kinds.fleet import FleetSpec, HostKeys, Installer, Tls
+from reconciler.spec.measurements import boot_measurements
 from reconciler.spec.parse import Declarations, DeclaredResource
 from reconciler.spec.tree import SpecTree
 from reconciler.strict_yaml.parse import Steps, UnreadableFile
@@ -82,7 +76,16 @@ def read_settings(declared: Declarations, tree: SpecTree) -> tuple[Settings, lis
 
 def _installer(found: Installer) -> InstallerPolicy:
     valid_s = parse_duration(found.host_certificate)
-    return InstallerPolicy(found.listen, found.url, found.iso, found.certificate, found.key, found.host_ca, valid_s)
+    return InstallerPolicy(
+        found.listen,
+        found.url,
+        found.iso,
+        found.certificate,
+        found.key,
+        found.host_ca,
+        valid_s,
+        boot_measurements(found.measurements),
+    )
 
 
 def _unverified_firmware(declared: Declarations) -> Iterator[str]:

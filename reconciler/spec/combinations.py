@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from reconciler.model.errors import Diagnostic, did_you_mean
+from reconciler.model.measurements import PlatformMeasurements
+from reconciler.spec.kinds.hardware_profile import HardwareProfileSpec
+from reconciler.spec.kinds.settings import NodeSettings
 from reconciler.spec.layers import Setting
+from reconciler.spec.measurements import platform_measurements
 from reconciler.spec.node_source import NodeSource
 from reconciler.spec.parse import Declarations, DeclaredResource
 from reconciler.spec.resolve import choices, find_version, settings_of
@@ -29,6 +33,7 @@ def check_combinations(declared: Declarations) -> Iterator[Diagnostic]:
                 *_image_fits(declared, chosen),
                 *_overrides_fit(declared, pool.name, entry, chosen),
                 *_tests_fit(declared, chosen),
+                *_measured(declared, pool.name, entry, chosen),
             ]
             yield from (problem for problem in found if problem not in seen)
             seen.update(found)
@@ -89,6 +94,55 @@ def _tests_fit(declared: Declarations, chosen: dict[str, Setting]) -> Iterator[D
                 f"test {test.name!r} of {acceptance.name!r} counts {counted}, and the inventory declares no number"
             )
             yield hardware.problem(("inventory",), problem)
+
+
+def _measured(declared: Declarations, pool: str, entry: int | None, chosen: dict[str, Setting]) -> Iterator[Diagnostic]:
+    """Yield a problem for what an image with measurements lacks beside it. Nodes with it could never be admitted."""
+    image = declared.images.get(chosen["image.name"].value) if "image.name" in chosen else None
+    found = find_version(image, chosen["image.version"].value) if image is not None else None
+    if image is None or found is None or found[1].measurements is None:
+        return
+    at = image.at("versions", found[0], "measurements")
+    fleet = declared.fleets[0]
+    if fleet.spec.installer is not None and fleet.spec.installer.measurements is None:
+        needs = f"image {image.name} {found[1].version} declares measurements ({at}), and its installer must, too"
+        yield fleet.problem(("installer",), f"measurements is missing: {needs}")
+    hardware = declared.hardware.get(chosen["hardware"].value) if "hardware" in chosen else None
+    fits = not found[1].hardware or (hardware is not None and hardware.name in found[1].hardware)
+    if not fits or ("hardware" in chosen and (hardware is None or not hardware.whole)):
+        return  # which is told of the image or the profile
+    platform = platform_measurements(hardware.spec.measurements) if hardware is not None else None
+    if hardware is None or platform is None:
+        which = f"hardware profile {hardware.name!r} declares none" if hardware else "there is no hardware profile"
+        yield Diagnostic(at, "", f"measurements need those of the model of machine, and {which}")
+    elif platform.firmware:
+        yield from _referenced(hardware, platform, settings_of(declared, pool, entry))
+
+
+def _referenced(
+    hardware: DeclaredResource[HardwareProfileSpec],
+    platform: PlatformMeasurements,
+    settings: Iterable[tuple[DeclaredResource[Any], NodeSettings, Steps]],
+) -> Iterator[Diagnostic]:
+    """Yield a problem for firmware without a reference: nodes that get it could not prove what they boot."""
+    versions = {
+        item.component: (item.version, hardware.at("firmware", index, "version"))
+        for index, item in enumerate(hardware.spec.firmware)
+    }
+    for resource, chosen, steps in settings:
+        for index, override in enumerate(chosen.firmware):
+            if override.version is not None:
+                at = resource.at(*steps, "firmware", index, "version")
+                versions[override.component] = (override.version, at)
+    if any(
+        reference.fits({name: version for name, (version, _) in versions.items()}) for reference in platform.firmware
+    ):
+        return
+    judged = sorted({name for reference in platform.firmware for name in reference.versions})
+    told = ", ".join(f"{name} {versions[name][0] if name in versions else 'which is not declared'}" for name in judged)
+    at = next((versions[name][1] for name in judged if name in versions), hardware.at("measurements", "firmware"))
+    hint = "learn it from a machine whose profile has no references, and review it, before the firmware is rolled out"
+    yield Diagnostic(at, "", f"no reference in measurements.firmware is for {told}", hint)
 
 
 def _overrides_fit(

@@ -52,6 +52,7 @@ def policy_positions(
         found |= _of_acceptance(declared, merged["gate.certificate"])
     if "hardware" in chosen:
         hardware = declared.hardware[chosen["hardware"].value]
+        found["measurements"] = hardware.at("measurements")
         for index, item in enumerate(hardware.spec.firmware):
             found |= {
                 f"firmware.{item.component}.{f}": hardware.at("firmware", index, key) for f, key in _FIRMWARE.items()

@@ -53,6 +53,7 @@ from reconciler.spec.layers import (
     persona_layer,
     values_of,
 )
+from reconciler.spec.measurements import boot_measurements, platform_measurements
 from reconciler.spec.node_source import NodeSource
 from reconciler.spec.nodes import root_disk, spec_hold
 from reconciler.spec.parse import Declarations, DeclaredResource
@@ -158,9 +159,10 @@ class _Resolver:
         declared = self._declared
         chosen = choices(declared, pool, entry)
         persona = declared.personas[chosen["persona"].value] if "persona" in chosen else None
+        hardware = declared.hardware[chosen["hardware"].value] if "hardware" in chosen else None
         layers: list[Layer] = []
-        if "hardware" in chosen:
-            layers.append(hardware_layer(declared.hardware[chosen["hardware"].value]))
+        if hardware is not None:
+            layers.append(hardware_layer(hardware))
         if persona is not None:
             layers.append(persona_layer(persona))
         layers += [values_of(*declaration) for declaration in settings_of(declared, pool, entry)]
@@ -189,6 +191,7 @@ class _Resolver:
             acceptance=self._acceptance(merged),
             remediation=self._remediation(chosen),
             provenance=dict(sorted(provenance.items())),
+            measurements=platform_measurements(hardware.spec.measurements if hardware is not None else None),
         )
         return self._intern(profile), from_name, persona.name if persona else ""
 
@@ -208,7 +211,7 @@ class _Resolver:
         index, version = found
         at = ("versions", index)
         provenance = {f"image.{part}": image.at(*at, "contents", part) for part in version.contents}
-        given = ("url", "sha256", "format", "size", "signature", "layout", "preserve")
+        given = ("url", "sha256", "format", "size", "signature", "layout", "preserve", "measurements")
         provenance |= {f"image.{part}": image.at(*at, part) for part in given}
         provenance["image.kernel_arguments"] = image.at(*at, "kernelArguments")
         provenance |= {"image.key": image.at(*at, "signature", "key"), "trust.image": image.at(*at, "signature")}
@@ -230,6 +233,7 @@ class _Resolver:
                 size=parse_size(version.size) if version.size else None,
                 layout=_layout(version.layout),
                 kernel_arguments=version.kernel_arguments,
+                measurements=boot_measurements(version.measurements),
             ),
             provenance,
         )

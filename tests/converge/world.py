@@ -24,6 +24,7 @@ from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.inprocess import LabFabric, VirtualClock, run_virtual
 from reconciler.lab.scenario import Scenario
 from reconciler.model import desired as d
+from reconciler.model.access import ClusterAccess, InstallerPolicy
 from reconciler.model.gate import Binding, Certificate, GateJudgement, TestResult, Verdict
 from reconciler.model.limits import Guards
 from reconciler.model.observed import Answered, Observation, Observed, Taint
@@ -111,8 +112,8 @@ def desired_node(name: str, number: int, **changes: Any) -> d.Desired:
 
 
 def fleet_of(nodes: Sequence[d.Desired], *, cluster: bool = True, **settings: Any) -> d.Fleet:
-    access = d.ClusterAccess("main", None) if cluster else None
-    installer = d.InstallerPolicy("127.0.0.1:0", None, "http://x/i.iso")
+    access = ClusterAccess("main", None) if cluster else None
+    installer = InstallerPolicy("127.0.0.1:0", None, "http://x/i.iso")
     chosen = {"installer": installer, "budgets": ALL, "guards": OPEN, **settings}
     return d.Fleet(
         replace(b.SETTINGS, cluster=access, **chosen),

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.model import desired as d
+from reconciler.model.access import ClusterAccess, HostKeyPolicy, InstallerPolicy, TlsPolicy
 from reconciler.model.change import Change
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.errors import Position
@@ -243,13 +244,13 @@ def fleets(draw: st.DrawFn) -> d.Fleet:
         bmc, host = draw(word), draw(word)
         profile = b.profile(host=d.DesiredHost({f"k.{draw(word)}": "1"}, {f"s{draw(word)}": "running"}))
         nodes.append(b.node(name, endpoints=d.Endpoints(f"https://{bmc}", host), profile=profile, provenance=PLACES))
-    access = st.one_of(st.none(), st.builds(d.ClusterAccess, word, word, word))
-    installer = st.one_of(st.none(), st.builds(d.InstallerPolicy, word, word, word))
+    access = st.one_of(st.none(), st.builds(ClusterAccess, word, word, word))
+    installer = st.one_of(st.none(), st.builds(InstallerPolicy, word, word, word))
     return fleet(
         *nodes, bmc_credentials=draw(word), ssh_credentials=draw(word), ssh_user=draw(word), fleet=draw(word),
-        tls=draw(st.just(d.TlsPolicy(None, True)) | st.builds(d.TlsPolicy, word)), cluster=draw(access),
+        tls=draw(st.just(TlsPolicy(None, True)) | st.builds(TlsPolicy, word)), cluster=draw(access),
         installer=draw(installer),
-        host_keys=draw(st.builds(d.HostKeyPolicy, st.just(()), st.booleans())), tolerate=draw(word),
+        host_keys=draw(st.builds(HostKeyPolicy, st.just(()), st.booleans())), tolerate=draw(word),
         insecure=(draw(word),),
     )  # fmt: skip
 

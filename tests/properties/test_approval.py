@@ -18,6 +18,7 @@ import pytest
 
 from reconciler.converge.approval import Shared, stale_because
 from reconciler.model import desired as d
+from reconciler.model.access import ClusterAccess, HostKeyPolicy, InstallerPolicy, TlsPolicy
 from reconciler.model.documents import DocumentError, dump, load
 from reconciler.model.errors import Position
 from reconciler.model.inputs import fingerprint, sealed
@@ -67,10 +68,10 @@ PROFILE = replace(
 NODE = b.node(uuid="u", root_disk=d.RootDisk("D1", "w1", "PM9A3", 1, 2), profile=PROFILE, persona="training")
 SETTINGS = replace(
     b.SETTINGS,
-    tls=d.TlsPolicy("-----BEGIN CERTIFICATE-----" + "A" * 400),
-    host_keys=d.HostKeyPolicy(("ssh-ed25519 AAAA ca",)),
-    cluster=d.ClusterAccess("main", "kubeconfig", "admin"),
-    installer=d.InstallerPolicy("10.0.0.1:80", "http://10.0.0.1", "http://10.0.0.1/i.iso"),
+    tls=TlsPolicy("-----BEGIN CERTIFICATE-----" + "A" * 400),
+    host_keys=HostKeyPolicy(("ssh-ed25519 AAAA ca",)),
+    cluster=ClusterAccess("main", "kubeconfig", "admin"),
+    installer=InstallerPolicy("10.0.0.1:80", "http://10.0.0.1", "http://10.0.0.1/i.iso"),
     budgets=(d.BudgetLimit("fleet", "2"),),
     floors=(d.Floor("training", "1"),),
 )  # fmt: skip

@@ -325,3 +325,21 @@ def test_csv_cells_may_be_quoted_and_lines_may_end_as_on_windows() -> None:
     node = fleet.nodes["gpu-a010"]
     assert (node.serial, node.domains["rack"]) == ('S "0", 10', "r2")
     assert node.provenance["identity.serial"] == Position("nodes.csv", 2, 44)
+
+
+def test_measurements_arrive_with_their_lines(fleet: Fleet) -> None:
+    desired = fleet.nodes["gpu-a001"]
+    image, platform = desired.profile.image, desired.profile.measurements
+    assert image is not None
+    assert image.measurements is not None
+    assert platform is not None
+    assert fleet.settings.installer is not None
+    assert image.measurements.applications == ("c" * 64, "d" * 64)
+    assert image.measurements.pcr11 == {"enter-initrd": "e" * 64, "enter-initrd:leave-initrd": "f" * 64}
+    assert platform.secure_boot.dbx == ("4" * 64, "5" * 64)
+    assert [dict(reference.pcrs) for reference in platform.firmware] == [{0: "6" * 64}, {0: "7" * 64, 2: "8" * 64}]
+    assert fleet.settings.installer.measurements is not None
+    assert fleet.settings.installer.measurements.pcr11 == {"start": "b" * 64}
+    places = desired.profile.provenance
+    assert str(places["image.measurements"]) == "image.yaml:21:7"
+    assert str(places["measurements"]) == "hardware.yaml:14:5"

@@ -27,8 +27,8 @@ from reconciler.drivers.installer.host_keys import HostKeys
 from reconciler.drivers.installer.medium import MediumSource
 from reconciler.drivers.installer.signer import Signer, find_signer
 from reconciler.drivers.secrets import SecretStore
+from reconciler.model.access import InstallerPolicy
 from reconciler.model.attestor import Attestor
-from reconciler.model.desired import InstallerPolicy
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.install import AttemptCredential, ContractError, InstallDocument, dump_contract
 from reconciler.model.install_progress import InstallAttempt, InstallProgress, closed, digest_of

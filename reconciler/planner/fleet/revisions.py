@@ -12,19 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any, Final
 
+from reconciler.model.access import HostKeyPolicy, TlsPolicy
 from reconciler.model.change import EndpointChange
-from reconciler.model.desired import (
-    Desired,
-    DesiredHost,
-    Endpoints,
-    Fleet,
-    HostKeyPolicy,
-    Profile,
-    RolloutPolicy,
-    Settings,
-    SpecHold,
-    TlsPolicy,
-)
+from reconciler.model.desired import Desired, DesiredHost, Endpoints, Fleet, Profile, RolloutPolicy, Settings, SpecHold
 
 # Addresses, credentials and trust anchors, and the fleet's name, which chooses the ledger. All else is desired state.
 TRUSTED: Final = (

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from reconciler.model.vocab import DriftMode
 from reconciler.spec.kinds.base import Enforced, NodeShare, PositiveDuration, Resource, TreePath, WebUrl
 from reconciler.spec.kinds.limits import Brake, BreakGlass, Budget, Guards, PoolsWindow
+from reconciler.spec.kinds.measurements import BootMeasurements
 from reconciler.spec.kinds.settings import SharedSettings
 from reconciler.strict_yaml.models import Checked, Matching, Model, Name, Text
 
@@ -114,6 +115,10 @@ class Installer(Model):
     )
     host_certificate: PositiveDuration = Field(
         default="90d", description="How long a certificate of a host key is valid."
+    )
+    measurements: BootMeasurements | None = Field(
+        default=None,
+        description="What a machine measures that boots this medium. Images that declare measurements need it.",
     )
 
     @model_validator(mode="after")

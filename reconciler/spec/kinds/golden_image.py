@@ -12,7 +12,8 @@ from pydantic import Field, field_validator, model_validator
 from reconciler.model.cosign import read_bundle
 from reconciler.model.install import ImageFormat
 from reconciler.model.units import parse_size
-from reconciler.spec.kinds.base import NOT_ENFORCED, ImageUrl, Resource, Sha256, Size
+from reconciler.spec.kinds.base import ImageUrl, Resource, Sha256, Size
+from reconciler.spec.kinds.measurements import BootMeasurements
 from reconciler.spec.kinds.settings import RootDiskRule
 from reconciler.strict_yaml.models import Checked, Matching, Model, Name, Text
 
@@ -111,8 +112,10 @@ class ImageVersion(Model):
     kernel_arguments: tuple[KernelArgument, ...] = Field(
         default=(), description="Added to the command line that is in the image."
     )
-    measurements: Annotated[Mapping[str, Text] | None, NOT_ENFORCED] = Field(
-        default=None, description="Expected TPM measurements by PCR."
+    measurements: BootMeasurements | None = Field(
+        default=None,
+        description="What a machine measures that boots this image. A node is then admitted only with a quote of its "
+        "TPM that agrees.",
     )
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from reconciler.model.vocab import Activation, VerifiedBy
 from reconciler.spec.kinds.base import Duration, Enforced, Resource, Sha256, Size, WebUrl
+from reconciler.spec.kinds.measurements import PlatformMeasurements
 from reconciler.spec.kinds.settings import Bios, FirmwarePolicy
 from reconciler.strict_yaml.models import Model, Name, Text
 
@@ -87,6 +88,9 @@ class HardwareProfileSpec(Model):
         description="How the persistent boot order begins: kinds of devices, as Redfish names them (Hdd, Pxe, "
         "UefiHttp, Cd, Usb, UefiShell), which stand for all entries of that kind, or an entry's display name, "
         "reference or UEFI device path.",
+    )
+    measurements: PlatformMeasurements | None = Field(
+        default=None, description="What such a machine measures. Images that declare measurements need it."
     )
 
     @field_validator("firmware")

@@ -36,7 +36,7 @@ def test_pcr_11_is_what_systemd_measure_computes(phase: str, tmp_path: Path) -> 
         (tmp_path / name).write_bytes(SECTIONS[name])
         argv.append(f"--{name[1:]}={tmp_path / name}")
     argv += ["--phase=" + ":".join(PHASES.get(phase, ()))]
-    told = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    told = subprocess.run(list(map(str, argv)), capture_output=True, text=True, check=True).stdout
     assert re.findall(r"11:sha256=([0-9a-f]{64})", told) == [predict_pcr11(uki)[phase]]
 
 
@@ -60,7 +60,7 @@ def test_the_digest_is_the_one_that_a_signature_covers(tmp_path: Path) -> None:
         signed.write_bytes(image)
         sign_efi(signed, key, certificate, 1763769600)
         argv = ["osslsigncode", "verify", "-in", signed, "-CAfile", certificate]
-        told = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
+        told = subprocess.run(list(map(str, argv)), capture_output=True, text=True, check=False).stdout
         assert f"Current message digest    : {authenticode(signed.read_bytes()).upper()}" in told, told
 
 

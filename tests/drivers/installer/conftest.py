@@ -18,7 +18,7 @@ from aiohttp import ClientSession
 from reconciler.drivers.installer import HttpInstaller
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.drivers.secrets import SecretsFile, SecretSource, SecretStore, SignerSource
-from reconciler.model.desired import InstallerPolicy
+from reconciler.model.access import InstallerPolicy
 from reconciler.model.install import (
     InstallDocument,
     InstallImage,

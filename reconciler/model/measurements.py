@@ -1,0 +1,64 @@
+"""The measurements that a spec declares of a boot: digests that a quote of the TPM is judged by (DESIGN section 7.4).
+
+Digests are SHA-256 in hexadecimal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from reconciler.model.privacy import FreeText, Identifier, PublicText
+
+
+@dataclass(frozen=True, slots=True)
+class BootMeasurements:
+    """The measurements of an image, or of the installer: what its build predicts."""
+
+    applications: tuple[str, ...]  # PCR 4: Authenticode digests of its EFI programs, in the order of their start
+    pcr11: Mapping[str, str]  # phase of the boot -> value of PCR 11
+
+
+@dataclass(frozen=True, slots=True)
+class SecureBootKeys:
+    """Digests of the contents of the variables that rule Secure Boot (PCR 7), each with the ones that are allowed."""
+
+    pk: tuple[str, ...]
+    kek: tuple[str, ...]
+    db: tuple[str, ...]
+    dbx: tuple[str, ...]
+    authorities: tuple[str, ...] = ()  # of what verified a program, where that is not in db: the variables of shim
+
+
+@dataclass(frozen=True, slots=True)
+class FirmwareReference:
+    """The measurements of firmware of these versions, as they were learned from one machine and reviewed."""
+
+    versions: Mapping[str, str]  # firmware component -> version; a component that is not here does not count
+    pcrs: Mapping[int, str]
+    applications: tuple[str, ...] = ()  # PCR 4: EFI programs that the firmware itself starts
+
+    def fits(self, versions: Mapping[str, str]) -> bool:
+        """Return whether the reference is for firmware of these versions."""
+        return all(versions.get(component) == version for component, version in self.versions.items())
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformMeasurements:
+    """The measurements of a model of machine. `endorsement_authorities`: PEM of the CAs of its TPMs' makers."""
+
+    secure_boot: SecureBootKeys
+    firmware: tuple[FirmwareReference, ...] = ()
+    endorsement_authorities: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attestation:
+    """A quote that was judged good, and what it was judged by."""
+
+    boot_id: Identifier  # the boot that it was of
+    reference: PublicText  # digest of the declared measurements
+    at: datetime
+    phase: PublicText  # whose PCR 11 it had
+    evidence: Mapping[PublicText, FreeText] = field(default_factory=dict)  # "pcr 4" -> value

@@ -1,0 +1,95 @@
+"""The measurements of a boot that a spec declares: digests that a node's TPM must have signed before it serves."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from reconciler.spec.kinds.base import Sha256
+from reconciler.strict_yaml.models import Checked, Matching, Model, Name, Text
+
+_PEM = re.compile(r"-----BEGIN CERTIFICATE-----\n([A-Za-z0-9+/=\n]+)\n-----END CERTIFICATE-----\n*")
+
+
+def check_certificates(text: str) -> None:
+    """Raise ValueError unless the text has the form of PEM certificates. The gate reads them."""
+    blocks = _PEM.findall(text)
+    if not blocks or _PEM.sub("", text).strip():
+        raise ValueError("not PEM certificates")
+    try:
+        for block in blocks:
+            base64.b64decode(block.replace("\n", ""), validate=True)
+    except binascii.Error:
+        raise ValueError("not PEM certificates: one is not base64") from None
+
+
+Phase = Annotated[str, Matching(r"[a-z][a-z0-9-]*(:[a-z][a-z0-9-]*)*", "a phase like enter-initrd:leave-initrd")]
+Digests = Annotated[tuple[Sha256, ...], Field(min_length=1)]
+
+
+class BootMeasurements(Model):
+    """What the build of an image, or of the installer, predicts that a machine measures when it boots."""
+
+    applications: Digests = Field(
+        description="PCR 4: Authenticode digests of the EFI programs, in the order in which they start: the boot "
+        "loader, then the UKI."
+    )
+    pcr11: Mapping[Phase, Sha256] = Field(
+        min_length=1,
+        description="Values of PCR 11 by the phase of the boot, as systemd-measure prints them. A quote in any of "
+        "these phases is accepted.",
+    )
+
+
+class SecureBootKeys(Model):
+    """Digests of the contents of UEFI variables, each with those that are allowed: sha256sum of the .esl file."""
+
+    pk: Digests = Field(description="The platform key.")
+    kek: Digests = Field(description="The keys that may change db and dbx.")
+    db: Digests = Field(description="The keys that programs may be signed with.")
+    dbx: Digests = Field(description="What is forbidden. List the old and the new one while an update is rolled out.")
+    authorities: tuple[Sha256, ...] = Field(
+        default=(), description="Other variables that programs were verified with, like the MokList of shim."
+    )
+
+
+class FirmwareReference(Model):
+    """What firmware of these versions measures: learned from one machine, and reviewed."""
+
+    versions: Mapping[Name, Text] = Field(
+        min_length=1, description="Versions by firmware component of this profile. The BMC tells which a node has."
+    )
+    pcr0: Sha256 | None = Field(default=None, description="Value of PCR 0: the firmware's code.")
+    pcr2: Sha256 | None = Field(default=None, description="Value of PCR 2: the code of option ROMs.")
+    pcr3: Sha256 | None = Field(default=None, description="Value of PCR 3: the data of option ROMs.")
+    pcr6: Sha256 | None = Field(default=None, description="Value of PCR 6: what the maker of the machine measures.")
+    applications: tuple[Sha256, ...] = Field(
+        default=(), description="PCR 4: EFI programs that the firmware itself starts before the image's."
+    )
+
+    @model_validator(mode="after")
+    def _says_something(self) -> FirmwareReference:
+        if self.pcr0 is None:
+            raise ValueError("pcr0 is missing: nothing would be known of the firmware's code")
+        return self
+
+
+class PlatformMeasurements(Model):
+    """The measurements of this model of machine."""
+
+    endorsement_authorities: Annotated[str, Checked(check_certificates, lines=True)] | None = Field(
+        default=None,
+        description="Certificates (PEM) of the CAs of the TPMs' makers. Absent: a TPM is known by its first enrolment "
+        "alone.",
+    )
+    secure_boot: SecureBootKeys = Field(description="PCR 7: Secure Boot is on, under these keys.")
+    firmware: tuple[FirmwareReference, ...] = Field(
+        default=(),
+        description="References by version. Absent: the firmware is not judged, as on the canary that they are learned "
+        "from.",
+    )
