@@ -17,6 +17,7 @@ from reconciler.drivers.ssh.facts.gpu_cells import health_cells
 from reconciler.model.gate import CommandResult
 from reconciler.model.gpus import Gpu, GpuCells, MigDevice, SmiAnswer
 
+_NO_GPU = "no nvidia-smi, and no device of NVIDIA's on the PCI bus"
 _PCI = re.compile(r"(?:PCI:)?([0-9A-F]{4,8}):([0-9A-F]{2}):([0-9A-F]{2})(?:\.([0-7]))?", re.IGNORECASE)
 _NOT_A_VALUE = re.compile(
     r"\[.*\]|n/?a|none|unknown|not (supported|available|found|specified)|gpu is lost|gpu requires reset|err!?|"
@@ -43,9 +44,11 @@ class SmiReport:
 
 def parse_smi(answer: CommandResult) -> Parsed[SmiReport]:
     text = answer.stdout
-    if "<nvidia_smi_log" not in text and text.strip() == "No devices were found":
-        none = SmiReport(None, (), (), SmiAnswer(0, 0, 0))  # it exits with 6
+    none = SmiReport(None, (), (), SmiAnswer(0, 0, 0))
+    if "<nvidia_smi_log" not in text and text.strip() == "No devices were found":  # it exits with 6
         return Parsed(none, {"driver": "unsupported: nvidia-smi finds no device to ask"})
+    if text.strip() == _NO_GPU:
+        return Parsed(none, {"driver": f"unsupported: {_NO_GPU}"})
     root = _document(text)
     notes: dict[str, str] = {}
     elements = root.findall("gpu")
@@ -195,11 +198,20 @@ def with_mig_devices(
     return Parsed(replace(report, gpus=tuple(gpus)), notes)
 
 
+# A host without GPUs needs no driver. It has none only if the PCI bus was read and has no device of NVIDIA's: grep says
+# 1 when it has read all files and found none, and 2 when it could not read one.
+_COMMAND = f"""\
+if ! command -v nvidia-smi >/dev/null; then
+  grep -qix 0x10de /sys/bus/pci/devices/*/vendor
+  [ $? -eq 1 ] && echo "{_NO_GPU}" && exit
+fi
+nvidia-smi -q -x"""
+
 # Statuses that may come with a whole document: 2-15 are nvidia-smi's own (14: a corrupt infoROM is only a warning).
 # Without a document the parser reports what was printed instead.
 SMI = Fact(
     "nvidia_smi",
-    "nvidia-smi -q -x",
+    _COMMAND,
     parse_smi,
     ("driver", "gpus", "smi"),
     timeout_s=15,
