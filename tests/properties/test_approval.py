@@ -71,7 +71,9 @@ SETTINGS = replace(
     tls=TlsPolicy("-----BEGIN CERTIFICATE-----" + "A" * 400),
     host_keys=HostKeyPolicy(("ssh-ed25519 AAAA ca",)),
     cluster=ClusterAccess("main", "kubeconfig", "admin"),
-    installer=InstallerPolicy("10.0.0.1:80", "http://10.0.0.1", "http://10.0.0.1/i.iso"),
+    installer=InstallerPolicy(
+        "10.0.0.1:80", "https://10.0.0.1", "http://10.0.0.1/i.iso", "tls", "tls-key", "host-ca", 60.0
+    ),
     budgets=(d.BudgetLimit("fleet", "2"),),
     floors=(d.Floor("training", "1"),),
 )  # fmt: skip
