@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -156,8 +155,7 @@ class WireFabric:
         policy, authorities = self._settings.installer, self._settings.host_keys.authorities
         if self._overlay is not None and self._overlay.installer is not None:
             target, authorities = self._overlay.installer, ()
-            given = policy or InstallerPolicy("", None, "")
-            policy = replace(given, listen=target.listen, url=None, iso=target.iso, certificate=None, key=None)
+            policy = InstallerPolicy(target.listen, None, target.iso, host_ca=target.host_ca)
         if policy is None:
             return None
         if self._installer is None:

@@ -102,6 +102,7 @@ class SshAuthority:
         self._ca = asyncssh.generate_private_key("ssh-ed25519", comment="lab host CA")
         user = asyncssh.generate_private_key("ssh-ed25519", comment="reconciler")
         self.public_key = self._ca.export_public_key().decode()
+        self.private_key = self._ca.export_private_key().decode()
         self.user_private_key = user.export_private_key().decode()
         self.user_public_key = user.export_public_key().decode()
 

@@ -42,6 +42,7 @@ from reconciler.spec import load_spec
 
 USERNAME = "reconciler"
 _FILES_PER_NODE = 14
+_HOST_CA = "secrets/ssh-host-ca"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ class _LabRunner:
             "clusters": await self._serve_cluster(lab, context),
             "secrets": self._secrets(lab.fleet),
             "keys": {name: f"secrets/{name}.pub" for name in lab.public_keys},
-            "installer": {"listen": "127.0.0.1:0", "iso": await self._serve_iso(iso)},
+            "installer": {"listen": "127.0.0.1:0", "iso": await self._serve_iso(iso), "host_ca": _HOST_CA},
             "firmware": await self._serve_firmware(lab),
         }
 
@@ -266,6 +267,7 @@ class _LabRunner:
         credentials = {"username": USERNAME, "password": self._password}
         write_private(directory / "secrets/bmc.json", json.dumps(credentials))
         write_private(directory / "secrets/ssh_ed25519", self._ssh.user_private_key)
+        write_private(directory / _HOST_CA, self._ssh.private_key)
         for name, key in lab.public_keys.items():
             (directory / f"secrets/{name}.pub").write_text(f"{key}\n", encoding="utf-8")
         # For a generated spec without --endpoints: RECONCILER_SECRETS may name this file.

@@ -69,7 +69,9 @@ SETTINGS = replace(
     tls=d.TlsPolicy("-----BEGIN CERTIFICATE-----" + "A" * 400),
     host_keys=d.HostKeyPolicy(("ssh-ed25519 AAAA ca",)),
     cluster=d.ClusterAccess("main", "kubeconfig", "admin"),
-    installer=d.InstallerPolicy("10.0.0.1:80", "http://10.0.0.1", "http://10.0.0.1/i.iso"),
+    installer=d.InstallerPolicy(
+        "10.0.0.1:80", "https://10.0.0.1", "http://10.0.0.1/i.iso", "tls", "tls-key", "host-ca", 60.0
+    ),
     budgets=(d.BudgetLimit("fleet", "2"),),
     floors=(d.Floor("training", "1"),),
 )  # fmt: skip

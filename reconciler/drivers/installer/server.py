@@ -86,9 +86,9 @@ class HttpInstaller:
         else:
             node, text = str(document.get("node", "")), json.dumps(document, sort_keys=True)
         digest, now = digest_of(token), self._now()
-        network = "" if attempt is None else dump_contract(attempt)
         async with self._calls.lock(digest):
-            known = self._store.install(digest) or InstallAttempt(digest, node, text, network, now)
+            known = self._store.install(digest) or InstallAttempt(digest, node, text, "", now)
+            network = known.network if attempt is None else dump_contract(attempt)
             served = replace(known, document=text, network=network, token=token, closed_at=None)
             try:
                 contents = credential(served, f"{self._base}/{token}")
