@@ -17,7 +17,16 @@ from reconciler.model.limits import Brake, Guards
 from reconciler.model.measurements import BootMeasurements, PlatformMeasurements
 from reconciler.model.observed import AttributeValue, Taint
 from reconciler.model.privacy import Address, AllPublic, Identifier, NodeName, PublicText
-from reconciler.model.vocab import Activation, DrainProvider, DriftMode, NodeState, Reason, VerifiedBy, WindowKind
+from reconciler.model.vocab import (
+    Activation,
+    DrainProvider,
+    DriftMode,
+    NodeState,
+    Provision,
+    Reason,
+    VerifiedBy,
+    WindowKind,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +234,7 @@ class Desired:
     profile: AllPublic[Profile]
     provenance: AllPublic[Mapping[str, Position]]  # of the node's own values, and of "node" itself
     persona: PublicText = ""  # name; what it says is in the profile
+    provision: Provision | None = None  # consent to wipe a machine that never answered
 
 
 # --- fleet-wide --------------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def test_a_converged_fleet_is_left_alone(adopted: Worlds) -> None:
     "drift",
     [
         ["old_image"], ["bios_off"], [{"old_firmware": {}}], ["secure_boot_off", "wrong_boot_order"],
-        ["powered_off"], ["blank"], ["not_a_member"], ["missing_label", "sysctl_off", "wrong_hostname"],
+        ["powered_off"], ["not_a_member"], ["missing_label", "sysctl_off", "wrong_hostname"],
         ["service_stopped"], ["old_image", "bios_off", {"old_firmware": {}}, "secure_boot_off"],
     ],
 )  # fmt: skip

@@ -24,7 +24,7 @@ from reconciler.model.errors import Position
 from reconciler.model.inputs import fingerprint, sealed
 from reconciler.model.observed import Drive, Taint
 from reconciler.model.plan import NodePlan, Plan
-from reconciler.model.vocab import Activation, DrainProvider
+from reconciler.model.vocab import Activation, DrainProvider, Provision
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.planner.node.estimates import Estimate, Estimates
@@ -126,6 +126,7 @@ def changed(value: Any, path: str) -> Any:
 
 # Where None is the ordinary value even of a sample that says everything.
 NEVER_SAID: Mapping[str, Any] = {
+    "node.provision": Provision.BLANK,
     "settings.break_glass": d.BreakGlass("fire", "ops", "2026-11-21T13:00:00+00:00"),
     "settings.budgets.0.per_s": 60.0,
     "settings.budgets.0.during": d.Hours((0,), 0, 60, "UTC"),
