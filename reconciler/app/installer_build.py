@@ -30,7 +30,7 @@ ARCHITECTURE_NAMES: Final = tuple(ARCHITECTURES)
 
 @dataclass(frozen=True, slots=True)
 class InstallerRequest:
-    """What the installer is built from. `trusted_keys`: files of minisign public keys, by the names that images use."""
+    """The parts of an installer. `trusted_keys`: files of minisign public keys, by the names that images use."""
 
     out: Path
     ca: Path
@@ -46,7 +46,7 @@ class InstallerRequest:
 
 @dataclass(frozen=True, slots=True)
 class BuiltInstaller:
-    """What was built. `missing_firmware`: files by kernel module, which no configured package has."""
+    """The installer that was built. `missing_firmware`: files by kernel module, which no configured package has."""
 
     iso: Path
     uki: Path
