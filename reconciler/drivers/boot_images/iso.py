@@ -7,6 +7,7 @@ same FAT filesystem, which is in the file once. It holds the placeholder that is
 from __future__ import annotations
 
 import mmap
+import os
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -28,11 +29,13 @@ def build_iso(uki: Path, output: Path, architecture: Architecture, epoch: int) -
         tree.mkdir()
         credential.write_bytes(empty_credential())
         _write_esp(tree / _ESP, uki, credential, architecture, epoch)
+        for place in (tree / _ESP, tree):  # a folder after what is in it
+            os.utime(place, (epoch, epoch))
         # A file of the ISO: where an image of over 32 MiB ends, firmware takes from the size of the ISO's filesystem,
         # and it finds nothing in a partition that is appended behind that.
         run_tool(
-            "xorriso", "-as", "mkisofs", "-quiet", "-V", LABEL, "-e", _ESP, "-no-emul-boot",
-            "-efi-boot-part", "--efi-boot-image", "-o", str(output), str(tree), env=_dated(epoch),
+            "xorriso", "-as", "mkisofs", "-quiet", "-r", "-V", LABEL, "-e", _ESP, "-no-emul-boot", "-efi-boot-part",
+            "--efi-boot-image", "--set_all_file_dates", "set_to_mtime", "-o", str(output), str(tree), env=_dated(epoch),
         )  # fmt: skip
     return placeholder_offset(output)
 
