@@ -30,7 +30,7 @@ ARCHITECTURE_NAMES: Final = tuple(ARCHITECTURES)
 
 @dataclass(frozen=True, slots=True)
 class InstallerRequest:
-    """What the installer is built from. `trusted_keys`: files of minisign public keys, by the names that images use."""
+    """The parts of an installer. `trusted_keys`: files of minisign public keys, by the names that images use."""
 
     out: Path
     ca: Path
@@ -46,7 +46,7 @@ class InstallerRequest:
 
 @dataclass(frozen=True, slots=True)
 class BuiltInstaller:
-    """What was built. `missing_firmware`: files by kernel module, which no configured package has."""
+    """The installer that was built. `missing_firmware`: files by kernel module, which no configured package has."""
 
     iso: Path
     uki: Path
@@ -87,7 +87,6 @@ def build_installer(request: InstallerRequest, tell: Callable[[str], None]) -> B
     """Build installer.iso, installer.efi and installer.json in the request's folder. `tell` gets each step."""
     if (request.key is None) != (request.cert is None):
         raise UsageError("--key and --cert belong together: the signature needs the key, and firmware its certificate")
-    need_tools((*_TOOLS, *(("osslsigncode",) if request.key else ())))
     architecture = ARCHITECTURES[request.arch]
     suite = request.suite or running_suite()
     source = PackageSource(suite, mirror=request.mirror)
@@ -97,6 +96,7 @@ def build_installer(request: InstallerRequest, tell: Callable[[str], None]) -> B
     keys = {name: read_minisign_key(file) for name, file in request.trusted_keys.items()}
     content = InitrdContent(package, PROGRAMS, MODULES, read_certificates(request.ca), keys)
     epoch = source_date_epoch(os.environ)
+    need_tools((*_TOOLS, *(("osslsigncode",) if request.key else ())))
     request.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=request.out, prefix=".build-") as folder:
         root, uki, iso = Path(folder, "root"), Path(folder, "installer.efi"), Path(folder, "installer.iso")

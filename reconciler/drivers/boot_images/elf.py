@@ -55,7 +55,9 @@ def libraries_of(root: Path, files: Iterable[Path], loaded: Iterable[str] = ()) 
         waiting.append(_add(root, name, found))
     while waiting:
         for needed in _needs(waiting.pop()):
-            if not any(PurePosixPath(path).name == PurePosixPath(needed).name for path in found):
+            # The interpreter is opened by its path, and is a library that others name too.
+            there = {path if needed.startswith("/") else PurePosixPath(path).name for path in found}
+            if needed.lstrip("/") not in there:
                 waiting.append(_add(root, needed, found))
     return found
 

@@ -30,6 +30,8 @@ _FOLDERS: Final = ("dev", "mnt", "proc", "root", "run", "sys", "tmp", "usr/bin",
 _LINKS: Final = {"bin": "usr/bin", "sbin": "usr/bin", "lib": "usr/lib", "lib64": "usr/lib64", "usr/sbin": "bin"}
 _COPIED: Final = ("etc/mke2fs.conf",)
 _OPENED_BY_NAME: Final = ("libgcc_s.so.1", "libtss2-tcti-device.so.0")
+# Names on a FAT are in a code page, which mtools can't do without.
+_CODE_PAGE: Final = ("gconv-modules", "gconv-modules.d/gconv-modules-extra.conf", "IBM850.so")
 _NO_USE: Final = (
     "__pycache__", "curses", "distutils", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "sqlite3", "test", "tkinter",
     "turtledemo", "venv", "_codecs_*", "_crypt.*", "_curses*", "_dbm.*", "_lsprof.*", "_sqlite3.*", "_test*", "_xx*",
@@ -67,7 +69,8 @@ def build_initrd(root: Path, kernel: Kernel, content: InitrdContent, target: Pat
     extensions = _copy_python(root, target)
     for path, source in libraries_of(root, [*programs.values(), *extensions], _OPENED_BY_NAME).items():
         _copy(source, target / path)
-    for path in _COPIED:
+    converters = [place.relative_to(root) for place in sorted((root / "usr/lib").glob("*/gconv"))]
+    for path in (*_COPIED, *(f"{folder}/{name}" for folder in converters for name in _CODE_PAGE)):
         found = resolve(root, path)
         if found is None:
             raise BuildFailed(f"no unpacked package has /{path}")

@@ -7,6 +7,7 @@ same FAT filesystem, which is in the file once. It holds the placeholder that is
 from __future__ import annotations
 
 import mmap
+import os
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ from reconciler.drivers.boot_images.uki import Architecture
 from reconciler.model.install import CREDENTIAL_NAME, MARKER, empty_credential
 
 LABEL: Final = "RECINST"
+_ESP: Final = "esp.img"
 _MIB: Final = 1 << 20
 _SECTORS_PER_CLUSTER: Final = 8  # a cluster is as large as the placeholder, which can't be split then
 
@@ -23,14 +25,17 @@ _SECTORS_PER_CLUSTER: Final = 8  # a cluster is as large as the placeholder, whi
 def build_iso(uki: Path, output: Path, architecture: Architecture, epoch: int) -> int:
     """Write the ISO with this UKI. Return the offset of the placeholder in it."""
     with tempfile.TemporaryDirectory(prefix="reconciler-iso-") as folder:
-        partition, tree, credential = Path(folder, "esp.img"), Path(folder, "tree"), Path(folder, CREDENTIAL_NAME)
+        tree, credential = Path(folder, "tree"), Path(folder, CREDENTIAL_NAME)
         tree.mkdir()
         credential.write_bytes(empty_credential())
-        _write_esp(partition, uki, credential, architecture, epoch)
+        _write_esp(tree / _ESP, uki, credential, architecture, epoch)
+        for place in (tree / _ESP, tree):  # a folder after what is in it
+            os.utime(place, (epoch, epoch))
+        # A file of the ISO: where an image of over 32 MiB ends, firmware takes from the size of the ISO's filesystem,
+        # and it finds nothing in a partition that is appended behind that.
         run_tool(
-            "xorriso", "-as", "mkisofs", "-quiet", "-V", LABEL, "-append_partition", "2", "0xef", str(partition),
-            "-appended_part_as_gpt", "-e", "--interval:appended_partition_2:all::", "-no-emul-boot",
-            "-o", str(output), str(tree), env=_dated(epoch),
+            "xorriso", "-as", "mkisofs", "-quiet", "-r", "-V", LABEL, "-e", _ESP, "-no-emul-boot", "-efi-boot-part",
+            "--efi-boot-image", "--set_all_file_dates", "set_to_mtime", "-o", str(output), str(tree), env=_dated(epoch),
         )  # fmt: skip
     return placeholder_offset(output)
 
