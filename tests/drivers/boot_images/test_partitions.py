@@ -77,7 +77,7 @@ def test_what_is_no_table_is_said(tmp_path: Path) -> None:
         read_table(image)
     content[2 * 512 + 40] ^= 1
     image.write_bytes(content[: 5 * MIB])
-    with pytest.raises(NoTable, match="'root' of image.raw ends behind the image"):
+    with pytest.raises(NoTable, match=r"'root' of image\.raw ends behind the image"):
         read_table(image)
 
 
