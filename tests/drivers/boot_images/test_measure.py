@@ -59,8 +59,8 @@ def test_the_digest_is_the_one_that_a_signature_covers(tmp_path: Path) -> None:
     for image in (real_uki(), LOADER.read_bytes()):
         signed.write_bytes(image)
         sign_efi(signed, key, certificate, 1763769600)
-        argv = ["osslsigncode", "verify", "-in", signed, "-CAfile", certificate]
-        told = subprocess.run(list(map(str, argv)), capture_output=True, text=True, check=False).stdout
+        argv: list[str | Path] = ["osslsigncode", "verify", "-in", signed, "-CAfile", certificate]
+        told = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
         assert f"Current message digest    : {authenticode(signed.read_bytes()).upper()}" in told, told
 
 

@@ -30,8 +30,8 @@ def test_the_tree_is_that_of_veritysetup(blocks: int, tmp_path: Path) -> None:
         pytest.skip("veritysetup is not installed (apt-get install cryptsetup-bin)")
     data = disk(tmp_path / "data", blocks)
     root = write_hash_tree(data, tmp_path / "ours", SALT, ID)
-    argv = [program, "format", data, tmp_path / "theirs", f"--salt={SALT.hex()}", f"--uuid={ID}"]
-    told = subprocess.run(list(map(str, argv)), check=True, capture_output=True, text=True).stdout
+    argv: list[str | Path] = [program, "format", data, tmp_path / "theirs", f"--salt={SALT.hex()}", f"--uuid={ID}"]
+    told = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
     assert f"Root hash:      \t{root}" in told
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
     subprocess.run([program, "verify", data, tmp_path / "ours", root], check=True)
