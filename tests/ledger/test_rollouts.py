@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.model.errors import LedgerError
+from reconciler.model.measurements import Attestation
 from reconciler.model.period_report import ServiceStatus
 from reconciler.model.records import Rollout
 from reconciler.model.status import NodeStatus
@@ -55,6 +56,7 @@ def test_a_ledger_of_version_1_becomes_one_of_now_and_keeps_what_it_had(
     ledger.close()
     _execute(
         where,
+        "DROP TABLE attestations",
         "DROP TABLE spells",
         "DROP TABLE watches",
         "DROP TABLE rollouts",
@@ -78,8 +80,10 @@ def test_a_ledger_of_version_1_becomes_one_of_now_and_keeps_what_it_had(
     )
     assert [spell.status for spell in again.past(NOW, NOW).status_intervals] == [NodeStatus.HELD]
     again.release("a", "ops", NOW)
+    again.save_attestation("a", Attestation("boot", "reference", NOW, "start"), {})
+    assert again.node("a").attestation == Attestation("boot", "reference", NOW, "start")
     found = again.audit()
-    assert (found.rows, found.certificates, found.problem) == (5, 3, ""), "what version 1 wrote is part of the chain"
+    assert (found.rows, found.certificates, found.problem) == (6, 3, ""), "what version 1 wrote is part of the chain"
     _execute(where, "UPDATE certificates SET document = '{}' WHERE id = 2")
     assert again.audit().detail == "certificate 2 of node b was changed since"
 

@@ -96,6 +96,15 @@ def _seal_identities(connection: sa.Connection) -> None:
         chain.append(connection, sealed)
 
 
+def _add_attestations(connection: sa.Connection) -> None:
+    for statement in (
+        "CREATE TABLE attestations (node TEXT PRIMARY KEY, endorsement TEXT, boot_id TEXT, reference TEXT, at TEXT, "
+        "phase TEXT)",
+        "CREATE INDEX ix_attestations_endorsement ON attestations (endorsement)",
+    ):
+        connection.exec_driver_sql(statement)
+
+
 # Step n migrates version n to version n + 1; the first creates a new ledger of the newest version. The others change
 # what a released version wrote, and have their own DDL, because the tables in `schema` are always the newest.
 MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (
@@ -103,6 +112,7 @@ MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (
     _add_rollouts,
     _add_status_intervals,
     _seal_identities,
+    _add_attestations,
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 
