@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from reconciler.model.gate import Certificate
 from reconciler.model.install_progress import InstallAttempt
+from reconciler.model.measurements import Attestation
 from reconciler.model.period_report import ServiceStatus
 from reconciler.model.records import Hold, Lease, LedgerPlace, NodeRecord, Rollout
 
@@ -87,6 +88,16 @@ class NodeStore(Store, Protocol):
 
     def save_certificate(self, certificate: Certificate) -> None:
         """Save a certificate, which supersedes the node's earlier one."""
+
+    def bind_endorsement(self, node: str, fingerprint: str, now: datetime) -> str:
+        """Enrol the endorsement key of the node's TPM, and return "" where it is the node's.
+
+        Otherwise return why it is not: the node was enrolled with another one, or another node with this one. Both are
+        incidents, which are journaled, and change nothing.
+        """
+
+    def save_attestation(self, node: str, attestation: Attestation, evidence: Mapping[str, Any]) -> None:
+        """Save the boot that a quote proved, in place of the last one. `evidence`: JSON values for the journal."""
 
     def record_drift(
         self,

@@ -6,10 +6,10 @@ Digests are SHA-256 in hexadecimal.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
-from reconciler.model.privacy import FreeText, Identifier, PublicText
+from reconciler.model.privacy import Identifier, PublicText
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class FirmwareReference:
     """The measurements of firmware of these versions, as they were learned from one machine and reviewed."""
 
     versions: Mapping[str, str]  # firmware component -> version; a component that is not here does not count
-    pcrs: Mapping[int, str]
+    pcrs: Mapping[str, str]  # number of the PCR -> value
     applications: tuple[str, ...] = ()  # PCR 4: EFI programs that the firmware itself starts
 
     def fits(self, versions: Mapping[str, str]) -> bool:
@@ -61,4 +61,3 @@ class Attestation:
     reference: PublicText  # digest of the declared measurements
     at: datetime
     phase: PublicText  # whose PCR 11 it had
-    evidence: Mapping[PublicText, FreeText] = field(default_factory=dict)  # "pcr 4" -> value

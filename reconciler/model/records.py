@@ -9,6 +9,7 @@ from datetime import datetime
 
 from reconciler.model.gate import Certificate
 from reconciler.model.json_text import parse_json
+from reconciler.model.measurements import Attestation
 from reconciler.model.privacy import (
     FreeText,
     FreeValue,
@@ -128,6 +129,8 @@ class NodeRecord:
     malformed: FreeText = ""
     paths: Unpublished[frozenset[PublicText] | None] = None  # what the spec managed of it when it was first looked at
     released_at: datetime | None = None  # when a hold of the node was last lifted
+    endorsement: Identifier | None = None  # fingerprint of its TPM's endorsement key, as it was first enrolled
+    attestation: Attestation | None = None  # the last boot that a quote proved
     fleet: FreeText = ""  # another one that shares the ledger, and that the node belongs to: it is left alone
 
 

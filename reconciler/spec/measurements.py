@@ -10,7 +10,7 @@ from reconciler.model.measurements import (
 )
 from reconciler.spec.kinds import measurements as kinds
 
-_PCRS = {0: "pcr0", 2: "pcr2", 3: "pcr3", 6: "pcr6"}
+_PCRS = {"0": "pcr0", "2": "pcr2", "3": "pcr3", "6": "pcr6"}
 
 
 def boot_measurements(spec: kinds.BootMeasurements | None) -> BootMeasurements | None:

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.model.errors import LedgerError
 from reconciler.model.install_progress import InstallAttempt
+from reconciler.model.measurements import Attestation
 from reconciler.model.period_report import ServiceStatus
 from reconciler.model.records import Rollout
 from reconciler.model.status import NodeStatus
@@ -57,6 +58,7 @@ def test_a_ledger_of_version_1_becomes_one_of_now_and_keeps_what_it_had(
     _execute(
         where,
         "DROP TABLE install_attempts",
+        "DROP TABLE attestations",
         "DROP TABLE spells",
         "DROP TABLE watches",
         "DROP TABLE rollouts",
@@ -82,8 +84,10 @@ def test_a_ledger_of_version_1_becomes_one_of_now_and_keeps_what_it_had(
     again.release("a", "ops", NOW)
     again.save_install(InstallAttempt("d1", "a", "{}", "", NOW, token="t"), NOW)
     assert again.open_install("a") == InstallAttempt("d1", "a", "{}", "", NOW, token="t")
+    again.save_attestation("a", Attestation("boot", "reference", NOW, "start"), {})
+    assert again.node("a").attestation == Attestation("boot", "reference", NOW, "start")
     found = again.audit()
-    assert (found.rows, found.certificates, found.problem) == (5, 3, ""), "what version 1 wrote is part of the chain"
+    assert (found.rows, found.certificates, found.problem) == (6, 3, ""), "what version 1 wrote is part of the chain"
     _execute(where, "UPDATE certificates SET document = '{}' WHERE id = 2")
     assert again.audit().detail == "certificate 2 of node b was changed since"
 

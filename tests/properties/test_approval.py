@@ -22,6 +22,7 @@ from reconciler.model.access import ClusterAccess, HostKeyPolicy, InstallerPolic
 from reconciler.model.documents import DocumentError, dump, load
 from reconciler.model.errors import Position
 from reconciler.model.inputs import fingerprint, sealed
+from reconciler.model.measurements import BootMeasurements, FirmwareReference, PlatformMeasurements, SecureBootKeys
 from reconciler.model.observed import Drive, Taint
 from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.vocab import Activation, DrainProvider, Provision
@@ -46,8 +47,16 @@ REVIEWED: Mapping[type, set[str]] = {
 # A node of which everything is said.
 PROFILE = replace(
     b.PROFILE,
-    image=replace(b.IMAGE, root_disk=d.RootDisk("D1", "w1", "PM9A3", 1, 2), preserve=("/data",), size=1,
-                  layout=d.DiskLayout(1, 2, 3), kernel_arguments=("quiet",)),
+    image=replace(
+        b.IMAGE, root_disk=d.RootDisk("D1", "w1", "PM9A3", 1, 2), preserve=("/data",), size=1,
+        layout=d.DiskLayout(1, 2, 3), kernel_arguments=("quiet",),
+        measurements=BootMeasurements(("e1", "e2"), {"start": "f1"}),
+    ),
+    measurements=PlatformMeasurements(
+        SecureBootKeys(("p",), ("k",), ("d",), ("x", "y"), ("m",)),
+        (FirmwareReference({"bios": "1"}, {"0": "r"}, ("a",)),),
+        "-----BEGIN CERTIFICATE-----",
+    ),
     inventory=d.DesiredInventory(
         manufacturer="Supermicro", model="X", gpus=2, gpu_model="NVIDIA H100 80GB HBM3", nvlinks_per_gpu=18,
         rdma_ports=0, rdma_rate_gbps=0, nics=0, drives=1, dimms=32, memory_bytes=2**41, processors=2,
@@ -72,7 +81,8 @@ SETTINGS = replace(
     host_keys=HostKeyPolicy(("ssh-ed25519 AAAA ca",)),
     cluster=ClusterAccess("main", "kubeconfig", "admin"),
     installer=InstallerPolicy(
-        "10.0.0.1:80", "https://10.0.0.1", "http://10.0.0.1/i.iso", "tls", "tls-key", "host-ca", 60.0
+        "10.0.0.1:80", "https://10.0.0.1", "http://10.0.0.1/i.iso", "tls", "tls-key", "host-ca", 60.0,
+        BootMeasurements(("e1", "e2"), {"start": "f1"})
     ),
     budgets=(d.BudgetLimit("fleet", "2"),),
     floors=(d.Floor("training", "1"),),

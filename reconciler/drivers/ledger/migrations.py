@@ -107,6 +107,15 @@ def _add_install_attempts(connection: sa.Connection) -> None:
         connection.exec_driver_sql(statement)
 
 
+def _add_attestations(connection: sa.Connection) -> None:
+    for statement in (
+        "CREATE TABLE attestations (node TEXT PRIMARY KEY, endorsement TEXT, boot_id TEXT, reference TEXT, at TEXT, "
+        "phase TEXT)",
+        "CREATE INDEX ix_attestations_endorsement ON attestations (endorsement)",
+    ):
+        connection.exec_driver_sql(statement)
+
+
 # Step n migrates version n to version n + 1; the first creates a new ledger of the newest version. The others change
 # what a released version wrote, and have their own DDL, because the tables in `schema` are always the newest.
 MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (
@@ -115,6 +124,7 @@ MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (
     _add_status_intervals,
     _seal_identities,
     _add_install_attempts,
+    _add_attestations,
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 

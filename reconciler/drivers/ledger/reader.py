@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from reconciler.drivers.ledger import schema
+from reconciler.drivers.ledger.attestations import to_attestation
 from reconciler.drivers.ledger.cache import Cache
 from reconciler.drivers.ledger.episodes import MANY
 from reconciler.drivers.ledger.rows import from_json, to_applied, to_certificate, to_hold, to_instant, to_object
@@ -76,6 +77,10 @@ def _released_holds(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
 def _newest_certificates(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
     table = schema.certificates
     return sa.select(table).where(table.c.id.in_(sa.select(sa.func.max(table.c.id)).where(mine).group_by(table.c.node)))
+
+
+def _attestations(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    return sa.select(schema.attestations).where(mine)
 
 
 def _events(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
@@ -191,6 +196,12 @@ class _Reader:
         shared = {node: alike.setdefault((*rows, *map(id, rows.values())), rows) for node, rows in found.items()}
         return {"applied": (shared, {})}
 
+    def _attestations(self) -> _Fields:
+        rows = {row.node: row for row in self._rows(schema.attestations.c.node, _attestations)}
+        proved = {name: self._decoded(name, to_attestation, row) for name, row in rows.items()}
+        endorsements = {name: row.endorsement for name, row in rows.items()}
+        return {"endorsement": (endorsements, None), "attestation": (proved, None)}
+
     def _silences(self) -> _Fields:
         found: dict[str, dict[str, datetime]] = defaultdict(dict)
         for row in self._rows(schema.silences.c.node, _silences):
@@ -209,6 +220,7 @@ _TABLES: Mapping[str, Callable[[_Reader], _Fields]] = {
     schema.certificates.name: _Reader._certificates,
     schema.applied.name: _Reader._applied,
     schema.silences.name: _Reader._silences,
+    schema.attestations.name: _Reader._attestations,
 }
 
 

@@ -213,6 +213,17 @@ plans = sa.Table(
     sa.Column("used_at", sa.Text, nullable=False),
 )
 
+attestations = sa.Table(
+    "attestations",
+    metadata,
+    sa.Column("node", sa.Text, primary_key=True),
+    sa.Column("endorsement", sa.Text, index=True),  # fingerprint of the endorsement key, as it was first enrolled
+    sa.Column("boot_id", sa.Text),  # of the last boot that a quote proved, with what it was judged by
+    sa.Column("reference", sa.Text),
+    sa.Column("at", sa.Text),
+    sa.Column("phase", sa.Text),
+)
+
 LEDGER_ID, VERSION, FENCE = "ledger_id", "schema_version", "fencing_token"
 BOOTED = "booted "  # and a boot id: when that boot of the machine began, by its wall clock
 HEAD = "journal_head"  # id and digest of the journal's last row; before the first one, 0 and the ledger's id

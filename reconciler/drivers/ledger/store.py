@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from reconciler.drivers.ledger import chain
 from reconciler.drivers.ledger.attempts import SqlAttempts
+from reconciler.drivers.ledger.attestations import SqlAttestations
 from reconciler.drivers.ledger.engine import Database
 from reconciler.drivers.ledger.episodes import SqlDrift
 from reconciler.drivers.ledger.holds import SqlHolds
@@ -41,7 +42,17 @@ class Info:
 
 
 class SqlLedger(
-    SqlNodes, SqlDrift, SqlStatuses, SqlAttempts, SqlInstalls, SqlHolds, SqlRollouts, SqlLeases, SqlRuns, SqlHistory
+    SqlNodes,
+    SqlAttestations,
+    SqlDrift,
+    SqlStatuses,
+    SqlAttempts,
+    SqlInstalls,
+    SqlHolds,
+    SqlRollouts,
+    SqlLeases,
+    SqlRuns,
+    SqlHistory,
 ):
     """The ledger in an SQLite file or a PostgreSQL database. Close it after use."""
 

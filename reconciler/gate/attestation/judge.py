@@ -45,7 +45,7 @@ _ON: Final = hashlib.sha256(b"\x01").hexdigest()
 class Measured:
     """The measurements of a boot in the words of a spec, for a person to review before they become a reference."""
 
-    pcrs: Mapping[int, str]
+    pcrs: Mapping[str, str]
     applications: tuple[str, ...]
     variables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -101,7 +101,7 @@ def _measured(pcrs: Mapping[int, bytes], events: Sequence[Event]) -> Measured:
         content = hashlib.sha256(variable.data).hexdigest()
         variables[kind] = known if content in known else (*known, content)
     programs = tuple(event.digest.hex() for event in _of(events, 4) if not _harmless(event))
-    return Measured({index: value.hex() for index, value in pcrs.items()}, programs, variables)
+    return Measured({str(index): value.hex() for index, value in pcrs.items()}, programs, variables)
 
 
 def _of(events: Sequence[Event], pcr: int) -> Iterator[Event]:

@@ -16,6 +16,7 @@ from typing import Any
 from reconciler.model.errors import LeaseHeld
 from reconciler.model.gate import Certificate
 from reconciler.model.install_progress import InstallAttempt
+from reconciler.model.measurements import Attestation
 from reconciler.model.period_report import ServiceStatus
 from reconciler.model.records import Applied, Attempt, Hold, Lease, LedgerPlace, NodeRecord, Rollout
 
@@ -149,6 +150,24 @@ class MemoryLedger:
 
     def save_certificate(self, certificate: Certificate) -> None:
         self._change(certificate.node, certificate=certificate)
+
+    def bind_endorsement(self, node: str, fingerprint: str, now: datetime) -> str:  # noqa: ARG002 - the port's
+        others = [name for name, known in self._nodes.items() if known.record.endorsement == fingerprint]
+        own = self._of(node).record.endorsement
+        if others not in ([], [node]):
+            return f"its TPM is that of node {', '.join(others)}"
+        if own not in (None, fingerprint):
+            return f"its TPM is another one than at its first enrolment: {fingerprint}, not {own}"
+        self._change(node, endorsement=fingerprint)
+        return ""
+
+    def save_attestation(
+        self,
+        node: str,
+        attestation: Attestation,
+        evidence: Mapping[str, Any],  # noqa: ARG002 - the port's
+    ) -> None:
+        self._change(node, attestation=attestation)
 
     def record_drift(
         self,

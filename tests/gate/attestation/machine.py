@@ -44,7 +44,7 @@ KEYS = SecureBootKeys(
     db=("42994b10ae6ac71742170e14549e664e673365abef6e716dbf58e6971c3a1014",),
     dbx=("6cc1e93b2b3f263e5442e1717348ab721230c33d9f69a7265e8480fd7f087ff9",),
 )
-PLATFORM = PlatformMeasurements(KEYS, (FirmwareReference({"bios": "1.0"}, {0: PCRS[0], 2: PCRS[2]}),))
+PLATFORM = PlatformMeasurements(KEYS, (FirmwareReference({"bios": "1.0"}, {"0": PCRS[0], "2": PCRS[2]}),))
 VERSIONS = {"bios": "1.0"}
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJUE5iqtUpcmLOeRO6t7OYlL5bhvTZ0gbAwQ0Kz0bZ9P root@node"
 

@@ -165,7 +165,7 @@ def test_firmware_is_judged_by_the_reference_of_its_version() -> None:
     assert m.judge(versions={"bios": "2.0"}) == ("no reference is declared for bios 2.0",)
     assert m.judge(versions={}) == ("no reference is declared for bios of an unknown version",)
     assert m.judge(versions=None) == ()
-    wrong = FirmwareReference({"bios": "1.0"}, {0: "0" * 64})
+    wrong = FirmwareReference({"bios": "1.0"}, {"0": "0" * 64})
     assert "the firmware is not the declared one" in m.judge(platform=replace(m.PLATFORM, firmware=(wrong,)))[0]
     assert m.judge(platform=replace(m.PLATFORM, firmware=(wrong, *m.PLATFORM.firmware))) == ()
     assert m.judge(platform=replace(m.PLATFORM, firmware=())) == ()
