@@ -192,7 +192,7 @@ class FirstInstall(_Layout):
 
     def _copy_loader(self, esp: Esp) -> None:
         """Copy all of the image's ESP but its kernel: the boot loader, its settings, keys to enrol."""
-        esp.copy_tree(self.image_esp, self.machine.work / "esp")
+        esp.copy_tree(self.image_esp)
         esp.remove(slots.find_kernel(self.image_esp))
 
 

@@ -45,6 +45,7 @@ class Troubles:
     length: int | None = None  # stated instead of the true one
     answers: dict[str, list[int]] = field(default_factory=dict)  # path -> statuses before the true answer
     on_status: Callable[[InstallStatus], None] = lambda _: None
+    on_sent: Callable[[float], None] = lambda _: None  # the share of the image that was sent
 
 
 class ContractServer:
@@ -194,6 +195,7 @@ def _send_image(server: ContractServer, request: BaseHTTPRequestHandler) -> None
         ends = min(ends, start + troubles.cut_after.pop(0))
     for at in range(start, ends, 1 << 16):
         time.sleep(troubles.pause)
+        troubles.on_sent(at / len(data))
         request.wfile.write(data[at : min(at + (1 << 16), ends)])
     if ends < len(data):
         request.close_connection = True
