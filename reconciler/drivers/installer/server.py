@@ -1,8 +1,8 @@
 """Serve one install document per attempt, under a URL of its own (DESIGN 7.5).
 
 A token is the only credential that an installer has, as for every network installer: it is unguessable, lives for one
-attempt, and its document carries no secret but the nonce. URLs have no query and end in .iso, as BMCs demand (pitfall
-E3). Whatever must outlive this process is in the ledger, so a server that starts again continues.
+attempt, and its document carries no secret but the nonce. URLs have no query and end in .iso (pitfall E3). Whatever
+must outlive this process is in the ledger, so a server that starts again continues.
 """
 
 from __future__ import annotations

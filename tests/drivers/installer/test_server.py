@@ -119,9 +119,9 @@ def test_no_token_is_told_to_others(site: Site) -> None:
 
 def test_a_driver_error_has_no_token_of_an_attempt() -> None:
     url = f"https://10.0.0.1:8443/{TOKEN}/boot.iso"
-    error = DriverError(Failure.REJECTED, f"the BMC says: can't mount {url} (E1)")
+    error = DriverError(Failure.REJECTED, f"the BMC says: can't mount {url} (4)")
     assert TOKEN not in str(error) + error.detail
-    assert "https://10.0.0.1:8443/***/boot.iso (E1)" in error.detail
+    assert "https://10.0.0.1:8443/***/boot.iso (4)" in error.detail
 
 
 def test_another_leader_goes_on_with_the_attempt(site: Site) -> None:
