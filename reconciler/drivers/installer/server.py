@@ -72,7 +72,7 @@ class HttpInstaller:
         self._runner: web.AppRunner | None = None
         self._base = ""
         self._starting = asyncio.Lock()
-        self._listening_since = now()
+        self._listening_since = now()  # of no meaning until it listens
         self._beats: asyncio.Task[None] | None = None
 
     async def publish(
@@ -100,9 +100,10 @@ class HttpInstaller:
 
     async def progress(self, token: str) -> InstallProgress:
         found = self._store.install(digest_of(token))
+        since = self._now() if self._runner is None else self._listening_since
         if found is None or found.closed_at is not None:
-            return InstallProgress(self._listening_since)
-        return found.progress(self._listening_since)
+            return InstallProgress(since)
+        return found.progress(since)
 
     async def fetched(self, token: str) -> bool:
         return (await self.progress(token)).fetched
