@@ -141,6 +141,15 @@ class Bmc(Protocol):
     async def eject_media(self) -> None:
         """Eject the virtual medium. An empty drive is success."""
 
+    async def boot_http(self, url: str) -> None:
+        """Boot an ISO from this URL at the next boot alone, which the firmware fetches. Idempotent until that boot.
+
+        UNSUPPORTED where the BMC takes no URL. `clear_boot_override` and Continuous are as for `boot_once`.
+        """
+
+    async def http_boot_uri(self) -> str | None:
+        """Return the URL that a boot over HTTP would be from, None when there is none. Raise DriverError."""
+
     async def update_firmware(self, inventory_id: str, file: FirmwareFile) -> str:
         """Start an update of a component, by its FirmwareInventory Id, and return the URI of the task.
 

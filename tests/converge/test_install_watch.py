@@ -271,3 +271,47 @@ def test_what_is_no_longer_meant_is_not_continued(world: Worlds) -> None:
     document = {**intent["document"], "image": {**intent["document"]["image"], "version": "2026.10.0"}}
     assert installed(here, here.act("reimage", resumed={**intent, "document": document}))
     assert writes(here) == (2, 1)
+
+
+# --- other ways in ---
+
+
+def test_a_bmc_without_virtual_media_boots_the_installer_over_http(world: Worlds) -> None:
+    here = world(nodes=1, drift=OLD)
+    state = here.machine("n0").state
+    state.has_media, state.http_boot = False, True
+    assert installed(here, here.act("reimage"))
+    assert state.http_boot_uri is not None
+    assert state.http_boot_uri.endswith("/boot.iso")
+    assert writes(here) == (1, 1)
+
+
+def test_a_run_over_http_leaves_no_override_that_stays(world: Worlds) -> None:
+    here = world(nodes=1, drift=OLD, faults={"n0": {"boot_override_stays": {}}})
+    state = here.machine("n0").state
+    state.has_media, state.http_boot = False, True
+    assert installed(here, here.act("reimage"))
+    assert (state.boot_override, state.boot_override_enabled) == ("None", "Disabled")
+
+
+def test_a_bmc_with_neither_is_refused_before_the_node_is_drained(world: Worlds) -> None:
+    here = world(nodes=1, drift=OLD)
+    here.adopt()
+    here.machine("n0").state.has_media = False
+    result = here.apply().results["n0"]
+    assert "no virtual media for discs; the BMC offers no boot from an HTTP URI" in result.detail
+    assert writes(here) == (0, 0)
+    assert here.did("n0") == []
+    assert here.serves("n0")
+
+
+def test_a_medium_left_by_a_dead_run_is_none_where_there_is_no_slot(world: Worlds) -> None:
+    here = world(nodes=1, drift=OLD)
+    state = here.machine("n0").state
+    state.has_media, state.http_boot = False, True
+    here.adopt()
+    here.run(killed_when(here, lambda: reported(here, InstallPhase.WRITING, 50)))
+    here.machine("n0").power("force_off")
+    here.clock.elapsed += 60
+    here.apply()
+    assert here.serves("n0")

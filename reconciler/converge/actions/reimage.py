@@ -1,7 +1,7 @@
 """Write an image (DESIGN 7.5): each attempt serves one document on its own URL, and the booted system proves it.
 
 The order makes it safe. All that can be refused is refused before the machine is touched. The ledger has the nonce
-before the machine does. The medium and the one-time boot are read back before power comes on (pitfalls D2, D8, E2). The
+before the machine does. The way into the installer is read back before power comes on (pitfalls D2, D8, E2). The
 installer powers off, and only then the medium goes and the disk is booted. It is done when a system shows our nonce and
 digest, on the intended disk (L1, L2).
 """
@@ -12,7 +12,8 @@ import secrets
 from collections.abc import Awaitable
 
 from reconciler.converge.actions.activation import pending_settings, verify_activation
-from reconciler.converge.actions.context import ActionContext, Stop, action, outcome_of, poll, tolerate
+from reconciler.converge.actions.boot_ways import boot_disk, prepare_installer
+from reconciler.converge.actions.context import ActionContext, action, poll
 from reconciler.converge.actions.install_plan import (
     Install,
     install_document,
@@ -22,10 +23,10 @@ from reconciler.converge.actions.install_plan import (
     target_drive,
 )
 from reconciler.converge.actions.install_watch import InstallWatch, describe
-from reconciler.converge.actions.medium import REPEATABLE, drop_override
-from reconciler.converge.actions.power import ensure_off, ensure_on
+from reconciler.converge.actions.medium import drop_override, eject
+from reconciler.converge.actions.power import ensure_on
 from reconciler.converge.guarded_ports import known
-from reconciler.model.errors import DriverError, Failure
+from reconciler.model.abilities import Abilities
 from reconciler.model.install import InstallDocument, InstallPhase
 from reconciler.model.observed import Answered, ImageIdentity
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
@@ -33,7 +34,6 @@ from reconciler.model.units import format_duration
 from reconciler.model.vocab import Power
 from reconciler.planner.node.corroboration import BOOT_S
 
-TRIES = 2
 ANSWER_S = 5.0  # between looks for the installed system
 
 
@@ -43,25 +43,26 @@ async def reimage(ctx: ActionContext) -> Outcome:
     image, rule = ctx.desired.profile.image, root_disk_rule(ctx)
     if image is None or rule is None:
         return Declined("no_root_disk", "the spec names no image, or no root disk to write it to")
-    drive = target_drive(rule, known(await ctx.bmc.inventory()).drives)
+    inventory = known(await ctx.bmc.inventory())
+    drive = target_drive(rule, inventory.drives)
     pending = await pending_settings(ctx)
     document = install_document(ctx, image, drive, known(await ctx.bmc.hot()), secrets.token_hex(16))
     outcome = await _continue(ctx, document)
     if outcome is None:
-        outcome = await _begin(ctx, Install(secrets.token_hex(16), document))
+        outcome = await _begin(ctx, Install(secrets.token_hex(16), document), inventory.abilities)
     if isinstance(outcome, Done):
-        await tolerate(ctx.bmc.eject_media(), *REPEATABLE)  # the system runs from its disk now
+        await eject(ctx)  # the system runs from its disk now
         await drop_override(ctx, await ctx.bmc.hot())
         await verify_activation(ctx, pending)
     return outcome
 
 
-async def _begin(ctx: ActionContext, install: Install) -> Outcome:
+async def _begin(ctx: ActionContext, install: Install, abilities: Abilities | None) -> Outcome:
     ctx.journal(**install.journaled())
     url = await ctx.installer.publish(install.token, install.document, None)
 
     async def work() -> Outcome:
-        await _prepare(ctx, url)
+        await prepare_installer(ctx, url, abilities)
         ctx.ledger.set_nonce(ctx.node, install.nonce, ctx.clock.now())
         ctx.journal(started=True)
         await ensure_on(ctx)
@@ -85,7 +86,7 @@ async def _continue(ctx: ActionContext, fresh: InstallDocument) -> Outcome | Non
         return judge_install(found, install) if found is not None and found.nonce == install.nonce else None
     await ctx.installer.publish(install.token, install.document, None)  # the process that served it is gone
     if ctx.resumed.get("boots_disk"):
-        return await _to_its_end(ctx, install, _boot_disk(ctx, install, "its disk was being booted"))
+        return await _to_its_end(ctx, install, _prove(ctx, install, "its disk was being booted"))
     progress = await ctx.installer.progress(install.token)
     if known(await ctx.bmc.hot()).power is not Power.ON and not progress.fetched:
         return None
@@ -112,53 +113,17 @@ async def _follow(ctx: ActionContext, install: Install) -> Outcome:
     if ended is not None:
         return ended
     wrote = watch.progress is not None and watch.progress.phase is InstallPhase.INSTALLED
-    return await _boot_disk(ctx, install, f"the installer's last word was: {watch.last_words}", wrote=wrote)
+    return await _prove(ctx, install, f"the installer's last word was: {watch.last_words}", wrote=wrote)
 
 
-# --- the way into the installer, and out of it ---
-
-
-async def _prepare(ctx: ActionContext, url: str) -> None:
-    """Power off, insert our medium alone, and set a one-time boot from it; read each back. Raise Stop if one fails."""
-    await ensure_off(ctx)  # first: ejecting under a running system corrupts it (E1)
-    ctx.step("inserting the boot medium")
-    await _insert(ctx, url)
-    shown, failed = "nothing", None
-    for _ in range(TRIES):
-        failed = await tolerate(ctx.bmc.boot_once("cd"), *REPEATABLE)
-        override = known(await ctx.bmc.hot()).boot_override
-        if override is not None and override.boots_disc:
-            return  # one that stays is replaced before the disk is booted
-        shown = f"{override.target}, {override.enabled}" if override is not None else "nothing"
-        await ctx.clock.sleep(5.0)
-    raise Stop(Transient(f"{failed or 'accepted'}, but the BMC shows as one-time boot: {shown} (D2)"))
-
-
-async def _insert(ctx: ActionContext, url: str) -> None:
-    """Eject what is inserted and insert our medium; read back both: BMCs show media that are not there (E2)."""
-    failed: DriverError | None = None
-    for _ in range(TRIES):
-        failed = await tolerate(ctx.bmc.eject_media(), *REPEATABLE)
-        if await ctx.bmc.media() is not None:
-            continue
-        failed = await tolerate(ctx.bmc.insert_media(url), *REPEATABLE)
-        if await ctx.bmc.media() == url:
-            return
-    raise Stop(outcome_of(failed) if failed else Transient("the BMC does not show our medium as inserted"))
-
-
-async def _boot_disk(ctx: ActionContext, install: Install, before: str, *, wrote: bool = False) -> Outcome:
-    """Boot the disk once, without the medium, and judge the system that answers.
+async def _prove(ctx: ActionContext, install: Install, before: str, *, wrote: bool = False) -> Outcome:
+    """Boot the disk once and judge the system that answers.
 
     `wrote`: the installer said that it is done; only then another system shows that the machine boots a wrong disk.
     """
     ctx.journal(boots_disk=True)
     if known(await ctx.bmc.hot()).power is not Power.ON:
-        ctx.step("ejecting the medium, and booting from disk")
-        await tolerate(ctx.bmc.eject_media(), *REPEATABLE)
-        # Without this order the boot order decides, in which the disk is all that is left to boot.
-        await tolerate(ctx.bmc.boot_once("disk"), *REPEATABLE, Failure.REJECTED, Failure.UNSUPPORTED)
-        await ensure_on(ctx)
+        await boot_disk(ctx)
     ctx.step("waiting for the installed system")
 
     async def probe() -> Answered[ImageIdentity | None] | None:

@@ -182,8 +182,9 @@ class Lifecycle:
         self._cold = False
         device = self._take_override()
         medium = None if self.fault("stale_media") else state.media
-        if device == "Cd" and medium is not None:
-            self._boot_installer(medium)
+        source = {"Cd": medium, "UefiHttp": state.http_boot_uri}.get(device or "")
+        if source is not None:
+            self._boot_installer(source)
             return
         self._boot_disk()
 

@@ -182,9 +182,12 @@ class MachineState:
     secure_boot: bool = True
     pending_secure_boot: bool | None = None
     boot_order: list[str] = field(default_factory=lambda: ["Hdd", "Pxe"])
-    boot_override: str = "None"  # None | Cd | Hdd | Pxe
+    boot_override: str = "None"  # None | Cd | Hdd | Pxe | UefiHttp
     boot_override_enabled: str = "Disabled"  # Disabled | Once
     media: str | None = None  # URL of the inserted medium
+    has_media: bool = True  # whether the BMC has virtual media
+    http_boot: bool = False  # whether it can be given a URI to boot from
+    http_boot_uri: str | None = None
     memory_bytes: int = 2 * 2**40
     dimms: int = 32
     processors: int = 2

@@ -57,8 +57,8 @@ def _half_installed(record: NodeRecord, hot: RedfishHot) -> str:
     if last is None or last.outcome in ("done", "refused"):
         return ""
     if last.outcome == "started":
-        return "half-installed: the run that began to install it ended" if hot.power is Power.OFF else ""
-    return f"half-installed: {last.detail or last.outcome}"
+        return "maybe half-installed: the run that began to install it ended" if hot.power is Power.OFF else ""
+    return f"maybe half-installed: {last.detail or last.outcome}"
 
 
 def _is_new(desired: Desired, observed: Observed, record: NodeRecord) -> bool:
