@@ -9,6 +9,7 @@ from typing import Any
 
 from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
+from reconciler.gate.attestation.expected import is_measured, reference_of
 from reconciler.gate.certificate import binding_of, tests_digest
 from reconciler.gate.evidence import GPU_COUNT, required_metrics
 from reconciler.model import desired as d
@@ -16,6 +17,7 @@ from reconciler.model import gpus as g
 from reconciler.model import observed as o
 from reconciler.model.access import ClusterAccess, HostKeyPolicy, TlsPolicy
 from reconciler.model.gate import Binding, Certificate, TestResult, Verdict
+from reconciler.model.measurements import Attestation, BootMeasurements, PlatformMeasurements, SecureBootKeys
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, write_mark
 from reconciler.model.vocab import Activation, BootPhase, DrainProvider, DriftMode, Health, NodeState, Power
 from reconciler.planner.fleet.budget import Budget
@@ -75,6 +77,8 @@ PROFILE = d.Profile(
     remediation=REMEDIATION,
     provenance={},
 )
+MEASURED = replace(IMAGE, measurements=BootMeasurements(("a" * 64,), {"start": "b" * 64}))
+PLATFORM = PlatformMeasurements(SecureBootKeys(("1" * 64,), ("2" * 64,), ("3" * 64,), ("4" * 64,)))
 SETTINGS = d.Settings(
     fleet="test", bmc_credentials="bmc", ssh_credentials="ssh", ssh_user="root", tls=TlsPolicy(None),
     host_keys=HostKeyPolicy(()), cluster=ClusterAccess("main", None), installer=None, concurrency=8,
@@ -215,9 +219,17 @@ def carried_by(test: d.GateTest, binding: Binding) -> dict[str, float]:
 
 
 def record(wanted: d.Desired, seen: o.Observed | None = None, **changes: Any) -> NodeRecord:
-    """What the ledger holds of a node that passed its gate as `seen`."""
+    """What the ledger holds of a node that passed its gate as `seen`, and proved that boot where it is measured."""
     found = seen or observed(wanted.node)
-    return replace(NodeRecord(wanted.node, serial=wanted.serial, certificate=certificate(wanted, found)), **changes)
+    passed = certificate(wanted, found) if wanted.profile.acceptance is not None else None
+    known = NodeRecord(wanted.node, serial=wanted.serial, certificate=passed)
+    if is_measured(wanted.profile) and isinstance(found.host, o.Answered):
+        known = replace(known, attestation=attestation(wanted, str(found.host.value.boot_id)))
+    return replace(known, **changes)
+
+
+def attestation(wanted: d.Desired, boot_id: str = "b1") -> Attestation:
+    return Attestation(boot_id, reference_of(wanted.profile), NOW, "start")
 
 
 def planner(rules: tuple[d.IgnoreRule, ...] = (), holds: tuple[Any, ...] = (), **context: Any) -> NodePlanner:

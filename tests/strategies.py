@@ -32,7 +32,8 @@ def wanted_nodes(draw: st.DrawFn) -> d.Desired:
         "firmware": tuple(draw(st.lists(st.sampled_from(b.FIRMWARE), unique=True, max_size=3))),
         "acceptance": draw(st.sampled_from([b.ACCEPTANCE, b.ACCEPTANCE, None])),
         "remediation": draw(st.sampled_from([b.REMEDIATION, None])),
-        "image": draw(st.sampled_from([b.IMAGE, b.IMAGE, None])),
+        "image": draw(st.sampled_from([b.IMAGE, b.MEASURED, None])),
+        "measurements": b.PLATFORM,
     }
     return b.node(profile=b.profile(**changes))
 
@@ -134,6 +135,7 @@ def records(draw: st.DrawFn, wanted: d.Desired) -> NodeRecord:
         certificate=certificate,
         attempts=attempts,
         silent_since=silent,
+        attestation=draw(st.sampled_from([None, b.attestation(wanted), b.attestation(wanted, "another boot")])),
     )
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from reconciler.converge.attestation import attest
 from reconciler.converge.observe import io_seconds
 from reconciler.gate.certificate import binding_of, judge, judge_test, tests_digest, worse
 from reconciler.gate.tools import TOOLS
 from reconciler.gate.trust import check_trust, verify_image
 from reconciler.model.desired import Acceptance, Desired, DesiredImage, GateTest
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.gate import Binding, Certificate, GateJudgement, TestResult, Verdict
+from reconciler.model.gate import Binding, BootProof, Certificate, GateJudgement, TestResult, Verdict
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.ports import Clock, Host
 
@@ -32,6 +33,9 @@ class AcceptanceGate:
     def trust(self, desired: Desired, observed: Observed) -> GateJudgement:
         image = desired.profile.image
         return check_trust(desired, observed, None if image is None else self.verified(image))
+
+    async def attest(self, desired: Desired, host: Host, observed: Observed, clock: Clock) -> BootProof:
+        return await attest(desired, host, observed, clock)
 
     def judge(self, certificate: Certificate, desired: Desired, observed: Observed, clock: Clock) -> GateJudgement:
         acceptance = _acceptance(desired)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from reconciler.model.desired import Desired
-from reconciler.model.gate import Certificate, GateJudgement
+from reconciler.model.gate import BootProof, Certificate, GateJudgement
 from reconciler.model.observed import Observed
 from reconciler.model.ports import Clock, Host
 
@@ -21,4 +21,10 @@ class GateRunner(Protocol):
         """Judge whether this certificate admits the node as observed now."""
 
     def trust(self, desired: Desired, observed: Observed) -> GateJudgement:
-        """Judge whether what runs on the node is what was signed and measured."""
+        """Judge whether what runs on the node is what was signed."""
+
+    async def attest(self, desired: Desired, host: Host, observed: Observed, clock: Clock) -> BootProof:
+        """Ask the host's TPM what it booted, and judge the answer by what the spec declares.
+
+        Raises DriverError when the host is lost.
+        """

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 from reconciler.model.privacy import FreeText, Identifier, NodeName, Privacy, PublicText, Unpublished
 
@@ -28,6 +28,16 @@ class CommandResult:
     stdout: str
     stderr: str = ""
     timed_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BootProof:
+    """The result of asking a node's TPM what it booted. `evidence`: JSON values for the journal."""
+
+    judgement: GateJudgement
+    endorsement: str = ""  # fingerprint of the TPM's endorsement key, where it proved to have it
+    phase: str = ""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

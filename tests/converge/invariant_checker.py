@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reconciler.converge.events import ActionStarted, Event
+from reconciler.gate.attestation.expected import reference_of
 from reconciler.lab.hardware.machine import Machine
 from reconciler.model.desired import Desired
 from reconciler.model.ports import PowerAction
@@ -159,7 +160,15 @@ def unfit(world: World, node: str) -> str:
     wrong += [f"GPU {gpu.index} lost" for gpu in state.gpus if gpu.lost]
     if certificate is None:
         wrong.append("no certificate")
-    elif certificate.binding.image_sha256 != disk.sha256:
+    attestation, reference = world.ledger.node(node).attestation, reference_of(profile)
+    if reference and (
+        attestation is None
+        or (attestation.boot_id, attestation.reference) != (world.machine(node).system().boot_id, reference)
+    ):
+        wrong.append("no quote of this boot")
+    if certificate is None:
+        return ", ".join(wrong)
+    if certificate.binding.image_sha256 != disk.sha256:
         wrong.append("certificate of another image")
     elif certificate.binding.firmware != {i.component: i.version for i in state.firmware.values()}:
         wrong.append("certificate of other firmware")

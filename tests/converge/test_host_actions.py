@@ -12,7 +12,8 @@ from reconciler.converge.actions.host import SYSCTL_FILE
 from reconciler.model.desired import DesiredGpu, DesiredHost, IgnoreRule
 from reconciler.model.gate import Verdict
 from reconciler.model.outcome import Done, Outcome, Permanent, Transient
-from tests.converge.world import PROFILE, QuickGate, World
+from tests import builders as b
+from tests.converge.world import IMAGE, PROFILE, QuickGate, World
 
 Worlds = Callable[..., World]
 
@@ -146,6 +147,51 @@ def test_trust_is_asked_of_the_gate(world: Worlds) -> None:
     assert isinstance(here.act("check_trust"), Done)
     other = here.observe().nodes["n1"]
     assert isinstance(here.act("check_trust", observed=other), Permanent)
+
+
+MEASURED = replace(
+    PROFILE, digest="measured", image=replace(IMAGE, measurements=b.MEASURED.measurements), measurements=b.PLATFORM
+)
+
+
+def test_a_measured_boot_must_be_proved_by_the_node_s_own_tpm(world: Worlds) -> None:
+    here = world(nodes=2, profile=MEASURED)
+    assert isinstance(here.act("check_trust"), Done)
+    record = here.ledger.node("n0")
+    assert record.endorsement == "n0"
+    assert record.attestation is not None
+    assert record.attestation.boot_id == here.machine("n0").system().boot_id
+    here.gate.tpms["n1"] = "n0"
+    other = here.act("check_trust", "n1")
+    assert isinstance(other, Permanent)
+    assert "its TPM is that of node n0" in other.detail
+    here.gate.tpms["n0"] = "a new one"
+    changed = here.act("check_trust")
+    assert isinstance(changed, Permanent)
+    assert "another one than at its first enrolment" in changed.detail
+    assert here.ledger.node("n1").attestation is None
+
+
+def test_a_node_that_does_not_prove_its_boot_is_not_admitted(world: Worlds) -> None:
+    here = world(nodes=2, profile=MEASURED, drift={"*": ["bios_off"]})
+    here.adopt()
+    here.gate.boots["n1"] = Verdict.FAIL
+    here.apply()
+    assert here.did("n0")[-1] == "admit"
+    assert here.gate.attested.count("n0") == 1
+    assert "admit" not in here.did("n1")
+    assert here.did("n1")[-1] == "check_trust!permanent"
+
+
+def test_a_boot_of_a_node_in_service_is_proved_without_disturbing_it(world: Worlds) -> None:
+    here = world(nodes=1, profile=MEASURED)
+    here.adopt()
+    here.apply()
+    assert here.did("n0") == ["check_trust"]
+    assert here.apply().plan.nodes["n0"].actions == ()
+    here.act("soft_restart")
+    here.apply()
+    assert here.gate.attested == ["n0", "n0"]
 
 
 def test_a_kubelet_that_was_stopped_is_started_before_it_has_to_end_pods(world: Worlds) -> None:

@@ -25,7 +25,7 @@ from reconciler.lab.inprocess import LabFabric, VirtualClock, run_virtual
 from reconciler.lab.scenario import Scenario
 from reconciler.model import desired as d
 from reconciler.model.access import ClusterAccess, InstallerPolicy
-from reconciler.model.gate import Binding, Certificate, GateJudgement, TestResult, Verdict
+from reconciler.model.gate import Binding, BootProof, Certificate, GateJudgement, TestResult, Verdict
 from reconciler.model.limits import Guards
 from reconciler.model.observed import Answered, Observation, Observed, Taint
 from reconciler.model.outcome import Outcome, outcome_word
@@ -71,6 +71,9 @@ class QuickGate:
     def __init__(self, **verdicts: Verdict) -> None:
         self.verdicts = verdicts  # by node, where it is not PASS
         self.runs: list[str] = []
+        self.attested: list[str] = []
+        self.boots: dict[str, Verdict] = {}  # verdict of what was booted, by node, where it is not PASS
+        self.tpms: dict[str, str] = {}  # endorsement key, by node, where it is not the node's own
 
     async def run(self, desired: d.Desired, host: Host, observed: Observed, clock: Clock) -> Certificate:
         self.runs.append(desired.node)
@@ -97,6 +100,14 @@ class QuickGate:
         binding = binding_of(desired, observed, tests_digest(acceptance))
         assert isinstance(binding, Binding), binding
         return judge(certificate, acceptance, binding, clock.now())
+
+    async def attest(self, desired: d.Desired, host: Host, observed: Observed, clock: Clock) -> BootProof:  # noqa: ARG002
+        self.attested.append(desired.node)
+        await host.run(("true",), timeout=10)
+        await clock.sleep(10)
+        verdict = self.boots.get(desired.node, Verdict.PASS)
+        why = () if verdict is Verdict.PASS else ("an EFI program was started that is not declared",)
+        return BootProof(GateJudgement(not why, verdict, why), self.tpms.get(desired.node, desired.node), "start")
 
     def trust(self, desired: d.Desired, observed: Observed) -> GateJudgement:
         same = desired.node == observed.node

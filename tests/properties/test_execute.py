@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 
 from reconciler.converge.apply import ApplyReport
 from reconciler.converge.run import Ended
+from reconciler.model import desired as d
 from reconciler.model.desired import BudgetLimit, SpecHold
 from reconciler.model.errors import LeaseHeld
 from reconciler.model.plan import Goal
+from tests import builders as b
 from tests.converge.invariant_checker import InvariantChecker, counters
-from tests.converge.world import World
+from tests.converge.world import IMAGE, PROFILE, World
 
 # Each example is a whole run of a fleet: few of them, and a failing one is told as it was found.
 few = settings(max_examples=settings().max_examples // 5, phases=(Phase.explicit, Phase.reuse, Phase.generate))
@@ -66,7 +68,7 @@ def cases(draw: st.DrawFn, *, most: int = 4, drifts: tuple[Any, ...] = DRIFTS, f
 
 
 @contextmanager
-def fleet_of(case: Case, **settings: Any) -> Iterator[World]:
+def fleet_of(case: Case, profile: d.Profile = PROFILE, **settings: Any) -> Iterator[World]:
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as name:
         here = World(
             Path(name),
@@ -74,6 +76,7 @@ def fleet_of(case: Case, **settings: Any) -> Iterator[World]:
             drift={f"n{at}": drift for at, drift in enumerate(case.drift) if drift},
             faults={f"n{at}": fault for at, fault in enumerate(case.faults) if fault},
             settings={"budgets": case.budgets, **settings},
+            profile=profile,
         )
         here.adopt()
         try:
@@ -82,8 +85,10 @@ def fleet_of(case: Case, **settings: Any) -> Iterator[World]:
             here.ledger.close()
 
 
-def watched(case: Case, check: Callable[[World, InvariantChecker, ApplyReport], None]) -> None:
-    with fleet_of(case) as here:
+def watched(
+    case: Case, check: Callable[[World, InvariantChecker, ApplyReport], None], profile: d.Profile = PROFILE
+) -> None:
+    with fleet_of(case, profile) as here:
         checker = InvariantChecker(here)
         report = here.apply(wait_s=3600.0)
         check(here, checker, report)
@@ -109,6 +114,22 @@ def test_never_admit_without_gate_and_trust(case: Case) -> None:
         assert checker.seen.get("never_admit_without_gate_and_trust", []) == []
 
     watched(case, check)
+
+
+MEASURED = replace(
+    PROFILE, digest="measured", image=replace(IMAGE, measurements=b.MEASURED.measurements), measurements=b.PLATFORM
+)
+
+
+@few
+@given(cases(most=2))
+def test_never_admit_without_a_quote_of_the_present_boot(case: Case) -> None:
+    """Invariant 6, where measurements are declared: reboots on the way need a quote of their own."""
+
+    def check(_here: World, checker: InvariantChecker, _report: ApplyReport) -> None:
+        assert checker.seen.get("never_admit_without_gate_and_trust", []) == []
+
+    watched(case, check, MEASURED)
 
 
 @few

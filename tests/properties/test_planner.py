@@ -9,14 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.gate.asked import TESTS
+from reconciler.gate.attestation.expected import reference_of
 from reconciler.model.desired import IgnoreRule
 from reconciler.model.drift import DriftClass
 from reconciler.model.gpus import Gpu
+from reconciler.model.observed import Answered
 from reconciler.model.plan import Goal
-from reconciler.model.records import Applied, Hold, NodeRecord
+from reconciler.model.records import Applied, Hold
 from reconciler.model.vocab import Activation, Concern, Disruption
 from reconciler.planner.node import conditions as c
-from reconciler.planner.node.actions import NodeTraits, Staged, admission_requires
+from reconciler.planner.node.actions import NodeTraits, Staged, admission_requires, spec_of
 from reconciler.planner.node.catalogue import Catalogue, Row, catalogue
 from reconciler.planner.node.estimates import Estimate, Estimates
 from reconciler.planner.node.evaluate import evaluate
@@ -52,7 +54,7 @@ def test_converged_plans_nothing(wanted: Any) -> None:
             for i in range(2)
         )
     seen = b.observed(host=b.facts(gpus=gpus))
-    record = b.record(wanted, seen) if wanted.profile.acceptance else NodeRecord(wanted.node)
+    record = b.record(wanted, seen)
     plan = b.planner().plan(wanted, seen, record)
     assert b.actions(plan) == []
     assert plan.blocked is None
@@ -248,6 +250,26 @@ def test_never_admit_without_gate_and_trust(case: Any) -> None:
         if action.name in ("power_on", "power_cycle", "soft_restart", "reimage") and c.REGISTERED in state.true:
             assert c.MARKED in reached, "a node that comes back unmarked serves at once"
         reached = _after(wanted, seen, state, action, reached)
+
+
+@given(s.situations(), st.booleans())
+def test_never_admit_without_a_quote_of_the_present_boot(case: Any, only_marked: bool) -> None:
+    """Invariant 6: where measurements are declared, a quote of the boot that is admitted, and of no earlier one."""
+    wanted, seen, record = case
+    profile = replace(wanted.profile, digest="measured", image=b.MEASURED)
+    wanted, proved = replace(wanted, profile=profile), False
+    if only_marked:  # nothing is left to do but to admit it
+        seen = b.observed(member=b.member(mark=b.our_mark(), unschedulable=True))
+        record = replace(b.record(wanted, seen), attestation=record.attestation)
+    if record.attestation is not None and isinstance(seen.host, Answered):
+        known = (record.attestation.boot_id, record.attestation.reference)
+        proved = known == (seen.host.value.boot_id, reference_of(profile))
+    for action in b.planner().plan(wanted, seen, record).actions:
+        if spec_of(action.name).boots:
+            proved = False
+        if action.name == "check_trust":
+            proved = True
+        assert proved or action.name != "admit"
 
 
 @given(s.situations(), s.STATES)

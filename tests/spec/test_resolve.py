@@ -337,10 +337,7 @@ def test_measurements_arrive_with_their_lines(fleet: Fleet) -> None:
     assert image.measurements.applications == ("c" * 64, "d" * 64)
     assert image.measurements.pcr11 == {"enter-initrd": "e" * 64, "enter-initrd:leave-initrd": "f" * 64}
     assert platform.secure_boot.dbx == ("4" * 64, "5" * 64)
-    assert [one.pcrs for one in platform.firmware] == [
-        {"0": "6" * 64},
-        {"0": "7" * 64, "2": "8" * 64},
-    ]
+    assert platform.firmware[1].pcrs == {"0": "7" * 64, "2": "8" * 64}
     assert fleet.settings.installer.measurements is not None
     assert fleet.settings.installer.measurements.pcr11 == {"start": "b" * 64}
     places = desired.profile.provenance

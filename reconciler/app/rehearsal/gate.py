@@ -10,11 +10,12 @@ from reconciler.lab.durations import Durations
 from reconciler.lab.failure_rates import FailureRates
 from reconciler.model.desired import Acceptance, Desired, GateTest
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.gate import Certificate, GateJudgement, TestResult, Verdict
+from reconciler.model.gate import BootProof, Certificate, GateJudgement, TestResult, Verdict
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.ports import Clock, Host
 
 FAILED = "fails in this rehearsal"
+_ATTEST_S = 10.0
 
 
 class RehearsalGate:
@@ -48,6 +49,13 @@ class RehearsalGate:
 
     def judge(self, certificate: Certificate, desired: Desired, observed: Observed, clock: Clock) -> GateJudgement:
         return self._real.judge(certificate, desired, observed, clock)
+
+    async def attest(self, desired: Desired, host: Host, observed: Observed, clock: Clock) -> BootProof:  # noqa: ARG002
+        """Assume that the node boots what the spec declares, as measurements are assumed to pass."""
+        if self._failures.fails(desired.node, "check_trust"):
+            return BootProof(GateJudgement(False, Verdict.FAIL, (FAILED,)))
+        await clock.sleep(_ATTEST_S)
+        return BootProof(GateJudgement(True, Verdict.PASS), f"the TPM of {desired.node}", "rehearsed")
 
     def trust(self, desired: Desired, observed: Observed) -> GateJudgement:
         if self._failures.fails(desired.node, "check_trust"):

@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 from reconciler.converge.actions.context import ActionContext, action
+from reconciler.gate.attestation.expected import is_measured, reference_of
 from reconciler.model.gate import GateJudgement, Verdict
+from reconciler.model.measurements import Attestation
 from reconciler.model.outcome import Done, Outcome, Permanent, Transient
 
 
 @action
 async def check_trust(ctx: ActionContext) -> Outcome:
     """Check that the running image and firmware are those that were signed."""
-    return _outcome(ctx.gate.trust(ctx.desired, ctx.observed), "what runs here is what was signed")
+    judgement = ctx.gate.trust(ctx.desired, ctx.observed)
+    if judgement.valid and is_measured(ctx.desired.profile):
+        return await _prove_boot(ctx)
+    return _outcome(judgement, "what runs here is what was signed")
+
+
+async def _prove_boot(ctx: ActionContext) -> Outcome:
+    """Let the TPM prove the present boot, and record that. The TPM must be the one that the node was enrolled with."""
+    ctx.step("asking the TPM what was booted")
+    boot_id = (await ctx.facts()).boot_id
+    proof = await ctx.gate.attest(ctx.desired, ctx.host, ctx.observed, ctx.clock)
+    if not proof.judgement.valid:
+        return _outcome(proof.judgement, "")
+    if boot_id is None or (await ctx.facts()).boot_id != boot_id:
+        return Transient("it is not known of which boot the quote is: the host does not say, or was booted meanwhile")
+    problem = ctx.ledger.bind_endorsement(ctx.node, proof.endorsement, ctx.clock.now())
+    if problem:
+        return Permanent(problem)
+    proved = Attestation(boot_id, reference_of(ctx.desired.profile), ctx.clock.now(), proof.phase)
+    ctx.ledger.save_attestation(ctx.node, proved, proof.evidence)
+    return Done("what runs here is what was signed and measured")
 
 
 @action

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from reconciler.gate.attestation.expected import is_measured
 from reconciler.model.desired import Desired
 from reconciler.model.observed import RedfishInventory
 from reconciler.model.vocab import Activation, Concern, Disruption
@@ -46,7 +47,9 @@ class NodeTraits:
 
     @property
     def lost_by_boot(self) -> tuple[str, ...]:
-        return (c.GPU,) if self.mig else ()
+        """A quote of the TPM proves one boot, and MIG ends with it."""
+        measured = (c.TRUST,) if is_measured(self.desired.profile) else ()
+        return (*measured, c.GPU) if self.mig else measured
 
     @property
     def mark(self) -> tuple[str, ...]:

@@ -63,6 +63,7 @@ class Assessment:
     waiting: str
     waits_until: datetime | None
     gate_failed: str
+    unproved: str  # why it is not known that this boot is the declared one; "" = it is, or nothing is declared
     inventory: RedfishInventory | None  # as the BMC told it
     unread: Unread  # whether the disk of a silent machine may be written
     moved_tests: Mapping[str, tuple[str, ...]]  # tests that the spec has changed -> why a node in service fails them
@@ -113,10 +114,25 @@ def assess(
         waiting=waiting,
         waits_until=until,
         gate_failed=_failed_gate(builder, desired, observed, record, context),
+        unproved=_unproved(facts, record, context.of_profile(desired.profile).reference),
         inventory=observed.inventory.value if isinstance(observed.inventory, Answered) else None,
         unread=unread,
         moved_tests=moved,
     )
+
+
+def _unproved(facts: HostFacts | None, record: NodeRecord, reference: str) -> str:
+    """Return why no quote of the TPM proves this boot, by what is declared now; "" where it does, or need not."""
+    if not reference:
+        return ""
+    found = record.attestation
+    if found is None:
+        return "no quote of its TPM has proved what it booted"
+    if facts is None or facts.boot_id is None:
+        return "it is not known which boot this is, so no quote of its TPM proves it"
+    if found.boot_id != facts.boot_id:
+        return "it was booted since a quote of its TPM proved what it booted"
+    return "" if found.reference == reference else "its boot was judged by other measurements than those declared"
 
 
 def _host_cause(

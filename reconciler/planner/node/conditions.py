@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from reconciler.gate.asked import asked_tests
+from reconciler.gate.attestation.expected import reference_of
 from reconciler.gate.certificate import TestDigests, tests_digest
 from reconciler.health.signals import Signal
 from reconciler.model.desired import Profile, Settings
@@ -60,6 +61,7 @@ class ProfileConditions:
     asked: Mapping[str, str]  # text of each test, by its value path
     compared: frozenset[str]
     trusted: tuple[str, ...]
+    reference: str  # digest of what a boot must prove; "" = nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ class Context:
                 asked=asked_tests(profile.acceptance),
                 compared=frozenset({*BY_CONCERN.values(), MEMBER, LABELS, *firmware}),
                 trusted=(IMAGE, SIGNATURE, BOOT, *firmware),
+                reference=reference_of(profile),
             )
         return self._profiles[profile.digest]
 

@@ -77,7 +77,7 @@ def with_drift(
     _from_drift(builder, context.of_profile(desired.profile), items)
     _from_attempts(builder, desired, record)
     builder.set(GPU_PLAIN, assessment.mig_off, *_paths(items, Concern.GPU))
-    _signature_and_trust(builder, desired, context)
+    _signature_and_trust(builder, desired, context, assessment.unproved)
     return Conditions(
         true=frozenset(builder.true),
         unknown=builder.unknown,
@@ -174,7 +174,7 @@ def _from_attempts(builder: ConditionBuilder, desired: Desired, record: NodeReco
             builder.true.add(firmware_staged(item.component))
 
 
-def _signature_and_trust(builder: ConditionBuilder, desired: Desired, context: Context) -> None:
+def _signature_and_trust(builder: ConditionBuilder, desired: Desired, context: Context, unproved: str) -> None:
     image = desired.profile.image
     verified: bool | None = True
     if image is not None:
@@ -189,7 +189,10 @@ def _signature_and_trust(builder: ConditionBuilder, desired: Desired, context: C
         builder.true.add(SIGNATURE)
     parts = context.of_profile(desired.profile).trusted
     if builder.true.issuperset(parts):
-        builder.true.add(TRUST)
+        if unproved:
+            builder.because[TRUST] = (unproved,)
+        else:
+            builder.true.add(TRUST)
         return
     false = [
         part
