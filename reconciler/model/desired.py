@@ -206,6 +206,7 @@ class Desired:
     profile: AllPublic[Profile]
     provenance: AllPublic[Mapping[str, Position]]  # of the node's own values, and of "node" itself
     persona: PublicText = ""  # name; what it says is in the profile
+    erase: tuple[Identifier, ...] = ()  # serial numbers of the drives that a decommissioned node is to lose the data of
 
 
 # --- fleet-wide --------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ class NodeSource:
     root_disk: RootDisk | None = None
     entry: int | None = None
     hold: SpecHold | None = None
+    erase: tuple[str, ...] | None = None
     provenance: Mapping[str, Position] = field(default_factory=dict)
 
 

@@ -88,6 +88,8 @@ def _single(entry: NodeEntry) -> Iterator[tuple[str, str | None]]:
     yield "hostKey", entry.host_key
     if entry.root_disk is not None:
         yield "rootDisk", entry.root_disk.serial or entry.root_disk.wwn
+    if entry.erase is not None:
+        yield "erase", "drives"
 
 
 def _nodes_of(
@@ -97,7 +99,7 @@ def _nodes_of(
     columns: Mapping[str, list[str]],
     shared: DomainCache,
 ) -> list[NodeSource]:
-    at = {key: pool.at("nodes", index, key) for key in (*_PER_NODE, "rootDisk")}
+    at = {key: pool.at("nodes", index, key) for key in (*_PER_NODE, "rootDisk", "erase")}
     provenance = {"node": at["name"]} | {
         path: at[key]
         for key, path, value in (
@@ -107,6 +109,7 @@ def _nodes_of(
             ("uuid", "identity.uuid", entry.uuid),
             ("hostname", "host.hostname", entry.hostname),
             ("rootDisk", "image.root_disk", entry.root_disk),
+            ("erase", "erase", entry.erase),
         )
         if value is not None
     }
@@ -130,6 +133,7 @@ def _nodes_of(
             hostname=value_of("hostname", number),
             root_disk=disk,
             entry=settings,
+            erase=None if entry.erase is None else tuple(entry.erase.serials),
             hold=None if entry.hold is None else spec_hold(name, entry.hold, pool.at("nodes", index, "hold")),
             provenance=provenance,
         )

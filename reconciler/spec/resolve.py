@@ -118,7 +118,7 @@ def _holds(declared: Declarations, nodes: Iterable[NodeSource]) -> Iterator[Spec
 def _identity(node: Desired) -> list[Any]:
     disk = asdict(node.root_disk) if node.root_disk else None
     where = [node.endpoints.bmc, node.endpoints.host, sorted(node.domains.items())]
-    own = [node.node, node.pool, node.persona, node.state, node.hostname, node.serial, node.uuid]
+    own = [node.node, node.pool, node.persona, node.state, node.hostname, node.serial, node.uuid, node.erase]
     return [*own, *where, disk, node.profile.digest]
 
 
@@ -149,6 +149,7 @@ class _Resolver:
             profile=profile,
             provenance=provenance,
             persona=persona,
+            erase=node.erase or (),
         )
 
     def _profile(self, pool: str, entry: int | None) -> tuple[Profile, Setting | None, str]:

@@ -15,6 +15,7 @@ from reconciler.model.desired import Fleet, SpecSource
 from reconciler.model.errors import Diagnostic, SpecError
 from reconciler.spec.access import access_positions, read_settings
 from reconciler.spec.combinations import check_combinations, check_installable
+from reconciler.spec.decommission import check_decommissioned
 from reconciler.spec.fleetwide import check_fleet
 from reconciler.spec.limits import ended_holds
 from reconciler.spec.load import load_documents
@@ -72,6 +73,7 @@ def check_spec(
     settings, found = read_settings(declared, tree)
     problems += found
     problems += check_combinations(declared)
+    problems += check_decommissioned(declared, nodes)
     if complete:
         problems += check_fleet(fleet, declared, nodes)
         if not nodes and not _errors(problems):

@@ -120,6 +120,10 @@ ROWS: tuple[Row, ...] = (
     _row(".... .. .... .. .. .. ..", "mig_lost_on_boot"),
     _row("oooo oo o... xo oo oo xx", "host_hung", _SILENT),
     _row("oooo oo oooo xo oo oo xx", "host_hung", _SILENT + "|host is down", persistent=True),
+    # Drives are erased by decommissioning alone.
+    _row(".... .. .... .. .. .. ..", "sanitize_fails"),
+    _row(".... .. .... .. .. .. ..", "drives_frozen"),
+    _row(".... .. .... .. .. .. ..", "erase_lies"),
     _row(".... .. ...o .. .. .. ..", "installer_fails", "installer started, but no system followed"),
     _row(".... .. ...o .. .. .. ..", "installer_fails", "installer started, but no system followed", times=0),
     _row("oooo o. oooo .. .. .. ..", "wrong_boot_disk", "booted .* from another installation", prepare=_second_system),

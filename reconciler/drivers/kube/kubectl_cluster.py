@@ -124,6 +124,15 @@ class KubectlCluster:
     async def set_labels(self, member: Member, labels: Mapping[str, str], taints: Sequence[Taint]) -> None:
         await self._patch(member, patches.set_labels(member, labels, taints))
 
+    async def remove(self, member: Member) -> None:
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": member.uid}}
+        try:
+            with self._own.to(member.name):
+                await self._send("delete", f"/api/v1/nodes/{quote(member.name, safe='')}", body)
+        except KubeFailure as failure:
+            if not failure.problem.not_found("nodes"):
+                raise failure.problem.of_write() from failure
+
     async def _patch(self, member: Member, operations: list[patches.Operation]) -> None:
         if not operations:
             return

@@ -119,6 +119,9 @@ FAULTS: Mapping[str, FaultKind] = {
         "hardware",
         {"persistent": False},
     ),
+    "sanitize_fails": FaultKind("sanitizes of drives end as failed, and destroy nothing", "hardware"),
+    "drives_frozen": FaultKind("the firmware froze the security features of SATA drives at boot", "hardware"),
+    "erase_lies": FaultKind("an erase of a drive ends as completed, and the data are still there", "hardware"),
     "installer_fails": FaultKind("the installer can't write the image", "hardware", {"times": 1}),
     "wrong_boot_disk": FaultKind("the first drive with an image is booted, whatever was installed (L1)", "hardware"),
     # The system's services, seen from outside.

@@ -39,6 +39,7 @@ from reconciler.planner.node.corroboration import (
     tampered,
     unproved_source,
 )
+from reconciler.planner.node.decommission import Leaving, assess_leaving
 from reconciler.planner.node.record import gate_failure, is_drained, stale_signals_until, treatments_since_certificate
 
 _ON = frozenset({Power.ON, Power.POWERING_ON})
@@ -62,6 +63,7 @@ class Assessment:
     waits_until: datetime | None
     gate_failed: str
     inventory: RedfishInventory | None  # as the BMC told it
+    leaving: Leaving | None
     moved_tests: Mapping[str, tuple[str, ...]]  # tests that the spec has changed -> why a node in service fails them
 
 
@@ -95,6 +97,8 @@ def assess(
     mark, foreign_mark, foreign_cordon = _cluster(builder, desired, observed, record, context)
     moved = _gate(builder, desired, observed, record, context)
     _identity(builder, desired, observed, facts, record)
+    clustered = context.settings.cluster is not None and desired.profile.membership is not None
+    leaving = assess_leaving(builder, desired, observed, record, clustered=clustered)
     return Assessment(
         conditions=builder,
         mig_off=_gpu_plain(facts),
@@ -110,6 +114,7 @@ def assess(
         waits_until=until,
         gate_failed=_failed_gate(builder, desired, observed, record, context),
         inventory=observed.inventory.value if isinstance(observed.inventory, Answered) else None,
+        leaving=leaving,
         moved_tests=moved,
     )
 

@@ -22,6 +22,15 @@ from reconciler.spec.kinds.settings import (
 from reconciler.strict_yaml.models import Model, Text
 
 
+class Erase(Model):
+    """The data that is destroyed when a node is decommissioned."""
+
+    serials: tuple[Text, ...] = Field(
+        description="Serial numbers of the drives to erase, exactly as the machine tells them. No other drive is "
+        "touched; [] erases none."
+    )
+
+
 class NodeEntry(NodeSettings):
     """One node, or a range of them: gpu-a[001-008]. Ranges of one entry count together and have one length."""
 
@@ -47,8 +56,12 @@ class NodeEntry(NodeSettings):
     root_disk: RootDiskRule | None = Field(default=None, description="Overrides the image's rule. Not for ranges.")
     domains: Domains = Field(default={}, description="Failure domains of the node: rack, nvlink-domain, pdu and so on.")
     state: NodeState | None = Field(
-        default=None, description="active, quarantined or retired. Absent: the pool's state."
+        default=None,
+        description="active, quarantined, retired or decommissioned. Absent: the pool's state. decommissioned takes "
+        "the node out of the fleet for good, by `apply --plan` and a typed confirmation alone; it needs `serial` and "
+        "`erase`.",
     )
+    erase: Erase | None = Field(default=None, description="What decommissioning erases. Not for ranges.")
     hold: Hold | None = Field(default=None, description="Forbids acting on these nodes.")
 
     @property
