@@ -186,7 +186,7 @@ def ata_security(text: str) -> AtaSecurity:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a few bytes of a drive held: a digest, so that evidence tells no secret. `blank`: all bytes are equal."""
+    """A digest of a few bytes of a drive, so that evidence tells no secret. `blank`: all of them are equal."""
 
     offset: int
     digest: str

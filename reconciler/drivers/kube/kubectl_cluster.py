@@ -130,8 +130,9 @@ class KubectlCluster:
             with self._own.to(member.name):
                 await self._send("delete", f"/api/v1/nodes/{quote(member.name, safe='')}", body)
         except KubeFailure as failure:
-            if not failure.problem.not_found("nodes"):
-                raise failure.problem.of_write() from failure
+            problem = failure.problem  # 409: the object of this name has another UID, so the one that was meant is gone
+            if not problem.not_found("nodes") and problem.code != 409:
+                raise problem.of_write() from failure
 
     async def _patch(self, member: Member, operations: list[patches.Operation]) -> None:
         if not operations:

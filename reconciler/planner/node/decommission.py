@@ -36,7 +36,7 @@ _WAY_OUT = (
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """What a decommissioned node still has to lose, and how.
+    """The losses that are left to a decommissioned node, and the way to each.
 
     `drives`: all that are declared. `by_bmc`: those that only the BMC can erase, since the running system is on them,
     or no system runs. `impossible`: why a drive can't be erased. `kept`: drives that the machine has and nobody
