@@ -117,7 +117,8 @@ def _holds(declared: Declarations, nodes: Iterable[NodeSource]) -> Iterator[Spec
 
 def _identity(node: Desired) -> list[Any]:
     disk = asdict(node.root_disk) if node.root_disk else None
-    where = [node.endpoints.bmc, node.endpoints.host, sorted(node.domains.items())]
+    network = asdict(node.network) if node.network else None
+    where = [node.endpoints.bmc, node.endpoints.host, sorted(node.domains.items()), network]
     own = [node.node, node.pool, node.persona, node.state, node.hostname, node.serial, node.uuid, node.erase]
     return [*own, *where, disk, node.profile.digest]
 
@@ -150,6 +151,7 @@ class _Resolver:
             provenance=provenance,
             persona=persona,
             erase=node.erase or (),
+            network=node.network,
         )
 
     def _profile(self, pool: str, entry: int | None) -> tuple[Profile, Setting | None, str]:

@@ -19,6 +19,7 @@ from reconciler.spec.decommission import check_decommissioned
 from reconciler.spec.fleetwide import check_fleet
 from reconciler.spec.limits import ended_holds
 from reconciler.spec.load import load_documents
+from reconciler.spec.network import check_networks
 from reconciler.spec.node_source import Expansion, NodeSource, find_overlaps
 from reconciler.spec.nodes import expand_pool
 from reconciler.spec.parse import Declarations, parse_resources
@@ -74,6 +75,7 @@ def check_spec(
     problems += found
     problems += check_combinations(declared)
     problems += check_decommissioned(declared, nodes)
+    problems += check_networks(declared)
     if complete:
         problems += check_fleet(fleet, declared, nodes)
         if not nodes and not _errors(problems):

@@ -10,6 +10,7 @@ from pydantic import Field
 from reconciler.model.vocab import NodeState
 from reconciler.spec.kinds.base import Domains, Duration, Resource, SomeNodes, TreePath
 from reconciler.spec.kinds.limits import Hold, Window
+from reconciler.spec.kinds.network import NodeNetwork
 from reconciler.spec.kinds.settings import (
     NodeSettings,
     RootDiskRule,
@@ -60,6 +61,9 @@ class NodeEntry(NodeSettings):
         description="active, quarantined, retired or decommissioned. Absent: the pool's state. decommissioned takes "
         "the node out of the fleet for good, by `apply --plan` and a typed confirmation alone; it needs `serial` and "
         "`erase`.",
+    )
+    network: NodeNetwork | None = Field(
+        default=None, description="Network of the installed system, and of its installer. Not for ranges. Absent: DHCP."
     )
     erase: Erase | None = Field(default=None, description="What decommissioning erases. Not for ranges.")
     hold: Hold | None = Field(default=None, description="Forbids acting on these nodes.")
