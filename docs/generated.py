@@ -24,6 +24,7 @@ from reconciler.health.table import SIGNAL_RULES
 from reconciler.model.status import FleetStatus
 from reconciler.planner.node.actions import NodeTraits
 from reconciler.planner.node.catalogue import catalogue
+from reconciler.planner.node.decommission import Leaving
 from reconciler.spec import check_spec
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -174,8 +175,10 @@ def actions() -> str:
     assert fleet is not None, problems
     by_id: dict[str, Any] = {}
     for node in fleet.nodes.values():
-        for row in catalogue(NodeTraits(node, clustered=True, registered=True, busy=False, cordoned=False)).rows:
-            by_id.setdefault(row.id, row)
+        for leaving in (None, Leaving(("SERIAL",))):
+            traits = NodeTraits(node, clustered=True, registered=True, busy=False, cordoned=False, leaving=leaving)
+            for row in catalogue(traits).rows:
+                by_id.setdefault(row.id, row)
     text = table(
         ("action", "disruption", "requires", "achieves", "undoes"),
         (

@@ -51,12 +51,13 @@ class ApplyJob:
     """The work of one run. Without `approved`, it is all that the spec asks for.
 
     `wait_s`: how long to wait for budget, boots and tests. `redact`: leave serials, names and addresses of machines
-    out of progress and outcome.
+    out of progress and outcome. `consented`: nodes that a person has typed the consent for to decommission them.
     """
 
     approved: Plan | None
     wait_s: float
     redact: bool
+    consented: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,7 @@ def _carry_out(workspace: Workspace, ledger: SqlLedger, job: ApplyJob, run: str,
         signatures=workspace.signatures, selected=None if len(names) == len(workspace.fleet.nodes) else names,
         scope=scope, approved=job.approved, wait_s=job.wait_s, time_scale=workspace.time_scale,
         estimates=workspace.estimates(ledger), endpoints=workspace.endpoints_digest,
+        consented=job.consented,
     )  # fmt: skip
     interrupted: list[ApplyReport] = []
 

@@ -37,8 +37,9 @@ class ApplyRequest:
     """The task of one run of apply.
 
     `signatures`: (image, version) -> verified, as for `plan_fleet`. `holder`: the name that the lease shows to others.
-    `selected`: None = the whole fleet. `endpoints`: as in planner.conditions.Context. `alone`: nobody else acts on the
-    fleet, as in a rehearsal, so what only others could end is not waited for.
+    `selected`: None = the whole fleet. `endpoints`: as in planner.conditions.Context. `consented`: nodes that a person
+    has typed the consent for to decommission them, under the approved plan. `alone`: nobody else acts on the fleet, as
+    in a rehearsal, so what only others could end is not waited for.
     """
 
     fleet: Fleet
@@ -53,6 +54,7 @@ class ApplyRequest:
     estimates: Estimates | None = None
     time_scale: float = 1.0
     endpoints: str = ""
+    consented: frozenset[str] = frozenset()
     alone: bool = False
 
     @property
@@ -190,6 +192,7 @@ async def _begin(request: ApplyRequest, ports: RunPorts) -> _ApplyRun:
         request.run, request.plan_id, fleet,
         planner_for(fleet, observation, ledger, _plan_request(request), clock.now()),
         approved=request.approved, begun=_begun(request.approved, look.records),
+        consented=request.consented if request.approved is not None else frozenset(),
     )  # fmt: skip
     look.remember_drift(plan.nodes, request.run)
     look.remember_statuses(plan.nodes)

@@ -132,4 +132,6 @@ def _context(
         resumed=resumed,
         plan=run.context.plan_id,
         step=lambda text: ports.progress(ActionStep(desired.node, action.id, text)),
+        operator=lease.lease.holder,
+        commit=run.fleet.source.commit,
     )

@@ -48,6 +48,10 @@ TRIES = 3  # of one action in a row
 HOLDS_AFTER = 2  # an action done so often for the same drift, and needed again, does not hold
 PATIENCE_S = 300.0  # a longer pause after a failure is left to a later run
 LOOK_S = 20.0
+WAITS_FOR_CONSENT = (
+    "it is to be decommissioned, and waits for an approved plan: `reconciler plan --out FILE`, then "
+    "`reconciler apply --plan FILE` and the typed consent 'decommission {node}'"
+)
 CONFIRM_S = 5.0  # between the two reads of evidence that is not latched
 
 
@@ -260,7 +264,9 @@ class NodeRun:
         return None
 
     def _waits_for(self, plan: NodePlan) -> str:
-        """Return what the node waits for: its wave, or another writer to its BMC, who would make an attempt fail."""
+        """Return what the node waits for: a consent, its wave, or another writer to its BMC, which fails attempts."""
+        if plan.goal is Goal.DECOMMISSIONED and self.node not in self.run.context.consented:
+            return WAITS_FOR_CONSENT.format(node=self.node)
         if plan.blocked is not None and plan.blocked.code in OF_ROLLOUTS:
             return plan.blocked.detail
         return self.run.ports.lease.writer(bmc_scope(self.desired.endpoints.bmc or ""))

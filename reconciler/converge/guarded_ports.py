@@ -193,6 +193,9 @@ class GuardedBmc:
         deadlines = Deadlines(self._clock, self._deadlines.seconds + file.size / SLOWEST_UPLOAD)
         return await self._write(lambda: self._bmc.update_firmware(inventory_id, file), deadlines)
 
+    async def secure_erase(self, serial: str) -> str:
+        return await self._write(lambda: self._bmc.secure_erase(serial))
+
     async def reset(self) -> None:
         await self._write(self._bmc.reset)
 
@@ -251,6 +254,9 @@ class TimedCluster:
 
     async def set_labels(self, member: Member, labels: Mapping[str, str], taints: Sequence[Taint]) -> None:
         await self._write(lambda: self._cluster.set_labels(member, labels, taints))
+
+    async def remove(self, member: Member) -> None:
+        await self._write(lambda: self._cluster.remove(member))
 
     async def evict(self, pod: Pod, *, grace_s: float | None) -> None:
         await self._write(lambda: self._cluster.evict(pod, grace_s=grace_s))

@@ -112,8 +112,9 @@ class PassContext:
     """The facts and decisions of one pass that the work on every node uses until the next pass replaces them.
 
     `approved`: the plan that a person approved; None when no approval is needed. `begun`: nodes on which an earlier
-    run began with that plan. `barred`: why nothing may begin, whatever is planned. `refused`: why nothing that was
-    planned may begin; evidence of illness isolates nodes all the same.
+    run began with that plan. `consented`: nodes that a person has typed the consent for to decommission them.
+    `barred`: why nothing may begin, whatever is planned. `refused`: why nothing that was planned may begin; evidence of
+    illness isolates nodes all the same.
     """
 
     run_id: str
@@ -122,6 +123,7 @@ class PassContext:
     planner: NodePlanner
     approved: Plan | None = None
     begun: frozenset[str] = frozenset()
+    consented: frozenset[str] = frozenset()
     barred: str = ""
     refused: str = ""
 

@@ -19,7 +19,7 @@ from reconciler.model.status import FleetStatus, NodeReport, NodeStatus
 from reconciler.model.vocab import Source, UnknownReason
 from reconciler.planner.fleet.isolation import isolation_signals
 
-_ASIDE = (BlockCode.QUARANTINED, BlockCode.RETIRED)
+_ASIDE = (BlockCode.QUARANTINED, BlockCode.RETIRED, BlockCode.DECOMMISSIONED)
 _WITH_REASON = (NodeStatus.BLOCKED, NodeStatus.HELD, NodeStatus.SET_ASIDE)
 _HELD = (BlockCode.HELD, BlockCode.STOPPED, BlockCode.STORM, BlockCode.FOREIGN_CORDON)
 
@@ -82,7 +82,8 @@ def node_status(plan: NodePlan, *, acting: bool) -> NodeStatus:
     blocked = plan.blocked.code if plan.blocked is not None else None
     if acting:
         return NodeStatus.ACTING
-    if blocked in _ASIDE:
+    gone = plan.goal is Goal.DECOMMISSIONED and not plan.changes and blocked is None
+    if blocked in _ASIDE or gone:
         return NodeStatus.SET_ASIDE
     if blocked in _HELD:
         return NodeStatus.HELD

@@ -15,6 +15,7 @@ from reconciler.model.errors import Position
 from reconciler.model.install import ImageFormat
 from reconciler.model.limits import Brake, Guards
 from reconciler.model.measurements import BootMeasurements, PlatformMeasurements
+from reconciler.model.network import DesiredNetwork
 from reconciler.model.observed import AttributeValue, Taint
 from reconciler.model.privacy import Address, AllPublic, Identifier, NodeName, PublicText
 from reconciler.model.vocab import (
@@ -235,6 +236,8 @@ class Desired:
     provenance: AllPublic[Mapping[str, Position]]  # of the node's own values, and of "node" itself
     persona: PublicText = ""  # name; what it says is in the profile
     provision: Provision | None = None  # consent to wipe a machine that never answered
+    network: DesiredNetwork | None = None
+    erase: tuple[Identifier, ...] = ()  # serial numbers of the drives that a decommissioned node is to lose the data of
 
 
 # --- fleet-wide --------------------------------------------------------------------------------------------------
@@ -385,14 +388,12 @@ class LineOrigin:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The whole spec, resolved. `nodes` in order of pool, then name."""
+    """The whole spec, resolved. `nodes` in order of pool, then name. `rollouts`: by pool, where they are declared."""
 
     settings: AllPublic[Settings]
     source: SpecSource
     nodes: Mapping[NodeName, Desired]
     digest: PublicText
-    # By pool; a pool that is not here has the default.
     rollouts: AllPublic[Mapping[str, RolloutPolicy]] = field(default_factory=dict)
     holds: AllPublic[tuple[SpecHold, ...]] = ()
-    # "redfish.tls", "ssh.user" ... -> where it is said
-    places: AllPublic[Mapping[str, Position]] = field(default_factory=dict)
+    places: AllPublic[Mapping[str, Position]] = field(default_factory=dict)  # "ssh.user" -> where it is said

@@ -114,6 +114,7 @@ class Drive:
     capacity_bytes: Unpublished[int | None] = None
     health: Health | None = None
     failing: bool | None = None  # it predicts its own failure
+    erasable: Unpublished[bool | None] = None  # the BMC offers to erase it (Drive.SecureErase)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ class Goal(StrEnum):
     NOTHING = "nothing"  # retired, quarantined, held, or nothing known well enough
     IN_SERVICE = "in_service"
     CONVERGED_CORDONED = "converged_cordoned"  # a foreign cordon stands: everything but admission
+    DECOMMISSIONED = "decommissioned"  # out of the fleet for good, with the declared drives erased
     ISOLATED = "isolated"  # unhealthy or untrusted with no rung left: out of service, reported
 
 
@@ -36,6 +37,7 @@ class BlockCode(StrEnum):
     HELD = "held"
     QUARANTINED = "quarantined"
     RETIRED = "retired"
+    DECOMMISSIONED = "decommissioned"  # it was, and its serial number has a tombstone: nothing is done to it again
     UNKNOWN = "unknown"  # a fact that the decision needs could not be read
     UNDER_WAY = "under_way"  # a boot, an installation or a detector's report, after which it is looked at again
     IDENTITY = "identity"  # the BMC answers for another machine, or for none that we know

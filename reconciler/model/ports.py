@@ -163,6 +163,13 @@ class Bmc(Protocol):
     async def tasks(self) -> Sequence[str]:
         """Return the URIs of all tasks that the BMC remembers, also of those that ended. Raise DriverError."""
 
+    async def secure_erase(self, serial: str) -> str:
+        """Start to destroy all data on the drive with exactly this serial number; return the URI of the task.
+
+        REJECTED: no drive, or more than one, has it. UNSUPPORTED: the BMC can't erase it. Look for the task before
+        calling again.
+        """
+
     async def reset(self) -> None:
         """Restart the BMC itself. It does not answer for minutes, and the machine goes on running."""
 
@@ -217,6 +224,9 @@ class Cluster(Protocol):
 
     async def set_labels(self, member: Member, labels: Mapping[str, str], taints: Sequence[Taint]) -> None:
         """Set these labels and taints, and leave all others as they are. Idempotent."""
+
+    async def remove(self, member: Member) -> None:
+        """Delete this very node object, by its UID. One that is gone is success. Its kubelet may register it again."""
 
     async def evict(self, pod: Pod, *, grace_s: float | None) -> None:
         """Evict this very pod, by its UID (pitfall H6). A pod that is gone is success (pitfall H7).

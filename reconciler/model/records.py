@@ -28,6 +28,7 @@ FLEET = "fleet/*"  # subject of a hold that stops everything; no node and no poo
 STORM = "fleet/storm"  # of a hold that forbids whatever disrupts: the storm brake
 RETRACTED = "isolation/"  # subject of a hold, before a signal's name: nobody is isolated or repaired for it
 ISOLATED = "isolated: "  # before the signals, as the reason of a mark and the cause of the attempt that set it
+TOMBSTONE = "decommissioned/"  # subject of a hold, before a chassis' serial: that machine does not come back by itself
 CHANGES = (
     "changes/"  # before a fleet's name: the record that keeps since when version, spec and drivers are what they are
 )

@@ -108,6 +108,7 @@ class NodeState(StrEnum):
     ACTIVE = "active"
     QUARANTINED = "quarantined"
     RETIRED = "retired"
+    DECOMMISSIONED = "decommissioned"  # taken out of the fleet for good, and the declared drives erased
 
 
 class Provision(StrEnum):

@@ -18,6 +18,7 @@ HEADLINES = {
     BlockCode.HELD: "held",
     BlockCode.QUARANTINED: "quarantined",
     BlockCode.RETIRED: "retired",
+    BlockCode.DECOMMISSIONED: "decommissioned",
     BlockCode.UNKNOWN: "left alone: not enough is known",
     BlockCode.UNDER_WAY: "something is under way on it",
     BlockCode.IDENTITY: "left alone: it may be another machine",

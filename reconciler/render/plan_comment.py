@@ -91,7 +91,9 @@ def _by_order(node: NodePlan) -> bool:
 
 
 # Nobody has to look into what somebody has said: a spec, a hold.
-_BY_ORDER = frozenset({BlockCode.QUARANTINED, BlockCode.RETIRED, BlockCode.HELD, BlockCode.JOINING})
+_BY_ORDER = frozenset(
+    {BlockCode.QUARANTINED, BlockCode.RETIRED, BlockCode.DECOMMISSIONED, BlockCode.HELD, BlockCode.JOINING}
+)
 _WORDS = {
     Disruption.SERVICE_RESTART: "with services restarted",
     Disruption.DRAIN: "drained",

@@ -239,6 +239,7 @@ _STATES = {
     "active": "acted upon from now on, and counted",
     "quarantined": "not acted upon, and left out of every count",
     "retired": "not acted upon, and left out of every count",
+    "decommissioned": "leave the fleet for good, and lose the declared data, by a typed consent alone",
 }
 
 

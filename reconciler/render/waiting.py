@@ -49,7 +49,7 @@ def since(made: Explanation) -> WaitStart | None:
             return _silence(made) or _first_seen(plan, frozenset({DriftClass.UNKNOWN}), "it could first not be read")
         case BlockCode.FOREIGN_MARK:
             return _marked(made) or _first_seen(plan)
-        case BlockCode.FOREIGN_CORDON | BlockCode.QUARANTINED | BlockCode.RETIRED:
+        case BlockCode.FOREIGN_CORDON | BlockCode.QUARANTINED | BlockCode.RETIRED | BlockCode.DECOMMISSIONED:
             return None  # who did it, wrote down nothing
         case _:
             return _first_seen(plan)
@@ -204,6 +204,7 @@ TERMS: Mapping[BlockCode, Callable[[Explanation, NodePlan], Iterable[str]]] = {
     BlockCode.HELD: _released,
     BlockCode.QUARANTINED: _activated,
     BlockCode.RETIRED: _activated,
+    BlockCode.DECOMMISSIONED: _says("when somebody consents to take the machine back, as said"),
     BlockCode.UNKNOWN: _answers,
     BlockCode.UNDER_WAY: _says("when that has ended, and the node is read again"),
     BlockCode.IDENTITY: _says("when BMC and spec agree which machine it is: look at its address, cables and serial"),

@@ -11,6 +11,7 @@ from typing import Final
 from reconciler.model.addresses import normalise_bmc, normalise_host
 from reconciler.model.desired import Endpoints, RootDisk, SpecHold
 from reconciler.model.errors import Diagnostic, Position
+from reconciler.model.network import DesiredNetwork
 from reconciler.model.vocab import NodeState, Provision
 from reconciler.spec.ranges import MAX_NODES
 from reconciler.spec.tree import SpecTooLarge, SpecTree
@@ -40,6 +41,8 @@ class NodeSource:
     entry: int | None = None
     hold: SpecHold | None = None
     provision: Provision | None = None
+    erase: tuple[str, ...] | None = None
+    network: DesiredNetwork | None = None
     provenance: Mapping[str, Position] = field(default_factory=dict)
 
 

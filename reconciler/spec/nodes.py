@@ -12,6 +12,7 @@ from reconciler.spec.inventory import InventoryReader
 from reconciler.spec.kinds.limits import Hold
 from reconciler.spec.kinds.node_pool import NodeEntry, NodePoolSpec
 from reconciler.spec.kinds.settings import RootDiskRule
+from reconciler.spec.network import desired_network
 from reconciler.spec.node_source import NO_MACHINE, NORMALISERS, DomainCache, Expansion, NodeSource
 from reconciler.spec.parse import DeclaredResource
 from reconciler.spec.ranges import count, expand
@@ -90,6 +91,10 @@ def _single(entry: NodeEntry) -> Iterator[tuple[str, str | None]]:
     yield "hostKey", entry.host_key
     if entry.root_disk is not None:
         yield "rootDisk", entry.root_disk.serial or entry.root_disk.wwn
+    if entry.network is not None:
+        yield "network", "addresses"
+    if entry.erase is not None:
+        yield "erase", "drives"
 
 
 def _nodes_of(
@@ -99,7 +104,7 @@ def _nodes_of(
     columns: Mapping[str, list[str]],
     shared: DomainCache,
 ) -> list[NodeSource]:
-    at = {key: pool.at("nodes", index, key) for key in (*_PER_NODE, "rootDisk", "provision")}
+    at = {key: pool.at("nodes", index, key) for key in (*_PER_NODE, "rootDisk", "provision", "erase", "network")}
     provenance = {"node": at["name"]} | {
         path: at[key]
         for key, path, value in (
@@ -110,6 +115,8 @@ def _nodes_of(
             ("hostname", "host.hostname", entry.hostname),
             ("rootDisk", "image.root_disk", entry.root_disk),
             ("provision", "provision", entry.provision),
+            ("erase", "erase", entry.erase),
+            ("network", "network", entry.network),
         )
         if value is not None
     }
@@ -134,6 +141,8 @@ def _nodes_of(
             root_disk=disk,
             entry=settings,
             provision=entry.provision,
+            network=None if entry.network is None else desired_network(entry.network),
+            erase=None if entry.erase is None else tuple(entry.erase.serials),
             hold=None if entry.hold is None else spec_hold(name, entry.hold, pool.at("nodes", index, "hold")),
             provenance=provenance,
         )

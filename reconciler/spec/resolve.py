@@ -120,8 +120,9 @@ def _holds(declared: Declarations, nodes: Iterable[NodeSource]) -> Iterator[Spec
 
 def _identity(node: Desired) -> list[Any]:
     disk = asdict(node.root_disk) if node.root_disk else None
-    where = [node.endpoints.bmc, node.endpoints.host, sorted(node.domains.items())]
-    own = [node.node, node.pool, node.persona, node.state, node.hostname, node.serial, node.uuid]
+    network = asdict(node.network) if node.network else None
+    where = [node.endpoints.bmc, node.endpoints.host, sorted(node.domains.items()), network]
+    own = [node.node, node.pool, node.persona, node.state, node.hostname, node.serial, node.uuid, node.erase]
     own += [] if node.provision is None else [node.provision]
     return [*own, *where, disk, node.profile.digest]
 
@@ -154,6 +155,8 @@ class _Resolver:
             provenance=provenance,
             persona=persona,
             provision=node.provision,
+            erase=node.erase or (),
+            network=node.network,
         )
 
     def _profile(self, pool: str, entry: int | None) -> tuple[Profile, Setting | None, str]:

@@ -15,9 +15,11 @@ from reconciler.model.desired import Fleet, SpecSource
 from reconciler.model.errors import Diagnostic, SpecError
 from reconciler.spec.access import access_positions, read_settings
 from reconciler.spec.combinations import check_combinations, check_installable
+from reconciler.spec.decommission import check_decommissioned
 from reconciler.spec.fleetwide import check_fleet
 from reconciler.spec.limits import ended_holds
 from reconciler.spec.load import load_documents
+from reconciler.spec.network import check_networks
 from reconciler.spec.node_source import Expansion, NodeSource, find_overlaps
 from reconciler.spec.nodes import expand_pool
 from reconciler.spec.parse import Declarations, parse_resources
@@ -72,6 +74,8 @@ def check_spec(
     settings, found = read_settings(declared, tree)
     problems += found
     problems += check_combinations(declared)
+    problems += check_decommissioned(declared, nodes)
+    problems += check_networks(declared)
     if complete:
         problems += check_fleet(fleet, declared, nodes)
         if not nodes and not _errors(problems):

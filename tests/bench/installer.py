@@ -27,7 +27,7 @@ from aiohttp import web
 
 from reconciler.drivers.installer import HttpInstaller
 from reconciler.drivers.secrets import SecretsFile, SecretSource, SecretStore
-from reconciler.model.desired import InstallerPolicy
+from reconciler.model.access import InstallerPolicy
 from reconciler.model.install import CREDENTIAL_SIZE, empty_credential
 from tests.bench.measure import ROOT
 from tests.bench.report import Table

@@ -24,6 +24,8 @@ from tests.conftest import ROOT
 
 SPECS = Path("reconciler/planner/node/actions.py")
 NEVER_ASKED = {"check_trust"}  # trust is read off the node as soon as what it needs is there
+# These need a typed consent, which no run of the matrix gives: test_decommission.py kills each of them in its midst.
+BY_CONSENT = {spec.name for spec in ACTIONS.values() if spec.decommissions}
 
 
 def assert_none(names: Set[str], lacks: str) -> None:
@@ -40,7 +42,7 @@ def test_every_function_has_its_action() -> None:
 
 def test_every_action_has_its_chaos_case() -> None:
     cases = {case.action for case in CASES}
-    assert_none(ACTIONS.keys() - cases - NEVER_ASKED, "has no Case in tests/chaos/cases.py")
+    assert_none(ACTIONS.keys() - cases - NEVER_ASKED - BY_CONSENT, "has no Case in tests/chaos/cases.py")
     assert_none(cases - ACTIONS.keys(), f"has a Case, and no ActionSpec in {SPECS}")
 
 

@@ -127,6 +127,10 @@ ROWS: tuple[Row, ...] = (
     _row(".... .. .... .. .. .. ..", "installer_dies"),
     _row(".... .. .... .. .. .. ..", "installer_silent"),
     _row(".... .. ...P .. .. .. ..", "installer_second_key", "a second host key"),
+    # Drives are erased by decommissioning alone.
+    _row(".... .. .... .. .. .. ..", "sanitize_fails"),
+    _row(".... .. .... .. .. .. ..", "drives_frozen"),
+    _row(".... .. .... .. .. .. ..", "erase_lies"),
     _row("oooo o. oooo .. .. .. ..", "wrong_boot_disk", "booted .* from another installation", prepare=_second_system),
     _row("ssoo oo oooo so oo oo ss", "ssh_refused", "connection refused"),
     _row("ssoo oo oooo so oo oo ss", "ssh_hang", "SSH server does not answer"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,7 +35,7 @@ from reconciler.cli.options import (
 from reconciler.cli.terminal import show
 from reconciler.model.documents import dump
 from reconciler.model.errors import UsageError
-from reconciler.model.plan import Plan
+from reconciler.model.plan import Goal, Plan
 from reconciler.model.report import ApplyOutcome
 from reconciler.render.apart import shown_apart
 from reconciler.render.comment import as_markdown
@@ -46,6 +47,7 @@ from reconciler.render.plan import human as plan_text
 class ApplyOptions:
     plan_file: Path | None
     yes: bool
+    confirm: tuple[str, ...]
     wait_s: float
     redact: bool
     detailed_exitcode: bool
@@ -55,6 +57,8 @@ _OPTIONS = (
     click.option("--plan", "plan_file", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
                  help="Carry out this plan, or a part of it, and nothing else."),
     click.option("--yes", is_flag=True, help="Skip the confirmation."),
+    click.option("--confirm", multiple=True, metavar="TEXT",
+                 help="The typed consent to decommission a node of the plan: 'decommission NODE'; --yes is none."),
     click.option("--wait", "wait_s", type=Duration(), default="30m", show_default=True, metavar="DURATION",
                  help="Time limit for waiting, whether for budget, boots or tests. 0: make one pass."),
     redact_option,
@@ -88,7 +92,8 @@ def apply(
             approved = plan_for_approval(workspace, ledger)
             confirm(approved)
         try:
-            job = ApplyJob(approved, options.wait_s, options.redact)
+            consented = frozenset[str]() if options.plan_file is None else consent(approved, options.confirm)
+            job = ApplyJob(approved, options.wait_s, options.redact, consented)
             result = apply_job(workspace, ledger, job, partial(exit_code, detailed=options.detailed_exitcode))
         except StaleNodes as error:
             print_outcome(error.outcome, output)
@@ -105,6 +110,27 @@ def confirm(plan: Plan) -> None:
     require_startable(plan)
     if plan.changes and not click.confirm(f"Apply this to {plan.totals.nodes_with_changes} nodes?", err=True):
         raise click.Abort
+
+
+def consent(plan: Plan | None, given: Sequence[str]) -> frozenset[str]:
+    """Return the nodes of the plan whose decommissioning a person has consented to, each by typing its name.
+
+    Raise UsageError for a consent that is missing, and for one that is to nothing in the plan.
+    """
+    leaving = [] if plan is None else [n for n, node in plan.nodes.items() if node.goal is Goal.DECOMMISSIONED]
+    wanted = {f"decommission {name}": plan.nodes[name] for name in leaving if plan and plan.nodes[name].changes}
+    if strange := [text for text in given if text not in wanted]:
+        raise UsageError(f"--confirm {strange[0]!r}: the plan decommissions no such node")
+    for sentence, node in wanted.items():
+        if sentence in given:
+            continue
+        if not sys.stdin.isatty():
+            raise UsageError(f"the plan decommissions {node.node} for good: this needs --confirm {sentence!r}")
+        drives = ", ".join(action.target for action in node.actions if action.name == "erase") or "no drive"
+        show(f"{node.node} leaves the fleet for good. This erases: {drives}. Nothing brings the data back.\n", err=True)
+        if click.prompt(f"Type '{sentence}' to go on", err=True) != sentence:
+            raise click.Abort
+    return frozenset(node.node for node in wanted.values())
 
 
 def exit_code(outcome: ApplyOutcome, *, detailed: bool) -> ExitCode:

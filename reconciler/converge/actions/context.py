@@ -71,6 +71,8 @@ class ActionContext:
     resumed: Mapping[str, Any]
     plan: str
     step: Callable[[str], None]  # reports progress to whoever watches the run
+    operator: str = ""  # who runs this, for evidence
+    commit: str = ""  # of the spec
 
     @property
     def node(self) -> str:

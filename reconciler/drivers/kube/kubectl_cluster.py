@@ -124,6 +124,16 @@ class KubectlCluster:
     async def set_labels(self, member: Member, labels: Mapping[str, str], taints: Sequence[Taint]) -> None:
         await self._patch(member, patches.set_labels(member, labels, taints))
 
+    async def remove(self, member: Member) -> None:
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": member.uid}}
+        try:
+            with self._own.to(member.name):
+                await self._send("delete", f"/api/v1/nodes/{quote(member.name, safe='')}", body)
+        except KubeFailure as failure:
+            problem = failure.problem  # 409: the object of this name has another UID, so the one that was meant is gone
+            if not problem.not_found("nodes") and problem.code != 409:
+                raise problem.of_write() from failure
+
     async def _patch(self, member: Member, operations: list[patches.Operation]) -> None:
         if not operations:
             return

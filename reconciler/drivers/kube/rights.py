@@ -41,6 +41,7 @@ RIGHTS: Final = (
     Right("list", "nodes", "reading the cluster"),
     Right("watch", "nodes", "hearing of changes between two passes"),
     Right("patch", "nodes", "marking, cordoning and labelling"),
+    Right("delete", "nodes", "decommissioning"),
     Right("get", "pods", "telling whether a pod is gone"),
     Right("list", "pods", "knowing what runs on a node"),
     Right("delete", "pods", "pods of dead nodes, and `force` of a drain"),

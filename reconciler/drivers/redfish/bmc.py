@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from reconciler.drivers.redfish import boot, firmware, power, staging
+from reconciler.drivers.redfish import boot, drives, firmware, power, staging
 from reconciler.drivers.redfish.bmc_gate import BmcRegistry
 from reconciler.drivers.redfish.failures import REASONS
 from reconciler.drivers.redfish.fields import Unknown, path, quote
@@ -139,6 +139,11 @@ class RedfishBmc(Bmc):
             uri = await self._run(lambda: firmware.start_update(self._tree, inventory_id, file))
         finally:
             self._gate.expect_absence(_FLASH_S)
+        self._tasks.expect(uri, self._now())
+        return uri
+
+    async def secure_erase(self, serial: str) -> str:
+        uri = await self._run(lambda: drives.secure_erase(self._tree, serial))
         self._tasks.expect(uri, self._now())
         return uri
 

@@ -24,8 +24,10 @@ from reconciler.drivers.redfish.fields import (
     text,
 )
 from reconciler.drivers.redfish.quirks import Quirks
+from reconciler.drivers.redfish.tree import action
 from reconciler.model.observed import Drive, FirmwareItem, Manager, Nic
 
+SECURE_ERASE = "#Drive.SecureErase"
 _MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}")
 _OFFSET = re.compile(r"([+-])(\d{2}):(\d{2})")
 _LINK_UP = {"LinkUp": True, "LinkDown": False, "NoLink": False}
@@ -119,6 +121,7 @@ def drive(document: Document, id_field: str = "Id") -> Drive:
         size if size and size > 0 else None,
         health(document),
         boolean(document, "FailurePredicted"),
+        action(document, SECURE_ERASE) is not None,
     )
 
 

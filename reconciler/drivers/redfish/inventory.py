@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from itertools import chain
 
 from reconciler.diff.boot_order import words
-from reconciler.drivers.redfish import abilities, bios, boot, devices, events, hot
+from reconciler.drivers.redfish import abilities, bios, boot, devices, drives, events, hot
 from reconciler.drivers.redfish.chassis import read_parts
 from reconciler.drivers.redfish.fields import (
     Document,
@@ -22,7 +21,6 @@ from reconciler.drivers.redfish.fields import (
     link,
     links,
     need_link,
-    objects,
     text,
 )
 from reconciler.drivers.redfish.quirks import Quirks
@@ -123,14 +121,7 @@ def _nics(tree: Tree, found: Document) -> tuple[Nic, ...]:
 
 
 def _drives(tree: Tree, found: Document) -> tuple[Drive, ...]:
-    """Read drives from Storage, where they have serials, or else from SimpleStorage."""
-    if link(found, "Storage") is not None:
-        uris = chain.from_iterable(links(item, "Drives") for item in _bodies(tree, need_link(found, "Storage")))
-        items = [tree.get(uri).body for uri in dict.fromkeys(uris)]
-        return tuple(devices.drive(item) for item in items if not absent(item))
-    storages = _bodies(tree, need_link(found, "SimpleStorage"))
-    simple = chain.from_iterable(objects(item, "Devices") for item in storages)
-    return tuple(devices.drive(item, "Name") for item in simple if not absent(item))  # they have no Id
+    return tuple(devices.drive(item, name) for item, name in drives.documents(tree, found))
 
 
 def _events(tree: Tree, found: Document, now: datetime | None, manager: Document) -> tuple[BmcEvent, ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from reconciler.gate.attestation.exchange import Expected
-from reconciler.model.desired import Desired, InstallerPolicy, Profile
+from reconciler.model.access import InstallerPolicy
+from reconciler.model.desired import Desired, Profile
 from reconciler.model.inputs import digest_of
 from reconciler.model.observed import Answered, Observed
 

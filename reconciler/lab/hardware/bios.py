@@ -44,6 +44,8 @@ KNOWN: Registry = {
     "QuietBoot": BiosAttribute(True),
     "AssetTag": BiosAttribute(""),
 }
+TPM, TPM_CLEAR, TPM_IDLE = "Tpm2Hierarchy", "Clear", "Enabled"  # Dell's; a machine has it if its registry does
+TPM_ATTRIBUTE = BiosAttribute(TPM_IDLE, (TPM_IDLE, "Disabled", TPM_CLEAR))
 _OPPOSITES = {
     "Enabled": _SWITCH,
     "Disabled": _SWITCH,

@@ -134,6 +134,9 @@ FAULTS: Mapping[str, FaultKind] = {
         "the reports of the installer get lost, its other calls don't", "hardware", {"times": 1}
     ),
     "installer_second_key": FaultKind("a second host key comes from the installer's address", "hardware", {"times": 1}),
+    "sanitize_fails": FaultKind("sanitizes of drives end as failed, and destroy nothing", "hardware"),
+    "drives_frozen": FaultKind("the firmware froze the security features of SATA drives at boot", "hardware"),
+    "erase_lies": FaultKind("an erase of a drive ends as completed, and the data are still there", "hardware"),
     "wrong_boot_disk": FaultKind("the first drive with an image is booted, whatever was installed (L1)", "hardware"),
     # The system's services, seen from outside.
     "ssh_refused": FaultKind("connections to the SSH port are refused", "ssh"),

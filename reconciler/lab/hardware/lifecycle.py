@@ -154,7 +154,7 @@ class Lifecycle:
         self.state.booted_disk = None
         self.state.installer = None
         for task in self.state.tasks.values():
-            if task.state == "Running" and self.state.firmware[task.inventory_id].component != "bmc":
+            if task.state == "Running" and not task.drive and self.state.firmware[task.inventory_id].component != "bmc":
                 self._timers.drop(f"task {task.id}")
                 task.state = "Exception"
                 task.messages.append("The update was interrupted by a power state change.")

@@ -50,6 +50,15 @@ class DriveState:
     critical_warning: int = 0
     smart: bool = True  # its log can be read
     struck: bool = False  # by a fault
+    sata: bool = False
+    sanicap: int = 3  # crypto erase and block erase
+    bmc_erases: bool = True  # the BMC offers Drive.SecureErase
+    holds: bool = True  # data that somebody wrote; an erase that ends well leaves zeros
+    sanitizes: int = 0  # that were begun
+    sanitize_status: int = 0  # as in the log: 0 never, 1 completed, 2 in progress, 3 failed
+    sanitize_began: float = 0.0
+    sanitize_s: float = 0.0  # how long it takes, or still takes while the power is off
+    password: str = ""  # of a SATA drive
     read_mbps: float = 6500.0
     write_mbps: float = 3800.0
 
@@ -91,6 +100,7 @@ class TaskState:
     ends: float
     state: str = "Running"  # Running | Completed | Exception
     messages: list[str] = field(default_factory=list)
+    drive: str = ""  # serial number of the drive that it erases
 
     def percent(self, now: float) -> int:
         if self.state != "Running":
@@ -163,6 +173,7 @@ class Counters:
     flashes: int = 0
     bios_writes: int = 0
     overwritten_drives: int = 0  # raw drives that a benchmark wrote to
+    tpm_clears: int = 0
     killed_work: int = 0  # times that a running system went down while it had pods that were not evicted
 
 

@@ -161,6 +161,9 @@ class MachineBmc:
     async def update_firmware(self, inventory_id: str, file: FirmwareFile) -> str:
         return TASKS + await self._ask(lambda: self._machine.start_update(inventory_id, file.url))
 
+    async def secure_erase(self, serial: str) -> str:
+        return TASKS + await self._ask(lambda: self._machine.secure_erase(serial))
+
     async def reset(self) -> None:
         await self._ask(self._machine.reset_bmc)
 
@@ -271,7 +274,9 @@ class MachineBmc:
     def _drive(self, at: int, drive: DriveState) -> Drive:
         failed = parts.critical(self._machine.state, "drive", at)
         health = Health.CRITICAL if failed else Health.OK
-        return Drive(drive.id, drive.serial, drive.wwn, drive.model, drive.capacity_bytes, health, failed)
+        return Drive(
+            drive.id, drive.serial, drive.wwn, drive.model, drive.capacity_bytes, health, failed, drive.bmc_erases
+        )
 
     def _parts(self) -> Iterator[Part]:
         """Return the parts as the driver reads them from the wire."""

@@ -97,6 +97,14 @@ class TruthCluster:
     async def set_labels(self, member: Member, labels: Mapping[str, str], taints: Sequence[Taint]) -> None:
         await self._patch(member, labels=labels, taints=taints)
 
+    async def remove(self, member: Member) -> None:
+        await self._reach()
+        try:
+            if self._truth.node(member.name).uid == member.uid:
+                self._truth.remove_node(member.name)
+        except NotFound:
+            return
+
     async def _patch(
         self,
         member: Member,

@@ -247,7 +247,11 @@ def find(path: str) -> tuple[Resource | None, str]:
     if resource is not None:
         return resource, ""
     parent, _, member = path.rpartition("/")
-    return ROUTES.get(f"{parent}/*"), member
+    if f"{parent}/*" in ROUTES or "/Actions/" not in path:
+        return ROUTES.get(f"{parent}/*"), member
+    owner, _, called = path.partition("/Actions/")  # an action of a member of a collection
+    parent, _, member = owner.rpartition("/")
+    return ROUTES.get(f"{parent}/*/Actions/{called}"), member
 
 
 async def _silence(request: web.BaseRequest, kind: Silence) -> web.Response:

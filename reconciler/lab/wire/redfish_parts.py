@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from reconciler.lab.hardware import parts
 from reconciler.lab.hardware.state import GpuState, MachineState, NicState
+from reconciler.lab.wire.redfish_messages import Refusal
 from reconciler.lab.wire.redfish_protocol import (
     CHASSIS,
     SYSTEM,
     Bmc,
     Document,
+    Reply,
     Resource,
     Routes,
     collection,
@@ -16,6 +18,7 @@ from reconciler.lab.wire.redfish_protocol import (
     odata,
     status,
 )
+from reconciler.lab.wire.redfish_update import TASKS, task_document
 
 PROCESSORS = f"{SYSTEM}/Processors"
 MEMORY = f"{SYSTEM}/Memory"
@@ -158,7 +161,9 @@ def _drive(bmc: Bmc, id_: str) -> Document | None:
     sick = bmc.state.power != "off" and drive.media_errors
     failed = parts.critical(bmc.state, "drive", bmc.state.drives.index(drive))
     durable = drive.wwn.removeprefix("eui.").removeprefix("0x")
+    target = f"{DRIVES}/{id_}/Actions/Drive.SecureErase"
     return odata(f"{DRIVES}/{id_}", "Drive.v1_11_1", id_) | {
+        "Actions": {"#Drive.SecureErase": {"target": target}} if drive.bmc_erases else {},
         "Manufacturer": drive.model.split(" ")[0],
         "Model": drive.model,
         "SerialNumber": drive.serial,
@@ -171,6 +176,14 @@ def _drive(bmc: Bmc, id_: str) -> Document | None:
         "Links": {"Chassis": link(CHASSIS)},
         "Status": status("Critical") if failed else status("Warning") if sick else _state(bmc),
     }
+
+
+def _secure_erase(bmc: Bmc, id_: str, _body: Document) -> Reply:
+    drive = next((drive for drive in parts.listed_drives(bmc.state) if drive.id == id_), None)
+    if drive is None or not drive.bmc_erases:
+        raise Refusal("ResourceMissingAtURI", f"{DRIVES}/{id_}")
+    number = bmc.machine.secure_erase(drive.serial)
+    return Reply(202, task_document(bmc, bmc.state.tasks[number]), {"Location": f"{TASKS}/{number}"})
 
 
 ROUTES: Routes = {
@@ -194,4 +207,5 @@ ROUTES: Routes = {
     STORAGE: Resource(get=collection(STORAGE, "Storage", "Storage Collection", lambda _: ["1"])),
     f"{STORAGE}/*": Resource(get=_storage),
     f"{DRIVES}/*": Resource(get=_drive),
+    f"{DRIVES}/*/Actions/Drive.SecureErase": Resource(post=_secure_erase),
 }

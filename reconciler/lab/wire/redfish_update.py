@@ -113,7 +113,7 @@ def _simple_update(bmc: Bmc, body: Document) -> Reply:
 def _begin(bmc: Bmc, targets: object, uri: str) -> Reply:
     number = bmc.machine.start_update(_target(bmc, targets, uri), uri)
     path = f"{TASKS}/{number}"
-    return Reply(202, _document(bmc, bmc.state.tasks[number]), {"Location": path})
+    return Reply(202, task_document(bmc, bmc.state.tasks[number]), {"Location": path})
 
 
 def _target(bmc: Bmc, targets: object, uri: str) -> str:
@@ -149,12 +149,13 @@ def _task(bmc: Bmc, id_: str) -> Document | None:
     task = bmc.machine.task(id_)
     if task is None or bmc.machine.now - task.started < bmc.quirks.task_late_s:
         return None
-    return _document(bmc, task)
+    return task_document(bmc, task)
 
 
-def _document(bmc: Bmc, task: TaskState) -> Document:
+def task_document(bmc: Bmc, task: TaskState) -> Document:
     running = task.state == "Running"
-    document = odata(f"{TASKS}/{task.id}", "Task.v1_4_3", f"Firmware update of {task.inventory_id}") | {
+    name = f"Secure erase of {task.drive}" if task.drive else f"Firmware update of {task.inventory_id}"
+    document = odata(f"{TASKS}/{task.id}", "Task.v1_4_3", name) | {
         "TaskState": bmc.quirks.task_words.get(task.state, task.state),
         "TaskStatus": "Critical" if task.state == "Exception" else "OK",
         "PercentComplete": task.percent(bmc.machine.now),
@@ -167,6 +168,8 @@ def _document(bmc: Bmc, task: TaskState) -> Document:
 
 
 def _messages(task: TaskState) -> list[Document]:
+    if task.drive:
+        return []
     id_ = {"Running": "TransferringToComponent", "Completed": "UpdateSuccessful"}.get(task.state, "ApplyFailed")
     texts = task.messages or [f"The image is being transferred to {task.inventory_id}."]
     return [

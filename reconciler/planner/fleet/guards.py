@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from reconciler.model.desired import Fleet
-from reconciler.model.plan import NodePlan
+from reconciler.model.plan import Goal, NodePlan
 from reconciler.model.records import NodeRecord
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Disruption, NodeState
@@ -29,6 +29,7 @@ def refusals(
     """Return a sentence for each guard that these plans exceed.
 
     Everything that is planned counts, also what waits or may turn out needless: whoever approves the plan approves it.
+    A node that is to be decommissioned needs a typed consent of its own, which is more than a guard asks for.
     `whole`: the full plans of nodes whose plans leave changes of the spec to a later wave. `known`: nodes with applied
     values in the ledger; those that the spec does not name any more are about to be forgotten. `forecast`: of the tests
     that the spec has changed.
@@ -38,7 +39,9 @@ def refusals(
     worst = {
         name: hardest
         for name, plan in plans.items()
-        if (hardest := _hardest(plan, whole.get(name))) >= Disruption.REBOOT and not _is_new(plan, records.get(name))
+        if plan.goal is not Goal.DECOMMISSIONED
+        and (hardest := _hardest(plan, whole.get(name))) >= Disruption.REBOOT
+        and not _is_new(plan, records.get(name))
     }
     reimaged = [name for name, disruption in worst.items() if disruption is Disruption.REIMAGE]
     forgotten = sorted(set(known) - fleet.nodes.keys())

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.gate.attestation.expected import is_measured
 from reconciler.model.desired import Desired
@@ -20,7 +20,10 @@ from reconciler.model.observed import RedfishInventory
 from reconciler.model.vocab import Activation, Concern, Disruption
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node import possible
-from reconciler.planner.node.conditions import firmware_ok, firmware_staged
+from reconciler.planner.node.conditions import erased, firmware_ok, firmware_staged
+
+if TYPE_CHECKING:
+    from reconciler.planner.node.decommission import Leaving
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class NodeTraits:
     `clustered`: the node belongs to a cluster. `registered`: its node object exists now. `busy`: pods are bound to it,
     which start again as soon as it has power. `cordoned`: somebody else cordoned it, so labels attract no work.
     `stuck`: its kubelet is stopped, so no pod on it ends. `at_stake`: pods on it lose something for good when they are
-    evicted, and the drain policy forbids that.
+    evicted, and the drain policy forbids that. `leaving`: what it has to lose, of a node that is decommissioned.
     """
 
     desired: Desired
@@ -40,6 +43,7 @@ class NodeTraits:
     cordoned: bool
     stuck: bool = False
     at_stake: bool = False
+    leaving: Leaving | None = None
 
     @property
     def mig(self) -> bool:
@@ -126,6 +130,7 @@ class ActionSpec:
     boots: bool = False
     flashes: bool = False  # writes firmware
     installs: bool = False  # writes an image
+    decommissions: bool = False  # ends the machine's life in the fleet: only with a typed consent, and never undone
     takes_out: bool = False  # ends the node's service: planned for an ill node without a fresh inventory
     harmless: bool = False  # no workload notices it, so it may run on a node in service
     retriable: bool = True  # False: the action itself waits as long as allowed, so its failure ends the node's run
@@ -138,6 +143,11 @@ class ActionSpec:
     def overwrites(self) -> bool:
         """Return whether it replaces an image or firmware: that voids the certificate, and is never done twice."""
         return self.flashes or self.installs
+
+    @property
+    def voids(self) -> bool:
+        """Return whether the certificate proves nothing any more after it."""
+        return self.overwrites or self.decommissions
 
     def renews(self, action: str) -> bool:
         """Return whether that action is tried on something new after this one, so that its failures don't count."""
@@ -205,7 +215,8 @@ def _boot(node: NodeTraits) -> Iterable[Variant]:
 
 def _power_on(node: NodeTraits) -> Iterable[Variant]:
     """A node that is off is out of service. It must be marked first, or it would serve as soon as it is up."""
-    yield Variant(requires=node.mark_if_registered, breaks=(*node.lost_by_boot, *((c.QUIESCED,) if node.busy else ())))
+    breaks = (*node.lost_by_boot, *((c.QUIESCED,) if node.busy else ()))
+    yield Variant(requires=node.mark_if_registered, breaks=breaks if node.leaving is None else (*breaks, c.OFF))
 
 
 def _reimage(node: NodeTraits) -> Iterable[Variant]:
@@ -248,6 +259,49 @@ def _set_labels(node: NodeTraits) -> Iterable[Variant]:
 def _admit(node: NodeTraits) -> Iterable[Variant]:
     if node.clustered:
         yield Variant(requires=admission_requires(node.desired))
+
+
+def _remove_node(node: NodeTraits) -> Iterable[Variant]:
+    """While a system is needed for erasing, its kubelet is stopped first: one that starts would register again."""
+    if node.leaving is not None and node.clustered:
+        needs_host = set(node.leaving.drives) - node.leaving.by_bmc
+        yield Variant(requires=(*node.mark, *((c.HOST_UP,) if needs_host else ())))
+
+
+def _revoke(node: NodeTraits) -> Iterable[Variant]:
+    if node.leaving is not None:
+        yield Variant()
+
+
+def _erase(node: NodeTraits) -> Iterable[Variant]:
+    """One variant per declared drive. The running system goes last: it erases the others."""
+    if node.leaving is None:
+        return
+    hosted = [serial for serial in node.leaving.drives if serial not in node.leaving.by_bmc]
+    for serial in node.leaving.drives:
+        last = serial in node.leaving.by_bmc
+        first = tuple(erased(other) for other in hosted) if last else (c.HOST_UP,)
+        yield Variant(serial, requires=first, achieves=(erased(serial),), forbids=(erased(serial),))
+
+
+def _clear_tpm(node: NodeTraits) -> Iterable[Variant]:
+    if node.leaving is not None and not node.leaving.no_tpm:
+        yield Variant(node.desired.serial or "", requires=tuple(map(erased, node.leaving.drives)))
+
+
+def _power_off(node: NodeTraits) -> Iterable[Variant]:
+    if node.leaving is not None:
+        yield Variant(requires=(*map(erased, node.leaving.drives), *(() if node.leaving.no_tpm else (c.TPM,))))
+
+
+def _tombstone(node: NodeTraits) -> Iterable[Variant]:
+    if node.leaving is not None:
+        yield Variant(requires=leaving_requires(node.leaving))
+
+
+def leaving_requires(leaving: Leaving) -> tuple[str, ...]:
+    """Return the conditions that must be true before a machine gets its tombstone."""
+    return (c.LEFT, c.REVOKED, *map(erased, leaving.drives), *(() if leaving.no_tpm else (c.TPM,)), c.OFF)
 
 
 _BOOT = frozenset({Activation.REBOOT})
@@ -349,6 +403,38 @@ _SPECS = (
         name="admit", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=5,
         requires=(c.MARKED,), achieves=(c.IN_SERVICE,), breaks=(c.MARKED, c.QUIESCED), forbids=(c.IN_SERVICE,),
         variants=_admit, fault="node_conflicts",
+    ),
+    # Decommissioning, in its order: each step needs those before it, and destroys what nobody can bring back.
+    ActionSpec(
+        name="remove_node", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=30,
+        requires=(c.IDENTITY, c.QUIESCED, c.REGISTERED), achieves=(c.LEFT,),
+        breaks=(c.REGISTERED, c.MEMBER, c.MARKED, c.IN_SERVICE), forbids=(c.LEFT,), variants=_remove_node,
+        decommissions=True, fault="node_conflicts",
+    ),
+    ActionSpec(
+        name="revoke", concern=Concern.TRUST, disruption=Disruption.NONE, seconds=5,
+        requires=(c.QUIESCED, c.LEFT), achieves=(c.REVOKED,), breaks=(c.GATE, c.TRUST), forbids=(c.REVOKED,),
+        variants=_revoke, decommissions=True,
+    ),
+    ActionSpec(
+        name="erase", concern=Concern.HARDWARE, disruption=Disruption.REIMAGE, seconds=1800,
+        requires=(c.IDENTITY, c.QUIESCED, c.LEFT, c.REVOKED, c.POWER_ON), breaks=(c.GATE,), variants=_erase,
+        decommissions=True, fault="sanitize_fails",
+    ),
+    ActionSpec(
+        name="clear_tpm", concern=Concern.TRUST, disruption=Disruption.POWER_CYCLE, seconds=600,
+        requires=(c.IDENTITY, c.QUIESCED, c.LEFT, c.REVOKED), achieves=(c.TPM,), breaks=(c.HOST_UP, c.OFF),
+        forbids=(c.TPM,), variants=_clear_tpm, activates=_POWER, decommissions=True, fault="bios_write_ignored",
+        refusals=possible.power,
+    ),
+    ActionSpec(
+        name="power_off", concern=Concern.HARDWARE, disruption=Disruption.POWER_CYCLE, seconds=120,
+        requires=(c.IDENTITY, c.QUIESCED, c.LEFT, c.REVOKED), achieves=(c.OFF,), breaks=(c.POWER_ON, c.HOST_UP),
+        forbids=(c.OFF,), variants=_power_off, decommissions=True, refusals=possible.power, fault="power_ignored",
+    ),
+    ActionSpec(
+        name="tombstone", concern=Concern.IDENTITY, disruption=Disruption.NONE, seconds=5,
+        achieves=(c.BURIED,), variants=_tombstone, decommissions=True,
     ),
 )  # fmt: skip
 

@@ -40,6 +40,7 @@ from reconciler.planner.node.corroboration import (
     tampered,
     unproved_source,
 )
+from reconciler.planner.node.decommission import Leaving, assess_leaving
 from reconciler.planner.node.provision import never_answered, unread_disk
 from reconciler.planner.node.record import gate_failure, is_drained, stale_signals_until, treatments_since_certificate
 
@@ -66,6 +67,7 @@ class Assessment:
     unproved: str  # why it is not known that this boot is the declared one; "" = it is, or nothing is declared
     inventory: RedfishInventory | None  # as the BMC told it
     unread: Unread  # whether the disk of a silent machine may be written
+    leaving: Leaving | None
     moved_tests: Mapping[str, tuple[str, ...]]  # tests that the spec has changed -> why a node in service fails them
 
 
@@ -100,6 +102,8 @@ def assess(
     mark, foreign_mark, foreign_cordon = _cluster(builder, desired, observed, record, context)
     moved = _gate(builder, desired, observed, record, context)
     _identity(builder, desired, observed, facts, record)
+    clustered = context.settings.cluster is not None and desired.profile.membership is not None
+    leaving = assess_leaving(builder, desired, observed, record, clustered=clustered)
     return Assessment(
         conditions=builder,
         mig_off=_gpu_plain(facts),
@@ -117,6 +121,7 @@ def assess(
         unproved=_unproved(facts, record, context.of_profile(desired.profile).reference),
         inventory=observed.inventory.value if isinstance(observed.inventory, Answered) else None,
         unread=unread,
+        leaving=leaving,
         moved_tests=moved,
     )
 

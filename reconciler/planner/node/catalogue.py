@@ -49,7 +49,9 @@ class Catalogue:
 
 def catalogue(node: NodeTraits) -> Catalogue:
     """Return all actions that make sense for the node, in the order of the table, which breaks ties."""
-    rows = tuple(_row(spec, variant) for spec in ACTIONS.values() for variant in spec.variants(node))
+    # A node that leaves for good is neither flashed nor installed once more, not even to bring its host up.
+    specs = [spec for spec in ACTIONS.values() if node.leaving is None or not spec.overwrites]
+    rows = tuple(_row(spec, variant) for spec in specs for variant in spec.variants(node))
     return Catalogue(rows, tuple(staged for spec in ACTIONS.values() for staged in spec.stages(node)))
 
 

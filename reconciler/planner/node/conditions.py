@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from reconciler.gate.asked import asked_tests
 from reconciler.gate.attestation.expected import reference_of
@@ -18,6 +19,9 @@ from reconciler.model.desired import Profile, Settings
 from reconciler.model.records import Mark
 from reconciler.model.vocab import Concern
 from reconciler.planner.node.signal_cache import SignalCache
+
+if TYPE_CHECKING:
+    from reconciler.planner.node.decommission import Leaving
 
 IDENTITY = "identity_ok"
 POWER_ON = "power_on"
@@ -43,10 +47,20 @@ GATE = "gate_ok"
 HARDWARE = "hardware_ok"
 HEALTHY = "healthy"
 TREATED = "treated"
+# Of a node that leaves the fleet for good:
+LEFT = "left_cluster"  # the cluster has no node object, and no kubelet makes one
+REVOKED = "revoked"
+TPM = "tpm_cleared"
+OFF = "powered_off"
+BURIED = "tombstone"
 
 
 def firmware_ok(component: str) -> str:
     return f"firmware_ok:{component}"
+
+
+def erased(serial: str) -> str:
+    return f"erased:{serial}"
 
 
 def firmware_staged(component: str) -> str:
@@ -129,6 +143,7 @@ class Conditions:
     impossible: Mapping[str, str] = field(default_factory=dict)  # actions that its BMC can't do, each with the reason
     entry_awaits_image: bool = False  # the boot order names an entry that only an installed system brings
     unread: Unread = Unread()  # whether the disk of a silent machine may be written
+    leaving: Leaving | None = None  # of a node that is to be decommissioned
 
     @property
     def key(self) -> Hashable:
@@ -138,6 +153,7 @@ class Conditions:
             self.true, *[tuple(words.items()) for words in reasons], self.signals, self.reported, self.ignored,
             self.unconfirmed, self.foreign_cordon, self.tampered, self.waiting, self.waits_until, self.gate_failed,
             tuple(self.impossible.items()), self.entry_awaits_image, self.unread,
+            None if self.leaving is None else self.leaving.key(),
         )  # fmt: skip
 
 

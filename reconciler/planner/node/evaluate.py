@@ -95,6 +95,7 @@ def with_drift(
         waits_until=assessment.waits_until,
         gate_failed=assessment.gate_failed,
         unread=assessment.unread,
+        leaving=assessment.leaving,
         **_of_inventory(desired, assessment, items, IMAGE in builder.true),
     )
 

@@ -14,6 +14,7 @@ from reconciler.diff import normalise
 from reconciler.model.desired import Desired, DesiredFirmware, Fleet, Profile, Settings
 from reconciler.model.errors import Position
 from reconciler.model.inputs import MACHINE, text_of
+from reconciler.model.network import DesiredLink
 from reconciler.model.observed import Answered, Observed, Taint
 from reconciler.model.records import NodeRecord
 from reconciler.planner.node.disks import matching_drives
@@ -68,10 +69,10 @@ _NAMES: Final[Mapping[tuple[type, str], str]] = {
     (Settings, "installer"): "fleet.installer",
 }
 # The field that identifies an item of a list, whatever its position.
-_KEYS: Final[Mapping[type, str]] = {DesiredFirmware: "component", Taint: "key"}
+_KEYS: Final[Mapping[type, str]] = {DesiredFirmware: "component", DesiredLink: "name", Taint: "key"}
 # Inputs whose position is recorded under another path, and inputs that the node's own line sets if no other does.
 _PLACED: Final = (("root_disk", "image.root_disk"), ("image.contents", "image"), ("acceptance", "gate.certificate"))
-_OF_NODES: Final = ("node", "pool", "state", "endpoints", "identity", "root_disk", "provision")
+_OF_NODES: Final = ("node", "pool", "state", "endpoints", "identity", "root_disk", "provision", "network", "erase")
 
 
 def shared_inputs(profile: Profile, settings: Settings, endpoints: str) -> dict[str, str]:

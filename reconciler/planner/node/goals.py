@@ -13,10 +13,11 @@ from reconciler.model.plan import BlockCode, Blocked, Goal
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import NodeState
 from reconciler.planner.node import conditions as c
-from reconciler.planner.node.actions import admission_requires, spec_of
+from reconciler.planner.node.actions import admission_requires, leaving_requires, spec_of
 from reconciler.planner.node.backoff import failures
 from reconciler.planner.node.catalogue import Catalogue, Row
 from reconciler.planner.node.conditions import Conditions
+from reconciler.planner.node.decommission import Leaving, buried
 from reconciler.planner.node.holds import Holds, held, stopped
 
 FAILURES = 3  # of one action in a row within a day, after which a person must look (pitfalls F7, I5)
@@ -44,6 +45,11 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
     stop = _untouchable(desired, record, holds, state, now)
     if stop is not None:
         return Situation(Goal.NOTHING, stop.detail, frozenset(), stop)
+    if state.leaving is not None:
+        tombstone = buried(desired, record, holds, now)
+        if tombstone is not None:
+            return Situation(Goal.DECOMMISSIONED, tombstone.detail, frozenset())
+        return _leaving(state.leaving, state)
     wanted = goal_conditions(desired, state)
     if state.foreign_cordon:
         detail = "somebody else cordoned this node; their cordon is kept"
@@ -60,6 +66,18 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
     return Situation(Goal.IN_SERVICE, "in service as specified", wanted)
 
 
+def _leaving(leaving: Leaving, state: Conditions) -> Situation:
+    """Return the situation of a node that is to be decommissioned. What can't be erased stops it before the drain."""
+    if leaving.impossible:
+        detail = "can't be decommissioned: " + "; ".join(leaving.impossible.values())
+        return Situation(Goal.NOTHING, detail, frozenset(), Blocked(BlockCode.IMPOSSIBLE, detail))
+    wanted = frozenset({*leaving_requires(leaving), c.BURIED})
+    if state.waiting:
+        blocked = Blocked(BlockCode.UNDER_WAY, state.waiting, state.waits_until)
+        return Situation(Goal.DECOMMISSIONED, state.waiting, wanted, blocked, harmless_only=True)
+    return Situation(Goal.DECOMMISSIONED, leaving.sentence, wanted)
+
+
 def _isolating_evidence(state: Conditions) -> str:
     """Return the evidence on which the node is taken out of service at once; "" if there is none."""
     return "; ".join(signal.detail for signal in state.signals if isolating((signal.path,)))
@@ -72,6 +90,8 @@ def _untouchable(
         return Blocked(BlockCode.RETIRED, "retired in the spec: not acted upon")
     if desired.state is NodeState.QUARANTINED:
         return Blocked(BlockCode.QUARANTINED, "quarantined in the spec: not acted upon")
+    if state.leaving is None and (tombstone := buried(desired, record, holds, now)) is not None:
+        return tombstone
     if record.fleet:
         return Blocked(
             BlockCode.UNKNOWN, f"this ledger has it as a node of fleet {record.fleet}, whose spec must give it up first"

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from reconciler.model.desired import Desired, SpecHold
 from reconciler.model.plan import BlockCode, Blocked
-from reconciler.model.records import FLEET, RETRACTED, STORM, Hold, NodeRecord
+from reconciler.model.records import FLEET, RETRACTED, STORM, TOMBSTONE, Hold, NodeRecord
 
 Holds = Mapping[str, tuple[Hold | SpecHold, ...]]  # by subject, those of the spec first
 
@@ -80,6 +80,8 @@ def origin(hold: Hold | SpecHold) -> str:
         return "`reconciler resume` lifts it"
     if hold.subject.startswith(RETRACTED):
         return f"`reconciler isolation restore {hold.subject.removeprefix(RETRACTED)}` ends it"
+    if hold.subject.startswith(TOMBSTONE):
+        return f"`reconciler release {hold.subject}` is the consent to take the machine back"
     return f"once by {hold.position}; `reconciler release {hold.subject}` lifts it" if hold.position else ""
 
 

@@ -25,6 +25,7 @@ from reconciler.planner.node.backoff import backing_off
 from reconciler.planner.node.catalogue import Catalogue, Row, catalogue
 from reconciler.planner.node.conditions import Conditions, Context
 from reconciler.planner.node.crash import stopped_by, unplanned
+from reconciler.planner.node.decommission import tombstones
 from reconciler.planner.node.estimates import Estimates
 from reconciler.planner.node.evaluate import condition_of, test_items, with_drift
 from reconciler.planner.node.fingerprint import own_inputs, shared_inputs
@@ -106,6 +107,8 @@ class NodePlanner:
     ) -> tuple[Assessment, tuple[DriftItem, ...]]:
         """Return the assessment of a node, and its drift but for health and a certificate to renew."""
         assessment = assess(desired, observed, record, self.context, self.comparer.rules, self._retracted())
+        if assessment.leaving is not None:
+            return assessment, ()  # what it differs in from the spec is of no account any more
         items = self.comparer.compare(desired, observed, record)
         return assessment, (
             *items,
@@ -216,8 +219,10 @@ class NodePlanner:
 
     def _decide(self, desired: Desired, observed: Observed, record: NodeRecord, state: Conditions) -> _Decision:
         """Decide what to do. Nodes of one profile in one state share this, unless holds or attempts set one apart."""
-        held = record.holds or not self.holds.keys().isdisjoint((FLEET, f"pool/{desired.pool}", desired.node))
-        if held or record.malformed or state.foreign_mark is not None or not is_uneventful(record):
+        subjects = (FLEET, f"pool/{desired.pool}", desired.node, *tombstones(desired, record))
+        held = record.holds or not self.holds.keys().isdisjoint(subjects)
+        alone = state.leaving is not None or state.foreign_mark is not None
+        if held or alone or record.malformed or not is_uneventful(record):
             return self._make_decision(desired, observed, record, state)
         key = (desired.profile.digest, desired.state, _busy(observed), state.key)
         if key not in self._decisions:
@@ -237,6 +242,9 @@ class NodePlanner:
         stuck = busy and KUBELET_SERVICE in state.because.get(c.HOST, ())
         at_stake = bool(state.because.get(c.QUIESCED))
         key = (desired.profile.digest, clustered, registered, busy, cordoned, stuck, at_stake)
+        if state.leaving is not None:
+            traits = NodeTraits(desired, clustered, registered, busy, cordoned, stuck, at_stake, state.leaving)
+            return catalogue(traits)  # few nodes leave, and each has drives of its own
         if key not in self._catalogues:
             traits = NodeTraits(desired, clustered, registered, busy, cordoned, stuck, at_stake)
             self._catalogues[key] = catalogue(traits)

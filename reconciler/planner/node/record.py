@@ -21,6 +21,18 @@ def is_admission(attempt: Attempt) -> bool:
     return attempt.action == "admit" and attempt.outcome == "done"
 
 
+def is_done_since_service(record: NodeRecord, action: str, target: str = "") -> bool:
+    """Return whether an action succeeded, and the node was neither installed nor admitted after it."""
+    for attempt in reversed(record.attempts):
+        if attempt.outcome != "done":
+            continue
+        if attempt.action == action and attempt.target == target:
+            return True
+        if is_admission(attempt) or spec_of(attempt.action).installs:
+            return False
+    return False
+
+
 def is_drained(record: NodeRecord, mark: Mark | None) -> bool:
     """Return whether a drain succeeded, under this mark if one is given, and no admission came after it.
 
@@ -87,7 +99,7 @@ def treatments_since_certificate(record: NodeRecord) -> tuple[str, ...]:
         return ()
     issued = record.certificate.issued_at
     done = [attempt for attempt in record.attempts if attempt.at >= issued and attempt.outcome != "refused"]
-    treated = (attempt.action for attempt in done if attempt.cause == REMEDIATION or spec_of(attempt.action).overwrites)
+    treated = (attempt.action for attempt in done if attempt.cause == REMEDIATION or spec_of(attempt.action).voids)
     left = (path for attempt in done if attempt.action == "drain" for path in for_a_person(attempt.cause.split(", ")))
     reasons = (*treated, *(f"drained for the repair of {path}" for path in left))
     return tuple(f"{reason} after the certificate was issued" for reason in dict.fromkeys(reasons))

@@ -10,6 +10,7 @@ from pydantic import Field
 from reconciler.model.vocab import NodeState, Provision
 from reconciler.spec.kinds.base import Domains, Duration, Resource, SomeNodes, TreePath
 from reconciler.spec.kinds.limits import Hold, Window
+from reconciler.spec.kinds.network import NodeNetwork
 from reconciler.spec.kinds.settings import (
     NodeSettings,
     RootDiskRule,
@@ -20,6 +21,15 @@ from reconciler.spec.kinds.settings import (
     SysctlValue,
 )
 from reconciler.strict_yaml.models import Model, Text
+
+
+class Erase(Model):
+    """The data that is destroyed when a node is decommissioned."""
+
+    serials: tuple[Text, ...] = Field(
+        description="Serial numbers of the drives to erase, exactly as the machine tells them. No other drive is "
+        "touched; [] erases none."
+    )
 
 
 class NodeEntry(NodeSettings):
@@ -47,13 +57,20 @@ class NodeEntry(NodeSettings):
     root_disk: RootDiskRule | None = Field(default=None, description="Overrides the image's rule. Not for ranges.")
     domains: Domains = Field(default={}, description="Failure domains of the node: rack, nvlink-domain, pdu and so on.")
     state: NodeState | None = Field(
-        default=None, description="active, quarantined or retired. Absent: the pool's state."
+        default=None,
+        description="active, quarantined, retired or decommissioned. Absent: the pool's state. decommissioned takes "
+        "the node out of the fleet for good, by `apply --plan` and a typed confirmation alone; it needs `serial` and "
+        "`erase`.",
     )
     provision: Provision | None = Field(
         default=None,
         description="blank: consent to wipe machines of which no system ever answered. It needs `serial` or `uuid`. "
         "It is spent when the node first enters service.",
     )
+    network: NodeNetwork | None = Field(
+        default=None, description="Network of the installed system, and of its installer. Not for ranges. Absent: DHCP."
+    )
+    erase: Erase | None = Field(default=None, description="What decommissioning erases. Not for ranges.")
     hold: Hold | None = Field(default=None, description="Forbids acting on these nodes.")
 
     @property

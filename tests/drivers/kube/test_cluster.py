@@ -333,6 +333,18 @@ def test_a_budget_makes_it_busy_and_is_named(world: World) -> None:
     assert "victim" in names_of_pods(world)
 
 
+def test_a_node_object_is_removed_by_its_uid(world: World) -> None:
+    first = member(world)
+    run(world.driver.remove(replace(first, uid="00000000-0000-0000-0000-000000000000")))
+    kept = run(world.driver.member(first.name))
+    assert kept is not None
+    assert kept.uid == first.uid
+    run(world.driver.remove(first))
+    found = run(world.driver.member(first.name))
+    assert found is None or found.uid != first.uid, "a kubelet may have registered it again"
+    run(world.driver.remove(first))  # it is gone, which is success
+
+
 def test_delete_heeds_no_budget(world: World) -> None:
     pod = world.add_pod("victim", labels={"app": "web"})
     world.add_budget("web-budget", {"app": "web"}, 1)

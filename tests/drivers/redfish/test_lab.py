@@ -337,3 +337,16 @@ def test_a_bmc_without_a_uri_to_boot_from_says_so(trust: Trust) -> None:
         assert abilities.why_not(Ability.HTTP_BOOT) == "the BMC offers no boot from an HTTP URI"
 
     play(Lab("a make", Quirks(), trust), steps)
+
+
+def test_a_drive_is_erased(lab: Lab) -> None:
+    async def steps(lab: Lab, bmc: RedfishBmc) -> None:
+        drive = lab.machine.state.drives[1]
+        uri = await bmc.secure_erase(drive.serial)
+        lab.pass_time(3600.0)
+        task = await bmc.task(uri)
+        assert task is not None
+        assert (task.done, task.ok) == (True, True)
+        assert [one.holds for one in lab.machine.state.drives][:2] == [True, False]
+
+    play(lab, steps)

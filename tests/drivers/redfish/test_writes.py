@@ -567,3 +567,56 @@ def test_one_call_at_a_time() -> None:
 
     play(bench, steps)
     assert most == 1
+
+
+# --- drives ------------------------------------------------------------------------------------------------------
+
+DRIVE = f"{SYSTEM}/Storage/NVMe/Drives/0"
+ERASE = f"{DRIVE}/Actions/Drive.SecureErase"
+SERIAL = "S6C1NA0TA04209"
+
+
+def erasing() -> Bench:
+    """Return a BMC whose drive has the action as those of Cisco UCS have it: a target, and nothing else."""
+    bench = machine()
+    bench.documents[DRIVE]["Actions"] = {"#Drive.SecureErase": {"target": ERASE}}
+    return bench
+
+
+def test_a_drive_is_erased_by_its_serial_number_and_the_task_is_followed() -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
+        bench.answer("POST", ERASE, web.json_response({}, status=202, headers={"Location": f"{TASKS}/7"}))
+        found = await bmc.inventory()
+        assert isinstance(found, Answered)
+        assert [drive.erasable for drive in found.value.drives or ()] == [True]
+        assert await bmc.secure_erase(SERIAL) == f"{TASKS}/7"
+        assert [(call.path, call.body) for call in bench.sent("POST")] == [(ERASE, {})]
+
+    play(erasing(), steps)
+
+
+@pytest.mark.parametrize("serial", ["S6C1NA0TA0420", SERIAL.lower(), ""])
+def test_no_drive_is_erased_whose_serial_number_is_not_exactly_the_same(serial: str) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
+        assert (await failure(bmc.secure_erase(serial))).kind is Failure.REJECTED
+        assert not bench.sent("POST")
+
+    play(erasing(), steps)
+
+
+def test_a_bmc_that_does_not_offer_it_erases_nothing() -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
+        found = await bmc.inventory()
+        assert isinstance(found, Answered)
+        assert [drive.erasable for drive in found.value.drives or ()] == [False]
+        assert (await failure(bmc.secure_erase(SERIAL))).kind is Failure.UNSUPPORTED
+
+    play(machine(), steps)
+
+
+def test_an_erase_without_a_task_proves_nothing() -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
+        bench.answer("POST", ERASE, 204)
+        assert (await failure(bmc.secure_erase(SERIAL))).kind is Failure.AMBIGUOUS
+
+    play(erasing(), steps)
