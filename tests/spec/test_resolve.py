@@ -75,6 +75,26 @@ def test_settings_of_the_fleet(fleet: Fleet) -> None:
     assert [(budget.scope, budget.nodes) for budget in settings.budgets] == [("fleet", "25%"), ("rack", "2")]
     assert (settings.tolerate, settings.inventory_max_age_s) == ("0", 86400.0)
     assert settings.ignore[0].expires == "2027-06-30"
+    installer = settings.installer
+    assert installer is not None
+    assert (installer.certificate, installer.key, installer.host_ca) == ("tls", "tls-key", "host-ca")
+    assert installer.host_certificate_s == 30 * 86400.0
+
+
+@pytest.mark.parametrize(
+    "installer",
+    [
+        '{listen: "127.0.0.1:0", iso: "/srv/installer.iso"}',
+        '{listen: "[::1]:8443", url: "http://localhost:8443", iso: "https://images.example.com/installer.iso"}',
+        '{listen: "127.0.0.1:8089", url: "https://proxy.example.com", iso: "/srv/installer.iso"}',
+    ],
+    ids=["loopback", "loopback by name", "behind a proxy that encrypts"],
+)
+def test_plain_http_is_for_loopback(installer: str) -> None:
+    whole = FILES["fleet.yaml"].partition("  installer: ")[2].partition("\n")[0]
+    fleet = load(("fleet.yaml", whole, installer))
+    assert fleet.settings.installer is not None
+    assert fleet.settings.installer.certificate is None
 
 
 def test_insecure_access_is_put_in_words() -> None:
