@@ -112,7 +112,7 @@ class NodeState(StrEnum):
 
 
 class Provision(StrEnum):
-    """What the spec consents to for a machine of which nothing is known."""
+    """The consent of the spec for a machine of which nothing is known."""
 
     BLANK = "blank"  # nothing on its disk is wanted
 

@@ -47,9 +47,12 @@ def timed(here: World, work: Callable[[], Outcome]) -> tuple[Outcome, float]:
         ("https://images/x.raw: connection reset, after 5 tries", Transient),
         ("the signature of the image does not verify", Permanent),
         ("the digest of what was written is 00, not cd", Permanent),
-        ("no disk matches serial S1", Permanent),
-        ("2 disks match wwn 5000", Permanent),
-        ("the document is for the machine with serial number S1, and this one has S2", Permanent),
+        ("the image server is too slow: 1000 bytes in 60 s", Transient),
+        ("/dev/nvme0n1: the disk failed while it was written at byte 4096: Input/output error", Transient),
+        ("no disk has serial S1; disks here: none", Permanent),
+        ("2 disks have wwn 5000; disks here: sda, sdb", Permanent),
+        ("ubuntu-gpu 2026.11.1 is signed with the key release, which this installer does not have", Permanent),
+        ("the document is for serial number S1, and this machine has S2", Permanent),
     ],
 )
 def test_an_installer_that_fails_ends_the_attempt_with_its_reason(world: Worlds, why: str, kind: type) -> None:
@@ -292,6 +295,21 @@ def test_a_run_over_http_leaves_no_override_that_stays(world: Worlds) -> None:
     state.has_media, state.http_boot = False, True
     assert installed(here, here.act("reimage"))
     assert (state.boot_override, state.boot_override_enabled) == ("None", "Disabled")
+
+
+def test_a_uri_that_the_bmc_does_not_keep_ends_the_attempt_before_power_on(
+    world: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pitfall D11: accepted, and not stored."""
+    here = world(nodes=1, drift=OLD)
+    state = here.machine("n0").state
+    state.has_media, state.http_boot = False, True
+    monkeypatch.setattr(here.machine("n0"), "set_http_boot_uri", lambda _: None)
+    outcome = here.act("reimage")
+    assert isinstance(outcome, Transient)
+    assert outcome.detail == "accepted, but the BMC shows as URI to boot from: none (D11)"
+    assert state.counters.boots == 0
+    assert here.ledger.node("n0").nonce is None
 
 
 def test_a_bmc_with_neither_is_refused_before_the_node_is_drained(world: Worlds) -> None:

@@ -148,7 +148,6 @@ def sha(image: str) -> str:
     return (image.encode().hex() * 64)[:64]
 
 
-GOLDEN_IMAGES = {("ubuntu-gpu", image): PROFILE.image.contents for image in (*IMAGES, UNSIGNED) if PROFILE.image}
 SIGNATURES = {("ubuntu-gpu", image): image != UNSIGNED for image in (*IMAGES, UNSIGNED)}
 FIRMWARE_IMAGES = {
     f"https://fw/{component}-{version}": {component.upper(): version}

@@ -1,4 +1,4 @@
-"""What an install is to do: the one disk that it writes, and the document that tells the installer (contract v1)."""
+"""Plan an install: the one disk that it writes, and the document that tells the installer (contract v1)."""
 
 from __future__ import annotations
 

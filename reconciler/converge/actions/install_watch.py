@@ -25,7 +25,9 @@ PERCENT_STEP = 5
 OWNER = "install server"
 # Asking the same again ends the same: what the image, the document or the machine's disks are has to change first.
 _REFUSED = re.compile(
-    r"signature|digest|sha-?256|public key|no disk|disks? match|document|not supported", re.IGNORECASE
+    r"signature|signed|digest|sha-?256|public key|no disk|disks? (?:match|has|have)|the document|layout|preserve"
+    r"|the image(?:'s| has| takes)",
+    re.IGNORECASE,
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from reconciler.lab.fleet import Lab, golden_images
+from reconciler.lab.fleet import Lab
 from reconciler.lab.hardware import commands
 from reconciler.lab.hardware.tools.call import Tool
 from reconciler.lab.inprocess import bmc, cluster_port
@@ -104,6 +104,9 @@ class LabFabric:
         self._files = LabFirmwareFiles()
 
     def bmc(self, desired: Desired) -> MachineBmc | None:
+        image = desired.profile.image
+        if image is not None:  # a spec that changes may name it since the lab was built
+            self._lab.images.setdefault((image.name, image.version), image.contents)
         return None if desired.endpoints.bmc is None else self._bmcs[desired.endpoints.bmc]
 
     def host(self, desired: Desired) -> MachineHost | None:
@@ -116,8 +119,7 @@ class LabFabric:
         return None if self._lab.cluster is None else TruthWatch(self._lab.cluster, self._clock, self._own)
 
     async def refit(self, fleet: Fleet) -> None:
-        """Machines keep their cables. What images this spec adds can be installed."""
-        self._lab.images.update(golden_images(fleet))
+        """Do nothing: machines keep their cables."""
 
     def installer(self) -> LabInstaller | None:
         return self._installer

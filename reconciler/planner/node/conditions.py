@@ -111,8 +111,8 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """Of a silent machine's disk. `cause`: why it may be written unread; "" if it may not. `remedy`: what a person has
-    to write down before it may."""
+    """A disk whose system does not answer. `cause`: why it may be written unread; "" if it may not. `remedy`: what a
+    person has to write down before it may."""
 
     cause: str = ""
     remedy: str = ""

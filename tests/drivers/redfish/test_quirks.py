@@ -201,6 +201,7 @@ async def the_medium_is_booted(lab: Lab) -> bool:
 
 
 async def a_uri_that_it_does_not_take_is_no_way_to_boot(lab: Lab) -> bool:
+    """Pitfall D11."""
     abilities = (await lab.inventory()).abilities
     return bool(abilities.why_not(Ability.HTTP_BOOT) == "BMCs of this make take no HTTP URI to boot from")
 
