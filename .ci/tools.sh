@@ -9,12 +9,17 @@ has() { PATH="$PATH:/usr/sbin:/usr/local/sbin" command -v "$1" >/dev/null; }
 present() { # package -> is what we want of it here, from whatever source?
     case $1 in
     chromium) has chromium || has chromium-browser || has google-chrome ;;
+    dosfstools) has mkfs.vfat ;;
     dpkg-dev) has dpkg-source ;;
+    fdisk) has sfdisk ;;
     gnupg) has gpg ;;
+    iproute2) has ip ;;
     kubernetes-client) has kubectl ;;
+    mtools) has mcopy ;;
     openssh-client) has ssh ;;
     openssh-server) has sshd ;;
     postgresql) has initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null ;;
+    tpm2-tools) has tpm2 ;;
     python3-venv) "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null ;;
     *) has "$1" ;;
     esac
