@@ -45,6 +45,7 @@ class Target(ABC):
     """A way onto the disk, for one image."""
 
     slot: str | None = None
+    keeps_host_key = False  # one that is where the facts go would be the image's
 
     def __init__(self, machine: Machine, disk: Disk, document: Document, image: Table) -> None:
         self.machine, self.disk, self.document, self.image = machine, disk, document, image
@@ -177,16 +178,16 @@ class FirstInstall(_Layout):
 
     def finish(self, write_facts: Facts) -> None:
         kernel = self.checked_kernel(self.image_esp)
-        for part in self.table.partitions:
+        for part in sorted(self.table.partitions, key=lambda part: part.name):  # `state` last: see below
             if part.name not in ("esp", *KEPT):
                 continue
             with self.device_of(part) as device:
                 self.format(part, device)
-                if part.name == "state":
-                    self.facts_onto(device, write_facts)
                 if part.name == "esp":
                     self._copy_loader(Esp(self.machine, device))
                     self.publish(device, kernel)
+                if part.name == "state":  # a power cut after the host key was sent makes the next key a second one
+                    self.facts_onto(device, write_facts)
         write_table(self.machine, self.disk, self.filled())
 
     def _copy_loader(self, esp: Esp) -> None:
@@ -201,6 +202,7 @@ class OtherSlot(_Layout):
     def __init__(self, machine: Machine, disk: Disk, document: Document, image: Table, table: Table) -> None:
         super().__init__(machine, disk, document, image)
         self.table = table
+        self.keeps_host_key = "state" in document.preserve
         recorded = recorded_slot(machine, disk, table)
         with self.device_of(self._part("esp")) as device:
             self.slot = slots.slot_to_write(Esp(machine, device), table, recorded)
