@@ -12,9 +12,10 @@ DOCS_STAMP := .venv/.docs
 export PYTHON
 
 # Tests start real programs. One that is missing, and that we may not install, skips its tests with a reason.
-TEST_TOOLS := git gnupg kubernetes-client openssh-client openssh-server postgresql minisign busybox chromium swtpm tpm2-tools
+TEST_TOOLS := git gnupg kubernetes-client openssh-client openssh-server postgresql minisign busybox chromium \
+    dosfstools fdisk iproute2 mtools swtpm tpm2-tools zstd
 # What boot media are built with, and what checks their signatures.
-BOOT_TOOLS := mmdebstrap binutils dosfstools kmod mtools osslsigncode sbsigntool xorriso zstd
+BOOT_TOOLS := mmdebstrap binutils kmod osslsigncode sbsigntool xorriso
 # A third of the time of the tests is waiting for a lab's clock: two workers a core keep the cores busy meanwhile, and so
 # does the files' own order, in which tests that wait and tests that compute are mixed.
 WORKERS ?= $(shell n=$$(( 2 * $$(getconf _NPROCESSORS_ONLN) )); echo $$(( n < 8 ? n : 8 )))

@@ -12,13 +12,16 @@ present() { # package -> is what we want of it here, from whatever source?
     chromium) has chromium || has chromium-browser || has google-chrome ;;
     dosfstools) has mkfs.vfat ;;
     dpkg-dev) has dpkg-source ;;
+    fdisk) has sfdisk ;;
     gnupg) has gpg ;;
+    iproute2) has ip ;;
     kmod) has depmod ;;
     kubernetes-client) has kubectl ;;
     mtools) has mcopy ;;
     openssh-client) has ssh ;;
     openssh-server) has sshd ;;
     postgresql) has initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null ;;
+    tpm2-tools) has tpm2 ;;
     python3-venv) "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null ;;
     sbsigntool) has sbverify ;;
     *) has "$1" ;;

@@ -1,4 +1,4 @@
-"""Find the one disk that the document names, by serial number and WWN as the kernel read them from the device."""
+"""Find the one disk that the document names, by serial number and WWN: its name changes from boot to boot (L4)."""
 
 from __future__ import annotations
 

@@ -25,17 +25,33 @@ def read_record(etc: Path) -> dict[str, object]:
     return record if isinstance(record, dict) else {}
 
 
-def host_key(machine: Machine, etc: Path, node: str) -> str:
-    """Make the SSH host key, or keep the one that a preserved partition has. Return its public line."""
+def host_key(machine: Machine, etc: Path, node: str, keep: bool) -> str:
+    """Make the SSH host key, or keep the one that this machine made before. Return its public line.
+
+    One that came with the image is nobody's: all machines with this image would have it.
+    """
     path = etc / HOST_KEY
     path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists():
+    public = _public_key(machine, path) if keep else None
+    if public is None:
+        for old in path.parent.glob("ssh_host_*"):
+            old.unlink()
         machine.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", node, "-f", str(path))
-    public = machine.run("ssh-keygen", "-y", "-f", str(path)).decode().split()
-    line = f"{public[0]} {public[1]} {node}"
+        public = path.with_suffix(".pub").read_text()
+    line = f"{' '.join(public.split()[:2])} {node}"
     path.with_suffix(".pub").write_text(f"{line}\n")
-    path.chmod(0o600)
     return line
+
+
+def _public_key(machine: Machine, path: Path) -> str | None:
+    """Return the public half of a key, None when there is no key that can be read."""
+    if not path.is_file():
+        return None
+    path.chmod(0o600)
+    try:
+        return machine.run("ssh-keygen", "-y", "-P", "", "-f", str(path)).decode()
+    except Failed:
+        return None
 
 
 def write_facts(etc: Path, document: Document, certificate: str, slot: str | None) -> None:

@@ -26,7 +26,7 @@ _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 
 
 def verify_signature(machine: Machine, image: Image) -> None:
-    """Check the publisher's signature over `<name> <version> <sha256>` with a key of this initrd."""
+    """Check the publisher's signature over `<name> <version> <sha256>` with a key of this initrd (L5)."""
     told = f"image {image.name} {image.version}"
     if image.signature is None or image.key is None:
         raise Failed(f"{told} is not signed: the document has no {'signature' if image.key else 'key'} for it")

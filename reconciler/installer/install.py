@@ -110,7 +110,7 @@ class Install:
     def _facts(self, etc: Path, target: Target) -> None:
         """Write who the system is. Its host key is made here; the server signs it, with a quote where that is asked."""
         document = self._document
-        line = host_key(self._machine, etc, document.node)
+        line = host_key(self._machine, etc, document.node, target.keeps_host_key)
         if document.attest:
             prove(self._machine, self._client, line, self._patience.certificate)
         certificate = self._client.call("hostkey", f"{line}\n".encode(), self._patience.certificate).decode()

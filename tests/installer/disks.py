@@ -130,6 +130,8 @@ def _root(folder: Path, name: str, size: int) -> bytes:
     tree, path = folder / "tree", folder / "root"
     (tree / "etc").mkdir(parents=True, exist_ok=True)
     (tree / "etc/os-release").write_text(f"IMAGE_ID={name}\n")
+    (tree / "etc/ssh").mkdir(exist_ok=True)
+    (tree / "etc/ssh/ssh_host_ed25519_key").write_text("a key that all machines with this image would have\n")
     (tree / "etc/noise").write_bytes(hashlib.shake_256(name.encode()).digest(4 * MIB))
     run("mkfs.ext4", "-q", "-F", "-d", str(tree), str(path), f"{size // 1024}k")
     return path.read_bytes()

@@ -46,7 +46,7 @@ def test_the_system_knows_who_it_is(site: Site) -> None:
     )
     assert site.install(site.document(network=Network(links=links, dns=("10.0.0.53",))))
     with site.files("state") as state:
-        etc = state / "etc.upper"
+        etc = state / "etc"
         assert (etc / "hostname").read_text() == "gpu-001.example.com\n"
         key = etc / "ssh/ssh_host_ed25519_key"
         assert key.stat().st_mode & 0o777 == 0o600
@@ -157,6 +157,23 @@ def test_a_whole_image_keeps_its_own_table(site: Site) -> None:
     assert site.install(document, "plain")
     assert site.whole() == before
     assert site.install(site.document("plain", layout=None), "plain")
+
+
+def test_a_host_key_of_the_image_is_no_machines(site: Site) -> None:
+    """It is in the image, so everybody has it. Only a key on a `state` that is preserved is the machine's own."""
+    assert site.install(site.document("plain", layout=None), "plain"), site.reason()
+    (line,) = site.server.host_keys
+    with site.files("plain-root") as root:
+        key = root / "etc/ssh/ssh_host_ed25519_key"
+        assert run("ssh-keygen", "-y", "-f", str(key)).split()[1] == line.split()[1]
+
+
+def test_a_preserved_host_key_that_is_damaged_is_made_anew(site: Site) -> None:
+    assert site.install(site.document("a"))
+    with site.files("state") as state:
+        (state / "etc/ssh/ssh_host_ed25519_key").write_text("half of a k")
+    assert site.install(site.document("b", preserve=("state",)), "b"), site.reason()
+    assert len(set(site.server.host_keys)) == 2
 
 
 def test_an_old_table_is_gone_with_its_backup(site: Site) -> None:

@@ -16,6 +16,13 @@ from tests.conftest import ROOT
 pytestmark = pytest.mark.tool
 
 
+def test_the_program_needs_nothing_but_pythons_own_library() -> None:
+    """-I and -S: no site-packages, no path but the one that is given."""
+    modules = [f"reconciler.installer.{path.stem}" for path in (ROOT / "reconciler/installer").glob("*.py")]
+    given = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import {', '.join(modules)}"
+    subprocess.run((sys.executable, "-I", "-S", "-c", given), check=True)
+
+
 def test_a_machine_without_an_attempt_is_switched_off() -> None:
     """Whatever goes wrong, the last thing that is run switches the machine off."""
     if os.geteuid() != 0 or shutil.which("unshare") is None or Path("/.extra").exists():
