@@ -21,6 +21,7 @@ present() { # package -> is what we want of it here, from whatever source?
     postgresql) has initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null ;;
     python3-venv) "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null ;;
     sbsigntool) has sbverify ;;
+    systemd-boot-efi) compgen -G '/usr/lib/systemd/boot/efi/*.stub' >/dev/null ;;
     *) has "$1" ;;
     esac
 }
