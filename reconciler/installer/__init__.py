@@ -28,9 +28,9 @@ PROGRAMS: Final = (
     "mkfs.ext4",
     "mkfs.vfat",
     "mmd",
+    "mmove",
     "modprobe",
     "mount",
-    "mren",
     "sfdisk",
     "ssh-keygen",
     "tpm2",  # tpm2-tools with its TCTI for /dev/tpmrm0 (libtss2-tcti-device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 
 from reconciler.installer.machine import Failed, Machine
 
@@ -36,8 +37,9 @@ class Esp:
         if self.read(path) != data:
             raise Failed(f"the ESP gives other bytes of {path} than were written")
 
-    def rename(self, path: str, name: str) -> None:
-        self._run("mren", f"::/{path}", name)
+    def move(self, path: str, folder: str) -> None:
+        """Move a file into another folder. Within one folder, mren of mtools 4.0.32 aborts where names were deleted."""
+        self._run("mmove", f"::/{path}", f"::/{folder}/")
         self._sync()
 
     def remove(self, path: str) -> None:
@@ -53,12 +55,12 @@ class Esp:
             if above.name.lower() not in (PurePosixPath(line).name.lower() for line in names.splitlines()):
                 self._run("mmd", f"::/{above}")
 
-    def copy_tree(self, source: Esp, scratch: Path) -> None:
+    def copy_tree(self, source: Esp) -> None:
         """Copy all files of another ESP."""
-        scratch.mkdir()
-        source._run("mcopy", "-s", "-n", "::/*", str(scratch))
-        for entry in sorted(scratch.iterdir()):
-            self._run("mcopy", "-s", "-o", str(entry), "::/")
+        with TemporaryDirectory(dir=self.machine.work) as scratch:
+            source._run("mcopy", "-s", "-n", "::/*", scratch)
+            for entry in sorted(Path(scratch).iterdir()):
+                self._run("mcopy", "-s", "-o", str(entry), "::/")
         self._sync()
 
     def _run(self, command: str, *words: str, stdin: bytes = b"") -> bytes:

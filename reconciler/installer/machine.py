@@ -13,7 +13,11 @@ from pathlib import Path
 
 from reconciler.installer import MODULES
 
-_ENVIRONMENT = {"LC_ALL": "C", "MTOOLS_SKIP_CHECK": "1"}  # mtools asks for a geometry that only diskettes have
+_ENVIRONMENT = {
+    "LC_ALL": "C",
+    "MTOOLS_SKIP_CHECK": "1",  # mtools asks for a geometry that only diskettes have
+    "TSS2_LOG": "all+NONE",  # tpm2-tools say why themselves
+}
 SETTLE = 2.0  # seconds without a new device before the search for drivers ends
 SEARCH = 30.0  # seconds that it takes at most
 _SYSTEM_MOUNTS = (

@@ -13,7 +13,6 @@ from http.client import HTTPException
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import OpenerDirector, Request
 
-from reconciler.installer.attempt import is_loopback
 from reconciler.installer.client import reason
 from reconciler.installer.documents import Image
 from reconciler.installer.machine import Failed
@@ -34,8 +33,7 @@ class Registry:
         repository = parts.path.lstrip("/").partition("@")[0]
         if not parts.netloc or _REPOSITORY.fullmatch(repository) is None:
             raise Failed(f"{image.url} is not oci://host/repository@sha256:digest")
-        scheme = "http" if is_loopback(parts.hostname or "") else "https"
-        return f"{scheme}://{parts.netloc}/v2/{quote(repository)}/blobs/sha256:{image.sha256}"
+        return f"https://{parts.netloc}/v2/{quote(repository)}/blobs/sha256:{image.sha256}"
 
     def sign_in(self, request: Request) -> None:
         if self._token:  # not for the host that a registry redirects to
@@ -45,7 +43,7 @@ class Registry:
         """Get the token that a challenge asks for. Return False when a second one is asked: it would not help."""
         told = dict(re.findall(r'(\w+)="([^"]*)"', headers.get("WWW-Authenticate", "")))
         realm = told.get("realm", "")
-        if self._token or urlsplit(realm).scheme not in ("http", "https"):
+        if self._token or urlsplit(realm).scheme != "https":
             return False
         query = urlencode({name: told[name] for name in ("service", "scope") if name in told})
         try:

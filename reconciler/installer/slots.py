@@ -18,7 +18,7 @@ from reconciler.installer.table import Partition, Table
 SLOTS = ("a", "b")
 FOLDER = "EFI/Linux"
 TRIES = "+3-0"
-STAGED = "staged.new"  # not *.efi: systemd-boot does not show it
+STAGING = "EFI/staging"  # systemd-boot does not look there
 _ENTRY = re.compile(r"(?P<id>.+?)(\+(?P<left>\d+)(-\d+)?)?\.efi", re.IGNORECASE)
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+~^-]*")
 _SEGMENTS = re.compile(r"\d+|[A-Za-z]+|[~^.-]")
@@ -61,11 +61,16 @@ def names(kernel: bytes, part: Partition) -> bool:
 def slot_to_write(esp: Esp, table: Table, recorded: str | None) -> str:
     """Return the slot that is not in use.
 
-    `recorded` is the slot that was installed last. Boot counting may have gone back from it: what boots counts first.
+    `recorded` is the slot that was installed last. It counts last: it may never have come up, and then the other one is
+    all that is known to work.
     """
-    boots = [slot for slot in SLOTS if any(not entry.is_bad for entry in entries_of(esp, root_of(table, slot)))]
-    in_use = boots[0] if len(boots) == 1 else recorded
-    return "b" if in_use == "a" else "a"
+    found = {slot: entries_of(esp, root_of(table, slot)) for slot in SLOTS}
+    for kept in (lambda entry: entry.left is None, lambda entry: not entry.is_bad):
+        able = [slot for slot in SLOTS if any(map(kept, found[slot]))]
+        if len(able) == 1:
+            recorded = able[0]
+            break
+    return "b" if recorded == "a" else "a"
 
 
 def root_of(table: Table, slot: str) -> Partition:
@@ -84,6 +89,7 @@ def find_kernel(esp: Esp) -> str:
 
 def unpublish(esp: Esp, part: Partition) -> None:
     """Remove the entries of a slot that is to be written: half a root must not boot."""
+    _settle(esp)
     for entry in entries_of(esp, part):
         esp.remove(entry.path)
 
@@ -93,15 +99,27 @@ def publish(esp: Esp, kernel: bytes, name: str, version: str) -> None:
     identifier = entry_id(name, version)
     target = f"{identifier}{TRIES}.efi"
     esp.make_folder(FOLDER)
-    if STAGED in esp.list(FOLDER):
-        esp.remove(f"{FOLDER}/{STAGED}")  # of an install that was cut off
-    esp.write(f"{FOLDER}/{STAGED}", kernel)
+    esp.make_folder(STAGING)
+    _settle(esp)
+    esp.write(f"{STAGING}/{target}", kernel)
     for entry in entries(esp):
         if entry.id == identifier:
             esp.remove(entry.path)  # the same image in the other slot: two would be one too many
         elif not entry.is_bad and _comes_before(entry.id, identifier):
-            esp.rename(entry.path, f"{entry.id}+0-0.efi")  # a fallback still, behind what has tries left
-    esp.rename(f"{FOLDER}/{STAGED}", target)
+            esp.write(f"{FOLDER}/{entry.id}+0-0.efi", esp.read(entry.path))  # a fallback behind what has tries left
+            esp.remove(entry.path)
+    esp.move(f"{STAGING}/{target}", FOLDER)
+
+
+def _settle(esp: Esp) -> None:
+    """Clear what an install that was cut off has left. A file that it was moving may be in both folders."""
+    for name in esp.list(STAGING):
+        shown = f"{FOLDER}/{name}"
+        kernel = esp.read(shown) if name in esp.list(FOLDER) else None
+        esp.remove(f"{STAGING}/{name}")
+        if kernel is not None:  # its clusters are free now
+            esp.remove(shown)
+            esp.write(shown, kernel)
 
 
 def entry_id(name: str, version: str) -> str:

@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import re
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +23,7 @@ from reconciler.installer.machine import Failed, Machine
 
 MIB: Final = 1 << 20
 ENDS: Final = MIB  # bytes at both ends of a disk that a GPT may take
+BUSY: Final = 20.0  # seconds that a device may stay busy
 RE_READ: Final = 0x125F  # the ioctl BLKRRPART
 ESP: Final = "C12A7328-F81F-11D2-BA4B-00A0C93EC93B"
 LINUX: Final = "0FC63DAF-8483-4772-8E79-3D69D8477DE4"
@@ -164,7 +166,21 @@ def partition_device(machine: Machine, disk: Disk, part: Partition) -> Iterator[
     try:
         yield device
     finally:
-        machine.run("delpart", whole, str(part.number))
+        _forget(machine, whole, part.number)
+
+
+def _forget(machine: Machine, whole: str, number: int) -> None:
+    """Take a partition from the kernel again. It may be busy for a moment after an unmount."""
+    ends = time.monotonic() + BUSY
+    while True:
+        try:
+            machine.run("delpart", whole, str(number))
+        except Failed:
+            if time.monotonic() > ends:
+                raise
+            time.sleep(0.2)
+        else:
+            return
 
 
 def write_table(machine: Machine, disk: Disk, table: Table) -> None:

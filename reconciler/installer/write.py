@@ -74,8 +74,8 @@ class _Sink:
         self._path = path
         self._is_disk = path.is_block_device()
         try:
-            exclusive = os.O_EXCL if self._is_disk else os.O_CREAT
-            self._fd = os.open(path, os.O_WRONLY | exclusive, 0o600)
+            how = os.O_EXCL if self._is_disk else os.O_CREAT | os.O_TRUNC  # what is mounted can't be had exclusively
+            self._fd = os.open(path, os.O_WRONLY | how, 0o600)
         except OSError as error:
             raise Failed(f"{path} can't be written: {error.strerror}") from None
         self._unflushed = 0

@@ -5,6 +5,7 @@ Every document that comes in is read by the models of the contract.
 
 from __future__ import annotations
 
+import hashlib
 import socket
 import subprocess
 import tempfile
@@ -45,6 +46,7 @@ class Troubles:
     length: int | None = None  # stated instead of the true one
     answers: dict[str, list[int]] = field(default_factory=dict)  # path -> statuses before the true answer
     on_status: Callable[[InstallStatus], None] = lambda _: None
+    on_sent: Callable[[float], None] = lambda _: None  # the share of the image that was sent
 
 
 class ContractServer:
@@ -64,7 +66,7 @@ class ContractServer:
         self.ranges: list[str] = []
         self.ca_key = folder / "host-ca"
         subprocess.run(("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.ca_key)), check=True)
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"contract": self}))
         self._http.daemon_threads = True
         self._http.socket = authority.server_context(folder / "tls.pem").wrap_socket(
             self._http.socket, server_side=True, do_handshake_on_connect=False
@@ -106,50 +108,53 @@ class ContractServer:
             return (Path(scratch) / "key-cert.pub").read_bytes()
 
 
-def _handler(server: ContractServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+class Handler(BaseHTTPRequestHandler):
+    """Answers one connection after another for the server that it is bound to."""
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base class names it so
-            pass
+    contract: ContractServer
+    protocol_version = "HTTP/1.1"
 
-        def handle(self) -> None:
-            with suppress(OSError):  # a client that went away, or did not trust us
-                super().handle()
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base class names it so
+        pass
 
-        def do_GET(self) -> None:
-            if self._trouble():
-                return
-            if self.path == f"/{TOKEN}/install.json" and server.document is not None:
-                self._answer(200, dump_contract(server.document).encode())
-            elif self.path == "/images/image.raw.zst":
-                _send_image(server, self)
-            else:
-                self._answer(404, b"nothing is here")
+    def handle(self) -> None:
+        with suppress(OSError):  # a client that went away, or did not trust us
+            super().handle()
 
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            if self._trouble():
-                return
-            name = self.path.removeprefix(f"/{TOKEN}/")
-            self._answer(*_posted(server, name, body))
+    def do_GET(self) -> None:
+        if self._trouble():
+            return
+        server = self.contract
+        if self.path == f"/{TOKEN}/install.json" and server.document is not None:
+            self.answer(200, dump_contract(server.document).encode())
+        elif self.path == "/images/image.raw.zst":
+            _send_image(server, self)
+        elif self.path.startswith("/v2/"):
+            _send_blob(server, self)
+        elif self.path == "/token?service=here&scope=repository%3Aimages%2Fgpu%3Apull":
+            self.answer(200, b'{"token":"for-strangers"}')
+        else:
+            self.answer(404, b"nothing is here")
 
-        def _trouble(self) -> bool:
-            name = self.path.removeprefix(f"/{TOKEN}/")
-            server.requests[name] += 1
-            waiting = server.troubles.answers.get(name)
-            if waiting:
-                self._answer(waiting.pop(0), b"not now")
-                return True
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if not self._trouble():
+            self.answer(*_posted(self.contract, self.path.removeprefix(f"/{TOKEN}/"), body))
+
+    def _trouble(self) -> bool:
+        name = self.path.removeprefix(f"/{TOKEN}/")
+        self.contract.requests[name] += 1
+        waiting = self.contract.troubles.answers.get(name)
+        if not waiting:
             return False
+        self.answer(waiting.pop(0), b"not now")
+        return True
 
-        def _answer(self, status: int, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-    return Handler
+    def answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
 
 def _posted(server: ContractServer, name: str, body: bytes) -> tuple[int, bytes]:
@@ -169,6 +174,20 @@ def _posted(server: ContractServer, name: str, body: bytes) -> tuple[int, bytes]
         server.finishes.append(load_contract(AttestationFinish, body))
         return 204, b""
     return 404, b"nothing is here"
+
+
+def _send_blob(server: ContractServer, request: BaseHTTPRequestHandler) -> None:
+    """Answer as a registry does (OCI Distribution Specification): a token first, then the blob of a digest."""
+    if request.path != f"/v2/images/gpu/blobs/sha256:{hashlib.sha256(server.image).hexdigest()}":
+        request.send_error(404)
+    elif request.headers.get("Authorization") == "Bearer for-strangers":
+        _send_image(server, request)
+    else:
+        asked = f'Bearer realm="{server.origin}/token",service="here",scope="repository:images/gpu:pull"'
+        request.send_response(401)
+        request.send_header("WWW-Authenticate", asked)
+        request.send_header("Content-Length", "0")
+        request.end_headers()
 
 
 def _send_image(server: ContractServer, request: BaseHTTPRequestHandler) -> None:
@@ -194,6 +213,7 @@ def _send_image(server: ContractServer, request: BaseHTTPRequestHandler) -> None
         ends = min(ends, start + troubles.cut_after.pop(0))
     for at in range(start, ends, 1 << 16):
         time.sleep(troubles.pause)
+        troubles.on_sent(at / len(data))
         request.wfile.write(data[at : min(at + (1 << 16), ends)])
     if ends < len(data):
         request.close_connection = True
