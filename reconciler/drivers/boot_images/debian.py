@@ -24,7 +24,6 @@ _RELEASE: Final = Path("/etc/os-release")
 # program of an initrd -> the package that has it
 PROGRAM_PACKAGES: Final[Mapping[str, str]] = {
     "addpart": "util-linux",
-    "blockdev": "util-linux",
     "busybox": "busybox-static",
     "delpart": "util-linux",
     "mcopy": "mtools",
@@ -34,9 +33,9 @@ PROGRAM_PACKAGES: Final[Mapping[str, str]] = {
     "mkfs.ext4": "e2fsprogs",
     "mkfs.vfat": "dosfstools",
     "mmd": "mtools",
+    "mmove": "mtools",
     "modprobe": "kmod",
     "mount": "mount",
-    "mren": "mtools",
     "python3": "python3-minimal",
     "sfdisk": "fdisk",
     "ssh-keygen": "openssh-client",
