@@ -14,8 +14,9 @@ export PYTHON
 # Tests start real programs. One that is missing, and that we may not install, skips its tests with a reason.
 TEST_TOOLS := git gnupg kubernetes-client openssh-client openssh-server postgresql minisign busybox chromium \
     dosfstools fdisk iproute2 mtools swtpm tpm2-tools zstd
-# What boot media are built with, and what checks their signatures.
-BOOT_TOOLS := mmdebstrap binutils kmod osslsigncode sbsigntool xorriso
+# What boot media are built with, and what their tests compare them with.
+BOOT_TOOLS := mmdebstrap binutils dosfstools kmod mtools osslsigncode xorriso zstd
+BOOT_TEST_TOOLS := cpio sbsigntool systemd-boot-efi
 # A third of the time of the tests is waiting for a lab's clock: two workers a core keep the cores busy meanwhile, and so
 # does the files' own order, in which tests that wait and tests that compute are mixed.
 WORKERS ?= $(shell n=$$(( 2 * $$(getconf _NPROCESSORS_ONLN) )); echo $$(( n < 8 ? n : 8 )))
@@ -65,7 +66,7 @@ coverage: venv tools ## Run all tests and print which lines and branches they le
 
 .PHONY: tools
 tools:
-	@.ci/tools.sh $(TEST_TOOLS)
+	@.ci/tools.sh $(TEST_TOOLS) $(BOOT_TOOLS) $(BOOT_TEST_TOOLS)
 
 .PHONY: lint
 lint: venv ## Check style, types and the direction of imports

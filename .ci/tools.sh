@@ -24,6 +24,7 @@ present() { # package -> is what we want of it here, from whatever source?
     tpm2-tools) has tpm2 ;;
     python3-venv) "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null ;;
     sbsigntool) has sbverify ;;
+    systemd-boot-efi) compgen -G '/usr/lib/systemd/boot/efi/*.stub' >/dev/null ;;
     *) has "$1" ;;
     esac
 }

@@ -14,7 +14,13 @@ from typing import Final
 import reconciler
 from reconciler.app.clocks import RealClock
 from reconciler.app.documents import write_file
-from reconciler.drivers.boot_images.debian import PackageSource, packages_for, running_suite, unpack_packages
+from reconciler.drivers.boot_images.debian import (
+    DEFAULT_COMPONENTS,
+    PackageSource,
+    packages_for,
+    running_suite,
+    unpack_packages,
+)
 from reconciler.drivers.boot_images.initrd import Initrd, InitrdContent, build_initrd
 from reconciler.drivers.boot_images.iso import build_iso
 from reconciler.drivers.boot_images.kernel import find_kernel
@@ -40,7 +46,7 @@ class InstallerRequest:
     arch: str = "x86_64"
     suite: str | None = None
     components: tuple[str, ...] = ()
-    mirror: str | None = None
+    mirrors: tuple[str, ...] = ()
     append: str = ""
 
 
@@ -89,9 +95,7 @@ def build_installer(request: InstallerRequest, tell: Callable[[str], None]) -> B
         raise UsageError("--key and --cert belong together: the signature needs the key, and firmware its certificate")
     architecture = ARCHITECTURES[request.arch]
     suite = request.suite or running_suite()
-    source = PackageSource(suite, mirror=request.mirror)
-    if request.components:
-        source = PackageSource(suite, request.components, request.mirror)
+    source = PackageSource(suite, request.components or DEFAULT_COMPONENTS, request.mirrors)
     package = Path(reconciler.__file__).parent
     keys = {name: read_minisign_key(file) for name, file in request.trusted_keys.items()}
     content = InitrdContent(package, PROGRAMS, MODULES, read_certificates(request.ca), keys)

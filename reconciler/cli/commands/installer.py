@@ -55,8 +55,8 @@ def installer() -> None:
     click.option("--suite", metavar="NAME", help="Debian release of the packages. Default: that of this machine."),
     click.option("--component", "components", multiple=True, metavar="NAME",
                  help="Component of the archive, in place of main and non-free-firmware."),
-    click.option("--mirror", metavar="URL",
-                 help="Archive, in place of Debian's own. One of snapshot.debian.org repeats a build for ever."),
+    click.option("--mirror", "mirrors", multiple=True, metavar="URL",
+                 help="Archive, in place of Debian's own with its updates: a URL, or a line as in sources.list."),
     click.option("--append", default="", metavar="TEXT",
                  help="Add this to the kernel's command line, such as console=ttyS1,115200."),
 )  # fmt: skip

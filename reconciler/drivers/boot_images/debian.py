@@ -18,12 +18,12 @@ from reconciler.drivers.boot_images.uki import Architecture
 from reconciler.model.errors import UsageError
 
 FIRMWARE_COMPONENT: Final = "non-free-firmware"
+DEFAULT_COMPONENTS: Final = ("main", FIRMWARE_COMPONENT)
 _RELEASE: Final = Path("/etc/os-release")
 
 # program of an initrd -> the package that has it
 PROGRAM_PACKAGES: Final[Mapping[str, str]] = {
     "addpart": "util-linux",
-    "blockdev": "util-linux",
     "busybox": "busybox-static",
     "delpart": "util-linux",
     "mcopy": "mtools",
@@ -33,9 +33,9 @@ PROGRAM_PACKAGES: Final[Mapping[str, str]] = {
     "mkfs.ext4": "e2fsprogs",
     "mkfs.vfat": "dosfstools",
     "mmd": "mtools",
+    "mmove": "mtools",
     "modprobe": "kmod",
     "mount": "mount",
-    "mren": "mtools",
     "python3": "python3-minimal",
     "sfdisk": "fdisk",
     "ssh-keygen": "openssh-client",
@@ -54,11 +54,11 @@ _FIRMWARE_PACKAGES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PackageSource:
-    """The archive that packages come from. Without a `mirror` it is Debian's own, with its security updates."""
+    """The archives of packages: `mirrors`, URLs or lines as in sources.list, else Debian's own."""
 
     suite: str
-    components: tuple[str, ...] = ("main", FIRMWARE_COMPONENT)
-    mirror: str | None = None
+    components: tuple[str, ...] = DEFAULT_COMPONENTS
+    mirrors: tuple[str, ...] = ()
 
 
 def running_suite(release: Path = _RELEASE) -> str:
@@ -92,7 +92,7 @@ def unpack_packages(
             "mmdebstrap", "--quiet", "--mode=chrootless", "--variant=extract",
             f"--architectures={architecture.debian}", f"--components={','.join(source.components)}",
             f"--include={','.join(packages)}", f"--extract-hook={listed}",
-            source.suite, str(root), *([source.mirror] if source.mirror else []),
+            source.suite, str(root), *source.mirrors,
         )  # fmt: skip
         files = [line.removesuffix(".deb").split("_") for line in listing.read().splitlines() if line.endswith(".deb")]
     return {name: urllib.parse.unquote(version) for name, version, _ in sorted(files)}
