@@ -48,6 +48,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "ledger": ("ledger", "Show the ledger, take over nodes, or waive tests."),
     "audit": ("audit", "Verify or list the journal."),
     "schema": ("schema", "Print or write the JSON Schemas."),
+    "image": ("image", "Build, sign and inspect images of nodes."),
     "lab": ("lab", "Run a simulated fleet on loopback."),
     "demo": ("demo", "Converge a drifted fleet in a lab."),
 }

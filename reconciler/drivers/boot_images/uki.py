@@ -28,7 +28,7 @@ _DATA: Final = 0x40000040  # readable, has initialised data
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What differs between processors. `debian` is Debian's name for it."""
+    """The names that differ between processors. `debian` is Debian's name of the processor."""
 
     debian: str
     stub: str
