@@ -22,7 +22,7 @@ def disk(tmp_path: Path) -> Path:
             pytest.skip(f"{program} is not installed (apt-get install {package})")
     if not Path("/usr/lib/systemd/boot/efi/linuxx64.efi.stub").exists():
         pytest.skip("systemd-stub is not installed (apt-get install systemd-boot-efi)")
-    argv = ["minisign", "-G", "-W", "-p", tmp_path / "key.pub", "-s", tmp_path / "key"]
+    argv: list[str | Path] = ["minisign", "-G", "-W", "-p", tmp_path / "key.pub", "-s", tmp_path / "key"]
     subprocess.run(argv, check=True, capture_output=True)
     return made(tmp_path / "work")
 
