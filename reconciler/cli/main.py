@@ -49,6 +49,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "audit": ("audit", "Verify or list the journal."),
     "installer": ("installer", "Build the installer that writes images to machines."),
     "schema": ("schema", "Print or write the JSON Schemas."),
+    "image": ("image", "Build, sign and inspect images of nodes."),
     "lab": ("lab", "Run a simulated fleet on loopback."),
     "demo": ("demo", "Converge a drifted fleet in a lab."),
 }

@@ -14,6 +14,11 @@ from reconciler.model.access import ClusterAccess, HostKeyPolicy, InstallerPolic
 from reconciler.model.errors import Position
 from reconciler.model.install import ImageFormat
 from reconciler.model.limits import Brake, Guards
+from reconciler.model.limits import BreakGlass as BreakGlass
+from reconciler.model.limits import BudgetLimit as BudgetLimit
+from reconciler.model.limits import Floor as Floor
+from reconciler.model.limits import Hours as Hours
+from reconciler.model.limits import Window as Window
 from reconciler.model.measurements import BootMeasurements, PlatformMeasurements
 from reconciler.model.network import DesiredNetwork
 from reconciler.model.observed import AttributeValue, Taint
@@ -24,9 +29,7 @@ from reconciler.model.vocab import (
     DriftMode,
     NodeState,
     Provision,
-    Reason,
     VerifiedBy,
-    WindowKind,
 )
 
 
@@ -241,61 +244,6 @@ class Desired:
 
 
 # --- fleet-wide --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Hours:
-    """An interval of local time that recurs on `days` (0 = Monday), in minutes after midnight.
-
-    When `end` is not after `start`, it ends on the next day.
-    """
-
-    days: tuple[int, ...]
-    start: int
-    end: int
-    timezone: str  # of the IANA database
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetLimit:
-    """A limit of nodes out of service at once. `scope`: fleet | pool | a failure-domain label.
-
-    `nodes` is a count ("3") or a share ("10%") of the active nodes in scope, rounded up (conventions Y6).
-    With `per_s` it is a rate instead: so many may be newly taken out within any period of that length.
-    """
-
-    scope: str
-    nodes: str
-    reasons: tuple[Reason, ...] = ()  # () = whatever the reason
-    per_s: float | None = None
-    during: Hours | None = None  # None = always
-
-
-@dataclass(frozen=True, slots=True)
-class Floor:
-    """A minimum of active nodes of a persona that stay in service: a count or a share, rounded up."""
-
-    persona: str
-    nodes: str
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Hours in which nodes may (`deny`: may not) be taken out of service and firmware be started. Deny wins."""
-
-    kind: WindowKind
-    hours: Hours
-    pools: tuple[str, ...] = ()  # () = all
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class BreakGlass:
-    """An exception that lifts all windows for a while. `until`: ISO 8601 with an offset."""
-
-    reason: str
-    by: str
-    until: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
-"""The limits of what one plan may do, and of what may befall the fleet at once."""
+"""The limits of what one plan may do, of what may befall the fleet at once, and of when."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from reconciler.model.vocab import Reason, WindowKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +32,58 @@ class Brake:
     fleet: str = "10%"
     domain: str = "50%"
     within_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """An interval of local time that recurs on `days` (0 = Monday), in minutes after midnight.
+
+    When `end` is not after `start`, it ends on the next day.
+    """
+
+    days: tuple[int, ...]
+    start: int
+    end: int
+    timezone: str  # of the IANA database
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLimit:
+    """A limit of nodes out of service at once. `scope`: fleet | pool | a failure-domain label.
+
+    `nodes` is a count ("3") or a share ("10%") of the active nodes in scope, rounded up (conventions Y6).
+    With `per_s` it is a rate instead: so many may be newly taken out within any period of that length.
+    """
+
+    scope: str
+    nodes: str
+    reasons: tuple[Reason, ...] = ()  # () = whatever the reason
+    per_s: float | None = None
+    during: Hours | None = None  # None = always
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """A minimum of active nodes of a persona that stay in service: a count or a share, rounded up."""
+
+    persona: str
+    nodes: str
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Hours in which nodes may (`deny`: may not) be taken out of service and firmware be started. Deny wins."""
+
+    kind: WindowKind
+    hours: Hours
+    pools: tuple[str, ...] = ()  # () = all
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BreakGlass:
+    """An exception that lifts all windows for a while. `until`: ISO 8601 with an offset."""
+
+    reason: str
+    by: str
+    until: str

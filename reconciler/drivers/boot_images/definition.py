@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -15,7 +15,7 @@ _VERSION: Final = r"^[A-Za-z0-9]([A-Za-z0-9.~-]{0,62}[A-Za-z0-9])?$"  # no + or 
 
 
 class ImageDefinition(BaseModel):
-    """What an image is made of."""
+    """The parts that an image is made of."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -23,7 +23,7 @@ class ImageDefinition(BaseModel):
     version: Annotated[str, Field(pattern=_VERSION)]
     suite: str
     packages: Annotated[tuple[str, ...], Field(min_length=1)]
-    architecture: str = "amd64"
+    architecture: Literal["amd64", "arm64"] = "amd64"
     mirror: str | None = None
     components: tuple[str, ...] = ("main",)
     verity: bool = True

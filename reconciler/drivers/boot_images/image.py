@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from reconciler.drivers.boot_images.definition import ImageDefinition
@@ -78,9 +78,6 @@ class Build:
 def build_image(build: Build) -> Path:
     """Build the image; return the file, a compressed disk. Raise UsageError or BuildFailed."""
     definition = build.definition
-    architecture = next((one for one in ARCHITECTURES.values() if one.debian == definition.architecture), None)
-    if architecture is None:
-        raise UsageError(f"no architecture {definition.architecture!r}; there are amd64 and arm64")
     filesystem = "mkfs.erofs" if definition.verity else "mke2fs"
     need_tools(["mmdebstrap", "mkfs.vfat", "mcopy", "zstd", filesystem, *(["osslsigncode"] if build.key else [])])
     if os.geteuid() != 0:
@@ -88,20 +85,7 @@ def build_image(build: Build) -> Path:
     build.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".image-", dir=build.out) as directory:
         work = Path(directory)
-        root = _root(build, work)
-        kernel = _the_one(root / "boot", "vmlinuz-*")
-        initrd = _the_one(root / "boot", "initrd.img-*")
-        boot = _Boot(architecture, kernel.read_bytes(), initrd.read_bytes(), kernel.name.removeprefix("vmlinuz-"))
-        _empty(root / "boot")  # they are in the UKI
-        return _compressed(build, _disk(build, boot, root, work))
-
-
-@dataclass(frozen=True, slots=True)
-class _Boot:
-    architecture: Architecture
-    kernel: bytes
-    initrd: bytes
-    release: str
+        return _compressed(build, make_disk(build, _root(build, work), work))
 
 
 # --- root ----------------------------------------------------------------------------------------------------------
@@ -165,7 +149,7 @@ def _the_one(folder: Path, pattern: str) -> Path:
 
 def _empty(folder: Path) -> None:
     for path in folder.iterdir():
-        if path.is_dir():
+        if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink()
@@ -174,44 +158,49 @@ def _empty(folder: Path) -> None:
 # --- the disk ------------------------------------------------------------------------------------------------------
 
 
-def _disk(build: Build, boot: _Boot, root: Path, work: Path) -> Path:
-    """Make the file systems and the UKI, and put them into a disk image."""
+def make_disk(build: Build, root: Path, work: Path) -> Path:
+    """Make a disk image of a folder with kernel, initrd and boot loader, which are taken out of its /boot."""
     build.say("making the file systems")
     definition = build.definition
-    stub = (root / boot.architecture.stub_path).read_bytes()
-    loader = boot.architecture.stub_path.with_name(f"systemd-{boot.architecture.boot_file.lower()}")
+    architecture = next(one for one in ARCHITECTURES.values() if one.debian == definition.architecture)
+    kernel, initrd = _the_one(root / "boot", "vmlinuz-*"), _the_one(root / "boot", "initrd.img-*")
+    contents: dict[str, Any] = {
+        "kernel": kernel.read_bytes(),
+        "initrd": initrd.read_bytes(),
+        "os_release": (root / "usr/lib/os-release").read_text(),
+        "uname": kernel.name.removeprefix("vmlinuz-"),
+    }
+    stub = (root / architecture.stub_path).read_bytes()
+    loader = architecture.stub_path.with_name(f"systemd-{architecture.boot_file.lower()}")
     shutil.copyfile(root / loader, work / "loader.efi")
-    os_release = (root / "usr/lib/os-release").read_text()
-    volume = work / "root.img"
-    parts = {"root": (ROOT[definition.architecture], build.id_of("root"), volume)}
-    if definition.verity:
-        _erofs(build, root, volume)
-        tree = work / "tree.img"
-        salt = hashlib.sha256(build.identity.bytes).digest()
-        roothash = write_hash_tree(volume, tree, salt, build.id_of("verity"))
-        first, last = ids_of_roothash(roothash)
-        parts["root"] = (ROOT[definition.architecture], first, volume)
-        parts["root-verity"] = (ROOT_VERITY[definition.architecture], last, tree)
-        arguments = ["root=/dev/mapper/root", f"roothash={roothash}", "ro"]
-    else:
-        _ext4(build, root, volume)
-        arguments = [f"root=PARTUUID={build.id_of('root')}", "rw"]
+    _empty(root / "boot")
+    parts, arguments = _root_partitions(build, root, work)
     cmdline = " ".join([*arguments, *definition.kernel_arguments])
-    sections = uki_parts(
-        kernel=boot.kernel, initrd=boot.initrd, cmdline=cmdline, os_release=os_release, uname=boot.release
-    )
-    (work / "uki.efi").write_bytes(assemble_uki(stub, sections))
+    (work / "uki.efi").write_bytes(assemble_uki(stub, uki_parts(**contents, cmdline=cmdline)))
     if build.key is not None:
         for name in ("loader.efi", "uki.efi"):
             sign_efi(work / name, build.key.key, build.key.certificate, build.epoch)
-    _esp(build, boot.architecture, work)
-    parts = {"esp": (ESP, build.id_of("esp"), work / "esp.img"), **parts}
+    parts.insert(0, ("esp", ESP, build.id_of("esp"), _esp(build, architecture, work)))
     disk = work / "disk.raw"
-    placed = arranged([(name, kind, identity, file.stat().st_size) for name, (kind, identity, file) in parts.items()])
+    placed = arranged([(name, kind, identity, file.stat().st_size) for name, kind, identity, file in parts])
     write_table(disk, build.identity, placed)
-    for partition, (_, _, file) in zip(placed, parts.values(), strict=True):
+    for partition, (_, _, _, file) in zip(placed, parts, strict=True):
         run_tool("dd", f"if={file}", f"of={disk}", "bs=1M", f"seek={partition.start // MIB}", "conv=notrunc,sparse")
     return disk
+
+
+def _root_partitions(build: Build, root: Path, work: Path) -> tuple[list[tuple[str, UUID, UUID, Path]], list[str]]:
+    """Return the partitions (name, type, id, content) of a root, and the kernel's arguments that find it."""
+    volume, tree, kind = work / "root.img", work / "tree.img", build.definition.architecture
+    if not build.definition.verity:
+        _ext4(build, root, volume)
+        identity = build.id_of("root")
+        return [("root", ROOT[kind], identity, volume)], [f"root=PARTUUID={identity}", "rw"]
+    _erofs(build, root, volume)
+    roothash = write_hash_tree(volume, tree, hashlib.sha256(build.identity.bytes).digest(), build.id_of("verity"))
+    first, last = ids_of_roothash(roothash)
+    parts = [("root", ROOT[kind], first, volume), ("root-verity", ROOT_VERITY[kind], last, tree)]
+    return parts, ["root=/dev/mapper/root", f"roothash={roothash}", "ro"]
 
 
 def _erofs(build: Build, root: Path, volume: Path) -> None:
@@ -231,7 +220,7 @@ def _ext4(build: Build, root: Path, volume: Path) -> None:
     )  # fmt: skip
 
 
-def _esp(build: Build, architecture: Architecture, work: Path) -> None:
+def _esp(build: Build, architecture: Architecture, work: Path) -> Path:
     definition, image = build.definition, str(work / "esp.img")
     (work / "loader.conf").write_text(_LOADER)
     files = {
@@ -248,6 +237,7 @@ def _esp(build: Build, architecture: Architecture, work: Path) -> None:
     for name, path in files.items():
         os.utime(path, (build.epoch, build.epoch))
         run_tool("mcopy", "-m", "-i", image, str(path), f"::{name}", env=build.environment)
+    return work / "esp.img"
 
 
 def _compressed(build: Build, disk: Path) -> Path:

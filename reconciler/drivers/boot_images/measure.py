@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import re
 import struct
-from collections.abc import Mapping
 from typing import Final
 
 from reconciler.drivers.boot_images.uki import PeLayout, Section, read_pe
@@ -22,17 +21,15 @@ _VERSION: Final = re.compile(rb"#### LoaderInfo: systemd-stub ([0-9]+)")
 _CHECKSUM: Final = 64  # offsets in the optional header of PE32+
 _CERTIFICATES: Final = 144
 
-# phase -> the words that systemd-pcrphase has extended PCR 11 with by then
-PHASES: Final[Mapping[str, tuple[str, ...]]] = {
-    "enter-initrd": ("enter-initrd",),
-    "leave-initrd": ("enter-initrd", "leave-initrd"),
-    "sysinit": ("enter-initrd", "leave-initrd", "sysinit"),
-    "ready": ("enter-initrd", "leave-initrd", "sysinit", "ready"),
-}
+# The words that systemd-pcrphase extends PCR 11 with, as the boot gets on.
+WORDS: Final = ("enter-initrd", "leave-initrd", "sysinit", "ready")
 
 
 def predict_pcr11(uki: bytes) -> dict[str, str]:
-    """Return PCR 11 of the SHA-256 bank by phase; "" is what the stub leaves before the first."""
+    """Return PCR 11 of the SHA-256 bank by phase, which is the path of its words: enter-initrd:leave-initrd.
+
+    "" is what the stub leaves before the first.
+    """
     sections = {section.name: section for section in read_pe(uki).sections}
     value = bytes(32)
     for name in _measured(uki):
@@ -40,11 +37,9 @@ def predict_pcr11(uki: bytes) -> dict[str, str]:
             value = _extend(value, name.encode() + b"\0")
             value = _extend(value, sections[name].content(uki))
     values = {"": value.hex()}
-    for phase, words in PHASES.items():
-        now = value
-        for word in words:
-            now = _extend(now, word.encode())
-        values[phase] = now.hex()
+    for index, word in enumerate(WORDS):
+        value = _extend(value, word.encode())
+        values[":".join(WORDS[: index + 1])] = value.hex()
     return values
 
 

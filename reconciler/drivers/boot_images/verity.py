@@ -23,7 +23,7 @@ _MAGIC: Final = b"verity\0\0"
 
 @dataclass(frozen=True, slots=True)
 class VeritySuperblock:
-    """What the first block of a hash partition says of the tree."""
+    """The first block of a hash partition, which describes the tree."""
 
     data_blocks: int
     salt: bytes
