@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from reconciler.model.errors import Position
+from reconciler.model.installer_policy import InstallerPolicy as InstallerPolicy
 from reconciler.model.limits import Brake, Guards
 from reconciler.model.measurements import BootMeasurements, PlatformMeasurements
 from reconciler.model.observed import AttributeValue, Taint
@@ -323,16 +324,6 @@ class ClusterAccess:
     name: str
     kubeconfig: str | None  # secret name; None = kubectl's own default
     context: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class InstallerPolicy:
-    """The server of install documents (DESIGN 7.5). `url`: its address as BMCs and installers reach it."""
-
-    listen: str  # host:port; port 0 = any free one
-    url: str | None  # None: http://<listen>
-    iso: str  # URL of the boot medium
-    measurements: BootMeasurements | None = None  # of that medium
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def read_settings(declared: Declarations, tree: SpecTree) -> tuple[Settings, lis
             spec.installer.listen,
             spec.installer.url,
             spec.installer.iso,
-            boot_measurements(spec.installer.measurements),
+            measurements=boot_measurements(spec.installer.measurements),
         )
         if spec.installer
         else None,

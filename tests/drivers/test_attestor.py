@@ -16,7 +16,6 @@ from reconciler.drivers.ledger import SqlLedger
 from reconciler.gate.attestation.exchange import Expected
 from reconciler.gate.attestation.expected import expected_of_host, expected_of_installer
 from reconciler.model.attestor import AttestationVerdict, Attestor
-from reconciler.model.desired import InstallerPolicy
 from reconciler.model.errors import DriverError
 from reconciler.model.install import (
     AttestationBegin,
@@ -28,6 +27,7 @@ from reconciler.model.install import (
     MachineIdentity,
     RootDisk,
 )
+from reconciler.model.installer_policy import InstallerPolicy
 from tests import builders as b
 from tests.gate.attestation import machine as m
 
@@ -127,7 +127,7 @@ def test_what_can_t_be_judged_is_no_verdict(attestor: Attestor, ledger: SqlLedge
 def test_what_is_expected_follows_from_the_spec() -> None:
     plain = b.node()
     wanted = b.node(profile=b.profile(image=b.MEASURED, measurements=b.PLATFORM))
-    policy = InstallerPolicy("h:1", None, "http://x/i.iso", m.BOOT)
+    policy = InstallerPolicy("h:1", None, "http://x/i.iso", measurements=m.BOOT)
     assert expected_of_installer(wanted, policy) == Expected(m.BOOT, b.PLATFORM)
     assert expected_of_installer(wanted, replace(policy, measurements=None)) == (
         "no measurements are declared for the installer"

@@ -80,8 +80,8 @@ def test_a_ledger_of_version_1_becomes_one_of_now_and_keeps_what_it_had(
     )
     assert [spell.status for spell in again.past(NOW, NOW).status_intervals] == [NodeStatus.HELD]
     again.release("a", "ops", NOW)
-    again.save_attestation("a", Attestation("boot", "reference", NOW, "start"), {})
-    assert again.node("a").attestation == Attestation("boot", "reference", NOW, "start")
+    again.save_attestation("a", Attestation("reference", NOW, "start", "boot"), {})
+    assert again.node("a").attestation == Attestation("reference", NOW, "start", "boot")
     found = again.audit()
     assert (found.rows, found.certificates, found.problem) == (6, 3, ""), "what version 1 wrote is part of the chain"
     _execute(where, "UPDATE certificates SET document = '{}' WHERE id = 2")

@@ -79,7 +79,7 @@ SETTINGS = replace(
     host_keys=d.HostKeyPolicy(("ssh-ed25519 AAAA ca",)),
     cluster=d.ClusterAccess("main", "kubeconfig", "admin"),
     installer=d.InstallerPolicy("10.0.0.1:80", "http://10.0.0.1", "http://10.0.0.1/i.iso",
-                                  BootMeasurements(("e1", "e2"), {"start": "f1"})),
+                                  measurements=BootMeasurements(("e1", "e2"), {"start": "f1"})),
     budgets=(d.BudgetLimit("fleet", "2"),),
     floors=(d.Floor("training", "1"),),
 )  # fmt: skip
