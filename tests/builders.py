@@ -229,7 +229,7 @@ def record(wanted: d.Desired, seen: o.Observed | None = None, **changes: Any) ->
 
 
 def attestation(wanted: d.Desired, boot_id: str = "b1") -> Attestation:
-    return Attestation(boot_id, reference_of(wanted.profile), NOW, "start")
+    return Attestation(reference_of(wanted.profile), NOW, "start", boot_id)
 
 
 def planner(rules: tuple[d.IgnoreRule, ...] = (), holds: tuple[Any, ...] = (), **context: Any) -> NodePlanner:

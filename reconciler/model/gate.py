@@ -32,10 +32,13 @@ class CommandResult:
 
 @dataclass(frozen=True, slots=True)
 class BootProof:
-    """The result of asking a node's TPM what it booted. `evidence`: JSON values for the journal."""
+    """The result of asking a node's TPM what it booted. `evidence`: JSON values for the journal.
+
+    `endorsement`: fingerprint of the endorsement key that the TPM proved to have; None where a rehearsal has no TPM.
+    """
 
     judgement: GateJudgement
-    endorsement: str = ""  # fingerprint of the TPM's endorsement key, where it proved to have it
+    endorsement: str | None = None
     phase: str = ""
     evidence: Mapping[str, Any] = field(default_factory=dict)
 

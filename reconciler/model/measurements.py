@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from reconciler.model.privacy import Identifier, PublicText
+from reconciler.model.privacy import FreeText, PublicText, Unpublished
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class PlatformMeasurements:
 class Attestation:
     """A quote that was judged good, and what it was judged by."""
 
-    boot_id: Identifier  # the boot that it was of
     reference: PublicText  # digest of the declared measurements
     at: datetime
     phase: PublicText  # whose PCR 11 it had
+    boot_id: Unpublished[FreeText] = ""  # the boot that it was of; "" only where no host's is told either

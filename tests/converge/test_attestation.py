@@ -72,7 +72,8 @@ def asked(host: TpmHost, desired: Any = WANTED, versions: str = "1.0") -> BootPr
 def test_a_host_proves_what_it_booted(machine: m.Machine) -> None:
     proof = asked(TpmHost(machine))
     assert proof.judgement.valid, proof.judgement.reasons
-    assert (proof.phase, len(proof.endorsement)) == ("start", 64)
+    assert proof.phase == "start"
+    assert proof.endorsement is not None
     assert proof.evidence["pcrs"]["0"] == m.PCRS[0]
     assert proof.evidence["applications"] == (m.BOOT_LOADER, m.UKI)
 

@@ -26,7 +26,7 @@ def test_the_last_boot_that_was_proved_is_on_record(ledger: SqlLedger) -> None:
     ledger.bind_endorsement("a", "e1", NOW)
     assert ledger.node("a").attestation is None
     for boot in ("b1", "b2"):
-        proved = Attestation(boot, "reference", NOW + timedelta(1), "start")
+        proved = Attestation("reference", NOW + timedelta(1), "start", boot)
         ledger.save_attestation("a", proved, {"pcrs": {"4": "00"}})
         assert ledger.node("a").attestation == proved
     assert ledger.node("a").endorsement == "e1"

@@ -84,8 +84,8 @@ def test_a_ledger_of_version_1_becomes_one_of_now_and_keeps_what_it_had(
     again.release("a", "ops", NOW)
     again.save_install(InstallAttempt("d1", "a", "{}", "", NOW, token="t"), NOW)
     assert again.open_install("a") == InstallAttempt("d1", "a", "{}", "", NOW, token="t")
-    again.save_attestation("a", Attestation("boot", "reference", NOW, "start"), {})
-    assert again.node("a").attestation == Attestation("boot", "reference", NOW, "start")
+    again.save_attestation("a", Attestation("reference", NOW, "start", "boot"), {})
+    assert again.node("a").attestation == Attestation("reference", NOW, "start", "boot")
     found = again.audit()
     assert (found.rows, found.certificates, found.problem) == (6, 3, ""), "what version 1 wrote is part of the chain"
     _execute(where, "UPDATE certificates SET document = '{}' WHERE id = 2")

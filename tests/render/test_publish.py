@@ -230,6 +230,7 @@ PUBLIC = {
     "Member": {"conditions key", "conditions", "kubelet_version"},
     "Pod": {"phase", "owner_kind"},
     "NodeRecord": {"node", "applied key", "silent_since key"},
+    "Attestation": {"phase", "reference"},  # ours: a digest of what the spec declares, and a name in it
     "Applied": {"spec_digest", "commit", "value"},  # what the spec once said, but for names
     "Attempt": {"action", "target", "cause", "outcome"},
     "Hold": {"subject"},

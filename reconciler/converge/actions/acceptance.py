@@ -27,10 +27,11 @@ async def _prove_boot(ctx: ActionContext) -> Outcome:
         return _outcome(proof.judgement, "")
     if boot_id is None or (await ctx.facts()).boot_id != boot_id:
         return Transient("it is not known of which boot the quote is: the host does not say, or was booted meanwhile")
-    problem = ctx.ledger.bind_endorsement(ctx.node, proof.endorsement, ctx.clock.now())
-    if problem:
-        return Permanent(problem)
-    proved = Attestation(boot_id, reference_of(ctx.desired.profile), ctx.clock.now(), proof.phase)
+    if proof.endorsement is not None:
+        problem = ctx.ledger.bind_endorsement(ctx.node, proof.endorsement, ctx.clock.now())
+        if problem:
+            return Permanent(problem)
+    proved = Attestation(reference_of(ctx.desired.profile), ctx.clock.now(), proof.phase, boot_id)
     ctx.ledger.save_attestation(ctx.node, proved, proof.evidence)
     return Done("what runs here is what was signed and measured")
 

@@ -51,7 +51,7 @@ def to_attestation(row: Any) -> Attestation | None:
     if row.boot_id is None:
         return None
     at = to_instant(row.at, f"time of the quote of {row.node}")
-    return Attestation(row.boot_id, row.reference, at, row.phase)
+    return Attestation(row.reference, at, row.phase, row.boot_id)
 
 
 def _known(connection: sa.Connection, where: sa.ColumnElement[bool]) -> dict[str, str]:

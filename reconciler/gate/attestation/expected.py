@@ -1,4 +1,4 @@
-"""What a node must prove of its boot, by the spec: of the installer that runs on it, and of its image."""
+"""The proof of its boot that the spec asks of a node: of the installer that runs on it, and of its image."""
 
 from __future__ import annotations
 

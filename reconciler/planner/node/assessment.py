@@ -133,9 +133,9 @@ def _unproved(facts: HostFacts | None, record: NodeRecord, reference: str) -> st
     found = record.attestation
     if found is None:
         return "no quote of its TPM has proved what it booted"
-    if facts is None or facts.boot_id is None:
+    if facts is None:
         return "it is not known which boot this is, so no quote of its TPM proves it"
-    if found.boot_id != facts.boot_id:
+    if found.boot_id != (facts.boot_id or ""):  # both are "" in a published observation
         return "it was booted since a quote of its TPM proved what it booted"
     return "" if found.reference == reference else "its boot was judged by other measurements than those declared"
 

@@ -33,7 +33,7 @@ Digests = Annotated[tuple[Sha256, ...], Field(min_length=1)]
 
 
 class BootMeasurements(Model):
-    """What the build of an image, or of the installer, predicts that a machine measures when it boots."""
+    """The measurements of a boot, as the build of the image or of the installer predicts them."""
 
     applications: Digests = Field(
         description="PCR 4: Authenticode digests of the EFI programs, in the order in which they start: the boot "
@@ -59,7 +59,7 @@ class SecureBootKeys(Model):
 
 
 class FirmwareReference(Model):
-    """What firmware of these versions measures: learned from one machine, and reviewed."""
+    """The measurements of firmware of these versions: learned from one machine, and reviewed."""
 
     versions: Mapping[Name, Text] = Field(
         min_length=1, description="Versions by firmware component of this profile. The BMC tells which a node has."
