@@ -28,7 +28,7 @@ from reconciler.model.install import (
     MachineIdentity,
     RootDisk,
 )
-from reconciler.model.installer_policy import InstallerPolicy
+from reconciler.model.access import InstallerPolicy
 from tests import builders as b
 from tests.gate.attestation import machine as m
 

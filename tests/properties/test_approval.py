@@ -23,6 +23,8 @@ from reconciler.model.documents import DocumentError, dump, load
 from reconciler.model.errors import Position
 from reconciler.model.inputs import fingerprint, sealed
 from reconciler.model.measurements import BootMeasurements, FirmwareReference, PlatformMeasurements, SecureBootKeys
+from reconciler.model.install import LinkKind
+from reconciler.model.network import DesiredLink, DesiredNetwork
 from reconciler.model.observed import Drive, Taint
 from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.vocab import Activation, DrainProvider, Provision
@@ -74,7 +76,18 @@ PROFILE = replace(
         "standard", (d.Rung("power_cycle", 1),), 86400.0, (13,), 300.0, (d.NodeCondition("GpuUnhealthy", "True"),)
     ),
 )  # fmt: skip
-NODE = b.node(uuid="u", root_disk=d.RootDisk("D1", "w1", "PM9A3", 1, 2), profile=PROFILE, persona="training")
+NETWORK = DesiredNetwork(
+    (
+        DesiredLink("eno1", LinkKind.ETHERNET, "m1", ("a",), "802.3ad", "b", 7, ("10.0.0.7/24",), "10.0.0.1", 9000),
+        DesiredLink("eno2", LinkKind.VLAN, "m2", ("c",), "active-backup", "d", 8, ("10.0.1.7/24",), "10.0.1.1", 1500),
+    ),
+    ("10.0.0.53",),
+    "eno1",
+)
+NODE = b.node(
+    uuid="u", root_disk=d.RootDisk("D1", "w1", "PM9A3", 1, 2), profile=PROFILE, persona="training", network=NETWORK,
+    erase=("D7", "D8"),
+)  # fmt: skip
 SETTINGS = replace(
     b.SETTINGS,
     tls=TlsPolicy("-----BEGIN CERTIFICATE-----" + "A" * 400),
@@ -116,7 +129,7 @@ def changes(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, changed(value, path)
 
 
-ORDERLESS = {d.DesiredFirmware, Taint}  # a stage says when; taints are a set
+ORDERLESS = {d.DesiredFirmware, Taint, DesiredLink}  # a stage says when; taints are a set; links have names
 
 
 def changed(value: Any, path: str) -> Any:

@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 
 from reconciler.lab.hardware.machine import Machine
 from reconciler.model.errors import Refused, StalePlan
+from reconciler.model.records import Hold
 from reconciler.model.vocab import NodeState
 from reconciler.planner.node.actions import ACTIONS
+from tests import builders as b
+from tests import strategies
 from tests.converge.world import World
 
 few = settings(max_examples=settings().max_examples // 5, phases=(Phase.explicit, Phase.reuse, Phase.generate))
@@ -27,6 +30,27 @@ FAULTS: tuple[dict[str, dict[str, Any]], ...] = (
 
 def intact(machine: Machine) -> set[int]:
     return {at for at, drive in enumerate(machine.state.drives) if drive.holds and not drive.sanitizes}
+
+
+ORDER = ("mark", "drain", "power_on", "remove_node", "revoke", "erase", "clear_tpm", "power_off", "tombstone")
+
+
+@given(strategies.situations(), st.sets(st.sampled_from(["D1", "D2", "no such drive"])), st.booleans())
+def test_a_plan_to_decommission_goes_all_the_way_or_nowhere(case: Any, drives: set[str], held: bool) -> None:
+    """Whatever was read of the node: nothing is flashed or installed, and no step comes before what it needs."""
+    desired, observed, record = case
+    node = replace(desired, state=NodeState.DECOMMISSIONED, erase=tuple(sorted(drives)))
+    kept = replace(record, holds=(Hold(1, node.node, "wait", "ops", b.NOW),)) if held else record
+    plan = b.planner().plan(node, observed, kept)
+    names = [action.name for action in plan.actions]
+    assert [one.target for one in plan.actions if one.name == "erase" and one.target not in drives] == []
+    assert not [name for name in names if ACTIONS[name].overwrites]
+    assert plan.drift == ()
+    assert not held or names == []
+    steps = [name for name in names if ACTIONS[name].decommissions]
+    if steps:
+        assert steps[-1] == "tombstone"
+        assert steps == sorted(steps, key=ORDER.index)
 
 
 @few

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from reconciler.gate.attestation.expected import is_measured
 from reconciler.model.desired import Desired
@@ -20,81 +20,18 @@ from reconciler.model.observed import RedfishInventory
 from reconciler.model.vocab import Activation, Concern, Disruption
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node import possible
-from reconciler.planner.node.conditions import erased, firmware_ok, firmware_staged
-
-if TYPE_CHECKING:
-    from reconciler.planner.node.decommission import Leaving
-
-
-@dataclass(frozen=True, slots=True)
-class NodeTraits:
-    """Facts of a node that decide which variants of the actions it has.
-
-    `clustered`: the node belongs to a cluster. `registered`: its node object exists now. `busy`: pods are bound to it,
-    which start again as soon as it has power. `cordoned`: somebody else cordoned it, so labels attract no work.
-    `stuck`: its kubelet is stopped, so no pod on it ends. `at_stake`: pods on it lose something for good when they are
-    evicted, and the drain policy forbids that. `leaving`: what it has to lose, of a node that is decommissioned.
-    """
-
-    desired: Desired
-    clustered: bool
-    registered: bool
-    busy: bool
-    cordoned: bool
-    stuck: bool = False
-    at_stake: bool = False
-    leaving: Leaving | None = None
-
-    @property
-    def mig(self) -> bool:
-        return self.desired.profile.gpu is not None and self.desired.profile.gpu.mig is not None
-
-    @property
-    def lost_by_boot(self) -> tuple[str, ...]:
-        """A quote of the TPM proves one boot, and MIG ends with it."""
-        measured = (c.TRUST,) if is_measured(self.desired.profile) else ()
-        return (*measured, c.GPU) if self.mig else measured
-
-    @property
-    def mark(self) -> tuple[str, ...]:
-        """The condition that a node of a cluster is marked; empty for a node without a cluster."""
-        return (c.MARKED,) if self.clustered else ()
-
-    @property
-    def mark_if_registered(self) -> tuple[str, ...]:
-        """The same, and empty while no node object exists that could carry the mark."""
-        return self.mark if self.registered else ()
-
-    @property
-    def kubelet(self) -> tuple[str, ...]:
-        return (c.KUBELET,) if self.stuck else ()
-
-    @property
-    def firmware(self) -> tuple[str, ...]:
-        return tuple(firmware_ok(item.component) for item in self.desired.profile.firmware)
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """Additions to a spec for one kind of node, or one target: the conditions and seconds are added to the spec's."""
-
-    target: str = ""
-    requires: tuple[str, ...] = ()
-    achieves: tuple[str, ...] = ()
-    breaks: tuple[str, ...] = ()
-    forbids: tuple[str, ...] = ()
-    seconds: float = 0.0
-    only_out_of_service: bool = False  # overrides `harmless` of the spec
-
-
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """A staged condition: which activation consumes it, which condition then becomes true, and which become false."""
-
-    condition: str
-    activation: Activation
-    achieves: str
-    breaks: tuple[str, ...] = ()
+from reconciler.planner.node.conditions import firmware_ok, firmware_staged
+from reconciler.planner.node.leaving_variants import (
+    clear_tpm,
+    erase,
+    power_off,
+    remove_node,
+    revoke,
+    tombstone,
+)
+from reconciler.planner.node.traits import NodeTraits as NodeTraits
+from reconciler.planner.node.traits import Staged as Staged
+from reconciler.planner.node.traits import Variant as Variant
 
 
 def _everywhere(_: NodeTraits) -> Iterable[Variant]:
@@ -261,49 +198,6 @@ def _admit(node: NodeTraits) -> Iterable[Variant]:
         yield Variant(requires=admission_requires(node.desired))
 
 
-def _remove_node(node: NodeTraits) -> Iterable[Variant]:
-    """While a system is needed for erasing, its kubelet is stopped first: one that starts would register again."""
-    if node.leaving is not None and node.clustered:
-        needs_host = set(node.leaving.drives) - node.leaving.by_bmc
-        yield Variant(requires=(*node.mark, *((c.HOST_UP,) if needs_host else ())))
-
-
-def _revoke(node: NodeTraits) -> Iterable[Variant]:
-    if node.leaving is not None:
-        yield Variant()
-
-
-def _erase(node: NodeTraits) -> Iterable[Variant]:
-    """One variant per declared drive. The running system goes last: it erases the others."""
-    if node.leaving is None:
-        return
-    hosted = [serial for serial in node.leaving.drives if serial not in node.leaving.by_bmc]
-    for serial in node.leaving.drives:
-        last = serial in node.leaving.by_bmc
-        first = tuple(erased(other) for other in hosted) if last else (c.HOST_UP,)
-        yield Variant(serial, requires=first, achieves=(erased(serial),), forbids=(erased(serial),))
-
-
-def _clear_tpm(node: NodeTraits) -> Iterable[Variant]:
-    if node.leaving is not None and not node.leaving.no_tpm:
-        yield Variant(node.desired.serial or "", requires=tuple(map(erased, node.leaving.drives)))
-
-
-def _power_off(node: NodeTraits) -> Iterable[Variant]:
-    if node.leaving is not None:
-        yield Variant(requires=(*map(erased, node.leaving.drives), *(() if node.leaving.no_tpm else (c.TPM,))))
-
-
-def _tombstone(node: NodeTraits) -> Iterable[Variant]:
-    if node.leaving is not None:
-        yield Variant(requires=leaving_requires(node.leaving))
-
-
-def leaving_requires(leaving: Leaving) -> tuple[str, ...]:
-    """Return the conditions that must be true before a machine gets its tombstone."""
-    return (c.LEFT, c.REVOKED, *map(erased, leaving.drives), *(() if leaving.no_tpm else (c.TPM,)), c.OFF)
-
-
 _BOOT = frozenset({Activation.REBOOT})
 _POWER = frozenset({Activation.REBOOT, Activation.POWER_CYCLE})
 
@@ -408,33 +302,33 @@ _SPECS = (
     ActionSpec(
         name="remove_node", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=30,
         requires=(c.IDENTITY, c.QUIESCED, c.REGISTERED), achieves=(c.LEFT,),
-        breaks=(c.REGISTERED, c.MEMBER, c.MARKED, c.IN_SERVICE), forbids=(c.LEFT,), variants=_remove_node,
+        breaks=(c.REGISTERED, c.MEMBER, c.MARKED, c.IN_SERVICE), forbids=(c.LEFT,), variants=remove_node,
         decommissions=True, fault="node_conflicts",
     ),
     ActionSpec(
         name="revoke", concern=Concern.TRUST, disruption=Disruption.NONE, seconds=5,
         requires=(c.QUIESCED, c.LEFT), achieves=(c.REVOKED,), breaks=(c.GATE, c.TRUST), forbids=(c.REVOKED,),
-        variants=_revoke, decommissions=True,
+        variants=revoke, decommissions=True,
     ),
     ActionSpec(
         name="erase", concern=Concern.HARDWARE, disruption=Disruption.REIMAGE, seconds=1800,
-        requires=(c.IDENTITY, c.QUIESCED, c.LEFT, c.REVOKED, c.POWER_ON), breaks=(c.GATE,), variants=_erase,
+        requires=(c.IDENTITY, c.QUIESCED, c.LEFT, c.REVOKED, c.POWER_ON), breaks=(c.GATE,), variants=erase,
         decommissions=True, fault="sanitize_fails",
     ),
     ActionSpec(
         name="clear_tpm", concern=Concern.TRUST, disruption=Disruption.POWER_CYCLE, seconds=600,
         requires=(c.IDENTITY, c.QUIESCED, c.LEFT, c.REVOKED), achieves=(c.TPM,), breaks=(c.HOST_UP, c.OFF),
-        forbids=(c.TPM,), variants=_clear_tpm, activates=_POWER, decommissions=True, fault="bios_write_ignored",
+        forbids=(c.TPM,), variants=clear_tpm, activates=_POWER, decommissions=True, fault="bios_write_ignored",
         refusals=possible.power,
     ),
     ActionSpec(
         name="power_off", concern=Concern.HARDWARE, disruption=Disruption.POWER_CYCLE, seconds=120,
         requires=(c.IDENTITY, c.QUIESCED, c.LEFT, c.REVOKED), achieves=(c.OFF,), breaks=(c.POWER_ON, c.HOST_UP),
-        forbids=(c.OFF,), variants=_power_off, decommissions=True, refusals=possible.power, fault="power_ignored",
+        forbids=(c.OFF,), variants=power_off, decommissions=True, refusals=possible.power, fault="power_ignored",
     ),
     ActionSpec(
         name="tombstone", concern=Concern.IDENTITY, disruption=Disruption.NONE, seconds=5,
-        achieves=(c.BURIED,), variants=_tombstone, decommissions=True,
+        achieves=(c.BURIED,), variants=tombstone, decommissions=True,
     ),
 )  # fmt: skip
 

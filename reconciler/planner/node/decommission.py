@@ -15,7 +15,7 @@ from reconciler.diff.normalise import text
 from reconciler.model.desired import Desired
 from reconciler.model.observed import Answered, HostFacts, Observed, RedfishInventory
 from reconciler.model.plan import BlockCode, Blocked
-from reconciler.model.records import TOMBSTONE, Hold, NodeRecord
+from reconciler.model.records import FLEET, TOMBSTONE, Hold, NodeRecord
 from reconciler.model.vocab import NodeState
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.holds import Holds, is_active
@@ -167,3 +167,8 @@ def tombstones(desired: Desired, record: NodeRecord) -> Iterator[str]:
     for serial in dict.fromkeys((desired.serial, record.serial)):
         if serial is not None:
             yield tombstone_of(serial)
+
+
+def subjects(desired: Desired, record: NodeRecord) -> tuple[str, ...]:
+    """Return the subjects of all holds that concern this node alone, its pool or the fleet."""
+    return (FLEET, f"pool/{desired.pool}", desired.node, *tombstones(desired, record))

@@ -13,12 +13,13 @@ from reconciler.model.plan import BlockCode, Blocked, Goal
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import NodeState
 from reconciler.planner.node import conditions as c
-from reconciler.planner.node.actions import admission_requires, leaving_requires, spec_of
+from reconciler.planner.node.actions import admission_requires, spec_of
 from reconciler.planner.node.backoff import failures
 from reconciler.planner.node.catalogue import Catalogue, Row
 from reconciler.planner.node.conditions import Conditions
 from reconciler.planner.node.decommission import Leaving, buried
 from reconciler.planner.node.holds import Holds, held, stopped
+from reconciler.planner.node.leaving_variants import leaving_requires
 
 FAILURES = 3  # of one action in a row within a day, after which a person must look (pitfalls F7, I5)
 

@@ -15,7 +15,7 @@ from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
 from reconciler.model.inputs import fingerprint, key_of
 from reconciler.model.observed import Observed, Silent, crash_in
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAction
-from reconciler.model.records import FLEET, NodeRecord
+from reconciler.model.records import NodeRecord
 from reconciler.model.stakes import Stakes, stakes
 from reconciler.model.vocab import Certainty, Concern, NodeState, Source, UnknownReason
 from reconciler.planner.node import conditions as c
@@ -25,7 +25,7 @@ from reconciler.planner.node.backoff import backing_off
 from reconciler.planner.node.catalogue import Catalogue, Row, catalogue
 from reconciler.planner.node.conditions import Conditions, Context
 from reconciler.planner.node.crash import stopped_by, unplanned
-from reconciler.planner.node.decommission import tombstones
+from reconciler.planner.node.decommission import subjects
 from reconciler.planner.node.estimates import Estimates
 from reconciler.planner.node.evaluate import condition_of, test_items, with_drift
 from reconciler.planner.node.fingerprint import own_inputs, shared_inputs
@@ -219,10 +219,8 @@ class NodePlanner:
 
     def _decide(self, desired: Desired, observed: Observed, record: NodeRecord, state: Conditions) -> _Decision:
         """Decide what to do. Nodes of one profile in one state share this, unless holds or attempts set one apart."""
-        subjects = (FLEET, f"pool/{desired.pool}", desired.node, *tombstones(desired, record))
-        held = record.holds or not self.holds.keys().isdisjoint(subjects)
-        alone = state.leaving is not None or state.foreign_mark is not None
-        if held or alone or record.malformed or not is_uneventful(record):
+        held = record.holds or not self.holds.keys().isdisjoint(subjects(desired, record))
+        if held or state.leaving or record.malformed or state.foreign_mark is not None or not is_uneventful(record):
             return self._make_decision(desired, observed, record, state)
         key = (desired.profile.digest, desired.state, _busy(observed), state.key)
         if key not in self._decisions:
@@ -241,12 +239,10 @@ class NodePlanner:
         registered, cordoned = c.REGISTERED in state.true, state.foreign_cordon
         stuck = busy and KUBELET_SERVICE in state.because.get(c.HOST, ())
         at_stake = bool(state.because.get(c.QUIESCED))
-        key = (desired.profile.digest, clustered, registered, busy, cordoned, stuck, at_stake)
-        if state.leaving is not None:
-            traits = NodeTraits(desired, clustered, registered, busy, cordoned, stuck, at_stake, state.leaving)
-            return catalogue(traits)  # few nodes leave, and each has drives of its own
+        leaving = None if state.leaving is None else (desired.serial, state.leaving.key())
+        key = (desired.profile.digest, clustered, registered, busy, cordoned, stuck, at_stake, leaving)
         if key not in self._catalogues:
-            traits = NodeTraits(desired, clustered, registered, busy, cordoned, stuck, at_stake)
+            traits = NodeTraits(desired, clustered, registered, busy, cordoned, stuck, at_stake, state.leaving)
             self._catalogues[key] = catalogue(traits)
         return self._catalogues[key]
 

@@ -41,6 +41,7 @@ async def everything(driver: KubectlCluster, world: World) -> None:
     world.remove_pod("gone")
     world.add_pod("gone", labels={})
     await driver.delete(gone, grace_s=0)  # 409: another pod of that name, which is read
+    await driver.remove(await member())
 
 
 @pytest.mark.wire
@@ -121,7 +122,7 @@ def test_doctor_names_each_missing_right_and_the_file() -> None:
         (False, "this account may not create pods/eviction (draining)", remedy),
     ]
     assert findings(()) == [
-        (True, "may get, list, watch and patch nodes; get, list and delete pods; create pods/eviction", "")
+        (True, "may get, list, watch, patch and delete nodes; get, list and delete pods; create pods/eviction", "")
     ]
     [(ok, detail, _)] = findings(DriverError(Failure.TIMEOUT, "no answer"))
     assert not ok

@@ -73,7 +73,17 @@ def test_inventory() -> None:
         dimms=2,
         processors=2,
         nics=(Nic("eno1", "3c:ec:ef:00:00:01", True, 10000),),
-        drives=(Drive("0", "S6C1NA0TA04209", "eui.0025389a21013360", "SAMSUNG MZQL2960", 960197124096, Health.OK),),
+        drives=(
+            Drive(
+                "0",
+                "S6C1NA0TA04209",
+                "eui.0025389a21013360",
+                "SAMSUNG MZQL2960",
+                960197124096,
+                Health.OK,
+                erasable=False,
+            ),
+        ),
         sensors=(
             Sensor("Inlet", "temperature", 21.0, "C", Health.OK, "1"),
             Sensor("FAN1", "fan", 4200.0, "RPM", Health.WARNING, "1"),

@@ -140,7 +140,7 @@ def test_simple_storage() -> None:
             "Devices": [{"Name": "SATA 0", "Model": "X"}, {"Name": "SATA 1", "Status": {"State": "Absent"}}],
         }
 
-    assert read_inventory(change).drives == (Drive("SATA 0", model="X"),)
+    assert read_inventory(change).drives == (Drive("SATA 0", model="X", erasable=False),)
 
 
 def test_sensors_as_resources_of_their_own() -> None:

@@ -1,0 +1,90 @@
+"""The facts of a node that decide which variants of the actions it has, and what a variant adds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reconciler.gate.attestation.expected import is_measured
+from reconciler.model.desired import Desired
+from reconciler.model.vocab import Activation
+from reconciler.planner.node import conditions as c
+from reconciler.planner.node.conditions import firmware_ok
+
+if TYPE_CHECKING:
+    from reconciler.planner.node.decommission import Leaving
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTraits:
+    """Facts of a node that decide which variants of the actions it has.
+
+    `clustered`: the node belongs to a cluster. `registered`: its node object exists now. `busy`: pods are bound to it,
+    which start again as soon as it has power. `cordoned`: somebody else cordoned it, so labels attract no work.
+    `stuck`: its kubelet is stopped, so no pod on it ends. `at_stake`: pods on it lose something for good when they are
+    evicted, and the drain policy forbids that. `leaving`: what it has to lose, of a node that is decommissioned.
+    """
+
+    desired: Desired
+    clustered: bool
+    registered: bool
+    busy: bool
+    cordoned: bool
+    stuck: bool = False
+    at_stake: bool = False
+    leaving: Leaving | None = None
+
+    @property
+    def mig(self) -> bool:
+        return self.desired.profile.gpu is not None and self.desired.profile.gpu.mig is not None
+
+    @property
+    def lost_by_boot(self) -> tuple[str, ...]:
+        """A quote of the TPM proves one boot, and MIG ends with it."""
+        measured = (c.TRUST,) if is_measured(self.desired.profile) else ()
+        return (*measured, c.GPU) if self.mig else measured
+
+    @property
+    def lost_by_boot(self) -> tuple[str, ...]:
+        return (c.GPU,) if self.mig else ()
+
+    @property
+    def mark(self) -> tuple[str, ...]:
+        """The condition that a node of a cluster is marked; empty for a node without a cluster."""
+        return (c.MARKED,) if self.clustered else ()
+
+    @property
+    def mark_if_registered(self) -> tuple[str, ...]:
+        """The same, and empty while no node object exists that could carry the mark."""
+        return self.mark if self.registered else ()
+
+    @property
+    def kubelet(self) -> tuple[str, ...]:
+        return (c.KUBELET,) if self.stuck else ()
+
+    @property
+    def firmware(self) -> tuple[str, ...]:
+        return tuple(firmware_ok(item.component) for item in self.desired.profile.firmware)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Additions to a spec for one kind of node, or one target: the conditions and seconds are added to the spec's."""
+
+    target: str = ""
+    requires: tuple[str, ...] = ()
+    achieves: tuple[str, ...] = ()
+    breaks: tuple[str, ...] = ()
+    forbids: tuple[str, ...] = ()
+    seconds: float = 0.0
+    only_out_of_service: bool = False  # overrides `harmless` of the spec
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A staged condition: which activation consumes it, which condition then becomes true, and which become false."""
+
+    condition: str
+    activation: Activation
+    achieves: str
+    breaks: tuple[str, ...] = ()
