@@ -189,10 +189,14 @@ class Reporter:
         if self.withdrawn:
             raise Failed(f"the attempt was withdrawn: {self.withdrawn}")
 
-    def last_word(self, phase: str, detail: str, seconds: float) -> None:
-        """Report how it ended, until the server has it or `seconds` are over."""
+    def end(self) -> None:
+        """Repeat no report any more."""
         self._ended = True
         self._changed.set()
+
+    def last_word(self, phase: str, detail: str, seconds: float) -> None:
+        """Report how it ended, until the server has it or `seconds` are over."""
+        self.end()
         if self._thread.is_alive():
             self._thread.join()
         say(f"{phase}: {detail}")

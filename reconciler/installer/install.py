@@ -42,6 +42,8 @@ def run_attempt(machine: Machine, attempt: Attempt, patience: Patience) -> bool:
     else:
         reporter.last_word("installed", detail, patience.installed)
         return True
+    finally:
+        reporter.end()
     return False
 
 
