@@ -28,7 +28,6 @@ from reconciler.model.install import (
     MachineIdentity,
     RootDisk,
 )
-from reconciler.model.access import InstallerPolicy
 from tests import builders as b
 from tests.gate.attestation import machine as m
 

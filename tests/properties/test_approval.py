@@ -22,8 +22,8 @@ from reconciler.model.access import ClusterAccess, HostKeyPolicy, InstallerPolic
 from reconciler.model.documents import DocumentError, dump, load
 from reconciler.model.errors import Position
 from reconciler.model.inputs import fingerprint, sealed
-from reconciler.model.measurements import BootMeasurements, FirmwareReference, PlatformMeasurements, SecureBootKeys
 from reconciler.model.install import LinkKind
+from reconciler.model.measurements import BootMeasurements, FirmwareReference, PlatformMeasurements, SecureBootKeys
 from reconciler.model.network import DesiredLink, DesiredNetwork
 from reconciler.model.observed import Drive, Taint
 from reconciler.model.plan import NodePlan, Plan

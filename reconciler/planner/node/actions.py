@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from reconciler.gate.attestation.expected import is_measured
 from reconciler.model.desired import Desired
 from reconciler.model.observed import RedfishInventory
 from reconciler.model.vocab import Activation, Concern, Disruption

@@ -45,10 +45,6 @@ class NodeTraits:
         return (*measured, c.GPU) if self.mig else measured
 
     @property
-    def lost_by_boot(self) -> tuple[str, ...]:
-        return (c.GPU,) if self.mig else ()
-
-    @property
     def mark(self) -> tuple[str, ...]:
         """The condition that a node of a cluster is marked; empty for a node without a cluster."""
         return (c.MARKED,) if self.clustered else ()
