@@ -60,11 +60,6 @@ class BootOverride:
     def boots_http(self) -> bool:
         return self.enabled in ("Once", "Continuous") and self.target == HTTP
 
-    @property
-    def stays(self) -> bool:
-        """Return whether the next boots, too, would be from the disc."""
-        return self.enabled == "Continuous" and self.target in DISCS
-
 
 @dataclass(frozen=True, slots=True)
 class BmcTask:

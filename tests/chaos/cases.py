@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-DESTRUCTIVE = ("power_cycles", "boots", "installs", "flashes", "overwritten_drives", "killed_work")
+DESTRUCTIVE = ("power_cycles", "boots", "writes", "installs", "flashes", "overwritten_drives", "killed_work")
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ _RESTART = {"boots": 1}
 _CYCLE = {"boots": 1, "power_cycles": 1}
 _FLASH_BIOS = {"boots": 1, "flashes": 1}
 _FLASH_NIC = {"boots": 1, "power_cycles": 1, "flashes": 1}
-_INSTALL = {"boots": 2, "power_cycles": 1, "installs": 1}
+_INSTALL = {"boots": 2, "power_cycles": 2, "installs": 1, "writes": 1}
 
 CASES = (
     Case("mark", "mark", drift=("bios_off",), done=_RESTART),
