@@ -148,7 +148,7 @@ def _carry_out(workspace: Workspace, ledger: SqlLedger, job: ApplyJob, run: str,
     interrupted: list[ApplyReport] = []
 
     async def work() -> ApplyReport:
-        fabric = workspace.fabric()
+        fabric = workspace.fabric(ledger)
         try:
             with workspace.frontend.progress("observing", workspace.time_scale, terse=job.redact) as progress:
                 return await apply_nodes(

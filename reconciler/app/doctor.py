@@ -6,12 +6,13 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from reconciler.app.workspace import Workspace
 from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.drivers.programs import ask
-from reconciler.drivers.secrets import default_path
+from reconciler.drivers.secrets import SecretStore, default_path
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.errors import DriverError, ReconcilerError, SpecError, UsageError
 from reconciler.model.observed import Observation, Silent
@@ -103,6 +104,21 @@ def _kubectl() -> Finding:
     return Finding("kubectl", fresh, version["gitVersion"], "" if fresh else "1.20 is the oldest that works")
 
 
+def _installer_secrets(workspace: Workspace, where: str) -> Iterator[Finding]:
+    installer, secrets = workspace.fleet.settings.installer, workspace.secrets
+    if installer is None or workspace.overlay is not None:
+        return
+    uses = {installer.certificate: "TLS certificate", installer.key: "TLS key", installer.host_ca: "host CA"}
+    for name, use in uses.items():
+        if name is not None and secrets.signer(name) is None:
+            yield _tried(f"secret {name}", partial(_resolved, secrets, name, f"for the installer's {use}"), where)
+
+
+def _resolved(secrets: SecretStore, name: str, use: str) -> str:
+    secrets.resolve(name)
+    return use
+
+
 def _secrets(workspace: Workspace) -> Iterator[Finding]:
     """Resolve each secret that the spec names, for the address of the first node that needs it."""
     fleet = workspace.fleet
@@ -123,6 +139,7 @@ def _secrets(workspace: Workspace) -> Iterator[Finding]:
     if settings.cluster and settings.cluster.kubeconfig and workspace.overlay is None:
         kubeconfig = settings.cluster.kubeconfig
         yield _tried(f"secret {kubeconfig}", lambda: str(workspace.secrets.file(kubeconfig)), where)
+    yield from _installer_secrets(workspace, where)
     keys = {n.profile.image.key for n in fleet.nodes.values() if n.profile.image is not None and n.profile.image.key}
     for key_name in sorted(keys):
         known = workspace.secrets.public_key(key_name) is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from reconciler.drivers.secrets import Credentials, SecretError, SecretStore
 from reconciler.drivers.ssh import SshHost
 from reconciler.model.addresses import SSH_PORT, split_authority
 from reconciler.model.desired import ClusterAccess, Desired, Fleet, InstallerPolicy, Settings, TlsPolicy
+from reconciler.model.ledger_ports import InstallStore
 from reconciler.model.own_writes import OwnWrites
 from reconciler.model.ports import Bmc, Clock, FirmwareFiles, Host, Installer, Watch
 
@@ -25,9 +26,21 @@ HURRY_S = 2.0  # for closing, after an interrupt
 
 
 class WireFabric:
-    """A Fabric of the real drivers. An `overlay` redirects every address to a lab, and brings the lab's secrets."""
+    """A Fabric of the real drivers. An `overlay` redirects every address to a lab, and brings the lab's secrets.
 
-    def __init__(self, fleet: Fleet, clock: Clock, secrets: SecretStore, overlay: Overlay | None) -> None:
+    `installs`: where attempts at installations are kept; None forgets them, and knows no revoked host key.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        clock: Clock,
+        secrets: SecretStore,
+        overlay: Overlay | None,
+        *,
+        installs: InstallStore | None = None,
+    ) -> None:
+        self._installs = installs
         self._fleet = fleet
         self._settings = fleet.settings
         self._clock = clock
@@ -101,6 +114,7 @@ class WireFabric:
                 insecure=self._settings.host_keys.insecure and self._overlay is None,
                 connect_timeout=min(10.0, deadline / 3),
                 facts_timeout=deadline * 2 / 3,
+                revoked=self._revoked,
                 now=self._clock.now,
             )
         return self._hosts[desired.node]
@@ -134,14 +148,20 @@ class WireFabric:
             return self._overlay.kubeconfig(access.name), None
         return self._secrets.file(access.kubeconfig) if access.kubeconfig is not None else None, access.context
 
+    def _revoked(self) -> Sequence[str]:
+        return () if self._installs is None else self._installs.revoked_host_keys()
+
     def installer(self) -> Installer | None:
-        policy = self._settings.installer
+        policy, authorities = self._settings.installer, self._settings.host_keys.authorities
         if self._overlay is not None and self._overlay.installer is not None:
-            policy = InstallerPolicy(self._overlay.installer.listen, None, self._overlay.installer.iso)
+            target, authorities = self._overlay.installer, ()
+            policy = InstallerPolicy(target.listen, None, target.iso, host_ca=target.host_ca)
         if policy is None:
             return None
         if self._installer is None:
-            self._installer = HttpInstaller(policy)
+            self._installer = HttpInstaller(
+                policy, self._secrets, self._clock.now, store=self._installs, authorities=authorities
+            )
         return self._installer
 
     def firmware_files(self) -> FirmwareFiles:

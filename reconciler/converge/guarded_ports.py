@@ -176,6 +176,12 @@ class GuardedBmc:
     async def clear_boot_override(self) -> None:
         await self._write(self._bmc.clear_boot_override)
 
+    async def boot_http(self, url: str) -> None:
+        await self._write(lambda: self._bmc.boot_http(url))
+
+    async def http_boot_uri(self) -> str | None:
+        return await self._deadlines.read(self._bmc.http_boot_uri())
+
     async def insert_media(self, url: str) -> None:
         await self._write(lambda: self._bmc.insert_media(url))
 

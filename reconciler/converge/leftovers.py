@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from reconciler.converge.actions.context import Stop
+from reconciler.converge.actions.install_plan import journaled_install
 from reconciler.converge.actions.membership import lift_mark
 from reconciler.converge.guarded_ports import TimedCluster
 from reconciler.converge.lease import HeldLease
@@ -43,8 +44,9 @@ async def take_over(
         if earlier is not None:
             ledger.finish(earlier.attempt, "ambiguous", DIED, now)
         resumed[node, action, target] = Unended(attempt, intent)
-        if intent.get("started") and "document" in intent and installer is not None:
-            await installer.publish(str(intent["token"]), intent["document"])
+        install = journaled_install(intent) if intent.get("started") else None
+        if install is not None and installer is not None:
+            await installer.publish(install.token, install.document, None)
     return resumed
 
 

@@ -25,6 +25,7 @@ from reconciler.strict_yaml.parse import UnreadableFile, parse_yaml
 T = TypeVar("T")
 
 MAJOR: Final = 1
+_HOST_CA: Final = "lab-host-ca"
 _LOOPBACK: Final = ("127.0.0.0/8", "::1", "localhost")
 
 
@@ -68,6 +69,7 @@ class _Cluster(_Part):
 class _Installer(_Part):
     listen: str
     iso: str
+    host_ca: str | None = None  # the private half of the lab's SSH host CA
 
 
 class _Firmware(_Part):
@@ -102,8 +104,11 @@ class SshTarget:
 
 @dataclass(frozen=True, slots=True)
 class InstallerTarget:
+    """`host_ca`: name of the secret that signs host keys, None when the lab brings none."""
+
     listen: str
     iso: str
+    host_ca: str | None = None
 
 
 class Overlay:
@@ -119,6 +124,8 @@ class Overlay:
         self.time_scale = contents.time_scale
         self.epoch = contents.epoch
         secrets = {name: SecretSource(file=file, allow=_LOOPBACK) for name, file in contents.secrets.items()}
+        if contents.installer is not None and contents.installer.host_ca is not None:
+            secrets[_HOST_CA] = SecretSource(file=contents.installer.host_ca)  # it is sent nowhere
         keys = {name: KeySource(file=file) for name, file in contents.keys.items()}
         self.secrets = SecretStore(SecretsFile(secrets=secrets, keys=keys), path)
 
@@ -138,7 +145,7 @@ class Overlay:
     @property
     def installer(self) -> InstallerTarget | None:
         found = self._contents.installer
-        return InstallerTarget(found.listen, found.iso) if found else None
+        return InstallerTarget(found.listen, found.iso, found.host_ca and _HOST_CA) if found else None
 
     def firmware(self, url: str, _sha256: str) -> tuple[str, str]:
         """Return the address and the digest of the stand-in for the file at `url`. Raise DriverError."""
@@ -167,7 +174,8 @@ class Overlay:
             self._check_loopback(f"ssh.{name}", ssh.target)
         if contents.installer is not None:
             self._check_loopback("installer.listen", contents.installer.listen)
-            self._check_loopback("installer.iso", _authority(contents.installer.iso))
+            if "://" in contents.installer.iso:
+                self._check_loopback("installer.iso", _authority(contents.installer.iso))
         for url, file in contents.firmware.items():
             self._check_loopback(f"firmware.{url}", _authority(file.target))
         for name in contents.clusters:

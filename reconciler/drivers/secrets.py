@@ -4,6 +4,8 @@
       bmc: {file: /etc/reconciler/bmc.json, allow: ["10.20.0.0/16"]}   # or env: NAME, or exec: [program, argument]
     keys:
       release: RWQ...                                                  # a minisign public key, or {file: ...}
+    signers:
+      host-ca: {exec: [program, argument]}                             # certifies the SSH host key on its stdin
 
 A secret is resolved when it is needed, for an address that its `allow` list covers. Values are `Secret`, whose text is
 in no output; messages name the file and the key, and never the value. A relative path, of a program too, is relative to
@@ -135,6 +137,16 @@ class KeySource(Model):
         return self
 
 
+class SignerSource(Model):
+    """A program that holds the private half of a CA."""
+
+    exec: Argv = Field(
+        description="Program and arguments that read a public key on stdin and print its OpenSSH certificate, run in "
+        "the directory of this file. RECONCILER_IDENTITY, RECONCILER_PRINCIPALS, RECONCILER_VALID_AFTER and "
+        "RECONCILER_VALID_BEFORE say what to certify."
+    )
+
+
 def _literal(value: Any) -> Any:
     return {"value": value} if isinstance(value, str) else value
 
@@ -144,6 +156,7 @@ class SecretsFile(Model):
     keys: Mapping[Name, Annotated[KeySource, BeforeValidator(_literal)]] = Field(
         default={}, description="Minisign public keys by name."
     )
+    signers: Mapping[Name, SignerSource] = Field(default={}, description="Programs that certify host keys, by name.")
 
 
 # --- resolving -----------------------------------------------------------------------------------------------------
@@ -238,6 +251,11 @@ class SecretStore:
             raise SecretError(f"{where}: not a minisign public key")
         return line
 
+    def signer(self, name: str) -> tuple[tuple[str, ...], Path] | None:
+        """Return a signer's program with its arguments, and the directory to run it in; None for an unknown name."""
+        source = self._contents.signers.get(name)
+        return None if source is None else (self._program(source.exec), self._path.parent)
+
     # --- inside ----------------------------------------------------------------------------------------------------
 
     def _where(self, name: str) -> str:
@@ -289,12 +307,16 @@ class SecretStore:
                 f"{self._where(name)}: {path} is open to others (mode {mode & 0o777:o}); chmod 600 {path}"
             )
 
+    def _program(self, argv: tuple[str, ...]) -> tuple[str, ...]:
+        return (str(self._beside(argv[0]).absolute()) if "/" in argv[0] else argv[0], *argv[1:])
+
     def _output(self, name: str, argv: tuple[str, ...]) -> bytes:
         """Return a program's output, less one newline. Its stderr may hold the secret and is not shown."""
-        program = str(self._beside(argv[0]).absolute()) if "/" in argv[0] else argv[0]
+        argv = self._program(argv)
+        program = argv[0]
         try:
             done = subprocess.run(
-                (program, *argv[1:]),
+                argv,
                 capture_output=True,
                 timeout=EXEC_TIMEOUT_S,
                 check=False,

@@ -10,7 +10,7 @@ from reconciler.lab.hardware import bios
 from reconciler.lab.hardware.host_side import mig_slices
 from reconciler.lab.hardware.install_document import FRESH_SERVICES
 from reconciler.lab.hardware.lifecycle import KERNEL_DEFAULTS
-from reconciler.lab.hardware.software import installed
+from reconciler.lab.hardware.software import DRIVER, KERNEL, installed
 from reconciler.lab.hardware.state import DiskImage, DriveState, FirmwareState, GpuState, MachineState, NicState
 from reconciler.model.desired import Desired, DesiredInventory, Profile, RootDisk
 
@@ -18,7 +18,6 @@ _PCI = ("1B", "43", "52", "61", "9D", "C3", "D1", "DF")  # of an HGX baseboard
 _VBIOS = {"H100": "96.00.74.00.01", "H200": "96.00.A5.00.01", "B200": "97.00.29.00.04", "A100": "92.00.45.00.03"}
 _DATA_DRIVE = ("SAMSUNG MZQL23T8HCLS-00A07", 3_840_755_982_336)
 _ROOT_DRIVE = ("SAMSUNG MZ1L2960HCJR-00A07", 960_197_124_096)
-_KERNEL, _DRIVER = "6.8.0-48-generic", "570.124.06"
 
 
 def build_state(desired: Desired) -> tuple[MachineState, DiskImage, str]:
@@ -145,8 +144,8 @@ def _disk(desired: Desired, serial: str) -> DiskImage:
         sha256=image.sha256 if image else "",
         root_disk=serial,
         nonce=None,
-        kernel=image.contents.get("kernel", _KERNEL) if image else _KERNEL,
-        driver=image.contents.get("driver", _DRIVER) if image else _DRIVER,
+        kernel=image.contents.get("kernel", KERNEL) if image else KERNEL,
+        driver=image.contents.get("driver", DRIVER) if image else DRIVER,
         hostname=desired.hostname or desired.node,
         sysctls=dict(host.sysctls),
         services=FRESH_SERVICES

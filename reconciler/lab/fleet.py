@@ -11,9 +11,10 @@ from reconciler.lab.build import build_state, known_sysctls
 from reconciler.lab.drifts import DRIFTS, Draft
 from reconciler.lab.hardware import bios
 from reconciler.lab.hardware.control_plane import ClusterTruth
-from reconciler.lab.hardware.lifecycle import Fetch
+from reconciler.lab.hardware.installer_side import Serve
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.timings import TYPICAL, Timings
+from reconciler.lab.install_server import InstallServer
 from reconciler.lab.scenario import Drift, Scenario
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.errors import UsageError
@@ -21,22 +22,10 @@ from reconciler.model.errors import UsageError
 CONTROL_PLANE = "control-1"  # a node that is in no spec, as in a shared cluster
 
 
-class Documents(dict[str, Mapping[str, Any]]):
-    """Install documents by URL. `fetched`: the URLs that an installer in this process has fetched."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fetched: set[str] = set()
-
-    def fetch(self, url: str) -> Mapping[str, Any] | None:
-        if url in self:
-            self.fetched.add(url)
-        return self.get(url)
-
-
 @dataclass(slots=True)
 class Lab:
-    """A simulated fleet. `documents`: URL -> install document, for installers in this process."""
+    """A simulated fleet. `installs`: what serves installers in this process. `images`: (name, version) -> contents of
+    all images that can be installed."""
 
     fleet: Fleet
     scenario: Scenario
@@ -45,7 +34,8 @@ class Lab:
     by_bmc: Mapping[str, Machine]  # address in the spec -> its machine
     by_host: Mapping[str, Machine]
     public_keys: Mapping[str, str]
-    documents: Documents
+    installs: InstallServer
+    images: dict[tuple[str, str], Mapping[str, str]]
 
     def machine(self, node: str) -> Machine:
         """Return the machine of a node. Raise UsageError when there is none."""
@@ -85,16 +75,16 @@ def build_lab(
     """
     scenario.check(list(fleet.nodes))
     chosen = seed if seed is not None else scenario.seed if scenario.seed is not None else 0
-    documents = Documents()
-    fetch = documents.fetch if serve_documents else None
+    installs = InstallServer()
+    serve = installs.answer if serve_documents else None
     drafts = {name: _draft(desired, scenario, chosen) for name, desired in fleet.nodes.items()}
-    machines = start_machines(fleet, drafts, clock, seed=chosen, fetch=fetch, timings=lambda _: timings)
+    machines = start_machines(fleet, drafts, clock, seed=chosen, serve=serve, timings=lambda _: timings)
     cluster = _cluster(fleet, drafts, machines, clock, chosen)
     for name, machine in machines.items():  # after the start, because a fault may need a running system
         for rule in scenario.rules_for(name):
             for kind, parameters in rule.faults.items():
                 machine.inject(kind, **parameters)
-    return connect(fleet, scenario, machines, cluster, public_keys or {}, documents)
+    return connect(fleet, scenario, machines, cluster, public_keys or {}, installs)
 
 
 def start_machines(
@@ -103,7 +93,7 @@ def start_machines(
     clock: Callable[[], float],
     *,
     seed: int,
-    fetch: Fetch | None,
+    serve: Serve | None,
     timings: Callable[[str], Timings],
 ) -> dict[str, Machine]:
     images = _firmware_images(fleet)
@@ -113,7 +103,7 @@ def start_machines(
             clock,
             timings(name),
             random.Random(f"{seed} life {name}"),  # noqa: S311  identifiers of a lab, not secrets
-            fetch,
+            serve,
             firmware_images=images,
             registry=draft.registry,
             kernel_sysctls=known_sysctls(draft.desired.profile),
@@ -131,10 +121,13 @@ def connect(
     machines: Mapping[str, Machine],
     cluster: ClusterTruth | None,
     public_keys: Mapping[str, str],
-    documents: Documents,
+    installs: InstallServer,
 ) -> Lab:
     """Return a lab that has each machine at its addresses in the spec."""
     endpoints = {name: desired.endpoints for name, desired in fleet.nodes.items()}
+    images = golden_images(fleet)
+    for machine in machines.values():
+        machine.images = images
     return Lab(
         fleet=fleet,
         scenario=scenario,
@@ -143,7 +136,8 @@ def connect(
         by_bmc={ends.bmc: machines[name] for name, ends in endpoints.items() if ends.bmc is not None},
         by_host={ends.host: machines[name] for name, ends in endpoints.items() if ends.host is not None},
         public_keys=public_keys,
-        documents=documents,
+        installs=installs,
+        images=images,
     )
 
 
@@ -186,6 +180,12 @@ def _firmware_images(fleet: Fleet) -> dict[str, dict[str, str]]:
             if item.url is not None:
                 images.setdefault(item.url, {})[item.inventory_id] = item.version
     return images
+
+
+def golden_images(fleet: Fleet) -> dict[tuple[str, str], Mapping[str, str]]:
+    """Return (name, version) of each image of the spec -> its contents, which no install document has."""
+    profiles = {desired.profile.digest: desired.profile for desired in fleet.nodes.values()}.values()
+    return {(i.name, i.version): i.contents for profile in profiles if (i := profile.image) is not None}
 
 
 def _cluster(

@@ -88,9 +88,10 @@ def _key_usage(*, ca: bool) -> x509.KeyUsage:
 
 @dataclass(frozen=True, slots=True)
 class HostKey:
-    """A host key in OpenSSH format: the private key, and its certificate with the node's name."""
+    """A host key in OpenSSH format: both halves, and its certificate with the node's name."""
 
     private: str
+    public: str
     certificate: str
 
 
@@ -101,13 +102,15 @@ class SshAuthority:
         self._ca = asyncssh.generate_private_key("ssh-ed25519", comment="lab host CA")
         user = asyncssh.generate_private_key("ssh-ed25519", comment="reconciler")
         self.public_key = self._ca.export_public_key().decode()
+        self.private_key = self._ca.export_private_key().decode()
         self.user_private_key = user.export_private_key().decode()
         self.user_public_key = user.export_public_key().decode()
 
     def host_key(self, node: str) -> HostKey:
         key = asyncssh.generate_private_key("ssh-ed25519", comment=node)
         certificate = self._ca.generate_host_certificate(key, node, principals=[node])
-        return HostKey(key.export_private_key().decode(), certificate.export_certificate().decode())
+        public = key.export_public_key().decode().strip()
+        return HostKey(key.export_private_key().decode(), public, certificate.export_certificate().decode())
 
 
 class ImageKey:

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from reconciler.lab.build import build_state
 from reconciler.lab.drifts import Draft
-from reconciler.lab.fleet import Documents, Lab, connect, start_machines
+from reconciler.lab.fleet import Lab, connect, start_machines
 from reconciler.lab.hardware import bios
 from reconciler.lab.hardware.control_plane import AUTOMATIC, ClusterTruth, Condition
 from reconciler.lab.hardware.kernel_log import short_pci
@@ -20,6 +20,7 @@ from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.state import DiskImage, DriveState, FirmwareState, GpuState, MachineState, NicState
 from reconciler.lab.hardware.timings import TYPICAL, Timings
 from reconciler.lab.inprocess.facts import restore_software
+from reconciler.lab.install_server import InstallServer
 from reconciler.lab.scenario import Scenario
 from reconciler.model.desired import Desired, Fleet, RootDisk
 from reconciler.model.gpus import Gpu
@@ -55,19 +56,19 @@ def seed_lab(
     public_keys: Mapping[str, str] | None = None,
 ) -> Lab:
     """Build the lab. `observation` must hold every node of `fleet`. The same arguments build the same lab."""
-    documents = Documents()
+    installs = InstallServer()
     known = records or {}
     drafts = {
         name: _draft(desired, observation.nodes[name], known.get(name) or NodeRecord(name), seed)
         for name, desired in fleet.nodes.items()
     }
-    machines = start_machines(fleet, drafts, clock, seed=seed, fetch=documents.fetch, timings=timings)
+    machines = start_machines(fleet, drafts, clock, seed=seed, serve=installs.answer, timings=timings)
     for name, machine in machines.items():
         _apply_running(machine, observation.nodes[name], observation.finished_at)
     cluster = None
     if fleet.settings.cluster is not None:
         cluster = _cluster(fleet, observation, machines, clock, seed)
-    return connect(fleet, Scenario(nodes={}), machines, cluster, public_keys or {}, documents)
+    return connect(fleet, Scenario(nodes={}), machines, cluster, public_keys or {}, installs)
 
 
 def _draft(desired: Desired, seen: Observed, record: NodeRecord, seed: int) -> Draft:

@@ -14,19 +14,20 @@ import resource
 import secrets
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, web
+from aiohttp import web
 
 from reconciler.lab.control import ControlServer, is_running, socket_path
 from reconciler.lab.fleet import Lab, build_lab
 from reconciler.lab.generate import Addresses, generate_spec
 from reconciler.lab.hardware.machine import Machine
+from reconciler.lab.install_network import BOOT_MEDIUM, InstallNetwork
 from reconciler.lab.keys import known_keys
 from reconciler.lab.pki import ImageKey, SshAuthority, TlsAuthority, new_password, write_private
 from reconciler.lab.scenario import Scenario
@@ -40,9 +41,8 @@ from reconciler.model.errors import UsageError
 from reconciler.spec import load_spec
 
 USERNAME = "reconciler"
-_TICK_S = 0.2  # how often installers' requests are checked
-_FETCH = ClientTimeout(total=10, connect=3)
 _FILES_PER_NODE = 14
+_HOST_CA = "secrets/ssh-host-ca"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class _LabRunner:
         )
         endpoints = await self._serve(lab, generated=self._options.spec is None, iso=addresses.iso)
         self._write(lab, endpoints)
-        installers = asyncio.create_task(_serve_installers(list(lab.machines.values())))
+        installers = asyncio.create_task(InstallNetwork(lab, lambda: load_spec(spec, directory=str(spec))).run())
         self._stack.push_async_callback(_cancel, installers)
         control = ControlServer(lab, down)
         await control.start(self._directory)
@@ -183,12 +183,13 @@ class _LabRunner:
             "clusters": await self._serve_cluster(lab, context),
             "secrets": self._secrets(lab.fleet),
             "keys": {name: f"secrets/{name}.pub" for name in lab.public_keys},
-            "installer": {"listen": "127.0.0.1:0", "iso": await self._serve_iso(iso)},
+            "installer": {"listen": "127.0.0.1:0", "iso": await self._serve_iso(iso), "host_ca": _HOST_CA},
             "firmware": await self._serve_firmware(lab),
         }
 
     async def _start_ssh(self, name: str, machine: Machine, port: int) -> int:
         key = self._ssh.host_key(name)
+        machine.host_public_key = key.public
         server = SshServer(
             machine,
             host_key=key.private,
@@ -213,11 +214,11 @@ class _LabRunner:
         return {access.name: {"kubeconfig": "kubeconfig"}}
 
     async def _serve_iso(self, port: int) -> str:
-        """Serve a boot medium that is large enough for a BMC to accept, and return its URL."""
+        """Serve a boot medium with a placeholder for each attempt's credential, and return its URL."""
         app = web.Application()
 
         async def medium(_: web.Request) -> web.Response:
-            return web.Response(body=b"\0" * 32768 + b"\x01CD001\x01", content_type="application/x-iso9660-image")
+            return web.Response(body=BOOT_MEDIUM, content_type="application/x-iso9660-image")
 
         app.router.add_get("/installer.iso", medium)
         return f"{await self._serve_app(app, port)}/installer.iso"
@@ -266,6 +267,7 @@ class _LabRunner:
         credentials = {"username": USERNAME, "password": self._password}
         write_private(directory / "secrets/bmc.json", json.dumps(credentials))
         write_private(directory / "secrets/ssh_ed25519", self._ssh.user_private_key)
+        write_private(directory / _HOST_CA, self._ssh.private_key)
         for name, key in lab.public_keys.items():
             (directory / f"secrets/{name}.pub").write_text(f"{key}\n", encoding="utf-8")
         # For a generated spec without --endpoints: RECONCILER_SECRETS may name this file.
@@ -296,39 +298,6 @@ def _allow_files(nodes: int) -> None:
         resource.setrlimit(
             resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
         )
-
-
-# --- installers --------------------------------------------------------------------------------------------------
-
-
-async def _serve_installers(machines: Sequence[Machine]) -> None:
-    """Fetch the documents that installers request, as they would over their network."""
-    fetches: dict[str, asyncio.Task[None]] = {}
-    async with ClientSession(timeout=_FETCH) as session, asyncio.TaskGroup() as group:
-        while True:
-            for machine in machines:
-                machine.catch_up()
-                run = machine.state.installer
-                busy = fetches.get(machine.name)
-                if run is not None and run.wants_document is not None and (busy is None or busy.done()):
-                    fetch = _fetch(session, machine, run.medium, run.wants_document)
-                    fetches[machine.name] = group.create_task(fetch)
-            await asyncio.sleep(_TICK_S)
-
-
-async def _fetch(session: ClientSession, machine: Machine, medium: str, url: str) -> None:
-    """Fetch the medium, then the document. A BMC that can't read the medium boots nothing (E5)."""
-    document = None
-    try:
-        async with session.get(medium) as boot:
-            readable = boot.status == web.HTTPOk.status_code and bool(await boot.content.readany())
-        if readable:
-            async with session.get(url) as answer:
-                if answer.status == web.HTTPOk.status_code:
-                    document = await answer.json()
-    except (ClientError, TimeoutError, ValueError):
-        document = None
-    machine.deliver_document(document if isinstance(document, dict) else None)
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

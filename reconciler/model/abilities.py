@@ -29,6 +29,7 @@ class Ability(StrEnum):
     BOOT_ORDER = "boot_order"
     BOOT_ONCE = "boot_once"  # from a disc
     MEDIA = "media"  # a virtual disc
+    HTTP_BOOT = "http_boot"  # once, from a URI that is given to it
     FIRMWARE = "firmware"
 
 

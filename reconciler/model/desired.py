@@ -14,7 +14,16 @@ from reconciler.model.errors import Position
 from reconciler.model.limits import Brake, Guards
 from reconciler.model.observed import AttributeValue, Taint
 from reconciler.model.privacy import Address, AllPublic, Identifier, NodeName, PublicText
-from reconciler.model.vocab import Activation, DrainProvider, DriftMode, NodeState, Reason, VerifiedBy, WindowKind
+from reconciler.model.vocab import (
+    Activation,
+    DrainProvider,
+    DriftMode,
+    NodeState,
+    Provision,
+    Reason,
+    VerifiedBy,
+    WindowKind,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +215,7 @@ class Desired:
     profile: AllPublic[Profile]
     provenance: AllPublic[Mapping[str, Position]]  # of the node's own values, and of "node" itself
     persona: PublicText = ""  # name; what it says is in the profile
+    provision: Provision | None = None  # consent to wipe a machine that never answered
 
 
 # --- fleet-wide --------------------------------------------------------------------------------------------------
@@ -324,11 +334,18 @@ class ClusterAccess:
 
 @dataclass(frozen=True, slots=True)
 class InstallerPolicy:
-    """The server of install documents (DESIGN 7.5). `url`: its address as BMCs and installers reach it."""
+    """The server of install documents (DESIGN 7.5). `url`: its address as BMCs and installers reach it.
+
+    `certificate`, `key` and `host_ca` are names from the secrets file; without a certificate it serves plain HTTP.
+    """
 
     listen: str  # host:port; port 0 = any free one
-    url: str | None  # None: http://<listen>
-    iso: str  # URL of the boot medium
+    url: str | None  # None: that of `listen`
+    iso: str  # URL or absolute path of the boot medium
+    certificate: str | None = None
+    key: str | None = None
+    host_ca: str | None = None  # a secret, or a signer; None: no host key is certified
+    host_certificate_s: float = 90 * 86400.0  # how long a certificate is valid
 
 
 @dataclass(frozen=True, slots=True)

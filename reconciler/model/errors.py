@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 
-from reconciler.model.printable import visible
+from reconciler.model.printable import visible, without_attempts
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -146,6 +146,7 @@ class DriverError(ReconcilerError):
     """
 
     def __init__(self, kind: Failure, detail: str, *, retry_after: float | None = None) -> None:
+        detail = without_attempts(detail)  # BMCs repeat the URL of a boot medium
         super().__init__(f"{kind.value}: {detail}")
         self.kind = kind
         self.detail = detail

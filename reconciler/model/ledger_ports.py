@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from reconciler.model.gate import Certificate
+from reconciler.model.install_progress import InstallAttempt
 from reconciler.model.period_report import ServiceStatus
 from reconciler.model.records import Hold, Lease, LedgerPlace, NodeRecord, Rollout
 
@@ -149,6 +150,22 @@ class AttemptStore(Store, Protocol):
         """Return (attempt, node, action, target, intent with amendments) of all attempts without an outcome."""
 
 
+class InstallStore(Store, Protocol):
+    """Attempts at an installation, so that any leader serves them. Tokens are in no journal."""
+
+    def save_install(self, attempt: InstallAttempt, now: datetime, told: str = "") -> None:
+        """Save an attempt, by its digest. `told`: journaled as an event of its node, "" for nothing."""
+
+    def install(self, digest: str) -> InstallAttempt | None:
+        """Return an attempt by the digest of its token, also one that was withdrawn."""
+
+    def open_install(self, node: str) -> InstallAttempt | None:
+        """Return the node's newest attempt that was not withdrawn."""
+
+    def revoked_host_keys(self) -> Sequence[str]:
+        """Return the SSH host keys that are never trusted again, as lines of type and base64."""
+
+
 class HoldStore(HoldReader, Store, Protocol):
     def hold(
         self, subject: str, reason: str, owner: str, until: datetime | None, now: datetime, *, position: str = ""
@@ -205,7 +222,9 @@ class RunStore(Store, Protocol):
         """Journal what a person did, outside of any run."""
 
 
-class Ledger(Recollection, NodeStore, AttemptStore, HoldStore, RolloutStore, LeaseStore, RunStore, Protocol):
+class Ledger(
+    Recollection, NodeStore, AttemptStore, InstallStore, HoldStore, RolloutStore, LeaseStore, RunStore, Protocol
+):
     """The reconciler's memory: every role, for what wires the program together."""
 
     def close(self) -> None: ...

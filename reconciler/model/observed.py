@@ -42,6 +42,7 @@ class Silent:
 AttributeValue = str | int | bool
 
 
+HTTP: Final = "UefiHttp"  # the word of an override for a boot from HttpBootUri
 DISCS: Final = ("UsbCd", "Cd")  # words of an override for virtual discs, which are USB drives
 
 
@@ -54,6 +55,10 @@ class BootOverride:
     @property
     def boots_disc(self) -> bool:
         return self.enabled in ("Once", "Continuous") and self.target in DISCS
+
+    @property
+    def boots_http(self) -> bool:
+        return self.enabled in ("Once", "Continuous") and self.target == HTTP
 
     @property
     def stays(self) -> bool:

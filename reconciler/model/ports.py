@@ -18,10 +18,12 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Protocol
 
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.gate import CommandResult
+from reconciler.model.install import AttemptCredential, InstallDocument
+from reconciler.model.install_progress import InstallProgress
 from reconciler.model.ledger_ports import Ledger as Ledger
 from reconciler.model.ledger_ports import Recollection as Recollection
 from reconciler.model.observed import (
@@ -139,6 +141,15 @@ class Bmc(Protocol):
     async def eject_media(self) -> None:
         """Eject the virtual medium. An empty drive is success."""
 
+    async def boot_http(self, url: str) -> None:
+        """Boot an ISO from this URL at the next boot alone, which the firmware fetches. Idempotent until that boot.
+
+        UNSUPPORTED where the BMC takes no URL. `clear_boot_override` and Continuous are as for `boot_once`.
+        """
+
+    async def http_boot_uri(self) -> str | None:
+        """Return the URL that a boot over HTTP would be from, None when there is none. Raise DriverError."""
+
     async def update_firmware(self, inventory_id: str, file: FirmwareFile) -> str:
         """Start an update of a component, by its FirmwareInventory Id, and return the URI of the task.
 
@@ -248,18 +259,20 @@ class Metrics(Protocol):
 class Installer(Protocol):
     """A server of one install document per attempt, under a URL of its own (DESIGN section 7.5)."""
 
-    async def publish(self, token: str, document: Mapping[str, Any]) -> str:
+    async def publish(self, token: str, document: InstallDocument, attempt: AttemptCredential | None) -> str:
         """Serve a document at .../<token>/install.json and return the URL of its boot medium, .../<token>/boot.iso.
 
-        Publishing under the same token again replaces the document. REJECTED: nothing can listen on the address that
-        the spec gives.
+        `attempt`: the network that the installer is to use, for the boot medium's placeholder; the server fills in the
+        URL. None: DHCP. Publishing under the same token again keeps what the installer has reported. REJECTED: nothing
+        can listen on the address that the spec gives, the boot medium has no placeholder, or the document asks for what
+        this server can't do.
         """
+
+    async def progress(self, token: str) -> InstallProgress:
+        """Return what the installer of this attempt has reported. Nothing, for an attempt that is not served."""
 
     async def withdraw(self, token: str) -> None:
         """Stop serving a document. One that is not served is success."""
-
-    async def fetched(self, token: str) -> bool:
-        """Return whether a machine has fetched this document from here: its installer has started."""
 
 
 class Fabric(Protocol):

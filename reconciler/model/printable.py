@@ -67,6 +67,7 @@ _HARMLESS: Final = frozenset({
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(:/{1,2})([^?#]*)(?:\?([^#]*))?(#.*)?", re.DOTALL)
 _PLACE: Final = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[\w.*-]*)(?::\d*)?(?:,(?:\[[0-9A-Fa-f:.]+\]|[\w.*-]*)(?::\d*)?)*")
 _EMBEDDED: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/[^\s\"'<>`]+")
+_ATTEMPT: Final = re.compile(r"/[A-Za-z0-9_-]{16,128}(?=/(?:boot\.iso|install\.json|status|hostkey|attest/)\b)")
 _KEYS: Final = "password|passwd|pwd|sslpassword|passphrase|token|secret"
 _SETTING: Final = re.compile(rf"(?i)\b({_KEYS})=(?!\*\*\*)('[^']*'|[^\s&;,\"')]+)")
 
@@ -113,8 +114,14 @@ def _shown_query(pairs: Sequence[str]) -> str:
     return "&".join(shown)
 
 
+def without_attempts(text: str) -> str:
+    """Return a text without the tokens of install attempts: whoever has such a URL can speak for the machine."""
+    return _ATTEMPT.sub(f"/{HIDDEN}", text) if "/" in text else text
+
+
 def without_secrets(text: str) -> str:
     """Return a text of others without the secrets of URLs and settings in it."""
+    text = without_attempts(text)
     if ":/" in text:
         text = _EMBEDDED.sub(lambda match: shown_url(match[0]) if set(match[0]) & set("@?#") else match[0], text)
     return _SETTING.sub(rf"\1={HIDDEN}", text) if "=" in text else text

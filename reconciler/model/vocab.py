@@ -110,6 +110,12 @@ class NodeState(StrEnum):
     RETIRED = "retired"
 
 
+class Provision(StrEnum):
+    """What the spec consents to for a machine of which nothing is known."""
+
+    BLANK = "blank"  # nothing on its disk is wanted
+
+
 class Power(StrEnum):
     ON = "on"
     OFF = "off"

@@ -25,7 +25,7 @@ from reconciler.model.limits import Brake, Guards
 from reconciler.model.units import parse_duration
 from reconciler.model.vocab import VerifiedBy
 from reconciler.spec import limits
-from reconciler.spec.kinds.fleet import FleetSpec, HostKeys, Tls
+from reconciler.spec.kinds.fleet import FleetSpec, HostKeys, Installer, Tls
 from reconciler.spec.parse import Declarations, DeclaredResource
 from reconciler.spec.tree import SpecTree
 from reconciler.strict_yaml.parse import Steps, UnreadableFile
@@ -57,9 +57,7 @@ def read_settings(declared: Declarations, tree: SpecTree) -> tuple[Settings, lis
         tls=tls,
         host_keys=host_keys,
         cluster=ClusterAccess(cluster.name, cluster.spec.kubeconfig, cluster.spec.context) if cluster else None,
-        installer=InstallerPolicy(spec.installer.listen, spec.installer.url, spec.installer.iso)
-        if spec.installer
-        else None,
+        installer=_installer(spec.installer) if spec.installer else None,
         concurrency=spec.observation.concurrency,
         redfish_deadline_s=parse_duration(spec.observation.deadlines.redfish),
         ssh_deadline_s=parse_duration(spec.observation.deadlines.ssh),
@@ -80,6 +78,11 @@ def read_settings(declared: Declarations, tree: SpecTree) -> tuple[Settings, lis
         guards=Guards(spec.guards.reimage, spec.guards.reboot, spec.guards.forget, spec.guards.fail_gate),
     )
     return settings, files.problems
+
+
+def _installer(found: Installer) -> InstallerPolicy:
+    valid_s = parse_duration(found.host_certificate)
+    return InstallerPolicy(found.listen, found.url, found.iso, found.certificate, found.key, found.host_ca, valid_s)
 
 
 def _unverified_firmware(declared: Declarations) -> Iterator[str]:
@@ -105,6 +108,7 @@ _ACCESS: Final = (
     ("redfish", "credentials"), ("redfish", "tls"), ("ssh", "credentials"), ("ssh", "user"), ("ssh", "hostKeys"),
     ("cluster",), ("cluster", "kubeconfig"), ("cluster", "context"),
     ("installer", "listen"), ("installer", "url"), ("installer", "iso"),
+    ("installer", "certificate"), ("installer", "key"), ("installer", "hostCa"),
 )  # fmt: skip
 
 

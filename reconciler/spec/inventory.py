@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
 from io import StringIO
 from typing import Final
 
 from reconciler.model.desired import Endpoints, RootDisk
 from reconciler.model.errors import Diagnostic, Position, did_you_mean
-from reconciler.model.vocab import NodeState
+from reconciler.model.vocab import NodeState, Provision
 from reconciler.spec.kinds.node_pool import NodePoolSpec
-from reconciler.spec.node_source import NORMALISERS, Expansion, NodeSource
+from reconciler.spec.node_source import NO_MACHINE, NORMALISERS, Expansion, NodeSource
 from reconciler.spec.parse import DeclaredResource
 from reconciler.strict_yaml.characters import check_line
 
-COLUMNS: Final = ("name", "bmc", "host", "serial", "uuid", "hostname", "rootDisk", "state")
+COLUMNS: Final = ("name", "bmc", "host", "serial", "uuid", "hostname", "rootDisk", "state", "provision")
 
 _MAX_LINE: Final = 8192  # characters; a row has a dozen cells, of addresses, names and serial numbers
 _CELL = re.compile(r'("(?:[^"]|"")*"|[^,"]*)(,|$)')
@@ -119,6 +120,9 @@ class InventoryReader:
         if not failed and "bmc" not in values and "host" not in values:
             self._note(number, 1, "the node has no address", "give bmc, host or both")
             failed = True
+        if not failed and "provision" in values and "serial" not in values and "uuid" not in values:
+            self._note(number, 1, *NO_MACHINE)
+            failed = True
         positions = tuple(at)
         where = RowPositions(self._file, number, self._positions.setdefault(positions, positions))
         return None if failed else self._node(values, domains, where)
@@ -136,6 +140,7 @@ class InventoryReader:
             uuid=values.get("uuid"),
             hostname=values["name"] if hostname == values["name"] else hostname,
             root_disk=RootDisk(serial=values["rootDisk"]) if "rootDisk" in values else None,
+            provision=Provision(values["provision"]) if "provision" in values else None,
             provenance=at,
         )
 
@@ -161,16 +166,24 @@ def _cells(line: str) -> list[tuple[str, int]] | None:
         at = match.end()
 
 
-def _state(text: str) -> str:
-    if text not in list(NodeState):
-        raise ValueError(f"{text!r} is not one of {', '.join(NodeState)}")
-    return text
+def _one_of(words: type[StrEnum]) -> Callable[[str], str]:
+    def check(text: str) -> str:
+        if text not in list(words):
+            raise ValueError(f"{text!r} is not one of {', '.join(words)}")
+        return text
+
+    return check
 
 
-_CHECKS: Final[Mapping[str, Callable[[str], str]]] = {**NORMALISERS, "state": _state}
+_CHECKS: Final[Mapping[str, Callable[[str], str]]] = {
+    **NORMALISERS,
+    "state": _one_of(NodeState),
+    "provision": _one_of(Provision),
+}
 _PATHS: Final = {
     "serial": "identity.serial",
     "uuid": "identity.uuid",
     "hostname": "host.hostname",
     "rootDisk": "image.root_disk",
+    "provision": "provision",
 }

@@ -11,13 +11,16 @@ from typing import Final
 from reconciler.model.addresses import normalise_bmc, normalise_host
 from reconciler.model.desired import Endpoints, RootDisk, SpecHold
 from reconciler.model.errors import Diagnostic, Position
-from reconciler.model.vocab import NodeState
+from reconciler.model.vocab import NodeState, Provision
 from reconciler.spec.ranges import MAX_NODES
 from reconciler.spec.tree import SpecTooLarge, SpecTree
 
 _NODE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*")
 _SERIAL = re.compile(r"[!-~]([ -~]{0,126}[!-~])?")
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+
+
+NO_MACHINE = "nothing says which machine may be wiped", "give its serial or uuid, as the BMC shows it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class NodeSource:
     root_disk: RootDisk | None = None
     entry: int | None = None
     hold: SpecHold | None = None
+    provision: Provision | None = None
     provenance: Mapping[str, Position] = field(default_factory=dict)
 
 

@@ -12,7 +12,7 @@ from reconciler.spec.inventory import InventoryReader
 from reconciler.spec.kinds.limits import Hold
 from reconciler.spec.kinds.node_pool import NodeEntry, NodePoolSpec
 from reconciler.spec.kinds.settings import RootDiskRule
-from reconciler.spec.node_source import NORMALISERS, DomainCache, Expansion, NodeSource
+from reconciler.spec.node_source import NO_MACHINE, NORMALISERS, DomainCache, Expansion, NodeSource
 from reconciler.spec.parse import DeclaredResource
 from reconciler.spec.ranges import count, expand
 from reconciler.spec.tree import SpecTooLarge
@@ -75,6 +75,8 @@ def _expand_entry(
             problems.append(pool.problem((*steps, name), share or many, hint))
     if entry.bmc is None and entry.host is None:
         problems.append(pool.problem(steps, "the node has no address", "give bmc, host or both"))
+    if entry.provision is not None and entry.serial is None and entry.uuid is None:
+        problems.append(pool.problem((*steps, "provision"), *NO_MACHINE))
     problems += [
         pool.problem((*steps, key), f"{size} nodes can't share it", "give these nodes entries of their own")
         for key, value in _single(entry)
@@ -97,7 +99,7 @@ def _nodes_of(
     columns: Mapping[str, list[str]],
     shared: DomainCache,
 ) -> list[NodeSource]:
-    at = {key: pool.at("nodes", index, key) for key in (*_PER_NODE, "rootDisk")}
+    at = {key: pool.at("nodes", index, key) for key in (*_PER_NODE, "rootDisk", "provision")}
     provenance = {"node": at["name"]} | {
         path: at[key]
         for key, path, value in (
@@ -107,6 +109,7 @@ def _nodes_of(
             ("uuid", "identity.uuid", entry.uuid),
             ("hostname", "host.hostname", entry.hostname),
             ("rootDisk", "image.root_disk", entry.root_disk),
+            ("provision", "provision", entry.provision),
         )
         if value is not None
     }
@@ -130,6 +133,7 @@ def _nodes_of(
             hostname=value_of("hostname", number),
             root_disk=disk,
             entry=settings,
+            provision=entry.provision,
             hold=None if entry.hold is None else spec_hold(name, entry.hold, pool.at("nodes", index, "hold")),
             provenance=provenance,
         )

@@ -119,6 +119,7 @@ def _identity(node: Desired) -> list[Any]:
     disk = asdict(node.root_disk) if node.root_disk else None
     where = [node.endpoints.bmc, node.endpoints.host, sorted(node.domains.items())]
     own = [node.node, node.pool, node.persona, node.state, node.hostname, node.serial, node.uuid]
+    own += [] if node.provision is None else [node.provision]
     return [*own, *where, disk, node.profile.digest]
 
 
@@ -149,6 +150,7 @@ class _Resolver:
             profile=profile,
             provenance=provenance,
             persona=persona,
+            provision=node.provision,
         )
 
     def _profile(self, pool: str, entry: int | None) -> tuple[Profile, Setting | None, str]:

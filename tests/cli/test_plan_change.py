@@ -265,7 +265,9 @@ def test_every_edit_of_an_endpoint_is_listed_with_its_place(settled: Change) -> 
         ("credentials: ssh", "credentials: their-ssh"),
         ("user: root", "user: them"),
         ("authorities: [pki/ssh-host-ca.pub]", "authorities: [pki/other.pub]"),
-        ("http://10.20.0.2:8089", "http://10.66.0.2:8089"),
+        ("https://10.20.0.2:8443", "https://10.66.0.2:8443"),
+        ("certificate: installer-tls", "certificate: their-tls"),
+        ("hostCa: ssh-host-ca", "hostCa: their-ca"),
     )
     settled.edit("cluster.yaml", ("kubeconfig: kubeconfig", "kubeconfig: theirs"))
     settled.edit("pools/train.yaml", ("https://10.20.0.[11-14]", "https://10.66.0.[11-14]"))
@@ -274,7 +276,7 @@ def test_every_edit_of_an_endpoint_is_listed_with_its_place(settled: Change) -> 
     whole = {what for subject, what in found if subject == "fleet"}
     assert whole == {
         "redfish.credentials", "redfish.tls", "ssh.credentials", "ssh.user", "ssh.hostKeys", "cluster.kubeconfig",
-        "installer.url",
+        "installer.url", "installer.certificate", "installer.hostCa",
     }  # fmt: skip
     assert {subject for subject, what in found if what == "bmc"} == {f"gpu-a00{at}" for at in range(1, 5)}
     moved = found["gpu-a002", "bmc"]
@@ -289,7 +291,7 @@ def test_every_edit_of_an_endpoint_is_listed_with_its_place(settled: Change) -> 
     assert document["change"]["caused"] == []
     text = settled.plan().out
     assert "gpu-a[001-004] (4)  bmc " in text
-    assert "11 addresses or credentials edited" in text
+    assert "13 addresses or credentials edited" in text
 
 
 def test_a_renamed_fleet_is_planned_from_the_ledger_of_its_old_name(change: Change, clean: Path) -> None:

@@ -9,17 +9,30 @@ from typing import Any
 
 import pytest
 
-from reconciler.converge.actions.reimage import judge_install
+from reconciler.converge.actions.install_plan import Install, judge_install
 from reconciler.lab.hardware.lifecycle import HardwareRejected, Rejection
 from reconciler.lab.hardware.timings import TYPICAL
-from reconciler.model.desired import RootDisk
-from reconciler.model.observed import Answered, Drive, ImageIdentity, RedfishHot, Silent
+from reconciler.model.desired import DesiredImage, RootDisk
+from reconciler.model.install import InstallDocument, InstallImage, MachineIdentity
+from reconciler.model.install import RootDisk as DiskToWrite
+from reconciler.model.observed import Answered, ImageIdentity, RedfishHot, Silent
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
 from reconciler.model.ports import PowerAction
 from tests.converge.world import IMAGE, PROFILE, World
 
 Worlds = Callable[..., World]
 OLD = {"n*": ["old_image"]}
+
+
+def document_of(image: DesiredImage, disk: str) -> InstallDocument:
+    return InstallDocument(
+        node="n0",
+        hostname="n0",
+        nonce="n",
+        machine=MachineIdentity(serial="S0", uuid=None),
+        image=InstallImage(name=image.name, version=image.version, url=image.url, sha256=image.sha256),
+        root_disk=DiskToWrite(serial=disk),
+    )
 
 
 def running(here: World, node: str = "n0") -> Any:
@@ -37,7 +50,7 @@ def test_the_image_is_written_to_the_disk_that_was_meant(world: Worlds) -> None:
     assert disk.nonce == here.ledger.node("n0").nonce
     assert machine.state.media is None
     assert machine.state.counters.installs == 1
-    assert here.lab.documents == {}, "the document is withdrawn"
+    assert here.lab.installs.served == set(), "the document is withdrawn"
 
 
 @pytest.mark.parametrize("by", ["serial", "wwn"])
@@ -174,10 +187,10 @@ def test_a_machine_that_boots_another_disk_afterwards_is_not_done(world: Worlds)
 )
 def test_our_nonce_alone_does_not_make_an_installation(wrong: dict[str, str | None], told: str) -> None:
     """L1, L2."""
-    drive = Drive("0", serial="D1")
+    install = Install("token", document_of(IMAGE, "D1"))
     right = ImageIdentity(IMAGE.name, IMAGE.version, IMAGE.sha256, "d1 ", "n", booted_disk="D1")
-    assert isinstance(judge_install(right, IMAGE, drive), Done)
-    outcome = judge_install(replace(right, **wrong), IMAGE, drive)
+    assert isinstance(judge_install(right, install), Done)
+    outcome = judge_install(replace(right, **wrong), install)
     assert isinstance(outcome, Permanent)
     assert told in outcome.detail
 
@@ -186,7 +199,7 @@ def test_an_installer_that_fails_is_reported_in_bounded_time(world: Worlds) -> N
     here = world(nodes=1, drift=OLD, faults={"n0": {"installer_fails": {}}})
     outcome = here.act("reimage")
     assert isinstance(outcome, Transient)
-    assert "the installer started, but no system followed" in outcome.detail
+    assert "the installer failed: can't write the disk: Input/output error" in outcome.detail
     assert isinstance(here.act("reimage"), Done), "the next attempt begins from the start"
     assert here.machine("n0").state.counters.installs == 1
 
@@ -198,7 +211,7 @@ def test_a_bmc_that_shows_another_machine_is_not_touched(world: Worlds) -> None:
     assert outcome.code == "identity"
     assert here.machine("n0").state.power == "on"
     assert here.machine("n0").state.media is None
-    assert here.lab.documents == {}
+    assert here.lab.installs.served == set()
 
 
 def test_without_an_installer_nothing_is_begun(world: Worlds) -> None:
@@ -261,7 +274,7 @@ def died_at(here: World, write: str) -> None:
     with pytest.raises(SystemExit):
         here.apply()
     setattr(bmc, write, done)
-    here.lab.documents.clear()
+    here.lab.installs.dies(here.clock.elapsed)
 
 
 def test_a_run_that_died_before_power_came_on_leaves_no_installer_to_boot(world: Worlds) -> None:
@@ -273,7 +286,7 @@ def test_a_run_that_died_before_power_came_on_leaves_no_installer_to_boot(world:
     report = here.apply()
     assert here.did("n0")[2:4] == ["power_on", "reimage"], report
     counters = here.machine("n0").state.counters
-    assert (counters.power_cycles, counters.boots, counters.installs) == (2, 3, 1)
+    assert (counters.power_cycles, counters.boots, counters.installs) == (3, 3, 1)
     assert here.serves("n0")
 
 
@@ -284,7 +297,7 @@ def test_the_medium_of_an_install_that_ended_unseen_is_ejected(world: Worlds) ->
     died_at(here, "power")
     here.apply()
     machine = here.machine("n0").state
-    assert (machine.counters.power_cycles, machine.counters.installs) == (1, 1)
+    assert (machine.counters.power_cycles, machine.counters.installs) == (2, 1)
     assert machine.media is None
     assert here.serves("n0")
 

@@ -145,7 +145,7 @@ class _ScheduleRun:
         died, checker.crash_trigger = checker.crash_trigger.fired, CrashTrigger()
         if died:
             self.write("the run has died")
-            world.lab.documents.clear()  # the process that served them is dead
+            world.lab.installs.dies(world.clock.elapsed)  # the process that served them is dead
             await asyncio.sleep(LEASE_S)
         if work.cancelled():
             return None

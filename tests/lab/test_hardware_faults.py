@@ -7,7 +7,8 @@ import pytest
 from reconciler.lab.hardware.faults import FAULTS, parse_fault
 from reconciler.lab.hardware.machine import HardwareRejected, Machine
 from reconciler.lab.hardware.timings import TYPICAL
-from tests.lab.machines import BOOT_S, HOUR, Time, after, boot_installer, document
+from reconciler.model.install import RootDisk
+from tests.lab.machines import BOOT_S, HOUR, Time, after, boot_disk, boot_installer, deliver, document
 
 BIOS_URL = "https://firmware.example.com/bios-2.4.bin"
 
@@ -221,21 +222,58 @@ def test_a_kubelet_that_runs_and_is_not_ready(gpu_machine: Machine) -> None:
 def test_an_installer_that_fails_once(clock: Time, wire_machine: Machine) -> None:
     wire_machine.inject("installer_fails")
     boot_installer(wire_machine, clock)
-    wire_machine.deliver_document(document(wire_machine))
-    assert wire_machine.state.installer is not None
-    assert wire_machine.state.installer.error == "checksum of the written image differs"
-    wire_machine.eject_media()
+    reports = deliver(wire_machine, document(wire_machine))
+    after(wire_machine, clock, TYPICAL.install_s)
+    assert (reports[-1].phase, reports[-1].detail) == ("failed", "can't write the disk: Input/output error")
+    assert [report.percent for report in reports[1:-1]] == [0, 10, 20, 30]
+    assert wire_machine.state.power == "off"
+    wire_machine.serve = None
+    boot_disk(wire_machine, clock)
+    assert wire_machine.state.os is None, "a half-written disk never boots"
     boot_installer(wire_machine, clock)
-    wire_machine.deliver_document(document(wire_machine))
-    assert after(wire_machine, clock, HOUR).disk().version == "2027.01.0"
+    deliver(wire_machine, document(wire_machine))
+    after(wire_machine, clock, HOUR)
+    boot_disk(wire_machine, clock)
+    assert wire_machine.disk().version == "2027.01.0"
+
+
+@pytest.mark.parametrize(("phase", "writes"), [("started", 0), ("writing", 1), ("written", 1)])
+def test_an_installer_fails_in_each_phase(clock: Time, wire_machine: Machine, phase: str, writes: int) -> None:
+    wire_machine.inject("installer_fails", phase=phase, why="because")
+    boot_installer(wire_machine, clock)
+    reports = deliver(wire_machine, document(wire_machine))
+    after(wire_machine, clock, HOUR)
+    assert (reports[-1].phase, reports[-1].detail) == ("failed", "because")
+    assert (wire_machine.state.counters.writes, wire_machine.state.counters.installs) == (writes, 0)
+    assert bool(wire_machine.state.disks) is (writes == 0)
+
+
+def test_an_installer_that_dies_stays_on_and_says_nothing(clock: Time, wire_machine: Machine) -> None:
+    wire_machine.inject("installer_dies", percent=60)
+    boot_installer(wire_machine, clock)
+    reports = deliver(wire_machine, document(wire_machine))
+    after(wire_machine, clock, HOUR)
+    assert reports[-1].percent == 60
+    assert (wire_machine.state.power, wire_machine.state.phase) == ("on", "installer")
+
+
+def test_an_installer_whose_reports_get_lost_installs_all_the_same(clock: Time, wire_machine: Machine) -> None:
+    wire_machine.inject("installer_silent")
+    boot_installer(wire_machine, clock)
+    assert deliver(wire_machine, document(wire_machine)) == []
+    after(wire_machine, clock, HOUR)
+    assert wire_machine.state.power == "off"
+    boot_disk(wire_machine, clock)
+    assert wire_machine.disk().nonce == "n-1"
 
 
 def test_the_wrong_disk_boots(clock: Time, wire_machine: Machine) -> None:
     wire_machine.inject("wrong_boot_disk")
     boot_installer(wire_machine, clock)
     other = wire_machine.state.drives[1].serial
-    wire_machine.deliver_document(document(wire_machine, root_disk={"serial": other}))
+    deliver(wire_machine, document(wire_machine, root_disk=RootDisk(serial=other)))
     after(wire_machine, clock, HOUR)
+    boot_disk(wire_machine, clock)
     assert wire_machine.state.booted_disk == wire_machine.state.drives[0].serial  # L1
     assert wire_machine.state.disks[other].version == "2027.01.0"
 

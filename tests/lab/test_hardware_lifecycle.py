@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from reconciler.lab.hardware.machine import HardwareRejected, Machine, Rejection
+from reconciler.lab.hardware.state import InstallerCall
 from reconciler.lab.hardware.timings import TYPICAL
-from tests.lab.machines import BOOT_S, HOUR, Time, after, boot_installer, document
+from reconciler.model.install import InstallImage, MachineIdentity, RootDisk
+from tests.lab.machines import BOOT_S, HOUR, Time, after, boot_disk, boot_installer, deliver, document
 
 
 def test_a_graceful_restart_goes_through_shutdown_post_and_boot(gpu_machine: Machine, clock: Time) -> None:
@@ -80,13 +82,15 @@ def test_an_installer_asks_for_its_document_until_it_gets_one(clock: Time, wire_
     boot_installer(wire_machine, clock)
     run = wire_machine.state.installer
     assert run is not None
-    assert run.wants_document == "http://installer/tok/install.json"
-    wire_machine.deliver_document(None)
-    assert run.wants_document is None
+    assert run.wants == InstallerCall("http://installer/tok/install.json")
+    wire_machine.answer(None)
+    assert run.wants is None
     after(wire_machine, clock, TYPICAL.document_retry_s)
-    assert run.wants_document == "http://installer/tok/install.json"
-    wire_machine.deliver_document(document(wire_machine))
-    after(wire_machine, clock, TYPICAL.install_s + BOOT_S)
+    assert run.wants == InstallerCall("http://installer/tok/install.json")
+    deliver(wire_machine, document(wire_machine))
+    after(wire_machine, clock, TYPICAL.install_s)
+    assert wire_machine.state.power == "off"
+    boot_disk(wire_machine, clock)
     disk = wire_machine.disk()
     assert (disk.image, disk.version, disk.kernel, disk.driver, disk.nonce) == (
         "ubuntu-gpu", "2027.01.0", "6.11.0-1", "575.10.01", "n-1",
@@ -94,26 +98,65 @@ def test_an_installer_asks_for_its_document_until_it_gets_one(clock: Time, wire_
     assert wire_machine.system().hostname == "fresh"
     assert wire_machine.system().sysctls["vm.swappiness"] == "60"  # the new image lacks the old host configuration
     assert not wire_machine.kubelet_running  # and the membership
-    assert wire_machine.state.media is not None
+    assert wire_machine.state.media is None
     assert wire_machine.state.counters.installs == 1
 
 
-def test_an_installer_without_a_document_gives_up_and_says_so(clock: Time, wire_machine: Machine) -> None:
+def test_an_installer_reports_each_phase_and_ends_with_the_power_off(clock: Time, wire_machine: Machine) -> None:
+    boot_installer(wire_machine, clock)
+    reports = deliver(wire_machine, document(wire_machine))
+    assert [report.phase for report in reports] == ["started", "writing"]
+    after(wire_machine, clock, TYPICAL.install_s)
+    assert [(report.phase, report.percent) for report in reports] == [
+        ("started", None), *(("writing", percent) for percent in range(0, 100, 10)), ("written", None),
+        ("installed", None),
+    ]  # fmt: skip
+    assert reports[2].detail == "33 MB/s"
+    assert (wire_machine.state.power, wire_machine.state.installer) == ("off", None)
+
+
+def test_an_installer_repeats_its_last_word_for_half_an_hour(clock: Time, wire_machine: Machine) -> None:
+    """Contract v1: `installed` is told again until the server has it, and the machine is off then in any case."""
+    boot_installer(wire_machine, clock)
+    deliver(wire_machine, document(wire_machine))
+    wire_machine.serve = lambda _url, _body, _at: None
+    after(wire_machine, clock, TYPICAL.install_s + 1790)
+    assert wire_machine.state.power == "on"
+    assert after(wire_machine, clock, 20).state.power == "off"
+    boot_disk(wire_machine, clock)
+    assert wire_machine.disk().nonce == "n-1"
+
+
+def test_the_nonce_of_an_image_that_is_there_writes_nothing(clock: Time, wire_machine: Machine) -> None:
+    for _ in range(2):
+        boot_installer(wire_machine, clock)
+        reports = deliver(wire_machine, document(wire_machine))
+        after(wire_machine, clock, TYPICAL.install_s)
+        wire_machine.serve = None
+        wire_machine.eject_media()
+    assert [report.phase for report in reports] == ["started", "installed"]
+    assert (wire_machine.state.counters.writes, wire_machine.state.counters.installs) == (1, 1)
+    assert wire_machine.state.power == "off"
+
+
+def test_an_installer_without_a_document_gives_up_and_powers_off(clock: Time, wire_machine: Machine) -> None:
     boot_installer(wire_machine, clock)
     for _ in range(TYPICAL.document_tries):
-        wire_machine.deliver_document(None)
+        assert wire_machine.state.power == "on"
+        wire_machine.answer(None)
         after(wire_machine, clock, TYPICAL.document_retry_s)
-    assert wire_machine.state.phase == "installer"
-    assert wire_machine.state.installer is not None
-    assert wire_machine.state.installer.error == "got no document"
+    assert wire_machine.state.power == "off"
+    assert wire_machine.state.events[-2]["message"] == "Installer: got no document"
 
 
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        ({"root_disk": {"serial": "NOT-HERE"}}, "no drive here has the serial 'NOT-HERE'"),
-        ({"image": {"name": "x"}}, "lacks 'contents'"),
-        ({"root_disk": None}, "lacks"),
+        ({"root_disk": RootDisk(serial="NOT-HERE")}, "no disk matches serial NOT-HERE"),
+        ({"root_disk": RootDisk(serial=None)}, "disks match serial None"),
+        ({"machine": MachineIdentity(serial="OTHER", uuid=None)}, "the document is for serial OTHER"),
+        ({"machine": MachineIdentity(serial=None, uuid="OTHER")}, "the document is for UUID OTHER"),
+        ({"image": InstallImage(name="x", version="1", url="https://x/1", sha256="00")}, "https://x/1 answers 404"),
     ],
 )
 def test_a_document_that_does_not_fit_writes_nothing(
@@ -121,23 +164,32 @@ def test_a_document_that_does_not_fit_writes_nothing(
 ) -> None:
     before = dict(wire_machine.state.disks)
     boot_installer(wire_machine, clock)
-    wire_machine.deliver_document(document(wire_machine, **change))
+    reports = deliver(wire_machine, document(wire_machine, **change))
     after(wire_machine, clock, HOUR)
-    assert wire_machine.state.installer is not None
-    assert error in wire_machine.state.installer.error
+    assert reports[-1].phase == "failed"
+    assert error in reports[-1].detail
     assert wire_machine.state.disks == before
-    assert wire_machine.state.counters.installs == 0
-    wire_machine.power("power_cycle")
-    assert after(wire_machine, clock, BOOT_S).ssh_up  # the old image still boots
+    assert (wire_machine.state.counters.writes, wire_machine.state.counters.installs) == (0, 0)
+    boot_disk(wire_machine, clock)
+    assert wire_machine.ssh_up  # the old image still boots
 
 
-def test_a_power_cut_during_the_install_leaves_the_old_image(clock: Time, wire_machine: Machine) -> None:
-    old = wire_machine.disk().version
+def test_what_is_no_document_fails_the_install(clock: Time, wire_machine: Machine) -> None:
     boot_installer(wire_machine, clock)
-    wire_machine.deliver_document(document(wire_machine))
+    wire_machine.serve = lambda _url, _body, _at: ""
+    wire_machine.answer('{"node": "n0"}')
+    assert wire_machine.state.power == "off"
+    assert "Installer: hostname: Field required" in str(wire_machine.state.events)
+
+
+def test_a_power_cut_during_the_install_leaves_nothing_that_boots(clock: Time, wire_machine: Machine) -> None:
+    boot_installer(wire_machine, clock)
+    deliver(wire_machine, document(wire_machine))
     after(wire_machine, clock, TYPICAL.install_s / 2)
     wire_machine.power("power_cycle")
-    assert after(wire_machine, clock, HOUR).disk().version == old
+    assert after(wire_machine, clock, HOUR).state.phase == "os_booting"
+    assert not wire_machine.state.disks
+    assert (wire_machine.state.counters.writes, wire_machine.state.counters.installs) == (1, 0)
 
 
 def test_ejecting_under_an_installer_breaks_it(clock: Time, wire_machine: Machine) -> None:
@@ -145,6 +197,7 @@ def test_ejecting_under_an_installer_breaks_it(clock: Time, wire_machine: Machin
     wire_machine.eject_media()  # E1
     assert wire_machine.state.installer is not None
     assert wire_machine.state.installer.error == "the medium went away"
+    assert after(wire_machine, clock, HOUR).state.power == "on"
 
 
 def test_a_machine_without_an_image_finds_no_bootable_device(clock: Time, blank_machine: Machine) -> None:

@@ -23,11 +23,12 @@ from reconciler.lab.wire import facts as wire_facts
 from reconciler.lab.wire.facts.context import FactContext
 from reconciler.model.desired import Desired
 from reconciler.model.errors import DriverError, Failure
+from reconciler.model.install_progress import InstallProgress
 from reconciler.model.observed import Answered, HostFacts, Member, RedfishHot, RedfishInventory, Silent, Taint
 from reconciler.model.ports import FirmwareFile, PowerAction
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark
 from reconciler.model.vocab import BootPhase, Health, Power, UnknownReason
-from tests.lab.machines import document, example_fleet
+from tests.lab.machines import CONTENTS, IMAGE, document, example_fleet
 
 T = TypeVar("T")
 
@@ -289,17 +290,26 @@ def test_a_reimage_end_to_end(world: World) -> None:
     async def main() -> None:
         installer = world.fabric.installer()
         assert installer is not None
-        url = await installer.publish("token-1", document(world.machine))
+        world.lab.images[IMAGE] = CONTENTS
+        url = await installer.publish("token-1", document(world.machine), None)
+        assert await installer.progress("token-1") == InstallProgress(EPOCH)
         await world.bmc.insert_media(url)
         await world.bmc.boot_once("cd")
         world.machine.power("graceful_restart")
-        await asyncio.sleep(900)
+        await asyncio.sleep(350)
+        half = await installer.progress("token-1")
+        assert (half.fetched, half.phase, half.percent, half.detail) == (True, "writing", 40, "33 MB/s")
+        await asyncio.sleep(550)
+        assert (await installer.progress("token-1")).ended
+        await world.bmc.eject_media()
+        await world.bmc.power(PowerAction.ON)
+        await asyncio.sleep(300)
         facts = await world.facts()
         assert facts.image is not None
         assert (facts.image.version, facts.image.nonce, facts.kernel) == ("2027.01.0", "n-1", "6.11.0-1")
         assert facts.image.booted_disk == facts.image.root_disk
         await installer.withdraw("token-1")
-        assert world.lab.documents == {}
+        assert world.lab.installs.attempts == {}
         assert (await world.host.run(["systemctl", "enable", "--now", "kubelet"], timeout=30)).exit_status == 0
         await asyncio.sleep(60)
         assert (await world.member()).ready is True

@@ -19,11 +19,21 @@ from aiohttp import web
 from reconciler.drivers.endpoints import load_endpoints
 from reconciler.gate.trust import verify_image
 from reconciler.lab import control
+from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.timings import TYPICAL
+from reconciler.lab.install_network import BOOT_MEDIUM
 from reconciler.lab.scenario import load_scenario
 from reconciler.lab.up import Options, Running, running_lab
 from reconciler.model.errors import UsageError
-from tests.lab.machines import ROOT, document
+from reconciler.model.install import (
+    AttemptCredential,
+    InstallStatus,
+    dump_contract,
+    empty_credential,
+    fill_credential,
+    load_contract,
+)
+from tests.lab.machines import CONTENTS, IMAGE, ROOT, document
 
 pytestmark = pytest.mark.wire
 
@@ -147,54 +157,67 @@ async def test_options_that_make_no_sense(tmp_path: Path, given: dict[str, Any])
             pass
 
 
-async def install(running: Running, port: int, *, answers: bool = True) -> None:
-    """Boot a machine from a medium at this port, and wait until it has its document."""
+def boot_from(running: Running, port: int) -> Machine:
+    """Boot a machine from a medium at this port."""
     machine = next(iter(running.lab.machines.values()))
     machine.insert_media(f"http://127.0.0.1:{port}/tok/boot.iso")
     machine.set_boot_override("Cd", "Once")
     machine.power("force_restart")
-    if answers:
-        await until(lambda: machine.state.counters.installs == 1)
-        await until(lambda: machine.ssh_up)
-    else:
-        await until(lambda: machine.state.installer is not None and bool(machine.state.installer.error))
+    return machine
 
 
 @in_loop
-async def test_installers_fetch_their_medium_and_document_over_http(tmp_path: Path) -> None:
-    asked: list[str] = []
+async def test_installers_speak_the_contract_over_http(tmp_path: Path) -> None:
+    """The URL of all calls is the one in the medium, and the host key is the one that SSH shows."""
+    asked: list[tuple[str, str]] = []
     async with running_lab(options(tmp_path, nodes=1, time_scale=1000.0)) as running:
         machine = running.lab.machines["gpu-0001"]
+        running.lab.images[IMAGE] = CONTENTS
 
         async def serve(request: web.Request) -> web.Response:
-            asked.append(request.path)
+            asked.append((request.path, await request.text()))
             if request.path.endswith("boot.iso"):
-                return web.Response(body=b"medium")
-            return web.json_response(document(machine))
+                filled = fill_credential(AttemptCredential(url=f"http://{request.host}/other"))
+                return web.Response(body=BOOT_MEDIUM.replace(empty_credential(), filled))
+            if request.path.endswith("install.json"):
+                return web.Response(text=dump_contract(document(machine)), content_type="application/json")
+            return web.Response(status=204)
 
         async with served(serve) as port:
-            await install(running, port)
-        assert asked == ["/tok/boot.iso", "/tok/install.json"]
+            boot_from(running, port)
+            await until(lambda: machine.state.counters.installs == 1 and machine.state.power == "off")
+        paths = [path for path, _ in asked]
+        assert paths == [
+            "/tok/boot.iso", "/other/install.json", *["/other/status"] * 12, "/other/hostkey", "/other/status",
+        ]  # fmt: skip
+        reports = [load_contract(InstallStatus, body) for path, body in asked if path.endswith("status")]
+        assert [report.phase for report in reports] == ["started", *["writing"] * 10, "written", "installed"]
+        assert asked[-2][1] == machine.host_public_key
+        machine.eject_media()
+        machine.power("on")
+        await until(lambda: machine.ssh_up)
         assert machine.disk().version == "2027.01.0"
 
 
 @in_loop
 async def test_an_installer_that_nobody_answers_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reconciler.lab.up._TICK_S", 0.01)
+    monkeypatch.setattr("reconciler.lab.install_network.TICK_S", 0.01)
     async with running_lab(options(tmp_path, nodes=1, time_scale=20 * TYPICAL.post_s)) as running:
 
         async def refuse(request: web.Request) -> web.Response:
             raise web.HTTPNotFound
 
         async with served(refuse) as port:
-            await install(running, port, answers=False)
+            machine = boot_from(running, port)
+            await until(lambda: machine.state.power == "off")
+        assert "Installer: got no document" in str(machine.state.events)
 
 
 @contextlib.asynccontextmanager
 async def served(handler: Callable[[web.Request], Any]) -> AsyncIterator[int]:
     """Run an HTTP server that answers all requests like this; yield its port."""
     app = web.Application()
-    app.router.add_get("/{path:.*}", handler)
+    app.router.add_route("*", "/{path:.*}", handler)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.model.errors import LedgerError
+from reconciler.model.install_progress import InstallAttempt
 from reconciler.model.period_report import ServiceStatus
 from reconciler.model.records import Rollout
 from reconciler.model.status import NodeStatus
@@ -55,6 +56,7 @@ def test_a_ledger_of_version_1_becomes_one_of_now_and_keeps_what_it_had(
     ledger.close()
     _execute(
         where,
+        "DROP TABLE install_attempts",
         "DROP TABLE spells",
         "DROP TABLE watches",
         "DROP TABLE rollouts",
@@ -78,6 +80,8 @@ def test_a_ledger_of_version_1_becomes_one_of_now_and_keeps_what_it_had(
     )
     assert [spell.status for spell in again.past(NOW, NOW).status_intervals] == [NodeStatus.HELD]
     again.release("a", "ops", NOW)
+    again.save_install(InstallAttempt("d1", "a", "{}", "", NOW, token="t"), NOW)
+    assert again.open_install("a") == InstallAttempt("d1", "a", "{}", "", NOW, token="t")
     found = again.audit()
     assert (found.rows, found.certificates, found.problem) == (5, 3, ""), "what version 1 wrote is part of the chain"
     _execute(where, "UPDATE certificates SET document = '{}' WHERE id = 2")

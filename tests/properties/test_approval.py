@@ -23,7 +23,7 @@ from reconciler.model.errors import Position
 from reconciler.model.inputs import fingerprint, sealed
 from reconciler.model.observed import Drive, Taint
 from reconciler.model.plan import NodePlan, Plan
-from reconciler.model.vocab import Activation, DrainProvider
+from reconciler.model.vocab import Activation, DrainProvider, Provision
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.planner.node.estimates import Estimate, Estimates
@@ -69,7 +69,9 @@ SETTINGS = replace(
     tls=d.TlsPolicy("-----BEGIN CERTIFICATE-----" + "A" * 400),
     host_keys=d.HostKeyPolicy(("ssh-ed25519 AAAA ca",)),
     cluster=d.ClusterAccess("main", "kubeconfig", "admin"),
-    installer=d.InstallerPolicy("10.0.0.1:80", "http://10.0.0.1", "http://10.0.0.1/i.iso"),
+    installer=d.InstallerPolicy(
+        "10.0.0.1:80", "https://10.0.0.1", "http://10.0.0.1/i.iso", "tls", "tls-key", "host-ca", 60.0
+    ),
     budgets=(d.BudgetLimit("fleet", "2"),),
     floors=(d.Floor("training", "1"),),
 )  # fmt: skip
@@ -122,6 +124,7 @@ def changed(value: Any, path: str) -> Any:
 
 # Where None is the ordinary value even of a sample that says everything.
 NEVER_SAID: Mapping[str, Any] = {
+    "node.provision": Provision.BLANK,
     "settings.break_glass": d.BreakGlass("fire", "ops", "2026-11-21T13:00:00+00:00"),
     "settings.budgets.0.per_s": 60.0,
     "settings.budgets.0.during": d.Hours((0,), 0, 60, "UTC"),

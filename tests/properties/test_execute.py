@@ -267,7 +267,7 @@ def test_crash_anywhere_converges(case: Case, kills: list[float]) -> None:
             await asyncio.wait([work], timeout=after)
             work.cancel()
             await asyncio.wait([work])
-            here.lab.documents.clear()  # the process that served them is gone
+            here.lab.installs.dies(here.clock.elapsed)  # the process that served them is gone
 
         for after in kills:
             here.run(killed(after))

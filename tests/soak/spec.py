@@ -8,7 +8,7 @@ from functools import cache
 
 from reconciler.model import desired as d
 from reconciler.model.records import FLEET
-from reconciler.model.vocab import Activation, DrainProvider, NodeState, WindowKind
+from reconciler.model.vocab import Activation, DrainProvider, NodeState, Provision, WindowKind
 from tests import builders as b
 from tests.converge.world import PROFILE, desired_node, fleet_of
 
@@ -18,6 +18,7 @@ POOL_OF = {name: "train" if at % 8 < 5 else "infer" for at, name in enumerate(AL
 POOLS = ("train", "infer")
 SUBJECTS = (*NAMES, *(f"pool/{pool}" for pool in POOLS), FLEET)  # of holds
 IMAGES = ("1", "2", "3")
+NEW = "n7"  # a machine as it comes from the factory
 UNSIGNED = "unsigned"
 VALID_S = 20 * 86400.0  # short enough that certificates expire within an example
 BIOS = ("SriovGlobalEnable", "NumaNodesPerSocket")  # the managed attributes
@@ -91,6 +92,7 @@ class Spec:
                 state=state,
                 domains={"rack": f"r{ALL.index(name) % 3}"},
                 profile=self.pools[POOL_OF[name]].profile(),
+                provision=Provision.BLANK if name == NEW else None,
             )
             for name, state in sorted(self.states.items(), key=lambda item: (POOL_OF[item[0]], item[0]))
         ]
@@ -146,6 +148,7 @@ def sha(image: str) -> str:
     return (image.encode().hex() * 64)[:64]
 
 
+GOLDEN_IMAGES = {("ubuntu-gpu", image): PROFILE.image.contents for image in (*IMAGES, UNSIGNED) if PROFILE.image}
 SIGNATURES = {("ubuntu-gpu", image): image != UNSIGNED for image in (*IMAGES, UNSIGNED)}
 FIRMWARE_IMAGES = {
     f"https://fw/{component}-{version}": {component.upper(): version}

@@ -30,7 +30,7 @@ from reconciler.planner.fleet.plan_request import PlanRequest, take_snapshot
 from reconciler.planner.fleet.planner import plan_fleet
 from tests.converge.world import QuickGate, World
 from tests.soak.invariant_checker import CheckedFabric, CheckedLedger, CrashTrigger, InvariantChecker
-from tests.soak.spec import BIOS, FIRMWARE_IMAGES, NAMES, SIGNATURES, SUBJECTS, UNSIGNED, Spec, sha
+from tests.soak.spec import BIOS, FIRMWARE_IMAGES, GOLDEN_IMAGES, NAMES, NEW, SIGNATURES, SUBJECTS, UNSIGNED, Spec, sha
 
 FAULTS: Mapping[str, tuple[str, Mapping[str, FaultValue]]] = {
     "GPU lost": ("xid_79", {"gpu": 1}),
@@ -110,8 +110,9 @@ class SmallFleet(World):
         self.spec = spec or Spec()
         self.names = names
         everything = Spec(states=dict.fromkeys(names, NodeState.ACTIVE)).fleet()
-        scenario = Scenario.model_validate({"nodes": {"n7": {"drift": ["blank"]}} if "n7" in names else {}})
+        scenario = Scenario.model_validate({"nodes": {NEW: {"drift": ["blank"]}} if NEW in names else {}})
         self.lab = build_lab(everything, scenario, self.clock.seconds)
+        self.lab.images.update(GOLDEN_IMAGES)
         for machine in self.lab.machines.values():
             machine.firmware_images = FIRMWARE_IMAGES
         self.clock.elapsed = 3600.0  # all machines have been up for an hour
@@ -177,7 +178,7 @@ class SmallFleet(World):
 
         self.run(killed())
         if self.died:
-            self.lab.documents.clear()  # the process that served them is dead
+            self.lab.installs.dies(self.clock.elapsed)  # the process that served them is dead
             self.wait(61.0)  # until its lease has expired
         return self.died
 

@@ -112,12 +112,17 @@ class ActionContext:
         return known(await self.host.facts(tuple(wanted.sysctls), tuple(wanted.services)))
 
 
+def patience_s(ctx: ActionContext, within_s: float) -> float:
+    """Return `within_s`, or more where a scaled clock would leave no time for some real requests."""
+    spare = LEAST_WAIT_REAL_S / max(ctx.clock.real_seconds(1.0), 1e-6)
+    return max(within_s, min(spare, 3600.0))
+
+
 async def poll(
     ctx: ActionContext, probe: Callable[[], Awaitable[T | None]], *, within_s: float, every_s: float
 ) -> T | None:
     """Call `probe` until it returns a value; None if the time is over. Seconds are those of the fleet's clock."""
-    spare = LEAST_WAIT_REAL_S / max(ctx.clock.real_seconds(1.0), 1e-6)
-    deadline = ctx.clock.monotonic() + max(within_s, min(spare, 3600.0))
+    deadline = ctx.clock.monotonic() + patience_s(ctx, within_s)
     while True:
         found = await probe()
         if found is not None or ctx.clock.monotonic() >= deadline:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 from reconciler.converge.actions.context import ActionContext, tolerate
-from reconciler.model.errors import Failure
-from reconciler.model.observed import Answered, RedfishHot, Silent
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.observed import DISCS, HTTP, Answered, RedfishHot, Silent
 
 REPEATABLE = (Failure.AMBIGUOUS, Failure.BUSY, Failure.CONFLICT)
+_SET_BY_US = (*DISCS, HTTP, "Hdd")
 _OURS = re.compile(r"/[0-9a-f]{32}/boot\.iso$")  # the URLs of ports.Installer; other media are not ours to eject
 
 
@@ -17,16 +18,33 @@ async def eject_left_over(ctx: ActionContext) -> None:
     last = next((attempt for attempt in reversed(ctx.record.attempts) if attempt.action == "reimage"), None)
     if last is None or last.outcome == "done" or ctx.bmc_port is None:
         return
-    url = await ctx.bmc.media()
+    url = await _inserted(ctx)
     if url is not None and _OURS.search(url):
         ctx.step("ejecting the medium of an install that was not ended")
-        await tolerate(ctx.bmc.eject_media(), *REPEATABLE)
+        await eject(ctx)
     await drop_override(ctx, await ctx.bmc.hot())
 
 
+async def eject(ctx: ActionContext) -> None:
+    """Eject the medium. A BMC without virtual media has none."""
+    await tolerate(ctx.bmc.eject_media(), *REPEATABLE, Failure.UNSUPPORTED)
+
+
+async def _inserted(ctx: ActionContext) -> str | None:
+    try:
+        return await ctx.bmc.media()
+    except DriverError as error:
+        if error.kind is not Failure.UNSUPPORTED:
+            raise
+        return None
+
+
 async def drop_override(ctx: ActionContext, hot: Answered[RedfishHot] | Silent) -> None:
-    """Clear an override that the BMC keeps: the next boot would be from the disc again (pitfall I8)."""
+    """Clear an override of ours that the BMC keeps: each boot would be into the installer again (pitfall I8).
+
+    One that stays on the disk outdoes the boot order.
+    """
     override = hot.value.boot_override if isinstance(hot, Answered) else None
-    if override is not None and override.stays:
+    if override is not None and override.enabled == "Continuous" and override.target in _SET_BY_US:
         ctx.step("clearing a boot override that stays")
         await tolerate(ctx.bmc.clear_boot_override(), *REPEATABLE, Failure.REJECTED, Failure.UNSUPPORTED)

@@ -136,6 +136,11 @@ async def ensure_on(ctx: ActionContext) -> bool:
     raise Stop(outcome_of(failed) if failed else Transient("it did not power on"))
 
 
+async def is_off(ctx: ActionContext) -> bool:
+    """Return whether the BMC twice shows that the machine is off. Its silence says nothing."""
+    return await _reached(ctx, Power.OFF) is True
+
+
 async def _power(ctx: ActionContext) -> Power | None:
     return known(await ctx.bmc.hot()).power
 

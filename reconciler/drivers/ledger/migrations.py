@@ -96,6 +96,17 @@ def _seal_identities(connection: sa.Connection) -> None:
         chain.append(connection, sealed)
 
 
+def _add_install_attempts(connection: sa.Connection) -> None:
+    for statement in (
+        "CREATE TABLE install_attempts (digest TEXT PRIMARY KEY, node TEXT NOT NULL, token TEXT NOT NULL, "
+        "document TEXT NOT NULL, network TEXT NOT NULL, status TEXT NOT NULL, host_key TEXT NOT NULL, "
+        "certificate TEXT NOT NULL, attested_key TEXT NOT NULL, revoked TEXT NOT NULL, begun_at TEXT NOT NULL, "
+        "closed_at TEXT)",
+        "CREATE INDEX install_attempts_node ON install_attempts (node, begun_at)",
+    ):
+        connection.exec_driver_sql(statement)
+
+
 # Step n migrates version n to version n + 1; the first creates a new ledger of the newest version. The others change
 # what a released version wrote, and have their own DDL, because the tables in `schema` are always the newest.
 MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (
@@ -103,6 +114,7 @@ MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (
     _add_rollouts,
     _add_status_intervals,
     _seal_identities,
+    _add_install_attempts,
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 

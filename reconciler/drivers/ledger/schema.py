@@ -188,6 +188,24 @@ leases = sa.Table(
     sa.Column("since", sa.Text, nullable=False),
 )
 
+install_attempts = sa.Table(
+    "install_attempts",
+    metadata,
+    sa.Column("digest", sa.Text, primary_key=True),  # of the token
+    sa.Column("node", sa.Text, nullable=False),
+    sa.Column("token", sa.Text, nullable=False),  # "" = withdrawn
+    sa.Column("document", sa.Text, nullable=False),
+    sa.Column("network", sa.Text, nullable=False),
+    sa.Column("status", sa.Text, nullable=False),  # JSON: what the installer reported last
+    sa.Column("host_key", sa.Text, nullable=False),
+    sa.Column("certificate", sa.Text, nullable=False),
+    sa.Column("attested_key", sa.Text, nullable=False),
+    sa.Column("revoked", sa.Text, nullable=False),  # lines, for ever
+    sa.Column("begun_at", sa.Text, nullable=False),
+    sa.Column("closed_at", sa.Text),
+    sa.Index("install_attempts_node", "node", "begun_at"),
+)
+
 plans = sa.Table(
     "plans",
     metadata,

@@ -15,6 +15,7 @@ from reconciler.drivers.ledger.attempts import SqlAttempts
 from reconciler.drivers.ledger.engine import Database
 from reconciler.drivers.ledger.episodes import SqlDrift
 from reconciler.drivers.ledger.holds import SqlHolds
+from reconciler.drivers.ledger.installs import SqlInstalls
 from reconciler.drivers.ledger.lease_time import SharedClock
 from reconciler.drivers.ledger.leases import SqlLeases
 from reconciler.drivers.ledger.node_history import SqlHistory
@@ -39,7 +40,9 @@ class Info:
     rows: Mapping[str, int]  # by table
 
 
-class SqlLedger(SqlNodes, SqlDrift, SqlStatuses, SqlAttempts, SqlHolds, SqlRollouts, SqlLeases, SqlRuns, SqlHistory):
+class SqlLedger(
+    SqlNodes, SqlDrift, SqlStatuses, SqlAttempts, SqlInstalls, SqlHolds, SqlRollouts, SqlLeases, SqlRuns, SqlHistory
+):
     """The ledger in an SQLite file or a PostgreSQL database. Close it after use."""
 
     def __init__(

@@ -27,6 +27,7 @@ _PROBES: Mapping[Ability, Callable[[Tree, Resource], object]] = {
     Ability.BOOT_ORDER: boot.read_order,
     Ability.BOOT_ONCE: lambda tree, found: boot.once_word(boot_of(tree, found)[0], "cd"),
     Ability.MEDIA: lambda tree, _: Media(tree).slot(),
+    Ability.HTTP_BOOT: boot.check_http,
     Ability.FIRMWARE: lambda tree, _: firmware.update_service(tree),
 }
 

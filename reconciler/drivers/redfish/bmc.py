@@ -128,6 +128,12 @@ class RedfishBmc(Bmc):
     async def eject_media(self) -> None:
         await self._run(self._media.eject)
 
+    async def boot_http(self, url: str) -> None:
+        await self._run(lambda: boot.boot_http(self._tree, url))
+
+    async def http_boot_uri(self) -> str | None:
+        return await self._run(lambda: boot.http_boot_uri(self._tree))
+
     async def update_firmware(self, inventory_id: str, file: FirmwareFile) -> str:
         try:
             uri = await self._run(lambda: firmware.start_update(self._tree, inventory_id, file))

@@ -15,11 +15,12 @@ from reconciler.drivers.redfish.session import Resource
 from reconciler.drivers.redfish.tree import Tree
 from reconciler.model.abilities import BootOption
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.observed import DISCS
+from reconciler.model.observed import DISCS, HTTP
 
 # Names of each device. Virtual media are USB drives: where a BMC knows both names, UsbCd finds them (D5).
-_DEVICES = {"cd": ("UsbCd", "Cd"), "disk": ("Hdd",), "pxe": ("Pxe",)}
+_DEVICES = {"cd": ("UsbCd", "Cd"), "disk": ("Hdd",), "pxe": ("Pxe",), "http": (HTTP,)}
 _DEFAULT_DEVICES = {"cd": "Cd", "disk": "Hdd", "pxe": "Pxe"}
+_URI = "HttpBootUri"
 _ENABLED, _TARGET = "BootSourceOverrideEnabled", "BootSourceOverrideTarget"
 _APPLY_TIME = "@Redfish.SettingsApplyTime"
 _FIXED, _UNUSED = "FixedBootOrder", "Disabled"
@@ -36,6 +37,30 @@ def boot_once(tree: Tree, device: str) -> None:
     _override(tree, found, {_ENABLED: enabled, _TARGET: once_word(boot, device)})
 
 
+def boot_http(tree: Tree, url: str) -> None:
+    """Set the URI, and then boot from it once: the URI alone selects nothing (bmclib PR#463)."""
+    found = tree.system()
+    check_http(tree, found)
+    tree.session.patch(boot_of(tree, found)[1], {"Boot": {_URI: url}})
+    boot_once(tree, "http")
+
+
+def http_boot_uri(tree: Tree) -> str | None:
+    return text(boot_of(tree, tree.system())[0], _URI) or None
+
+
+def check_http(tree: Tree, found: Resource) -> None:
+    """Raise Unknown where this BMC can't boot from a URI that is given to it.
+
+    ComputerSystem has the property since 1.9. Some makes show it and take no value (D11).
+    """
+    boot = boot_of(tree, found)[0]
+    if _URI not in boot or HTTP not in texts(boot, system.TARGETS):
+        raise Unknown("the BMC offers no boot from an HTTP URI")
+    if not tree.behaviours().http_boot:
+        raise Unknown("BMCs of this make take no HTTP URI to boot from")
+
+
 def clear_override(tree: Tree) -> None:
     """Drop the override. A BMC whose override is always Continuous (sushy-tools) boots from disk then."""
     boot = boot_of(tree, tree.system())[0]
@@ -48,7 +73,7 @@ def clear_override(tree: Tree) -> None:
         if error.kind is not Failure.REJECTED:
             raise
     boot = boot_of(tree, tree.system())[0]
-    if text(boot, _ENABLED) != "Disabled" and text(boot, _TARGET) in DISCS:
+    if text(boot, _ENABLED) != "Disabled" and text(boot, _TARGET) in (*DISCS, HTTP):
         _override(tree, tree.system(), {_ENABLED: "Disabled", _TARGET: once_word(boot, "disk")})
 
 

@@ -57,6 +57,7 @@ class Quirks:
     )  # states that end a task or job; entries are merged
     task_grace: float = 0.0  # fleet seconds in which a task that was just started may not be known yet
     media_slot: str = ""  # Id of the preferred slot among those for discs
+    http_boot: bool = True  # it takes the HttpBootUri that it shows
     conflict_wait: float = 0.0  # seconds after which to repeat a power order that was refused with 409
     patience: Mapping[Operation, float] = field(
         default_factory=dict
@@ -114,6 +115,7 @@ class Behaviours(Model):
     task_states: Sourced[Mapping[Text, TaskEnd]] | None = None
     task_grace: Sourced[Seconds] | None = None
     media_slot: Sourced[Text] | None = None
+    http_boot: Sourced[bool] | None = None
     conflict_wait: Sourced[Seconds] | None = None
     patience: Sourced[Mapping[Operation, Seconds]] | None = None
     write_gap: Sourced[Seconds] | None = None

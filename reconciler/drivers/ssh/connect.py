@@ -29,7 +29,10 @@ _CIPHERS: Final = "^aes128-gcm@openssh.com"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A host and how to trust it. `authorities`: texts of OpenSSH public keys, one per line."""
+    """A host and how to trust it. `authorities`: texts of OpenSSH public keys, one per line.
+
+    `revoked`: host keys that no certificate makes trusted, as lines.
+    """
 
     node: str
     address: str
@@ -38,6 +41,7 @@ class Target:
     private_key: str = field(repr=False)
     authorities: tuple[str, ...]
     insecure: bool
+    revoked: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         address = f"[{self.address}]" if ":" in self.address else self.address
@@ -67,7 +71,7 @@ async def connect(target: Target, timeout: float) -> asyncssh.SSHClientConnectio
                 username=target.user,
                 client_factory=lambda: client,
                 client_keys=[key],
-                known_hosts=None if target.insecure else ([], authorities, []),
+                known_hosts=None if target.insecure else ([], authorities, list(_import_authorities(target.revoked))),
                 host_key_alias=target.node,
                 # Plain host keys are negotiated too, so that the refusal can say that they are unsigned.
                 server_host_key_algs="default",

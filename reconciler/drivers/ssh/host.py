@@ -46,8 +46,9 @@ class SshHost:
     """A node's SSH connection, opened when it is first needed and once more when it is lost, and kept until `close`.
 
     Nothing is read from the user's home or agent. `private_key`: the text of a key. `authorities`: public keys of host
-    CAs. `insecure`: accept any host key. `now`: the fleet's clock. Wall-clock seconds: `connect_timeout` until the
-    login, `facts_timeout` for all facts together, which also limits each of them.
+    CAs. `insecure`: accept any host key. `revoked`: returns the host keys that are never trusted. `now`: the fleet's
+    clock. Wall-clock seconds: `connect_timeout` until the login, `facts_timeout` for all facts together, which also
+    limits each of them.
     """
 
     def __init__(
@@ -62,8 +63,10 @@ class SshHost:
         insecure: bool = False,
         connect_timeout: float = 10.0,
         facts_timeout: float = 18.0,
+        revoked: Callable[[], Sequence[str]] = tuple,
         now: Callable[[], datetime],
     ) -> None:
+        self._revoked = revoked
         self._target = Target(node, address, port, user, private_key, tuple(authorities), insecure)
         self._connect_timeout = connect_timeout
         self._facts_timeout = facts_timeout
@@ -198,7 +201,8 @@ class SshHost:
         async with self._connecting:
             if self._connection is not None and not self._connection.is_closed():
                 return self._connection, True
-            self._connection = await connect(self._target, self._connect_timeout)
+            target = replace(self._target, revoked=tuple(self._revoked()))
+            self._connection = await connect(target, self._connect_timeout)
             return self._connection, False
 
     async def _drop(self, connection: asyncssh.SSHClientConnection) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from reconciler.lab.hardware import bios
-from reconciler.lab.hardware.lifecycle import HardwareRejected, Lifecycle, Rejection
+from reconciler.lab.hardware.installer_side import InstallerSide
+from reconciler.lab.hardware.lifecycle import HardwareRejected, Rejection
 from reconciler.lab.hardware.state import AttributeValue, FirmwareState, TaskState
 
-BOOT_DEVICES = ("None", "Cd", "Hdd", "Pxe")
+BOOT_DEVICES = ("None", "Cd", "Hdd", "Pxe", "UefiHttp")
 _TRANSPORT_FAULTS = ("bmc_unreachable", "bmc_503", "bmc_wrong_password", "bmc_garbage")
 
 
-class BmcSide(Lifecycle):
+class BmcSide(InstallerSide):
     """`firmware_images`: URL -> {inventory id: version in it}. `registry`: the BIOS attributes of this machine."""
 
     registry: bios.Registry = bios.KNOWN
@@ -197,6 +198,13 @@ class BmcSide(Lifecycle):
         state.boot_override, state.boot_override_enabled = (target, stays) if on else ("None", "Disabled")
         self._touch()
 
+    def set_http_boot_uri(self, url: str | None) -> None:
+        self.catch_up()
+        if not self.state.http_boot:
+            raise HardwareRejected(Rejection.UNSUPPORTED, "no boot from an HTTP URI")
+        self.state.http_boot_uri = url
+        self._touch()
+
     # --- virtual media ---
 
     @property
@@ -207,6 +215,7 @@ class BmcSide(Lifecycle):
 
     def insert_media(self, url: str) -> None:
         self.catch_up()
+        self._check_media()
         if self.shown_media is not None:
             raise HardwareRejected(Rejection.CONFLICT, "a medium is inserted already; eject it first")
         if not url.startswith(("http://", "https://")) or "?" in url or "=" in url:
@@ -217,13 +226,16 @@ class BmcSide(Lifecycle):
     def eject_media(self) -> None:
         """Eject the medium; without one, do nothing. An installer that runs from it loses its file system (E1)."""
         self.catch_up()
+        self._check_media()
         self.state.faults.pop("stale_media", None)
-        if self.state.media is not None and self.state.installer is not None and not self.state.installer.error:
-            self._timers.drop("phase")
-            self.state.installer.wants_document = None
-            self._installer_fails("the medium went away")
+        if self.state.media is not None:
+            self._medium_went()
         self.state.media = None
         self._touch()
+
+    def _check_media(self) -> None:
+        if not self.state.has_media:
+            raise HardwareRejected(Rejection.UNSUPPORTED, "no virtual media")
 
     # --- firmware ---
 

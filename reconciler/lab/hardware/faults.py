@@ -119,7 +119,21 @@ FAULTS: Mapping[str, FaultKind] = {
         "hardware",
         {"persistent": False},
     ),
-    "installer_fails": FaultKind("the installer can't write the image", "hardware", {"times": 1}),
+    "installer_fails": FaultKind(
+        "the installer fails in `phase` (started: before it writes; writing: at `percent`; written: after it), and "
+        "reports `why`",
+        "hardware",
+        {"times": 1, "phase": "writing", "percent": 30, "why": "can't write the disk: Input/output error"},
+    ),
+    "installer_dies": FaultKind(
+        "the installer's kernel panics at `percent` of the write, and the machine stays on",
+        "hardware",
+        {"times": 1, "percent": 60},
+    ),
+    "installer_silent": FaultKind(
+        "the reports of the installer get lost, its other calls don't", "hardware", {"times": 1}
+    ),
+    "installer_second_key": FaultKind("a second host key comes from the installer's address", "hardware", {"times": 1}),
     "wrong_boot_disk": FaultKind("the first drive with an image is booted, whatever was installed (L1)", "hardware"),
     # The system's services, seen from outside.
     "ssh_refused": FaultKind("connections to the SSH port are refused", "ssh"),

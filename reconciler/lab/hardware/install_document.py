@@ -1,41 +1,62 @@
-"""Read the document that an installer fetches (DESIGN 7.5) for one machine: the drive to write and its image."""
+"""Judge the document that an installer fetched for one machine: the drive to write, and the image that it will have."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from reconciler.lab.hardware.software import installed
+from reconciler.lab.hardware.software import DRIVER, KERNEL, installed
 from reconciler.lab.hardware.state import DiskImage, MachineState
+from reconciler.model.install import InstallDocument
 
 FRESH_SERVICES = {"ssh": True, "containerd": True, "nvidia-fabricmanager": True, "nvidia-persistenced": True}
 NOT_YET_JOINED = {"kubelet": False}  # a new image has no cluster credentials until the host joins
 
 
-def read_document(document: Mapping[str, Any], state: MachineState) -> tuple[str, DiskImage]:
-    """Return the serial of the drive to write, and its image. Raise ValueError when the document does not fit."""
-    try:
-        image, serial = document["image"], document["root_disk"]["serial"]
-        contents = image["contents"]
-        fields = {key: str(image[key]) for key in ("name", "version", "sha256")}
-        kernel, driver = str(contents["kernel"]), str(contents["driver"])
-    except (KeyError, TypeError) as missing:
-        raise ValueError(f"the document lacks {missing}") from None
-    drive = next((drive for drive in state.drives if drive.serial == serial), None)
-    if drive is None:
-        raise ValueError(f"no drive here has the serial {serial!r}; nothing was written")
+class InstallRefused(Exception):
+    """The installer ends without an image. The text is what it reports."""
+
+
+def target_drive(document: InstallDocument, state: MachineState) -> str:
+    """Return the serial of the one drive to write. Raise InstallRefused, also for another machine's document."""
+    machine, rule = document.machine, document.root_disk
+    for kind, meant, own in (("serial", machine.serial, state.serial), ("UUID", machine.uuid, state.uuid)):
+        if meant is not None and meant.casefold() != own.casefold():
+            raise InstallRefused(f"the document is for {kind} {meant}, this machine has {own}: nothing was written")
+    found = [
+        drive.serial
+        for drive in state.drives
+        if (rule.serial in (None, drive.serial)) and (rule.wwn in (None, drive.wwn))
+    ]
+    if len(found) != 1:
+        what = "no disk matches" if not found else f"{len(found)} disks match"
+        raise InstallRefused(f"{what} serial {rule.serial}, wwn {rule.wwn}: nothing was written")
+    return found[0]
+
+
+def is_done(document: InstallDocument, state: MachineState) -> bool:
+    """Return whether a disk has the image of this very attempt."""
+    return any(disk.nonce == document.nonce for disk in state.disks.values())
+
+
+def image_of(
+    document: InstallDocument, state: MachineState, drive: str, images: Mapping[tuple[str, str], Mapping[str, str]]
+) -> DiskImage:
+    """Return what the image is once it is on the drive."""
+    image = document.image
+    contents = images.get((image.name, image.version))
+    if contents is None:
+        raise InstallRefused(f"{image.url} answers 404: this lab has no image {image.name} {image.version}")
     services = FRESH_SERVICES | NOT_YET_JOINED
     known = {name: services.get(name, False) for disk in state.disks.values() for name in disk.services}
-    nonce = document.get("nonce")
-    return drive.serial, DiskImage(
-        image=fields["name"],
-        version=fields["version"],
-        sha256=fields["sha256"],
-        root_disk=drive.serial,
-        nonce=None if nonce is None else str(nonce),
-        kernel=kernel,
-        driver=driver,
-        hostname=str(document.get("hostname") or "localhost"),
+    return DiskImage(
+        image=image.name,
+        version=image.version,
+        sha256=image.sha256,
+        root_disk=drive,
+        nonce=document.nonce,
+        kernel=contents.get("kernel", KERNEL),
+        driver=contents.get("driver", DRIVER),
+        hostname=document.hostname,
         services=services | known,
         software=installed(contents),
     )

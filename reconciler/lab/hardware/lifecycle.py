@@ -4,7 +4,7 @@ Sans-I/O: nothing runs in the background. Every public method first calls `catch
 now, each at its own time, so that a machine nobody has read for an hour still gets the events of that hour.
 
     off --on--> post --+--> os_booting --> os_running --reboot--> post
-                       +--> installer --(image written)--> post
+                       +--> installer --(image written, or given up)--> off
 """
 
 from __future__ import annotations
@@ -17,12 +17,9 @@ from typing import Any
 
 from reconciler.lab.hardware import kernel_log, parts
 from reconciler.lab.hardware.faults import FaultValue
-from reconciler.lab.hardware.install_document import read_document
-from reconciler.lab.hardware.state import DiskImage, GpuState, InstallerRun, MachineState, OsState
+from reconciler.lab.hardware.state import GpuState, MachineState, OsState
 from reconciler.lab.hardware.timers import Timers
 from reconciler.lab.hardware.timings import TYPICAL, Timings
-
-Fetch = Callable[[str], Mapping[str, Any] | None]
 
 KERNEL_DEFAULTS = {"vm.swappiness": "60", "kernel.numa_balancing": "1", "net.core.rmem_max": "212992"}
 
@@ -49,8 +46,7 @@ class HardwareRejected(Exception):
 
 
 class Lifecycle:
-    """`clock`: monotonic seconds. `fetch`: returns an installer's document at once; without it, the machine sets
-    `state.installer.wants_document` and its owner calls `deliver_document`."""
+    """`clock`: monotonic seconds."""
 
     def __init__(
         self,
@@ -58,7 +54,6 @@ class Lifecycle:
         clock: Callable[[], float],
         timings: Timings = TYPICAL,
         rng: random.Random | None = None,
-        fetch: Fetch | None = None,
         *,
         kernel_sysctls: Mapping[str, str] = KERNEL_DEFAULTS,
     ) -> None:
@@ -68,7 +63,6 @@ class Lifecycle:
         self.gpu_clients: Callable[[], bool] = lambda: False  # whether pods use the GPUs; the cluster sets it
         self._kernel_sysctls = kernel_sysctls
         self._clock = clock
-        self._fetch = fetch
         self._timers = Timers()
         self._playing: float | None = None
         self._cold = False
@@ -188,10 +182,9 @@ class Lifecycle:
         self._cold = False
         device = self._take_override()
         medium = None if self.fault("stale_media") else state.media
-        if device == "Cd" and medium is not None:
-            self._enter("installer")
-            state.installer = InstallerRun(medium)
-            self._timers.at(self.now + self.timings.installer_boot_s, "phase", self._ask_for_document)
+        source = {"Cd": medium, "UefiHttp": state.http_boot_uri}.get(device or "")
+        if source is not None:
+            self._boot_installer(source)
             return
         self._boot_disk()
 
@@ -341,57 +334,5 @@ class Lifecycle:
 
     # --- installer ---
 
-    def _ask_for_document(self) -> None:
-        run = self.state.installer
-        assert run is not None
-        run.asked += 1
-        url = run.medium.rsplit("/", 1)[0] + "/install.json"
-        run.log.append(f"asking for {url}")
-        if self._fetch is not None:
-            self._take_document(self._fetch(url))
-        else:
-            run.wants_document = url
-
-    def deliver_document(self, document: Mapping[str, Any] | None) -> None:
-        """Answer the installer's request; None means no document. An answer nobody waits for is ignored."""
-        self.catch_up()
-        if self.state.installer is not None and self.state.installer.wants_document is not None:
-            self._take_document(document)
-
-    def _take_document(self, document: Mapping[str, Any] | None) -> None:
-        run = self.state.installer
-        assert run is not None
-        run.wants_document = None
-        if document is None:
-            run.log.append("no document")
-            if run.asked >= self.timings.document_tries:
-                self._installer_fails("got no document")
-            else:
-                self._timers.at(self.now + self.timings.document_retry_s, "phase", self._ask_for_document)
-            return
-        try:
-            drive, image = read_document(document, self.state)
-        except ValueError as problem:
-            self._installer_fails(str(problem))
-            return
-        if self.spend_fault("installer_fails"):
-            self._installer_fails("checksum of the written image differs")
-            return
-        run.log.append(f"writing {image.image} {image.version} to {drive}")
-        self._timers.at(self.now + self.timings.install_s, "phase", lambda: self._installed(drive, image))
-
-    def _installer_fails(self, why: str) -> None:
-        run = self.state.installer
-        assert run is not None
-        run.error = why
-        run.log.append(f"error: {why}")
-        self._log("Warning", f"Installer: {why}")
-
-    def _installed(self, drive: str, image: DiskImage) -> None:
-        self.state.disks[drive] = image
-        self.state.boot_disk = drive
-        self.state.counters.installs += 1
-        for gpu in self.state.gpus:
-            gpu.mig_pending = False
-            gpu.mig_instances.clear()
-        self._enter_post(cold=False)
+    def _boot_installer(self, medium: str) -> None:
+        """Boot an installer from a medium; InstallerSide, which plays one, overrides this."""

@@ -22,8 +22,9 @@ from reconciler.lab.hardware.bmc_side import BmcSide
 from reconciler.lab.hardware.faults import FaultValue, parse_fault
 from reconciler.lab.hardware.gpu_cells import CELLS
 from reconciler.lab.hardware.host_side import HostSide
+from reconciler.lab.hardware.installer_side import Serve
 from reconciler.lab.hardware.kernel_log import EVENTS
-from reconciler.lab.hardware.lifecycle import KERNEL_DEFAULTS, Fetch, HardwareRejected, Rejection
+from reconciler.lab.hardware.lifecycle import KERNEL_DEFAULTS, HardwareRejected, Rejection
 from reconciler.lab.hardware.state import GpuState, MachineState
 from reconciler.lab.hardware.timings import TYPICAL, Timings
 from reconciler.model.observed import BmcEvent
@@ -39,13 +40,14 @@ class Machine(BmcSide, HostSide):
         clock: Callable[[], float],
         timings: Timings = TYPICAL,
         rng: random.Random | None = None,
-        fetch: Fetch | None = None,
+        serve: Serve | None = None,
         *,
         firmware_images: Mapping[str, Mapping[str, str]] | None = None,
         registry: bios.Registry = bios.KNOWN,
         kernel_sysctls: Mapping[str, str] = KERNEL_DEFAULTS,
     ) -> None:
-        super().__init__(state, clock, timings, rng, fetch, kernel_sysctls=kernel_sysctls)
+        super().__init__(state, clock, timings, rng, kernel_sysctls=kernel_sysctls)
+        self.serve = serve
         self.firmware_images = firmware_images or {}
         self.registry = registry
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 SOFTWARE: Mapping[str, str] = {"cuda": "12.8.1", "nccl": "2.26.2", "containerRuntime": "1.7.24", "kubelet": "1.31.4"}
+KERNEL, DRIVER = "6.8.0-48-generic", "570.124.06"  # of an image that does not say
 _PARTS = 3  # of a version of any of them
 
 

@@ -132,14 +132,23 @@ class OsState:
     stopping: bool = False  # shutting down: nothing answers any more
 
 
+@dataclass(frozen=True, slots=True)
+class InstallerCall:
+    """A call of an installer to its server. `body`: what it posts; None: it gets."""
+
+    url: str
+    body: str | None = None
+
+
 @dataclass(slots=True)
 class InstallerRun:
-    """An installer that booted from the medium. `wants_document`: the URL it requests; see Machine.deliver_document."""
+    """An installer that booted from the medium. `wants`: the call that it waits for; see Machine.answer."""
 
     medium: str
-    wants_document: str | None = None
+    wants: InstallerCall | None = None
     asked: int = 0
-    error: str = ""  # why it gave up; it then waits for a power cycle
+    error: str = ""  # why it gave up
+    silent: bool = False  # its reports get lost
     log: list[str] = field(default_factory=list)
 
 
@@ -149,6 +158,7 @@ class Counters:
 
     power_cycles: int = 0
     boots: int = 0  # POSTs begun, into an installer or a system
+    writes: int = 0  # installers that began to write a disk
     installs: int = 0
     flashes: int = 0
     bios_writes: int = 0
@@ -172,9 +182,12 @@ class MachineState:
     secure_boot: bool = True
     pending_secure_boot: bool | None = None
     boot_order: list[str] = field(default_factory=lambda: ["Hdd", "Pxe"])
-    boot_override: str = "None"  # None | Cd | Hdd | Pxe
+    boot_override: str = "None"  # None | Cd | Hdd | Pxe | UefiHttp
     boot_override_enabled: str = "Disabled"  # Disabled | Once
     media: str | None = None  # URL of the inserted medium
+    has_media: bool = True  # whether the BMC has virtual media
+    http_boot: bool = False  # whether it can be given a URI to boot from
+    http_boot_uri: str | None = None
     memory_bytes: int = 2 * 2**40
     dimms: int = 32
     processors: int = 2

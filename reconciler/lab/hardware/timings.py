@@ -17,6 +17,7 @@ class Timings:
     install_s: float = 240.0
     document_retry_s: float = 15.0
     document_tries: int = 20
+    last_word_tries: int = 120  # of an installer that has ended: half an hour
     bmc_restart_s: float = 90.0
     firmware_scale: float = 1.0  # times FirmwareState.minutes
 

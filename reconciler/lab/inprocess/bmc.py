@@ -10,8 +10,8 @@ from typing import TypeVar
 from reconciler.diff.boot_order import NoSuchEntry, resolve
 from reconciler.lab.hardware import parts
 from reconciler.lab.hardware.machine import HardwareRejected, Machine, Rejection
-from reconciler.lab.hardware.state import DriveState, TaskState
-from reconciler.model.abilities import BootOption
+from reconciler.lab.hardware.state import DriveState, MachineState, TaskState
+from reconciler.model.abilities import Abilities, BootOption
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import (
     Answered,
@@ -66,6 +66,18 @@ _KINDS: Mapping[Rejection, tuple[Failure, float | None]] = {
 }
 _SEVERITIES = {"OK": Health.OK, "Warning": Health.WARNING, "Critical": Health.CRITICAL}
 _ON_STANDBY_POWER = ("bmc", "bios", "cpld")  # firmware of other devices can't be read while they are off (A10)
+
+
+def _targets_of(state: MachineState) -> tuple[str, ...]:
+    return ("None", "Cd", "Hdd", "Pxe", *(("UefiHttp",) if state.http_boot else ()))
+
+
+def _abilities_of(state: MachineState) -> Abilities | None:
+    """Return what a BMC without virtual media says; None, as if nothing were known of it, for all others."""
+    if state.has_media:
+        return None
+    http = "" if state.http_boot else "the BMC offers no boot from an HTTP URI"
+    return Abilities(lacks={"media": "the BMC offers no virtual media for discs", "http_boot": http})
 
 
 class MachineBmc:
@@ -139,6 +151,13 @@ class MachineBmc:
     async def eject_media(self) -> None:
         await self._ask(self._machine.eject_media)
 
+    async def boot_http(self, url: str) -> None:
+        await self._ask(lambda: self._machine.set_http_boot_uri(url))
+        await self._ask(lambda: self._machine.set_boot_override("UefiHttp", "Once"))
+
+    async def http_boot_uri(self) -> str | None:
+        return await self._ask(lambda: self._machine.state.http_boot_uri)
+
     async def update_firmware(self, inventory_id: str, file: FirmwareFile) -> str:
         return TASKS + await self._ask(lambda: self._machine.start_update(inventory_id, file.url))
 
@@ -193,7 +212,7 @@ class MachineBmc:
             uuid=uuid,
             power=Power(machine.shown_power()),
             boot_phase=BootPhase.OS_BOOTING if state.phase == "installer" else BootPhase(state.phase),
-            boot_override=BootOverride(state.boot_override_enabled, state.boot_override, ("None", "Cd", "Hdd", "Pxe")),
+            boot_override=BootOverride(state.boot_override_enabled, state.boot_override, _targets_of(state)),
             pending_bios=dict(state.pending_bios),
             tasks=tuple(self._task(task) for task in machine.tasks() if task.state == "Running"),
             health=self._health(),
@@ -242,6 +261,7 @@ class MachineBmc:
             events=tuple(self._event(event) for event in state.events[-200:]),
             manager=Manager("AST2600", bmc, self._clock.now()),
             parts=tuple(self._parts()),
+            abilities=_abilities_of(state),
             unknown=unknown,
         )
 

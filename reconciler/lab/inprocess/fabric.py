@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
 
-from reconciler.lab.fleet import Documents, Lab
+from reconciler.lab.fleet import Lab, golden_images
 from reconciler.lab.hardware import commands
 from reconciler.lab.hardware.tools.call import Tool
 from reconciler.lab.inprocess import bmc, cluster_port
@@ -15,29 +14,51 @@ from reconciler.lab.inprocess.cluster_port import TruthCluster
 from reconciler.lab.inprocess.host import MachineHost
 from reconciler.lab.inprocess.virtual_time import EPOCH
 from reconciler.lab.inprocess.watch import TruthWatch
+from reconciler.lab.install_server import BASE
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.errors import DriverError, Failure
+from reconciler.model.install import AttemptCredential, InstallDocument
+from reconciler.model.install_progress import InstallProgress
 from reconciler.model.own_writes import OwnWrites
 from reconciler.model.ports import Clock, Fabric, FirmwareFile, FirmwareFiles, Installer
-
-BASE = "http://installer.lab.invalid"
 
 
 class LabInstaller:
     """Publishes install documents at the URLs that the lab's machines request."""
 
-    def __init__(self, documents: Documents) -> None:
-        self._documents = documents
+    def __init__(self, lab: Lab, epoch: datetime) -> None:
+        self._lab = lab
+        self._epoch = epoch
 
-    async def publish(self, token: str, document: Mapping[str, Any]) -> str:
-        self._documents[f"{BASE}/{token}/install.json"] = document
+    async def publish(self, token: str, document: InstallDocument, _attempt: AttemptCredential | None) -> str:
+        self._lab.installs.publish(token, document)
         return f"{BASE}/{token}/boot.iso"
 
-    async def withdraw(self, token: str) -> None:
-        self._documents.pop(f"{BASE}/{token}/install.json", None)
+    async def progress(self, token: str) -> InstallProgress:
+        server = self._lab.installs
+        since = self._instant(server.listening_since)
+        found = server.attempts.get(token)
+        if found is None:
+            return InstallProgress(since)
+        machine = self._lab.machines.get(found.document.node)
+        if machine is not None:
+            machine.catch_up()  # a machine that nobody has looked at has not made its calls yet
+        status = found.status
+        return InstallProgress(
+            since,
+            fetched=found.fetched,
+            phase=None if status is None else status.phase,
+            detail="" if status is None else status.detail,
+            percent=None if status is None else status.percent,
+            at=None if found.at is None else self._instant(found.at),
+            incident=found.incident,
+        )
 
-    async def fetched(self, token: str) -> bool:
-        return f"{BASE}/{token}/install.json" in self._documents.fetched
+    async def withdraw(self, token: str) -> None:
+        self._lab.installs.withdraw(token)
+
+    def _instant(self, seconds: float) -> datetime:
+        return self._epoch + timedelta(seconds=seconds)
 
 
 class LabFirmwareFiles:
@@ -79,7 +100,7 @@ class LabFabric:
         }
         own = self._own = OwnWrites()
         self._cluster = None if lab.cluster is None else TruthCluster(lab.cluster, clock, latency_s=cluster_s, own=own)
-        self._installer = LabInstaller(lab.documents)
+        self._installer = LabInstaller(lab, epoch)
         self._files = LabFirmwareFiles()
 
     def bmc(self, desired: Desired) -> MachineBmc | None:
@@ -95,7 +116,8 @@ class LabFabric:
         return None if self._lab.cluster is None else TruthWatch(self._lab.cluster, self._clock, self._own)
 
     async def refit(self, fleet: Fleet) -> None:
-        """Do nothing: machines keep their cables."""
+        """Machines keep their cables. What images this spec adds can be installed."""
+        self._lab.images.update(golden_images(fleet))
 
     def installer(self) -> LabInstaller | None:
         return self._installer

@@ -15,6 +15,7 @@ from typing import Any
 
 from reconciler.model.errors import LeaseHeld
 from reconciler.model.gate import Certificate
+from reconciler.model.install_progress import InstallAttempt
 from reconciler.model.period_report import ServiceStatus
 from reconciler.model.records import Applied, Attempt, Hold, Lease, LedgerPlace, NodeRecord, Rollout
 
@@ -63,6 +64,7 @@ class MemoryLedger:
         self._nodes: dict[str, _Node] = {}
         self._begun: dict[int, _Begun] = {}
         self._ended: dict[int, _Begun] = {}  # the latest of each action on each target
+        self._installs: dict[str, InstallAttempt] = {}  # by digest
         self._leases: dict[str, Lease] = {}  # by scope
         self._token = 0
         self._used: set[str] = set()
@@ -223,6 +225,21 @@ class MemoryLedger:
 
     def durations(self, limit: int = 20_000) -> Sequence[tuple[str, str, str, float]]:
         return self._durations[:limit]
+
+    # --- installations ---
+
+    def save_install(self, attempt: InstallAttempt, now: datetime, told: str = "") -> None:  # noqa: ARG002 - the port's
+        self._installs[attempt.digest] = attempt
+
+    def install(self, digest: str) -> InstallAttempt | None:
+        return self._installs.get(digest)
+
+    def open_install(self, node: str) -> InstallAttempt | None:
+        found = [one for one in self._installs.values() if one.node == node and one.closed_at is None]
+        return max(found, key=lambda one: one.begun_at, default=None)
+
+    def revoked_host_keys(self) -> Sequence[str]:
+        return [key for one in self._installs.values() for key in one.revoked]
 
     # --- holds and rollouts ---
 

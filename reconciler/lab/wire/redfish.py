@@ -77,6 +77,7 @@ class RedfishServer:
         epoch: datetime = UNIX_EPOCH,
     ) -> None:
         quirks = quirks or quirks_of_make(machine.state.manufacturer)
+        machine.state.has_media, machine.state.http_boot = quirks.virtual_media, bool(quirks.http_boot)
         sessions = Sessions(username, password, quirks.max_sessions, quirks.session_timeout_s)
         self.requests: Counter[tuple[str, str]] = Counter()
         self._bmc = Bmc(machine, quirks, sessions, epoch)

@@ -45,7 +45,7 @@ class _Slots:
 
     def _members(self, bmc: Bmc) -> list[str]:
         quirks = bmc.quirks
-        if quirks.media_under_system is not self.under_system:
+        if quirks.media_under_system is not self.under_system or not quirks.virtual_media:
             return []
         dummy = [quirks.media_dummy] if quirks.media_dummy else []
         return [BARE_SLOT] * quirks.media_bare_slot + dummy + [quirks.media_slot]

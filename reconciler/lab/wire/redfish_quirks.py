@@ -51,7 +51,9 @@ class Quirks:
     boot_mode: str = ""  # a PATCH of the override without its mode: D4 "required" refuses it, D3 "flips" it to Legacy
     boot_aliases: bool = True  # most makes leave the Alias of boot options null (NVIDIA/libredfish, tests/mockups)
     boot_in_settings: bool = False  # A15: only the system's settings object takes the override (AMI)
+    http_boot: str = ""  # HttpBootUri: "" it has none, "taken", or shown and "ignored" (D11)
     # virtual media
+    virtual_media: bool = True
     media_target: str = "Cd"  # D5: the boot target that finds virtual media, "Cd" or "UsbCd"
     media_under_system: bool = False  # E4: under Systems instead of Managers
     media_slot: str = "Cd"

@@ -140,7 +140,8 @@ def _entries(bmc: Bmc) -> dict[str, str]:
 
 def _targets(bmc: Bmc) -> dict[str, str]:
     """Return this BMC's values for the override's target -> the machine's boot device."""
-    return {"None": "None", "Pxe": "Pxe", bmc.quirks.media_target: "Cd", "Hdd": "Hdd"}
+    http = {"UefiHttp": "UefiHttp"} if bmc.quirks.http_boot else {}
+    return {"None": "None", "Pxe": "Pxe", bmc.quirks.media_target: "Cd", "Hdd": "Hdd", **http}
 
 
 def _override(bmc: Bmc) -> Document:
@@ -150,6 +151,7 @@ def _override(bmc: Bmc) -> Document:
         "BootSourceOverrideEnabled": state.boot_override_enabled,
         "BootSourceOverrideMode": bmc.memory.get("boot mode", "UEFI"),
         "BootSourceOverrideTarget": next(word for word, device in targets.items() if device == state.boot_override),
+        **({"HttpBootUri": state.http_boot_uri} if bmc.quirks.http_boot else {}),
     }
 
 
@@ -176,11 +178,15 @@ def _future(bmc: Bmc, _: str) -> Document | None:
 
 
 def _patch_system(bmc: Bmc, _: str, body: Document) -> Reply:
-    return _patch_boot(bmc, body, [] if bmc.quirks.boot_in_settings else _OVERRIDE, ["BootOrder"])
+    return _patch_boot(bmc, body, [] if bmc.quirks.boot_in_settings else _settable(bmc), ["BootOrder"])
 
 
 def _patch_future(bmc: Bmc, _: str, body: Document) -> Reply:
-    return _patch_boot(bmc, body, _OVERRIDE, [])
+    return _patch_boot(bmc, body, _settable(bmc), [])
+
+
+def _settable(bmc: Bmc) -> list[str]:
+    return [*_OVERRIDE, "HttpBootUri"] if bmc.quirks.http_boot else _OVERRIDE
 
 
 def _patch_boot(bmc: Bmc, body: Document, override: list[str], order: list[str]) -> Reply:
@@ -190,9 +196,11 @@ def _patch_boot(bmc: Bmc, body: Document, override: list[str], order: list[str])
     if not isinstance(boot, dict) or not boot:
         raise Refusal("PropertyMissing", "Boot", related=["Boot"])
     only(boot, *override, *order)
+    if bmc.quirks.http_boot == "taken" and "HttpBootUri" in boot:
+        bmc.machine.set_http_boot_uri(str(boot["HttpBootUri"]))
     if "BootOrder" in boot:
         _set_boot_order(bmc, boot["BootOrder"])
-    if set(boot) & set(override):
+    if set(boot) & {*override} - {"HttpBootUri"}:
         current, targets = _override(bmc), _targets(bmc)
         _set_boot_mode(bmc, boot)
         target = choose(boot, "BootSourceOverrideTarget", targets, current["BootSourceOverrideTarget"])

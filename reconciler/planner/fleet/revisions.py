@@ -139,6 +139,9 @@ def _access(settings: Settings) -> Mapping[str, str]:
         "installer.listen": installer.listen if installer else "",
         "installer.url": (installer.url or "") if installer else "",
         "installer.iso": installer.iso if installer else "",
+        "installer.certificate": (installer.certificate or "") if installer else "",
+        "installer.key": (installer.key or "") if installer else "",
+        "installer.hostCa": (installer.host_ca or "") if installer else "",
     }
 
 

@@ -29,6 +29,7 @@ from reconciler.planner.node.conditions import (
     REGISTERED,
     ConditionBuilder,
     Context,
+    Unread,
 )
 from reconciler.planner.node.corroboration import (
     boot_is_stuck,
@@ -39,6 +40,7 @@ from reconciler.planner.node.corroboration import (
     tampered,
     unproved_source,
 )
+from reconciler.planner.node.provision import never_answered, unread_disk
 from reconciler.planner.node.record import gate_failure, is_drained, stale_signals_until, treatments_since_certificate
 
 _ON = frozenset({Power.ON, Power.POWERING_ON})
@@ -62,6 +64,7 @@ class Assessment:
     waits_until: datetime | None
     gate_failed: str
     inventory: RedfishInventory | None  # as the BMC told it
+    unread: Unread  # whether the disk of a silent machine may be written
     moved_tests: Mapping[str, tuple[str, ...]]  # tests that the spec has changed -> why a node in service fails them
 
 
@@ -78,9 +81,10 @@ def assess(
     `retracted`: value paths of signals that a person has taken back (`reconciler isolation retract`).
     """
     facts = observed.host.value if isinstance(observed.host, Answered) else None
-    explained_by, waiting = _host_cause(desired, observed, record, context)
+    unread = unread_disk(desired, observed, record)
+    explained_by, waiting = _host_cause(desired, observed, record, context, unread)
     builder = ConditionBuilder(explained_by if facts is None else "")
-    _power(builder, desired, observed, record, context, waiting)
+    _power(builder, desired, observed, record, context, waiting or unread.cause)
     counted, ignored = _split_ignored(desired, context.signals.of(desired.profile, observed), rules)
     found = tuple(s for s in counted if s.path not in retracted and s.effect is not Effect.REPORTS)
     reported = tuple(signal for signal in counted if signal not in found)
@@ -110,18 +114,25 @@ def assess(
         waits_until=until,
         gate_failed=_failed_gate(builder, desired, observed, record, context),
         inventory=observed.inventory.value if isinstance(observed.inventory, Answered) else None,
+        unread=unread,
         moved_tests=moved,
     )
 
 
-def _host_cause(desired: Desired, observed: Observed, record: NodeRecord, context: Context) -> tuple[str, str]:
+def _host_cause(
+    desired: Desired, observed: Observed, record: NodeRecord, context: Context, unread: Unread
+) -> tuple[str, str]:
     """Return the known cause of the host's silence, and why to wait for it; "" for what there is not."""
+    if unread.cause:
+        return unread.cause, ""
     system = observed.hot.value if isinstance(observed.hot, Answered) else None
     explained_by, waiting = known_cause(system, observed)
     if waiting and not boot_is_stuck(record, context.now):
         return explained_by, waiting
     if explained_by and not waiting:
         return explained_by, ""
+    if never_answered(record):
+        return "", ""
     if not_installed(desired, observed, record, context.now, context.neighbours_answer):
         return "no system answers, and the node is in no cluster", ""
     if host_down(desired, observed, record, context.now, context.neighbours_answer):
@@ -140,8 +151,9 @@ def _split_ignored(
 
 
 def _power(
-    builder: ConditionBuilder, desired: Desired, observed: Observed, record: NodeRecord, context: Context, waiting: str
+    builder: ConditionBuilder, desired: Desired, observed: Observed, record: NodeRecord, context: Context, cause: str
 ) -> None:
+    """`cause`: why a silent host shows no fault of its own; "" if nothing explains it."""
     if isinstance(observed.hot, Silent):
         power: bool | None = True if isinstance(observed.host, Answered) else None
         builder.set(POWER_ON, power, f"BMC {observed.hot.reason}")
@@ -152,7 +164,7 @@ def _power(
         builder.set(HOST_UP, True)
     elif POWER_ON not in builder.true and POWER_ON not in builder.unknown:
         builder.because[HOST_UP] = builder.because[POWER_ON]
-    elif host_down(desired, observed, record, context.now, context.neighbours_answer) and not waiting:
+    elif host_down(desired, observed, record, context.now, context.neighbours_answer) and not cause:
         builder.because[HOST_UP] = ("host_down: NotReady and SSH silent, while its BMC and its neighbours answer",)
     else:
         reason = f"SSH {observed.host.reason}" + (f": {observed.host.detail}" if observed.host.detail else "")
@@ -173,8 +185,9 @@ def _health(
         blind = [name for name, value in (("GPUs", facts.gpus), ("kernel log", facts.xids)) if value is None]
         builder.set(HEALTHY, None if blind else True, *(f"{name} could not be read" for name in blind))
     elif HOST_UP not in builder.true and HOST_UP not in builder.unknown and POWER_ON in builder.true:
-        if isinstance(observed.member, Answered) and observed.member.value is None:
-            builder.set(HEALTHY, None)  # nothing is installed, so health has no meaning
+        absent = isinstance(observed.member, Answered) and observed.member.value is None
+        if absent or HOST_UP in builder.explained:
+            builder.set(HEALTHY, None)  # nothing is installed, or not to its end, so health has no meaning
         else:
             builder.because[HEALTHY] = ("health.host_down",)
     else:

@@ -93,6 +93,15 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """Of a silent machine's disk. `cause`: why it may be written unread; "" if it may not. `remedy`: what a person has
+    to write down before it may."""
+
+    cause: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Conditions:
     """The conditions of one node. One that is neither in `true` nor in `unknown` nor in `explained` is false.
 
@@ -116,6 +125,7 @@ class Conditions:
     gate_failed: str  # why the gate failed on this machine, which has not been repaired since; "" if it did not
     impossible: Mapping[str, str] = field(default_factory=dict)  # actions that its BMC can't do, each with the reason
     entry_awaits_image: bool = False  # the boot order names an entry that only an installed system brings
+    unread: Unread = Unread()  # whether the disk of a silent machine may be written
 
     @property
     def key(self) -> Hashable:
@@ -124,7 +134,7 @@ class Conditions:
         return (
             self.true, *[tuple(words.items()) for words in reasons], self.signals, self.reported, self.ignored,
             self.unconfirmed, self.foreign_cordon, self.tampered, self.waiting, self.waits_until, self.gate_failed,
-            tuple(self.impossible.items()), self.entry_awaits_image,
+            tuple(self.impossible.items()), self.entry_awaits_image, self.unread,
         )  # fmt: skip
 
 

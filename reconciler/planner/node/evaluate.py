@@ -94,6 +94,7 @@ def with_drift(
         waiting=assessment.waiting,
         waits_until=assessment.waits_until,
         gate_failed=assessment.gate_failed,
+        unread=assessment.unread,
         **_of_inventory(desired, assessment, items, IMAGE in builder.true),
     )
 

@@ -71,7 +71,7 @@ _NAMES: Final[Mapping[tuple[type, str], str]] = {
 _KEYS: Final[Mapping[type, str]] = {DesiredFirmware: "component", Taint: "key"}
 # Inputs whose position is recorded under another path, and inputs that the node's own line sets if no other does.
 _PLACED: Final = (("root_disk", "image.root_disk"), ("image.contents", "image"), ("acceptance", "gate.certificate"))
-_OF_NODES: Final = ("node", "pool", "state", "endpoints", "identity", "root_disk")
+_OF_NODES: Final = ("node", "pool", "state", "endpoints", "identity", "root_disk", "provision")
 
 
 def shared_inputs(profile: Profile, settings: Settings, endpoints: str) -> dict[str, str]:

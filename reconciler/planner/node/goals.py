@@ -174,7 +174,10 @@ def usable_rows(
             row = replace(row, requires=(*row.requires, c.HOST_UP))  # it may hang in POST, which refuses these (A8)
         if host_down and c.POWER_ON in row.requires and c.HOST_UP in row.achieves and not rung:
             continue  # only the ladder reboots a host that is down
-        if spec_of(row.name).overwrites and brings & set(state.explained):
+        unread = bool(state.unread.cause) and spec_of(row.name).installs
+        if state.unread.cause and spec_of(row.name).boots and not unread:
+            row = replace(row, requires=(*row.requires, c.IMAGE))  # there is no system to boot
+        if spec_of(row.name).overwrites and not unread and brings & set(state.explained):
             # A machine that is off or hangs can't be read: it must be, before it is wiped or flashed (invariant 4).
             readable = (c.POWER_ON,) if rung or found.rung is None else (c.POWER_ON, c.TREATED)
             row = replace(row, requires=(*row.requires, *readable))

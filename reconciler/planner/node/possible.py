@@ -57,10 +57,17 @@ def firmware(desired: Desired, found: RedfishInventory, changes: Collection[str]
 
 
 def image(desired: Desired, found: RedfishInventory, _changes: Collection[str]) -> Refusals:
-    """An installer boots once from a virtual disc, from off, and writes to the one disk that the rule matches."""
+    """An installer boots once, from off, and writes to the one disk that the rule matches.
+
+    It comes from a virtual disc, or else over HTTP.
+    """
     if desired.profile.image is None:
         return {}
-    lacks = [why for ability in (Ability.MEDIA, Ability.BOOT_ONCE, Ability.POWER) if (why := _lack(found, ability))]
+    lacks = [why for ability in (Ability.MEDIA, Ability.BOOT_ONCE) if (why := _lack(found, ability))]
+    if lacks and found.abilities is not None:
+        no_http = _lack(found, Ability.HTTP_BOOT)
+        lacks = [*lacks, no_http] if no_http else []
+    lacks += [why] if (why := _lack(found, Ability.POWER)) else []
     rule = desired.root_disk or desired.profile.image.root_disk
     if rule is not None and found.drives and (why := no_single_match(rule, found.drives)):
         lacks.append(why + at(desired, "image.root_disk"))

@@ -61,6 +61,9 @@ def no_path(
     if refused:
         detail = f"its BMC can't do it: {'; '.join(f'{name}: {why}' for name, why in refused.items())}"
         code = BlockCode.IMPOSSIBLE
+    elif state.unread.remedy and c.HOST_UP in missing:
+        detail = state.unread.remedy
+        code = BlockCode.NO_PATH
     elif unknown:
         detail = summarize({_words(name): why for name, why in sorted(unknown.items())}, desired)
         code = BlockCode.UNKNOWN

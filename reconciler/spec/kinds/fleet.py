@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import date
+from ipaddress import ip_address
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -17,8 +19,8 @@ from reconciler.strict_yaml.models import Checked, Matching, Model, Name, Text
 Iso = Annotated[
     str,
     Matching(
-        r"https?://[^\s/@?#]+/[^\s?=#]*\.iso",
-        "a URL that BMCs accept as boot medium; it ends in .iso and has no '?', '=' or '#'",  # pitfall E3
+        r"https?://[^\s/@?#]+/[^\s?=#]*\.iso|/[^\x00-\x1f]*\.iso",
+        "a URL or an absolute path of a boot medium; it ends in .iso, and a URL has no '?', '=' or '#'",  # pitfall E3
     ),
 ]
 _PORT = r"(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5]?[0-9]{1,4})"
@@ -88,14 +90,58 @@ class Installer(Model):
     """Where install documents are served, and the boot medium that fetches them."""
 
     listen: Listen = Field(description="Address to serve install documents on; port 0 is any free one.")
-    url: WebUrl | None = Field(default=None, description="That address as BMCs and installers reach it.")
-    iso: Iso = Field(description="Boot medium that BMCs insert.")
+    url: WebUrl | None = Field(
+        default=None,
+        description="That address as BMCs and installers reach it, the same whichever reconciler leads.",
+    )
+    iso: Iso = Field(
+        description="Boot medium that BMCs insert: a file of `reconciler installer build`, on this machine or at a URL "
+        "that the reconciler fetches it from."
+    )
+    certificate: Name | None = Field(
+        default=None,
+        description="Name of a secret that holds the server's certificate chain in PEM. Required unless everything is "
+        "on loopback.",
+    )
+    key: Name | None = Field(
+        default=None,
+        description="Name of a secret that holds its private key in PEM. Absent: it is with `certificate`.",
+    )
+    host_ca: Name | None = Field(
+        default=None,
+        description="Name of a secret that holds the private half of the SSH host CA, or name of a signer. Absent: "
+        "host keys of installed machines are not certified.",
+    )
+    host_certificate: PositiveDuration = Field(
+        default="90d", description="How long a certificate of a host key is valid."
+    )
 
     @model_validator(mode="after")
     def _can_be_reached(self) -> Installer:
         if self.url is None and self.listen.startswith(("0.0.0.0:", "[::]:")):
             raise ValueError(f"url is missing: BMCs and installers can't reach {self.listen}")
         return self
+
+    @model_validator(mode="after")
+    def _is_encrypted(self) -> Installer:
+        if self.key is not None and self.certificate is None:
+            raise ValueError("certificate is missing: a key alone encrypts nothing")
+        if self.certificate is None and not _on_loopback(self.listen):
+            raise ValueError(f"certificate is missing: on {self.listen} others could read and change what is installed")
+        plain = self.url is not None and self.url.lower().startswith("http://")
+        if plain and self.certificate is not None:
+            raise ValueError("url begins with http://, and there is a certificate: write https://")
+        if plain and not _on_loopback((self.url or "").partition("://")[2].partition("/")[0]):
+            raise ValueError("url begins with http://, which is for loopback alone: write https://")
+        return self
+
+
+def _on_loopback(authority: str) -> bool:
+    host = authority.rpartition(":")[0] if re.search(r":[0-9]+$", authority) else authority
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 class Deadlines(Model):

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from reconciler.model.vocab import NodeState
+from reconciler.model.vocab import NodeState, Provision
 from reconciler.spec.kinds.base import Domains, Duration, Resource, SomeNodes, TreePath
 from reconciler.spec.kinds.limits import Hold, Window
 from reconciler.spec.kinds.settings import (
@@ -49,6 +49,11 @@ class NodeEntry(NodeSettings):
     state: NodeState | None = Field(
         default=None, description="active, quarantined or retired. Absent: the pool's state."
     )
+    provision: Provision | None = Field(
+        default=None,
+        description="blank: consent to wipe machines of which no system ever answered. It needs `serial` or `uuid`. "
+        "It is spent when the node first enters service.",
+    )
     hold: Hold | None = Field(default=None, description="Forbids acting on these nodes.")
 
     @property
@@ -86,7 +91,7 @@ class NodePoolSpec(SharedSettings):
     inventory: TreePath | None = Field(
         default=None,
         description="CSV file of more nodes, relative to the spec directory. Its header names the columns: name, bmc, "
-        "host, serial, uuid, hostname, rootDisk (a serial number), state, and domains.<label>.",
+        "host, serial, uuid, hostname, rootDisk (a serial number), state, provision, and domains.<label>.",
     )
     windows: tuple[Window, ...] = Field(
         default=(),

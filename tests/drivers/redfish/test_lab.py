@@ -14,6 +14,7 @@ from reconciler.drivers.redfish import RedfishBmc
 from reconciler.lab.wire.redfish import RedfishServer
 from reconciler.lab.wire.redfish_quirks import EtagStyle, Quirks, Silence, quirks_of_make
 from reconciler.lab.wire.redfish_update import substitute_for
+from reconciler.model.abilities import Ability
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, BmcTask, RedfishHot, RedfishInventory, Silent
 from reconciler.model.ports import FirmwareFile, PowerAction
@@ -296,3 +297,43 @@ def test_lost_task(trust: Trust) -> None:
         assert await bmc.task(uri) is None
 
     play(Lab("Supermicro", MAKES["Supermicro"], trust), steps)
+
+
+# Where the override is in the settings object, as on NVIDIA's Viking, HttpBootUri is there too (NVIDIA/libredfish,
+# tests/mockups/nvidia_viking, Systems/DGX/SD).
+@pytest.mark.parametrize("in_settings", [False, True])
+def test_boot_over_http(trust: Trust, in_settings: bool) -> None:
+    quirks = Quirks(http_boot="taken", virtual_media=False, boot_in_settings=in_settings)
+
+    async def steps(lab: Lab, bmc: RedfishBmc) -> None:
+        abilities = (await inventory(bmc)).abilities
+        assert abilities is not None
+        assert abilities.why_not(Ability.MEDIA) == "the BMC offers no virtual media for discs"
+        assert abilities.why_not(Ability.HTTP_BOOT) == ""
+        assert await bmc.http_boot_uri() is None
+        await bmc.boot_http(ISO)
+        assert await bmc.http_boot_uri() == ISO
+        override = (await hot(bmc)).boot_override
+        assert override is not None
+        assert override.boots_http
+        await bmc.power(PowerAction.FORCE_OFF)
+        lab.pass_time(5)
+        await bmc.power(PowerAction.ON)
+        lab.pass_time(151)
+        assert lab.machine.state.phase == "installer"
+        assert lab.machine.state.installer is not None
+        assert lab.machine.state.installer.medium == ISO
+
+    play(Lab("AMI", quirks, trust), steps)
+
+
+def test_a_bmc_without_a_uri_to_boot_from_says_so(trust: Trust) -> None:
+    async def steps(_: Lab, bmc: RedfishBmc) -> None:
+        with pytest.raises(DriverError, match="no boot from an HTTP URI") as caught:
+            await bmc.boot_http(ISO)
+        assert caught.value.kind is Failure.UNSUPPORTED
+        abilities = (await inventory(bmc)).abilities
+        assert abilities is not None
+        assert abilities.why_not(Ability.HTTP_BOOT) == "the BMC offers no boot from an HTTP URI"
+
+    play(Lab("a make", Quirks(), trust), steps)

@@ -28,6 +28,7 @@ from reconciler.drivers.redfish.quirks import (
 from reconciler.lab.wire.redfish import RedfishServer
 from reconciler.lab.wire.redfish_quirks import BURST_S
 from reconciler.lab.wire.redfish_quirks import Quirks as LabQuirks
+from reconciler.model.abilities import Ability
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered
 from reconciler.model.ports import FirmwareFile, PowerAction
@@ -199,6 +200,11 @@ async def the_medium_is_booted(lab: Lab) -> bool:
     return bool(lab.machine.state.phase == "installer")
 
 
+async def a_uri_that_it_does_not_take_is_no_way_to_boot(lab: Lab) -> bool:
+    abilities = (await lab.inventory()).abilities
+    return bool(abilities.why_not(Ability.HTTP_BOOT) == "BMCs of this make take no HTTP URI to boot from")
+
+
 async def a_refused_power_order_says_when_to_come_back(lab: Lab) -> bool:
     lab.machine.inject("power_on_conflict", seconds=20.0)
     await lab.bmc.power(PowerAction.FORCE_OFF)
@@ -266,6 +272,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "media_slot": (
         Case("Dell Inc.", LabQuirks(media_slot="1", media_dummy="2"), the_medium_is_booted, firmware="1.20.50.50"),
     ),
+    "http_boot": (Case("HPE", LabQuirks(http_boot="ignored"), a_uri_that_it_does_not_take_is_no_way_to_boot),),
     "conflict_wait": (Case("a make", LabQuirks(), a_refused_power_order_says_when_to_come_back),),
     "patience": (
         Case(

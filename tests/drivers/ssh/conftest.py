@@ -87,14 +87,14 @@ def sshd(tmp_path_factory: pytest.TempPathFactory, keys: Keys) -> Iterator[Serve
     with log.open("wb") as sink:
         process = subprocess.Popen([program, "-D", "-e", "-f", str(home / "config")], stderr=sink)
     try:
-        _await_banner(process, port, log)
+        await_banner(process, port, log)
         yield Server(port, getpass.getuser(), log)
     finally:
         process.terminate()
         process.wait(5)
 
 
-def _await_banner(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def await_banner(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     for _ in range(100):
         if process.poll() is not None:
             pytest.skip(f"sshd does not run here: {log.read_text()}")

@@ -1,0 +1,113 @@
+"""What an install is to do: the one disk that it writes, and the document that tells the installer (contract v1)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from reconciler.converge.actions.context import ActionContext, Stop
+from reconciler.diff import normalise
+from reconciler.model.desired import DesiredImage, RootDisk
+from reconciler.model.install import (
+    ContractError,
+    InstallDocument,
+    InstallImage,
+    MachineIdentity,
+    dump_contract,
+    load_contract,
+)
+from reconciler.model.install import RootDisk as DiskToWrite
+from reconciler.model.observed import Drive, ImageIdentity, RedfishHot
+from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
+from reconciler.planner.node.disks import matching_drives
+
+
+@dataclass(frozen=True, slots=True)
+class Install:
+    """One attempt at writing an image."""
+
+    token: str
+    document: InstallDocument
+
+    @property
+    def nonce(self) -> str:
+        return self.document.nonce
+
+    def journaled(self) -> Mapping[str, Any]:
+        """Return what another run needs to go on with it."""
+        return {"token": self.token, "nonce": self.nonce, "document": json.loads(dump_contract(self.document))}
+
+    def is_still_meant(self, fresh: InstallDocument) -> bool:
+        """Return whether this attempt installs what a fresh one would."""
+        return self.document.model_copy(update={"nonce": ""}) == fresh.model_copy(update={"nonce": ""})
+
+
+def journaled_install(intent: Mapping[str, Any]) -> Install | None:
+    """Return the attempt in an intent, of whatever run; None if there is none that can be gone on with."""
+    try:
+        return Install(str(intent["token"]), load_contract(InstallDocument, json.dumps(intent["document"])))
+    except (KeyError, ContractError):
+        return None
+
+
+def root_disk_rule(ctx: ActionContext) -> RootDisk | None:
+    image = ctx.desired.profile.image
+    return ctx.desired.root_disk or (image.root_disk if image is not None else None)
+
+
+def target_drive(rule: RootDisk, drives: tuple[Drive, ...] | None) -> Drive:
+    """Return the one drive that the rule matches. Raise Stop if none or several match, or it has no serial number."""
+    if drives is None:
+        raise Stop(Transient("the BMC does not list the drives"))
+    found = matching_drives(rule, drives)
+    if len(found) != 1:
+        listed = ", ".join(f"{drive.id} ({drive.model}, {drive.serial})" for drive in found or drives)
+        problem = f"{len(found)} drives match" if found else "no drive matches"
+        raise Stop(Declined("root_disk", f"{problem} the root disk rule: {listed or 'the BMC lists none'}"))
+    if found[0].serial is None:
+        raise Stop(Declined("root_disk", f"drive {found[0].id} matches, but the BMC does not give its serial number"))
+    return found[0]
+
+
+def install_document(
+    ctx: ActionContext, image: DesiredImage, drive: Drive, system: RedfishHot, nonce: str
+) -> InstallDocument:
+    """Return the document of one attempt. The machine is the one that the BMC shows now."""
+    return InstallDocument(
+        node=ctx.node,
+        hostname=ctx.desired.hostname or ctx.node,
+        nonce=nonce,
+        machine=MachineIdentity(serial=system.serial or ctx.record.serial, uuid=system.uuid or ctx.record.uuid),
+        image=InstallImage(
+            name=image.name,
+            version=image.version,
+            url=image.url,
+            sha256=image.sha256,
+            signature=image.signature,
+            key=image.key,
+        ),
+        root_disk=DiskToWrite(serial=drive.serial, wwn=drive.wwn),
+        preserve=tuple(point.strip("/") for point in image.preserve),
+    )
+
+
+def judge_install(found: ImageIdentity, install: Install) -> Outcome:
+    """Compare what a system with our nonce reports with the image and the drive that were meant."""
+    image, drive = install.document.image, install.document.root_disk.serial
+    wanted = {
+        "image": (found.image, image.name),
+        "version": (found.version, image.version),
+        "sha256": (found.sha256, image.sha256),
+        "root disk": (found.root_disk, drive),
+        "booted disk": (found.booted_disk, drive),
+    }
+    wrong = [
+        f"{name} is {value!r}, not {right!r}"
+        for name, (value, right) in wanted.items()
+        if value is None or right is None or normalise.text(value) != normalise.text(right)
+    ]
+    if wrong:
+        return Permanent("installed, but " + "; ".join(wrong))
+    return Done(f"{image.name} {image.version} on {drive}")

@@ -1,0 +1,191 @@
+"""The installer of one machine, by contract v1 (model/install.py): calls to its server, and pauses between them.
+
+It runs as a generator, which the machine's timers and the answers to its calls move on. Whatever ends it, the machine
+powers off; what interrupts it (a power cut, a medium that goes away) leaves it where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+
+from reconciler.lab.hardware.install_document import InstallRefused, image_of, is_done, target_drive
+from reconciler.lab.hardware.lifecycle import Lifecycle
+from reconciler.lab.hardware.state import InstallerCall, InstallerRun
+from reconciler.model.install import (
+    ContractError,
+    InstallDocument,
+    InstallPhase,
+    InstallStatus,
+    dump_contract,
+    load_contract,
+)
+
+Serve = Callable[[str, str | None, float], str | None]  # (URL, body, time of the call) -> answer; None: there is none
+
+STEPS = 10  # reports of a write
+_IMAGE_MB = 8000  # of a typical image, for the rates that are reported
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    seconds: float
+
+
+class Hang:
+    """The installer stops where it is, and the machine stays on."""
+
+
+Program = Generator[InstallerCall | Pause | Hang, str | None, None]
+
+
+class InstallerSide(Lifecycle):
+    """`serve` answers an installer's calls at once. Without it, the machine sets `state.installer.wants`, and its owner
+    calls `answer`. `images`: (name, version) -> contents of those that the lab knows; a document has no contents."""
+
+    serve: Serve | None = None
+    images: Mapping[tuple[str, str], Mapping[str, str]] = {}
+    host_public_key: str = ""
+    _program: Program | None = None
+
+    def _boot_installer(self, medium: str) -> None:
+        self._enter("installer")
+        silent = self.spend_fault("installer_silent") is not None
+        self.state.installer = run = InstallerRun(medium, silent=silent)
+        self._program = self._installing(run)
+        self._timers.at(self.now + self.timings.installer_boot_s, "phase", lambda: self._go_on(None))
+
+    def answer(self, text: str | None) -> None:
+        """Answer the installer's call; None means no answer. An answer nobody waits for is ignored."""
+        self.catch_up()
+        run = self.state.installer
+        if run is not None and run.wants is not None:
+            run.wants = None
+            self._go_on(text)
+
+    def _go_on(self, answer: str | None) -> None:
+        run, program = self.state.installer, self._program
+        assert run is not None
+        assert program is not None
+        while True:
+            try:
+                step = program.send(answer)
+            except StopIteration:
+                self._power_off()
+                return
+            if isinstance(step, Pause):
+                self._timers.at(self.now + step.seconds, "phase", lambda: self._go_on(None))
+                return
+            if isinstance(step, Hang):
+                return
+            if self.serve is None:
+                run.wants = step
+                return
+            answer = self.serve(step.url, step.body, self.now)
+
+    def _medium_went(self) -> None:
+        run = self.state.installer
+        if run is not None and not run.error:
+            self._timers.drop("phase")
+            run.wants = None
+            self._installer_fails(run, "the medium went away")
+
+    def _installer_fails(self, run: InstallerRun, why: str) -> None:
+        run.error = why
+        run.log.append(f"error: {why}")
+        self._log("Warning", f"Installer: {why}")
+
+    # --- the program ---
+
+    def _installing(self, run: InstallerRun) -> Program:
+        base, text = run.medium.rpartition("/")[0], None
+        for _ in range(self.timings.document_tries):
+            run.asked += 1
+            run.log.append(f"asking for {base}/install.json")
+            text = yield InstallerCall(f"{base}/install.json")
+            if text is not None:
+                break
+            run.log.append("no document")
+            yield Pause(self.timings.document_retry_s)
+        if text is None:
+            self._installer_fails(run, "got no document")
+            return
+        yield from self._report(run, base, InstallPhase.STARTED)
+        try:
+            yield from self._write(run, base, text)
+        except InstallRefused as refused:
+            self._installer_fails(run, str(refused))
+            yield from self._last_word(run, base, InstallPhase.FAILED, str(refused))
+        else:
+            yield from self._last_word(run, base, InstallPhase.INSTALLED, "")
+
+    def _write(self, run: InstallerRun, base: str, text: str) -> Program:
+        try:
+            document = load_contract(InstallDocument, text)
+        except ContractError as error:
+            raise InstallRefused(str(error)) from None
+        state = self.state
+        drive = target_drive(document, state)
+        if is_done(document, state):
+            run.log.append("this attempt is done already: nothing is written")
+            return
+        image = image_of(document, state, drive, self.images)
+        self._fail_at(InstallPhase.STARTED)
+        run.log.append(f"writing {image.image} {image.version} to {drive}")
+        state.counters.writes += 1
+        state.disks.pop(drive, None)  # both copies of its partition table are wiped first, and written last
+        rate = f"{_IMAGE_MB / self.timings.install_s:.0f} MB/s"
+        for percent in range(0, 100, 100 // STEPS):
+            yield from self._report(run, base, InstallPhase.WRITING, rate if percent else "", percent)
+            self._fail_at(InstallPhase.WRITING, percent)
+            if self._dies_at(percent):
+                yield Hang()
+            yield Pause(self.timings.install_s / STEPS)
+        self._fail_at(InstallPhase.WRITTEN)
+        yield from self._report(run, base, InstallPhase.WRITTEN)
+        for key in self._host_keys():
+            yield InstallerCall(f"{base}/hostkey", key)
+        state.disks[drive] = image
+        state.boot_disk = drive
+        state.counters.installs += 1
+        for gpu in state.gpus:
+            gpu.mig_pending = False
+            gpu.mig_instances.clear()
+
+    def _report(
+        self, run: InstallerRun, base: str, phase: InstallPhase, detail: str = "", percent: int | None = None
+    ) -> Generator[InstallerCall | Pause | Hang, str | None, bool]:
+        """Send one report, and return whether the server has it."""
+        if run.silent:
+            return False
+        text = dump_contract(InstallStatus(phase=phase, detail=detail, percent=percent))
+        answer = yield InstallerCall(f"{base}/status", text)
+        return answer is not None
+
+    def _last_word(self, run: InstallerRun, base: str, phase: InstallPhase, detail: str) -> Program:
+        """Report the end until the server has it, for half an hour at most."""
+        for _ in range(self.timings.last_word_tries):
+            if (yield from self._report(run, base, phase, detail)):
+                return
+            yield Pause(self.timings.document_retry_s)
+
+    # --- faults ---
+
+    def _fail_at(self, phase: InstallPhase, percent: int = 0) -> None:
+        fault = self.fault("installer_fails")
+        early = phase is InstallPhase.WRITING and fault is not None and percent < int(fault["percent"])
+        if fault is not None and fault["phase"] == phase and not early:
+            self.spend_fault("installer_fails")
+            raise InstallRefused(str(fault["why"]))
+
+    def _dies_at(self, percent: int) -> bool:
+        fault = self.fault("installer_dies")
+        if fault is None or percent < int(fault["percent"]):
+            return False
+        self.spend_fault("installer_dies")
+        return True
+
+    def _host_keys(self) -> tuple[str, ...]:
+        key = self.host_public_key or f"ssh-ed25519 {self.state.uuid}"
+        other = () if self.spend_fault("installer_second_key") is None else (f"ssh-ed25519 {self.state.uuid}-other",)
+        return (key, *other)

@@ -1,0 +1,317 @@
+"""How an install is followed: its failures end it at once, silence counts only while we listened, and any run goes on.
+
+In each test the disk is written no more often than the test says, which the machine counts when a write begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from reconciler.converge.actions.install_watch import ENDS_S, SILENT_S
+from reconciler.lab.hardware.lifecycle import Lifecycle
+from reconciler.lab.hardware.timings import TYPICAL
+from reconciler.model.install import InstallPhase
+from reconciler.model.outcome import Done, Outcome, Permanent, Transient
+from reconciler.planner.node.corroboration import BOOT_S
+from tests.converge.world import IMAGE, World
+
+Worlds = Callable[..., World]
+OLD = {"n*": ["old_image"]}
+STARTS_S = TYPICAL.shutdown_s + TYPICAL.post_s + TYPICAL.installer_boot_s
+
+
+def writes(here: World) -> tuple[int, int]:
+    """Return how often a write of the disk began, and how often one was ended."""
+    counters = here.machine("n0").state.counters
+    return counters.writes, counters.installs
+
+
+def installed(here: World, outcome: Outcome) -> bool:
+    disk = here.machine("n0").disk()
+    return isinstance(outcome, Done) and (disk.version, disk.nonce) == (IMAGE.version, here.ledger.node("n0").nonce)
+
+
+def timed(here: World, work: Callable[[], Outcome]) -> tuple[Outcome, float]:
+    began = here.clock.elapsed
+    return work(), here.clock.elapsed - began
+
+
+@pytest.mark.parametrize(
+    ("why", "kind"),
+    [
+        ("can't write the disk: Input/output error", Transient),
+        ("https://images/x.raw: connection reset, after 5 tries", Transient),
+        ("the signature of the image does not verify", Permanent),
+        ("the digest of what was written is 00, not cd", Permanent),
+        ("no disk matches serial S1", Permanent),
+        ("2 disks match wwn 5000", Permanent),
+        ("the document is for the machine with serial number S1, and this one has S2", Permanent),
+    ],
+)
+def test_an_installer_that_fails_ends_the_attempt_with_its_reason(world: Worlds, why: str, kind: type) -> None:
+    """Asking for the same again is of use only where the cause may have gone."""
+    here = world(nodes=1, drift=OLD, faults={"n0": {"installer_fails": {"phase": "started", "why": why}}})
+    outcome, seconds = timed(here, lambda: here.act("reimage"))
+    assert isinstance(outcome, kind)
+    assert outcome.detail == f"the installer failed: {why}"
+    assert seconds < STARTS_S + 60
+    assert writes(here) == (0, 0)
+    assert here.lab.installs.attempts == {}, "it is withdrawn"
+
+
+@pytest.mark.parametrize("phase", ["started", "writing", "written"])
+def test_in_whatever_phase_it_fails_the_next_attempt_installs(world: Worlds, phase: str) -> None:
+    here = world(nodes=1, drift=OLD, faults={"n0": {"installer_fails": {"phase": phase}}})
+    assert isinstance(here.act("reimage"), Transient)
+    assert installed(here, here.act("reimage"))
+    assert writes(here) == ((1, 1) if phase == "started" else (2, 1))
+
+
+def test_an_installer_that_dies_is_given_up_after_ten_minutes_of_silence(world: Worlds) -> None:
+    here = world(nodes=1, drift=OLD, faults={"n0": {"installer_dies": {"percent": 60}}})
+    outcome, seconds = timed(here, lambda: here.act("reimage"))
+    assert isinstance(outcome, Transient)
+    assert outcome.detail == "the installer has been silent for 10m; its last word was: writing 60 %, 33 MB/s"
+    assert SILENT_S < seconds - STARTS_S - 0.6 * TYPICAL.install_s < SILENT_S + 60
+    assert installed(here, here.act("reimage"))
+
+
+def test_an_installer_that_never_reports_is_given_up_too(world: Worlds) -> None:
+    here = world(nodes=1, drift=OLD, faults={"n0": {"installer_silent": {}}})
+    outcome, seconds = timed(here, lambda: here.act("reimage"))
+    assert isinstance(outcome, Transient)
+    assert outcome.detail == "the installer has been silent for 10m; its last word was: nothing"
+    assert SILENT_S < seconds - STARTS_S < TYPICAL.install_s + SILENT_S + 60  # its host key was its last call
+
+
+def test_before_its_document_is_fetched_the_boot_deadline_applies(world: Worlds) -> None:
+    here = world(nodes=1, drift=OLD, faults={"n0": {"post_hang": {}}})
+    outcome, seconds = timed(here, lambda: here.act("reimage"))
+    assert isinstance(outcome, Transient)
+    assert "did not start: 30m after power on" in outcome.detail
+    assert BOOT_S < seconds < BOOT_S + 120
+
+
+def beside(here: World, others: Callable[[], Coroutine[Any, Any, None]]) -> Outcome:
+    """Reimage n0 while something else happens."""
+
+    async def both() -> Outcome:
+        at_once = asyncio.create_task(others())
+        outcome = await here.acting("reimage")
+        await at_once
+        return outcome
+
+    return here.run(both())
+
+
+def test_no_silence_counts_while_our_server_was_away(world: Worlds) -> None:
+    """The installer repeats its last word for half an hour, so a server that is back by then has it."""
+    here = world(nodes=1, drift=OLD)
+
+    async def away() -> None:
+        await here.clock.sleep(STARTS_S + 100)
+        here.lab.installs.goes_away()
+        await here.clock.sleep(SILENT_S - 60)
+        here.lab.installs.comes_back(here.clock.elapsed)
+
+    assert installed(here, beside(here, away))
+    assert writes(here) == (1, 1)
+
+
+def test_a_machine_that_ended_unheard_boots_its_disk_once(world: Worlds) -> None:
+    """Off without `installed`: our nonce means done."""
+    here = world(nodes=1, drift=OLD)
+
+    async def away() -> None:
+        await here.clock.sleep(STARTS_S + TYPICAL.install_s - 10)
+        here.lab.installs.goes_away()
+        for _ in range(8):  # our process is here, and its network is not: each time it returns, silence begins anew
+            await here.clock.sleep(SILENT_S / 2)
+            here.lab.installs.listening_since = here.clock.elapsed
+
+    assert installed(here, beside(here, away))
+    assert writes(here) == (1, 1)
+
+
+def test_a_power_cut_during_the_write_fails_the_attempt_and_the_next_one_installs(world: Worlds) -> None:
+    here = world(nodes=1, drift=OLD)
+
+    async def cut() -> None:
+        await here.clock.sleep(STARTS_S + TYPICAL.install_s / 2)
+        here.machine("n0").power("force_off")
+
+    outcome = beside(here, cut)
+    assert isinstance(outcome, Transient)
+    assert "no system answers 30m after the disk was booted; the installer's last word was: writing" in outcome.detail
+    assert installed(here, here.act("reimage"))
+    assert writes(here) == (2, 1)
+
+
+def test_a_machine_that_stays_on_after_its_last_word_is_switched_off(
+    world: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = world(nodes=1, drift=OLD)
+    machine, off = here.machine("n0"), Lifecycle._power_off
+
+    def stays() -> None:
+        if machine.state.phase != "installer":
+            off(machine)
+
+    monkeypatch.setattr(machine, "_power_off", stays)
+    began = here.clock.elapsed
+
+    def forced() -> None:
+        monkeypatch.undo()
+        force()
+
+    force = machine._order_force_off
+    monkeypatch.setattr(machine, "_order_force_off", forced)
+    assert installed(here, here.act("reimage"))
+    assert here.clock.elapsed - began > STARTS_S + TYPICAL.install_s + ENDS_S
+    assert writes(here) == (1, 1)
+
+
+def test_a_second_host_key_ends_the_attempt_and_holds_the_node(world: Worlds) -> None:
+    here = world(nodes=1, drift=OLD, faults={"n0": {"installer_second_key": {}}})
+    outcome = here.act("reimage")
+    assert isinstance(outcome, Permanent)
+    assert "a second host key for n0" in outcome.detail
+    [hold] = here.ledger.node("n0").holds
+    assert (hold.owner, hold.until) == ("install server", None)
+    assert "a second host key for n0" in hold.reason
+    assert here.machine("n0").state.power == "off"
+    assert here.lab.installs.attempts == {}
+
+
+def test_progress_is_told_by_phase_and_in_steps_of_five_percent(world: Worlds) -> None:
+    here = world(nodes=1, drift=OLD)
+    told: list[str] = []
+    assert isinstance(here.act("reimage", step=told.append), Done)
+    assert [text for text in told if text.startswith("installer")] == [
+        "installer: writing 0 %",
+        *(f"installer: writing {percent} %, 33 MB/s" for percent in range(10, 100, 10)),
+        "installer: installed",
+    ]  # fmt: skip
+
+
+# --- a run that is killed, and another one that goes on ---
+
+
+async def killed_when(here: World, reached: Callable[[], bool]) -> None:
+    work = asyncio.create_task(here.acting("reimage"))
+    while not reached():
+        await here.clock.sleep(1)
+        here.machine("n0").catch_up()
+        assert not work.done(), work
+    work.cancel()
+    await asyncio.wait([work])
+    here.lab.installs.dies(here.clock.elapsed)
+
+
+def reported(here: World, phase: InstallPhase, percent: int = 0) -> bool:
+    found = [served.status for served in here.lab.installs.attempts.values() if served.status is not None]
+    return any(status.phase is phase and (status.percent or 0) >= percent for status in found)
+
+
+KILLS: dict[str, Callable[[World], bool]] = {
+    "fetched": lambda here: any(served.fetched for served in here.lab.installs.attempts.values()),
+    "started": lambda here: reported(here, InstallPhase.STARTED) or reported(here, InstallPhase.WRITING),
+    "writing 50 %": lambda here: reported(here, InstallPhase.WRITING, 50),
+    "written": lambda here: here.machine("n0").state.counters.installs == 1,
+    "off": lambda here: here.machine("n0").state.counters.installs == 1 and here.machine("n0").state.power == "off",
+    "booting": lambda here: (
+        here.machine("n0").state.counters.installs == 1 and here.machine("n0").state.phase == "post"
+    ),
+}
+
+
+@pytest.mark.parametrize("away", [30, 400, 3600])
+@pytest.mark.parametrize("when", KILLS)
+def test_a_run_that_was_killed_is_continued_without_a_second_write(world: Worlds, when: str, away: int) -> None:
+    here = world(nodes=1, drift=OLD)
+    here.run(killed_when(here, lambda: KILLS[when](here)))
+    here.clock.elapsed += away
+    [(_, _, _, _, intent)] = here.ledger.unfinished()
+    assert installed(here, here.act("reimage", resumed=intent))
+    assert writes(here) == (1, 1)
+    assert here.machine("n0").state.media is None
+
+
+@pytest.mark.parametrize("when", KILLS)
+def test_a_whole_run_goes_on_with_what_a_killed_one_began(world: Worlds, when: str) -> None:
+    here = world(nodes=1, drift=OLD)
+    here.adopt()
+
+    async def killed() -> None:
+        work = asyncio.create_task(here.applying())
+        while not KILLS[when](here):
+            await here.clock.sleep(1)
+            here.machine("n0").catch_up()
+            assert not work.done(), work
+        work.cancel()
+        await asyncio.wait([work])
+        here.lab.installs.dies(here.clock.elapsed)
+
+    here.run(killed())
+    here.clock.elapsed += 90
+    report = here.apply()
+    assert here.serves("n0"), report
+    assert writes(here) == (1, 1)
+
+
+def test_what_is_no_longer_meant_is_not_continued(world: Worlds) -> None:
+    """The spec names another image by now: the installer that writes the old one is stopped."""
+    here = world(nodes=1, drift=OLD)
+    here.run(killed_when(here, lambda: reported(here, InstallPhase.WRITING, 30)))
+    [(_, _, _, _, intent)] = here.ledger.unfinished()
+    document = {**intent["document"], "image": {**intent["document"]["image"], "version": "2026.10.0"}}
+    assert installed(here, here.act("reimage", resumed={**intent, "document": document}))
+    assert writes(here) == (2, 1)
+
+
+# --- other ways in ---
+
+
+def test_a_bmc_without_virtual_media_boots_the_installer_over_http(world: Worlds) -> None:
+    here = world(nodes=1, drift=OLD)
+    state = here.machine("n0").state
+    state.has_media, state.http_boot = False, True
+    assert installed(here, here.act("reimage"))
+    assert state.http_boot_uri is not None
+    assert state.http_boot_uri.endswith("/boot.iso")
+    assert writes(here) == (1, 1)
+
+
+def test_a_run_over_http_leaves_no_override_that_stays(world: Worlds) -> None:
+    here = world(nodes=1, drift=OLD, faults={"n0": {"boot_override_stays": {}}})
+    state = here.machine("n0").state
+    state.has_media, state.http_boot = False, True
+    assert installed(here, here.act("reimage"))
+    assert (state.boot_override, state.boot_override_enabled) == ("None", "Disabled")
+
+
+def test_a_bmc_with_neither_is_refused_before_the_node_is_drained(world: Worlds) -> None:
+    here = world(nodes=1, drift=OLD)
+    here.adopt()
+    here.machine("n0").state.has_media = False
+    result = here.apply().results["n0"]
+    assert "no virtual media for discs; the BMC offers no boot from an HTTP URI" in result.detail
+    assert writes(here) == (0, 0)
+    assert here.did("n0") == []
+    assert here.serves("n0")
+
+
+def test_a_medium_left_by_a_dead_run_is_none_where_there_is_no_slot(world: Worlds) -> None:
+    here = world(nodes=1, drift=OLD)
+    state = here.machine("n0").state
+    state.has_media, state.http_boot = False, True
+    here.adopt()
+    here.run(killed_when(here, lambda: reported(here, InstallPhase.WRITING, 50)))
+    here.machine("n0").power("force_off")
+    here.clock.elapsed += 60
+    here.apply()
+    assert here.serves("n0")
