@@ -1,4 +1,4 @@
-"""The port of attestation: who judges what a machine's TPM says while its installer runs (DESIGN section 7.5)."""
+"""The port of attestation: it judges what a machine's TPM says while its installer runs (DESIGN section 7.5)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reconciler.model.install import AttestationBegin, AttestationChallenge, Att
 
 @dataclass(frozen=True, slots=True)
 class AttestationVerdict:
-    """Whether the machine is the one it says, and booted what the spec says. `reason`: why not, in one line."""
+    """The verdict on a machine. `trusted`: it is the one it says, and booted what the spec says. `reason`: why not."""
 
     trusted: bool
     reason: str = ""

@@ -1,4 +1,4 @@
-"""What is known of an installation from the calls that its installer made, and what each call changes of that."""
+"""The progress of an installation, as the calls of its installer tell it, and how each call changes that."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 
-from tests.bench import documents, hot_spots, html, latency, rehearsal, scale, start, wire, worst_search
+from tests.bench import documents, hot_spots, html, installer, latency, rehearsal, scale, start, wire, worst_search
 from tests.bench.report import Table
 
 Section = Callable[[bool], Sequence[Table]]
@@ -22,6 +22,7 @@ SECTIONS: dict[str, Section] = {
     "rehearse": lambda quick: rehearsal.section((20,) if quick else (1_000, 5_000)),
     "html": lambda quick: html.section((100,) if quick else (1_000, 5_000, 10_000)),
     "wire": lambda quick: wire.section(10 if quick else 200),
+    "installer": lambda quick: installer.section(8, 10) if quick else installer.section(32, 100),
     "latency": lambda quick: latency.section(10, 5, 5, chain_scale=60) if quick else latency.section(500, 100, 50),
 }
 

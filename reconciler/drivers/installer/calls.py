@@ -1,4 +1,4 @@
-"""What each call of an installer answers (docs/reference/installer-contract.md).
+"""Answer the calls of an installer (docs/reference/installer-contract.md).
 
 The state of an attempt is read from the ledger in each call and saved before the answer, so that it is the same for
 whichever leader answers. No answer, and nothing that is logged, has the token.
@@ -55,7 +55,7 @@ def credential(attempt: InstallAttempt, url: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What an attempt's boot medium is, until it is looked up again."""
+    """The boot medium of an attempt, until it is looked up again."""
 
     medium: Medium
     credential: bytes

@@ -25,7 +25,7 @@ class EndedError(Exception):
 
 
 class TooEarlyError(Exception):
-    """What must come before has not been done; the text says what."""
+    """Something else must come before; the text says what."""
 
 
 class HostKeys:

@@ -1,8 +1,8 @@
 """Serve one install document per attempt, under a URL of its own (DESIGN 7.5).
 
 A token is the only credential that an installer has, as for every network installer: it is unguessable, lives for one
-attempt, and its document carries no secret but the nonce. URLs have no query and end in .iso, as BMCs demand (pitfall
-E3). Whatever must outlive this process is in the ledger, so a server that starts again continues.
+attempt, and its document carries no secret but the nonce. URLs have no query and end in .iso (pitfall E3). Whatever
+must outlive this process is in the ledger, so a server that starts again continues.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class HttpInstaller:
         self._runner: web.AppRunner | None = None
         self._base = ""
         self._starting = asyncio.Lock()
-        self._listening_since = now()
+        self._listening_since = now()  # of no meaning until it listens
         self._beats: asyncio.Task[None] | None = None
 
     async def publish(
@@ -100,9 +100,10 @@ class HttpInstaller:
 
     async def progress(self, token: str) -> InstallProgress:
         found = self._store.install(digest_of(token))
+        since = self._now() if self._runner is None else self._listening_since
         if found is None or found.closed_at is not None:
-            return InstallProgress(self._listening_since)
-        return found.progress(self._listening_since)
+            return InstallProgress(since)
+        return found.progress(since)
 
     async def fetched(self, token: str) -> bool:
         return (await self.progress(token)).fetched

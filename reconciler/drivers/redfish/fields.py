@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
+from reconciler.model.printable import without_attempts
 from reconciler.model.vocab import Health
 
 T = TypeVar("T")
@@ -51,8 +52,8 @@ class Gaps:
 
 
 def quote(value: object) -> str:
-    """Return a BMC's text as one line of limited length, for our messages."""
-    line = _NOT_PRINTABLE.sub(" ", str(value)).strip()
+    """Return a BMC's text as one line of limited length, for our messages, without the token of its boot medium."""
+    line = without_attempts(_NOT_PRINTABLE.sub(" ", str(value)).strip())
     return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."
 
 
