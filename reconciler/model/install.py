@@ -53,6 +53,7 @@ class AttemptCredential(ContractDocument):
     gateway: str | None = None
     dns: tuple[str, ...] = ()
     vlan: Annotated[int | None, Field(ge=1, le=4094)] = None
+    proxy: Annotated[str | None, Field(description="http://host:port that all calls go through.")] = None
     format: str = FORMAT
 
 
