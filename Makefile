@@ -13,6 +13,8 @@ export PYTHON
 
 # Tests start real programs. One that is missing, and that we may not install, skips its tests with a reason.
 TEST_TOOLS := git gnupg kubernetes-client openssh-client openssh-server postgresql minisign busybox chromium
+# What boot media are built with, and what checks their signatures.
+BOOT_TOOLS := mmdebstrap binutils dosfstools kmod mtools osslsigncode sbsigntool xorriso zstd
 # A third of the time of the tests is waiting for a lab's clock: two workers a core keep the cores busy meanwhile, and so
 # does the files' own order, in which tests that wait and tests that compute are mixed.
 WORKERS ?= $(shell n=$$(( 2 * $$(getconf _NPROCESSORS_ONLN) )); echo $$(( n < 8 ? n : 8 )))
@@ -82,6 +84,11 @@ docs: $(DOCS_STAMP) ## Build docs/ into build/docs; a broken link or reference f
 .PHONY: schemas
 schemas: venv ## Write schemas/ anew from the models
 	$(BIN)/reconciler schema --write schemas
+
+.PHONY: installer
+installer: venv ## Build the installer's boot medium into build/installer; ARGS="--ca ca.pem --trusted-key release=minisign.pub"
+	@.ci/tools.sh $(BOOT_TOOLS)
+	$(BIN)/reconciler installer build --out build/installer $(ARGS)
 
 .PHONY: vendor-table
 vendor-table: venv ## Write docs/reference/vendors.md from trees of real BMCs; TREES="NVIDIA/libredfish=DIR/tests/mockups"

@@ -8,14 +8,19 @@ has() { PATH="$PATH:/usr/sbin:/usr/local/sbin" command -v "$1" >/dev/null; }
 
 present() { # package -> is what we want of it here, from whatever source?
     case $1 in
+    binutils) has readelf ;;
     chromium) has chromium || has chromium-browser || has google-chrome ;;
+    dosfstools) has mkfs.vfat ;;
     dpkg-dev) has dpkg-source ;;
     gnupg) has gpg ;;
+    kmod) has depmod ;;
     kubernetes-client) has kubectl ;;
+    mtools) has mcopy ;;
     openssh-client) has ssh ;;
     openssh-server) has sshd ;;
     postgresql) has initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null ;;
     python3-venv) "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null ;;
+    sbsigntool) has sbverify ;;
     *) has "$1" ;;
     esac
 }

@@ -47,6 +47,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "lease": ("lease", "List leases, or release one."),
     "ledger": ("ledger", "Show the ledger, take over nodes, or waive tests."),
     "audit": ("audit", "Verify or list the journal."),
+    "installer": ("installer", "Build the installer that writes images to machines."),
     "schema": ("schema", "Print or write the JSON Schemas."),
     "lab": ("lab", "Run a simulated fleet on loopback."),
     "demo": ("demo", "Converge a drifted fleet in a lab."),
