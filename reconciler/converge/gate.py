@@ -20,7 +20,7 @@ _RETRIED = (Verdict.UNJUDGED, Verdict.ERROR)  # once; they never count against t
 
 
 class AcceptanceGate:
-    """Implements GateRunner. `public_key` returns a minisign key by name, from outside the spec; None = unknown."""
+    """Implements GateRunner. `public_key` returns a key by name, from outside the spec; None = unknown."""
 
     def __init__(self, public_key: Callable[[str], str | None]) -> None:
         self._public_key = public_key

@@ -4,6 +4,7 @@
       bmc: {file: /etc/reconciler/bmc.json, allow: ["10.20.0.0/16"]}   # or env: NAME, or exec: [program, argument]
     keys:
       release: RWQ...                                                  # a minisign public key, or {file: ...}
+      cosign: {file: cosign.pub}                                       # of cosign: an ECDSA P-256 key in PEM
     signers:
       host-ca: {exec: [program, argument]}                             # certifies the SSH host key on its stdin
 
@@ -125,7 +126,7 @@ class SecretSource(Model):
 
 
 class KeySource(Model):
-    """A minisign public key, literally or in a file."""
+    """A public key that images are signed with, of minisign or cosign, literally or in a file."""
 
     value: Lines | None = Field(default=None, description="The key.")
     file: Text | None = Field(default=None, description="A .pub file.")
@@ -229,7 +230,7 @@ class SecretStore:
         return None if named is None else self._beside(named)
 
     def public_key(self, name: str) -> str | None:
-        """Return the base64 line of a minisign public key; None for an unknown name."""
+        """Return the base64 line of a minisign public key, or cosign's key in PEM; None for an unknown name."""
         source = self._contents.keys.get(name)
         if source is None:
             return None
@@ -240,6 +241,8 @@ class SecretStore:
                 text = self._beside(source.file).read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
                 raise SecretError(f"{where}: {source.file}: {_reason(error)}") from None
+        if text.strip().startswith("-----BEGIN PUBLIC KEY-----"):
+            return text.strip() + "\n"
         line = next(
             (line for line in text.split("\n") if line and not line.startswith("untrusted comment:")), ""
         ).strip()
@@ -248,7 +251,7 @@ class SecretStore:
         except binascii.Error:
             raw = b""
         if len(raw) != 42 or raw[:2] != b"Ed":
-            raise SecretError(f"{where}: not a minisign public key")
+            raise SecretError(f"{where}: not a public key of minisign, nor one of cosign in PEM")
         return line
 
     def signer(self, name: str) -> tuple[tuple[str, ...], Path] | None:

@@ -1,8 +1,9 @@
-"""Verify that an image is the one that its publisher signed: minisign over `name version sha256`.
+"""Verify that an image is the one that its publisher signed: minisign or cosign over `name version sha256`.
 
 The public key comes from outside the spec: whoever can change a signature in the spec could change a key there, too.
 Both forms of minisign are read, "Ed" (of the message) and "ED" (of its BLAKE2b-512), and the global signature over the
-trusted comment is checked as well. An image that can't be checked is not trusted.
+trusted comment is checked as well. Of cosign, `cosign sign-blob --key` of that line with an ECDSA P-256 key is read. An
+image that can't be checked is not trusted.
 """
 
 from __future__ import annotations
@@ -12,8 +13,12 @@ import binascii
 import hashlib
 
 from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
+from reconciler.model.cosign import read_bundle
 from reconciler.model.desired import Desired, DesiredImage
 from reconciler.model.gate import GateJudgement, Verdict
 from reconciler.model.observed import Observed, Silent
@@ -50,6 +55,22 @@ def verify_minisign(message: bytes, signature: str, public_key: str) -> str:
     return comment
 
 
+def verify_cosign(message: bytes, bundle: str, public_key: str) -> None:
+    """Raise BadSignature unless a cosign signature, bare or in a bundle, is one of `message` by this key in PEM."""
+    try:
+        key = load_pem_public_key(public_key.encode())
+    except ValueError:
+        raise BadSignature("not a public key in PEM") from None
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise BadSignature("not an ECDSA P-256 key")
+    try:
+        key.verify(read_bundle(bundle), message, ec.ECDSA(hashes.SHA256()))
+    except ValueError as error:
+        raise BadSignature(str(error)) from None
+    except InvalidSignature:
+        raise BadSignature("the signature does not verify") from None
+
+
 def _public_key(text: str) -> tuple[bytes, Ed25519PublicKey]:
     lines = [line.strip() for line in text.strip().splitlines() if not line.startswith("untrusted comment:")]
     blob = _decode(lines[-1] if lines else "", 42)
@@ -75,7 +96,10 @@ def verify_image(image: DesiredImage, public_key: str | None) -> bool | None:
     if public_key is None:
         return None
     try:
-        verify_minisign(statement(image), image.signature, public_key)
+        if image.signature.startswith("untrusted comment: "):
+            verify_minisign(statement(image), image.signature, public_key)
+        else:
+            verify_cosign(statement(image), image.signature, public_key)
     except BadSignature:
         return False
     return True

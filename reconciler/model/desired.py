@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from reconciler.model.errors import Position
+from reconciler.model.install import ImageFormat
 from reconciler.model.installer_policy import InstallerPolicy as InstallerPolicy
 from reconciler.model.limits import Brake, Guards
 from reconciler.model.observed import AttributeValue, Taint
@@ -39,16 +40,30 @@ class RootDisk:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskLayout:
+    """Sizes in bytes of the partitions of the root disk. `data`: whether a partition takes what is left."""
+
+    esp: int
+    root: int
+    state: int
+    data: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class DesiredImage:
     name: str
     version: str
     url: str
     sha256: str
-    signature: str | None  # minisign signature text over `name version sha256` (see gate/trust.py)
+    signature: str | None  # of minisign or cosign, over `name version sha256` (see gate/trust.py)
     key: str | None  # name of the public key, resolved outside the spec
     contents: Mapping[str, str]  # kernel, driver, cuda, nccl, ...; diff/facts.py says which are compared
     root_disk: RootDisk | None
-    preserve: tuple[str, ...] = ()
+    preserve: tuple[str, ...] = ()  # mount points: /state, /data
+    format: ImageFormat = ImageFormat.RAW_ZSTD
+    size: int | None = None  # bytes of the file at `url`
+    layout: DiskLayout | None = None  # None: the image is written over the whole disk
+    kernel_arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,8 @@ class InstallImage(ContractDocument):
     format: ImageFormat = ImageFormat.RAW_ZSTD
     size: Annotated[int | None, Field(description="Bytes of the file at `url`.")] = None
     signature: Annotated[
-        str | None, Field(description="minisign signature over the line `<name> <version> <sha256>`.")
+        str | None,
+        Field(description="Signature of minisign, or bundle of cosign, over the line `<name> <version> <sha256>`."),
     ] = None
     key: Annotated[str | None, Field(description="Name of the public key. The installer has the keys.")] = None
 

@@ -300,7 +300,7 @@ class Fabric(Protocol):
         """Return the files that firmware is flashed from."""
 
     def public_key(self, name: str) -> str | None:
-        """Return a minisign public key by name, from outside the spec. None: no key has this name."""
+        """Return a public key of images by name, from outside the spec. None: no key has this name."""
 
     async def close(self) -> None:
         """Close all ports."""

@@ -50,7 +50,7 @@ class Published:
     holds: tuple[Hold, ...] = ()
     rollouts: Mapping[str, Rollout] = field(default_factory=dict)
     durations: tuple[tuple[str, str, str, float], ...] = ()
-    keys: Mapping[str, str] = field(default_factory=dict)  # minisign public keys by name
+    keys: Mapping[str, str] = field(default_factory=dict)  # public keys of images by name
     insecure: tuple[str, ...] = ()
     time_scale: float = 1.0
     epoch: datetime | None = None  # of a lab's clock

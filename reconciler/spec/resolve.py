@@ -20,6 +20,7 @@ from reconciler.model.desired import (
     DesiredImage,
     DesiredInventory,
     DesiredMembership,
+    DiskLayout,
     DrainPolicy,
     Fleet,
     GatePhase,
@@ -35,8 +36,9 @@ from reconciler.model.desired import (
     Threshold,
 )
 from reconciler.model.errors import Position
-from reconciler.model.units import parse_duration
+from reconciler.model.units import parse_duration, parse_size
 from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec
+from reconciler.spec.kinds.golden_image import DiskLayout as DiskLayoutSpec
 from reconciler.spec.kinds.golden_image import GoldenImageSpec, ImageVersion
 from reconciler.spec.kinds.node_pool import Rollout as RolloutSpec
 from reconciler.spec.kinds.persona import Drain, PersonaSpec
@@ -208,7 +210,9 @@ class _Resolver:
         index, version = found
         at = ("versions", index)
         provenance = {f"image.{part}": image.at(*at, "contents", part) for part in version.contents}
-        provenance |= {f"image.{part}": image.at(*at, part) for part in ("url", "sha256", "signature", "preserve")}
+        given = ("url", "sha256", "format", "size", "signature", "layout", "preserve")
+        provenance |= {f"image.{part}": image.at(*at, part) for part in given}
+        provenance["image.kernel_arguments"] = image.at(*at, "kernelArguments")
         provenance |= {"image.key": image.at(*at, "signature", "key"), "trust.image": image.at(*at, "signature")}
         if version.root_disk is not None:
             provenance["image.root_disk"] = image.at(*at, "rootDisk")
@@ -219,11 +223,15 @@ class _Resolver:
                 version=wanted,
                 url=version.url,
                 sha256=version.sha256,
-                signature=signature.minisign if signature else None,
+                signature=signature.text if signature else None,
                 key=signature.key if signature else None,
                 contents=dict(sorted(version.contents.items())),
                 root_disk=root_disk(version.root_disk),
                 preserve=version.preserve,
+                format=version.format,
+                size=parse_size(version.size) if version.size else None,
+                layout=_layout(version.layout),
+                kernel_arguments=version.kernel_arguments,
             ),
             provenance,
         )
@@ -265,6 +273,12 @@ class _Resolver:
 def find_version(image: DeclaredResource[GoldenImageSpec], version: str) -> tuple[int, ImageVersion] | None:
     """Return a version of an image with its index; None when there is no such version."""
     return next(((at, found) for at, found in enumerate(image.spec.versions) if found.version == version), None)
+
+
+def _layout(spec: DiskLayoutSpec | None) -> DiskLayout | None:
+    if spec is None:
+        return None
+    return DiskLayout(parse_size(spec.esp), parse_size(spec.root), parse_size(spec.state), spec.data)
 
 
 def _drain(spec: Drain) -> DrainPolicy:

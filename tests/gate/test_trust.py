@@ -1,21 +1,31 @@
-"""Signatures of images: real minisign where it is installed, and every way not to be trusted."""
+"""Signatures of images: real minisign and openssl where they are installed, and every way not to be trusted."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.gate.trust import BadSignature, check_trust, statement, verify_image, verify_minisign
+from reconciler.gate.trust import (
+    BadSignature,
+    check_trust,
+    statement,
+    verify_cosign,
+    verify_image,
+    verify_minisign,
+)
 from reconciler.model.gate import Verdict
 from tests import builders as b
 
@@ -96,3 +106,69 @@ def test_signatures_of_real_minisign_hold(tmp_path: Path) -> None:
     subprocess.run(["minisign", "-S", "-s", "key", "-m", "statement", "-t", "v1"], **run)  # type: ignore[call-overload]
     signature = (tmp_path / "statement.minisig").read_text()
     assert verify_minisign(statement(b.IMAGE), signature, (tmp_path / "key.pub").read_text()) == "v1"
+
+
+COSIGN = ec.derive_private_key(7, ec.SECP256R1())
+COSIGN_PUBLIC = COSIGN.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+
+
+def cosign(message: bytes, *, key: ec.EllipticCurvePrivateKey = COSIGN) -> str:
+    return base64.b64encode(key.sign(message, ec.ECDSA(hashes.SHA256()))).decode()
+
+
+def bundles(signature: str) -> list[str]:
+    """What cosign writes: the signature itself, --bundle, and --bundle with --new-bundle-format (sigstore's v0.3)."""
+    return [
+        signature + "\n",
+        json.dumps({"base64Signature": signature, "cert": "", "rekorBundle": None}),
+        json.dumps(
+            {
+                "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
+                "verificationMaterial": {"publicKey": {"hint": "x"}, "tlogEntries": []},
+                "messageSignature": {
+                    "messageDigest": {"algorithm": "SHA2_256", "digest": "eA=="}, "signature": signature,
+                },
+            }
+        ),
+    ]  # fmt: skip
+
+
+def test_every_form_of_a_cosign_signature_counts_and_holds_for_one_image_alone() -> None:
+    for bundle in bundles(cosign(statement(b.IMAGE))):
+        image = replace(b.IMAGE, signature=bundle)
+        assert verify_image(image, COSIGN_PUBLIC) is True, bundle
+        assert verify_image(image, None) is None
+        assert verify_image(image, PUBLIC) is False, "a key of minisign is no key of cosign"
+        assert verify_image(replace(image, version="2026.10.1"), COSIGN_PUBLIC) is False
+        assert verify_image(replace(image, sha256="00" * 32), COSIGN_PUBLIC) is False
+
+
+def test_no_other_cosign_signature_holds() -> None:
+    other, large = ec.derive_private_key(8, ec.SECP256R1()), ec.derive_private_key(8, ec.SECP384R1())
+    wide = large.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+    for signature, key, why in (
+        (cosign(b"hello", key=other), COSIGN_PUBLIC, "does not verify"),
+        (cosign(b"hello", key=large), wide, "not an ECDSA P-256 key"),
+        (cosign(b"hello"), "-----BEGIN PUBLIC KEY-----", "not a public key"),
+        (base64.b64encode(b"\x30" + b"\x00" * 69).decode(), COSIGN_PUBLIC, "does not verify"),
+        (base64.b64encode(b"x" * 64).decode(), COSIGN_PUBLIC, "not a cosign signature"),
+        ("{}", COSIGN_PUBLIC, "not a cosign bundle"),
+        ('{"messageSignature": []}', COSIGN_PUBLIC, "not a cosign bundle"),
+        ("[" * 100_000, COSIGN_PUBLIC, "not base64"),
+        ("{" * 100_000, COSIGN_PUBLIC, "not a cosign bundle"),
+    ):
+        with pytest.raises(BadSignature, match=why):
+            verify_cosign(b"hello", signature, key)
+
+
+@pytest.mark.tool
+def test_openssl_makes_signatures_like_cosign_that_hold(tmp_path: Path) -> None:
+    """`cosign sign-blob --key` signs a file's SHA-256 with ECDSA and prints base64 of DER; so does openssl."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed (apt-get install openssl)")
+    (tmp_path / "statement").write_bytes(statement(b.IMAGE))
+    key = COSIGN.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (tmp_path / "key").write_bytes(key)
+    argv = ["openssl", "dgst", "-sha256", "-sign", "key", "statement"]
+    signature = subprocess.run(argv, cwd=tmp_path, check=True, capture_output=True).stdout
+    assert verify_image(replace(b.IMAGE, signature=base64.b64encode(signature).decode()), COSIGN_PUBLIC) is True

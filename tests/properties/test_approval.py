@@ -45,7 +45,8 @@ REVIEWED: Mapping[type, set[str]] = {
 # A node of which everything is said.
 PROFILE = replace(
     b.PROFILE,
-    image=replace(b.IMAGE, root_disk=d.RootDisk("D1", "w1", "PM9A3", 1, 2), preserve=("/data",)),
+    image=replace(b.IMAGE, root_disk=d.RootDisk("D1", "w1", "PM9A3", 1, 2), preserve=("/data",), size=1,
+                  layout=d.DiskLayout(1, 2, 3), kernel_arguments=("quiet",)),
     inventory=d.DesiredInventory(
         manufacturer="Supermicro", model="X", gpus=2, gpu_model="NVIDIA H100 80GB HBM3", nvlinks_per_gpu=18,
         rdma_ports=0, rdma_rate_gbps=0, nics=0, drives=1, dimms=32, memory_bytes=2**41, processors=2,

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.model.desired import DesiredFirmware, DesiredGpu, Fleet, RootDisk, SpecSource
+from reconciler.model.desired import DesiredFirmware, DesiredGpu, DiskLayout, Fleet, RootDisk, SpecSource
 from reconciler.model.errors import Position, SpecError
+from reconciler.model.install import ImageFormat
 from reconciler.model.observed import Taint
 from reconciler.model.vocab import Activation, DriftMode, NodeState, VerifiedBy
 from reconciler.spec import load_spec
@@ -148,6 +149,8 @@ def test_defaults_are_safe() -> None:
         ("gpu-a001", "image.root_disk", "{model:"),
         ("gpu-a001", "image.sha256", "8ad0c"),
         ("gpu-a001", "image.version", '"2026.11.1"'),
+        ("gpu-a001", "image.layout", "{esp: 1GiB"),
+        ("gpu-a001", "image.preserve", "[/state"),
         ("gpu-a001", "trust.firmware", "hgx-h100"),
         ("gpu-a001", "trust.image", "key: release"),
         ("gpu-a001", "trust.secure_boot", "true"),
@@ -201,6 +204,21 @@ def test_every_managed_value_has_a_provenance(fleet: Fleet) -> None:
 
 
 # --- digests -------------------------------------------------------------------------------------------------------
+
+
+def test_how_an_image_is_written_arrives() -> None:
+    more = "    kernelArguments: [quiet, iommu=pt]\n    format: raw\n    size: 812345678B\n"
+    digest = "8ad0c6257dc8c56ec68084e5edddba514f86f147e26bbba9a1995c2b0e245262"
+    url = f"oci://r.example.com/gpu@sha256:{digest}"
+    fleet = load(
+        ("image.yaml", "    preserve: [/state, /data]", f"    preserve: [/state]\n{more}"),
+        ("image.yaml", "https://images.example.com/ubuntu-gpu-2026.11.1.raw.zst", url),
+    )
+    image = fleet.nodes["gpu-a001"].profile.image
+    assert image is not None
+    assert (image.format, image.size, image.kernel_arguments) == (ImageFormat.RAW, 812345678, ("quiet", "iommu=pt"))
+    assert (image.layout, image.preserve) == (DiskLayout(2**30, 2**35, 2**34, data=True), ("/state",))
+    assert image.url == url
 
 
 def test_equal_nodes_share_one_profile(fleet: Fleet) -> None:

@@ -16,6 +16,11 @@ from reconciler.model.errors import UsageError
 
 VALUE = "hunter2-Zb9"
 KEY = "RWQv3CgBSQ17mwuc/T+z/W+jXVakvKm6aGjhz38M86CoZ8gjW2Gq0g9e"
+COSIGN = """-----BEGIN PUBLIC KEY-----
+MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEjlM7b6C/e0YluzBmfAH7YH75+Lio
+D+9bMAYocDGHsqNz6x294DMYNm0Gn4Om9ZAAU8c2M8sEGyHFXhqGwfQAtA==
+-----END PUBLIC KEY-----
+"""
 
 
 def store(folder: Path, text: str) -> SecretStore:
@@ -364,12 +369,15 @@ def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
 def test_public_keys(tmp_path: Path) -> None:
     private(tmp_path, "release.pub", f"untrusted comment: minisign public key\n{KEY}\n", 0o644)
     private(tmp_path, "bad.pub", "untrusted comment: x\nRWQ\n", 0o644)
+    private(tmp_path, "cosign.pub", COSIGN, 0o644)
     secrets = store(
         tmp_path,
-        f"keys:\n  literal: {KEY}\n  file: {{file: release.pub}}\n  bad: {{file: bad.pub}}\n  gone: {{file: x}}\n",
+        f"keys:\n  literal: {KEY}\n  file: {{file: release.pub}}\n  bad: {{file: bad.pub}}\n  gone: {{file: x}}\n"
+        "  cosign: {file: cosign.pub}\n",
     )
     assert secrets.public_key("literal") == secrets.public_key("file") == KEY
-    with pytest.raises(SecretError, match=r"keys.bad: not a minisign public key"):
+    assert secrets.public_key("cosign") == COSIGN
+    with pytest.raises(SecretError, match=r"keys.bad: not a public key of minisign, nor one of cosign in PEM"):
         secrets.public_key("bad")
     with pytest.raises(SecretError, match=r"keys.gone: x: No such file or directory"):
         secrets.public_key("gone")

@@ -15,6 +15,10 @@ from reconciler.model.errors import ReconcilerError, UsageError
 PACKAGES: Final[Mapping[str, str]] = {
     "depmod": "kmod",
     "mcopy": "mtools",
+    "mdir": "mtools",
+    "minisign": "minisign",
+    "mke2fs": "e2fsprogs",
+    "mkfs.erofs": "erofs-utils",
     "mkfs.vfat": "dosfstools",
     "mmd": "mtools",
     "mmdebstrap": "mmdebstrap",

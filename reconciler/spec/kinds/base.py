@@ -119,6 +119,14 @@ Sha256 = Annotated[str, Matching(r"[0-9a-f]{64}", "a SHA-256 digest; it has 64 l
 WebUrl = Annotated[
     str, Matching(r"https?://[^\s/@?#]+(/[^\s]*)?", "a URL like https://host/path"), AfterValidator(_reachable)
 ]
+ImageUrl = Annotated[
+    str,
+    Matching(
+        r"https?://[^\s/@?#]+(/[^\s]*)?|oci://[^\s/@?#]+/[a-z0-9._/-]+@sha256:[0-9a-f]{64}",
+        "a URL like https://host/path or oci://registry/repository@sha256:<digest>",
+    ),
+    AfterValidator(_reachable),
+]
 TreePath = Annotated[str, Checked(_inside_tree)]
 Attribute = Annotated[AttributeValue | None, BeforeValidator(_attribute)]
 LabelKey = Annotated[

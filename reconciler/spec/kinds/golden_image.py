@@ -9,9 +9,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from reconciler.spec.kinds.base import NOT_ENFORCED, Resource, Sha256, WebUrl
+from reconciler.model.cosign import read_bundle
+from reconciler.model.install import ImageFormat
+from reconciler.model.units import parse_size
+from reconciler.spec.kinds.base import NOT_ENFORCED, ImageUrl, Resource, Sha256, Size
 from reconciler.spec.kinds.settings import RootDiskRule
-from reconciler.strict_yaml.models import Checked, Lines, Matching, Model, Name, Text
+from reconciler.strict_yaml.models import Checked, Matching, Model, Name, Text
 
 
 def check_minisig(text: str) -> None:
@@ -27,33 +30,68 @@ def check_minisig(text: str) -> None:
         raise ValueError("not a .minisig file: a signature has the wrong length or algorithm")
 
 
-AbsolutePath = Annotated[str, Matching(r"/\S*", "an absolute path")]
+def _whole_mebibytes(text: str) -> None:
+    if parse_size(text) % _MIB or parse_size(text) < _MIB:
+        raise ValueError(f"{text!r} is not whole MiB, on which partitions begin; write it like 512MiB or 32GiB")
+
+
+def _not_the_images_own(text: str) -> None:
+    if text.partition("=")[0] in _OF_THE_IMAGE:
+        raise ValueError(f"{text!r} would replace what the image says of its own root")
+
+
+_MIB = 2**20
+_OF_THE_IMAGE = ("root", "roothash", "rootfstype", "rootflags", "init", "rdinit", "initrd")
+
+PartitionSize = Annotated[Size, Checked(_whole_mebibytes)]
+KernelArgument = Annotated[
+    str, Matching(r"[!#-~]+", "a kernel argument; it has no blanks or quotes"), Checked(_not_the_images_own)
+]
+KeptMount = Annotated[str, Matching(r"/(state|data)", "a mount point of a partition that can be kept: /state or /data")]
 
 
 class Signature(Model):
-    """The signature of an image's publisher, over the line `<name> <version> <sha256>`."""
+    """The signature of an image's publisher, over the line `<name> <version> <sha256>`: of minisign or of cosign."""
 
     minisign: Annotated[str, Checked(check_minisig, lines=True)] | None = Field(
         default=None, description="The four lines of the .minisig file."
     )
-    key: Name | None = Field(
-        default=None, description="Name of the minisign public key, which is defined outside the spec."
+    key: Name = Field(description="Name of the public key, which is defined outside the spec.")
+    cosign: Annotated[str, Checked(read_bundle, lines=True)] | None = Field(
+        default=None, description="What `cosign sign-blob --key` prints or writes as a bundle, of an ECDSA P-256 key."
     )
-    cosign: Annotated[Lines | None, NOT_ENFORCED] = Field(default=None, description="A cosign bundle.")
 
     @model_validator(mode="after")
-    def _complete(self) -> Signature:
-        if self.cosign is None and (self.minisign is None or self.key is None):
-            raise ValueError("a signature needs both minisign and key")
+    def _one_of(self) -> Signature:
+        if (self.cosign is None) == (self.minisign is None):
+            raise ValueError("a signature is one of minisign and cosign")
         return self
+
+    @property
+    def text(self) -> str:
+        return self.minisign or self.cosign or ""
+
+
+class DiskLayout(Model):
+    """The partitions of the root disk. An install writes the one of two roots that is not in use, and no other."""
+
+    esp: PartitionSize = Field(description="Boot loader and kernels of two versions.")
+    root: PartitionSize = Field(description="Each of the two roots. The hash tree of each has a tenth of it.")
+    state: PartitionSize = Field(description="What a node keeps: its keys and facts, and /var.")
+    data: bool = Field(default=True, description="Whether a partition `data` takes what is left of the disk.")
 
 
 class ImageVersion(Model):
     """One version of an image."""
 
     version: Text = Field(description="Version, unique within the image.")
-    url: WebUrl = Field(description="Where the installer fetches the image.")
-    sha256: Sha256 = Field(description="Digest of the file at `url`.")
+    url: ImageUrl = Field(
+        description="Where the installer fetches the image: http, https, or an artifact in a registry, which is "
+        "oci://registry/repository@sha256:..."
+    )
+    sha256: Sha256 = Field(description="Digest of the file at `url`; of an artifact, of its one layer.")
+    format: ImageFormat = Field(default=ImageFormat.RAW_ZSTD, description="A disk with a GPT, compressed or not.")
+    size: Size | None = Field(default=None, description="Size of the file at `url`, like 812345678B.")
     signature: Signature | None = Field(
         default=None, description="Signature of the publisher. Absent: the image is not trusted."
     )
@@ -64,10 +102,26 @@ class ImageVersion(Model):
     )
     hardware: tuple[Name, ...] = Field(default=(), description="Compatible HardwareProfiles. Absent: all.")
     root_disk: RootDiskRule | None = Field(default=None, description="Which drive the image may be written to.")
-    preserve: tuple[AbsolutePath, ...] = Field(default=(), description="Mount points that an install keeps.")
+    layout: DiskLayout | None = Field(
+        default=None, description="Partitions of the root disk. Absent: an install writes the image over all of it."
+    )
+    preserve: tuple[KeptMount, ...] = Field(
+        default=(), description="Mount points of the partitions that an install keeps: /state, /data."
+    )
+    kernel_arguments: tuple[KernelArgument, ...] = Field(
+        default=(), description="Added to the command line that is in the image."
+    )
     measurements: Annotated[Mapping[str, Text] | None, NOT_ENFORCED] = Field(
         default=None, description="Expected TPM measurements by PCR."
     )
+
+    @model_validator(mode="after")
+    def _keeps_what_is_there(self) -> ImageVersion:
+        if self.preserve and self.layout is None:
+            raise ValueError("preserve needs a layout: without one, an install writes the whole disk")
+        if "/data" in self.preserve and self.layout is not None and not self.layout.data:
+            raise ValueError("preserve names /data, and the layout has no data partition")
+        return self
 
 
 class GoldenImageSpec(Model):
