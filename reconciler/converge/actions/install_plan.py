@@ -9,11 +9,12 @@ from typing import Any
 
 from reconciler.converge.actions.context import ActionContext, Stop
 from reconciler.diff import normalise
-from reconciler.model.desired import DesiredImage, RootDisk
+from reconciler.model.desired import DesiredImage, DiskLayout, RootDisk
 from reconciler.model.install import (
     ContractError,
     InstallDocument,
     InstallImage,
+    Layout,
     MachineIdentity,
     dump_contract,
     load_contract,
@@ -85,12 +86,20 @@ def install_document(
             version=image.version,
             url=image.url,
             sha256=image.sha256,
+            format=image.format,
+            size=image.size,
             signature=image.signature,
             key=image.key,
         ),
         root_disk=DiskToWrite(serial=drive.serial, wwn=drive.wwn),
+        layout=_layout(image.layout),
         preserve=tuple(point.strip("/") for point in image.preserve),
+        kernel_arguments=image.kernel_arguments,
     )
+
+
+def _layout(layout: DiskLayout | None) -> Layout | None:
+    return None if layout is None else Layout(esp=layout.esp, root=layout.root, state=layout.state, data=layout.data)
 
 
 def judge_install(found: ImageIdentity, install: Install) -> Outcome:

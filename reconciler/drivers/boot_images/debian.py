@@ -35,6 +35,7 @@ PROGRAM_PACKAGES: Final[Mapping[str, str]] = {
     "mmd": "mtools",
     "modprobe": "kmod",
     "mount": "mount",
+    "mmove": "mtools",
     "mren": "mtools",
     "python3": "python3-minimal",
     "sfdisk": "fdisk",
