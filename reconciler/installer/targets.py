@@ -70,10 +70,10 @@ class Target(ABC):
         check_arguments(kernel, self.document.kernel_arguments)
         return kernel
 
-    def facts_onto(self, device: Path, etc: str, write_facts: Facts) -> None:
+    def facts_onto(self, device: Path, write_facts: Facts) -> None:
         with self.machine.mounted(device) as root:
-            (root / etc).mkdir(exist_ok=True)
-            write_facts(root / etc)
+            (root / "etc").mkdir(exist_ok=True)
+            write_facts(root / "etc")
 
 
 class WholeDisk(Target):
@@ -96,9 +96,8 @@ class WholeDisk(Target):
         if self.document.kernel_arguments and esp:
             with self.device_of(esp[0]) as device:
                 self.checked_kernel(Esp(self.machine, device))
-        part, etc = facts_partition(self.image)
-        with self.device_of(part) as device:
-            self.facts_onto(device, etc, write_facts)
+        with self.device_of(facts_partition(self.image)) as device:
+            self.facts_onto(device, write_facts)
         write_table(self.machine, self.disk, self.image)
 
 
@@ -184,7 +183,7 @@ class FirstInstall(_Layout):
             with self.device_of(part) as device:
                 self.format(part, device)
                 if part.name == "state":
-                    self.facts_onto(device, "etc.upper", write_facts)
+                    self.facts_onto(device, write_facts)
                 if part.name == "esp":
                     self._copy_loader(Esp(self.machine, device))
                     self.publish(device, kernel)
@@ -217,7 +216,7 @@ class OtherSlot(_Layout):
                 with self.device_of(part) as device:
                     self.format(part, device)
         with self.device_of(self._part("state")) as device:
-            self.facts_onto(device, "etc.upper", write_facts)
+            self.facts_onto(device, write_facts)
         write_table(self.machine, self.disk, self.filled())
         with self.device_of(self._part("esp")) as device:
             self.publish(device, kernel)
@@ -280,23 +279,23 @@ def recorded_slot(machine: Machine, disk: Disk, table: Table) -> str | None:
 
 
 def _record(machine: Machine, disk: Disk, table: Table) -> dict[str, object]:
-    part, etc = facts_partition(table)
+    part = facts_partition(table)
     with partition_device(machine, disk, part) as device, machine.mounted(device, "ro,noload") as root:
-        return read_record(root / etc)  # without noload, a journal would be replayed
+        return read_record(root / "etc")  # without noload, a journal would be replayed
 
 
-def facts_partition(table: Table) -> tuple[Partition, str]:
-    """Return the partition that the facts of the first boot are on, and the folder there that becomes /etc."""
+def facts_partition(table: Table) -> Partition:
+    """Return the partition that has the facts of the first boot in its folder etc: `state`, or a root without it."""
     state = table.named("state")
     if state is not None:
-        return state, "etc.upper"
+        return state
     if table.typed(*VERITY):
         raise Failed(
             "the image's root is read-only (dm-verity), so the document needs a layout, or the image a partition state"
         )
     root = _only(table, ROOT, "root", needed=True)
     assert root is not None  # it is needed
-    return root, "etc"
+    return root
 
 
 def _only(table: Table, kinds: tuple[str, ...], what: str, *, needed: bool) -> Partition | None:

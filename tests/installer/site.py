@@ -135,7 +135,7 @@ class Site:
 
     def record(self) -> dict[str, str]:
         with self.files("state") as state:
-            found: dict[str, str] = json.loads((state / "etc.upper/reconciler/image.json").read_text())
+            found: dict[str, str] = json.loads((state / "etc/reconciler/image.json").read_text())
             return found
 
     def whole(self) -> str:

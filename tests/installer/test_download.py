@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import select
+import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingTCPServer
+from typing import ClassVar
 
 import pytest
 
@@ -115,6 +120,36 @@ def test_a_clock_that_is_wrong_breaks_no_call(tmp_path: Path, monkeypatch: pytes
     with ContractServer(tmp_path, authority) as expired:
         expired.image = DATA
         fetch(expired)
+
+
+class Proxy(StreamRequestHandler):
+    """Joins a client to the server that it asks for (CONNECT), and sees nothing of what they say."""
+
+    asked: ClassVar[list[str]] = []
+
+    def handle(self) -> None:
+        self.asked.append(self.rfile.readline().decode().strip())
+        while self.rfile.readline().strip():
+            pass
+        host, port = self.asked[-1].split()[1].split(":")
+        with socket.create_connection((host, int(port))) as there:
+            self.wfile.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            ends = {self.connection: there, there: self.connection}
+            while True:
+                ready, _, _ = select.select(list(ends), [], [], 10)
+                for end in ready:
+                    data = end.recv(1 << 16)
+                    if not data:
+                        return
+                    ends[end].sendall(data)
+
+
+def test_a_proxy_carries_what_it_can_not_read(server: ContractServer) -> None:
+    with ThreadingTCPServer(("127.0.0.1", 0), Proxy) as proxy:
+        threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        fetch(server, proxy=f"http://127.0.0.1:{proxy.server_address[1]}")
+        proxy.shutdown()
+    assert Proxy.asked == [f"CONNECT {server.origin.removeprefix('https://')} HTTP/1.0"]
 
 
 def test_a_server_of_another_authority_gets_no_answer_from_us(server: ContractServer) -> None:

@@ -46,7 +46,7 @@ def test_the_system_knows_who_it_is(site: Site) -> None:
     )
     assert site.install(site.document(network=Network(links=links, dns=("10.0.0.53",))))
     with site.files("state") as state:
-        etc = state / "etc.upper"
+        etc = state / "etc"
         assert (etc / "hostname").read_text() == "gpu-001.example.com\n"
         key = etc / "ssh/ssh_host_ed25519_key"
         assert key.stat().st_mode & 0o777 == 0o600
