@@ -21,7 +21,7 @@ present() { # package -> is what we want of it here, from whatever source?
     postgresql) has initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null ;;
     python3-venv) "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null ;;
     sbsigntool) has sbverify ;;
-    *) has "$1" ;;
+    *) has "$1" || [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]] ;;
     esac
 }
 
