@@ -81,7 +81,8 @@ def sign(pki: Pki, image: Path, version: str) -> None:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
     line = image.parent / f"{version}.line"
     line.write_text(f"{IMAGE} {version} {digest}\n")
+    comment = f"image {IMAGE} version {version}"
     signature = image.parent / f"{version}.minisig"
-    command = ["minisign", "-S", "-s", str(pki.minisign), "-m", str(line), "-x", str(signature), "-t", line.read_text()]
+    command = ["minisign", "-S", "-s", str(pki.minisign), "-m", str(line), "-x", str(signature), "-t", comment]
     subprocess.run(command, check=True, capture_output=True)
     image.rename(image.parent / f"{version}.raw.zst")
