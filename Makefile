@@ -116,6 +116,15 @@ e2e-kubernetes: venv ## Try the driver and drains on a real Kubernetes 1.20, bui
 	programs=$$(tests/kubernetes/build.sh) && KUBERNETES_PROGRAMS=$$programs \
 	    $(BIN)/pytest -n0 -m kubernetes tests/drivers/kube tests/kubernetes $(ARGS)
 
+# Installer and images are kept in ~/.cache. Everything runs in namespaces of its own, and nothing of it is left.
+MACHINE_TOOLS := dnsmasq-base fdisk iproute2 libvirt-clients libvirt-daemon libvirt-daemon-driver-qemu minisign \
+    openssh-client ovmf python3-libvirt qemu-system-x86 swtpm swtpm-tools mmdebstrap binutils dosfstools erofs-utils \
+    kmod mtools xorriso zstd
+.PHONY: machine
+machine: venv ## Install and boot a QEMU machine behind a BMC that we did not write; takes Debian 12 and root
+	@.ci/tools.sh $(MACHINE_TOOLS)
+	$(BIN)/python -m tests.machine $(ARGS)
+
 .PHONY: clean
 clean: ## Remove .venv, caches and build outputs
 	rm -rf .venv build dist *.egg-info .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis

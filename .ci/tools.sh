@@ -25,7 +25,7 @@ present() { # package -> is what we want of it here, from whatever source?
     python3-venv) "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null ;;
     sbsigntool) has sbverify ;;
     systemd-boot-efi) compgen -G '/usr/lib/systemd/boot/efi/*.stub' >/dev/null ;;
-    *) has "$1" ;;
+    *) has "$1" || [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]] ;;
     esac
 }
 

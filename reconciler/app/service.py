@@ -168,7 +168,7 @@ class Service:
         )  # fmt: skip
 
         def reach(fleet: Fleet) -> WireFabric:
-            return WireFabric(fleet, workspace.clock, workspace.secrets, workspace.overlay, installs=ledger)
+            return WireFabric(fleet, workspace.clock, workspace.secrets, workspace.overlay, ledger=ledger)
 
         # A unique name, whatever RECONCILER_ACTOR says: two runners of one name would pass for one.
         holder = f"{whoami()}, {new_id('runner', workspace.clock.now())}"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from reconciler.drivers.attestor import TpmAttestor
 from reconciler.drivers.endpoints import Overlay
 from reconciler.drivers.firmware_files import HttpFirmwareFiles
 from reconciler.drivers.installer import HttpInstaller
@@ -15,10 +16,12 @@ from reconciler.drivers.kube import KubectlCluster, NodeWatch
 from reconciler.drivers.redfish import BmcRegistry, RedfishBmc
 from reconciler.drivers.secrets import Credentials, SecretError, SecretStore
 from reconciler.drivers.ssh import SshHost
+from reconciler.gate.attestation.exchange import Expected
+from reconciler.gate.attestation.expected import expected_of_installer
 from reconciler.model.access import ClusterAccess, InstallerPolicy, TlsPolicy
 from reconciler.model.addresses import SSH_PORT, split_authority
 from reconciler.model.desired import Desired, Fleet, Settings
-from reconciler.model.ledger_ports import InstallStore
+from reconciler.model.ledger_ports import InstallLedger
 from reconciler.model.own_writes import OwnWrites
 from reconciler.model.ports import Bmc, Clock, FirmwareFiles, Host, Installer, Watch
 
@@ -29,7 +32,8 @@ HURRY_S = 2.0  # for closing, after an interrupt
 class WireFabric:
     """A Fabric of the real drivers. An `overlay` redirects every address to a lab, and brings the lab's secrets.
 
-    `installs`: where attempts at installations are kept; None forgets them, and knows no revoked host key.
+    `ledger`: keeps attempts at installations and the TPM of each node; None forgets attempts, attests nobody, and knows
+    no revoked host key.
     """
 
     def __init__(
@@ -39,9 +43,9 @@ class WireFabric:
         secrets: SecretStore,
         overlay: Overlay | None,
         *,
-        installs: InstallStore | None = None,
+        ledger: InstallLedger | None = None,
     ) -> None:
-        self._installs = installs
+        self._ledger = ledger
         self._fleet = fleet
         self._settings = fleet.settings
         self._clock = clock
@@ -150,7 +154,7 @@ class WireFabric:
         return self._secrets.file(access.kubeconfig) if access.kubeconfig is not None else None, access.context
 
     def _revoked(self) -> Sequence[str]:
-        return () if self._installs is None else self._installs.revoked_host_keys()
+        return () if self._ledger is None else self._ledger.revoked_host_keys()
 
     def installer(self) -> Installer | None:
         policy, authorities = self._settings.installer, self._settings.host_keys.authorities
@@ -161,9 +165,18 @@ class WireFabric:
             return None
         if self._installer is None:
             self._installer = HttpInstaller(
-                policy, self._secrets, self._clock.now, store=self._installs, authorities=authorities
-            )
+                policy, self._secrets, self._clock.now,
+                store=self._ledger, authorities=authorities, attestor=self._attestor(),
+            )  # fmt: skip
         return self._installer
+
+    def _attestor(self) -> TpmAttestor | None:
+        return None if self._ledger is None else TpmAttestor(self._expected_boot, self._ledger, self._clock.now)
+
+    def _expected_boot(self, node: str) -> Expected | str:
+        """Return what the installer on a node must prove, by the spec of now; else why that is not known."""
+        desired = self._fleet.nodes.get(node)
+        return expected_of_installer(desired, self._settings.installer) if desired else "it has left the spec"
 
     def firmware_files(self) -> FirmwareFiles:
         return self._files

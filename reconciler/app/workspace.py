@@ -31,7 +31,7 @@ from reconciler.model.desired import DesiredImage, Fleet
 from reconciler.model.documents import load
 from reconciler.model.drift import TOLD
 from reconciler.model.errors import NoLedger, SpecError, StalePlan, UsageError
-from reconciler.model.ledger_ports import InstallStore
+from reconciler.model.ledger_ports import InstallLedger
 from reconciler.model.observed import Observation
 from reconciler.model.plan import KnownLedger, Plan, Scope
 from reconciler.model.ports import Ledger, Recollection
@@ -200,11 +200,11 @@ class Workspace:
         """Open what plans are made from besides an observation, which is the ledger unless the plan is offline."""
         return self.present_ledger()
 
-    def fabric(self, installs: InstallStore | None = None) -> WireFabric:
-        """Return the ports of the nodes. `installs`: the ledger, for what installs and for what trusts hosts."""
+    def fabric(self, ledger: InstallLedger | None = None) -> WireFabric:
+        """Return the ports of the nodes. `ledger`: for what installs and for what trusts hosts."""
         from reconciler.app.wire_fabric import WireFabric
 
-        return WireFabric(self.watched, self.clock, self.secrets, self.overlay, installs=installs)
+        return WireFabric(self.watched, self.clock, self.secrets, self.overlay, ledger=ledger)
 
     @cached_property
     def gate(self) -> AcceptanceGate:

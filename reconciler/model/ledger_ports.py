@@ -233,6 +233,10 @@ class RunStore(Store, Protocol):
         """Journal what a person did, outside of any run."""
 
 
+class InstallLedger(NodeStore, InstallStore, Protocol):
+    """The roles that the server of installers needs: it keeps attempts, and enrols TPMs."""
+
+
 class Ledger(
     Recollection, NodeStore, AttemptStore, InstallStore, HoldStore, RolloutStore, LeaseStore, RunStore, Protocol
 ):

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from reconciler.converge.actions.context import ActionContext, Stop
 from reconciler.diff import normalise
-from reconciler.model.desired import DesiredImage, RootDisk
+from reconciler.gate.attestation.expected import is_measured
+from reconciler.model.desired import DesiredImage, DiskLayout, RootDisk
 from reconciler.model.install import (
+    AttemptCredential,
     ContractError,
     InstallDocument,
     InstallImage,
+    Layout,
     MachineIdentity,
     dump_contract,
     load_contract,
 )
 from reconciler.model.install import RootDisk as DiskToWrite
+from reconciler.model.network import attempt_network, install_network
 from reconciler.model.observed import Drive, ImageIdentity, RedfishHot
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
 from reconciler.planner.node.disks import matching_drives
@@ -85,12 +89,29 @@ def install_document(
             version=image.version,
             url=image.url,
             sha256=image.sha256,
+            format=image.format,
+            size=image.size,
             signature=image.signature,
             key=image.key,
         ),
         root_disk=DiskToWrite(serial=drive.serial, wwn=drive.wwn),
+        layout=_layout(image.layout),
         preserve=tuple(point.strip("/") for point in image.preserve),
+        network=install_network(ctx.desired.network),
+        kernel_arguments=image.kernel_arguments,
+        attest=is_measured(ctx.desired.profile),
     )
+
+
+def boot_credential(ctx: ActionContext) -> AttemptCredential | None:
+    """Return how the installer reaches our server, which adds the URL. None: it asks DHCP."""
+    if ctx.desired.network is None:
+        return None
+    return AttemptCredential(url="", **asdict(attempt_network(ctx.desired.network)))
+
+
+def _layout(layout: DiskLayout | None) -> Layout | None:
+    return None if layout is None else Layout(esp=layout.esp, root=layout.root, state=layout.state, data=layout.data)
 
 
 def judge_install(found: ImageIdentity, install: Install) -> Outcome:

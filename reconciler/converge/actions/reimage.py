@@ -16,6 +16,7 @@ from reconciler.converge.actions.boot_ways import boot_disk, prepare_installer
 from reconciler.converge.actions.context import ActionContext, action, poll
 from reconciler.converge.actions.install_plan import (
     Install,
+    boot_credential,
     install_document,
     journaled_install,
     judge_install,
@@ -59,7 +60,7 @@ async def reimage(ctx: ActionContext) -> Outcome:
 
 async def _begin(ctx: ActionContext, install: Install, abilities: Abilities | None) -> Outcome:
     ctx.journal(**install.journaled())
-    url = await ctx.installer.publish(install.token, install.document, None)
+    url = await ctx.installer.publish(install.token, install.document, boot_credential(ctx))
 
     async def work() -> Outcome:
         await prepare_installer(ctx, url, abilities)
@@ -84,7 +85,9 @@ async def _continue(ctx: ActionContext, fresh: InstallDocument) -> Outcome | Non
     if isinstance(reading, Answered):
         found = reading.value.image
         return judge_install(found, install) if found is not None and found.nonce == install.nonce else None
-    await ctx.installer.publish(install.token, install.document, None)  # the process that served it is gone
+    await ctx.installer.publish(
+        install.token, install.document, boot_credential(ctx)
+    )  # the process that served it is gone
     if ctx.resumed.get("boots_disk"):
         return await _to_its_end(ctx, install, _prove(ctx, install, "its disk was being booted"))
     progress = await ctx.installer.progress(install.token)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import ssl
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from ipaddress import ip_address
@@ -75,16 +74,11 @@ class HttpInstaller:
         self._listening_since = now()  # of no meaning until it listens
         self._beats: asyncio.Task[None] | None = None
 
-    async def publish(
-        self, token: str, document: InstallDocument | Mapping[str, Any], attempt: AttemptCredential | None = None
-    ) -> str:
+    async def publish(self, token: str, document: InstallDocument, attempt: AttemptCredential | None) -> str:
         await self._start()
         medium = await self._source.current()
-        if isinstance(document, InstallDocument):
-            self._check(document)
-            node, text = document.node, dump_contract(document)
-        else:
-            node, text = str(document.get("node", "")), json.dumps(document, sort_keys=True)
+        self._check(document)
+        node, text = document.node, dump_contract(document)
         digest, now = digest_of(token), self._now()
         async with self._calls.lock(digest):
             known = self._store.install(digest) or InstallAttempt(digest, node, text, "", now)
@@ -104,9 +98,6 @@ class HttpInstaller:
         if found is None or found.closed_at is not None:
             return InstallProgress(since)
         return found.progress(since)
-
-    async def fetched(self, token: str) -> bool:
-        return (await self.progress(token)).fetched
 
     async def withdraw(self, token: str) -> None:
         digest = digest_of(token)

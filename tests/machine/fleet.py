@@ -1,0 +1,202 @@
+"""The fleet: a spec in git with one node, its secrets file, and our command line as a user types it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.machine.bmc import DRIVE_SERIAL, URL
+from tests.machine.builds import VERSIONS
+from tests.machine.machine import ADDRESS, NAME, UUID
+from tests.machine.namespace import GATEWAY, PREFIX
+from tests.machine.pki import Pki
+
+IMAGE_PORT = 8090
+_FLEET = """\
+apiVersion: reconciler.dev/v1alpha1
+kind: Fleet
+metadata: {{name: machine}}
+spec:
+  redfish: {{credentials: bmc, tls: {{ca: pki/ca.pem}}}}
+  ssh: {{user: root, credentials: ssh, hostKeys: {{authorities: [pki/host-ca.pub]}}}}
+  installer:
+    listen: "{gateway}:8089"
+    url: https://{gateway}:8089
+    iso: {iso}
+    certificate: install-server
+    key: install-server-key
+    hostCa: host-ca
+  observation: {{concurrency: 4, tolerate: 0, deadlines: {{redfish: 60s, ssh: 90s}}}}
+  guards: {{reimage: "100%", reboot: "100%", forget: 1}}
+  drift: {{mode: correct}}
+---
+apiVersion: reconciler.dev/v1alpha1
+kind: HardwareProfile
+metadata: {{name: qemu}}
+spec:
+  match: {{manufacturer: Sushy Emulator}}
+  inventory: {{nics: 1, drives: 1}}
+  bios: {{attributes: {{ProcTurboMode: {turbo}}}}}
+---
+apiVersion: reconciler.dev/v1alpha1
+kind: Persona
+metadata: {{name: plain}}
+spec:
+  host: {{sysctls: {{vm.swappiness: "10"}}, services: {{ssh: running}}}}
+  gpu: {{mig: disabled}}
+  drain: {{provider: none}}
+  acceptance: quick
+---
+apiVersion: reconciler.dev/v1alpha1
+kind: AcceptanceProfile
+metadata: {{name: quick}}
+spec:
+  validity: 90d
+  phases:
+    - {{name: inventory, tests: [{{name: inventory, tool: inventory}}]}}
+---
+apiVersion: reconciler.dev/v1alpha1
+kind: NodePool
+metadata: {{name: machines}}
+spec:
+  {image}
+  hardware: qemu
+  persona: plain
+  nodes:
+    - {{name: {node}, bmc: "{bmc}", host: {address}, uuid: {uuid}, provision: blank, domains: {{rack: r1}}}}
+"""
+_IMAGE = """\
+apiVersion: reconciler.dev/v1alpha1
+kind: GoldenImage
+metadata: {{name: machine}}
+spec:
+  versions:
+"""
+_VERSION = """\
+    - version: "{version}"
+      url: http://{gateway}:{port}/{version}.raw.zst
+      sha256: {sha256}
+      signature:
+        key: release
+        minisign: |-
+{signature}
+      layout: {{esp: 512MiB, root: 1GiB, state: 512MiB}}
+      preserve: [/state, /data]
+      rootDisk: {{serial: "{disk}"}}
+"""
+
+
+@dataclass
+class Command:
+    """One run of the command line: what it printed, when, and its exit code."""
+
+    words: tuple[str, ...]
+    code: int = -1
+    lines: list[tuple[float, str]] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(line for _, line in self.lines)
+
+
+@dataclass
+class Fleet:
+    """A git repository with the spec in `home`, which commands run in."""
+
+    home: Path
+    pki: Pki
+    builds: Path
+
+    @property
+    def spec(self) -> Path:
+        return self.home / "fleet-spec"
+
+    def make(self) -> None:
+        (self.spec / "pki").mkdir(parents=True)
+        shutil.copy(self.pki.ca, self.spec / "pki/ca.pem")
+        shutil.copy(f"{self.pki.host_ca}.pub", self.spec / "pki/host-ca.pub")
+        secrets = self.home / "secrets.yaml"
+        secrets.touch(mode=0o600)
+        allowed = f'["{GATEWAY.rpartition(".")[0]}.0/{PREFIX}"]'
+        secrets.write_text(
+            "secrets:\n"
+            f"  bmc: {{file: {self.pki.home / 'bmc.json'}, allow: {allowed}}}\n"
+            f"  ssh: {{file: {self.pki.reconciler_ssh}, allow: {allowed}}}\n"
+            f"  install-server: {{file: {self.pki.certificate}}}\n"
+            f"  install-server-key: {{file: {self.pki.key}}}\n"
+            f"  host-ca: {{file: {self.pki.host_ca}}}\n"
+            f"keys:\n  release: {self.pki.minisign_public}\n"
+        )
+        (self.home / ".gitignore").write_text("*\n!.gitignore\n!fleet-spec\n!fleet-spec/**\n")
+        self._git("init", "-q", "-b", "main")
+
+    def want(self, message: str, version: str = "", turbo: str = "Enabled", *, forged: bool = False) -> None:
+        """Commit a spec. Without a version, the spec manages no image. `forged`: B has the signature of A."""
+        image = f'image: {{name: machine, version: "{version}"}}' if version else ""
+        (self.spec / "fleet.yaml").write_text(
+            _FLEET.format(
+                gateway=GATEWAY,
+                iso=self.builds / "installer.iso",
+                turbo=turbo,
+                image=image,
+                node=NAME,
+                bmc=URL,
+                address=ADDRESS,
+                uuid=UUID,
+            )
+        )
+        if version:
+            versions = [self._version(one, "A" if forged else one) for one in VERSIONS]
+            (self.spec / "images.yaml").write_text(_IMAGE.format() + "".join(versions))
+        self._git("add", "-A")
+        self._git("commit", "-q", "-m", message)
+
+    def revert(self) -> None:
+        """Take the last commit back, as `git revert` does."""
+        self._git("revert", "--no-edit", "HEAD")
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start a command and leave it running."""
+        environment = {**os.environ, "RECONCILER_SECRETS": str(self.home / "secrets.yaml"), "COLUMNS": "160"}
+        environment["RECONCILER_LEDGER"] = f"sqlite:///{self.home / 'ledger.sqlite'}"
+        return subprocess.Popen(
+            [sys.executable, "-m", "reconciler", *words],
+            cwd=self.home,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, *words: str) -> Command:
+        """Run a command to its end, and note when each line was printed."""
+        command = Command(words)
+        with self.start(*words) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                command.lines.append((time.monotonic(), line.rstrip()))
+                print(f"    {line.rstrip()}")
+        command.code = process.returncode
+        return command
+
+    def _version(self, version: str, signed: str) -> str:
+        images = self.builds / "images"
+        signature = (images / f"{signed}.minisig").read_text()
+        return _VERSION.format(
+            version=version,
+            gateway=GATEWAY,
+            port=IMAGE_PORT,
+            sha256=(images / f"{version}.line").read_text().split()[2],
+            signature=textwrap.indent(signature, " " * 10).rstrip(),
+            disk=DRIVE_SERIAL,
+        )
+
+    def _git(self, *words: str) -> None:
+        who = ("-c", "user.name=operator", "-c", "user.email=operator@example.com")
+        subprocess.run(["git", *who, *words], cwd=self.home, check=True, capture_output=True)

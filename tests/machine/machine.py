@@ -1,0 +1,128 @@
+"""The machine: QEMU with OVMF, a disk, a network card and a TPM, as libvirt runs it under software emulation."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.machine.bmc import DRIVE_SERIAL, OVMF, virsh
+from tests.machine.console import Console
+from tests.machine.namespace import BRIDGE
+
+NAME = "gpu-v001"
+UUID = "5a0e1f2c-1111-4222-8333-000000000011"
+SERIAL = "SN-V001"
+MAC = "52:54:00:77:00:11"
+ADDRESS = "10.77.0.11"
+DISK_BYTES = 8 << 30
+
+# SMM is there, since Secure Boot needs it. The rules of the BMC's emulator choose the code and the variables of OVMF.
+_DOMAIN = """\
+<domain type='qemu'>
+ <name>{name}</name><uuid>{uuid}</uuid>
+ <memory unit='MiB'>2048</memory><vcpu>2</vcpu>
+ <sysinfo type='smbios'>
+  <system>
+   <entry name='manufacturer'>QEMU</entry><entry name='product'>machine</entry>
+   <entry name='serial'>{serial}</entry><entry name='uuid'>{uuid}</entry>
+  </system>
+ </sysinfo>
+ <os>
+  <type arch='x86_64' machine='q35'>hvm</type>
+  <loader readonly='yes' type='pflash' secure='no'>{ovmf}/OVMF_CODE_4M.secboot.fd</loader>
+  <nvram template='{ovmf}/OVMF_VARS_4M.fd'>{home}/vars.fd</nvram>
+  <smbios mode='sysinfo'/>
+ </os>
+ <features><acpi/><smm state='on'/></features>
+ <cpu mode='custom'><model>qemu64</model><feature policy='require' name='rdrand'/></cpu>
+ <clock offset='utc'/>
+ <on_reboot>restart</on_reboot><on_poweroff>destroy</on_poweroff><on_crash>destroy</on_crash>
+ <devices>
+  <emulator>/usr/bin/qemu-system-x86_64</emulator>
+  <controller type='scsi' index='0' model='virtio-scsi'/>
+  {disks}
+  <interface type='bridge'>
+   <mac address='{mac}'/><source bridge='{bridge}'/><model type='virtio'/><rom enabled='no'/>
+  </interface>
+  <serial type='file'><source path='{console}' append='on'/><target type='isa-serial' port='0'/></serial>
+  <rng model='virtio'><backend model='random'>/dev/urandom</backend></rng>
+  <tpm model='tpm-crb'><backend type='emulator' version='2.0'/></tpm>
+ </devices>
+</domain>
+"""
+_DISK = """\
+<disk type='file' device='disk'>
+ <driver name='qemu' type='raw' cache='unsafe' discard='unmap'/><source file='{file}'/>
+ <target dev='{device}' bus='scsi'/><serial>{serial}</serial>{boot}
+</disk>"""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One machine, whose files are in `home`."""
+
+    home: Path
+    console: Console
+
+    @property
+    def disk(self) -> Path:
+        return self.home / "disk.raw"
+
+    def build(self, disks: int = 1) -> None:
+        """Make the machine anew, off and with empty disks. Each disk has the serial number that the BMC tells."""
+        entries = []
+        for number in range(disks):
+            file = self.disk if number == 0 else self.home / f"disk{number}.raw"
+            file.unlink(missing_ok=True)
+            with file.open("wb") as new:
+                new.truncate(DISK_BYTES)
+            entries.append(
+                _DISK.format(
+                    file=file,
+                    device=f"sd{'abc'[number]}",
+                    serial=DRIVE_SERIAL,
+                    boot="<boot order='1'/>" if number == 0 else "",
+                )
+            )
+        definition = self.home / "domain.xml"
+        definition.write_text(
+            _DOMAIN.format(
+                name=NAME,
+                uuid=UUID,
+                serial=SERIAL,
+                mac=MAC,
+                ovmf=OVMF,
+                home=self.home,
+                bridge=BRIDGE,
+                console=self.console.file,
+                disks="\n  ".join(entries),
+            )
+        )
+        virsh("define", str(definition))
+
+    def is_on(self) -> bool:
+        return virsh("domstate", NAME).strip() == "running"
+
+    def cut_power(self) -> None:
+        """Take the power away, as a PDU does: QEMU is killed."""
+        virsh("destroy", NAME)
+
+    def qmp(self, command: str, **arguments: Any) -> Any:
+        """Ask QEMU itself."""
+        text = json.dumps({"execute": command, "arguments": arguments})
+        return json.loads(virsh("qemu-monitor-command", NAME, text))["return"]
+
+    def partitions(self) -> list[dict[str, Any]]:
+        """Return the partitions of the disk's GPT, and none where it has no table."""
+        done = subprocess.run(["sfdisk", "--json", str(self.disk)], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            return []
+        found: list[dict[str, Any]] = json.loads(done.stdout)["partitiontable"]["partitions"]
+        return found
+
+    def written_bytes(self) -> int:
+        """Return how much of the disk's file is in use. Of a disk that nobody wrote, nothing is."""
+        return self.disk.stat().st_blocks * 512
