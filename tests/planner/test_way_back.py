@@ -89,3 +89,16 @@ def test_a_node_without_gpus_has_mig_off() -> None:
 def test_the_mig_mode_of_lost_gpus_is_not_known() -> None:
     lost = tuple(b.gpu(index, lost=True, mig_current=None, mig_pending=None) for index in range(2))
     assert drift(b.node(), b.observed(host=b.facts(gpus=lost)))["gpu.mig"].kind.value == "unknown"
+
+
+@pytest.mark.parametrize(("done", "drained"), [((), False), (("reimage",), True), (("reimage", "admit"), False)])
+def test_a_system_just_written_serves_nobody_and_needs_no_drain_before_its_gate(
+    done: tuple[str, ...], drained: bool
+) -> None:
+    """Without a cluster, a blank machine whose first system answers is on its way into service, not in it."""
+    node = b.node(profile=b.profile(membership=None, gpu=None))
+    attempts = tuple(Attempt(name, "", "image", b.NOW, "done", "", b.NOW) for name in done)
+    plan = b.planner().plan(node, b.observed(), without_certificate(node, b.observed(), *attempts))
+    assert plan.in_service is not drained
+    assert ("drain" not in b.actions(plan)) is drained, b.actions(plan)
+    assert "run_gate" in b.actions(plan)

@@ -36,11 +36,14 @@ def is_done_since_service(record: NodeRecord, action: str, target: str = "") -> 
 def is_drained(record: NodeRecord, mark: Mark | None) -> bool:
     """Return whether a drain succeeded, under this mark if one is given, and no admission came after it.
 
-    It is the only proof where the drain provider is a command or `none`.
+    It is the only proof where the drain provider is a command or `none`. Without a mark, an installation is as good:
+    a system that was just written serves nobody yet, and a blank machine has nothing to drain.
     """
     for attempt in reversed(record.attempts):
         if is_admission(attempt):
             return False
+        if mark is None and attempt.outcome == "done" and spec_of(attempt.action).installs:
+            return True
         if attempt.action == "drain" and attempt.outcome == "done":
             return mark is None or attempt.at.isoformat() >= mark.at
     return False
