@@ -12,6 +12,9 @@ from reconciler.app.apply import StaleNodes
 from reconciler.cli.commands.apply import exit_code
 from reconciler.cli.exit_codes import MEANING, ExitCode, exit_code_of, strongest
 from reconciler.converge.apply import AllNodesStale, ApplyReport
+from reconciler.drivers.boot_images.partitions import NoTable
+from reconciler.drivers.boot_images.tools import BuildFailed
+from reconciler.drivers.boot_images.uki import BadStub
 from reconciler.drivers.endpoints import EndpointsError
 from reconciler.drivers.git import GitError
 from reconciler.drivers.redfish.quirks import QuirksError
@@ -76,7 +79,7 @@ ERRORS = {
     AllNodesStale("x", REPORT): 5,
     StaleNodes("x", outcome("stale")): 5, Refused("x"): 8, Blind("x"): 4, QuirksError("x"): 1, RecordError("x"): 1,
     LedgerError("x"): 1, BadLedgerUrl("x"): 64, NoLedger("x"): 64, DriverError(Failure.TIMEOUT, "x"): 1,
-    ReconcilerError("x"): 1,
+    ReconcilerError("x"): 1, NoTable("x"): 64, BadStub("x"): 64, BuildFailed("x"): 1,
 }  # fmt: skip
 
 
