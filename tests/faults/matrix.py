@@ -86,7 +86,7 @@ ROWS: tuple[Row, ...] = (
     _row("ssoo oo oooo so oo oo ss", "bmc_garbage", "malformed"),
     _row("ssss so ooos so oo oo ss", "wrong_machine", "XN-n0.*right machine"),
     _row(".... .. .... .. .. .. ..", "stale_power"),
-    _row(".... o. .ooo .. .. .. ..", "stale_power", "did not power o", times=0),
+    _row(".... o. .ooo .. .. .. ..", "stale_power", "did not power o|lists no firmware", times=0),
     _row(".... .. .... .. .. .. ..", "power_ignored"),
     _row(".... o. .ooo .. .. .. ..", "power_ignored", "did not power o", times=0),
     _row("ooo. .. .... .. .. .. ..", "bios_write_ignored", "neither as pending nor in force"),

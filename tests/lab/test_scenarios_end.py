@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from reconciler.lab.pki import ImageKey, SshAuthority, TlsAuthority
 from reconciler.lab.scenario import End, load_scenario
 from reconciler.model.desired import Fleet
 from reconciler.model.records import MARK_TAINT
+from reconciler.model.vocab import Provision
 from reconciler.spec import load_spec
 from tests.lab.machines import example_fleet
 
@@ -96,6 +97,9 @@ def check(run: ScenarioRun) -> None:
 @pytest.mark.parametrize(("scenario", "seed"), [("demo", 0), ("drifted", 1), ("blank", 0)])
 def test_the_worked_example_ends_as_declared(tmp_path: Path, scenario: str, seed: int) -> None:
     fleet = example_fleet()
+    if scenario == "blank":  # the consent to wipe machines that never answered
+        consenting = {name: replace(node, provision=Provision.BLANK) for name, node in fleet.nodes.items()}
+        fleet = replace(fleet, nodes=consenting)
     check(run_scenario(tmp_path, fleet, scenario, seed, known_keys(fleet)))
 
 

@@ -196,6 +196,7 @@ def test_an_older_ledger_is_accepted_as_it_is(ledger: SqlLedger, reopen: Open, w
         "INSERT INTO nodes (node, serial, uuid, identity_at, fleet) VALUES ('b', 'S', 'U', '2026-11-01T00:00:00Z', '')",
         "INSERT INTO nodes (node, nonce, fleet) VALUES ('n', 'n', '')",
         "DROP TABLE install_attempts",
+        "DROP TABLE attestations",
         "UPDATE meta SET value = '3' WHERE key = 'schema_version'",
         *(["UPDATE meta SET value = 'x' WHERE key = 'journal_head'"] if damaged else []),
     )

@@ -89,13 +89,23 @@ def test_a_write_that_the_bmc_lacks_is_not_planned(ability: str) -> None:
     assert (plan.blocked.code, "it has no licence" in plan.blocked.detail) == (BlockCode.IMPOSSIBLE, True)
 
 
-@pytest.mark.parametrize("ability", ["media", "boot_once", "power"])
-def test_an_image_needs_a_disc_one_boot_from_it_and_power(ability: str) -> None:
+@pytest.mark.parametrize(
+    ("lacks", "possible"),
+    [
+        (None, True),
+        ({}, True),
+        ({"media": "no"}, True),  # it boots over HTTP
+        ({"http_boot": "no"}, True),
+        ({"media": "no", "http_boot": "no"}, False),
+        ({"boot_once": "no", "http_boot": "no"}, False),
+        ({"power": "no"}, False),
+    ],
+)
+def test_an_image_needs_a_way_to_boot_its_installer_and_power(lacks: dict[str, str] | None, possible: bool) -> None:
     other = b.facts(image=o.ImageIdentity("ubuntu-gpu", "2025.1", b.SHA, "D1", None, booted_disk="D1"))
-    node = wanted()
-    for abilities, possible in ((None, True), (lacking(**{ability: ""}), True), (lacking(**{ability: "no"}), False)):
-        seen = b.observed(host=other, inventory=b.inventory(abilities=abilities))
-        assert ("reimage" in b.actions(planned(seen, node))) is possible
+    abilities = None if lacks is None else lacking(**{"media": "", "http_boot": ""} | lacks)
+    seen = b.observed(host=other, inventory=b.inventory(abilities=abilities))
+    assert ("reimage" in b.actions(planned(seen, wanted()))) is possible
 
 
 def test_an_image_needs_the_one_disk_that_the_rule_matches() -> None:

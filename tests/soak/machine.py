@@ -116,7 +116,7 @@ class FleetMachine(RuleBasedStateMachine):
         self.world.spec.break_glass = BreakGlass("an incident", "ops", until)
         self.world.edited()
 
-    @play(name=nodes, state=st.sampled_from([*NodeState, None]))
+    @play(name=nodes, state=st.sampled_from([NodeState.ACTIVE, NodeState.QUARANTINED, NodeState.RETIRED, None]))
     def set_state(self, name: str, state: NodeState | None) -> None:
         """Set the state of a node, which may also join or leave the spec. Some nodes always stay."""
         states = self.world.spec.states

@@ -92,7 +92,8 @@ def test_settings_of_the_fleet(fleet: Fleet) -> None:
 )
 def test_plain_http_is_for_loopback(installer: str) -> None:
     whole = FILES["fleet.yaml"].partition("  installer: ")[2].partition("\n")[0]
-    fleet = load(("fleet.yaml", whole, installer))
+    measured = whole[whole.index(", measurements: ") :]
+    fleet = load(("fleet.yaml", whole, installer.removesuffix("}") + measured))
     assert fleet.settings.installer is not None
     assert fleet.settings.installer.certificate is None
 
@@ -361,5 +362,5 @@ def test_measurements_arrive_with_their_lines(fleet: Fleet) -> None:
     assert fleet.settings.installer.measurements is not None
     assert fleet.settings.installer.measurements.pcr11 == {"start": "b" * 64}
     places = desired.profile.provenance
-    assert str(places["image.measurements"]) == "image.yaml:21:7"
+    assert str(places["image.measurements"]) == "image.yaml:22:7"
     assert str(places["measurements"]) == "hardware.yaml:14:5"
