@@ -1,4 +1,4 @@
-"""End child processes, with all that they started, and without leaving zombies."""
+"""Start child processes, and end them with all that they started, without leaving zombies."""
 
 from __future__ import annotations
 
@@ -6,8 +6,23 @@ import asyncio
 import os
 import signal
 from contextlib import suppress
+from typing import Any
 
 _DRAIN_S = 1.0
+
+
+async def start(*command: str, **settings: Any) -> asyncio.subprocess.Process:
+    """Start a child that leads a session of its own, as `asyncio.create_subprocess_exec` does.
+
+    A start that is cancelled half-way may wait for ever in Python 3.11: this one is awaited, and its child ended.
+    """
+    starting = asyncio.ensure_future(asyncio.create_subprocess_exec(*command, start_new_session=True, **settings))
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        with suppress(OSError):  # it did not start
+            await reap(await starting)
+        raise
 
 
 async def reap(child: asyncio.subprocess.Process, *, patience_s: float = 0.0) -> None:

@@ -106,11 +106,18 @@ class KubectlCluster:
 
     async def missing_rights(self) -> tuple[Right, ...]:
         """Ask the API server which rights this account lacks. Raise DriverError when it gives no answer."""
-        try:
-            answers = await asyncio.gather(*(self._kubectl.raw("create", REVIEWS, one.question()) for one in RIGHTS))
-            return tuple(one for one, answer in zip(RIGHTS, answers, strict=True) if not is_allowed(answer))
-        except KubeFailure as failure:
-            raise failure.problem.of_read() from failure
+        # All are awaited, also when one fails: a question that is left alone would outlive this call.
+        asked = (self._kubectl.raw("create", REVIEWS, one.question()) for one in RIGHTS)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        missing = []
+        for one, answer in zip(RIGHTS, answers, strict=True):
+            if isinstance(answer, KubeFailure):
+                raise answer.problem.of_read() from answer
+            if isinstance(answer, BaseException):
+                raise answer
+            if not is_allowed(answer):
+                missing.append(one)
+        return tuple(missing)
 
     # --- writes on the node object -------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import quote
 
-from reconciler.drivers.children import reap
+from reconciler.drivers.children import reap, start
 from reconciler.drivers.kube import objects
 from reconciler.drivers.kube.failures import KubeFailure, Problem, from_stderr, malformed
 from reconciler.drivers.kube.proxy import NoProxy, Proxy
@@ -187,7 +187,7 @@ class Kubectl:
         self, arguments: Sequence[str], *, stdin: int = subprocess.PIPE, stderr: int | IO[bytes] = subprocess.PIPE
     ) -> asyncio.subprocess.Process:
         try:
-            return await asyncio.create_subprocess_exec(
+            return await start(
                 self._program,
                 *self._common,
                 *arguments,
@@ -196,7 +196,6 @@ class Kubectl:
                 stderr=stderr,
                 limit=_LONGEST_LINE,
                 env=_environment(),
-                start_new_session=True,  # credential plugins die with it
             )
         except (FileNotFoundError, PermissionError) as error:
             detail = f"{self._program}: {error.strerror}; {INSTALL_HINT}"

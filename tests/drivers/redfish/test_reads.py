@@ -104,7 +104,7 @@ def test_inventory() -> None:
         unknown={"firmware.NIC0": "Version is 'n/a'"},
         boot_options=tuple(BootOption(f"Boot000{n}", kind, "x") for n, kind in ((1, "Pxe"), (2, "Hdd"), (3, "Pxe"))),
         abilities=Abilities(
-            lacks=dict.fromkeys(map(str, Ability), ""),
+            lacks=dict.fromkeys(map(str, Ability), "") | {"http_boot": "the BMC offers no boot from an HTTP URI"},
             bios={
                 "SriovGlobalEnable": BiosLimit("Enumeration", allowed=("Enabled", "Disabled")),
                 "NumaNodesPerSocket": BiosLimit("Enumeration", allowed=("NPS1", "NPS4")),
