@@ -45,7 +45,6 @@ class Troubles:
     pause: float = 0.0  # seconds before each 64 KiB
     length: int | None = None  # stated instead of the true one
     answers: dict[str, list[int]] = field(default_factory=dict)  # path -> statuses before the true answer
-    on_status: Callable[[InstallStatus], None] = lambda _: None
     on_sent: Callable[[float], None] = lambda _: None  # the share of the image that was sent
 
 
@@ -161,7 +160,6 @@ def _posted(server: ContractServer, name: str, body: bytes) -> tuple[int, bytes]
     if name == "status":
         status = load_contract(InstallStatus, body)
         server.statuses.append(status)
-        server.troubles.on_status(status)
         return 204, b""
     if name == "hostkey":
         assert InstallPhase.WRITTEN in server.phases(), "a host key is signed after `written` alone"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from reconciler.installer.write import Written, read_back
 from reconciler.lab.pki import ImageKey, TlsAuthority
-from reconciler.model.install import InstallPhase, InstallStatus, MachineIdentity, RootDisk
+from reconciler.model.install import InstallPhase, MachineIdentity, RootDisk
 from tests.installer.disks import MIB, loop_disk, run
 from tests.installer.server import ContractServer, Troubles
 from tests.installer.site import DISK_SERIAL, LAYOUT, SERIAL, UUID, Site
@@ -213,15 +213,17 @@ def test_a_disk_that_fails_while_it_is_written_is_told(make_site: Callable[..., 
         run("umount", str(small))
 
 
-def test_a_disk_that_gives_other_bytes_than_it_was_given_is_told(site: Site) -> None:
-    def damage(status: InstallStatus) -> None:
-        """Change a byte behind the back of the kernel, as a bad drive does."""
-        if status.percent is not None and "written to" in status.detail:
-            with (site.folder / "backing").open("r+b") as file:
-                file.seek(42 * MIB)  # within root-a, whose first blocks are on the disk by then
-                file.write(hashlib.sha256(str(time.monotonic()).encode()).digest())
+def test_a_disk_that_gives_other_bytes_than_it_was_given_is_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_a_damaged_disk(written: Sequence[Written], progress: Callable[[int], None]) -> None:
+        """Change a byte of root-a behind the back of the kernel, as a bad drive does, when all is written."""
+        with (site.folder / "backing").open("r+b") as file:
+            file.seek(42 * MIB)
+            was = file.read(1)
+            file.seek(42 * MIB)
+            file.write(bytes([was[0] ^ 1]))
+        read_back(written, progress)
 
-    site.server.troubles = Troubles(pause=0.02, on_status=damage)
+    monkeypatch.setattr("reconciler.installer.install.read_back", of_a_damaged_disk)
     assert not site.install(site.document())
     assert "gives other bytes than were written" in site.reason()
     assert site.nothing_boots()
