@@ -9,10 +9,9 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-# The path above must be set before these are found.
-from generated import fill  # noqa: E402
+from generated import fill  # noqa: E402 - found on the path that is set above
 
-from reconciler import __version__  # noqa: E402
+from reconciler import __version__  # noqa: E402 - the same
 
 project = "reconciler"
 version = release = __version__

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from reconciler.app.clocks import RealClock
+from reconciler.app.installer_build import source_date_epoch
 from reconciler.drivers.boot_images.definition import read_definition
 from reconciler.drivers.boot_images.image import Build, SecureBootKey, build_image
 from reconciler.drivers.boot_images.inspection import inspect_image
@@ -53,7 +53,7 @@ def build(request: BuildRequest, say: Callable[[str], None]) -> tuple[Path, Imag
     key = SecureBootKey(request.key, request.certificate) if request.key and request.certificate else None
     definition = read_definition(request.definition)
     beside = request.definition.resolve().parent
-    made = build_image(Build(definition, beside, request.out, _epoch(os.environ), key, say))
+    made = build_image(Build(definition, beside, request.out, source_date_epoch(os.environ), key, say))
     return made, inspect(str(made))
 
 
@@ -104,13 +104,3 @@ def entry(
             {path: value for path, value in by_phase.items() if path.rpartition(":")[2] in _LATE_PHASES},
         ),
     )
-
-
-def _epoch(environment: Mapping[str, str]) -> int:
-    """Return the date that files get: SOURCE_DATE_EPOCH, or now. Raise UsageError."""
-    given = environment.get("SOURCE_DATE_EPOCH")
-    if given is None:
-        return int(RealClock().now().timestamp())
-    if not given.isdecimal() or int(given) >= 1 << 32:
-        raise UsageError(f"SOURCE_DATE_EPOCH is not a number of seconds since 1970: {given}")
-    return int(given)

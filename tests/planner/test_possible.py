@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
 from reconciler.model import abilities as a
 from reconciler.model import desired as d
@@ -165,3 +167,15 @@ def test_a_bmc_that_fetches_nothing_needs_a_file_that_we_have(
     plan = planned(found(firmware=old, abilities=a.Abilities(firmware_ways=ways)), node)
     assert ("update_firmware:bmc" in b.actions(plan)) is possible
     assert possible or (plan.blocked is not None and "verifiedBy: reconciler" in plan.blocked.detail)
+
+
+def test_an_image_that_its_installer_would_refuse_is_not_begun() -> None:
+    """The install contract has minisign signatures alone: the node would be drained, booted, and told so."""
+    bundle = base64.b64encode(encode_dss_signature(1 << 250, 1 << 250)).decode()
+    image = replace(b.IMAGE, signature=bundle, key="cosign")
+    node = b.node(profile=b.profile(image=image))
+    other = b.facts(image=o.ImageIdentity("ubuntu-gpu", "2025.1", b.SHA, "D1", None, booted_disk="D1"))
+    plan = planned(b.observed(host=other), node)
+    assert b.actions(plan) == []
+    assert plan.blocked is not None
+    assert "installers verify minisign signatures alone" in plan.blocked.detail

@@ -50,7 +50,7 @@ class RehearsalGate:
     def judge(self, certificate: Certificate, desired: Desired, observed: Observed, clock: Clock) -> GateJudgement:
         return self._real.judge(certificate, desired, observed, clock)
 
-    async def attest(self, desired: Desired, host: Host, observed: Observed, clock: Clock) -> BootProof:  # noqa: ARG002
+    async def attest(self, desired: Desired, host: Host, observed: Observed, clock: Clock) -> BootProof:  # noqa: ARG002 - the port's
         """Assume that the node boots what the spec declares, as measurements are assumed to pass."""
         if self._failures.fails(desired.node, "check_trust"):
             return BootProof(GateJudgement(False, Verdict.FAIL, (FAILED,)))

@@ -85,9 +85,8 @@ async def _continue(ctx: ActionContext, fresh: InstallDocument) -> Outcome | Non
     if isinstance(reading, Answered):
         found = reading.value.image
         return judge_install(found, install) if found is not None and found.nonce == install.nonce else None
-    await ctx.installer.publish(
-        install.token, install.document, boot_credential(ctx)
-    )  # the process that served it is gone
+    # The process that served it is gone.
+    await ctx.installer.publish(install.token, install.document, boot_credential(ctx))
     if ctx.resumed.get("boots_disk"):
         return await _to_its_end(ctx, install, _prove(ctx, install, "its disk was being booted"))
     progress = await ctx.installer.progress(install.token)
@@ -98,10 +97,10 @@ async def _continue(ctx: ActionContext, fresh: InstallDocument) -> Outcome | Non
 
 
 async def _to_its_end(ctx: ActionContext, install: Install, work: Awaitable[Outcome]) -> Outcome:
-    """Do the work and withdraw the document. A run that is cut off leaves it to the next one."""
+    """Do the work and withdraw the document."""
     try:
         outcome = await work
-    except Exception:
+    except Exception:  # not a cancellation: a run that is cut off leaves the document to the next one
         await ctx.installer.withdraw(install.token)
         raise
     await ctx.installer.withdraw(install.token)

@@ -77,7 +77,7 @@ class Medium:
         try:
             stat = os.fstat(file)
             place, digest = _search(file, name)
-        except BaseException:
+        except BaseException:  # a cancellation too: the open file has no other owner yet
             os.close(file)
             raise
         found = cls(name, file, stat.st_size, stat.st_mtime_ns, place, digest)

@@ -10,6 +10,7 @@ from datetime import datetime
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from reconciler.gate.attestation.keys import PublicKey
@@ -56,5 +57,5 @@ def _without_padding(der: bytes) -> bytes:
     return der[: 4 + int.from_bytes(der[2:4], "big")]
 
 
-def _bytes(key: object) -> bytes:
-    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)  # type: ignore[attr-defined,no-any-return]
+def _bytes(key: CertificatePublicKeyTypes | PublicKey) -> bytes:
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)

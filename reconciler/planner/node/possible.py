@@ -12,6 +12,7 @@ from typing import Final
 
 from reconciler.diff.boot_order import NoSuchEntry, options_of, resolve
 from reconciler.model.abilities import FETCHES, ONLY_SENT, Abilities, Ability
+from reconciler.model.cosign import read_bundle
 from reconciler.model.desired import Desired
 from reconciler.model.observed import RedfishInventory
 from reconciler.model.vocab import Activation, VerifiedBy
@@ -71,7 +72,17 @@ def image(desired: Desired, found: RedfishInventory, _changes: Collection[str]) 
     rule = desired.root_disk or desired.profile.image.root_disk
     if rule is not None and found.drives and (why := no_single_match(rule, found.drives)):
         lacks.append(why + at(desired, "image.root_disk"))
+    if _is_cosigned(desired.profile.image.signature or ""):
+        lacks.append("installers verify minisign signatures alone" + at(desired, "image.key"))
     return _whole("; ".join(lacks))
+
+
+def _is_cosigned(signature: str) -> bool:
+    try:
+        read_bundle(signature)
+    except ValueError:
+        return False
+    return True
 
 
 def at(desired: Desired, path: str) -> str:
