@@ -110,8 +110,8 @@ class Installer(Model):
     )
     host_ca: Name | None = Field(
         default=None,
-        description="Name of a secret that holds the private half of the SSH host CA, or name of a signer. Absent: "
-        "host keys of installed machines are not certified.",
+        description="Name of a secret that holds the private half of the SSH host CA, or name of a signer. Required "
+        "unless everything is on loopback.",
     )
     host_certificate: PositiveDuration = Field(
         default="90d", description="How long a certificate of a host key is valid."
@@ -133,6 +133,8 @@ class Installer(Model):
             raise ValueError("certificate is missing: a key alone encrypts nothing")
         if self.certificate is None and not _on_loopback(self.listen):
             raise ValueError(f"certificate is missing: on {self.listen} others could read and change what is installed")
+        if self.certificate is not None and self.host_ca is None:
+            raise ValueError("hostCa is missing: an installer fails where no CA certifies the host key of its system")
         plain = self.url is not None and self.url.lower().startswith("http://")
         if plain and self.certificate is not None:
             raise ValueError("url begins with http://, and there is a certificate: write https://")
