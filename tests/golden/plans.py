@@ -73,7 +73,12 @@ FLEET: Mapping[str, Any] = {
     "cluster": "main",
     "redfish": {"credentials": "bmc", "tls": {"insecure": True}},
     "ssh": {"credentials": "ssh", "hostKeys": {"insecure": True}},
-    "installer": {"listen": "10.0.0.1:8089", "iso": "https://images.example.com/installer.iso", "certificate": "tls"},
+    "installer": {
+        "listen": "10.0.0.1:8089",
+        "iso": "https://images.example.com/installer.iso",
+        "certificate": "tls",
+        "hostCa": "host-ca",
+    },
     "guards": {"reimage": "100%", "reboot": "100%", "forget": "100%"},
     "defaults": {"remediation": "standard"},
 }
