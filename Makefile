@@ -10,6 +10,8 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 DOCS_STAMP := .venv/.docs
 export PYTHON
+# Container images of Python often forbid compiled modules. Here hundreds of processes import the same ones.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Tests start real programs. One that is missing, and that we may not install, skips its tests with a reason.
 TEST_TOOLS := git gnupg kubernetes-client openssh-client openssh-server postgresql minisign busybox chromium \
