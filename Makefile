@@ -127,6 +127,10 @@ machine: venv ## Install and boot a QEMU machine behind a BMC that we did not wr
 	@.ci/tools.sh $(MACHINE_TOOLS)
 	$(BIN)/python -m tests.machine $(ARGS)
 
+.PHONY: machine-brief
+machine-brief: ## Of that, what fits into a CI job: a refusal, empty disk -> A -> B -> A, a power cut, and the TPM's quotes
+	@$(MAKE) machine ARGS='-m brief $(ARGS)'
+
 .PHONY: clean
 clean: ## Remove .venv, caches and build outputs
 	rm -rf .venv build dist *.egg-info .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -24,9 +24,10 @@ from reconciler.drivers.boot_images.debian import (
 from reconciler.drivers.boot_images.initrd import Initrd, InitrdContent, build_initrd
 from reconciler.drivers.boot_images.iso import build_iso
 from reconciler.drivers.boot_images.kernel import find_kernel
+from reconciler.drivers.boot_images.measure import authenticode, predict_pcr11
 from reconciler.drivers.boot_images.tools import BuildFailed, need_tools
 from reconciler.drivers.boot_images.trust import read_certificates, read_minisign_key
-from reconciler.drivers.boot_images.uki import ARCHITECTURES, Architecture, assemble_uki, sign_efi, uki_parts
+from reconciler.drivers.boot_images.uki import ARCHITECTURES, Architecture, assemble_uki, read_pe, sign_efi, uki_parts
 from reconciler.installer import MODULES, PROGRAMS
 from reconciler.model.errors import UsageError
 
@@ -51,6 +52,18 @@ class InstallerRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Measurements:
+    """What a machine measures that boots the medium, as `installer.measurements` of the Fleet declares it.
+
+    `applications`: digests of the EFI programs, the UKI and the kernel in it. `pcr11`: its value by phase: the init
+    extends it no further than the stub did.
+    """
+
+    applications: tuple[str, ...]
+    pcr11: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class BuiltInstaller:
     """The installer that was built. `missing_firmware`: files by kernel module, which no configured package has."""
 
@@ -64,12 +77,17 @@ class BuiltInstaller:
     placeholder: int
     packages: Mapping[str, str]
     missing_firmware: Mapping[str, tuple[str, ...]]
+    measurements: Measurements
 
     def manifest(self) -> str:
         """Return what the installer was built from, as it is written beside it."""
         values = {
             "files": {name: {"bytes": self.sizes[name], "sha256": self.digests[name]} for name in sorted(self.sizes)},
             "kernel": self.kernel,
+            "measurements": {
+                "applications": list(self.measurements.applications),
+                "pcr11": dict(self.measurements.pcr11),
+            },
             "missing_firmware": {module: list(files) for module, files in self.missing_firmware.items()},
             "packages": dict(self.packages),
             "placeholder_offset": self.placeholder,
@@ -130,6 +148,7 @@ def build_installer(request: InstallerRequest, tell: Callable[[str], None]) -> B
         placeholder=placeholder,
         packages=packages,
         missing_firmware=initrd.modules.missing_firmware,
+        measurements=_measurements(files[0].read_bytes()),
     )
     write_file(request.out / "installer.json", done.manifest())
     return done
@@ -146,6 +165,12 @@ def _uki(architecture: Architecture, root: Path, kernel: bytes, release: str, in
     )
     parts = uki_parts(kernel=kernel, initrd=initrd.data, cmdline=cmdline, os_release=os_release, uname=release)
     return assemble_uki(stub.read_bytes(), parts)
+
+
+def _measurements(uki: bytes) -> Measurements:
+    kernel = next(section for section in read_pe(uki).sections if section.name == ".linux")
+    programs = (authenticode(uki), authenticode(kernel.content(uki)))  # the stub starts the kernel as firmware does
+    return Measurements(programs, {"start": predict_pcr11(uki)[""]})
 
 
 def _digest(file: Path) -> str:

@@ -41,7 +41,7 @@ def main() -> int:
         print(f"make machine needs Debian 12 and: {', '.join(lacks)}", file=sys.stderr)
         return 1
     os.environ["MACHINE_BUILDS"] = str(prepare())
-    pytest = [sys.executable, "-m", "pytest", "-n0", "-x", "-s", "-m", "machine", "tests/machine"]
+    pytest = [sys.executable, "-m", "pytest", "-n0", "-s", "-m", "machine", "tests/machine"]
     return run_inside([*pytest, "-o", f"faulthandler_timeout={_HANGS_S}", *sys.argv[1:]])
 
 

@@ -43,16 +43,16 @@ def pki(builds: Path) -> Pki:
 
 
 @pytest.fixture(scope="session")
-def machine(home: Path, pki: Pki) -> Iterator[Machine]:
+def machine(home: Path, pki: Pki, builds: Path) -> Iterator[Machine]:
     """A machine that is off and was never installed, behind a BMC that answers."""
     folder = home / "vm"
     folder.mkdir()
     console = Console(folder / "console")
-    made = Machine(folder, console)
-    vars_file = bmc.OVMF / "OVMF_VARS_4M.ms.fd"
+    variables = builds / "vars.fd"
+    made = Machine(folder, variables, console)
     with start_dhcp(home), bmc.start_libvirt(home):
         made.build()
-        with bmc.start_emulator(home, pki, UUID, DISK_BYTES, vars_file):
+        with bmc.start_emulator(home, pki, UUID, DISK_BYTES, variables):
             yield made
             if made.is_on():
                 made.cut_power()
@@ -68,8 +68,15 @@ def fleet(home: Path, pki: Pki, builds: Path) -> Fleet:
 
 @pytest.fixture(scope="session")
 def images(home: Path, builds: Path) -> Iterator[None]:
-    """Serve the images, as any web server does."""
-    program = [sys.executable, "-m", "tests.machine.image_server", str(builds / "images"), GATEWAY, str(IMAGE_PORT)]
+    """Serve the images, as any web server does, and one that is corrupt in the middle."""
+    folder = home / "images"
+    folder.mkdir()
+    for image in (builds / "images").glob("*.raw.zst"):
+        shutil.copy(image, folder)
+    corrupt = bytearray((folder / "B.raw.zst").read_bytes())
+    corrupt[len(corrupt) // 2] ^= 0xFF
+    (folder / "corrupt.raw.zst").write_bytes(corrupt)
+    program = [sys.executable, "-m", "tests.machine.image_server", str(folder), GATEWAY, str(IMAGE_PORT)]
     with Server(program, home / "images.log"):
         yield
 

@@ -30,6 +30,10 @@ class Console:
         """Return when a line with these words was first printed after `since`."""
         return next((at for at, line in list(self.lines) if at >= since and words in line), None)
 
+    def count(self, words: str, since: float = 0.0) -> int:
+        """Return how many lines with these words were printed after `since`."""
+        return sum(at >= since and words in line for at, line in list(self.lines))
+
     def tail(self, count: int = 40) -> str:
         return "\n".join(line for _, line in self.lines[-count:])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -32,6 +33,7 @@ spec:
     certificate: install-server
     key: install-server-key
     hostCa: host-ca
+    measurements: {installer}
   observation: {{concurrency: 4, tolerate: 0, deadlines: {{redfish: 60s, ssh: 90s}}}}
   guards: {{reimage: "100%", reboot: "100%", forget: 1}}
   drift: {{mode: correct}}
@@ -43,6 +45,7 @@ spec:
   match: {{manufacturer: Sushy Emulator}}
   inventory: {{nics: 1, drives: 1}}
   bios: {{attributes: {{ProcTurboMode: {turbo}}}}}
+  measurements: {{secureBoot: {keys}}}
 ---
 apiVersion: reconciler.dev/v1alpha1
 kind: Persona
@@ -80,7 +83,7 @@ spec:
 """
 _VERSION = """\
     - version: "{version}"
-      url: http://{gateway}:{port}/{version}.raw.zst
+      url: http://{gateway}:{port}/{file}.raw.zst
       sha256: {sha256}
       signature:
         key: release
@@ -89,6 +92,7 @@ _VERSION = """\
       layout: {{esp: 512MiB, root: 1GiB, state: 512MiB}}
       preserve: [/state, /data]
       rootDisk: {{serial: "{disk}"}}
+      measurements: {measured}
 """
 
 
@@ -112,6 +116,7 @@ class Fleet:
     home: Path
     pki: Pki
     builds: Path
+    iso: Path | None = None  # another installer than the one that was built
 
     @property
     def spec(self) -> Path:
@@ -136,13 +141,20 @@ class Fleet:
         (self.home / ".gitignore").write_text("*\n!.gitignore\n!fleet-spec\n!fleet-spec/**\n")
         self._git("init", "-q", "-b", "main")
 
-    def want(self, message: str, version: str = "", turbo: str = "Enabled", *, forged: bool = False) -> None:
-        """Commit a spec. Without a version, the spec manages no image. `forged`: B has the signature of A."""
+    def want(
+        self, message: str, version: str = "", turbo: str = "Enabled", *, forged: bool = False, file: str = ""
+    ) -> None:
+        """Commit a spec. Without a version, the spec manages no image.
+
+        `forged`: B has the signature of A. `file`: what the image server has in place of B.
+        """
         image = f'image: {{name: machine, version: "{version}"}}' if version else ""
         (self.spec / "fleet.yaml").write_text(
             _FLEET.format(
                 gateway=GATEWAY,
-                iso=self.builds / "installer.iso",
+                iso=self.iso or self.builds / "installer.iso",
+                installer=self._measured("installer"),
+                keys=self._measured("keys"),
                 turbo=turbo,
                 image=image,
                 node=NAME,
@@ -152,24 +164,26 @@ class Fleet:
             )
         )
         if version:
-            versions = [self._version(one, "A" if forged else one) for one in VERSIONS]
+            versions = [
+                self._version(one, "A" if forged else one, (file if one == "B" else "") or one) for one in VERSIONS
+            ]
             (self.spec / "images.yaml").write_text(_IMAGE.format() + "".join(versions))
         self._git("add", "-A")
-        self._git("commit", "-q", "-m", message)
+        self._git("commit", "-q", "--allow-empty", "-m", message)
 
     def revert(self) -> None:
         """Take the last commit back, as `git revert` does."""
         self._git("revert", "--no-edit", "HEAD")
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        """Start a command and leave it running."""
+    def start(self, *words: str, quiet: bool = False) -> subprocess.Popen[str]:
+        """Start a command and leave it running. `quiet`: nobody reads what it prints."""
         environment = {**os.environ, "RECONCILER_SECRETS": str(self.home / "secrets.yaml"), "COLUMNS": "160"}
         environment["RECONCILER_LEDGER"] = f"sqlite:///{self.home / 'ledger.sqlite'}"
         return subprocess.Popen(
             [sys.executable, "-m", "reconciler", *words],
             cwd=self.home,
             env=environment,
-            stdout=subprocess.PIPE,
+            stdout=subprocess.DEVNULL if quiet else subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
@@ -185,17 +199,23 @@ class Fleet:
         command.code = process.returncode
         return command
 
-    def _version(self, version: str, signed: str) -> str:
+    def _version(self, version: str, signed: str, file: str) -> str:
         images = self.builds / "images"
         signature = (images / f"{signed}.minisig").read_text()
         return _VERSION.format(
             version=version,
+            file=file,
             gateway=GATEWAY,
             port=IMAGE_PORT,
             sha256=(images / f"{version}.line").read_text().split()[2],
             signature=textwrap.indent(signature, " " * 10).rstrip(),
             disk=DRIVE_SERIAL,
+            measured=self._measured(version),
         )
+
+    def _measured(self, what: str) -> str:
+        """Return what booting it measures, in YAML."""
+        return json.dumps(json.loads((self.builds / "measured.json").read_text())[what])
 
     def _git(self, *words: str) -> None:
         who = ("-c", "user.name=operator", "-c", "user.email=operator@example.com")

@@ -19,7 +19,7 @@ MAC = "52:54:00:77:00:11"
 ADDRESS = "10.77.0.11"
 DISK_BYTES = 8 << 30
 
-# SMM is there, since Secure Boot needs it. The rules of the BMC's emulator choose the code and the variables of OVMF.
+# Secure Boot is on from the first start, with our key alone in the firmware's variables.
 _DOMAIN = """\
 <domain type='qemu'>
  <name>{name}</name><uuid>{uuid}</uuid>
@@ -32,8 +32,8 @@ _DOMAIN = """\
  </sysinfo>
  <os>
   <type arch='x86_64' machine='q35'>hvm</type>
-  <loader readonly='yes' type='pflash' secure='no'>{ovmf}/OVMF_CODE_4M.secboot.fd</loader>
-  <nvram template='{ovmf}/OVMF_VARS_4M.fd'>{home}/vars.fd</nvram>
+  <loader readonly='yes' type='pflash' secure='yes'>{ovmf}/OVMF_CODE_4M.secboot.fd</loader>
+  <nvram template='{variables}'>{home}/vars.fd</nvram>
   <smbios mode='sysinfo'/>
  </os>
  <features><acpi/><smm state='on'/></features>
@@ -65,14 +65,15 @@ class Machine:
     """One machine, whose files are in `home`."""
 
     home: Path
+    variables: Path  # of the firmware, as the machine is delivered
     console: Console
 
     @property
     def disk(self) -> Path:
         return self.home / "disk.raw"
 
-    def build(self, disks: int = 1) -> None:
-        """Make the machine anew, off and with empty disks. Each disk has the serial number that the BMC tells."""
+    def build(self, disks: int = 1, serial: str = DRIVE_SERIAL) -> None:
+        """Make the machine anew, off, with empty disks of this serial number. The BMC tells its own."""
         entries = []
         for number in range(disks):
             file = self.disk if number == 0 else self.home / f"disk{number}.raw"
@@ -83,7 +84,7 @@ class Machine:
                 _DISK.format(
                     file=file,
                     device=f"sd{'abc'[number]}",
-                    serial=DRIVE_SERIAL,
+                    serial=serial,
                     boot="<boot order='1'/>" if number == 0 else "",
                 )
             )
@@ -95,6 +96,7 @@ class Machine:
                 serial=SERIAL,
                 mac=MAC,
                 ovmf=OVMF,
+                variables=self.variables,
                 home=self.home,
                 bridge=BRIDGE,
                 console=self.console.file,

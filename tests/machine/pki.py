@@ -1,4 +1,5 @@
-"""Keys of a small fleet: a CA of BMCs and of the install server, CAs of SSH, the reconciler's own key, minisign."""
+"""Keys of a small fleet: a CA of BMCs and of the install server, CAs of SSH, the reconciler's own key, minisign,
+and the key of Secure Boot."""
 
 from __future__ import annotations
 
@@ -49,6 +50,15 @@ class Pki:
     def minisign(self) -> Path:
         return self.home / "release.key"
 
+    @property
+    def boot_key(self) -> Path:
+        """What boot media are signed with for Secure Boot; `boot_certificate` is in the firmware's PK, KEK and db."""
+        return self.home / "db.key"
+
+    @property
+    def boot_certificate(self) -> Path:
+        return self.home / "db.pem"
+
     @cached_property
     def minisign_public(self) -> str:
         return (self.home / "release.pub").read_text().splitlines()[1]
@@ -66,6 +76,10 @@ class Pki:
             *("openssl", "req", "-x509", *curve, "-keyout", self.key, "-out", self.certificate, "-days", "3650"),
             *("-subj", f"/CN={self.address}", "-CA", self.ca, "-CAkey", authority),
             *("-addext", f"subjectAltName=IP:{self.address},IP:127.0.0.1", "-addext", "basicConstraints=CA:false"),
+        )
+        _run(
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", self.boot_key),
+            *("-out", self.boot_certificate, "-days", "3650", "-subj", "/CN=machine test boot"),
         )
         for name in (self.host_ca, self.home / "user_ca", self.reconciler_ssh):
             _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name.name, "-f", name)

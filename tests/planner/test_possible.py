@@ -14,7 +14,7 @@ from reconciler.model import desired as d
 from reconciler.model import observed as o
 from reconciler.model.errors import Position
 from reconciler.model.plan import BlockCode
-from reconciler.model.vocab import VerifiedBy
+from reconciler.model.vocab import Power, VerifiedBy
 from tests import builders as b
 
 OPTIONS = (
@@ -179,3 +179,13 @@ def test_an_image_that_its_installer_would_refuse_is_not_begun() -> None:
     assert b.actions(plan) == []
     assert plan.blocked is not None
     assert "installers verify minisign signatures alone" in plan.blocked.detail
+
+
+def test_a_machine_that_is_off_is_not_installed_with_an_image_whose_signature_is_wrong() -> None:
+    """What is wrong comes first. All else follows from it: a blank machine has none of what the spec asks for."""
+    planner = b.planner(signatures={("ubuntu-gpu", "2026.11.1"): False})
+    off = b.observed(hot=b.hot(power=Power.OFF), host=b.silent("explained", "powered off"), member=None)
+    plan = planner.plan(replace(wanted(), provision=d.Provision.BLANK), off, b.record(wanted()))
+    assert b.actions(plan) == []
+    assert plan.blocked is not None
+    assert plan.blocked.detail.startswith("signature (the signature of image ubuntu-gpu 2026.11.1 does not verify), ")

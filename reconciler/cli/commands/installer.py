@@ -72,6 +72,9 @@ def build(request: InstallerRequest) -> None:
         for file in (built.iso, built.uki)
     ]
     show("".join(lines))
+    measured = built.measurements
+    programs, phases = ", ".join(measured.applications), ", ".join(f"{k}: {v}" for k, v in measured.pcr11.items())
+    show(f"measurements: {{applications: [{programs}], pcr11: {{{phases}}}}}\n", "yaml")
     signed = "signed for Secure Boot" if built.signed else "not signed: Secure Boot must be off (--key, --cert)"
     say(f"kernel {built.kernel}; {signed}", err=True)
 

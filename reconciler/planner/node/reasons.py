@@ -82,11 +82,18 @@ def no_path(
         detail = f"{', '.join(used_up)} failed too often; unmet: {unmet(state, missing)}"
         code = BlockCode.ATTEMPTS
     else:
-        detail = (
-            f"no sequence of actions brings about: {unmet(state, missing - {c.IN_SERVICE}) or _words(c.IN_SERVICE)}"
-        )
-        code = BlockCode.NO_PATH
+        detail, code = _no_way(state, missing, full), BlockCode.NO_PATH
     return Situation(found.goal, "left alone: " + detail, found.wanted, Blocked(code, detail), found.harmless_only)
+
+
+def _no_way(state: Conditions, missing: frozenset[str], full: Catalogue) -> str:
+    """Return what is missing. What the actions for it need and no action brings about comes first, with its reason."""
+    brought = frozenset().union(*(full.brings(row) for row in full.rows))
+    needed = frozenset(name for row in full.rows if full.brings(row) & missing for name in row.requires)
+    if first := needed - starting_conditions(full, state) - brought:
+        others = ", ".join(_words(name) for name in sorted(missing - first - {c.IN_SERVICE}))
+        return f"{unmet(state, first)}, without which no sequence of actions brings about: {others}"
+    return f"no sequence of actions brings about: {unmet(state, missing - {c.IN_SERVICE}) or _words(c.IN_SERVICE)}"
 
 
 def reasons(full: Catalogue, state: Conditions, found: Situation, rows: tuple[Row, ...]) -> list[tuple[str, ...]]:
