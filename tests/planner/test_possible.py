@@ -14,7 +14,7 @@ from reconciler.model import desired as d
 from reconciler.model import observed as o
 from reconciler.model.errors import Position
 from reconciler.model.plan import BlockCode
-from reconciler.model.vocab import Power, VerifiedBy
+from reconciler.model.vocab import Power, Provision, VerifiedBy
 from tests import builders as b
 
 OPTIONS = (
@@ -185,7 +185,7 @@ def test_a_machine_that_is_off_is_not_installed_with_an_image_whose_signature_is
     """What is wrong comes first. All else follows from it: a blank machine has none of what the spec asks for."""
     planner = b.planner(signatures={("ubuntu-gpu", "2026.11.1"): False})
     off = b.observed(hot=b.hot(power=Power.OFF), host=b.silent("explained", "powered off"), member=None)
-    plan = planner.plan(replace(wanted(), provision=d.Provision.BLANK), off, b.record(wanted()))
+    plan = planner.plan(replace(wanted(), provision=Provision.BLANK), off, b.record(wanted()))
     assert b.actions(plan) == []
     assert plan.blocked is not None
     assert plan.blocked.detail.startswith("signature (the signature of image ubuntu-gpu 2026.11.1 does not verify), ")
