@@ -9,6 +9,7 @@ import random
 
 import pytest
 
+from reconciler.gate.fabric.topology import PartKind
 from tests.gate.fabric.trial import SCENES, trial
 
 SEEDS = {8: 25, 64: 4, 512: 1}
@@ -38,3 +39,10 @@ def test_a_fleet_of_512_names_two_culprits() -> None:
     found = trial(seed, 512, "double")
     assert found.wronged == [], f"trial({seed}, 512, 'double')"
     assert found.rounds <= found.most_rounds == 21
+
+
+def test_nobody_is_convicted_behind_two_bad_leaves() -> None:
+    """Both leaves of a rail flap. Runs that a convicted leaf explains are no proof of a partner's health."""
+    found = trial(507604184544, 8, "congested")
+    assert {part.kind for part in found.faults} == {PartKind.LEAF}
+    assert found.wronged == []

@@ -184,9 +184,10 @@ class Accounts:
         return Blame(blame.part, found, runs, seen)
 
     def _clean(self, partner: str, suspect: str, rail: int | None) -> bool:
-        runs = self.runs[partner].total() - self.runs[partner][suspect]
+        others = [one for one in self._partners(partner, rail) if one != suspect]
+        runs = sum(self.runs[partner][one] for one in others)
         tallies = [self.broad] if rail is None else [self.broad, self.narrow[rail]]
-        lows = sum(tally[partner].total() - tally[partner][suspect] for tally in tallies)
+        lows = sum(tally[partner][one] for tally in tallies for one in others)
         return runs > 0 and lows / runs <= CLEAN
 
     def common(self) -> Iterator[Blame]:
