@@ -8,7 +8,19 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 
-from tests.bench import documents, hot_spots, html, installer, latency, rehearsal, scale, start, wire, worst_search
+from tests.bench import (
+    documents,
+    fabric,
+    hot_spots,
+    html,
+    installer,
+    latency,
+    rehearsal,
+    scale,
+    start,
+    wire,
+    worst_search,
+)
 from tests.bench.report import Table
 
 Section = Callable[[bool], Sequence[Table]]
@@ -23,6 +35,7 @@ SECTIONS: dict[str, Section] = {
     "html": lambda quick: html.section((100,) if quick else (1_000, 5_000, 10_000)),
     "wire": lambda quick: wire.section(10 if quick else 200),
     "installer": lambda quick: installer.section(8, 10) if quick else installer.section(32, 100),
+    "fabric": lambda quick: fabric.section(50) if quick else fabric.section(10_000),
     "latency": lambda quick: latency.section(10, 5, 5, chain_scale=60) if quick else latency.section(500, 100, 50),
 }
 

@@ -1,0 +1,10 @@
+"""Tests of the network between nodes, and which part is at fault: values in, values out (DESIGN 7.4).
+
+topology   nodes, rails, groups of nodes that share leaves, and the parts that a verdict may name
+results    what a test of two nodes measured, and which rails were low
+rounds     which nodes test with one another, round after round
+blame      the statistics: how far the results speak against each part
+diagnose   from all results so far to the next round, or to the verdict
+
+docs/explanation/fabric.md tells how it works and how well.
+"""

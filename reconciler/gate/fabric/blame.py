@@ -1,0 +1,343 @@
+"""How far results speak against each part of a fabric.
+
+Every part has an account of its runs: how many were low, with which partners. A run that a convicted part explains is
+low for nobody else. The figure is a likelihood ratio: a part that is at fault in a share of its runs, against one that
+is healthy and has LUCK of its runs low by noise, other traffic or its partner.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from math import log
+from typing import NamedTuple
+
+from reconciler.gate.fabric.results import Reading
+from reconciler.gate.fabric.topology import Fabric, Part, PartKind
+
+LUCK = 0.04  # share of low runs of a healthy part
+CONVICTS = 14.0  # natural logarithm: one in a million, for each of the parts that are looked at
+SUSPECTS = 1.5
+LEAST_SHARE = 0.25  # of low runs, of what is convicted
+CLEAN = 0.2  # a partner counts whose runs with others are low less often
+_INSIDE = 10  # a run between two nodes of a leaf passes no other: between two leaves that may be it, it counts most
+PARTNERS = 2  # that are independent and saw it low, before a part of a node is convicted
+
+
+def strength(lows: int, runs: int) -> float:
+    """Return the logarithm of the likelihood ratio; 0 where no more runs are low than by luck."""
+    share = lows / runs if runs else 0.0
+    if share <= LUCK:
+        return 0.0
+    return likelier(lows, runs, share)
+
+
+def likelier(lows: int, runs: int, share: float, luck: float = LUCK) -> float:
+    """Return the logarithm of how much likelier a part that is low in this share of its runs is than a healthy one."""
+    good = (runs - lows) * log((1 - share) / (1 - luck)) if lows < runs else 0.0
+    return lows * log(share / luck) + good
+
+
+class Blame(NamedTuple):
+    """The account of a part: `lows` of `runs` that count, and the partners that saw it low.
+
+    `weight`: of a cause that nodes share, the strength with all its nodes; of two that fit, the heavier one is it.
+    `rounds`: in which it was low.
+    """
+
+    part: Part
+    lows: int
+    runs: int
+    partners: tuple[str, ...] = ()
+    weight: float = 0.0
+    rounds: int = 0
+
+    @property
+    def strength(self) -> float:
+        return strength(self.lows, self.runs)
+
+    @property
+    def share(self) -> float:
+        return self.lows / self.runs if self.runs else 0.0
+
+    @property
+    def convicts(self) -> bool:
+        return self.share >= LEAST_SHARE and self.strength >= CONVICTS
+
+
+Tally = defaultdict[str, Counter[str]]  # node -> partner -> runs
+
+
+class Accounts:
+    """The accounts of all parts, less what is explained by those that are convicted.
+
+    `runs`, `broad` (most rails low), and by rail `narrow` (that rail low) and `unread`: node -> partner -> runs.
+    `live`: the readings, without the lows that are explained.
+    """
+
+    def __init__(self, fabric: Fabric, readings: Sequence[Reading]) -> None:
+        self.fabric, self.live = fabric, list(readings)
+        self.convicted: list[Part] = []
+        self.runs: Tally = defaultdict(Counter)
+        self.unread: defaultdict[int, Tally] = defaultdict(lambda: defaultdict(Counter))
+        self._at: defaultdict[str, list[int]] = defaultdict(list)
+        for at, reading in enumerate(readings):
+            one, other = reading.run.one, reading.run.other
+            for node, partner in ((one, other), (other, one)):
+                self.runs[node][partner] += 1
+                self._at[node].append(at)
+                for rail in _bits(reading.unread):
+                    self.unread[rail][node][partner] += 1
+        legs = (leg.spines for reading in readings for leg in (reading.run.there, reading.run.back))
+        self.crossings = Counter(chain.from_iterable(legs))  # spine -> rails of runs that took it
+        self._hot = [at for at, reading in enumerate(readings) if reading.there or reading.back]
+        self._count()
+
+    def explain(self, part: Part) -> None:
+        """Take from the accounts what a convicted part explains."""
+        self.convicted.append(part)
+        kept = []
+        for at in self._hot:
+            reading = self.live[at]
+            legs = reading.run.there, reading.run.back
+            there, back = (explained(self.fabric, part, reading, leg.spines) for leg in legs)
+            self.live[at] = reading._replace(there=reading.there & ~there, back=reading.back & ~back)
+            if self.live[at].there or self.live[at].back:
+                kept.append(at)
+        self._hot = kept
+        self._count()
+
+    @property
+    def hot(self) -> Iterator[Reading]:
+        """Yield the readings with a rail low that nothing convicted explains yet."""
+        return (self.live[at] for at in self._hot)
+
+    def _count(self) -> None:
+        self.broad: Tally = defaultdict(Counter)
+        self.narrow: defaultdict[int, Tally] = defaultdict(lambda: defaultdict(Counter))
+        for reading in self.hot:
+            one, other = reading.run.one, reading.run.other
+            if self.is_broad(reading):
+                self.broad[one][other] += 1
+                self.broad[other][one] += 1
+                continue
+            for rail in _bits(reading.there | reading.back):
+                self.narrow[rail][one][other] += 1
+                self.narrow[rail][other][one] += 1
+
+    def is_broad(self, reading: Reading) -> bool:
+        """Return whether most rails were low in one of the ways: the fault is of a node, not of its rails."""
+        return max(reading.there.bit_count(), reading.back.bit_count()) * 2 > self.fabric.rails
+
+    def of_node(self, node: str) -> Blame:
+        """Return the account of a node: runs with most rails low."""
+        partners = self._partners(node, None)
+        runs = sum(self.runs[node][partner] for partner in partners)
+        return Blame(Part(PartKind.NODE, node), sum(self.broad[node][partner] for partner in partners), runs)
+
+    def of_link(self, node: str, rail: int) -> Blame:
+        """Return the account of a node's link to a leaf: runs with that rail low, without those of the node's own."""
+        partners = self._partners(node, rail)
+        runs = sum(self._link_runs(node, partner, rail) for partner in partners)
+        return Blame(Part(PartKind.LINK, node, rail), sum(self.narrow[rail][node][one] for one in partners), runs)
+
+    def _link_runs(self, node: str, partner: str, rail: int) -> int:
+        return self.runs[node][partner] - self.unread[rail][node][partner] - self.broad[node][partner]
+
+    def _partners(self, node: str, rail: int | None) -> list[str]:
+        """Return the partners whose runs tell of a node: those that go through nothing that is convicted."""
+        if not self.convicted:
+            return list(self.runs[node])
+        return [partner for partner in self.runs[node] if not self.is_explained(node, partner, rail)]
+
+    def is_explained(self, node: str, partner: str, rail: int | None) -> bool:
+        """Return whether what two nodes measure goes through a convicted part; `rail` None: on all rails."""
+        groups, racks = self.fabric.groups, self.fabric.racks
+        ends = {node: (groups[node], racks.get(node)), partner: (groups[partner], racks.get(partner))}
+        for part in self.convicted:
+            if part.rail is not None and part.rail != rail:
+                continue
+            if part.kind is PartKind.LEAF and part.name in (ends[node][0], ends[partner][0]):
+                return True
+            if part.kind is PartKind.RACK and part.name in (ends[node][1], ends[partner][1]):
+                return True
+            if part.blames_node and part.name in (node, partner):
+                return True
+        return False
+
+    def proven(self, blame: Blame) -> Blame:
+        """Return the account by independent partners alone: those whose runs with others are good.
+
+        `partners`: those of them that saw the part low about as often as the others did.
+        """
+        name, rail = blame.part.name, blame.part.rail
+        lows = self.broad if rail is None else self.narrow[rail]
+        counted: dict[str, tuple[int, int]] = {}
+        for partner in self._partners(name, rail):
+            runs = self.runs[name][partner] if rail is None else self._link_runs(name, partner, rail)
+            if runs > 0 and self._clean(partner, name, rail):
+                counted[partner] = (lows[name][partner], runs)
+        found, runs = sum(low for low, _ in counted.values()), sum(runs for _, runs in counted.values())
+        least = found / runs / 3 if runs else 0.0
+        seen = tuple(sorted(partner for partner, (low, of) in counted.items() if low and low / of >= least))
+        return Blame(blame.part, found, runs, seen)
+
+    def _clean(self, partner: str, suspect: str, rail: int | None) -> bool:
+        others = [one for one in self._partners(partner, rail) if one != suspect]
+        runs = sum(self.runs[partner][one] for one in others)
+        tallies = [self.broad] if rail is None else [self.broad, self.narrow[rail]]
+        lows = sum(tally[partner][one] for tally in tallies for one in others)
+        return runs > 0 and lows / runs <= CLEAN
+
+    def common(self) -> Iterator[Blame]:
+        """Yield the accounts of leaves, racks and spines without their two worst nodes, where they may be low.
+
+        A leaf with one bad node is low as often as that node is met. What is low without its worst nodes is so for a
+        cause that its nodes share.
+        """
+        for (group, rail), lows in self._leaf_lows().items():
+            members = self.fabric.members[group]
+            if len(members) > 1 and lows >= LEAST_SHARE / 2 * sum(self.runs[node].total() for node in members) / 2:
+                yield self.leaf(group, rail)
+        for rack in {self.fabric.racks.get(node, "") for node in self.broad} - {""}:
+            yield self._rack(rack)
+        yield from self._spines()
+
+    def _leaf_lows(self) -> Counter[tuple[str, int]]:
+        groups = self.fabric.groups
+        return Counter(
+            (group, rail)
+            for reading in self.hot
+            if not self.is_broad(reading)
+            for group in {groups[reading.run.one], groups[reading.run.other]}
+            for rail in _bits(reading.there | reading.back)
+        )
+
+    def leaf(self, group: str, rail: int, without: frozenset[str] = frozenset()) -> Blame:
+        members, bit = frozenset(self.fabric.members[group]), 1 << rail
+
+        def runs(exclude: frozenset[str]) -> Iterator[tuple[Reading, int, int]]:
+            for reading in self._touching(members, exclude):
+                if reading.unread & bit or (
+                    self.convicted and self.is_explained(reading.run.one, reading.run.other, rail)
+                ):
+                    continue
+                low = not self.is_broad(reading) and bool((reading.there | reading.back) & bit)
+                yield reading, 1, int(low)
+
+        return self._without_worst(Part(PartKind.LEAF, group, rail), members, runs, without)
+
+    def _rack(self, rack: str) -> Blame:
+        members = frozenset(node for node, name in self.fabric.racks.items() if name == rack)
+
+        def runs(exclude: frozenset[str]) -> Iterator[tuple[Reading, int, int]]:
+            for reading in self._touching(members, exclude):
+                if not (self.convicted and self.is_explained(reading.run.one, reading.run.other, None)):
+                    yield reading, 1, int(self.is_broad(reading))
+
+        return self._without_worst(Part(PartKind.RACK, rack), members, runs)
+
+    def _spines(self) -> Iterator[Blame]:
+        lows: Counter[str] = Counter()
+        for reading in self.hot:
+            for low, leg in ((reading.there, reading.run.there), (reading.back, reading.run.back)):
+                lows.update(leg.spines[rail] for rail in _bits(low) if leg.spines)
+        members = frozenset(self.fabric.groups)
+        for spine, count in lows.items():
+            taken, others = self.crossings[spine], self.crossings.total() - self.crossings[spine]
+            usual = (lows.total() - count) / others if others else 0.0
+            if count < max(LEAST_SHARE / 2, 2 * usual) * taken:  # all spines alike: congestion, and no spine's fault
+                continue
+
+            def runs(exclude: frozenset[str], spine: str = spine) -> Iterator[tuple[Reading, int, int]]:
+                for reading in self.live:
+                    run = reading.run
+                    if run.one in exclude or run.other in exclude:
+                        continue
+                    taken = run.there.spines.count(spine) + run.back.spines.count(spine)
+                    if taken:
+                        yield reading, taken, _lows_by(reading, spine) if reading.there or reading.back else 0
+
+            yield self._without_worst(Part(PartKind.SPINE, spine), members, runs)
+
+    def _touching(self, members: frozenset[str], exclude: frozenset[str]) -> Iterator[Reading]:
+        """Yield the readings of members. Of fewer than four, runs with others alone tell one from the next."""
+        inside = len(members) > 3
+        for node in members - exclude:
+            for at in self._at[node]:
+                one, other = self.live[at].run.one, self.live[at].run.other
+                partner = other if one == node else one
+                if partner not in exclude and (partner not in members or (inside and node < partner)):
+                    yield self.live[at]
+
+    @staticmethod
+    def _without_worst(
+        part: Part,
+        members: frozenset[str],
+        runs: Callable[[frozenset[str]], Iterable[tuple[Reading, int, int]]],
+        without: frozenset[str] = frozenset(),
+    ) -> Blame:
+        """Return the account without the two nodes that have most low runs, 0 where few of the others have any."""
+        spared = len(members) - 2
+        weight = 0.0
+        for at in range(2 - len(without)):
+            worst: Counter[str] = Counter()
+            lows = total = 0
+            inside = [0, 0]
+            for reading, count, low in runs(without):
+                total, lows = total + count, lows + low
+                if low:
+                    worst.update({reading.run.one: low, reading.run.other: low})
+                if reading.run.one in members and reading.run.other in members:
+                    inside = [inside[0] + low, inside[1] + count]
+            if not at:
+                alone = 0.0 if part.kind is PartKind.SPINE else strength(*inside)
+                weight = strength(lows, total) + _INSIDE * alone
+            may = (node for node, _ in worst.most_common() if node not in members or len(without & members) < spared)
+            without |= set(islice(may, 1))
+        found: dict[str, list[int]] = {}
+        lows = total = 0
+        rounds = set()
+        for reading, count, low in runs(without):
+            total, lows = total + count, lows + low
+            if low:
+                rounds.add(reading.run.round)
+            for node in members.intersection((reading.run.one, reading.run.other)):
+                mine = found.setdefault(node, [0, 0])
+                mine[0] += low
+                mine[1] += count
+        share = lows / total if total else 0.0
+        hit = [node for node, (low, of) in found.items() if low and low / of >= share / 3]
+        if len(hit) < 2 or len(hit) * 2 <= len(found):
+            return Blame(part, 0, total)
+        return Blame(part, lows, total, tuple(sorted(hit)), weight, len(rounds))
+
+
+def explained(fabric: Fabric, part: Part, reading: Reading, spines: tuple[str, ...]) -> int:
+    """Return the mask of the rails of one way of a run that go through a part."""
+    one, other = reading.run.one, reading.run.other
+    every = (1 << fabric.rails) - 1
+    if part.kind is PartKind.SPINE:
+        return sum(1 << rail for rail, spine in enumerate(spines) if spine == part.name)
+    domains = {PartKind.LEAF: fabric.groups, PartKind.RACK: fabric.racks}.get(part.kind)
+    names = (one, other) if domains is None else (domains.get(one), domains.get(other))
+    if part.name not in names:
+        return 0
+    return every if part.rail is None else 1 << part.rail
+
+
+def _lows_by(reading: Reading, spine: str) -> int:
+    return sum(
+        1
+        for low, leg in ((reading.there, reading.run.there), (reading.back, reading.run.back))
+        for rail in _bits(low)
+        if leg.spines and leg.spines[rail] == spine
+    )
+
+
+def _bits(mask: int) -> Iterator[int]:
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low

@@ -1,0 +1,352 @@
+"""From all results so far to the next round, or to the verdict.
+
+The blame goes on without what is explained: a convicted part takes its low runs with it, and the rest is judged anew. A
+cause that nodes share comes first, as it makes good nodes look bad. A test that could not run proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from math import ceil, log
+
+from reconciler.gate.fabric.blame import PARTNERS, SUSPECTS, Accounts, Blame, explained, likelier
+from reconciler.gate.fabric.results import Bar, LoopbackRun, PairRun, Reading, read
+from reconciler.gate.fabric.rounds import CONFIRMING_RUNS, CONTROLS, SCREENING_RUNS, Room, Round, Seats, screenings
+from reconciler.gate.fabric.topology import Fabric, Part, PartKind
+
+CONGESTED = 0.6  # of the control pairs of a round that are low on most rails
+ROUNDS = 2  # in which a common cause is low before it is named: what passes is no fault of a switch
+_ONE_WAY, _BOTH_WAYS = 0.3, 0.55  # shortfall of the better way, as a share of the worse: between them, measure again
+_MISSED = 0.001  # chance that a loopback test of an intermittent NIC is good throughout
+_MOST_LOOPBACKS = 60
+_LUCK_ALONE = 0.005  # share of low runs of a healthy NIC with itself: no other traffic and no partner takes part
+_SURE = 0.9  # a part that was always low may be good now and then, too; half or a third of its share is reckoned with
+
+
+@dataclass(frozen=True, slots=True)
+class Conviction:
+    """A part that is at fault, and the evidence: lows of runs, and the partners that saw it, whose others were good."""
+
+    part: Part
+    lows: int
+    runs: int
+    partners: tuple[str, ...]
+    detail: str = ""
+
+    def __str__(self) -> str:
+        seen = f"{self.lows} of {self.runs} runs are low"
+        return f"{self.part}: {'; '.join(filter(None, (seen, self.detail)))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """A cause that nodes share, in a round that counts for no one."""
+
+    part: Part
+    round: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The outcome of all results so far. `next` None: nothing is left to ask, or no round is left.
+
+    `convicted` has common causes too (`Part.blames_node` is false for them). `undecided`: node -> why.
+    """
+
+    convicted: tuple[Conviction, ...]
+    incidents: tuple[Incident, ...]
+    acquitted: frozenset[str]
+    undecided: Mapping[str, str]
+    next: Round | None
+
+
+def diagnose(
+    fabric: Fabric, runs: Sequence[PairRun], loopbacks: Sequence[LoopbackRun], bar: Bar, room: Room | None = None
+) -> Diagnosis:
+    """Judge all runs so far. `bar`: what a healthy rail keeps; `room`: what a round may take, by default every node."""
+    return judge(fabric, [read(run, bar) for run in runs], loopbacks, bar, room)
+
+
+def judge(
+    fabric: Fabric, readings: Sequence[Reading], loopbacks: Sequence[LoopbackRun], bar: Bar, room: Room | None = None
+) -> Diagnosis:
+    """Judge readings, which a caller that asks round after round makes once."""
+    room = room or Room(len(fabric.groups))
+    void = dict(_void(fabric, readings))
+    valid = [reading for reading in readings if not _is_void(fabric, reading, void)]
+    accounts = Accounts(fabric, valid)
+    convicted, undivided = [], []
+    for blame in _convict(accounts):
+        conviction: Conviction | None = _conviction(blame)
+        if blame.part.kind is PartKind.LINK:
+            conviction = _divide(accounts, blame, loopbacks, bar)
+            if conviction is None:
+                undivided.append(blame)
+                continue
+        assert conviction is not None
+        convicted.append(conviction)
+    suspects = _suspects(accounts, [*(one.part for one in convicted), *(blame.part for blame in undivided)])
+    done = 1 + max([*(reading.run.round for reading in readings), *(run.round for run in loopbacks)], default=-1)
+    times = ceil(len(fabric.groups) / max(2, room.nodes))
+    following = None
+    if done < fabric.most_rounds * times:
+        alone = Counter(run.node for run in loopbacks)
+        following = _next(accounts, valid, suspects, undivided, alone, room)
+    convicted += [
+        _conviction(blame, detail="a loopback test has to tell NIC, cable and leaf port apart") for blame in undivided
+    ]
+    incidents = tuple(Incident(part, number, _VOID[part.kind]) for number, part in sorted(void.items()))
+    undecided = dict(_undecided(accounts, convicted, suspects))
+    guilty = {one.part.name for one in convicted if one.part.blames_node}
+    acquitted = frozenset(node for node in fabric.groups if node not in undecided and node not in guilty)
+    return Diagnosis(tuple(convicted), incidents, acquitted, undecided, following)
+
+
+_VOID = {
+    PartKind.EVERYTHING: "most pairs of nodes held for healthy were low: congestion, the subnet manager or the test",
+    PartKind.BETWEEN: "most pairs across leaves were low, and those within leaves were not: congestion of the uplinks",
+}
+
+
+def _void(fabric: Fabric, readings: Sequence[Reading]) -> Iterator[tuple[int, Part]]:
+    """Yield the rounds in which most control pairs were low, by spines that differ: they count for no one."""
+    low: dict[int, dict[tuple[str, str, bool], list[int]]] = {}
+    for reading in readings:
+        run = reading.run
+        counts = low.setdefault(run.round, {}).setdefault((run.one, run.other, run.control), [0, 0])
+        counts[0] += max(reading.there.bit_count(), reading.back.bit_count()) * 2 > fabric.rails
+        counts[1] += 1
+    for number, pairs in low.items():
+        bad = {pair: lows * 2 >= runs for pair, (lows, runs) in pairs.items()}
+        controls = [is_low for (_, _, control), is_low in bad.items() if control]
+        crossing = {pair: is_low for pair, is_low in bad.items() if fabric.groups[pair[0]] != fabric.groups[pair[1]]}
+        across = [is_low for (_, _, control), is_low in crossing.items() if control]
+        least = 1 if len(controls) < len(bad) else 2  # of a screening: one pair alone may be ill
+        asked = list(crossing.values()) if not across and len(crossing) > 1 else across
+        if len(controls) >= least and _most(controls) and sum(across) < sum(controls):
+            yield number, Part(PartKind.EVERYTHING)
+        elif len(asked) >= least and _most(asked) and _all_spines(one for one in readings if one.run.round == number):
+            yield number, Part(PartKind.BETWEEN)
+
+
+def _all_spines(readings: Iterable[Reading]) -> bool:
+    """Return whether all spines are low in most of their flows: some alone are at fault themselves."""
+    lows, flows = Counter[str](), Counter[str]()
+    for reading in readings:
+        for low, leg in ((reading.there, reading.run.there), (reading.back, reading.run.back)):
+            flows.update(leg.spines)
+            lows.update(spine for rail, spine in enumerate(leg.spines) if low >> rail & 1)
+    return sum(lows[spine] * 2 > count for spine, count in flows.items()) >= 0.9 * len(flows)
+
+
+def _most(low: Collection[bool]) -> bool:
+    return sum(low) > CONGESTED * len(low)
+
+
+def _is_void(fabric: Fabric, reading: Reading, void: Mapping[int, Part]) -> bool:
+    part = void.get(reading.run.round)
+    if part is None or part.kind is PartKind.EVERYTHING:
+        return part is not None
+    return fabric.groups[reading.run.one] != fabric.groups[reading.run.other]
+
+
+def _convict(accounts: Accounts) -> Iterator[Blame]:
+    """Yield what is convicted, one after the other; each is explained before the next is looked for."""
+    while (blame := _worst(accounts)) is not None:
+        yield blame
+        accounts.explain(blame.part)
+
+
+def _worst(accounts: Accounts) -> Blame | None:
+    shared = [blame for blame in accounts.common() if blame.convicts]
+    if shared:
+        worst = max(shared, key=lambda blame: blame.weight)
+        return worst if worst.rounds >= ROUNDS else None  # nobody is blamed for what may be a common cause
+    nodes = [accounts.of_node(node) for node in accounts.broad]
+    links = [accounts.of_link(node, rail) for rail, tally in accounts.narrow.items() for node in tally]
+    for many in (nodes, links):
+        proven = [accounts.proven(blame) for blame in many if blame.convicts]
+        guilty = [blame for blame in proven if blame.convicts and len(blame.partners) >= PARTNERS]
+        for blame in sorted(guilty, key=lambda blame: -blame.strength):
+            if not _shared_by_leaf(accounts, blame):
+                return blame
+    return None
+
+
+def _shared_by_leaf(accounts: Accounts, blame: Blame) -> bool:
+    """Return whether the rest of the leaf is low nearly as often: then wait until it is clear whose fault it is."""
+    part = blame.part
+    group = accounts.fabric.groups[part.name]
+    if part.rail is None or len(accounts.fabric.members[group]) < 2:
+        return False
+    rest = accounts.leaf(group, part.rail, frozenset({part.name}))
+    return rest.share >= blame.share / 2 and rest.strength >= SUSPECTS
+
+
+def _divide(accounts: Accounts, blame: Blame, loopbacks: Sequence[LoopbackRun], bar: Bar) -> Conviction | None:
+    """Tell NIC, cable and leaf port apart; None before the node has tested with itself.
+
+    A NIC that is low with itself is at fault by itself. Otherwise a cable is low both ways, and a port one way.
+    """
+    node, rail = blame.part.name, blame.part.rail
+    assert rail is not None
+    alone = [value for run in loopbacks if run.node == node and (value := run.bandwidth[rail]) is not None]
+    if len(alone) < _loopbacks(blame):
+        return None
+    low = sum(value < bar.bandwidth for value in alone)
+    if likelier(low, len(alone), min(_SURE, blame.share) / 2, _LUCK_ALONE) > 0:
+        return _conviction(blame, PartKind.NIC, f"so are {low} of {len(alone)} with itself")
+    into, out = _shortfalls(accounts, blame, bar)
+    ratio = min(into, out) / max(into, out, 1e-9)
+    if _ONE_WAY < ratio < _BOTH_WAYS:
+        return None
+    if ratio >= _BOTH_WAYS:
+        return _conviction(blame, PartKind.CABLE, "both ways, and none with itself: swap its ends first")
+    way = "to" if into > out else "from"
+    return _conviction(blame, PartKind.LEAF_PORT, f"only {way} the node, and none with itself")
+
+
+def _conviction(blame: Blame, kind: PartKind | None = None, detail: str = "") -> Conviction:
+    part = blame.part if kind is None else blame.part._replace(kind=kind)
+    return Conviction(part, blame.lows, blame.runs, blame.partners, detail)
+
+
+def _loopbacks(blame: Blame) -> int:
+    """Return how many runs with itself show a NIC that is low in this share of its runs."""
+    return min(_MOST_LOOPBACKS, ceil(log(_MISSED) / log(1 - min(_SURE, blame.share) / 3)))
+
+
+def _shortfalls(accounts: Accounts, blame: Blame, bar: Bar) -> tuple[float, float]:
+    """Return the mean shortfall below the bar of what goes to the node, and of what comes from it."""
+    node, rail = blame.part.name, blame.part.rail
+    assert rail is not None
+    into, out = list[float](), list[float]()
+    others = [part for part in accounts.convicted if part != blame.part]
+    for reading in accounts.live:
+        run = reading.run
+        if node not in (run.one, run.other) or (run.other if run.one == node else run.one) not in blame.partners:
+            continue
+        ways = (run.there, run.back) if run.other == node else (run.back, run.there)
+        for leg, found in zip(ways, (into, out), strict=True):
+            value = leg.bandwidth[rail]
+            elsewhere = any(explained(accounts.fabric, part, reading, leg.spines) >> rail & 1 for part in others)
+            if value is not None and not elsewhere:
+                found.append(max(0.0, bar.bandwidth - value))
+    return sum(into) / max(1, len(into)), sum(out) / max(1, len(out))
+
+
+def _suspects(accounts: Accounts, convicted: Iterable[Part]) -> list[Blame]:
+    """Return the accounts of nodes and links that are neither good nor convicted, the worst first."""
+    known = set(convicted)
+    nodes = {part.name for part in known if part.kind is PartKind.NODE}
+    links = {(part.name, part.rail) for part in known}
+    every = [accounts.of_node(node) for node in accounts.broad]
+    every += [accounts.of_link(node, rail) for rail, tally in accounts.narrow.items() for node in tally]
+    worst: dict[str, Blame] = {}
+    for blame in sorted(every, key=lambda blame: -blame.strength):
+        part = blame.part
+        if blame.strength >= SUSPECTS and part.name not in nodes and (part.name, part.rail) not in links:
+            worst.setdefault(part.name, blame)
+    return list(worst.values())
+
+
+def _next(
+    accounts: Accounts,
+    readings: Sequence[Reading],
+    suspects: list[Blame],
+    undivided: list[Blame],
+    alone: Counter[str],
+    room: Room,
+) -> Round | None:
+    """Return the next round: loopbacks, screenings that are still due, and suspects with partners; None when done.
+
+    `alone`: runs of each node with itself.
+    """
+    fabric = accounts.fabric
+    seats = Seats(fabric, room)
+    unclear = []
+    for blame in undivided:
+        node, wanted = blame.part.name, _loopbacks(blame)
+        if alone[node] >= wanted:
+            unclear.append(blame)
+        else:
+            seats.loopback(node, wanted)
+    met = {frozenset((reading.run.one, reading.run.other)) for reading in readings}
+    guilty = {part.name: part for part in accounts.convicted if part.blames_node}
+    slow = {name for name, part in guilty.items() if part.kind is PartKind.NODE}
+    due = [pair for pair in dict.fromkeys(screenings(fabric)) if frozenset(pair) not in met and slow.isdisjoint(pair)]
+    if due:
+        for one, other in due:
+            seats.pair(one, other, SCREENING_RUNS, control=True)
+        return seats.round() if seats.matches or seats.loopbacks else None
+    thin = [node for node in fabric.groups if node not in slow and len(_partners(accounts, node)) < PARTNERS]
+    doubtful = list(dict.fromkeys([*(blame.part.name for blame in [*suspects, *unclear]), *thin]))
+    if not doubtful:
+        return seats.round() if seats.loopbacks else None
+    bad = {*doubtful, *guilty}
+    rails = {blame.part.name: blame.part.rail for blame in [*suspects, *unclear]}
+    for node in doubtful:
+        _seat(seats, accounts, node, rails.get(node), bad)
+    good = [node for node in fabric.groups if node not in bad]
+    _seat_controls(seats, fabric, good)
+    return seats.round()
+
+
+def _seat_controls(seats: Seats, fabric: Fabric, good: Sequence[str]) -> None:
+    """Pair nodes that are held for healthy, across groups and within one in the same round."""
+    for across in (True, False) * (CONTROLS // 2):
+        free = [node for node in good if seats.free(node)]
+        pairs = ((one, other) for at, one in enumerate(free) for other in free[at + 1 :])
+        pair = next((pair for pair in pairs if (len({fabric.groups[node] for node in pair}) == 2) is across), None)
+        if pair is not None:
+            seats.pair(*pair, SCREENING_RUNS, control=True)
+
+
+def _partners(accounts: Accounts, node: str) -> list[str]:
+    """Return the partners with which a node has a run that could be read."""
+    blind = [accounts.unread[rail][node] for rail in range(accounts.fabric.rails)] if accounts.unread else []
+    return [name for name, runs in accounts.runs[node].items() if any(runs > by[name] for by in blind) or not blind]
+
+
+def _seat(seats: Seats, accounts: Accounts, node: str, rail: int | None, bad: Set[str]) -> None:
+    """Pair a doubtful node with the partner that tells most.
+
+    It is one that nothing convicted stands before, one held for healthy, and one that it has not met. Where its lows
+    came from one side, from within its group or from others, so does the partner.
+    """
+    groups, met = accounts.fabric.groups, accounts.runs[node]
+    within = across = 0
+    for tally in (accounts.broad, *accounts.narrow.values()):
+        for partner, low in tally[node].items() if node in tally else ():
+            if groups[partner] == groups[node]:
+                within += low
+            else:
+                across += low
+
+    def order(other: str) -> tuple[bool, bool, bool, int, str]:
+        hidden = accounts.is_explained(node, other, rail)
+        inside = groups[other] == groups[node]
+        aside = (across > 2 * within and inside) or (within > 2 * across and not inside)
+        return hidden, other in bad, aside, met[other], other
+
+    for partner in sorted((other for other in groups if other != node and seats.free(other)), key=order):
+        if seats.pair(node, partner, CONFIRMING_RUNS, control=False):
+            return
+
+
+def _undecided(
+    accounts: Accounts, convicted: Sequence[Conviction], suspects: Iterable[Blame]
+) -> Iterator[tuple[str, str]]:
+    fabric = accounts.fabric
+    for node in fabric.groups:
+        if len(_partners(accounts, node)) < PARTNERS:
+            yield node, f"its tests ran with fewer than {PARTNERS} partners"
+    for one in convicted:
+        if one.part.kind is PartKind.LEAF:
+            for node in fabric.members[one.part.name]:
+                yield node, f"its rail {one.part.rail} is behind {one.part}"
+    for blame in suspects:
+        yield blame.part.name, f"{blame.part} was low in {blame.lows} of {blame.runs} runs: neither good nor bad yet"

@@ -1,0 +1,89 @@
+"""The results of tests between two nodes, and which of their rails were low.
+
+Two nodes test all rails at once, several runs in a row, each run both ways (ib_write_bw, or an NCCL pair by rail).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Limits that a healthy rail keeps, noise included. Latency and errors count where they were measured."""
+
+    bandwidth: float
+    latency: float | None = None
+    errors: int | None = None
+
+
+class Leg(NamedTuple):
+    """One way of one run, by rail. A bandwidth None: that rail's test could not run, which proves nothing.
+
+    `spines`: the spine that each rail's flow took (`ibtracert`, or a traced flow); () inside one group. `errors`:
+    symbol errors that the receiving NIC counted meanwhile.
+    """
+
+    bandwidth: tuple[float | None, ...]
+    spines: tuple[str, ...] = ()
+    latency: tuple[float | None, ...] = ()
+    errors: tuple[int, ...] = ()
+
+
+class PairRun(NamedTuple):
+    """One run of two nodes. `control`: both were held for healthy, so that they tell what the fabric is doing."""
+
+    round: int
+    one: str
+    other: str
+    there: Leg
+    back: Leg
+    control: bool = True
+
+
+class LoopbackRun(NamedTuple):
+    """One run of a node with itself: each NIC sends to itself, so that neither cable nor switch takes part."""
+
+    round: int
+    node: str
+    bandwidth: tuple[float | None, ...]
+
+
+class Reading(NamedTuple):
+    """A run of two nodes, judged. The masks have a bit for each rail. `unread`: rails that prove nothing."""
+
+    run: PairRun
+    there: int
+    back: int
+    unread: int
+
+
+def read(run: PairRun, bar: Bar) -> Reading:
+    """Judge a run by the bar. A rail that is low one way is low, though the other way could not run."""
+    there, there_unread = _low(run.there, bar)
+    back, back_unread = _low(run.back, bar)
+    return Reading(run, there, back, (there_unread | back_unread) & ~(there | back))
+
+
+def _low(leg: Leg, bar: Bar) -> tuple[int, int]:
+    """Return the masks of rails that were low, and of those that could not run."""
+    low = unread = 0
+    if None in leg.bandwidth:
+        for rail, value in enumerate(leg.bandwidth):
+            if value is None:
+                unread |= 1 << rail
+            elif not value >= bar.bandwidth:
+                low |= 1 << rail
+    elif min(leg.bandwidth) < bar.bandwidth:  # type: ignore[type-var, operator] # none is None
+        for rail, value in enumerate(leg.bandwidth):
+            low |= (value < bar.bandwidth) << rail  # type: ignore[operator]
+    if bar.latency is not None:
+        low |= _above(leg.latency, bar.latency)
+    if bar.errors is not None:
+        low |= _above(leg.errors, bar.errors)
+    return low & ~unread, unread
+
+
+def _above(values: tuple[float | None, ...] | tuple[int, ...], most: float) -> int:
+    return sum(1 << rail for rail, value in enumerate(values) if value is not None and value > most)

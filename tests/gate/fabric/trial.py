@@ -1,0 +1,109 @@
+"""A fabric with faults that a seed draws, diagnosed round after round: what was named, and how soon."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from reconciler.gate.fabric.diagnose import Diagnosis, judge
+from reconciler.gate.fabric.results import Bar, Leg, LoopbackRun, PairRun, Reading, read
+from reconciler.gate.fabric.rounds import Room
+from reconciler.gate.fabric.topology import Fabric, Part, PartKind
+from reconciler.lab.leaf_spine import Broken, FabricFault, LeafSpine
+
+BAR = Bar(0.8)
+KINDS = {
+    FabricFault.NODE: PartKind.NODE,
+    FabricFault.NIC: PartKind.NIC,
+    FabricFault.CABLE: PartKind.CABLE,
+    FabricFault.LEAF_PORT: PartKind.LEAF_PORT,
+    FabricFault.LEAF: PartKind.LEAF,
+    FabricFault.SPINE: PartKind.SPINE,
+    FabricFault.RACK: PartKind.RACK,
+}
+ONE_PART = tuple(kind for kind in FabricFault if kind is not FabricFault.RACK)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a trial. `innocent`: parts that were convicted and are healthy, other parts of a bad link too."""
+
+    faults: tuple[Part, ...]
+    diagnosis: Diagnosis
+    rounds: int
+    most_rounds: int
+
+    @property
+    def innocent(self) -> list[Part]:
+        faulty = {*self.faults, *(part._replace(kind=PartKind.LINK) for part in self.faults)}
+        return [one.part for one in self.diagnosis.convicted if one.part not in faulty]
+
+    @property
+    def wronged(self) -> list[Part]:
+        """Parts of nodes that have no fault at all."""
+        faulty = {part.name for part in self.faults if part.blames_node}
+        return [one.part for one in self.diagnosis.convicted if one.part.blames_node and one.part.name not in faulty]
+
+    @property
+    def named(self) -> bool:
+        return {one.part for one in self.diagnosis.convicted} >= set(self.faults)
+
+
+def part_of(fault: Broken) -> Part:
+    return Part(KINDS[fault.kind], fault.name, fault.rail)
+
+
+def draw(lab: LeafSpine, chance: random.Random, *, flaps: bool = False) -> Broken:
+    """Draw a fault of one part: half of the flaps are down in as few as two runs of five."""
+    kind = chance.choice(ONE_PART)
+    node = chance.choice(list(lab.groups))
+    name = {FabricFault.LEAF: lab.groups[node], FabricFault.SPINE: chance.choice(lab.spines)}.get(kind, node)
+    rail = None if kind in (FabricFault.NODE, FabricFault.SPINE) else chance.randrange(lab.rails)
+    pace, duty = (chance.uniform(0, 0.5), chance.uniform(0.4, 0.8)) if flaps else (chance.uniform(0.1, 0.75), 1.0)
+    return Broken(kind, name, rail, pace, duty, chance.random() < 0.5)
+
+
+def overlap(one: Broken, other: Broken, lab: LeafSpine) -> bool:
+    """Return whether every test of the one fault passes the other, too: then none tells which of them it was."""
+    first, second = sorted((one, other), key=lambda fault: list(FabricFault).index(fault.kind))
+    if first.kind is second.kind and (first.name, first.rail) == (second.name, second.rail):
+        return True
+    if second.kind is FabricFault.SPINE:
+        return False
+    if second.kind is FabricFault.LEAF:
+        group = lab.groups.get(first.name, first.name)
+        return group == second.name and first.rail in (None, second.rail)
+    return first.name == second.name and (first.kind is FabricFault.NODE or first.rail == second.rail)
+
+
+def play(lab: LeafSpine, *, congested: tuple[int, ...] = (), room: Room | None = None) -> Outcome:
+    """Ask and measure until nothing is left to ask."""
+    fabric = Fabric(lab.groups, lab.rails, lab.racks)
+    readings: list[Reading] = []
+    loopbacks: list[LoopbackRun] = []
+    number = 0
+    while (diagnosis := judge(fabric, readings, loopbacks, BAR, room)).next is not None:
+        lab.congestion = 0.5 if number in congested else 1.0
+        for one, other, runs, control in diagnosis.next.matches:
+            for run in lab.pair(one, other, runs):
+                there, back = Leg(run.there, run.there_spines), Leg(run.back, run.back_spines)
+                readings.append(read(PairRun(number, one, other, there, back, control), BAR))
+        for node, runs in diagnosis.next.loopbacks:
+            loopbacks += [LoopbackRun(number, node, found) for found in lab.loopback(node, runs)]
+        number += 1
+    return Outcome(tuple(map(part_of, lab.faults)), diagnosis, number, fabric.most_rounds)
+
+
+SCENES = ("none", "one", "flap", "double", "congested")
+
+
+def trial(seed: int, nodes: int, scene: str) -> Outcome:
+    """Play a scene of SCENES. `congested`: a double fault, and half of the pace between leaves in one round."""
+    chance = random.Random(seed)
+    lab = LeafSpine.of_size(nodes, chance)
+    wanted = {"none": 0, "one": 1, "flap": 1}.get(scene, 2)
+    while len(lab.faults) < wanted:
+        fault = draw(lab, chance, flaps=scene == "flap" or (wanted == 2 and chance.random() < 0.3))
+        if not any(overlap(known, fault, lab) for known in lab.faults):
+            lab.faults.append(fault)
+    return play(lab, congested=(chance.randrange(4),) if scene == "congested" else ())
