@@ -21,6 +21,7 @@ from reconciler.converge.actions import FUNCTIONS
 from reconciler.drivers.redfish.quirks import packaged
 from reconciler.drivers.status.metrics import PrometheusMetrics
 from reconciler.health.table import SIGNAL_RULES
+from reconciler.model.gate_tools import TOOLS as GATE_TOOLS
 from reconciler.model.status import FleetStatus
 from reconciler.planner.node.actions import NodeTraits
 from reconciler.planner.node.catalogue import catalogue
@@ -210,6 +211,32 @@ def signals() -> str:
     )
 
 
+def gate_tools() -> str:
+    """Return the table of the gate's tools, and one of their arguments."""
+    tools = table(
+        ("tool", "what it proves", "metrics", "counts", "result"),
+        (
+            (
+                f"`{row.name}`",
+                row.about,
+                row.metrics,
+                row.counts and f"`inventory.{row.counts}`",
+                f"experimental, never a pass: {row.experimental}" if row.experimental else "judged",
+            )
+            for row in GATE_TOOLS.values()
+        ),
+    )
+    arguments = table(
+        ("tool", "argument", "what it says"),
+        (
+            (f"`{row.name}`", f"`{name}`", argument.about + (" Needed." if argument.needed else ""))
+            for row in GATE_TOOLS.values()
+            for name, argument in row.arguments.items()
+        ),
+    )
+    return f"{tools}\n## Arguments\n\n{arguments}"
+
+
 def quirks() -> str:
     return table(
         ("make", "behaviour", "pitfall", "source", "because"),
@@ -243,5 +270,5 @@ def metrics() -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    one.__name__: one for one in (commands, exit_codes, kinds, actions, signals, quirks, metrics)
+    one.__name__: one for one in (commands, exit_codes, kinds, actions, signals, gate_tools, quirks, metrics)
 }

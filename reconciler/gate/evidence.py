@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from reconciler.model.desired import GateTest
+from reconciler.model.gate_tools import TOOLS
 
 _ADDED = {  # tests that `dcgmi diag -r N` adds to those of the levels below N
     1: ("software",),
@@ -19,7 +20,6 @@ DIAG_LEVELS = {level: frozenset().union(*(_ADDED[below] for below in _ADDED if b
 DIAG_LEVEL = 2
 TEST_CASES = "host_to_device_memcpy_ce,device_to_host_memcpy_ce"
 GPU_COUNT = ".gpus"  # suffix of the metrics that count the GPUs which passed a test
-_FIXED = {"nccl-tests": ("busbw_peak",), "fio": ("read_mbps", "spread"), "xid": ("xids",)}
 
 
 def requested_cases(test: GateTest) -> tuple[str, ...]:
@@ -38,7 +38,8 @@ def required_metrics(test: GateTest) -> tuple[str, ...]:
         return _counts(test.args.get("level", DIAG_LEVEL), test.allow_skip)
     if test.tool == "nvbandwidth":
         return _speeds(requested_cases(test), test.allow_skip)
-    return _FIXED.get(test.tool, ())
+    required = TOOLS[test.tool].required if test.tool in TOOLS else ()
+    return required(test.args) if callable(required) else required
 
 
 @lru_cache(maxsize=64)

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from reconciler.model.errors import Diagnostic, did_you_mean
+from reconciler.model.errors import Diagnostic, Position, did_you_mean
+from reconciler.model.gate_tools import TOOLS
 from reconciler.model.measurements import PlatformMeasurements
+from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec, Test
 from reconciler.spec.kinds.hardware_profile import HardwareProfileSpec
 from reconciler.spec.kinds.settings import NodeSettings
 from reconciler.spec.layers import Setting
@@ -17,7 +19,6 @@ from reconciler.spec.measurements import platform_measurements
 from reconciler.spec.node_source import NodeSource
 from reconciler.spec.parse import Declarations, DeclaredResource
 from reconciler.spec.resolve import choices, find_version, settings_of
-from reconciler.spec.tools import COUNTED_PARTS
 from reconciler.strict_yaml.parse import Steps
 
 
@@ -83,8 +84,9 @@ def _tests_fit(declared: Declarations, chosen: dict[str, Setting]) -> Iterator[D
     if acceptance is None or ("hardware" in chosen and (hardware is None or not hardware.whole)):
         return
     for test in (test for phase in acceptance.spec.phases for test in phase.tests):
-        counted = COUNTED_PARTS.get(test.tool)
-        if counted is None:
+        yield from _rates_declared(acceptance, hardware, test, chosen["persona"].at)
+        counted = TOOLS[test.tool].counts
+        if not counted:
             continue
         if hardware is None:
             at = chosen["persona"].at
@@ -94,6 +96,22 @@ def _tests_fit(declared: Declarations, chosen: dict[str, Setting]) -> Iterator[D
                 f"test {test.name!r} of {acceptance.name!r} counts {counted}, and the inventory declares no number"
             )
             yield hardware.problem(("inventory",), problem)
+
+
+def _rates_declared(
+    acceptance: DeclaredResource[AcceptanceProfileSpec],
+    hardware: DeclaredResource[HardwareProfileSpec] | None,
+    test: Test,
+    at: Position,
+) -> Iterator[Diagnostic]:
+    """Yield a problem for a limit that is a share of a rate which nobody declares for these nodes."""
+    rates = test.rates(hardware.spec.rates if hardware is not None else {})
+    for threshold in test.thresholds:
+        for name, share in threshold.shares().items():
+            if share.rate not in rates:
+                problem = f"{name} of {threshold.metric} in test {test.name!r} of {acceptance.name!r} is a share of "
+                problem += f"{share.rate}, which neither its args nor the HardwareProfile's rates declare"
+                yield hardware.problem(("rates",), problem) if hardware else Diagnostic(at, "", problem)
 
 
 def _measured(declared: Declarations, pool: str, entry: int | None, chosen: dict[str, Setting]) -> Iterator[Diagnostic]:

@@ -38,6 +38,7 @@ from reconciler.model.desired import (
 from reconciler.model.errors import Position
 from reconciler.model.units import parse_duration, parse_size
 from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec
+from reconciler.spec.kinds.acceptance_profile import Threshold as ThresholdSpec
 from reconciler.spec.kinds.golden_image import DiskLayout as DiskLayoutSpec
 from reconciler.spec.kinds.golden_image import GoldenImageSpec, ImageVersion
 from reconciler.spec.kinds.node_pool import Rollout as RolloutSpec
@@ -193,7 +194,7 @@ class _Resolver:
             gpu=DesiredGpu(merged["gpu.mig"].value or None) if "gpu.mig" in merged else None,
             membership=membership,
             drain=_drain((persona.spec if persona else PersonaSpec()).drain),
-            acceptance=self._acceptance(merged),
+            acceptance=self._acceptance(merged, hardware.spec.rates if hardware is not None else {}),
             remediation=self._remediation(chosen),
             provenance=dict(sorted(provenance.items())),
             measurements=platform_measurements(hardware.spec.measurements if hardware is not None else None),
@@ -255,11 +256,11 @@ class _Resolver:
             "cluster.join": cluster.at("join", "command"),
         }
 
-    def _acceptance(self, merged: Layer) -> Acceptance | None:
+    def _acceptance(self, merged: Layer, rates: Mapping[str, float]) -> Acceptance | None:
         if "gate.certificate" not in merged:
             return None
         profile = self._declared.acceptance[merged["gate.certificate"].value]
-        return _acceptance(profile.name, profile.spec)
+        return _acceptance(profile.name, profile.spec, rates)
 
     def _remediation(self, chosen: Layer) -> Remediation | None:
         if "remediation" not in chosen:
@@ -300,7 +301,7 @@ def _drain(spec: Drain) -> DrainPolicy:
     )
 
 
-def _acceptance(name: str, spec: AcceptanceProfileSpec) -> Acceptance:
+def _acceptance(name: str, spec: AcceptanceProfileSpec, rates: Mapping[str, float]) -> Acceptance:
     phases = tuple(
         GatePhase(
             phase.name,
@@ -309,7 +310,7 @@ def _acceptance(name: str, spec: AcceptanceProfileSpec) -> Acceptance:
                     name=test.name,
                     tool=test.tool.value,
                     args=dict(sorted(test.args.items())),
-                    thresholds=tuple(Threshold(bar.metric, bar.min, bar.max) for bar in test.thresholds),
+                    thresholds=tuple(_threshold(bar, test.rates(rates)) for bar in test.thresholds),
                     timeout_s=parse_duration(test.timeout),
                     versions=test.versions,
                     allow_skip=test.allow_skip,
@@ -320,3 +321,10 @@ def _acceptance(name: str, spec: AcceptanceProfileSpec) -> Acceptance:
         for phase in spec.phases
     )
     return Acceptance(name, phases, parse_duration(spec.validity) if spec.validity else None)
+
+
+def _threshold(bar: ThresholdSpec, rates: Mapping[str, float]) -> Threshold:
+    """Return a limit in the metric's unit. A rate that is not declared is a problem of the spec by itself."""
+    limits = {"min": bar.min, "max": bar.max} | {name: share.of(rates) for name, share in bar.shares().items()}
+    low, high = (limit if isinstance(limit, float) else None for limit in (limits["min"], limits["max"]))
+    return Threshold(bar.metric, low, high)

@@ -153,16 +153,14 @@ FIELD = Recipe(
 TOOL = Recipe(
     "A test tool of the gate",
     (
-        Edit("reconciler/spec/kinds/acceptance_profile.py", '    MEMTESTER = "memtester"\n', '    XID = "xid"'),
-        Edit("reconciler/spec/tools.py", "    Tool.MEMTESTER: {},\n", "    Tool.XID: {},"),
         Edit(
-            "reconciler/spec/tools.py",
-            '    Tool.MEMTESTER: ("loops", re.compile(r"loops")),\n',
-            '    Tool.XID: ("xids"',
+            "reconciler/model/gate_tools.py",
+            '    ToolRow("mprime", "Main memory holds what is written.", "loops", "loops", required=("loops",)),\n',
+            "_ROWS: Final = (",
         ),
         Edit(
-            "reconciler/gate/tools/memtester.py",
-            '''"""memtester: one loop over 64 MiB of main memory, to its closing line."""
+            "reconciler/gate/tools/mprime.py",
+            '''"""mprime: one loop over 64 MiB of main memory, to its closing line."""
 
 from __future__ import annotations
 
@@ -175,7 +173,7 @@ from reconciler.model.observed import Observed
 
 
 def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tuple[str, ...], ...] | str:
-    return (("memtester", "64M", "1"),)
+    return (("mprime", "64M", "1"),)
 
 
 def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequence[CommandResult]) -> TestResult:
@@ -195,58 +193,57 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
 TOOL = Tool(_commands, _judge)
 ''',
         ),
-        Edit("reconciler/gate/tools/__init__.py", "from reconciler.gate.tools import memtester\n", "from __future__"),
-        Edit("reconciler/gate/tools/__init__.py", '    "memtester": memtester.TOOL,\n', "TOOLS: dict[str, Tool] = {"),
-        Edit("reconciler/gate/evidence.py", '_FIXED["memtester"] = ("loops",)\n', "_FIXED = {"),
+        Edit("reconciler/gate/tools/__init__.py", "from reconciler.gate.tools import mprime\n", "from __future__"),
+        Edit("reconciler/gate/tools/__init__.py", '    "mprime": mprime.TOOL,\n', "TOOLS: dict[str, Tool] = {"),
         Edit(
-            "reconciler/lab/hardware/tools/memtester.py",
-            '''"""memtester as it prints: a version, a line per loop, and Done."""
+            "reconciler/lab/hardware/tools/mprime.py",
+            '''"""mprime as it prints: a version, a line per loop, and Done."""
 
 from __future__ import annotations
 
 from reconciler.lab.hardware.tools.call import Call, Ran, done
 
 
-def memtester(call: Call) -> Ran:
-    return done("memtester version 4.6.0 (64-bit)\\nLoop 1/1:\\n  Stuck Address       : ok\\nDone.\\n", seconds=20)
+def mprime(call: Call) -> Ran:
+    return done("mprime version 4.6.0 (64-bit)\\nLoop 1/1:\\n  Stuck Address       : ok\\nDone.\\n", seconds=20)
 ''',
         ),
         Edit(
             "reconciler/lab/hardware/commands.py",
-            "from reconciler.lab.hardware.tools.memtester import memtester\n",
+            "from reconciler.lab.hardware.tools.mprime import mprime\n",
             "from reconciler.lab.hardware.tools.fio import",
         ),
-        Edit("reconciler/lab/hardware/commands.py", '    "memtester": memtester,\n', '    "fio": fio,'),
+        Edit("reconciler/lab/hardware/commands.py", '    "mprime": mprime,\n', '    "fio": fio,'),
         Edit(
-            "tests/gate/test_memtester.py",
-            '''"""memtester: the lab's passes, and whatever is cut from it does not."""
+            "tests/gate/test_mprime.py",
+            '''"""mprime: the lab's passes, and whatever is cut from it does not."""
 
 from __future__ import annotations
 
 from reconciler.gate.tools import TOOLS
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.tools.call import Call
-from reconciler.lab.hardware.tools.memtester import memtester
+from reconciler.lab.hardware.tools.mprime import mprime
 from reconciler.model.gate import CommandResult, Verdict
 from tests.gate.cases import SEEN, gate_test, wanted
 
 
 def verdict(text: str, status: int = 0) -> Verdict:
-    found = TOOLS["memtester"].judge(gate_test("memtester"), wanted(), SEEN, [CommandResult(status, text)])
+    found = TOOLS["mprime"].judge(gate_test("mprime"), wanted(), SEEN, [CommandResult(status, text)])
     assert "loops" in found.metrics
     return found.verdict
 
 
 def test_only_a_whole_document_passes() -> None:
     machine: Machine = None  # type: ignore[assignment]  # it does not look at one
-    text = memtester(Call(machine, "memtester", ("64M", "1"))).result.stdout
+    text = mprime(Call(machine, "mprime", ("64M", "1"))).result.stdout
     assert verdict(text) is Verdict.PASS
     assert {verdict(text[:at]) for at in range(len(text) - 1)} == {Verdict.ERROR}
     assert verdict(text.replace(": ok", ": FAILURE"), 4) is Verdict.FAIL
 ''',
         ),
     ),
-    ("tests/gate/test_memtester.py", "tests/spec/test_tools.py"),
+    ("tests/gate/test_mprime.py", "tests/spec/test_tools.py"),
     schemas=True,
 )
 

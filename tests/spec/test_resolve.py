@@ -364,3 +364,11 @@ def test_measurements_arrive_with_their_lines(fleet: Fleet) -> None:
     places = desired.profile.provenance
     assert str(places["image.measurements"]) == "image.yaml:22:7"
     assert str(places["measurements"]) == "hardware.yaml:14:5"
+
+
+def test_a_limit_that_is_a_share_is_one_of_the_declared_rate() -> None:
+    share: Edit = ("persona.yaml", "busbw_peak, min: 440", "busbw_peak, min: 92% of lineRate")
+    rates: Edit = ("hardware.yaml", "  inventory:", "  rates: {lineRate: 500}\n  inventory:")
+    acceptance = load(share, rates).nodes["gpu-a001"].profile.acceptance
+    assert acceptance is not None
+    assert acceptance.phases[1].tests[1].thresholds[0].min == pytest.approx(460.0)

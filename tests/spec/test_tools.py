@@ -5,32 +5,50 @@ from __future__ import annotations
 import pytest
 
 from reconciler.gate.tools import TOOLS
-from reconciler.gate.tools.nccl import COLLECTIVES
+from reconciler.model import gate_tools
 from reconciler.model.desired import GateTest
-from reconciler.spec import tools
-from reconciler.spec.kinds.acceptance_profile import Tool
+from reconciler.spec.kinds.acceptance_profile import Share, Tool
 from tests.spec.example import load
 
-VALUES: dict[str, tuple[tools.Argument, ...]] = {
+VALUES: dict[str, tuple[gate_tools.Value, ...]] = {
     "level": (1, 4),
     "testcases": ("a", "a, b_2"),
     "minBytes": ("8", "8G"),
     "maxBytes": ("16M",),
     "runtime": (1,),
+    "collective": ("all_gather",),
 }
 
 
 def test_the_spec_knows_the_tools_that_the_gate_has() -> None:
-    assert set(TOOLS) == set(Tool) == set(tools.ARGUMENTS) == set(tools.METRICS)
-    assert COLLECTIVES == tools.COLLECTIVES
+    assert set(TOOLS) == set(Tool) == set(gate_tools.TOOLS)
+    assert [tool.value for tool in Tool] == list(gate_tools.TOOLS)
 
 
 @pytest.mark.parametrize("tool", Tool)
 def test_every_argument_that_the_spec_takes_makes_a_command(tool: Tool) -> None:
     desired = load().nodes["gpu-a001"]
-    for name, check in tools.ARGUMENTS[tool].items():
-        for value in VALUES.get(name, ("all_gather",)):
-            assert check(value) == ""
-            test = GateTest("t", tool.value, {name: value}, (), 60.0)
-            if tool is not Tool.FIO:  # its commands depend on drives that were observed
+    arguments = gate_tools.TOOLS[tool].arguments
+    needed = {name: VALUES[name][0] for name in arguments if arguments[name].needed}
+    for name, argument in arguments.items():
+        for value in VALUES[name]:
+            assert argument.check(value) == ""
+            test = GateTest("t", tool.value, {**needed, name: value}, (), 60.0)
+            if tool != "fio":  # its commands depend on drives that were observed
                 assert isinstance(TOOLS[tool].commands(test, desired, None), tuple)  # type: ignore[arg-type] # not read
+
+
+@pytest.mark.parametrize("tool", gate_tools.TOOLS)
+def test_every_metric_that_a_pass_must_have_is_one_that_the_tool_measures(tool: str) -> None:
+    row = gate_tools.TOOLS[tool]
+    required = row.required({"metrics": "mfu", "stressors": "cpu,vm"}) if callable(row.required) else row.required
+    assert all(row.measures(name) for name in required)
+
+
+def test_a_limit_is_a_share_of_a_declared_rate() -> None:
+    share = Share.read("92% of lineRate")
+    assert share == Share(92.0, "lineRate")
+    assert share.of({"lineRate": 400.0}) == 368.0
+    assert share.of({}) is None
+    for wrong in ("92 % of lineRate", "92%", "-1% of lineRate", "1e3% of x", "92% of LineRate", "92% of lineRate\n"):
+        assert Share.read(wrong) is None

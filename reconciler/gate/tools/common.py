@@ -53,6 +53,16 @@ class ResultBuilder:
         self.verdict = worse(self.verdict, verdict)
         self.reasons.append(storable(reason[:LONGEST]))
 
+    def parts(self, metric: str, values: Mapping[str, float], *, worst: Callable[..., float] = min) -> None:
+        """Keep what each part of the node measured, the worst of them, and by how many percent it lags the best."""
+        if not values:
+            self.unjudged(f"{metric}: no part was measured")
+            return
+        self.metrics |= {f"{metric}.{part}": value for part, value in values.items()}
+        self.metrics[metric] = worst(values.values())
+        high, low = max(values.values()), min(values.values())
+        self.metrics[f"{metric}.spread"] = 100 * (high - low) / high if high > 0 else 0.0
+
     def check_version(self, test: GateTest, known: tuple[str, ...]) -> None:
         """Note a version that is not allowed or known: it may have renamed fields (rule 7)."""
         allowed = test.versions or known

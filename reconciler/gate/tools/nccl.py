@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from reconciler.gate.tools.common import ResultBuilder, Tool, count, expected_gpus, note_if_killed, number
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
+from reconciler.model.gate_tools import COLLECTIVES
 from reconciler.model.observed import Observed
 from reconciler.model.units import parse_size
 
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv")
 # nccl-tests prints its own version since 2.17.4. For older ones NCCL's version counts, which NCCL prints on demand.
 KNOWN = ("2", "nccl-2")
 # These have no defined result in place, so #wrong is N/A there whatever -c is (alltoall.cu, sendrecv.cu).

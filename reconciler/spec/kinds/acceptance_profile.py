@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from reconciler.model.gate_tools import RATE, TOOLS
 from reconciler.spec.kinds.base import Duration, Enforced, PositiveDuration, Resource
 from reconciler.strict_yaml.characters import check_line
 from reconciler.strict_yaml.models import Model, Name, Text
 
+if TYPE_CHECKING:
 
-class Tool(StrEnum):
-    """The tools whose output the gate can judge."""
+    class Tool(StrEnum):
+        pass
 
-    DCGMI_DIAG = "dcgmi-diag"
-    NVBANDWIDTH = "nvbandwidth"
-    NCCL_TESTS = "nccl-tests"
-    FIO = "fio"
-    INVENTORY = "inventory"
-    XID = "xid"
+else:  # named as the table of the tools has them
+    Tool = StrEnum("Tool", {name.upper().replace("-", "_"): name for name in TOOLS}, module=__name__)
+    Tool.__doc__ = "The tools whose output the gate can judge."
 
 
 def _argument(value: Any) -> Any:
@@ -35,20 +37,62 @@ def _argument(value: Any) -> Any:
 Argument = Annotated[str | int | bool, BeforeValidator(_argument)]
 
 
+_SHARE = re.compile(rf"([0-9]{{1,4}}(?:\.[0-9]{{1,6}})?)% of ({RATE.pattern})")
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A limit as a share of a declared rate, like `92% of lineRate`."""
+
+    percent: float
+    rate: str
+
+    @classmethod
+    def read(cls, value: str) -> Share | None:
+        found = _SHARE.fullmatch(value)
+        return None if found is None else cls(float(found[1]), found[2])
+
+    def of(self, rates: Mapping[str, float]) -> float | None:
+        """Return the limit in the metric's unit; None when the rate is not declared."""
+        return rates[self.rate] * self.percent / 100 if self.rate in rates else None
+
+
+def _limit(value: Any) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            raise ValueError("must be a finite number")
+        return float(value)
+    if isinstance(value, str) and Share.read(value) is not None:
+        return value
+    raise ValueError(f"must be a number, or a share of a declared rate like '92% of lineRate', not {value!r}")
+
+
+Limit = Annotated[float | str, BeforeValidator(_limit)]
+
+
 class Threshold(Model):
-    """A limit on a metric."""
+    """A limit on a metric. A share is of a rate that the arguments or the HardwareProfile declare."""
 
     metric: Text = Field(description="Metric, as the tool's parser names it.")
-    min: float | None = Field(default=None, description="Smallest value that passes.")
-    max: float | None = Field(default=None, description="Largest value that passes.")
+    min: Limit | None = Field(default=None, description="Smallest value that passes, or a share: 92% of lineRate.")
+    max: Limit | None = Field(default=None, description="Largest value that passes, or a share: 110% of lineRate.")
 
     @model_validator(mode="after")
     def _judges(self) -> Threshold:
         if self.min is None and self.max is None:
             raise ValueError("has no limit; give min, max or both")
-        if self.min is not None and self.max is not None and self.min > self.max:
+        if isinstance(self.min, float) and isinstance(self.max, float) and self.min > self.max:
             raise ValueError(f"no value can pass: min {self.min:g} is above max {self.max:g}")
         return self
+
+    def shares(self) -> Mapping[str, Share]:
+        """Return the limits that are shares of a rate, by the name of the limit."""
+        limits = {"min": self.min, "max": self.max}
+        return {
+            name: share
+            for name, value in limits.items()
+            if isinstance(value, str) and (share := Share.read(value)) is not None
+        }
 
 
 class Test(Model):
@@ -65,6 +109,11 @@ class Test(Model):
         default=(), description="Allowed versions of the tool, by prefix. Absent: those that the reconciler knows."
     )
     allow_skip: tuple[Text, ...] = Field(default=(), description="Parts of the test that this hardware may skip.")
+
+    def rates(self, declared: Mapping[str, float]) -> dict[str, float]:
+        """Return the rates that limits may be shares of: those of the hardware, and the test's own before them."""
+        own = {name: float(value) for name, value in self.args.items() if not isinstance(value, str | bool)}
+        return {**declared, **own}
 
 
 class Phase(Model):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from reconciler.model.gate_tools import RATE
 from reconciler.model.vocab import Activation, VerifiedBy
 from reconciler.spec.kinds.base import Duration, Enforced, Resource, Sha256, Size, WebUrl
 from reconciler.spec.kinds.measurements import PlatformMeasurements
 from reconciler.spec.kinds.settings import Bios, FirmwarePolicy
-from reconciler.strict_yaml.models import Model, Name, Text
+from reconciler.strict_yaml.models import Matching, Model, Name, Text
 
+RateName = Annotated[str, Matching(RATE.pattern, "a rate; name it like lineRate")]
+Rate = Annotated[float, Field(gt=0, le=1e15, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=100_000)]
 
 
@@ -81,6 +85,11 @@ class HardwareProfileSpec(Model):
     inventory: Inventory = Field(default=Inventory(), description="Parts of such a machine.")
     firmware: tuple[FirmwareComponent, ...] = Field(default=(), description="Firmware components to manage.")
     bios: Bios = Field(default=Bios(), description="BIOS settings.")
+    rates: Mapping[RateName, Rate] = Field(
+        default={},
+        description="Rates of such a machine by name, like lineRate: 400, in the unit of the metrics that are compared "
+        "with shares of them.",
+    )
     secure_boot: bool | None = Field(default=None, description="Whether UEFI Secure Boot must be on.")
     boot_order: tuple[Text, ...] | None = Field(
         default=None,
