@@ -23,6 +23,7 @@ IMAGE: Final = "image"  # name and version, which are adopted together
 _NEVER: Final[Mapping[str, str]] = {
     "trust": "trust must be proved, not declared: correct the image, the firmware or secure boot",
     "gate": "a node must pass its tests; `reconciler ledger waive` is for nodes that served before",
+    "installed": "a new install brings what the spec declares; write what it should declare instead",
     "health": "a fault must be repaired; if it is none, ignore it by a rule of the Fleet",
     "image.sha256": "the node does not run the signed image: reimage it, or publish what it runs as a version",
     "image.root_disk": "the node runs from another disk than the installed one: inspect it",

@@ -7,13 +7,14 @@ compared separately, so that they can't prevent the sharing.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from reconciler.diff import normalise
 from reconciler.diff.facts import Managed, managed
 from reconciler.diff.ignore import IgnoreRules
+from reconciler.diff.installed import installed_rows
 from reconciler.diff.readings import Missing, Readings, host, hot
 from reconciler.diff.structure import changed_keys, compare_structures, describe
 from reconciler.model.desired import Desired, Profile
@@ -23,11 +24,12 @@ from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Concern, Source, UnknownReason
 
 _Answer = RedfishHot | HostFacts
+INSTALLED: Final = "a new install sets it"
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A path that differs, for all nodes that share the comparison. `kind` is drifted, in_progress or unknown."""
+    """A path that differs, for all nodes that share the comparison. `kind`: one that needs no record."""
 
     path: str
     concern: Concern
@@ -55,7 +57,7 @@ class Comparer:
         differences = self._shared.get(key)
         if differences is None:
             differences = self._shared[key] = self._differences(table, seen, dict(pending), observed)
-        own = _own_differences(desired, observed, record)
+        own = (*_own_differences(desired, observed, record), *_installed_differences(desired, observed))
         return tuple([self._tie(desired, record, found) for found in (*own, *differences)])
 
     def _table(self, profile: Profile) -> tuple[tuple[Managed, ...], Readings]:
@@ -175,3 +177,16 @@ def _own_differences(desired: Desired, observed: Observed, record: NodeRecord) -
         value = None if isinstance(os, Missing) else os.hostname
         differ("host.hostname", Concern.HOST, Source.SSH, desired.hostname, value, os)
     return tuple(found)
+
+
+def _installed_differences(desired: Desired, observed: Observed) -> Iterator[Difference]:
+    """Compare what an installer decided. Facts that nobody asked for are no findings: nothing depends on them."""
+    for row in installed_rows(desired):
+        value = row.read(observed)
+        if isinstance(value, Missing):
+            if value.reason is not UnknownReason.NOT_ASKED:
+                why = why_missing(value)
+                yield Difference(row.path, row.concern, row.source, row.shown, None, DriftClass.UNKNOWN, why)
+        elif value != row.wanted:
+            found = list(value) if isinstance(value, tuple) else value
+            yield Difference(row.path, row.concern, row.source, row.shown, found, DriftClass.REPORTED, INSTALLED)

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 
 from reconciler.lab.hardware import bios
 from reconciler.lab.hardware.host_side import mig_slices
-from reconciler.lab.hardware.install_document import FRESH_SERVICES
+from reconciler.lab.hardware.install_document import FRESH_SERVICES, installed_links
 from reconciler.lab.hardware.lifecycle import KERNEL_DEFAULTS
 from reconciler.lab.hardware.software import DRIVER, KERNEL, installed
 from reconciler.lab.hardware.state import DiskImage, DriveState, FirmwareState, GpuState, MachineState, NicState
 from reconciler.model.desired import Desired, DesiredInventory, Profile, RootDisk
+from reconciler.model.network import install_network
 
 _PCI = ("1B", "43", "52", "61", "9D", "C3", "D1", "DF")  # of an HGX baseboard
 _VBIOS = {"H100": "96.00.74.00.01", "H200": "96.00.A5.00.01", "B200": "97.00.29.00.04", "A100": "92.00.45.00.03"}
@@ -47,6 +48,7 @@ def build_state(desired: Desired) -> tuple[MachineState, DiskImage, str]:
         for gpu in state.gpus:
             _divide(gpu, profile.gpu.mig, rng)
     state.nics = _nics(inventory, rng)
+    _give_declared_macs(state.nics, desired)
     rule = desired.root_disk or (profile.image.root_disk if profile.image else None) or RootDisk()
     state.drives = _drives(rule, max(_count(inventory.drives, 5), 1), rng)
     return state, _disk(desired, state.drives[0].serial), state.drives[0].serial
@@ -114,6 +116,14 @@ def _nics(inventory: DesiredInventory, rng: random.Random) -> list[NicState]:
     ]
 
 
+def _give_declared_macs(nics: list[NicState], desired: Desired) -> None:
+    """Give the ports the MAC addresses that the spec knows: first to the ones without RDMA."""
+    links = desired.network.links if desired.network is not None else ()
+    macs = [link.mac for link in links if link.mac is not None]
+    for nic, mac in zip(sorted(nics, key=lambda nic: nic.rdma), macs, strict=False):
+        nic.mac = mac
+
+
 def _drives(rule: RootDisk, count: int, rng: random.Random) -> list[DriveState]:
     """Return the drives. Only the first one fits the root disk rule."""
     model, capacity = _ROOT_DRIVE
@@ -152,4 +162,7 @@ def _disk(desired: Desired, serial: str) -> DiskImage:
         | {"kubelet": True}
         | {name: state == "running" for name, state in host.services.items()},
         software=installed(image.contents if image else {}),
+        links=installed_links(install_network(desired.network)),
+        user_ca=list(host.user_ca),
+        kernel_arguments=list(image.kernel_arguments) if image else [],
     )

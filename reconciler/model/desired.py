@@ -109,6 +109,7 @@ class DesiredInventory:
 class DesiredHost:
     sysctls: Mapping[str, str] = field(default_factory=dict)
     services: Mapping[str, str] = field(default_factory=dict)  # name -> running | stopped
+    user_ca: tuple[str, ...] = ()  # public keys that certify users; on hosts whose image we install
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +309,7 @@ class Settings:
     break_glass: BreakGlass | None = None
     guards: Guards = field(default_factory=Guards)
     brake: Brake = field(default_factory=Brake)
+    user_ca: tuple[str, ...] = ()  # public keys of the CAs that certify users; see DesiredHost
 
 
 @dataclass(frozen=True, slots=True)

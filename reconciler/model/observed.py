@@ -14,6 +14,7 @@ from typing import Annotated, Final, Generic, TypeVar
 
 from reconciler.model.abilities import Abilities, BootOption
 from reconciler.model.gpus import Gpu, SmiAnswer
+from reconciler.model.installed import InstalledFacts
 from reconciler.model.privacy import FreeText, Identifier, NodeName, Privacy, PublicText, Unpublished
 from reconciler.model.vocab import BootPhase, Health, KernelEventKind, Power, UnknownReason
 
@@ -21,6 +22,7 @@ T = TypeVar("T")
 
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"  # a person's word that the node is shut down
 UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"  # the taint that a controller adds to a cordoned node
+BUSY_PERCENT: Final = 10  # utilisation from which on a GPU counts as loaded
 HIDDEN: Final = "(not published)"  # a value, or words, that a published observation keeps back: not known, then
 
 
@@ -183,8 +185,6 @@ class RedfishInventory:
     abilities: Abilities | None = None
 
 
-BUSY_PERCENT: Final = 10  # utilisation from which on a GPU counts as loaded
-
 # --- SSH ---------------------------------------------------------------------------------------------------------
 
 
@@ -282,6 +282,7 @@ class HostFacts:
     nccl: PublicText | None = None
     container_runtime: PublicText | None = None  # with its name: containerd 1.7.24
     kubelet: PublicText | None = None
+    installed: Unpublished[InstalledFacts | None] = None
 
 
 # --- Kubernetes --------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ class Concern(StrEnum):
     BOOT = "boot"
     IMAGE = "image"
     HOST = "host"
+    INSTALLED = "installed"  # what an installer decided, and only another install changes
     GPU = "gpu"
     CLUSTER = "cluster"
     TRUST = "trust"

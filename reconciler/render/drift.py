@@ -25,8 +25,14 @@ ORDER = (
     DriftClass.UNKNOWN,
 )
 OWN = ("host.hostname", "identity.serial", "identity.uuid", "image.nonce")  # values that no two nodes share
+_OWN_OF_LINKS = (".mac", ".addresses", ".gateway")
 # Counted, not listed: they are not managed, or not to be acted upon (conventions D3).
 COUNTED = (DriftClass.UNMANAGED, DriftClass.IGNORED, DriftClass.CONVERGED)
+
+
+def is_own(path: str) -> bool:
+    """Return whether the value at this path is one that no two nodes share, and that names a machine."""
+    return path in OWN or (path.startswith("installed.network.") and path.endswith(_OWN_OF_LINKS))
 
 
 class Row:
@@ -55,7 +61,7 @@ def grouped(items: Iterable[DriftItem]) -> Mapping[DriftClass, list[Row]]:
     """Rows by class, by concern and path; values that are each node's own fold into one row a path."""
     rows: dict[tuple[object, ...], Row] = {}
     for item in items:
-        own = item.path in OWN
+        own = is_own(item.path)
         wanted, found = ("(its own)", "(another)") if own else (value(item.desired), value(wording_of(item)))
         key = (item.kind, item.path, wanted, found, item.detail)
         rows.setdefault(key, Row()).items.append(item)
@@ -124,7 +130,7 @@ _HEAD = ("path", "wanted", "found", "since", "nodes", "why")
 
 def _cells(row: Row) -> tuple[Cell, ...]:
     item = row.item
-    several = len(row.nodes) > 1 and item.path in OWN
+    several = len(row.nodes) > 1 and is_own(item.path)
     wanted, found = ("each its own", "others") if several else (value(item.desired), value(item.observed))
     return (item.path, wanted, found, row.since, NodeNames(tuple(row.nodes)), item.detail)
 
@@ -135,11 +141,21 @@ _UNKNOWN_HEAD = ("nodes", "source", "why", "not known")
 def _nameless(row: Row) -> tuple[Cell, ...]:
     """Serials name hardware, which is nobody's business in a comment (pitfall M5)."""
     path, wanted, found, *others = _cells(row)
-    return (path, "its own", "another", *others) if path in OWN else (path, wanted, found, *others)
+    return (path, "its own", "another", *others) if is_own(str(path)) else (path, wanted, found, *others)
 
 
 def _all(found: list[Row]) -> list[tuple[Cell, ...]]:
     return [_cells(row) for row in found]
+
+
+REPORTED_HEAD = ("path", "wanted", "found", "nodes", "why")
+
+
+def reported(items: Iterable[DriftItem]) -> list[tuple[Cell, ...]]:
+    """Return the rows of what only a new install sets, which no plan acts on. They name no machine."""
+    told = [item for item in items if item.concern is Concern.INSTALLED and item.kind is DriftClass.REPORTED]
+    rows = grouped(told).get(DriftClass.REPORTED, [])
+    return [(path, wanted, found, nodes, why) for path, wanted, found, _, nodes, why in map(_nameless, rows)]
 
 
 def _unknown(found: list[Row]) -> list[tuple[Cell, ...]]:

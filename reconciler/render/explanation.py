@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from reconciler.diff.facts import managed
+from reconciler.diff.facts import Managed, managed
+from reconciler.diff.installed import installed_rows
 from reconciler.diff.readings import Missing
 from reconciler.health.signals import watched_conditions
 from reconciler.model.desired import Desired, Fleet, LineOrigin
@@ -119,20 +120,27 @@ def own_values(made: Explanation) -> Iterator[Value]:
         if wanted is not None:
             item = drift.get(path)
             yield _value(made, path, wanted, item.observed if item else wanted, item, source)
+    for row in installed_rows(desired):
+        item = drift.get(row.path)
+        if item is not None or made.observed is None or not isinstance(row.read(made.observed), Missing):
+            yield _row_value(made, row, item)
 
 
 def profile_values(made: Explanation) -> Iterator[Value]:
     """Yield the values that the spec sets for this node and its equals."""
     profile, drift = made.desired.profile, _drift(made)
     for row in managed(profile):
-        item = drift.get(row.path)
-        seen = row.read(made.observed) if made.observed is not None else None
-        found = None if isinstance(seen, Missing) else (item.observed if item else row.shown)
-        yield _value(made, row.path, row.shown, found, item, row.source)
+        yield _row_value(made, row, drift.get(row.path))
     for path in watched_conditions(profile):
         if path not in drift:
             unread = made.observed is None or isinstance(made.observed.member, Silent)
             yield _value(made, path, "absent", None if unread else "absent", None, Source.KUBERNETES)
+
+
+def _row_value(made: Explanation, row: Managed, item: DriftItem | None) -> Value:
+    seen = row.read(made.observed) if made.observed is not None else None
+    found = None if isinstance(seen, Missing) else (item.observed if item else row.shown)
+    return _value(made, row.path, row.shown, found, item, row.source)
 
 
 def found_values(made: Explanation) -> Iterator[Value]:

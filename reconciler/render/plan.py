@@ -13,6 +13,7 @@ from reconciler.model.units import format_duration
 from reconciler.model.vocab import Certainty, Disruption
 from reconciler.planner.fleet.permit import takes_out, waits
 from reconciler.render import offline, rollouts, spec_change, timeline
+from reconciler.render.drift import REPORTED_HEAD, reported
 from reconciler.render.measured import range_of, range_of_values, wording, wording_of
 from reconciler.render.tables import table
 from reconciler.render.text import clock, count, disruption, estimate, fold, page, plain, source, stop, value, warnings
@@ -197,10 +198,13 @@ def human(plan: Plan) -> str:
     if waiting:
         lines += ["", "Held back, and why:"]
         lines += table(HELD, [(fold(names), *others) for names, *others in blocked(waiting, plan)])
+    if rows := reported(item for node in plan.nodes.values() for item in node.drift):
+        lines += ["", REPORTED, *table(REPORTED_HEAD, [tuple(map(str, row)) for row in rows])]
     return page(lines)
 
 
 _HEAD = ("", "action", "disruption", "certainty", "because")
+REPORTED = "Reported, and left as it is:"
 HELD = ("nodes", "code", "begins (UTC)", "why")
 
 

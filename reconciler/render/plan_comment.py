@@ -11,7 +11,7 @@ from reconciler.model.plan import BlockCode, NodePlan, Plan
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Certainty, Disruption
 from reconciler.render import offline, plan, rollouts, spec_change, timeline
-from reconciler.render.drift import OWN
+from reconciler.render.drift import OWN, REPORTED_HEAD, reported
 from reconciler.render.headline import Headline, Verdict
 from reconciler.render.markdown import Cell, MarkdownWriter
 from reconciler.render.text import NodeNames, clock, count, disruption, estimate, fold, source, stop, value, warnings
@@ -171,6 +171,9 @@ def _held(writer: MarkdownWriter, made: Plan) -> None:
     if rows:
         writer.heading("Held back, and why")
         writer.table(("nodes", "code", "begins (UTC)", "why"), rows)
+    if told := reported(item for node in made.nodes.values() for item in node.drift):
+        writer.heading("Reported, and left as it is")
+        writer.table(REPORTED_HEAD, told)
     unread: dict[tuple[str, ...], list[str]] = {}
     for node in made.nodes.values():
         if node.incomplete:

@@ -68,6 +68,7 @@ def read_settings(declared: Declarations, tree: SpecTree) -> tuple[Settings, lis
         floors=tuple(Floor(persona, nodes) for persona, nodes in spec.floor.items()),
         windows=tuple(limits.windows(declared)),
         break_glass=limits.break_glass(spec.break_glass),
+        user_ca=files.user_ca(spec.ssh.user_ca) if spec.ssh is not None and spec.ssh.user_ca is not None else (),
         brake=Brake(spec.brake.fleet, spec.brake.domain, parse_duration(spec.brake.within)),
         guards=Guards(spec.guards.reimage, spec.guards.reboot, spec.guards.forget, spec.guards.fail_gate),
     )
@@ -109,6 +110,7 @@ def access_positions(declared: Declarations) -> Mapping[str, Position]:
 
 _ACCESS: Final = (
     ("redfish", "credentials"), ("redfish", "tls"), ("ssh", "credentials"), ("ssh", "user"), ("ssh", "hostKeys"),
+    ("ssh", "userCa"),
     ("cluster",), ("cluster", "kubeconfig"), ("cluster", "context"),
     ("installer", "listen"), ("installer", "url"), ("installer", "iso"),
     ("installer", "certificate"), ("installer", "key"), ("installer", "hostCa"),
@@ -134,6 +136,9 @@ class _Files:
             text = self._read(name, ("ssh", "hostKeys", "authorities", index), _check_public_keys)
             authorities += _lines(text)
         return HostKeyPolicy(authorities=tuple(authorities), insecure=keys.authorities is None)
+
+    def user_ca(self, name: str) -> tuple[str, ...]:
+        return tuple(_lines(self._read(name, ("ssh", "userCa"), _check_public_keys)))
 
     def _read(self, name: str, steps: Steps, check: Callable[[str], None]) -> str:
         try:

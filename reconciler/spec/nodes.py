@@ -117,6 +117,7 @@ def _nodes_of(
             ("provision", "provision", entry.provision),
             ("erase", "erase", entry.erase),
             ("network", "network", entry.network),
+            ("network", "installed.network", entry.network),
         )
         if value is not None
     }

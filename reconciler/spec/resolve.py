@@ -66,6 +66,8 @@ _DERIVED: Final[Mapping[str, str]] = {
     "trust.firmware": "hardware",
     "trust.secure_boot": "boot.secure_boot",
     "health": "remediation",
+    "installed.kernel_arguments": "image.kernel_arguments",
+    "installed.user_ca": "host.user_ca",
 }
 
 
@@ -93,7 +95,7 @@ def settings_of(
 
 def resolve(declared: Declarations, nodes: Iterable[NodeSource], settings: Settings, source: SpecSource) -> Fleet:
     """Return the fleet. The declarations must have no errors: every reference is taken to exist."""
-    nodes, resolver = list(nodes), _Resolver(declared)
+    nodes, resolver = list(nodes), _Resolver(declared, settings.user_ca)
     resolved = {node.name: resolver.node(node) for node in sorted(nodes, key=lambda node: (node.pool, node.name))}
     values = asdict(replace(settings, insecure=()))  # its sentences name lines, and follow from the rest
     digest = digest_of([values, [_identity(node) for node in resolved.values()]])
@@ -129,8 +131,9 @@ def _identity(node: Desired) -> list[Any]:
 
 
 class _Resolver:
-    def __init__(self, declared: Declarations) -> None:
+    def __init__(self, declared: Declarations, user_ca: tuple[str, ...]) -> None:
         self._declared = declared
+        self._user_ca = user_ca
         self._profiles: dict[tuple[str, int | None], tuple[Profile, Setting | None, str]] = {}
         self._interned: dict[tuple[Hashable, ...], Profile] = {}
 
@@ -178,6 +181,9 @@ class _Resolver:
         membership, member_places = self._membership(merged)
         provenance = policy_positions(declared, chosen, merged, settings_of(declared, pool, entry))
         provenance |= {path: setting.at for path, setting in (chosen | merged).items()} | image_places | member_places
+        user_ca = self._user_ca if image is not None else ()  # an installer writes it
+        if user_ca:
+            provenance["host.user_ca"] = declared.fleets[0].at("ssh", "userCa")
         for path, origin in _DERIVED.items():
             if origin in provenance:
                 provenance[path] = provenance[origin]
@@ -190,7 +196,7 @@ class _Resolver:
             bios=below(merged, "bios."),
             secure_boot=merged["boot.secure_boot"].value if "boot.secure_boot" in merged else None,
             boot_order=merged["boot.order"].value if "boot.order" in merged else None,
-            host=DesiredHost(sysctls=below(merged, "host.sysctls."), services=services),
+            host=DesiredHost(sysctls=below(merged, "host.sysctls."), services=services, user_ca=user_ca),
             gpu=DesiredGpu(merged["gpu.mig"].value or None) if "gpu.mig" in merged else None,
             membership=membership,
             drain=_drain((persona.spec if persona else PersonaSpec()).drain),

@@ -10,18 +10,26 @@ from typing import Any
 import pytest
 
 from reconciler.converge.actions.install_plan import Install, judge_install
+from reconciler.diff.compare import Comparer
+from reconciler.diff.ignore import IgnoreRules
 from reconciler.lab.hardware.lifecycle import HardwareRejected, Rejection
 from reconciler.lab.hardware.timings import TYPICAL
+from reconciler.lab.inprocess.facts import host_facts
 from reconciler.model.desired import DesiredImage, RootDisk
 from reconciler.model.install import InstallDocument, InstallImage, MachineIdentity
 from reconciler.model.install import RootDisk as DiskToWrite
+from reconciler.model.network import DesiredLink, DesiredNetwork
 from reconciler.model.observed import Answered, ImageIdentity, RedfishHot, Silent
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
 from reconciler.model.ports import PowerAction
+from reconciler.model.records import NodeRecord
+from reconciler.model.vocab import Concern
+from tests import builders as b
 from tests.converge.world import IMAGE, PROFILE, World
 
 Worlds = Callable[..., World]
 OLD = {"n*": ["old_image"]}
+USER_CA = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ5Q0Nz5C5m1gXbpq0g3Gq6yZ3c8p6rVq2u0h8yG1abc users"
 
 
 def document_of(image: DesiredImage, disk: str) -> InstallDocument:
@@ -51,6 +59,27 @@ def test_the_image_is_written_to_the_disk_that_was_meant(world: Worlds) -> None:
     assert machine.state.media is None
     assert machine.state.counters.installs == 1
     assert here.lab.installs.served == set(), "the document is withdrawn"
+
+
+def test_the_installed_system_is_what_the_spec_declares(world: Worlds) -> None:
+    """The network, whom sshd lets in, and the kernel's arguments: compared as host facts afterwards."""
+    here = world(nodes=1, drift=OLD)
+    mac = next(nic.mac for nic in here.machine("n0").state.nics if not nic.rdma).lower()
+    port = DesiredLink("mgmt0", mac=mac, addresses=("10.20.1.7/24",), gateway="10.20.1.1", mtu=9000)
+    profile = here.fleet.nodes["n0"].profile
+    assert profile.image is not None
+    image = replace(profile.image, kernel_arguments=("iommu=pt",))
+    profile = replace(profile, digest="", image=image, host=replace(profile.host, user_ca=(USER_CA,)))
+    desired = replace(here.fleet.nodes["n0"], profile=profile, network=DesiredNetwork((port,)))
+
+    def reported() -> set[str]:
+        facts = host_facts(here.machine("n0"), (), ())
+        items = Comparer(IgnoreRules((), b.NOW)).compare(desired, b.observed("n0", host=facts), NodeRecord("n0"))
+        return {item.path for item in items if item.concern is Concern.INSTALLED}
+
+    assert reported() == {"installed.network.mgmt0.kind", "installed.user_ca"}, "the old image lacks no argument of it"
+    assert isinstance(here.act("reimage", desired=desired), Done)
+    assert reported() == set()
 
 
 @pytest.mark.parametrize("by", ["serial", "wwn"])

@@ -42,7 +42,7 @@ REVIEWED: Mapping[type, set[str]] = {
     d.Settings: {
         "concurrency", "redfish_deadline_s", "ssh_deadline_s", "kubernetes_deadline_s", "inventory_max_age_s",
         "tolerate", "budgets", "floors", "windows", "break_glass", "guards", "brake", "drift_mode", "ignore",
-        "insecure",
+        "insecure", "user_ca",
     },
 }  # fmt: skip
 
@@ -59,6 +59,7 @@ PROFILE = replace(
         (FirmwareReference({"bios": "1"}, {"0": "r"}, ("a",)),),
         "-----BEGIN CERTIFICATE-----",
     ),
+    host=replace(b.PROFILE.host, user_ca=("ssh-ed25519 AAAA users",)),
     inventory=d.DesiredInventory(
         manufacturer="Supermicro", model="X", gpus=2, gpu_model="NVIDIA H100 80GB HBM3", nvlinks_per_gpu=18,
         rdma_ports=0, rdma_rate_gbps=0, nics=0, drives=1, dimms=32, memory_bytes=2**41, processors=2,
@@ -92,6 +93,7 @@ SETTINGS = replace(
     b.SETTINGS,
     tls=TlsPolicy("-----BEGIN CERTIFICATE-----" + "A" * 400),
     host_keys=HostKeyPolicy(("ssh-ed25519 AAAA ca",)),
+    user_ca=("ssh-ed25519 AAAA users",),
     cluster=ClusterAccess("main", "kubeconfig", "admin"),
     installer=InstallerPolicy(
         "10.0.0.1:80", "https://10.0.0.1", "http://10.0.0.1/i.iso", "tls", "tls-key", "host-ca", 60.0,

@@ -242,6 +242,20 @@ def test_how_an_image_is_written_arrives() -> None:
     assert image.url == url
 
 
+def test_the_cas_of_users_are_of_hosts_that_get_an_image() -> None:
+    where = (
+        "fleet.yaml",
+        "{authorities: [pki/ssh-host-ca.pub]}",
+        "{authorities: [pki/ssh-host-ca.pub]}\n    userCa: pki/ssh-host-ca.pub",
+    )
+    fleet = load(where)
+    key = FILES["pki/ssh-host-ca.pub"].strip()
+    profile = fleet.nodes["gpu-a001"].profile
+    assert profile.host.user_ca == (key,)
+    assert str(profile.provenance["installed.user_ca"]).startswith("fleet.yaml:")
+    assert {node.profile.host.user_ca for node in fleet.nodes.values() if node.profile.image is None} <= {()}
+
+
 def test_equal_nodes_share_one_profile(fleet: Fleet) -> None:
     first = fleet.nodes["gpu-a001"].profile
     assert all(fleet.nodes[name].profile is first for name in fleet.nodes if name != "gpu-a009")

@@ -18,6 +18,7 @@ from reconciler.model.install import (
     InstallImage,
     Layout,
     MachineIdentity,
+    SshTrust,
     dump_contract,
     load_contract,
 )
@@ -98,6 +99,7 @@ def install_document(
         layout=_layout(image.layout),
         preserve=tuple(point.strip("/") for point in image.preserve),
         network=install_network(ctx.desired.network),
+        ssh=SshTrust(user_ca=ctx.desired.profile.host.user_ca),
         kernel_arguments=image.kernel_arguments,
         attest=is_measured(ctx.desired.profile),
     )

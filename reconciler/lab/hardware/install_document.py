@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from reconciler.lab.hardware.software import DRIVER, KERNEL, installed
 from reconciler.lab.hardware.state import DiskImage, MachineState
-from reconciler.model.install import InstallDocument
+from reconciler.model.install import InstallDocument, Network, dump_contract
 
 FRESH_SERVICES = {"ssh": True, "containerd": True, "nvidia-fabricmanager": True, "nvidia-persistenced": True}
 NOT_YET_JOINED = {"kubelet": False}  # a new image has no cluster credentials until the host joins
@@ -38,6 +38,10 @@ def is_done(document: InstallDocument, state: MachineState) -> bool:
     return any(disk.nonce == document.nonce for disk in state.disks.values())
 
 
+def installed_links(network: Network | None) -> list[str]:
+    return [] if network is None else [dump_contract(link) for link in network.links]
+
+
 def image_of(
     document: InstallDocument, state: MachineState, drive: str, images: Mapping[tuple[str, str], Mapping[str, str]]
 ) -> DiskImage:
@@ -59,4 +63,7 @@ def image_of(
         hostname=document.hostname,
         services=services | known,
         software=installed(contents),
+        links=installed_links(document.network),
+        user_ca=list(document.ssh.user_ca),
+        kernel_arguments=list(document.kernel_arguments),
     )

@@ -125,6 +125,9 @@ class DiskImage:
     files: dict[str, str] = field(default_factory=dict)  # path below /etc -> content
     ssh_ca: bool = True
     software: dict[str, str] = field(default_factory=lambda: dict(SOFTWARE))
+    links: list[str] = field(default_factory=list)  # JSON of install.Link; none: the ports as they come
+    user_ca: list[str] = field(default_factory=list)  # public keys that sshd trusts to certify users
+    kernel_arguments: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)

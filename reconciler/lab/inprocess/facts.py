@@ -8,12 +8,15 @@ from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
 
+from reconciler.lab.hardware.host_network import host_network
 from reconciler.lab.hardware.kernel_log import EVENTS
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.software import installed
 from reconciler.lab.hardware.state import SPARE_THRESHOLD, DiskImage, DriveState, GpuState, MachineState
 from reconciler.lab.inprocess.gpu_cells import as_read, with_own_cells
+from reconciler.lab.wire.facts.installed import arguments, fingerprint
 from reconciler.model.gpus import Gpu, MigDevice, SmiAnswer
+from reconciler.model.installed import InstalledFacts
 from reconciler.model.observed import HostFacts, ImageIdentity, KernelEvent, Link, NvmeHealth, Service, Xid
 from reconciler.model.vocab import KernelEventKind
 
@@ -51,7 +54,13 @@ def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]
         nccl=disk.software["nccl"],
         container_runtime=f"containerd {disk.software['containerRuntime']}",
         kubelet=disk.software["kubelet"],
+        installed=_installed(state, disk),
     )
+
+
+def _installed(state: MachineState, disk: DiskImage) -> InstalledFacts:
+    keys = tuple(sorted({fingerprint(key) for key in disk.user_ca}))
+    return InstalledFacts(host_network(state, disk), keys, arguments(disk.kernel, disk.kernel_arguments))
 
 
 def restore_software(disk: DiskImage, facts: HostFacts) -> None:

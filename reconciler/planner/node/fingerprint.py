@@ -44,6 +44,7 @@ EXEMPT: Final[Mapping[type, Mapping[str, str]]] = {
         "break_glass": _LIVE,
         "guards": "the current plan is checked against them",
         "brake": _LIVE,
+        "user_ca": "bound with each host that is to have it",
         "drift_mode": "governs `run` and schedules, not an apply",
         "ignore": "decides which actions are planned, and those are bound",
         "insecure": "sentences that follow from the TLS and host-key policy, which are bound",

@@ -17,7 +17,7 @@ from reconciler.model.observed import Answered, Observed, Silent
 from reconciler.model.plan import NodePlan, PlannedAction
 from reconciler.model.status import NodeStatus
 from reconciler.model.vocab import Certainty, Concern, Source
-from reconciler.render.drift import OWN
+from reconciler.render.drift import is_own
 from reconciler.render.explain_values import commit
 from reconciler.render.explain_waiting import headline
 from reconciler.render.explanation import Explanation, Value, found_values, own_values, profile_values
@@ -124,7 +124,7 @@ class Nodes:
         return shared_row, [self._value(each, seen) for each in mine]
 
     def _value(self, found: Value, seen: Observed) -> int:
-        wanted = "its own" if found.path in OWN else value(found.wanted)
+        wanted = "its own" if is_own(found.path) else value(found.wanted)
         words = (found.path, wanted, position(found.place), commit(found.origin))
         return self._values.at((*map(self._text, words), _source(found, seen)))
 
@@ -134,7 +134,7 @@ class Nodes:
         return plain(reading.reason.value + (f" ({reading.detail})" if reading.detail else ""), LONG)
 
     def _drift(self, item: DriftItem) -> int:
-        own = item.path in OWN
+        own = is_own(item.path)
         wanted, found = ("its own", "another") if own else (value(item.desired), value(item.observed))
         applied = "" if own or item.applied is None else value(item.applied)
         words = (item.path, item.kind.value, wanted, found, applied, item.detail)

@@ -85,6 +85,11 @@ class SshAccess(Model):
     user: Text = Field(default="root", description="User to log in as.")
     credentials: Name = Field(description="Name of a secret that holds a private key.")
     host_keys: HostKeys = Field(description="How host keys are verified.")
+    user_ca: TreePath | None = Field(
+        default=None,
+        description="File of OpenSSH public keys of the CAs that certify users, relative to the spec directory. "
+        "Installed hosts let in whom they certify.",
+    )
 
 
 class Installer(Model):

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, TypeVar
 
-from reconciler.drivers.ssh.facts import gpu, kernel_log, network, nvlink, software, storage, system
+from reconciler.drivers.ssh.facts import gpu, installed, kernel_log, network, nvlink, software, storage, system
 from reconciler.drivers.ssh.facts.fact import Fact, Parsed
 from reconciler.model.fact_framing import FactRequest
 from reconciler.model.gate import CommandResult
 from reconciler.model.gpus import Gpu, SmiAnswer
+from reconciler.model.installed import InstalledFacts
 from reconciler.model.observed import HostFacts, ImageIdentity, Link, Service
 
 __all__ = ["FACTS", "host_facts", "requests"]
@@ -46,6 +47,10 @@ FACTS: tuple[Fact[Any], ...] = (
     network.LINKS,
     network.RDMA,
     storage.NVME,
+    installed.INTERFACES,
+    installed.ROUTES,
+    installed.USER_CA,
+    installed.COMMAND_LINE,
 )
 
 
@@ -103,6 +108,7 @@ def host_facts(
         nccl=reader.read(software.NCCL),
         container_runtime=reader.read(software.CONTAINER_RUNTIME),
         kubelet=reader.read(software.KUBELET),
+        installed=_installed(reader),
     )
 
 
@@ -132,6 +138,14 @@ def _links(reader: _Reader) -> tuple[Link, ...] | None:
     """Return Ethernet and RDMA ports, or None unless both could be read: unread ports would look absent."""
     ethernet, rdma = reader.read(network.LINKS), reader.read(network.RDMA)
     return None if ethernet is None or rdma is None else ethernet + rdma
+
+
+def _installed(reader: _Reader) -> InstalledFacts:
+    return InstalledFacts(
+        network=installed.network_of(reader.read(installed.INTERFACES), reader.read(installed.ROUTES)),
+        user_ca=reader.read(installed.USER_CA),
+        kernel_arguments=reader.read(installed.COMMAND_LINE),
+    )
 
 
 def _services(reader: _Reader, names: Sequence[str]) -> Mapping[str, Service] | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from reconciler.lab.wire.facts import devices, nvidia_smi, software, system
+from reconciler.lab.wire.facts import devices, installed, nvidia_smi, software, system
 from reconciler.lab.wire.facts.context import FactContext
 from reconciler.model.gate import CommandResult
 
@@ -34,6 +34,10 @@ FACTS: Mapping[str, Fact] = {
     "links": devices.links,
     "rdma": devices.rdma,
     "nvme": devices.nvme,
+    "interfaces": installed.interfaces,
+    "routes": installed.routes,
+    "user_ca": installed.user_ca,
+    "command_line": installed.command_line,
     "services": system.services,
     "sysctls": system.sysctls,
 }

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 
+from reconciler.lab.hardware.host_network import interface
 from reconciler.lab.hardware.state import SPARE_THRESHOLD, DriveState, NicState
 from reconciler.lab.wire.facts.context import FactContext
 from reconciler.model.gate import CommandResult
 
-_LOOPBACK = {
+LOOPBACK = {
     "ifindex": 1,
     "ifname": "lo",
     "flags": ["LOOPBACK", "UP", "LOWER_UP"],
@@ -27,7 +28,7 @@ _GENERATIONS = {100.0: "4X EDR", 200.0: "4X HDR", 400.0: "4X NDR", 800.0: "4X XD
 
 def links(context: FactContext) -> CommandResult:
     """Print `ip -j link`: the Ethernet ports, and the IPoIB interfaces of the RDMA ports, which are InfiniBand here."""
-    rows = [_LOOPBACK, *(_link(at, nic) for at, nic in enumerate(context.state.nics, start=2))]
+    rows = [LOOPBACK, *(_link(at, nic) for at, nic in enumerate(context.state.nics, start=2))]
     return CommandResult(0, json.dumps(rows, separators=(",", ":")) + "\n")
 
 
@@ -46,11 +47,6 @@ def _link(index: int, nic: NicState) -> dict[str, object]:
         "address": nic.mac.lower(),
         "broadcast": "ff:ff:ff:ff:ff:ff",
     }
-
-
-def interface(nic: NicState) -> str:
-    """Return the interface of a port: "ib3" for the RDMA device "mlx5_3"; other ports keep their name."""
-    return f"ib{nic.name.removeprefix('mlx5_')}" if nic.rdma and nic.name.startswith("mlx5_") else nic.name
 
 
 def rdma(context: FactContext) -> CommandResult:
