@@ -28,7 +28,7 @@ python3 -c 'import ssl' >/dev/null 2>&1 || echo "{_LACKS}python3"
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """The records of slots, compared with the root that was booted. `running`: the image whose root the kernel was booted with, None if none is."""
+    """The records of slots, compared with the root that was booted. `running`: the image of that root."""
 
     noted: bool = False
     running: ImageIdentity | None = None
@@ -42,7 +42,7 @@ def parse_slots(answer: CommandResult) -> Parsed[Slots]:
     while rest := rest.lstrip():
         if rest.startswith(_LACKS):
             line, _, rest = rest.partition("\n")
-            lacks.append(excerpt(line.removeprefix(_LACKS), 40))
+            lacks += [name for name in (*PROGRAMS, "python3") if name == line.removeprefix(_LACKS).strip()]
             continue
         try:
             record, end = json.JSONDecoder().raw_decode(rest)
@@ -52,10 +52,11 @@ def parse_slots(answer: CommandResult) -> Parsed[Slots]:
             raise Unreadable("a record of a slot is no JSON object")
         records.append(record)
         rest = rest[end:]
-    running = next((one for one in records if _boots(arguments.lower(), one.get("root"))), None)
+    mine = (one for one in records if one.get("slot") in ("a", "b") and _boots(arguments.lower(), one.get("root")))
+    running = next(mine, None)
     if running is None:
         return Parsed(Slots(bool(records)))
-    slot = Slot(excerpt(str(running.get("slot")), 40), _sizes(running.get("layout")), None, tuple(lacks))
+    slot = Slot(running["slot"], _sizes(running.get("layout")), None, tuple(lacks))
     return Parsed(Slots(True, replace(image_of(running), slot=slot)))
 
 
