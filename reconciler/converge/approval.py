@@ -4,7 +4,7 @@ An approval covers a node while its inputs are the same, its actions are among t
 no higher. Inputs are all values that an action may use (planner/node/fingerprint.py). If one changes after work on the
 node has begun, the node is parked. The plan only predicts what follows a boot. So once work has begun, drift that the
 plan's own actions caused is ignored, and actions that are not certain yet are judged once the node has been read. An
-approved reimage also covers the restart that it would have included.
+approved reimage also covers the restart that it would have included, and the other way to write the same image.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def stale_because(approved: NodePlan | None, fresh: NodePlan, *, begun: bool, sh
     if approved.actions and (why := other_inputs(approved, fresh, shared)):
         return why + (_PARKED if begun else "")
     allowed = {action.id for action in approved.actions}
-    allowed = allowed.union(*(spec_of(action.name).covers for action in approved.actions))
+    covered = frozenset[str]().union(*(spec_of(action.name).covers for action in approved.actions))
     sure = [action for action in fresh.actions if not begun or action.certainty is Certainty.EXACT]
-    beyond = [action.id for action in sure if action.id not in allowed]
+    beyond = [action.id for action in sure if action.id not in allowed and action.name not in covered]
     if beyond:
         return f"it needs {', '.join(dict.fromkeys(beyond))} beyond what was approved"
     if fresh.disruption > approved.disruption:

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.error import HTTPError, URLError
 from urllib.request import (
     BaseHandler,
@@ -58,8 +58,10 @@ class Patience:
     disk: float = 30.0  # for the disk to appear
 
 
-def tls(ca: Path) -> ssl.SSLContext:
-    """Return a context that trusts our CAs alone, whatever the clock shows."""
+def tls(ca: Path | None) -> ssl.SSLContext:
+    """Return a context that trusts our CAs alone, whatever the clock shows; those of the system where `ca` is None."""
+    if ca is None:
+        return ssl.create_default_context()
     try:
         context = ssl.create_default_context(cafile=str(ca))
     except OSError as error:
@@ -68,7 +70,7 @@ def tls(ca: Path) -> ssl.SSLContext:
     return context
 
 
-def opener(ca: Path, proxy: str | None, redirects: bool) -> OpenerDirector:
+def opener(ca: Path | None, proxy: str | None, redirects: bool) -> OpenerDirector:
     """Return what opens URLs. Through a proxy, https stays end to end: it sees names and sizes."""
     handlers: list[BaseHandler] = [HTTPSHandler(context=tls(ca))]
     handlers.append(ProxyHandler({"http": proxy, "https": proxy} if proxy else {}))
@@ -82,6 +84,16 @@ class _NoRedirect(HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any) -> None:
         return None
+
+
+class Listener(Protocol):
+    """Whoever is told the reports."""
+
+    def once(self, path: str, body: bytes | None = None) -> bytes:
+        """Tell it now. Raise Unanswered or Denied."""
+
+    def post(self, path: str, document: dict[str, Any], seconds: float | None = None) -> bytes:
+        """Tell it, for `seconds` at most. Raise Failed when it was not told."""
 
 
 class Client:
@@ -149,7 +161,7 @@ class Reporter:
     Silence of ten minutes is a failure to the server, so the last report is repeated while a phase goes on.
     """
 
-    def __init__(self, client: Client, patience: Patience) -> None:
+    def __init__(self, client: Listener, patience: Patience) -> None:
         self._client, self._patience = client, patience
         self._status: dict[str, Any] = {"phase": "started", "detail": "", "percent": None}
         self._changed, self._ended = threading.Event(), False

@@ -6,20 +6,22 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 from reconciler.installer.documents import Document, Link
 from reconciler.installer.machine import Failed, Machine
 
-RECORD = "reconciler/image.json"  # below /etc
+RECORD = "reconciler/image.json"  # below /etc: what was installed last
+SLOT_RECORD = "reconciler/slot-{}.json"  # what is in a slot: a boot loader that falls back runs the other one
 HOST_KEY = "ssh/ssh_host_ed25519_key"
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9.-]{1,253}(?<!-)")
 _LINK_NAME = re.compile(r"[A-Za-z0-9._-]{1,15}")
 
 
-def read_record(etc: Path) -> dict[str, object]:
+def read_record(etc: Path, name: str = RECORD) -> dict[str, Any]:
     """Return the record of the image that is there, empty when there is none that can be read."""
     try:
-        record = json.loads((etc / RECORD).read_bytes())
+        record = json.loads((etc / name).read_bytes())
     except (OSError, ValueError):
         return {}
     return record if isinstance(record, dict) else {}
@@ -54,27 +56,34 @@ def _public_key(machine: Machine, path: Path) -> str | None:
         return None
 
 
-def write_facts(etc: Path, document: Document, certificate: str, slot: str | None) -> None:
-    """Write all files of the document into a folder that is /etc of the installed system."""
-    if not certificate.startswith("ssh-ed25519-cert-v01@openssh.com "):
+def write_facts(etc: Path, document: Document, certificate: str | None, slot: str | None) -> None:
+    """Write all files of the document into a folder that is /etc of the installed system.
+
+    `certificate`: of the host key; None keeps the one that is there.
+    """
+    if certificate is not None and not certificate.startswith("ssh-ed25519-cert-v01@openssh.com "):
         raise Failed("the server's answer to the host key is no certificate of one")
     networks = etc / "systemd/network"
     for old in networks.glob("*-reconciler-*"):  # of an earlier install, on a partition that is kept
         old.unlink()
     files = {
         "hostname": f"{_checked(_HOST_NAME, document.hostname, 'hostname')}\n",
-        f"{HOST_KEY}-cert.pub": f"{certificate.strip()}\n",
+        **({} if certificate is None else {f"{HOST_KEY}-cert.pub": f"{certificate.strip()}\n"}),
         **ssh_files(document.ssh.user_ca),
         **network_files(document),
-        RECORD: record(document, slot),
     }
     for name, text in files.items():
         _write(etc / name, text)
+    write_record(etc, RECORD, record(document, slot))
 
 
-def record(document: Document, slot: str | None) -> str:
-    """Return image.json: what was installed, and the nonce that says for which document."""
-    values = {
+def write_record(etc: Path, name: str, values: dict[str, Any]) -> None:
+    _write(etc / name, json.dumps(values, indent=2) + "\n")
+
+
+def record(document: Document, slot: str | None) -> dict[str, Any]:
+    """Return what image.json says: what was installed, and the nonce that says for which document."""
+    return {
         "image": document.image.name,
         "version": document.image.version,
         "sha256": document.image.sha256,
@@ -82,7 +91,6 @@ def record(document: Document, slot: str | None) -> str:
         "nonce": document.nonce,
         **({"slot": slot} if slot else {}),
     }
-    return json.dumps(values, indent=2) + "\n"
 
 
 def ssh_files(user_ca: tuple[str, ...]) -> dict[str, str]:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import itertools
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.request import OpenerDirector
 
 from reconciler.installer.attest import prove
 from reconciler.installer.client import Client, Patience, Reporter, opener
-from reconciler.installer.disks import find_disk
+from reconciler.installer.disks import Disk, find_disk
 from reconciler.installer.documents import Attempt, Document, Malformed, load
 from reconciler.installer.identity import host_key, write_facts
 from reconciler.installer.image import BLOCK, Download, unpacked, verify_signature
 from reconciler.installer.machine import Failed, Machine, check_identity, say
-from reconciler.installer.table import image_table
+from reconciler.installer.table import Table, image_table
 from reconciler.installer.targets import Target, choose_target, is_done
 from reconciler.installer.write import Piece, read_back, write_pieces
 
@@ -26,11 +27,20 @@ def run_attempt(machine: Machine, attempt: Attempt, patience: Patience) -> bool:
     client = Client(attempt.url, opener(ca, attempt.proxy, redirects=False), patience)
     text = client.call("install.json", seconds=patience.document)
     reporter = Reporter(client, patience)
-    try:
+
+    def install() -> str:
         document = load(Document, text)
         reporter.start(f"{document.image.name} {document.image.version} for {document.node}")
         web = opener(ca, attempt.proxy, redirects=True)
-        detail = Install(machine, client, web, document, reporter, patience).run()
+        return FromMedium(machine, client, web, document, reporter, patience).run()
+
+    return ends_told(reporter, patience, install)
+
+
+def ends_told(reporter: Reporter, patience: Patience, install: Callable[[], str]) -> bool:
+    """Install, and tell how it ended. Return whether the disk has the image."""
+    try:
+        detail = install()
     except Malformed as error:
         reporter.last_word("failed", f"the document is not the contract's: {error}", patience.failed)
     except Failed as error:
@@ -47,35 +57,43 @@ def run_attempt(machine: Machine, attempt: Attempt, patience: Patience) -> bool:
     return False
 
 
-class Install:
+class Install(ABC):
     """One document on its way to a disk."""
 
     def __init__(
-        self,
-        machine: Machine,
-        client: Client,
-        web: OpenerDirector,
-        document: Document,
-        reporter: Reporter,
-        patience: Patience,
+        self, machine: Machine, web: OpenerDirector, document: Document, reporter: Reporter, patience: Patience
     ) -> None:
-        self._machine, self._client, self._web = machine, client, web
+        self._machine, self._web = machine, web
         self._document, self._reporter, self._patience = document, reporter, patience
 
+    @abstractmethod
     def run(self) -> str:
         """Install, and return what to say of it. Nothing is written before all checks have passed."""
+
+    @abstractmethod
+    def _target(self, disk: Disk, image: Table) -> Target:
+        """Return the way onto the disk."""
+
+    @abstractmethod
+    def _facts(self, etc: Path, target: Target) -> None:
+        """Write who the system is."""
+
+    def _checked_disk(self) -> Disk:
+        """Return the disk that the document means, of a machine and with an image that it may be written for."""
         machine, document = self._machine, self._document
         check_identity(machine, document.machine.serial, document.machine.uuid)
         verify_signature(machine, document.image)
-        disk = find_disk(machine, document.root_disk, self._patience.disk)
-        if is_done(machine, disk, document):
-            return f"{disk} has it already; nothing was written"
+        return find_disk(machine, document.root_disk, self._patience.disk)
+
+    def _fetch(self, disk: Disk) -> str:
+        """Write the image as it is downloaded, and make it boot."""
+        machine, document = self._machine, self._document
         begun = time.monotonic()
         download = Download(self._web, document.image, self._patience, self._note)
         with unpacked(download, document.image.format) as blocks:
             head = _head(blocks)
             image = image_table(machine, head)
-            target = choose_target(machine, disk, document, image)
+            target = self._target(disk, image)
             pieces = target.pieces()
             self._write(target, pieces, itertools.chain((head,), blocks), str(disk))
         download.check()
@@ -86,14 +104,15 @@ class Install:
 
     def _write(self, target: Target, pieces: list[Piece], blocks: Iterator[bytes], disk: str) -> None:
         """Write, and compare what the disk gives back. Both count for the percentage."""
-        to_disk = [piece for piece in pieces if piece.to == target.disk.path]
+        to_disk = [piece for piece in pieces if piece.to.is_block_device()]
         ends, back = max(piece.start + piece.size for piece in pieces), sum(piece.size for piece in to_disk)
         self._reporter.phase("writing", disk)
         target.begin()
         meter = self._meter("written to", disk, ends, 0, ends + back)
         written = write_pieces(blocks, pieces, meter)
         meter = self._meter("read back from", disk, back, ends, ends + back)
-        read_back([one for one in written if one.piece in to_disk], meter)
+        target.written = [one for one in written if one.piece in to_disk]
+        read_back(target.written, meter)
 
     def _meter(self, verb: str, disk: str, size: int, before: int, total: int) -> Callable[[int], None]:
         """Return what takes a count of bytes and tells it as a percentage and a rate."""
@@ -108,6 +127,31 @@ class Install:
 
     def _note(self, text: str) -> None:
         self._reporter.note(text)
+
+
+class FromMedium(Install):
+    """An attempt of the boot medium: whatever the disk was, and no system runs from it."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        client: Client,
+        web: OpenerDirector,
+        document: Document,
+        reporter: Reporter,
+        patience: Patience,
+    ) -> None:
+        super().__init__(machine, web, document, reporter, patience)
+        self._client = client
+
+    def run(self) -> str:
+        disk = self._checked_disk()
+        if is_done(self._machine, disk, self._document):
+            return f"{disk} has it already; nothing was written"
+        return self._fetch(disk)
+
+    def _target(self, disk: Disk, image: Table) -> Target:
+        return choose_target(self._machine, disk, self._document, image)
 
     def _facts(self, etc: Path, target: Target) -> None:
         """Write who the system is. Its host key is made here; the server signs it, with a quote where that is asked."""

@@ -50,6 +50,7 @@ class Machine:
     extra: Path = Path("/.extra")
     trust: Path = Path("/etc/reconciler")
     work: Path = Path("/run/installer")
+    proc: Path = Path("/proc")
 
     def run(self, *command: str, stdin: bytes = b"", timeout: float = 600.0) -> bytes:
         """Run a program and return what it printed. Raise Failed with its own words when it fails."""

@@ -54,7 +54,12 @@ def entries_of(esp: Esp, part: Partition) -> list[Entry]:
 
 def names(kernel: bytes, part: Partition) -> bool:
     """Return whether a UKI's command line names this partition."""
-    text = command_line(kernel).lower()
+    return boots(command_line(kernel), part)
+
+
+def boots(arguments: str, part: Partition) -> bool:
+    """Return whether a kernel with these arguments has this partition as its root."""
+    text = arguments.lower()
     return f"partuuid={part.uuid}" in text or f"roothash={part.uuid.replace('-', '')}" in text
 
 

@@ -25,6 +25,7 @@ MIB: Final = 1 << 20
 ENDS: Final = MIB  # bytes at both ends of a disk that a GPT may take
 BUSY: Final = 20.0  # seconds that a device may stay busy
 RE_READ: Final = 0x125F  # the ioctl BLKRRPART
+IN_USE: Final = ("--no-reread", "--no-tell-kernel")  # sfdisk's options for a disk with mounted partitions
 ESP: Final = "C12A7328-F81F-11D2-BA4B-00A0C93EC93B"
 LINUX: Final = "0FC63DAF-8483-4772-8E79-3D69D8477DE4"
 # Types of the Discoverable Partitions Specification: x86-64, then 64-bit ARM.
@@ -183,8 +184,11 @@ def _forget(machine: Machine, whole: str, number: int) -> None:
             return
 
 
-def write_table(machine: Machine, disk: Disk, table: Table) -> None:
-    """Write a GPT, both copies, and no byte beside it. Check what the disk has then."""
+def write_table(machine: Machine, disk: Disk, table: Table, *, in_use: bool = False) -> None:
+    """Write a GPT, both copies, and no byte beside it. Check what the disk has then.
+
+    `in_use`: a system runs from the disk, so its kernel keeps the ids that it knows until the next boot.
+    """
     for part in table.partitions:
         if part.start % disk.sector or part.size % disk.sector:
             raise Failed(f"partition {part.number} of the image does not fit the sectors of {disk}")
@@ -197,8 +201,8 @@ def write_table(machine: Machine, disk: Disk, table: Table) -> None:
             fields.append(f'attrs="{part.attrs}"')
         lines.append(f"{disk.part(part.number)} : {', '.join(fields)}")
     script = ("\n".join(lines) + "\n").encode()
-    command = ("sfdisk", "--quiet", "--wipe", "never", "--wipe-partitions", "never", str(disk.path.resolve()))
-    machine.run(*command, stdin=script)
+    command = ("sfdisk", "--quiet", "--wipe", "never", "--wipe-partitions", "never")
+    machine.run(*command, *(IN_USE if in_use else ()), str(disk.path.resolve()), stdin=script)
     written = read_table(machine, disk.path)
     if written is None or set(written.partitions) != set(table.partitions):
         raise Failed(f"{disk} has another partition table than was written")

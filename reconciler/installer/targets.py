@@ -6,18 +6,20 @@ part of the disk has until then, and a slot by its entry in the boot menu.
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from reconciler.installer import slots
 from reconciler.installer.disks import Disk
 from reconciler.installer.documents import Document, Layout
 from reconciler.installer.esp import Esp
-from reconciler.installer.identity import read_record
+from reconciler.installer.identity import RECORD, SLOT_RECORD, read_record, record, write_record
 from reconciler.installer.kernel import check_arguments
 from reconciler.installer.machine import Failed, Machine
 from reconciler.installer.table import (
@@ -35,7 +37,7 @@ from reconciler.installer.table import (
     wipe,
     write_table,
 )
-from reconciler.installer.write import Piece
+from reconciler.installer.write import Piece, Written
 
 KEPT = ("state", "data")  # partitions that `preserve` may name
 Facts = Callable[[Path], None]  # writes the files of the installed system's /etc
@@ -45,6 +47,7 @@ class Target(ABC):
     """A way onto the disk, for one image."""
 
     slot: str | None = None
+    written: Sequence[Written] = ()  # once it was read back
     keeps_host_key = False  # one that is where the facts go would be the image's
 
     def __init__(self, machine: Machine, disk: Disk, document: Document, image: Table) -> None:
@@ -103,10 +106,11 @@ class WholeDisk(Target):
 
 
 class _Layout(Target):
-    """The part that both ways of a layout share: the image's root and verity partitions go into a slot."""
+    """The part that all ways of a layout share: the image's root and verity partitions go into a slot."""
 
     slot: str
     table: Table
+    layout: Layout
 
     def pieces(self) -> list[Piece]:
         pieces = [Piece(self._esp.start, self._esp.size, self._esp_file, 0)]
@@ -116,8 +120,37 @@ class _Layout(Target):
                 continue
             if part.size > place.size:
                 raise Failed(f"the image's {name} has {part.size} bytes, and its partition in the layout {place.size}")
-            pieces.append(Piece(part.start, part.size, self.disk.path, place.start))
+            pieces.append(Piece(part.start, part.size, *self.place_of(place)))
         return pieces
+
+    def place_of(self, part: Partition) -> tuple[Path, int]:
+        """Return the device that a partition is written through, and its offset there."""
+        return self.disk.path, part.start
+
+    def note_slot(self, etc: Path, kernel: bytes) -> None:
+        """Note what the slot holds: which system runs is told by the root that it was booted with."""
+        parts = {
+            name: {"size": one.piece.size, "sha256": one.sha256}
+            for name in ("root", "verity")
+            for one in self.written
+            if (one.piece.to, one.piece.offset) == self.place_of(self.part(f"{name}-{self.slot}"))
+        }
+        write_record(
+            etc,
+            SLOT_RECORD.format(self.slot),
+            {
+                **record(self.document, self.slot),
+                "root": slots.root_of(self.filled(), self.slot).uuid,
+                "kernel": hashlib.sha256(kernel).hexdigest(),
+                "parts": parts,
+                "layout": vars(self.layout),
+            },
+        )
+
+    def part(self, name: str) -> Partition:
+        part = self.table.named(name)
+        assert part is not None  # the table is the layout's, or was compared with it
+        return part
 
     @property
     def _esp(self) -> Partition:
@@ -168,6 +201,7 @@ class FirstInstall(_Layout):
 
     def __init__(self, machine: Machine, disk: Disk, document: Document, image: Table, layout: Layout) -> None:
         super().__init__(machine, disk, document, image)
+        self.layout = layout
         root = _only(image, ROOT, "root", needed=True)
         assert root is not None  # it is needed
         wanted = laid_out(layout, disk, root.type, VERITY[ROOT.index(root.type)])
@@ -187,8 +221,12 @@ class FirstInstall(_Layout):
                     self._copy_loader(Esp(self.machine, device))
                     self.publish(device, kernel)
                 if part.name == "state":  # a power cut after the host key was sent makes the next key a second one
-                    self.facts_onto(device, write_facts)
+                    self.facts_onto(device, lambda etc: self._facts(etc, write_facts, kernel))
         write_table(self.machine, self.disk, self.filled())
+
+    def _facts(self, etc: Path, write_facts: Facts, kernel: bytes) -> None:
+        write_facts(etc)
+        self.note_slot(etc, kernel)
 
     def _copy_loader(self, esp: Esp) -> None:
         """Copy all of the image's ESP but its kernel: the boot loader, its settings, keys to enrol."""
@@ -197,36 +235,46 @@ class FirstInstall(_Layout):
 
 
 class OtherSlot(_Layout):
-    """The slot that is not in use, on a disk that has the layout. The one in use boots until the menu changes."""
+    """A slot of a disk that has the layout, which is not in use. The one in use boots until the menu changes."""
 
-    def __init__(self, machine: Machine, disk: Disk, document: Document, image: Table, table: Table) -> None:
+    in_use = False  # whether a system runs from the disk
+
+    def __init__(
+        self, machine: Machine, disk: Disk, document: Document, image: Table, layout: Layout, table: Table, slot: str
+    ) -> None:
         super().__init__(machine, disk, document, image)
-        self.table = table
+        self.layout, self.table, self.slot = layout, table, slot
         self.keeps_host_key = "state" in document.preserve
-        recorded = recorded_slot(machine, disk, table)
-        with self.device_of(self._part("esp")) as device:
-            self.slot = slots.slot_to_write(Esp(machine, device), table, recorded)
 
     def begin(self) -> None:
-        with self.device_of(self._part("esp")) as device:
+        with self.device_of(self.part("esp")) as device:
             slots.unpublish(Esp(self.machine, device), slots.root_of(self.table, self.slot))
 
     def finish(self, write_facts: Facts) -> None:
         kernel = self.checked_kernel(self.image_esp)
+        other = SLOT_RECORD.format("b" if self.slot == "a" else "a")
+        known = {} if "state" in self.document.preserve else self._known(other)
         for part in self.table.partitions:
             if part.name in KEPT and part.name not in self.document.preserve:
                 with self.device_of(part) as device:
                     self.format(part, device)
-        with self.device_of(self._part("state")) as device:
-            self.facts_onto(device, write_facts)
-        write_table(self.machine, self.disk, self.filled())
-        with self.device_of(self._part("esp")) as device:
+        with self.device_of(self.part("state")) as device:
+            self.facts_onto(device, lambda etc: self._facts(etc, write_facts, kernel, (other, known)))
+        write_table(self.machine, self.disk, self.filled(), in_use=self.in_use)
+        with self.device_of(self.part("esp")) as device:
             self.publish(device, kernel)
 
-    def _part(self, name: str) -> Partition:
-        part = self.table.named(name)
-        assert part is not None  # the table was compared with the layout
-        return part
+    def _facts(self, etc: Path, write_facts: Facts, kernel: bytes, other: tuple[str, dict[str, Any]]) -> None:
+        write_facts(etc)
+        self.note_slot(etc, kernel)
+        if other[1]:  # `state` is new, and the boot loader may fall back to the other slot
+            write_record(etc, *other)
+
+    def _known(self, name: str) -> dict[str, Any]:
+        try:
+            return _record(self.machine, self.disk, self.table, name)
+        except Failed:  # whatever is on `state` is made anew
+            return {}
 
 
 def choose_target(machine: Machine, disk: Disk, document: Document, image: Table) -> Target:
@@ -244,7 +292,7 @@ def choose_target(machine: Machine, disk: Disk, document: Document, image: Table
         return first
     difference = differences(table, first.table.partitions)
     if not difference:
-        return OtherSlot(machine, disk, document, image, table)
+        return OtherSlot(machine, disk, document, image, layout, table, unused_slot(machine, disk, table))
     if document.preserve:
         kept = " and ".join(document.preserve)
         raise Failed(f"{disk} does not have the layout: {difference}; {kept} would be lost, so nothing was written")
@@ -271,19 +319,22 @@ def is_done(machine: Machine, disk: Disk, document: Document) -> bool:
         return False
 
 
-def recorded_slot(machine: Machine, disk: Disk, table: Table) -> str | None:
-    """Return the slot that was installed last, None when no record says so."""
+def unused_slot(machine: Machine, disk: Disk, table: Table) -> str:
+    """Return the slot of a disk that no system runs from to write into."""
     try:
-        slot = _record(machine, disk, table).get("slot")
+        recorded = _record(machine, disk, table).get("slot")
     except Failed:
-        return None
-    return slot if isinstance(slot, str) else None
+        recorded = None
+    esp = table.named("esp")
+    assert esp is not None  # the table was compared with the layout
+    with partition_device(machine, disk, esp) as device:
+        return slots.slot_to_write(Esp(machine, device), table, recorded if isinstance(recorded, str) else None)
 
 
-def _record(machine: Machine, disk: Disk, table: Table) -> dict[str, object]:
+def _record(machine: Machine, disk: Disk, table: Table, name: str = RECORD) -> dict[str, Any]:
     part = facts_partition(table)
     with partition_device(machine, disk, part) as device, machine.mounted(device, "ro,noload") as root:
-        return read_record(root / "etc")  # without noload, a journal would be replayed
+        return read_record(root / "etc", name)  # without noload, a journal would be replayed
 
 
 def facts_partition(table: Table) -> Partition:

@@ -38,10 +38,13 @@ class Written:
 def write_pieces(blocks: Iterator[bytes], pieces: Sequence[Piece], progress: Callable[[int], None]) -> list[Written]:
     """Write the pieces of a stream, all of which is read. `progress` is told how many bytes of it have passed."""
     ordered = sorted(pieces, key=lambda piece: piece.start)
-    sinks = {path: _Sink(path) for path in {piece.to for piece in ordered}}
+    sinks: dict[Path, _Sink] = {}
     digests = [hashlib.sha256() for _ in ordered]
     at, current = 0, 0
     try:
+        for piece in ordered:
+            if piece.to not in sinks:
+                sinks[piece.to] = _Sink(piece.to)
         for block in blocks:
             ends = at + len(block)
             for which in range(current, len(ordered)):
@@ -114,16 +117,27 @@ def read_back(written: Sequence[Written], progress: Callable[[int], None]) -> No
     """Compare what the disk gives with what it was given. Raise Failed for the first piece that differs."""
     done = 0
     for one in written:
-        digest = hashlib.sha256()
-        for block in _medium(one.piece.to, one.piece.offset, one.piece.size):
-            digest.update(block)
-            done += len(block)
-            progress(done)
-        if digest.hexdigest() != one.sha256:
-            piece = one.piece
+        piece = one.piece
+        digest = digest_of(piece.to, piece.offset, piece.size, _behind(done, progress))
+        done += piece.size
+        if digest != one.sha256:
             raise Failed(
                 f"{piece.to} gives other bytes than were written between {piece.offset} and {piece.offset + piece.size}"
             )
+
+
+def _behind(before: int, progress: Callable[[int], None]) -> Callable[[int], None]:
+    return lambda done: progress(before + done)
+
+
+def digest_of(path: Path, offset: int, size: int, progress: Callable[[int], None]) -> str:
+    """Return the SHA-256 of what the medium has. `progress` is told how many bytes were read."""
+    digest, done = hashlib.sha256(), 0
+    for block in _medium(path, offset, size):
+        digest.update(block)
+        done += len(block)
+        progress(done)
+    return digest.hexdigest()
 
 
 def _medium(path: Path, offset: int, size: int) -> Iterator[memoryview]:

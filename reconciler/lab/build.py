@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from reconciler.lab.hardware import bios
 from reconciler.lab.hardware.host_side import mig_slices
@@ -148,6 +149,7 @@ def _drives(rule: RootDisk, count: int, rng: random.Random) -> list[DriveState]:
 def _disk(desired: Desired, serial: str) -> DiskImage:
     """Return the installed image. Without a managed image it is a system that the reconciler did not install."""
     image, host = desired.profile.image, desired.profile.host
+    layout = image.layout if image else None
     return DiskImage(
         image=image.name if image else "",
         version=image.version if image else "",
@@ -165,4 +167,6 @@ def _disk(desired: Desired, serial: str) -> DiskImage:
         links=installed_links(install_network(desired.network)),
         user_ca=list(host.user_ca),
         kernel_arguments=list(image.kernel_arguments) if image else [],
+        slot="a" if layout else "",
+        layout=asdict(layout) if layout else {},
     )

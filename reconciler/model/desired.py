@@ -70,6 +70,7 @@ class DesiredImage:
     layout: DiskLayout | None = None  # None: the image is written over the whole disk
     kernel_arguments: tuple[str, ...] = ()
     measurements: BootMeasurements | None = None  # None: what a node booted is not measured
+    in_place: bool = True  # whether a node that is well may write the other slot itself
 
 
 @dataclass(frozen=True, slots=True)

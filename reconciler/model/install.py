@@ -219,6 +219,11 @@ class ContractError(ValueError):
     """A document that is not the contract's. The text says which key is wrong."""
 
 
+def in_place_folder(nonce: str) -> str:
+    """Return where an install from the running system has its files on the node, until the next boot."""
+    return f"/run/reconciler-install/{nonce}"
+
+
 def dump_contract(document: ContractDocument) -> str:
     """Return canonical JSON: sorted keys, no line break."""
     values = document.model_dump(mode="json")

@@ -284,6 +284,13 @@ class Installer(Protocol):
     async def withdraw(self, token: str) -> None:
         """Stop serving a document. One that is not served is success."""
 
+    def in_place(self, document: InstallDocument, folder: str, unit: str) -> str:
+        """Return what a node needs to write a document's image itself: JSON {folder, unit, files: {path: base64}}.
+
+        Among the files are document.json, and program.pyz, which is started with the folder as its argument. REJECTED:
+        no public key is known by the name that the document gives.
+        """
+
 
 class Fabric(Protocol):
     """The ports of the nodes: the same object for a node as long as it is reached in the same way."""

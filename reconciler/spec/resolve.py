@@ -225,6 +225,7 @@ class _Resolver:
         provenance = {f"image.{part}": image.at(*at, "contents", part) for part in version.contents}
         given = ("url", "sha256", "format", "size", "signature", "layout", "preserve", "measurements")
         provenance |= {f"image.{part}": image.at(*at, part) for part in given}
+        provenance["image.in_place"] = image.at(*at, "inPlace")
         provenance["image.kernel_arguments"] = image.at(*at, "kernelArguments")
         provenance |= {"image.key": image.at(*at, "signature", "key"), "trust.image": image.at(*at, "signature")}
         if version.root_disk is not None:
@@ -246,6 +247,7 @@ class _Resolver:
                 layout=_layout(version.layout),
                 kernel_arguments=version.kernel_arguments,
                 measurements=boot_measurements(version.measurements),
+                in_place=version.in_place,
             ),
             provenance,
         )

@@ -214,7 +214,7 @@ def test_a_machine_that_boots_another_disk_afterwards_is_not_done(world: Worlds)
         ({"booted_disk": None}, "booted disk is None"),
     ],
 )
-def test_our_nonce_alone_does_not_make_an_installation(wrong: dict[str, str | None], told: str) -> None:
+def test_our_nonce_alone_does_not_make_an_installation(wrong: dict[str, Any], told: str) -> None:
     """L1, L2."""
     install = Install("token", document_of(IMAGE, "D1"))
     right = ImageIdentity(IMAGE.name, IMAGE.version, IMAGE.sha256, "d1 ", "n", booted_disk="D1")

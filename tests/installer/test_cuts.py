@@ -77,7 +77,7 @@ class Fuse(Machine):
 
 
 def fused(machine: Machine, left: int) -> Fuse:
-    return Fuse(machine.sys, machine.dev, machine.extra, machine.trust, machine.work, [left])
+    return Fuse(machine.sys, machine.dev, machine.extra, machine.trust, machine.work, machine.proc, [left])
 
 
 def programs_of(site: Site, image: str, **changes: object) -> int:

@@ -105,6 +105,12 @@ def test_what_is_not_preserved_is_made_anew(site: Site) -> None:
         True,
         False,
     ]
+    with site.files("state") as state:
+        told = {slot: json.loads((state / f"etc/reconciler/slot-{slot}.json").read_text()) for slot in "ab"}
+    assert {slot: (found["version"], found["root"]) for slot, found in told.items()} == {
+        "a": ("1.97", site.images["a"].root_uuid),
+        "b": ("1.98", site.images["b"].root_uuid),
+    }, "the boot loader may fall back to a"
 
 
 def filesystem(site: Site, name: str) -> str:

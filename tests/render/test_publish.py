@@ -224,6 +224,7 @@ PUBLIC = {
     "Gpu": {"pci", "name", "vbios"},
     "MigDevice": {"profile"},
     "GpuCells": {"recovery_action", "fabric_state", "unread"},  # words of the driver's own lists, and names of ours
+    "Slot": {"name", "layout key", "newer", "lacks"},  # words of ours, and the name of an image
     "Xid": {"device"},
     "KernelEvent": {"device"},
     "Link": {"kind"},

@@ -116,6 +116,15 @@ def _layout(layout: DiskLayout | None) -> Layout | None:
     return None if layout is None else Layout(esp=layout.esp, root=layout.root, state=layout.state, data=layout.data)
 
 
+def fell_back(found: ImageIdentity | None, install: Install) -> str:
+    """Return that the image was installed and the boot loader went back to the other slot; "" if that is not so."""
+    image = install.document.image
+    slot = None if found is None else found.slot
+    if found is None or slot is None or slot.newer != f"{image.name} {image.version}":
+        return ""
+    return f"{slot.newer} did not come up: the boot loader fell back to slot {slot.name}, {found.image} {found.version}"
+
+
 def judge_install(found: ImageIdentity, install: Install) -> Outcome:
     """Compare what a system with our nonce reports with the image and the drive that were meant."""
     image, drive = install.document.image, install.document.root_disk.serial

@@ -14,9 +14,11 @@ from collections.abc import Awaitable
 from reconciler.converge.actions.activation import pending_settings, verify_activation
 from reconciler.converge.actions.boot_ways import boot_disk, prepare_installer
 from reconciler.converge.actions.context import ActionContext, action, poll
+from reconciler.converge.actions.in_place import reimage_in_place
 from reconciler.converge.actions.install_plan import (
     Install,
     boot_credential,
+    fell_back,
     install_document,
     journaled_install,
     judge_install,
@@ -34,6 +36,7 @@ from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transie
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Power
 from reconciler.planner.node.corroboration import BOOT_S
+from reconciler.planner.node.possible import IN_PLACE
 
 ANSWER_S = 5.0  # between looks for the installed system
 
@@ -46,8 +49,10 @@ async def reimage(ctx: ActionContext) -> Outcome:
         return Declined("no_root_disk", "the spec names no image, or no root disk to write it to")
     inventory = known(await ctx.bmc.inventory())
     drive = target_drive(rule, inventory.drives)
-    pending = await pending_settings(ctx)
     document = install_document(ctx, image, drive, known(await ctx.bmc.hot()), secrets.token_hex(16))
+    if ctx.action.target == IN_PLACE:
+        return await reimage_in_place(ctx, document)
+    pending = await pending_settings(ctx)
     outcome = await _continue(ctx, document)
     if outcome is None:
         outcome = await _begin(ctx, Install(secrets.token_hex(16), document), inventory.abilities)
@@ -138,6 +143,8 @@ async def _prove(ctx: ActionContext, install: Install, before: str, *, wrote: bo
     found = answer.value
     if found is not None and found.nonce == install.nonce:
         return judge_install(found, install)
+    if went_back := fell_back(found, install):
+        return Permanent(went_back)
     if wrote:
         return Permanent(f"installed, and then the machine booted {describe(found)}, not the image just written (L1)")
     return Transient(f"the install was not ended: the machine boots {describe(found)}; {before}")

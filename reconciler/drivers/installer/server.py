@@ -23,9 +23,10 @@ from aiohttp import web
 
 from reconciler.drivers.installer.calls import Calls, credential
 from reconciler.drivers.installer.host_keys import HostKeys
+from reconciler.drivers.installer.in_place import attempt_files
 from reconciler.drivers.installer.medium import MediumSource
 from reconciler.drivers.installer.signer import Signer, find_signer
-from reconciler.drivers.secrets import SecretStore
+from reconciler.drivers.secrets import SecretError, SecretStore
 from reconciler.model.access import InstallerPolicy
 from reconciler.model.attestor import Attestor
 from reconciler.model.errors import DriverError, Failure
@@ -107,6 +108,16 @@ class HttpInstaller:
             if found is not None and found.closed_at is None:
                 now = self._now()
                 self._store.save_install(closed(found, now), now)
+
+    def in_place(self, document: InstallDocument, folder: str, unit: str) -> str:
+        name = document.image.key
+        try:
+            key = None if name is None else self._secrets.public_key(name)
+        except SecretError as error:
+            raise DriverError(Failure.REJECTED, str(error)) from None
+        if key is None:
+            raise DriverError(Failure.REJECTED, f"{document.node}: no public key {name} is known")
+        return attempt_files(document, key, folder, unit)
 
     async def close(self) -> None:
         if self._beats is not None:

@@ -5,19 +5,24 @@ Both servers use this: the in-process Host port, and sshd, which adds tools of i
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 from collections.abc import Mapping, Sequence
 
 from reconciler.lab.hardware.machine import HardwareRejected, Machine
-from reconciler.lab.hardware.tools import drives, nccl
+from reconciler.lab.hardware.tools import drives, nccl, slots
 from reconciler.lab.hardware.tools.call import Call, Ran, Tool, done, failed
 from reconciler.lab.hardware.tools.dcgmi import dcgmi
 from reconciler.lab.hardware.tools.fio import fio
 from reconciler.lab.hardware.tools.nvbandwidth import nvbandwidth
 from reconciler.lab.hardware.tools.nvidia_smi import nvidia_smi
 from reconciler.model.gate import CommandResult
+from reconciler.model.install import ContractError, InstallDocument, load_contract
 
 IMAGE_FILE = "/etc/reconciler/image.json"
+IN_PLACE_UNIT = "reconciler-install"
+_STATUS = re.compile(r"/run/reconciler-install/([^/]+)/status\.json")
 
 
 def run(machine: Machine, argv: Sequence[str], stdin: str = "", tools: Mapping[str, Tool] | None = None) -> Ran:
@@ -48,15 +53,7 @@ def _env(call: Call) -> Ran:
 
 def image_json(machine: Machine) -> str:
     """Return /etc/reconciler/image.json as the installer wrote it."""
-    disk = machine.disk()
-    document = {
-        "image": disk.image,
-        "version": disk.version,
-        "sha256": disk.sha256,
-        "root_disk": disk.root_disk,
-        "nonce": disk.nonce,
-    }
-    return json.dumps(document, indent=2) + "\n"
+    return json.dumps(slots.record_of(slots.installed_last(machine.state)), indent=2) + "\n"
 
 
 def _file(machine: Machine, path: str) -> str | None:
@@ -66,7 +63,22 @@ def _file(machine: Machine, path: str) -> str | None:
         return f"{machine.disk().hostname}\n"
     if path == "/proc/sys/kernel/random/boot_id":
         return f"{machine.system().boot_id}\n"
-    return machine.disk().files.get(path)
+    if path == "/proc/cmdline":
+        return slots.command_line(machine.disk())
+    if (told := _STATUS.fullmatch(path)) is not None:
+        return machine.in_place_status(told[1])
+    return slots.files(machine.state).get(path) or machine.disk().files.get(path)
+
+
+def _python3(call: Call) -> Ran:
+    """Run the one Python program that the reconciler starts on hosts: the launcher of an install in place."""
+    try:
+        files = json.loads(call.stdin)["files"]
+        document = load_contract(InstallDocument, base64.b64decode(files["document.json"]).decode())
+    except (ValueError, KeyError, ContractError) as error:
+        return failed(1, f"Traceback (most recent call last):\n{type(error).__name__}: {error}\n")
+    call.machine.start_in_place(document)
+    return done(seconds=1.0)
 
 
 def _cat(call: Call) -> Ran:
@@ -138,6 +150,8 @@ def _systemctl(call: Call) -> Ran:
     if verb in ("reboot", "poweroff"):
         machine.reboot() if verb == "reboot" else machine.poweroff()
         return done(seconds=0.2)
+    if units == [IN_PLACE_UNIT]:
+        return _in_place_unit(machine, verb)
     if verb == "daemon-reload":
         return done(seconds=0.5)
     if verb in ("is-active", "is-enabled"):
@@ -157,6 +171,16 @@ def _systemctl(call: Call) -> Ran:
                 return failed(1, f"Failed to {verb} unit: Unit file {unit}.service does not exist.\n")
             return failed(5, f"Failed to {verb} {unit}.service: {refused.detail}\n")
     return done(seconds=1.0)
+
+
+def _in_place_unit(machine: Machine, verb: str) -> Ran:
+    machine.catch_up()
+    if verb == "stop":
+        machine.stop_in_place()
+        return done()
+    run = machine.state.in_place
+    active = run is not None and run.active
+    return Ran(_lines(0 if active else 3, ["active" if active else "inactive"]))
 
 
 def _systemctl_is(call: Call, verb: str, units: Sequence[str]) -> Ran:
@@ -201,6 +225,7 @@ TOOLS: Mapping[str, Tool] = {
     "sysctl": _sysctl,
     "systemctl": _systemctl,
     "reboot": lambda call: _systemctl(Call(call.machine, "systemctl", ("reboot",))),
+    "python3": _python3,
     "nvidia-smi": nvidia_smi(None),
     "dcgmi": dcgmi,
     "nvbandwidth": nvbandwidth,

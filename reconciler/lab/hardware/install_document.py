@@ -35,7 +35,12 @@ def target_drive(document: InstallDocument, state: MachineState) -> str:
 
 def is_done(document: InstallDocument, state: MachineState) -> bool:
     """Return whether a disk has the image of this very attempt."""
-    return any(disk.nonce == document.nonce for disk in state.disks.values())
+    return any(disk.nonce == document.nonce for disk in (*state.disks.values(), *state.idle_slots.values()))
+
+
+def layout_of(document: InstallDocument) -> dict[str, int]:
+    """Return the sizes of the partitions; {} for an image that is written over the whole disk."""
+    return {} if document.layout is None else {name: int(size) for name, size in document.layout}
 
 
 def installed_links(network: Network | None) -> list[str]:

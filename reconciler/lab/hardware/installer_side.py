@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 
-from reconciler.lab.hardware.install_document import InstallRefused, image_of, is_done, target_drive
+from reconciler.lab.hardware.install_document import InstallRefused, image_of, is_done, layout_of, target_drive
 from reconciler.lab.hardware.lifecycle import Lifecycle
 from reconciler.lab.hardware.state import InstallerCall, InstallerRun
 from reconciler.model.install import (
@@ -133,7 +133,14 @@ class InstallerSide(Lifecycle):
         self._fail_at(InstallPhase.STARTED)
         run.log.append(f"writing {image.image} {image.version} to {drive}")
         state.counters.writes += 1
-        state.disks.pop(drive, None)  # both copies of its partition table are wiped first, and written last
+        old, layout = state.disks.get(drive), layout_of(document)
+        keeps = old is not None and old.slot != "" and old.layout == layout
+        if not keeps:
+            state.disks.pop(drive, None)  # both copies of its partition table are wiped first, and written last
+        image.layout, image.slot = layout, ("" if not layout else "b" if keeps and old and old.slot == "a" else "a")
+        state.idle_slots.pop(drive, None)
+        if drive in state.next_slots:
+            state.next_slots.remove(drive)
         rate = f"{_IMAGE_MB / self.timings.install_s:.0f} MB/s"
         for percent in range(0, 100, 100 // STEPS):
             yield from self._report(run, base, InstallPhase.WRITING, rate if percent else "", percent)
@@ -145,7 +152,10 @@ class InstallerSide(Lifecycle):
         yield from self._report(run, base, InstallPhase.WRITTEN)
         for key in self._host_keys():
             yield InstallerCall(f"{base}/hostkey", key)
-        state.disks[drive] = image
+        if keeps:
+            self.publish_slot(drive, image)
+        else:
+            state.disks[drive] = image
         state.boot_disk = drive
         state.counters.installs += 1
         for gpu in state.gpus:

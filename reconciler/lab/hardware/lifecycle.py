@@ -17,10 +17,11 @@ from typing import Any
 
 from reconciler.lab.hardware import kernel_log, parts
 from reconciler.lab.hardware.faults import FaultValue
-from reconciler.lab.hardware.state import GpuState, MachineState, OsState
+from reconciler.lab.hardware.state import DiskImage, GpuState, MachineState, OsState
 from reconciler.lab.hardware.timers import Timers
 from reconciler.lab.hardware.timings import TYPICAL, Timings
 
+FAILED_TRIES = 3  # boots of an image until systemd-boot takes the other one
 KERNEL_DEFAULTS = {"vm.swappiness": "60", "kernel.numa_balancing": "1", "net.core.rmem_max": "212992"}
 
 
@@ -148,9 +149,10 @@ class Lifecycle:
         """End the running system or installer, and all flashes but the BMC's own."""
         if self.state.os is not None and self.gpu_clients():
             self.state.counters.killed_work += 1
-        for timer in ("phase", "shutdown"):
+        for timer in ("phase", "shutdown", "in_place"):
             self._timers.drop(timer)
         self.state.os = None
+        self.state.in_place = None
         self.state.booted_disk = None
         self.state.installer = None
         for task in self.state.tasks.values():
@@ -216,7 +218,27 @@ class Lifecycle:
         if drive is None:
             self._log("Critical", "No bootable device")  # it waits for a power action
             return
-        self._timers.at(self.now + self.timings.os_boot_s, "phase", lambda: self._run_os(drive))
+        tries = 1 if self._selects_slot(drive) else 1 + FAILED_TRIES
+        self._timers.at(self.now + self.timings.os_boot_s * tries, "phase", lambda: self._run_os(drive))
+
+    def _selects_slot(self, drive: str) -> bool:
+        """Let the slot boot that was installed last. Return False when the boot loader falls back to the other one."""
+        state = self.state
+        if drive not in state.next_slots:
+            return True
+        state.next_slots.remove(drive)
+        if self.spend_fault("slot_fails") is not None:
+            self._log("Critical", "An image did not come up three times; the boot loader fell back")
+            return False
+        state.disks[drive], state.idle_slots[drive] = state.idle_slots[drive], state.disks[drive]
+        return True
+
+    def publish_slot(self, drive: str, image: DiskImage) -> None:
+        """Put an image into the slot that is not in use, to be booted next."""
+        state = self.state
+        state.disks[drive].newest = False
+        state.idle_slots[drive] = image
+        state.next_slots.append(drive)
 
     def _run_os(self, drive: str) -> None:
         state = self.state

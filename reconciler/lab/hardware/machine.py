@@ -23,6 +23,7 @@ from reconciler.lab.hardware.drive_side import DriveSide
 from reconciler.lab.hardware.faults import FaultValue, parse_fault
 from reconciler.lab.hardware.gpu_cells import CELLS
 from reconciler.lab.hardware.host_side import HostSide
+from reconciler.lab.hardware.in_place_side import InPlaceSide
 from reconciler.lab.hardware.installer_side import Serve
 from reconciler.lab.hardware.kernel_log import EVENTS
 from reconciler.lab.hardware.lifecycle import KERNEL_DEFAULTS, HardwareRejected, Rejection
@@ -34,7 +35,7 @@ from reconciler.model.vocab import Health
 __all__ = ["HardwareRejected", "Machine", "Rejection", "Timings"]
 
 
-class Machine(DriveSide, BmcSide, HostSide):
+class Machine(DriveSide, BmcSide, InPlaceSide, HostSide):
     def __init__(
         self,
         state: MachineState,

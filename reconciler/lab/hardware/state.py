@@ -128,6 +128,9 @@ class DiskImage:
     links: list[str] = field(default_factory=list)  # JSON of install.Link; none: the ports as they come
     user_ca: list[str] = field(default_factory=list)  # public keys that sshd trusts to certify users
     kernel_arguments: list[str] = field(default_factory=list)
+    slot: str = ""  # a or b, of a disk with a layout
+    layout: dict[str, int] = field(default_factory=dict)  # sizes of its partitions
+    newest: bool = True  # of the two slots of a disk, the one that was installed last
 
 
 @dataclass(slots=True)
@@ -163,6 +166,15 @@ class InstallerRun:
     error: str = ""  # why it gave up
     silent: bool = False  # its reports get lost
     log: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class InPlaceRun:
+    """The program that writes the other slot from the running system. `status`: the text of its last report."""
+
+    nonce: str
+    status: str = ""
+    active: bool = True
 
 
 @dataclass(slots=True)
@@ -212,6 +224,9 @@ class MachineState:
     tasks: dict[str, TaskState] = field(default_factory=dict)
     tasks_started: int = 0  # task numbers are never reused
     disks: dict[str, DiskImage] = field(default_factory=dict)  # drive serial -> image
+    idle_slots: dict[str, DiskImage] = field(default_factory=dict)  # drive serial -> image in the slot not in use
+    next_slots: list[str] = field(default_factory=list)  # drives whose idle slot boots next
+    in_place: InPlaceRun | None = None
     boot_disk: str | None = None  # drive of the boot entry; without one, the first drive with an image boots (L1)
     os: OsState | None = None
     booted_disk: str | None = None  # serial of the drive that the running system booted from

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
@@ -17,7 +19,7 @@ from reconciler.lab.inprocess.watch import TruthWatch
 from reconciler.lab.install_server import BASE
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.install import AttemptCredential, InstallDocument
+from reconciler.model.install import AttemptCredential, InstallDocument, dump_contract
 from reconciler.model.install_progress import InstallProgress
 from reconciler.model.own_writes import OwnWrites
 from reconciler.model.ports import Clock, Fabric, FirmwareFile, FirmwareFiles, Installer
@@ -56,6 +58,10 @@ class LabInstaller:
 
     async def withdraw(self, token: str) -> None:
         self._lab.installs.withdraw(token)
+
+    def in_place(self, document: InstallDocument, folder: str, unit: str) -> str:
+        files = {"document.json": base64.b64encode(dump_contract(document).encode()).decode()}
+        return json.dumps({"folder": folder, "unit": unit, "files": files})
 
     def _instant(self, seconds: float) -> datetime:
         return self._epoch + timedelta(seconds=seconds)

@@ -13,11 +13,12 @@ from reconciler.lab.hardware.kernel_log import EVENTS
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.software import installed
 from reconciler.lab.hardware.state import SPARE_THRESHOLD, DiskImage, DriveState, GpuState, MachineState
+from reconciler.lab.hardware.tools.slots import installed_last
 from reconciler.lab.inprocess.gpu_cells import as_read, with_own_cells
 from reconciler.lab.wire.facts.installed import arguments, fingerprint
 from reconciler.model.gpus import Gpu, MigDevice, SmiAnswer
 from reconciler.model.installed import InstalledFacts
-from reconciler.model.observed import HostFacts, ImageIdentity, KernelEvent, Link, NvmeHealth, Service, Xid
+from reconciler.model.observed import HostFacts, ImageIdentity, KernelEvent, Link, NvmeHealth, Service, Slot, Xid
 from reconciler.model.vocab import KernelEventKind
 
 _XID = re.compile(r"NVRM: Xid \(PCI:(?P<pci>[0-9a-f:]+)\): (?P<code>\d+), pid=[^,]*, name=[^,]*, (?P<rest>.*)")
@@ -106,8 +107,22 @@ def _image(machine: Machine) -> ImageIdentity:
     if not disk.image:
         return ImageIdentity(None, None, None, None, None, booted_disk=booted)
     return ImageIdentity(
-        disk.image, disk.version, disk.sha256, disk.root_disk, disk.nonce, disk.image, disk.version, booted
+        disk.image,
+        disk.version,
+        disk.sha256,
+        disk.root_disk,
+        disk.nonce,
+        disk.image,
+        disk.version,
+        booted,
+        _slot(machine),
     )
+
+
+def _slot(machine: Machine) -> Slot | None:
+    disk, last = machine.disk(), installed_last(machine.state)
+    newer = None if last is disk else f"{last.image} {last.version}"
+    return Slot(disk.slot, dict(disk.layout), newer, ()) if disk.slot else None
 
 
 def _gpu(gpu: GpuState, driver: str) -> Gpu:

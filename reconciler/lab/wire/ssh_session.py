@@ -113,7 +113,7 @@ class Session:
 
 def _reads_stdin(argv: list[str]) -> bool:
     """Tell whether a command reads stdin. Others ignore it, so that they do not wait for its end."""
-    return argv in (["sh", "-s"], ["cat"]) or argv[:1] == ["tee"]
+    return argv in (["sh", "-s"], ["cat"]) or argv[:1] == ["tee"] or argv[:2] == ["python3", "-c"]
 
 
 def surface(task: asyncio.Task[None]) -> None:

@@ -28,6 +28,7 @@ from reconciler.planner.node.leaving_variants import (
     revoke,
     tombstone,
 )
+from reconciler.planner.node.possible import IN_PLACE
 from reconciler.planner.node.traits import NodeTraits as NodeTraits
 from reconciler.planner.node.traits import Staged as Staged
 from reconciler.planner.node.traits import Variant as Variant
@@ -71,7 +72,7 @@ class ActionSpec:
     harmless: bool = False  # no workload notices it, so it may run on a node in service
     retriable: bool = True  # False: the action itself waits as long as allowed, so its failure ends the node's run
     proved_by_boot: bool = False  # only a new boot id shows that it was done
-    covers: frozenset[str] = frozenset()  # actions that approving this one also approves
+    covers: frozenset[str] = frozenset()  # actions that approving this one also approves, with any target
     undoes: frozenset[str] = frozenset()  # actions that may be needed again after this one
     fault: str | None = None  # the lab's fault that makes it fail in a rehearsal; None: its verdict fails
 
@@ -157,8 +158,10 @@ def _power_on(node: NodeTraits) -> Iterable[Variant]:
 
 def _reimage(node: NodeTraits) -> Iterable[Variant]:
     if node.desired.profile.image is not None:
-        member = (c.MEMBER,) if node.desired.profile.membership else ()
-        yield Variant(breaks=(*member, c.TRUST, c.GATE, *node.lost_by_boot))
+        breaks = (*((c.MEMBER,) if node.desired.profile.membership else ()), c.TRUST, c.GATE, *node.lost_by_boot)
+        if node.in_place:
+            yield Variant(IN_PLACE, requires=(c.POWER_ON, c.HOST_UP), breaks=breaks)
+        yield Variant(breaks=breaks, seconds=_INSTALLER_S)
 
 
 def _join(node: NodeTraits) -> Iterable[Variant]:
@@ -197,6 +200,7 @@ def _admit(node: NodeTraits) -> Iterable[Variant]:
         yield Variant(requires=admission_requires(node.desired))
 
 
+_INSTALLER_S = 700.0  # two POSTs and the boot of an installer more than in place
 _BOOT = frozenset({Activation.REBOOT})
 _POWER = frozenset({Activation.REBOOT, Activation.POWER_CYCLE})
 
@@ -258,13 +262,14 @@ _SPECS = (
         activates=_POWER, boots=True, refusals=possible.power,
         covers=frozenset({"join"}), undoes=frozenset({"set_gpu_mode"}), fault="post_hang",
     ),
-    # It forbids what it achieves: wiping is no way to restart a machine, nor to bring firmware in.
+    # It forbids what it achieves: wiping is no way to restart a machine, nor to bring firmware in. Both ways write the
+    # same image to the same disk, so approving one covers the other, which follows when it fails.
     ActionSpec(
-        name="reimage", concern=Concern.IMAGE, disruption=Disruption.REIMAGE, seconds=1500,
+        name="reimage", concern=Concern.IMAGE, disruption=Disruption.REIMAGE, seconds=800,
         requires=(c.IDENTITY, c.SIGNATURE, c.QUIESCED), achieves=(c.IMAGE, c.POWER_ON, c.HOST_UP), breaks=(c.HOST,),
         forbids=(c.IMAGE,), variants=_reimage, activates=_POWER, boots=True, installs=True,
         refusals=possible.image,
-        covers=frozenset({"soft_restart", "power_on", "power_cycle", "join"}),
+        covers=frozenset({"soft_restart", "power_on", "power_cycle", "join", "reimage"}),
         undoes=frozenset({"set_gpu_mode", "configure_host", "join", "check_trust", "run_gate"}),
         fault="installer_fails",
     ),

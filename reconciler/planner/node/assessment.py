@@ -41,6 +41,7 @@ from reconciler.planner.node.corroboration import (
     unproved_source,
 )
 from reconciler.planner.node.decommission import Leaving, assess_leaving
+from reconciler.planner.node.in_place import why_installer
 from reconciler.planner.node.provision import never_answered, unread_disk
 from reconciler.planner.node.record import gate_failure, is_drained, stale_signals_until, treatments_since_certificate
 
@@ -68,6 +69,7 @@ class Assessment:
     inventory: RedfishInventory | None  # as the BMC told it
     unread: Unread  # whether the disk of a silent machine may be written
     leaving: Leaving | None
+    needs_installer: str | None  # see `Conditions`
     moved_tests: Mapping[str, tuple[str, ...]]  # tests that the spec has changed -> why a node in service fails them
 
 
@@ -122,6 +124,7 @@ def assess(
         inventory=observed.inventory.value if isinstance(observed.inventory, Answered) else None,
         unread=unread,
         leaving=leaving,
+        needs_installer=why_installer(desired, facts, record, found, tampered(desired, facts)),
         moved_tests=moved,
     )
 

@@ -144,6 +144,7 @@ class Conditions:
     entry_awaits_image: bool = False  # the boot order names an entry that only an installed system brings
     unread: Unread = Unread()  # whether the disk of a silent machine may be written
     leaving: Leaving | None = None  # of a node that is to be decommissioned
+    needs_installer: str | None = None  # why; "": it writes an image itself, None: there is no other way
 
     @property
     def key(self) -> Hashable:
@@ -153,7 +154,7 @@ class Conditions:
             self.true, *[tuple(words.items()) for words in reasons], self.signals, self.reported, self.ignored,
             self.unconfirmed, self.foreign_cordon, self.tampered, self.waiting, self.waits_until, self.gate_failed,
             tuple(self.impossible.items()), self.entry_awaits_image, self.unread,
-            None if self.leaving is None else self.leaving.key(),
+            None if self.leaving is None else self.leaving.key(), self.needs_installer,
         )  # fmt: skip
 
 

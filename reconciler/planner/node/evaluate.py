@@ -96,6 +96,7 @@ def with_drift(
         gate_failed=assessment.gate_failed,
         unread=assessment.unread,
         leaving=assessment.leaving,
+        needs_installer=assessment.needs_installer,
         **_of_inventory(desired, assessment, items, IMAGE in builder.true),
     )
 

@@ -11,7 +11,7 @@ from reconciler.health.signals import Signal
 from reconciler.health.table import Effect, Remedy, remedy_of
 from reconciler.model.crash import of_its_own
 from reconciler.model.desired import Desired, Profile, Rung
-from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
+from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.inputs import fingerprint, key_of
 from reconciler.model.observed import Observed, Silent, crash_in
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAction
@@ -27,12 +27,13 @@ from reconciler.planner.node.conditions import Conditions, Context
 from reconciler.planner.node.crash import stopped_by, unplanned
 from reconciler.planner.node.decommission import subjects
 from reconciler.planner.node.estimates import Estimates
-from reconciler.planner.node.evaluate import condition_of, test_items, with_drift
+from reconciler.planner.node.evaluate import test_items, with_drift
 from reconciler.planner.node.fingerprint import own_inputs, shared_inputs
 from reconciler.planner.node.goals import Situation, as_treatment, isolate, may_heal, situation, usable_rows
 from reconciler.planner.node.holds import Holds, retracted
 from reconciler.planner.node.reasons import no_path, reasons, starting_conditions, undrainable, unmet
 from reconciler.planner.node.record import is_uneventful, isolating_signals
+from reconciler.planner.node.remarks import with_remarks
 from reconciler.planner.node.search import apply, search
 from reconciler.planner.node.why import Question
 
@@ -125,7 +126,7 @@ class NodePlanner:
         decided: _Decision,
     ) -> NodePlan:
         found, actions = decided.found, decided.actions
-        items = self._with_refusals(items, self._catalogue(desired, observed, state), state)
+        items = with_remarks(items, self._catalogue(desired, observed, state), state)
         if desired.state is NodeState.ACTIVE:
             items = (*items, *self._signal_items(desired, state), *_gate_item(desired, state))
         shared = self.key(desired.profile) if actions else ""
@@ -150,14 +151,6 @@ class NodePlanner:
             unmanaged_pods=lost.unmanaged,
             local_pods=lost.local,
         )
-
-    @staticmethod
-    def _with_refusals(items: tuple[DriftItem, ...], full: Catalogue, state: Conditions) -> tuple[DriftItem, ...]:
-        """Return the drift, and say of which the BMC can't remove."""
-        refused = {name: why for row in full.rows if (why := state.impossible.get(row.id)) for name in full.brings(row)}
-        if not refused:
-            return items
-        return tuple([_refused(item, refused.get(condition_of(item) or "", "")) for item in items])
 
     def _retracted(self) -> frozenset[str]:
         return retracted(self.holds, self.context.now) if self.holds else frozenset()
@@ -240,9 +233,10 @@ class NodePlanner:
         stuck = busy and KUBELET_SERVICE in state.because.get(c.HOST, ())
         at_stake = bool(state.because.get(c.QUIESCED))
         leaving = None if state.leaving is None else (desired.serial, state.leaving.key())
-        key = (desired.profile.digest, clustered, registered, busy, cordoned, stuck, at_stake, leaving)
+        slot = state.needs_installer == ""
+        key = (desired.profile.digest, clustered, registered, busy, cordoned, stuck, at_stake, leaving, slot)
         if key not in self._catalogues:
-            traits = NodeTraits(desired, clustered, registered, busy, cordoned, stuck, at_stake, state.leaving)
+            traits = NodeTraits(desired, clustered, registered, busy, cordoned, stuck, at_stake, state.leaving, slot)
             self._catalogues[key] = catalogue(traits)
         return self._catalogues[key]
 
@@ -333,12 +327,6 @@ class NodePlanner:
 def _without_postponed(items: tuple[DriftItem, ...], postponed: Collection[str]) -> tuple[DriftItem, ...]:
     """Return the items but for those under `postponed`: paths that the spec changed and that a rollout holds back."""
     return tuple([item for item in items if item.path not in postponed]) if postponed else items
-
-
-def _refused(item: DriftItem, why: str) -> DriftItem:
-    if not why or item.kind not in ACTIONABLE:
-        return item
-    return replace(item, detail="; ".join(filter(None, (item.detail, f"its BMC can't change it: {why}"))))
 
 
 def _reported(signal: Signal) -> str:

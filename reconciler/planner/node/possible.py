@@ -20,6 +20,7 @@ from reconciler.planner.node.disks import no_single_match
 
 Refusals = Mapping[str, str]  # by the target of an action, "" for one without: why this BMC can't do it
 IMAGE: Final = "image"
+IN_PLACE: Final = "slot"  # the target of a reimage that the running system does
 _NOTHING: Final = Abilities()
 
 
@@ -60,21 +61,27 @@ def firmware(desired: Desired, found: RedfishInventory, changes: Collection[str]
 def image(desired: Desired, found: RedfishInventory, _changes: Collection[str]) -> Refusals:
     """An installer boots once, from off, and writes to the one disk that the rule matches.
 
-    It comes from a virtual disc, or else over HTTP.
+    It comes from a virtual disc, or else over HTTP. The running system needs no more than the disk.
     """
     if desired.profile.image is None:
         return {}
+    both = _image(desired, found)
     lacks = [why for ability in (Ability.MEDIA, Ability.BOOT_ONCE) if (why := _lack(found, ability))]
     if lacks and found.abilities is not None:
         no_http = _lack(found, Ability.HTTP_BOOT)
         lacks = [*lacks, no_http] if no_http else []
     lacks += [why] if (why := _lack(found, Ability.POWER)) else []
-    rule = desired.root_disk or desired.profile.image.root_disk
-    if rule is not None and found.drives and (why := no_single_match(rule, found.drives)):
-        lacks.append(why + at(desired, "image.root_disk"))
-    if _is_cosigned(desired.profile.image.signature or ""):
-        lacks.append("installers verify minisign signatures alone" + at(desired, "image.key"))
-    return _whole("; ".join(lacks))
+    return _whole("; ".join([*lacks, *both])) | ({IN_PLACE: "; ".join(both)} if both else {})
+
+
+def _image(desired: Desired, found: RedfishInventory) -> list[str]:
+    image, why = desired.profile.image, []
+    rule = desired.root_disk or (image.root_disk if image is not None else None)
+    if rule is not None and found.drives and (other := no_single_match(rule, found.drives)):
+        why.append(other + at(desired, "image.root_disk"))
+    if image is not None and _is_cosigned(image.signature or ""):
+        why.append("installers verify minisign signatures alone" + at(desired, "image.key"))
+    return why
 
 
 def _is_cosigned(signature: str) -> bool:
@@ -128,5 +135,5 @@ def _lack(found: RedfishInventory, ability: Ability) -> str:
     return (found.abilities or _NOTHING).why_not(ability)
 
 
-def _whole(why: str) -> Refusals:
+def _whole(why: str) -> dict[str, str]:
     return {"": why} if why else {}

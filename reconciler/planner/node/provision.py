@@ -12,6 +12,7 @@ from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import BootPhase, Power, Provision, UnknownReason
 from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.conditions import Unread
+from reconciler.planner.node.possible import IN_PLACE
 
 CONSENT = "provision: blank"
 _OF_HOSTS = ("image.", "host.")  # before value paths that only a host tells
@@ -54,7 +55,7 @@ def _nobody_answers(observed: Observed) -> bool:
 def _half_installed(record: NodeRecord, hot: RedfishHot) -> str:
     """Return how the last install ended, if not well; one without an end only where the machine is off."""
     last = next((one for one in reversed(record.attempts) if spec_of(one.action).installs), None)
-    if last is None or last.outcome in ("done", "refused"):
+    if last is None or last.outcome in ("done", "refused") or last.target == IN_PLACE:
         return ""
     if last.outcome == "started":
         return "maybe half-installed: the run that began to install it ended" if hot.power is Power.OFF else ""

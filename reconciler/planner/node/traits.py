@@ -23,6 +23,7 @@ class NodeTraits:
     which start again as soon as it has power. `cordoned`: somebody else cordoned it, so labels attract no work.
     `stuck`: its kubelet is stopped, so no pod on it ends. `at_stake`: pods on it lose something for good when they are
     evicted, and the drain policy forbids that. `leaving`: what it has to lose, of a node that is decommissioned.
+    `in_place`: it can write an image itself, into the slot that does not run.
     """
 
     desired: Desired
@@ -33,6 +34,7 @@ class NodeTraits:
     stuck: bool = False
     at_stake: bool = False
     leaving: Leaving | None = None
+    in_place: bool = False
 
     @property
     def mig(self) -> bool:

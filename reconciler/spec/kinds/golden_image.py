@@ -109,6 +109,11 @@ class ImageVersion(Model):
     preserve: tuple[KeptMount, ...] = Field(
         default=(), description="Mount points of the partitions that an install keeps: /state, /data."
     )
+    in_place: bool = Field(
+        default=True,
+        description="Whether a node that is well and runs this layout writes the other slot itself, for which preserve "
+        "must name all that an install would make anew. false: each install boots the installer.",
+    )
     kernel_arguments: tuple[KernelArgument, ...] = Field(
         default=(), description="Added to the command line that is in the image."
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, TypeVar
 
-from reconciler.drivers.ssh.facts import gpu, installed, kernel_log, network, nvlink, software, storage, system
+from reconciler.drivers.ssh.facts import gpu, installed, kernel_log, network, nvlink, slots, software, storage, system
 from reconciler.drivers.ssh.facts.fact import Fact, Parsed
 from reconciler.model.fact_framing import FactRequest
 from reconciler.model.gate import CommandResult
@@ -34,6 +34,7 @@ FACTS: tuple[Fact[Any], ...] = (
     system.DMI,
     system.OS_RELEASE,
     system.IMAGE,
+    slots.SLOTS,
     storage.ROOT_DISK,
     system.SECURE_BOOT,
     software.CUDA,
@@ -121,13 +122,14 @@ def _gpus(reader: _Reader) -> tuple[str | None, tuple[Gpu, ...] | None, SmiAnswe
 
 
 def _image(reader: _Reader) -> ImageIdentity | None:
-    """Return the image by image.json, with os-release and the booted disk as independent evidence."""
+    """Return the image that runs, by its record, with os-release and the booted disk as independent evidence."""
     image, release, disk = reader.read(system.IMAGE), reader.read(system.OS_RELEASE), reader.read(storage.ROOT_DISK)
+    found = reader.read(slots.SLOTS)
     if image is None:
         return None
     release = release or {}
     return replace(
-        image,
+        slots.running_image(image, found),
         os_release_id=release.get("IMAGE_ID"),
         os_release_version=release.get("IMAGE_VERSION"),
         booted_disk=disk,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from reconciler.drivers.ssh.facts.fact import Fact, Parsed, Unreadable, excerpt, find_json
 from reconciler.model.gate import CommandResult
@@ -81,10 +82,15 @@ def parse_image(answer: CommandResult) -> Parsed[ImageIdentity]:
     document = find_json(answer.stdout)
     if not isinstance(document, dict):
         raise Unreadable(f"{IMAGE_FILE} holds no JSON object")
+    return Parsed(image_of(document))
+
+
+def image_of(document: Mapping[str, Any]) -> ImageIdentity:
+    """Return the image that a record of an install names."""
     values = [document.get(key) for key in _IMAGE_KEYS]
     if not all(value is None or isinstance(value, str) for value in values):
         raise Unreadable(f"{IMAGE_FILE} holds values that are not text")
-    return Parsed(ImageIdentity(*(value or None for value in values)))
+    return ImageIdentity(*(value or None for value in values))
 
 
 def parse_os_release(answer: CommandResult) -> Parsed[Mapping[str, str]]:

@@ -21,6 +21,7 @@ FACTS: Mapping[str, Fact] = {
     "dmi": system.dmi,
     "os_release": system.os_release,
     "image": system.image,
+    "slots": system.slot_records,
     "root_disk": system.root_disk,
     "secure_boot": system.secure_boot,
     "cuda": software.cuda,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+from reconciler.lab.hardware.tools import slots
 from reconciler.lab.wire.facts.context import FactContext
 from reconciler.lab.wire.facts.shell import operands, option
 from reconciler.model.gate import CommandResult
@@ -51,8 +52,12 @@ def image(context: FactContext) -> CommandResult:
     disk = context.image
     if not disk.image:  # not installed by the reconciler
         return CommandResult(1, "", "cat: /etc/reconciler/image.json: No such file or directory\n")
-    document = {key: getattr(disk, key) for key in ("image", "version", "sha256", "root_disk", "nonce")}
-    return CommandResult(0, json.dumps(document, indent=2) + "\n")
+    return CommandResult(0, json.dumps(slots.record_of(slots.installed_last(context.state)), indent=2) + "\n")
+
+
+def slot_records(context: FactContext) -> CommandResult:
+    """Print the kernel's command line and the records of the slots. No program is missing here."""
+    return CommandResult(0, slots.command_line(context.image) + "".join(slots.files(context.state).values()))
 
 
 def root_disk(context: FactContext) -> CommandResult:

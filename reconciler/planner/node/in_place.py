@@ -1,0 +1,66 @@
+"""Say whether a node writes an image itself, into the slot that does not run, or needs the installer for it.
+
+In place, a change of image takes one reboot, and no byte of the running system changes. It takes a system that is well
+and trusted: what it writes is verified by a program that runs in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from reconciler.health.signals import Signal
+from reconciler.model.desired import Desired, DesiredImage
+from reconciler.model.observed import HostFacts, Slot
+from reconciler.model.records import NodeRecord
+from reconciler.model.vocab import Provision
+from reconciler.planner.node.possible import IN_PLACE, at
+from reconciler.planner.node.record import is_admission
+
+
+def why_installer(
+    desired: Desired, facts: HostFacts | None, record: NodeRecord, signals: Sequence[Signal], tampered: str
+) -> str | None:
+    """Return why the installer is needed: "" where it is not, None where there is no other way."""
+    image = desired.profile.image
+    if image is None or image.layout is None:
+        return None
+    if not image.in_place:
+        return "the image asks for it" + at(desired, "image.in_place")
+    if desired.provision is Provision.BLANK:
+        return f"provision: {Provision.BLANK}" + at(desired, "provision")
+    if facts is None:
+        return "no system answers"
+    if facts.image is None or facts.image.slot is None:
+        return "no slot of a layout runs"
+    if signals or tampered:
+        return "the node is not well: " + (tampered or signals[0].detail)
+    return _of_slot(desired, image, facts.image.slot) or _of_attempts(record)
+
+
+def _of_slot(desired: Desired, image: DesiredImage, slot: Slot) -> str:
+    assert image.layout is not None, "only an image with a layout has slots"
+    wanted = asdict(image.layout)
+    if differing := [name for name in wanted if slot.layout.get(name) != wanted[name]]:
+        return f"the disk was laid out with another {' and '.join(differing)}" + at(desired, "image.layout")
+    anew = [point for point in ("/state", *(["/data"] if image.layout.data else [])) if point not in image.preserve]
+    if anew:
+        return f"{' and '.join(anew)} would be made anew" + at(desired, "image.preserve")
+    if slot.newer == f"{image.name} {image.version}":
+        return f"{slot.newer} was installed and did not come up: slot {slot.name} runs"
+    if slot.lacks:
+        return f"the host lacks {', '.join(slot.lacks)}" + at(desired, "image.in_place")
+    return ""
+
+
+def _of_attempts(record: NodeRecord) -> str:
+    """Return what became of an earlier attempt at this change: what failed in place is not tried so again."""
+    for attempt in reversed(record.attempts):
+        if is_admission(attempt):
+            return ""
+        if attempt.action != "reimage" or attempt.outcome == "refused":
+            continue
+        if attempt.outcome == "started":
+            return "" if attempt.target == IN_PLACE else "an install by it was begun"
+        return "" if attempt.outcome == "done" else "the last attempt failed"
+    return ""
