@@ -29,13 +29,17 @@ class InstallServer:
     served: set[str] = field(default_factory=set)
     away: bool = False
     listening_since: float = 0.0
+    offers: dict[str, str] = field(default_factory=dict)  # MAC address -> token, for PXE
 
-    def publish(self, token: str, document: InstallDocument) -> None:
+    def publish(self, token: str, document: InstallDocument, mac: str = "") -> None:
         self.attempts.setdefault(token, Served(document))
         self.served.add(token)
+        if mac:
+            self.offers[mac] = token
 
     def withdraw(self, token: str) -> None:
         self.served.discard(token)
+        self.offers = {mac: offered for mac, offered in self.offers.items() if offered != token}
         self.attempts.pop(token, None)
 
     def dies(self, now: float) -> None:
@@ -51,7 +55,8 @@ class InstallServer:
 
     def answer(self, url: str, body: str | None, now: float) -> str | None:
         """Answer a call of an installer; None: it gets no answer, or is refused."""
-        token, _, call = url.removeprefix(f"{BASE}/").partition("/")
+        token, _, call = url.removeprefix(f"{BASE}/").rpartition("/")
+        token = self.offers.get(token.removeprefix("boot/"), token)
         found = self.attempts.get(token) if token in self.served and not self.away else None
         if found is None or found.incident:
             return None

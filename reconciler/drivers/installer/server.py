@@ -29,7 +29,7 @@ from reconciler.drivers.secrets import SecretStore
 from reconciler.model.access import InstallerPolicy
 from reconciler.model.attestor import Attestor
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.install import AttemptCredential, ContractError, InstallDocument, dump_contract
+from reconciler.model.install import AttemptCredential, ContractError, InstallDocument, dump_contract, load_contract
 from reconciler.model.install_progress import InstallAttempt, InstallProgress, closed, digest_of
 from reconciler.model.ledger_ports import InstallStore
 
@@ -74,7 +74,9 @@ class HttpInstaller:
         self._listening_since = now()  # of no meaning until it listens
         self._beats: asyncio.Task[None] | None = None
 
-    async def publish(self, token: str, document: InstallDocument, attempt: AttemptCredential | None) -> str:
+    async def publish(
+        self, token: str, document: InstallDocument, attempt: AttemptCredential | None, *, pxe: bool = False
+    ) -> str:
         await self._start()
         medium = await self._source.current()
         self._check(document)
@@ -85,12 +87,21 @@ class HttpInstaller:
             network = known.network if attempt is None else dump_contract(attempt)
             served = replace(known, document=text, network=network, token=token, closed_at=None)
             try:
+                if pxe:
+                    self._offer(token, network)
                 contents = credential(served, f"{self._base}/{token}")
             except ContractError as error:
                 raise DriverError(Failure.REJECTED, str(error)) from None
             self._store.save_install(served, now)
         self._calls.serve(digest, medium, contents)
         return f"{self._base}/{token}/boot.iso"
+
+    def _offer(self, token: str, network: str) -> None:
+        mac = load_contract(AttemptCredential, network).mac if network else None
+        if mac is None or not self._policy.pxe:
+            why = "the attempt names no MAC address" if self._policy.pxe else "the Fleet's installer does not offer it"
+            raise DriverError(Failure.REJECTED, f"no boot over PXE: {why}")
+        self._calls.offers.offer(mac, token)
 
     async def progress(self, token: str) -> InstallProgress:
         found = self._store.install(digest_of(token))
@@ -103,6 +114,7 @@ class HttpInstaller:
         digest = digest_of(token)
         async with self._calls.lock(digest):
             self._calls.forget(digest)
+            self._calls.offers.withdraw(token)
             found = self._store.install(digest)
             if found is not None and found.closed_at is None:
                 now = self._now()

@@ -56,6 +56,15 @@ class Machine(DriveSide, BmcSide, HostSide):
     def name(self) -> str:
         return self.state.name
 
+    def has_http_device(self, attribute: str) -> None:
+        """Give the machine the BIOS attributes of a boot from a URI: Dell's device 1 is on and has none (iDRAC9)."""
+        new = {attribute: bios.BiosAttribute("")}
+        if attribute.startswith("HttpDev1"):
+            new["HttpDev1EnDis"] = bios.BiosAttribute("Enabled", ("Enabled", "Disabled"))
+        self.registry = {**self.registry, **new}
+        self.state.bios = {**bios.defaults(new), **self.state.bios}
+        self.state.http_boot, self.state.http_attribute = True, attribute
+
     def inject(self, kind: str, **parameters: FaultValue) -> None:
         """Start a fault, replacing an active one of its kind. Raise ValueError for an unknown kind or parameter."""
         self.catch_up()

@@ -30,8 +30,10 @@ class LabInstaller:
         self._lab = lab
         self._epoch = epoch
 
-    async def publish(self, token: str, document: InstallDocument, _attempt: AttemptCredential | None) -> str:
-        self._lab.installs.publish(token, document)
+    async def publish(
+        self, token: str, document: InstallDocument, attempt: AttemptCredential | None, *, pxe: bool = False
+    ) -> str:
+        self._lab.installs.publish(token, document, mac=(attempt.mac or "") if attempt is not None and pxe else "")
         return f"{BASE}/{token}/boot.iso"
 
     async def progress(self, token: str) -> InstallProgress:
