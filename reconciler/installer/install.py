@@ -11,7 +11,8 @@ from urllib.request import OpenerDirector
 from reconciler.installer.attest import prove
 from reconciler.installer.client import Client, Patience, Reporter, opener
 from reconciler.installer.disks import find_disk
-from reconciler.installer.documents import Attempt, Document, Malformed, load
+from reconciler.installer.documents import Attempt, Document, EraseDocument, Malformed, load_any
+from reconciler.installer.erase import Eraser
 from reconciler.installer.identity import host_key, write_facts
 from reconciler.installer.image import BLOCK, Download, unpacked, verify_signature
 from reconciler.installer.machine import Failed, Machine, check_identity, say
@@ -21,16 +22,22 @@ from reconciler.installer.write import Piece, read_back, write_pieces
 
 
 def run_attempt(machine: Machine, attempt: Attempt, patience: Patience) -> bool:
-    """Carry out one attempt, and tell the server how it ended. Return whether the machine has its image."""
+    """Carry out one attempt, and tell the server how it ended. Return whether it did what it was for."""
     ca = machine.trust / "ca.pem"
     client = Client(attempt.url, opener(ca, attempt.proxy, redirects=False), patience)
     text = client.call("install.json", seconds=patience.document)
     reporter = Reporter(client, patience)
+    done = "installed"
     try:
-        document = load(Document, text)
-        reporter.start(f"{document.image.name} {document.image.version} for {document.node}")
-        web = opener(ca, attempt.proxy, redirects=True)
-        detail = Install(machine, client, web, document, reporter, patience).run()
+        document = load_any(text)
+        if isinstance(document, EraseDocument):
+            done = "erased"
+            reporter.start(f"erase {', '.join(document.drives)} of {document.node}")
+            detail = Eraser(machine, document, reporter, patience).run()
+        else:
+            reporter.start(f"{document.image.name} {document.image.version} for {document.node}")
+            web = opener(ca, attempt.proxy, redirects=True)
+            detail = Install(machine, client, web, document, reporter, patience).run()
     except Malformed as error:
         reporter.last_word("failed", f"the document is not the contract's: {error}", patience.failed)
     except Failed as error:
@@ -40,7 +47,7 @@ def run_attempt(machine: Machine, attempt: Attempt, patience: Patience) -> bool:
     except Exception as error:  # noqa: BLE001 - the boundary: a bug of ours is a failure that is told, too
         reporter.last_word("failed", f"a defect of the installer: {type(error).__name__}: {error}", patience.failed)
     else:
-        reporter.last_word("installed", detail, patience.installed)
+        reporter.last_word(done, detail, patience.installed)
         return True
     finally:
         reporter.end()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
-from reconciler.model.install import InstallDocument, InstallPhase, InstallStatus, dump_contract, load_contract
+from reconciler.model.install import AnyDocument, InstallPhase, InstallStatus, dump_contract, load_contract
 
 BASE = "http://installer.lab.invalid"
 
@@ -13,12 +14,13 @@ BASE = "http://installer.lab.invalid"
 class Served:
     """An attempt. `at`: seconds on the machines' clock, of its installer's last call."""
 
-    document: InstallDocument
+    document: AnyDocument
     fetched: bool = False
     status: InstallStatus | None = None
     host_key: str = ""
     incident: str = ""
     at: float | None = None
+    erasures: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -31,7 +33,7 @@ class InstallServer:
     listening_since: float = 0.0
     offers: dict[str, str] = field(default_factory=dict)  # MAC address -> token, for PXE
 
-    def publish(self, token: str, document: InstallDocument, mac: str = "") -> None:
+    def publish(self, token: str, document: AnyDocument, mac: str = "") -> None:
         self.attempts.setdefault(token, Served(document))
         self.served.add(token)
         if mac:
@@ -66,6 +68,8 @@ class InstallServer:
             return dump_contract(found.document)
         if call == "status" and body is not None:
             found.status = load_contract(InstallStatus, body)
+            if (one := found.status.erasure) is not None:
+                found.erasures[one.serial] = one.model_dump(mode="json")
             return ""
         if call == "hostkey" and body is not None:
             return self._certify(found, body)

@@ -33,5 +33,7 @@ def passed_over(desired: Desired, abilities: Abilities | None) -> str:
     """Return why each way of the spec before the chosen one is not gone."""
     chosen = choose(desired, abilities)
     ways = desired.profile.boot_ways
+    if not ways:
+        return "the spec names no installer"
     before = ways if chosen is None else ways[: ways.index(chosen)]
     return "; ".join(why for way in before if (why := why_not(way, desired, abilities)))

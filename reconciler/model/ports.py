@@ -22,7 +22,7 @@ from typing import Protocol
 
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.gate import CommandResult
-from reconciler.model.install import AttemptCredential, InstallDocument
+from reconciler.model.install import AnyDocument, AttemptCredential
 from reconciler.model.install_progress import InstallProgress
 from reconciler.model.ledger_ports import Ledger as Ledger
 from reconciler.model.ledger_ports import Recollection as Recollection
@@ -270,7 +270,7 @@ class Installer(Protocol):
     """A server of one install document per attempt, under a URL of its own (DESIGN section 7.5)."""
 
     async def publish(
-        self, token: str, document: InstallDocument, attempt: AttemptCredential | None, *, pxe: bool = False
+        self, token: str, document: AnyDocument, attempt: AttemptCredential | None, *, pxe: bool = False
     ) -> str:
         """Serve a document at .../<token>/install.json and return the URL of its boot medium, .../<token>/boot.iso.
 

@@ -281,11 +281,13 @@ class _Resolver:
 
 
 def boot_ways(declared: Declarations, hardware: DeclaredResource[HardwareProfileSpec] | None) -> tuple[BootWay, ...]:
-    """Return the ways of the hardware profile; else all, of which PXE is gone where the Fleet allows it alone."""
+    """Return the ways of the hardware profile, else all, with PXE where the Fleet allows it; () without installer."""
+    installer = declared.fleets[0].spec.installer
+    if installer is None:
+        return ()
     if hardware is not None and hardware.spec.boot_ways is not None:
         return hardware.spec.boot_ways
-    installer = declared.fleets[0].spec.installer
-    return tuple(BootWay) if installer is not None and installer.pxe else (BootWay.VIRTUAL_MEDIA, BootWay.HTTP)
+    return tuple(BootWay) if installer.pxe else (BootWay.VIRTUAL_MEDIA, BootWay.HTTP)
 
 
 def find_version(image: DeclaredResource[GoldenImageSpec], version: str) -> tuple[int, ImageVersion] | None:

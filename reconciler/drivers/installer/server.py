@@ -29,7 +29,14 @@ from reconciler.drivers.secrets import SecretStore
 from reconciler.model.access import InstallerPolicy
 from reconciler.model.attestor import Attestor
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.install import AttemptCredential, ContractError, InstallDocument, dump_contract, load_contract
+from reconciler.model.install import (
+    AnyDocument,
+    AttemptCredential,
+    ContractError,
+    EraseDocument,
+    dump_contract,
+    load_contract,
+)
 from reconciler.model.install_progress import InstallAttempt, InstallProgress, closed, digest_of
 from reconciler.model.ledger_ports import InstallStore
 
@@ -75,7 +82,7 @@ class HttpInstaller:
         self._beats: asyncio.Task[None] | None = None
 
     async def publish(
-        self, token: str, document: InstallDocument, attempt: AttemptCredential | None, *, pxe: bool = False
+        self, token: str, document: AnyDocument, attempt: AttemptCredential | None, *, pxe: bool = False
     ) -> str:
         await self._start()
         medium = await self._source.current()
@@ -131,8 +138,10 @@ class HttpInstaller:
             self._runner = None
         self._source.close()
 
-    def _check(self, document: InstallDocument) -> None:
+    def _check(self, document: AnyDocument) -> None:
         """Refuse what an installer would fail at in the end, before a machine is touched."""
+        if isinstance(document, EraseDocument):
+            return
         if document.attest and self._attestor is None:
             why = "the document asks for attestation, and this reconciler has nobody who judges it"
             raise DriverError(Failure.REJECTED, f"{document.node}: {why}")

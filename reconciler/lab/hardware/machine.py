@@ -19,7 +19,6 @@ from typing import Any
 
 from reconciler.lab.hardware import bios, parts
 from reconciler.lab.hardware.bmc_side import BmcSide
-from reconciler.lab.hardware.drive_side import DriveSide
 from reconciler.lab.hardware.faults import FaultValue, parse_fault
 from reconciler.lab.hardware.gpu_cells import CELLS
 from reconciler.lab.hardware.host_side import HostSide
@@ -34,7 +33,7 @@ from reconciler.model.vocab import Health
 __all__ = ["HardwareRejected", "Machine", "Rejection", "Timings"]
 
 
-class Machine(DriveSide, BmcSide, HostSide):
+class Machine(BmcSide, HostSide):
     def __init__(
         self,
         state: MachineState,

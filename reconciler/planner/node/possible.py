@@ -62,7 +62,8 @@ def image(desired: Desired, found: RedfishInventory, _changes: Collection[str]) 
     """An installer boots once, from off, by one of its ways, and writes to the one disk that the rule matches."""
     if desired.profile.image is None:
         return {}
-    lacks = [passed_over(desired, found.abilities)] if choose(desired, found.abilities) is None else []
+    no_way = desired.profile.boot_ways and choose(desired, found.abilities) is None
+    lacks = [passed_over(desired, found.abilities)] if no_way else []
     lacks += [why] if (why := _lack(found, Ability.POWER)) else []
     rule = desired.root_disk or desired.profile.image.root_disk
     if rule is not None and found.drives and (why := no_single_match(rule, found.drives)):
