@@ -13,11 +13,12 @@ from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.drivers.programs import ask
 from reconciler.drivers.secrets import SecretStore, default_path
+from reconciler.model.boot_ways import choose, passed_over
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.errors import DriverError, ReconcilerError, SpecError, UsageError
 from reconciler.model.observed import Observation, Silent
 from reconciler.model.records import NodeRecord
-from reconciler.model.vocab import Concern, NodeState, UnknownReason
+from reconciler.model.vocab import BootWay, Concern, NodeState, UnknownReason
 from reconciler.planner.node.actions import impossible
 from reconciler.planner.node.holds import braked, by_subject, stopped
 from reconciler.planner.node.possible import IMAGE
@@ -193,6 +194,26 @@ def _machines(workspace: Workspace) -> Iterator[Finding]:
     observation = workspace.observe()
     yield from _reachability(workspace, observation)
     yield from _impossible(workspace, observation)
+    yield from _ways_in(workspace, observation)
+
+
+def _ways_in(workspace: Workspace, observation: Observation) -> Iterator[Finding]:
+    """Yield by which way installers get into the nodes, and why not by one that the spec has before it."""
+    fleet = workspace.fleet
+    if fleet.settings.installer is None:
+        return
+    found: dict[tuple[BootWay, str], list[str]] = {}
+    for name in workspace.selection[0]:
+        desired, seen = fleet.nodes[name], observation.nodes[name]
+        if isinstance(seen.inventory, Silent) or desired.profile.image is None:
+            continue
+        abilities = seen.inventory.value.abilities
+        way = choose(desired, abilities)
+        if way is not None:  # what can't be installed at all is among what BMCs can't write
+            found.setdefault((way, passed_over(desired, abilities)), []).append(name)
+    for (way, why), nodes in found.items():
+        detail = f"{fold(nodes)} ({len(nodes)}): {way.value}" + (f", since {why}" if why else "")
+        yield Finding("boot installers", True, detail)
 
 
 def _impossible(workspace: Workspace, observation: Observation) -> Iterator[Finding]:

@@ -138,6 +138,11 @@ class SanitizeLog:
 def sanitize_log(text: str) -> SanitizeLog:
     """Read the hex dump of `nvme get-log`, whose bytes every version of nvme-cli prints alike."""
     data = bytes.fromhex("".join(match[1] for match in _HEX_LINE.finditer(text)))
+    return log_of(data)
+
+
+def log_of(data: bytes) -> SanitizeLog:
+    """Read the log page itself."""
     if len(data) < LOG_BYTES:
         raise Unreadable(f"nvme get-log: {len(data)} bytes of {LOG_BYTES}")
     status = int.from_bytes(data[2:4], "little")

@@ -46,7 +46,7 @@ async def take_over(
         resumed[node, action, target] = Unended(attempt, intent)
         install = journaled_install(intent) if intent.get("started") else None
         if install is not None and installer is not None:
-            await installer.publish(install.token, install.document, None)
+            await installer.publish(install.token, install.document, None, pxe=install.by_pxe)
     return resumed
 
 

@@ -21,6 +21,7 @@ PROGRAMS: Final = (
     "addpart",  # util-linux: a partition in the kernel alone, since the table is written last
     "busybox",  # ip, udhcpc, poweroff
     "delpart",
+    "hdparm",  # to erase SATA drives
     "mcopy",  # mtools: the ESP is not mounted, so that no FAT of the kernel is needed
     "mdel",
     "mdir",
@@ -31,6 +32,7 @@ PROGRAMS: Final = (
     "mmove",
     "modprobe",
     "mount",
+    "nvme",  # nvme-cli: to erase NVMe drives
     "sfdisk",
     "ssh-keygen",
     "tpm2",  # tpm2-tools with its TCTI for /dev/tpmrm0 (libtss2-tcti-device)

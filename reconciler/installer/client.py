@@ -190,10 +190,10 @@ class Reporter:
         """Say why it does not go on just now."""
         self._status = {**self._status, "detail": detail}
 
-    def tell(self, phase: str, detail: str, seconds: float) -> None:
-        """Begin a phase, and wait until the server knows."""
+    def tell(self, phase: str, detail: str, seconds: float, **more: Any) -> None:
+        """Begin a phase, and wait until the server knows. `more`: other keys of this report and its repetitions."""
         say(f"{phase}: {detail}")
-        self._status = {"phase": phase, "detail": detail, "percent": None}
+        self._status = {"phase": phase, "detail": detail, "percent": None, **more}
         with self._posting:
             self._client.post("status", self._status, seconds)
 

@@ -106,6 +106,16 @@ class Document:
 
 
 @dataclass(frozen=True)
+class EraseDocument:
+    node: str
+    nonce: str
+    machine: Identity
+    drives: tuple[str, ...]
+    then: str = "erase"
+    format: str = "1.1"
+
+
+@dataclass(frozen=True)
 class Challenge:
     credential: str
     secret: str
@@ -123,6 +133,16 @@ def load(kind: type[T], text: bytes) -> T:
         raise Malformed(f"format: this installer reads {MAJOR}.x, and not {stated}")
     loaded: T = _read(kind, value, "")
     return loaded
+
+
+def load_any(text: bytes) -> Document | EraseDocument:
+    """Read what an attempt is told: to install, unless it says `then: erase`."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise Malformed(f"not JSON: {error}") from None
+    erases = isinstance(value, dict) and value.get("then") == "erase"
+    return load(EraseDocument, text) if erases else load(Document, text)
 
 
 def _read(kind: Any, value: Any, where: str) -> Any:

@@ -66,12 +66,12 @@ def run_in_place(machine: Machine, folder: Path, patience: Patience) -> bool:
     """Carry out the document of a folder, and say there how it ended. Return whether the disk has the image."""
     reporter = Reporter(StatusFile(folder / STATUS), patience)
 
-    def install() -> str:
+    def install() -> tuple[str, str]:
         machine.work.mkdir(parents=True, exist_ok=True)
         document = load(Document, (folder / "document.json").read_bytes())
         reporter.start(f"{document.image.name} {document.image.version} for {document.node}")
         with _alone(folder.parent / LOCK):
-            return InPlace(machine, opener(None, None, redirects=True), document, reporter, patience).run()
+            return "installed", InPlace(machine, opener(None, None, redirects=True), document, reporter, patience).run()
 
     return ends_told(reporter, patience, install)
 

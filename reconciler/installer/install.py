@@ -12,7 +12,8 @@ from urllib.request import OpenerDirector
 from reconciler.installer.attest import prove
 from reconciler.installer.client import Client, Patience, Reporter, opener
 from reconciler.installer.disks import Disk, find_disk
-from reconciler.installer.documents import Attempt, Document, Malformed, load
+from reconciler.installer.documents import Attempt, Document, EraseDocument, Malformed, load_any
+from reconciler.installer.erase import Eraser
 from reconciler.installer.identity import host_key, write_facts
 from reconciler.installer.image import BLOCK, Download, unpacked, verify_signature
 from reconciler.installer.machine import Failed, Machine, check_identity, say
@@ -22,25 +23,28 @@ from reconciler.installer.write import Piece, read_back, write_pieces
 
 
 def run_attempt(machine: Machine, attempt: Attempt, patience: Patience) -> bool:
-    """Carry out one attempt, and tell the server how it ended. Return whether the machine has its image."""
+    """Carry out one attempt, and tell the server how it ended. Return whether it did what it was for."""
     ca = machine.trust / "ca.pem"
     client = Client(attempt.url, opener(ca, attempt.proxy, redirects=False), patience)
     text = client.call("install.json", seconds=patience.document)
     reporter = Reporter(client, patience)
 
-    def install() -> str:
-        document = load(Document, text)
+    def work() -> tuple[str, str]:
+        document = load_any(text)
+        if isinstance(document, EraseDocument):
+            reporter.start(f"erase {', '.join(document.drives)} of {document.node}")
+            return "erased", Eraser(machine, document, reporter, patience).run()
         reporter.start(f"{document.image.name} {document.image.version} for {document.node}")
         web = opener(ca, attempt.proxy, redirects=True)
-        return FromMedium(machine, client, web, document, reporter, patience).run()
+        return "installed", FromMedium(machine, client, web, document, reporter, patience).run()
 
-    return ends_told(reporter, patience, install)
+    return ends_told(reporter, patience, work)
 
 
-def ends_told(reporter: Reporter, patience: Patience, install: Callable[[], str]) -> bool:
-    """Install, and tell how it ended. Return whether the disk has the image."""
+def ends_told(reporter: Reporter, patience: Patience, work: Callable[[], tuple[str, str]]) -> bool:
+    """Do the work, and tell how it ended: the last phase, and what to say of it. Return whether it was done."""
     try:
-        detail = install()
+        done, detail = work()
     except Malformed as error:
         reporter.last_word("failed", f"the document is not the contract's: {error}", patience.failed)
     except Failed as error:
@@ -50,7 +54,7 @@ def ends_told(reporter: Reporter, patience: Patience, install: Callable[[], str]
     except Exception as error:  # noqa: BLE001 - the boundary: a bug of ours is a failure that is told, too
         reporter.last_word("failed", f"a defect of the installer: {type(error).__name__}: {error}", patience.failed)
     else:
-        reporter.last_word("installed", detail, patience.installed)
+        reporter.last_word(done, detail, patience.installed)
         return True
     finally:
         reporter.end()

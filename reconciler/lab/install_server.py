@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
-from reconciler.model.install import InstallDocument, InstallPhase, InstallStatus, dump_contract, load_contract
+from reconciler.model.install import AnyDocument, InstallPhase, InstallStatus, dump_contract, load_contract
 
 BASE = "http://installer.lab.invalid"
 
@@ -13,12 +14,13 @@ BASE = "http://installer.lab.invalid"
 class Served:
     """An attempt. `at`: seconds on the machines' clock, of its installer's last call."""
 
-    document: InstallDocument
+    document: AnyDocument
     fetched: bool = False
     status: InstallStatus | None = None
     host_key: str = ""
     incident: str = ""
     at: float | None = None
+    erasures: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -29,13 +31,17 @@ class InstallServer:
     served: set[str] = field(default_factory=set)
     away: bool = False
     listening_since: float = 0.0
+    offers: dict[str, str] = field(default_factory=dict)  # MAC address -> token, for PXE
 
-    def publish(self, token: str, document: InstallDocument) -> None:
+    def publish(self, token: str, document: AnyDocument, mac: str = "") -> None:
         self.attempts.setdefault(token, Served(document))
         self.served.add(token)
+        if mac:
+            self.offers[mac] = token
 
     def withdraw(self, token: str) -> None:
         self.served.discard(token)
+        self.offers = {mac: offered for mac, offered in self.offers.items() if offered != token}
         self.attempts.pop(token, None)
 
     def dies(self, now: float) -> None:
@@ -51,7 +57,8 @@ class InstallServer:
 
     def answer(self, url: str, body: str | None, now: float) -> str | None:
         """Answer a call of an installer; None: it gets no answer, or is refused."""
-        token, _, call = url.removeprefix(f"{BASE}/").partition("/")
+        token, _, call = url.removeprefix(f"{BASE}/").rpartition("/")
+        token = self.offers.get(token.removeprefix("boot/"), token)
         found = self.attempts.get(token) if token in self.served and not self.away else None
         if found is None or found.incident:
             return None
@@ -61,6 +68,8 @@ class InstallServer:
             return dump_contract(found.document)
         if call == "status" and body is not None:
             found.status = load_contract(InstallStatus, body)
+            if (one := found.status.erasure) is not None:
+                found.erasures[one.serial] = one.model_dump(mode="json")
             return ""
         if call == "hostkey" and body is not None:
             return self._certify(found, body)

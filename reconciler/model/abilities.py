@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 
 from reconciler.model.privacy import FreeText, Identifier, Privacy, PublicText
 
+URL: Final = "{url}"  # stands for the URL to boot from in `Abilities.http_attributes`
 FETCHES: Final = "SimpleUpdate"  # the way to update firmware by which the BMC fetches the file itself
 ONLY_SENT: Final = (
     "the BMC fetches no firmware: it has to be sent the file, which needs `verifiedBy: reconciler` for the component"
@@ -30,6 +31,7 @@ class Ability(StrEnum):
     BOOT_ONCE = "boot_once"  # from a disc
     MEDIA = "media"  # a virtual disc
     HTTP_BOOT = "http_boot"  # once, from a URI that is given to it
+    PXE_BOOT = "pxe_boot"  # once
     FIRMWARE = "firmware"
 
 
@@ -91,13 +93,15 @@ class Abilities:
     """The writes that a BMC can do, as far as they were read.
 
     `lacks`: by ability, why the BMC lacks it; "" = it has it, and an ability that is absent was not read. `bios`: the
-    limits of BIOS attributes; {} = the BMC serves no registry of them.
+    limits of BIOS attributes; {} = the BMC serves no registry of them. `http_attributes`: those that make it boot from
+    a URI, with {url} in the URI's place; {} = it takes the URI as HttpBootUri.
     """
 
     lacks: Mapping[PublicText, FreeText] = field(default_factory=dict)
     bios: Annotated[Mapping[str, BiosLimit] | None, Privacy.BIOS] = None
     boot_targets: tuple[PublicText, ...] | None = None  # of a one-time boot
     reset_types: tuple[PublicText, ...] | None = None
+    http_attributes: Mapping[PublicText, PublicText] = field(default_factory=dict)
     firmware_ways: tuple[PublicText, ...] | None = None  # SimpleUpdate | MultipartHttpPushUri | HttpPushUri
 
     def why_not(self, ability: Ability) -> str:

@@ -43,3 +43,4 @@ class InstallerPolicy:
     host_ca: str | None = None  # a secret, or a signer; None: no host key is certified
     host_certificate_s: float = 90 * 86400.0  # how long a certificate is valid
     measurements: BootMeasurements | None = None  # of that medium
+    pxe: bool = False  # whether machines that boot over PXE get the medium by their MAC address

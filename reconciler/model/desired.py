@@ -25,6 +25,7 @@ from reconciler.model.observed import AttributeValue, Taint
 from reconciler.model.privacy import Address, AllPublic, Identifier, NodeName, PublicText
 from reconciler.model.vocab import (
     Activation,
+    BootWay,
     DrainProvider,
     DriftMode,
     NodeState,
@@ -216,6 +217,7 @@ class Profile:
     remediation: Remediation | None
     provenance: Mapping[str, Position]  # value path ("bios.SriovGlobalEnable") -> where the spec set it
     measurements: PlatformMeasurements | None = None  # of the model of machine
+    boot_ways: tuple[BootWay, ...] = (BootWay.VIRTUAL_MEDIA, BootWay.HTTP)  # of installers, the preferred one first
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,12 +25,14 @@ class ContractDocument(BaseModel):
 
 
 class InstallPhase(StrEnum):
-    """The phases that an installer reports. INSTALLED and FAILED are its last words."""
+    """The phases that an installer reports. INSTALLED, ERASED and FAILED are its last words."""
 
     STARTED = "started"  # it has read its document
     WRITING = "writing"  # from the first byte that changes a disk
     WRITTEN = "written"  # what is on the disk was read back, and its digest agrees
     INSTALLED = "installed"  # the machine will boot the image; it powers off now
+    ERASING = "erasing"  # from the first command that destroys data
+    ERASED = "erased"  # every drive of the document ended its erase, with evidence; it powers off now
     FAILED = "failed"  # `detail` says why; it powers off now
 
 
@@ -136,6 +138,7 @@ class SshTrust(ContractDocument):
 
 class Then(StrEnum):
     POWER_OFF = "power_off"
+    ERASE = "erase"  # of an EraseDocument, and of no other
 
 
 class InstallDocument(ContractDocument):
@@ -159,12 +162,52 @@ class InstallDocument(ContractDocument):
     format: str = FORMAT
 
 
+class EraseDocument(ContractDocument):
+    """All that an installer is told that destroys the data of drives, since version 1.1. It writes nothing else."""
+
+    node: str
+    nonce: str
+    machine: MachineIdentity
+    drives: Annotated[
+        tuple[str, ...], Field(min_length=1, description="Serial numbers, exactly as the drives tell them.")
+    ]
+    then: Then = Then.ERASE
+    format: str = "1.1"
+
+
+AnyDocument = InstallDocument | EraseDocument
+
+
+class DriveSample(ContractDocument):
+    """A few bytes of a drive, as a digest. `blank`: all of them are equal."""
+
+    offset: int
+    digest: str
+    blank: bool
+
+
+class Erasure(ContractDocument):
+    """The evidence of one drive's erase, so far. The server judges it. `log`: of a sanitize, its log page's bytes."""
+
+    serial: str
+    model: str
+    firmware: str
+    method: str
+    tool: Annotated[str, Field(description="The program and its version.")]
+    log_before: Annotated[str, Field(description="In hexadecimal, read before the erase was begun.")] = ""
+    log: str = ""
+    samples: tuple[DriveSample, ...] = ()
+    samples_after: tuple[DriveSample, ...] = ()
+    ended: bool = False
+
+
 class InstallStatus(ContractDocument):
     """A report that an installer sends of itself."""
 
     phase: InstallPhase
     detail: str = ""
     percent: Annotated[int | None, Field(ge=0, le=100)] = None
+    erasure: Annotated[Erasure | None, Field(description="Of the drive that is being erased.")] = None
 
 
 class AttestationBegin(ContractDocument):
@@ -208,6 +251,7 @@ C = TypeVar("C", bound=ContractDocument)
 CONTRACT: Final[dict[str, type[ContractDocument]]] = {
     "install-attempt": AttemptCredential,
     "install-document": InstallDocument,
+    "erase-document": EraseDocument,
     "install-status": InstallStatus,
     "attestation-begin": AttestationBegin,
     "attestation-challenge": AttestationChallenge,

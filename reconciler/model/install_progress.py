@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from reconciler.model.install import ImageFormat, InstallDocument, InstallPhase, InstallStatus
 
 DETAIL_CHARACTERS: Final = 1000
-_LAST: Final = (InstallPhase.INSTALLED, InstallPhase.FAILED)
+_LAST: Final = (InstallPhase.INSTALLED, InstallPhase.ERASED, InstallPhase.FAILED)
 _MEASURED_AFTER_S: Final = 1.0  # between two reports whose difference is a rate
 
 
@@ -29,6 +30,7 @@ class InstallProgress:
     percent: int | None = None
     at: datetime | None = None  # of the installer's last call; None: it made none
     incident: str = ""  # why the attempt was ended: a second host key, ...
+    erasures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # evidence by a drive's serial number
 
     @property
     def ended(self) -> bool:
@@ -60,10 +62,11 @@ class InstallAttempt:
     certificate: str = ""
     attested_key: str = ""  # the host key that a quote of the TPM vouches for
     revoked: tuple[str, ...] = ()
+    erasures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def progress(self, listening_since: datetime) -> InstallProgress:
         return InstallProgress(
-            listening_since, self.fetched, self.phase, self.detail, self.percent, self.at, self.incident
+            listening_since, self.fetched, self.phase, self.detail, self.percent, self.at, self.incident, self.erasures
         )
 
     @property
@@ -105,9 +108,11 @@ def reported(
     rate = _rate(attempt, percent, document, now) if same and status.phase is InstallPhase.WRITING else ""
     if rate and "/s" not in detail:
         detail = f"{detail}, {rate}" if detail else rate
-    return replace(
-        attempt, fetched=True, phase=status.phase, detail=detail[:DETAIL_CHARACTERS], percent=percent, at=now
-    )
+    erasures = attempt.erasures
+    if status.erasure is not None:
+        erasures = {**erasures, status.erasure.serial: status.erasure.model_dump(mode="json")}
+    told = detail[:DETAIL_CHARACTERS]
+    return replace(attempt, fetched=True, phase=status.phase, detail=told, percent=percent, at=now, erasures=erasures)
 
 
 def _rate(attempt: InstallAttempt, percent: int | None, document: InstallDocument | None, now: datetime) -> str:

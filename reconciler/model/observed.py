@@ -45,6 +45,7 @@ AttributeValue = str | int | bool
 
 
 HTTP: Final = "UefiHttp"  # the word of an override for a boot from HttpBootUri
+PXE: Final = "Pxe"
 DISCS: Final = ("UsbCd", "Cd")  # words of an override for virtual discs, which are USB drives
 
 
@@ -54,13 +55,8 @@ class BootOverride:
     target: PublicText  # "None" | "Cd" | "UsbCd" | "Hdd" | "Pxe" | ...
     allowable: tuple[PublicText, ...] = ()  # pitfall D5: choose from these, not from the vendor's name
 
-    @property
-    def boots_disc(self) -> bool:
-        return self.enabled in ("Once", "Continuous") and self.target in DISCS
-
-    @property
-    def boots_http(self) -> bool:
-        return self.enabled in ("Once", "Continuous") and self.target == HTTP
+    def boots(self, *targets: str) -> bool:
+        return self.enabled in ("Once", "Continuous") and self.target in targets
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from typing import Protocol
 
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.gate import CommandResult
-from reconciler.model.install import AttemptCredential, InstallDocument
+from reconciler.model.install import AnyDocument, AttemptCredential, InstallDocument
 from reconciler.model.install_progress import InstallProgress
 from reconciler.model.ledger_ports import Ledger as Ledger
 from reconciler.model.ledger_ports import Recollection as Recollection
@@ -269,11 +269,14 @@ class Metrics(Protocol):
 class Installer(Protocol):
     """A server of one install document per attempt, under a URL of its own (DESIGN section 7.5)."""
 
-    async def publish(self, token: str, document: InstallDocument, attempt: AttemptCredential | None) -> str:
+    async def publish(
+        self, token: str, document: AnyDocument, attempt: AttemptCredential | None, *, pxe: bool = False
+    ) -> str:
         """Serve a document at .../<token>/install.json and return the URL of its boot medium, .../<token>/boot.iso.
 
         `attempt`: the network that the installer is to use, for the boot medium's placeholder; the server fills in the
-        URL. None: DHCP. Publishing under the same token again keeps what the installer has reported. REJECTED: nothing
+        URL. None: DHCP. `pxe`: the attempt's MAC address alone finds the medium too, until the installer has its
+        document. Publishing under the same token again keeps what the installer has reported. REJECTED: nothing
         can listen on the address that the spec gives, the boot medium has no placeholder, or the document asks for what
         this server can't do.
         """

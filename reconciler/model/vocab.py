@@ -112,6 +112,14 @@ class NodeState(StrEnum):
     DECOMMISSIONED = "decommissioned"  # taken out of the fleet for good, and the declared drives erased
 
 
+class BootWay(StrEnum):
+    """The ways for an installer to get into a machine."""
+
+    VIRTUAL_MEDIA = "virtual_media"  # a disc that the BMC fetches
+    HTTP = "http"  # the firmware fetches it, from a URI that is given to it
+    PXE = "pxe"  # the firmware asks DHCP, which points it to our server
+
+
 class Provision(StrEnum):
     """The consent of the spec for a machine of which nothing is known."""
 

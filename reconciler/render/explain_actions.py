@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from reconciler.model.boot_ways import choose
+from reconciler.model.observed import Silent
 from reconciler.model.plan import NodePlan, PlannedAction
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Certainty
@@ -109,10 +111,23 @@ def _extent(plan: NodePlan) -> str:
     return f"{len(plan.actions)} in all, {worst}, {estimate(plan.actions)}"
 
 
-def _manner(made: Explanation, action: PlannedAction) -> tuple[str, str, str]:
-    """Say how much an action disrupts, how long it takes and whether it is sure to happen."""
+def _manner(made: Explanation, action: PlannedAction) -> tuple[str, str, str, str]:
+    """Say how much an action disrupts, how it gets in, how long it takes and whether it is sure to happen."""
     hurts = disruption(action.disruption) if action.disruption else ""
-    return hurts, _takes(made, action), "if needed" if action.certainty is Certainty.PREDICTED else ""
+    return (
+        hurts,
+        _way(made, action),
+        _takes(made, action),
+        "if needed" if action.certainty is Certainty.PREDICTED else "",
+    )
+
+
+def _way(made: Explanation, action: PlannedAction) -> str:
+    seen = made.observed
+    if action.name != "reimage" or seen is None or isinstance(seen.inventory, Silent):
+        return ""
+    way = choose(made.desired, seen.inventory.value.abilities)
+    return f"by {way.value.replace('_', ' ')}" if way is not None else ""
 
 
 def _takes(made: Explanation, action: PlannedAction) -> str:

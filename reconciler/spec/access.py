@@ -86,6 +86,7 @@ def _installer(found: Installer) -> InstallerPolicy:
         found.host_ca,
         valid_s,
         boot_measurements(found.measurements),
+        found.pxe,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reconciler.model.errors import Diagnostic, did_you_mean
-from reconciler.model.vocab import DrainProvider
+from reconciler.model.vocab import BootWay, DrainProvider
 from reconciler.spec.kinds.fleet import FleetSpec
 from reconciler.spec.kinds.persona import PersonaSpec
 from reconciler.spec.limits import check_limits
@@ -23,6 +23,7 @@ def check_fleet(
         yield fleet.problem((), "nodes have a bmc, and spec.redfish does not say how to reach it")
     if fleet.spec.ssh is None and any(node.endpoints.host for node in nodes):
         yield fleet.problem((), "nodes have a host, and spec.ssh does not say how to reach it")
+    yield from _pxe_is_offered(fleet, declared)
     if fleet.spec.cluster is None:
         for persona in declared.personas.values():
             yield from _clusterless(persona)
@@ -35,6 +36,16 @@ def _ignored_exist(fleet: DeclaredResource[FleetSpec], declared: Declarations, n
                 if name not in known:
                     problem = f"there is no {kind.removesuffix('s')} {name!r}"
                     yield fleet.problem(("ignore", index, kind, at), problem, did_you_mean(name, known))
+
+
+def _pxe_is_offered(fleet: DeclaredResource[FleetSpec], declared: Declarations) -> Iterator[Diagnostic]:
+    if fleet.spec.installer is not None and fleet.spec.installer.pxe:
+        return
+    for hardware in declared.hardware.values():
+        for index, way in enumerate(hardware.spec.boot_ways or ()):
+            if way is BootWay.PXE:
+                hint = "write `pxe: true` in its `installer`, after docs/how-to/installer.md"
+                yield hardware.problem(("bootWays", index), "the Fleet does not offer PXE", hint)
 
 
 def _clusterless(persona: DeclaredResource[PersonaSpec]) -> Iterator[Diagnostic]:

@@ -37,10 +37,12 @@ from reconciler.model.desired import (
 )
 from reconciler.model.errors import Position
 from reconciler.model.units import parse_duration, parse_size
+from reconciler.model.vocab import BootWay
 from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec
 from reconciler.spec.kinds.acceptance_profile import Threshold as ThresholdSpec
 from reconciler.spec.kinds.golden_image import DiskLayout as DiskLayoutSpec
 from reconciler.spec.kinds.golden_image import GoldenImageSpec, ImageVersion
+from reconciler.spec.kinds.hardware_profile import HardwareProfileSpec
 from reconciler.spec.kinds.node_pool import Rollout as RolloutSpec
 from reconciler.spec.kinds.persona import Drain, PersonaSpec
 from reconciler.spec.kinds.settings import NodeSettings
@@ -204,6 +206,7 @@ class _Resolver:
             remediation=self._remediation(chosen),
             provenance=dict(sorted(provenance.items())),
             measurements=platform_measurements(hardware.spec.measurements if hardware is not None else None),
+            boot_ways=boot_ways(declared, hardware),
         )
         return self._intern(profile), from_name, persona.name if persona else ""
 
@@ -284,6 +287,16 @@ class _Resolver:
                 NodeCondition(condition.type, condition.status.value) for condition in policy.spec.node_conditions
             ),
         )
+
+
+def boot_ways(declared: Declarations, hardware: DeclaredResource[HardwareProfileSpec] | None) -> tuple[BootWay, ...]:
+    """Return the ways of the hardware profile, else all, with PXE where the Fleet allows it; () without installer."""
+    installer = declared.fleets[0].spec.installer
+    if installer is None:
+        return ()
+    if hardware is not None and hardware.spec.boot_ways is not None:
+        return hardware.spec.boot_ways
+    return tuple(BootWay) if installer.pxe else (BootWay.VIRTUAL_MEDIA, BootWay.HTTP)
 
 
 def find_version(image: DeclaredResource[GoldenImageSpec], version: str) -> tuple[int, ImageVersion] | None:

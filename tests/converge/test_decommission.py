@@ -159,8 +159,65 @@ def test_a_serial_that_no_drive_has_stops_it_before_the_drain(adopted: Worlds) -
     assert here.serves(GONE)
 
 
-def test_the_disk_of_the_running_system_is_erased_last_and_by_the_bmc(adopted: Worlds) -> None:
+def no_installer(here: World) -> World:
+    """Leave the node without a way for our installer, so that the BMC alone can erase."""
+    node = here.fleet.nodes[GONE]
+    there = replace(node, profile=replace(node.profile, boot_ways=()))
+    here.fleet = replace(here.fleet, nodes={**here.fleet.nodes, GONE: there})
+    return here
+
+
+def test_the_disk_of_the_running_system_is_erased_last_and_by_our_installer(adopted: Worlds) -> None:
     here = adopted(nodes=1)
+    root, first = root_drive(here), data_drives(here)[0]
+    report = decommission(leaving(here, [root.serial, first.serial]))
+    assert report.results[GONE].state is Ended.DONE, report.results[GONE].detail
+    assert here.did(GONE)[4:6] == [f"erase:{first.serial}", f"erase:{root.serial}"]
+    assert (root.holds, root.sanitizes, first.holds) == (False, 1, False)
+    found = evidence(here, root.serial)
+    assert (found["method"], found["result"]) == ("nvme sanitize, block erase", "erased")
+    assert found["log"].startswith("ffff0101")
+    assert found["operator"] == "runner-1"
+    assert found["commit"] == "c0ffee"
+    machine = here.machine(GONE).state
+    assert (machine.media, machine.boot_override_enabled) == (None, "Disabled")
+
+
+def test_all_drives_of_a_machine_without_a_system_are_erased_by_our_installer(adopted: Worlds) -> None:
+    here = adopted(nodes=1)
+    serials = [drive.serial for drive in here.machine(GONE).state.drives]
+    here.machine(GONE).inject("host_hung")
+    here.clock.elapsed += 3600.0
+    report = decommission(leaving(here, serials))
+    assert report.results[GONE].state is Ended.DONE, report.results[GONE].detail
+    assert [drive.sanitizes for drive in here.machine(GONE).state.drives] == [1, 1, 1]
+    assert not any(drive.holds for drive in here.machine(GONE).state.drives)
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"), [("sanitize_fails", "its sanitize log says failed"), ("erase_lies", "it still holds at byte 0")]
+)
+def test_the_word_of_our_installer_proves_nothing(adopted: Worlds, fault: str, told: str) -> None:
+    here = adopted(nodes=1, faults={GONE: {fault: {}}})
+    report = decommission(leaving(here, [root_drive(here).serial]))
+    assert report.results[GONE].state is Ended.FAILED
+    assert told in report.results[GONE].detail
+    assert "tombstone" not in here.did(GONE)
+
+
+def test_an_installer_on_another_machine_erases_nothing(world: Worlds) -> None:
+    here = world(nodes=1)
+    root = root_drive(here)
+    leaving(here, [root.serial])
+    here.machine(GONE).state.os = None
+    desired = replace(here.fleet.nodes[GONE], serial="another")
+    outcome = here.act("erase", target=root.serial, desired=desired)
+    assert not isinstance(outcome, Done)
+    assert (root.holds, root.sanitizes) == (True, 0)
+
+
+def test_without_an_installer_the_disk_of_the_running_system_is_erased_by_the_bmc(adopted: Worlds) -> None:
+    here = no_installer(adopted(nodes=1))
     root, first = root_drive(here), data_drives(here)[0]
     report = decommission(leaving(here, [root.serial, first.serial]))
     assert report.results[GONE].state is Ended.DONE, report.results[GONE].detail
@@ -171,7 +228,7 @@ def test_the_disk_of_the_running_system_is_erased_last_and_by_the_bmc(adopted: W
 
 
 def test_a_root_disk_that_nothing_can_erase_stops_it_before_the_drain(adopted: Worlds) -> None:
-    here = adopted(nodes=1)
+    here = no_installer(adopted(nodes=1))
     root_drive(here).bmc_erases = False
     plan = leaving(here, [root_drive(here).serial]).plan().nodes[GONE]
     assert plan.blocked is not None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,8 +15,12 @@ import pytest
 from reconciler.converge.actions.install_watch import ENDS_S, SILENT_S
 from reconciler.lab.hardware.lifecycle import Lifecycle
 from reconciler.lab.hardware.timings import TYPICAL
+from reconciler.lab.install_server import BASE
+from reconciler.model import desired as d
 from reconciler.model.install import InstallPhase
-from reconciler.model.outcome import Done, Outcome, Permanent, Transient
+from reconciler.model.network import DesiredLink, DesiredNetwork
+from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
+from reconciler.model.vocab import BootWay
 from reconciler.planner.node.corroboration import BOOT_S
 from tests.converge.world import IMAGE, World
 
@@ -310,6 +315,75 @@ def test_a_uri_that_the_bmc_does_not_keep_ends_the_attempt_before_power_on(
     assert outcome.detail == "accepted, but the BMC shows as URI to boot from: none (D11)"
     assert state.counters.boots == 0
     assert here.ledger.node("n0").nonce is None
+
+
+def test_a_uri_that_is_a_bios_attribute_is_in_force_before_it_is_booted_from(world: Worlds) -> None:
+    """As of Dell and HPE (D11): one boot brings the attribute in, with what waited beside it (G3)."""
+    here = world(nodes=1, drift=OLD)
+    machine = here.machine("n0")
+    machine.state.has_media = False
+    machine.has_http_device("UrlBootFile")
+    machine.stage_bios({"QuietBoot": False})
+    assert installed(here, here.act("reimage"))
+    assert str(machine.state.bios["UrlBootFile"]).endswith("/boot.iso")
+    assert machine.state.bios["QuietBoot"] is False
+    assert machine.state.counters.boots == 3, "the attribute, the installer, the disk"
+
+
+def test_a_bios_that_drops_the_uri_ends_the_attempt(world: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = world(nodes=1, drift=OLD)
+    machine = here.machine("n0")
+    machine.state.has_media = False
+    machine.has_http_device("UrlBootFile")
+    monkeypatch.setattr(machine, "stage_bios", lambda _: None)
+    outcome = here.act("reimage")
+    assert isinstance(outcome, Transient)
+    assert outcome.detail == "accepted, but 30m after power-on the BIOS lacks UrlBootFile (D11)"
+    assert machine.state.power == "off"
+    assert here.ledger.node("n0").nonce is None
+
+
+def by_pxe(here: World) -> None:
+    """Let a machine that has nothing else boot over PXE, with a DHCP server that names our file."""
+    state = here.machine("n0").state
+    state.has_media = False
+    state.pxe_url = f"{BASE}/boot/{{mac}}/boot.iso"
+
+
+def pxe_node(here: World, *ways: BootWay) -> dict[str, d.Desired]:
+    node = here.fleet.nodes["n0"]
+    port = next(nic for nic in here.machine("n0").state.nics if not nic.rdma)
+    network = DesiredNetwork((DesiredLink("eth0", mac=port.mac),))
+    return {"n0": replace(node, network=network, profile=replace(node.profile, boot_ways=ways))}
+
+
+def test_pxe_is_the_last_way(world: Worlds) -> None:
+    here = world(nodes=1, drift=OLD)
+    by_pxe(here)
+    here.fleet = replace(here.fleet, nodes=pxe_node(here, *BootWay))
+    assert installed(here, here.act("reimage"))
+    assert writes(here) == (1, 1)
+
+
+def test_without_a_declared_mac_address_there_is_no_pxe(world: Worlds) -> None:
+    here = world(nodes=1, drift=OLD)
+    by_pxe(here)
+    here.fleet = replace(here.fleet, nodes={"n0": replace(pxe_node(here, *BootWay)["n0"], network=None)})
+    outcome = here.act("reimage")
+    assert isinstance(outcome, Declined)
+    assert "PXE needs the MAC address of the port that boots" in outcome.detail
+
+
+def test_the_spec_orders_the_ways(world: Worlds) -> None:
+    """The BMC has virtual media, and the spec wants HTTP first."""
+    here = world(nodes=1, drift=OLD)
+    state = here.machine("n0").state
+    state.http_boot = True
+    node = here.fleet.nodes["n0"]
+    profile = replace(node.profile, boot_ways=(BootWay.HTTP, BootWay.VIRTUAL_MEDIA))
+    here.fleet = replace(here.fleet, nodes={"n0": replace(node, profile=profile)})
+    assert installed(here, here.act("reimage"))
+    assert str(state.http_boot_uri).endswith("/boot.iso")
 
 
 def test_a_bmc_with_neither_is_refused_before_the_node_is_drained(world: Worlds) -> None:

@@ -7,6 +7,7 @@ import re
 
 import jsonschema
 import pytest
+from aiohttp.web import AbstractRoute
 
 from reconciler.drivers.installer import calls
 from reconciler.drivers.installer.calls import Calls
@@ -58,12 +59,16 @@ def test_every_document_has_an_example() -> None:
 def test_the_calls_are_those_that_the_server_answers() -> None:
     told = set()
     for call, *_ in table(PAGE, "call"):
-        [path] = re.findall(r"/TOKEN/[\w./]+", call)
+        [path] = re.findall(r"/(?:TOKEN|boot/MAC)/[\w./]+", call)
         told |= {(method, path) for method in re.findall(r"GET|HEAD|POST", call)}
     routes = Calls.application(Calls.__new__(Calls)).router.routes()
-    served = {(route.method, re.sub(r"\{token.*?\}(?=/)", "TOKEN", str(route.resource and route.resource.canonical)))
-              for route in routes}  # fmt: skip
+    served = {(route.method, canonical(route)) for route in routes}
     assert told == {call for call in served if call != ("HEAD", "/TOKEN/install.json")}
+
+
+def canonical(route: AbstractRoute) -> str:
+    path = route.resource.canonical if route.resource is not None else ""
+    return path.replace("{token}", "TOKEN").replace("{mac}", "MAC")
 
 
 def test_the_phases_and_figures_are_the_codes() -> None:

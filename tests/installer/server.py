@@ -20,10 +20,10 @@ from pathlib import Path
 
 from reconciler.lab.pki import TlsAuthority
 from reconciler.model.install import (
+    AnyDocument,
     AttestationBegin,
     AttestationChallenge,
     AttestationFinish,
-    InstallDocument,
     InstallPhase,
     InstallStatus,
     dump_contract,
@@ -53,7 +53,7 @@ class ContractServer:
 
     def __init__(self, folder: Path, authority: TlsAuthority) -> None:
         self.folder, self.authority = folder, authority
-        self.document: InstallDocument | None = None
+        self.document: AnyDocument | None = None
         self.image = b""
         self.troubles = Troubles()
         self.statuses: list[InstallStatus] = []

@@ -20,6 +20,7 @@ from tests.installer.test_contract import INSTALLS
 PAIRS = [
     (documents.Attempt, contract.AttemptCredential),
     (documents.Document, contract.InstallDocument),
+    (documents.EraseDocument, contract.EraseDocument),
     (documents.Challenge, contract.AttestationChallenge),
 ]
 

@@ -203,7 +203,14 @@ WORD = re.compile(r"§[^§]*§")
 PUBLIC = {
     "RedfishHot": {"manufacturer", "model", "unknown key"},  # keys are ours
     "RedfishInventory": {"boot_order", "firmware key", "unknown key"},
-    "Abilities": {"boot_targets", "firmware_ways", "lacks key", "reset_types"},  # words of the standard, keys are ours
+    "Abilities": {  # words of the standard, and ours
+        "boot_targets",
+        "firmware_ways",
+        "http_attributes",
+        "http_attributes key",
+        "lacks key",
+        "reset_types",
+    },
     "BootOption": {"kind"},
     "FirmwareItem": {"version"},
     "BmcEvent": {"kind"},  # ours

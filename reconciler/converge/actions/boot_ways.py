@@ -1,44 +1,73 @@
-"""Boot an installer: from a virtual disc, or over UEFI HTTP where the BMC offers no disc; and boot the disk afterwards.
+"""Boot an installer: from a virtual disc, over UEFI HTTP or over PXE; and boot the disk afterwards.
 
 What was set is read back before power comes on: BMCs accept what they do not keep (pitfalls D2, D11, E2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
-from reconciler.converge.actions.context import ActionContext, Stop, outcome_of, tolerate
+from reconciler.converge.actions.context import ActionContext, Stop, outcome_of, poll, tolerate
 from reconciler.converge.actions.medium import REPEATABLE, eject
 from reconciler.converge.actions.power import ensure_off, ensure_on
 from reconciler.converge.guarded_ports import known
-from reconciler.model.abilities import Abilities, Ability
+from reconciler.model.abilities import URL, Abilities
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.observed import BootOverride
+from reconciler.model.observed import DISCS, HTTP, PXE, Answered, AttributeValue, BootOverride
 from reconciler.model.outcome import Transient
+from reconciler.model.units import format_duration
+from reconciler.model.vocab import BootWay
 
 TRIES = 2
 BETWEEN_S = 5.0
+POST_S = 1800.0  # servers with eight GPUs take 5 to 12 minutes, and some restart once more to apply a setting
 
 
-async def prepare_installer(ctx: ActionContext, url: str, abilities: Abilities | None) -> None:
+async def prepare_installer(ctx: ActionContext, url: str, way: BootWay, abilities: Abilities | None) -> None:
     """Power off, and set a one-time boot from our medium alone. Raise Stop if it can't be done."""
     await ensure_off(ctx)  # first: ejecting under a running system corrupts it (E1)
-    if by_http(abilities):
-        ctx.step("setting a one-time boot over HTTP")
-        await _boot_once(ctx, lambda: ctx.bmc.boot_http(url), lambda override: override.boots_http)
-        if (shown := await ctx.bmc.http_boot_uri()) != url:
-            raise Stop(Transient(f"accepted, but the BMC shows as URI to boot from: {shown or 'none'} (D11)"))
-        return
-    ctx.step("inserting the boot medium")
-    await _insert(ctx, url)
-    await _boot_once(ctx, lambda: ctx.bmc.boot_once("cd"), lambda override: override.boots_disc)
+    match way:
+        case BootWay.HTTP:
+            if abilities is not None and abilities.http_attributes:
+                await _set_uri(ctx, url, abilities.http_attributes)
+            ctx.step("setting a one-time boot over HTTP")
+            await _boot_once(ctx, lambda: ctx.bmc.boot_http(url), lambda override: override.boots(HTTP))
+            if (shown := await ctx.bmc.http_boot_uri()) != url:
+                raise Stop(Transient(f"accepted, but the BMC shows as URI to boot from: {shown or 'none'} (D11)"))
+        case BootWay.PXE:
+            ctx.step("setting a one-time boot over PXE")
+            await _boot_once(ctx, lambda: ctx.bmc.boot_once("pxe"), lambda override: override.boots(PXE))
+        case BootWay.VIRTUAL_MEDIA:
+            ctx.step("inserting the boot medium")
+            await _insert(ctx, url)
+            await _boot_once(ctx, lambda: ctx.bmc.boot_once("cd"), lambda override: override.boots(*DISCS))
 
 
-def by_http(abilities: Abilities | None) -> bool:
-    """Return whether the BMC lacks virtual discs, or a boot from them, and can boot over HTTP."""
-    if abilities is None or abilities.why_not(Ability.HTTP_BOOT):
-        return False
-    return any(abilities.why_not(ability) for ability in (Ability.MEDIA, Ability.BOOT_ONCE))
+async def _set_uri(ctx: ActionContext, url: str, attributes: Mapping[str, str]) -> None:
+    """Set the URI where it is a BIOS attribute, which is in force after a POST; end with the power off.
+
+    What waits for a boot already is staged again with it, since a BMC drops it or refuses ours otherwise (G3).
+    """
+    wanted: dict[str, AttributeValue] = {name: value.replace(URL, url) for name, value in attributes.items()}
+    hot = known(await ctx.bmc.hot())
+    if hot.pending_bios is None:
+        raise Stop(Transient("the BMC does not say which BIOS settings are pending"))
+    ctx.step("setting the URI to boot from in the BIOS")
+    await tolerate(ctx.bmc.stage_bios({**hot.pending_bios, **wanted}), Failure.AMBIGUOUS)
+    await ensure_on(ctx)
+
+    async def in_force() -> bool | None:
+        hot, inventory = await ctx.bmc.hot(), await ctx.bmc.inventory()
+        if not isinstance(hot, Answered) or not isinstance(inventory, Answered) or hot.value.pending_bios != {}:
+            return None
+        found = inventory.value.bios or {}
+        return True if all(found.get(name) == value for name, value in wanted.items()) else None
+
+    done = await poll(ctx, in_force, within_s=POST_S, every_s=BETWEEN_S)
+    await ensure_off(ctx)
+    if not done:
+        names = ", ".join(wanted)
+        raise Stop(Transient(f"accepted, but {format_duration(POST_S)} after power-on the BIOS lacks {names} (D11)"))
 
 
 async def boot_disk(ctx: ActionContext) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from reconciler.converge.actions.command import run
 from reconciler.converge.actions.context import ActionContext, Stop, action, poll
+from reconciler.converge.actions.erase_boot import erase_by_boot
 from reconciler.converge.erasing import (
     LOG_BYTES,
     LSBLK,
@@ -34,6 +35,7 @@ from reconciler.converge.erasing import (
 )
 from reconciler.converge.guarded_ports import known
 from reconciler.diff.normalise import same
+from reconciler.model.boot_ways import choose
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import BmcTask, Silent
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
@@ -47,20 +49,20 @@ _PASSING = (Failure.UNREACHABLE, Failure.TIMEOUT, Failure.AMBIGUOUS, Failure.BUS
 
 @action
 async def erase(ctx: ActionContext) -> Outcome:
-    """Destroy the data of the drive that the target names: over SSH, or by the BMC where the system runs from it."""
+    """Destroy the data of the drive that the target names: over SSH, or else by our installer, or by the BMC."""
     serial = ctx.action.target
     if ctx.desired.state is not NodeState.DECOMMISSIONED or serial not in ctx.desired.erase:
         return Declined("not_declared", f"the spec does not say that drive {serial} of this node is to be erased")
     reading = await ctx.host.facts((), ()) if ctx.host_port is not None else None
     if reading is None or isinstance(reading, Silent):
-        return await _by_bmc(ctx, serial)
+        return await _offline(ctx, serial)
     machine = reading.value.serial
     if machine is None or ctx.desired.serial is None or not same(machine, ctx.desired.serial):
         return Declined("identity", f"the host says that it is {machine}, and the spec means {ctx.desired.serial}")
     try:
         found = await _devices(ctx, serial)
         if any(device.holds_system for device in found):
-            return await _by_bmc(ctx, serial)
+            return await _offline(ctx, serial)
         if all(device.path.startswith("/dev/nvme") for device in found):
             return await _nvme(ctx, found)
         if len(found) == 1 and found[0].transport in ("sata", "ata"):
@@ -252,6 +254,13 @@ async def _security(ctx: ActionContext, device: BlockDevice) -> AtaSecurity:
         said = f"{device.path} says that it is {found.serial}, lsblk said {device.serial}"
         raise Stop(Declined("no_such_drive", said))
     return found
+
+
+async def _offline(ctx: ActionContext, serial: str) -> Outcome:
+    """Erase a drive that no running system can. What the BMC began, it ends."""
+    abilities = known(await ctx.bmc.inventory()).abilities
+    boots = ctx.installer_port is not None and choose(ctx.desired, abilities) is not None
+    return await (erase_by_boot(ctx, serial) if boots and "task" not in _earlier(ctx) else _by_bmc(ctx, serial))
 
 
 # --- by the BMC ------------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from reconciler.gate.attestation.expected import is_measured
 from reconciler.model.desired import DesiredImage, DiskLayout, RootDisk
 from reconciler.model.install import (
     AttemptCredential,
-    ContractError,
     InstallDocument,
     InstallImage,
     Layout,
@@ -26,6 +25,7 @@ from reconciler.model.install import RootDisk as DiskToWrite
 from reconciler.model.network import attempt_network, install_network
 from reconciler.model.observed import Drive, ImageIdentity, RedfishHot
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
+from reconciler.model.vocab import BootWay
 from reconciler.planner.node.disks import matching_drives
 
 
@@ -35,6 +35,11 @@ class Install:
 
     token: str
     document: InstallDocument
+    way: BootWay = BootWay.VIRTUAL_MEDIA
+
+    @property
+    def by_pxe(self) -> bool:
+        return self.way is BootWay.PXE
 
     @property
     def nonce(self) -> str:
@@ -42,7 +47,8 @@ class Install:
 
     def journaled(self) -> Mapping[str, Any]:
         """Return what another run needs to go on with it."""
-        return {"token": self.token, "nonce": self.nonce, "document": json.loads(dump_contract(self.document))}
+        document = json.loads(dump_contract(self.document))
+        return {"token": self.token, "nonce": self.nonce, "document": document, "way": self.way.value}
 
     def is_still_meant(self, fresh: InstallDocument) -> bool:
         """Return whether this attempt installs what a fresh one would."""
@@ -52,8 +58,9 @@ class Install:
 def journaled_install(intent: Mapping[str, Any]) -> Install | None:
     """Return the attempt in an intent, of whatever run; None if there is none that can be gone on with."""
     try:
-        return Install(str(intent["token"]), load_contract(InstallDocument, json.dumps(intent["document"])))
-    except (KeyError, ContractError):
+        document = load_contract(InstallDocument, json.dumps(intent["document"]))
+        return Install(str(intent["token"]), document, BootWay(intent.get("way", BootWay.VIRTUAL_MEDIA)))
+    except (KeyError, ValueError):
         return None
 
 

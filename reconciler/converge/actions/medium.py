@@ -6,10 +6,10 @@ import re
 
 from reconciler.converge.actions.context import ActionContext, tolerate
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.observed import DISCS, HTTP, Answered, RedfishHot, Silent
+from reconciler.model.observed import DISCS, HTTP, PXE, Answered, RedfishHot, Silent
 
 REPEATABLE = (Failure.AMBIGUOUS, Failure.BUSY, Failure.CONFLICT)
-_SET_BY_US = (*DISCS, HTTP, "Hdd")
+_SET_BY_US = (*DISCS, HTTP, PXE, "Hdd")
 _OURS = re.compile(r"/[0-9a-f]{32}/boot\.iso$")  # the URLs of ports.Installer; other media are not ours to eject
 
 

@@ -30,6 +30,7 @@ from reconciler.converge.actions.medium import drop_override, eject
 from reconciler.converge.actions.power import ensure_on
 from reconciler.converge.guarded_ports import known
 from reconciler.model.abilities import Abilities
+from reconciler.model.boot_ways import choose, passed_over
 from reconciler.model.install import InstallDocument, InstallPhase
 from reconciler.model.observed import Answered, ImageIdentity
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
@@ -55,7 +56,10 @@ async def reimage(ctx: ActionContext) -> Outcome:
     pending = await pending_settings(ctx)
     outcome = await _continue(ctx, document)
     if outcome is None:
-        outcome = await _begin(ctx, Install(secrets.token_hex(16), document), inventory.abilities)
+        way = choose(ctx.desired, inventory.abilities)
+        if way is None:
+            return Declined("no_way_in", passed_over(ctx.desired, inventory.abilities))
+        outcome = await _begin(ctx, Install(secrets.token_hex(16), document, way), inventory.abilities)
     if isinstance(outcome, Done):
         await eject(ctx)  # the system runs from its disk now
         await drop_override(ctx, await ctx.bmc.hot())
@@ -65,10 +69,10 @@ async def reimage(ctx: ActionContext) -> Outcome:
 
 async def _begin(ctx: ActionContext, install: Install, abilities: Abilities | None) -> Outcome:
     ctx.journal(**install.journaled())
-    url = await ctx.installer.publish(install.token, install.document, boot_credential(ctx))
+    url = await ctx.installer.publish(install.token, install.document, boot_credential(ctx), pxe=install.by_pxe)
 
     async def work() -> Outcome:
-        await prepare_installer(ctx, url, abilities)
+        await prepare_installer(ctx, url, install.way, abilities)
         ctx.ledger.set_nonce(ctx.node, install.nonce, ctx.clock.now())
         ctx.journal(started=True)
         await ensure_on(ctx)
@@ -91,7 +95,7 @@ async def _continue(ctx: ActionContext, fresh: InstallDocument) -> Outcome | Non
         found = reading.value.image
         return judge_install(found, install) if found is not None and found.nonce == install.nonce else None
     # The process that served it is gone.
-    await ctx.installer.publish(install.token, install.document, boot_credential(ctx))
+    await ctx.installer.publish(install.token, install.document, boot_credential(ctx), pxe=install.by_pxe)
     if ctx.resumed.get("boots_disk"):
         return await _to_its_end(ctx, install, _prove(ctx, install, "its disk was being booted"))
     progress = await ctx.installer.progress(install.token)

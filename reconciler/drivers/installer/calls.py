@@ -19,6 +19,7 @@ from aiohttp import web
 
 from reconciler.drivers.installer.host_keys import EndedError, HostKeys, TooEarlyError
 from reconciler.drivers.installer.medium import Medium, UnsatisfiableError, parse_range
+from reconciler.drivers.installer.pxe import MAC, PxeOffers, script
 from reconciler.drivers.installer.signer import Signer, normal_key
 from reconciler.model.attestor import Attestor
 from reconciler.model.errors import DriverError, Failure, LeaseHeld, LedgerError, ReconcilerError
@@ -86,12 +87,15 @@ class Calls:
         self._signer = signer
         self._attestor = attestor
         self._now = now
+        self.offers = PxeOffers()
         self._views: dict[str, _View] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by digest, while it is used
 
     def application(self) -> web.Application:
         app = web.Application(client_max_size=LARGE_BYTES, middlewares=[_plain_errors])
         app.router.add_get(f"/{_TOKEN}/boot.iso", self._boot_medium)
+        app.router.add_get(f"/boot/{MAC}/boot.ipxe", self._boot_script)
+        app.router.add_get(f"/boot/{MAC}/boot.iso", self._boot_medium)
         app.router.add_get(f"/{_TOKEN}/install.json", self._document)
         app.router.add_post(f"/{_TOKEN}/status", self._status)
         app.router.add_post(f"/{_TOKEN}/hostkey", self._host_key)
@@ -137,21 +141,34 @@ class Calls:
                 await response.write(medium.read(first, min(end, first + _CHUNK), view.credential))
         return response
 
+    async def _boot_script(self, request: web.Request) -> web.Response:
+        self._offered(request)
+        url = f"{self._base()}{request.path.removesuffix('ipxe')}iso"
+        return web.Response(text=script(url), headers={"Cache-Control": "no-store"})
+
+    def _offered(self, request: web.Request) -> str:
+        """Return the token of the attempt that a path names by MAC address, while its installer has no document."""
+        token = self.offers.token(request.match_info["mac"], request.remote or "")
+        found = self._store.install(digest_of(token)) if token is not None else None
+        if token is None or found is None or found.closed_at is not None or found.fetched or found.incident:
+            raise web.HTTPNotFound(text="no attempt is offered to you")
+        return token
+
     async def _view(self, request: web.Request) -> _View:
-        token = request.match_info["token"]
+        token = request.match_info.get("token") or self._offered(request)
         digest = digest_of(token)
         view = self._views.get(digest)
         if view is not None and time.monotonic() < view.until and view.medium.unchanged():
             return view
-        attempt = self._attempt(request)
+        attempt = self._attempt(token)
         medium = view.medium if view is not None and view.medium.unchanged() else await self._medium_now()
         self.serve(digest, medium, credential(attempt, f"{self._base()}/{token}"))
         return self._views[digest]
 
     # --- the other calls ---
 
-    def _attempt(self, request: web.Request) -> InstallAttempt:
-        found = self._store.install(digest_of(request.match_info["token"]))
+    def _attempt(self, token: str) -> InstallAttempt:
+        found = self._store.install(digest_of(token))
         if found is None or found.closed_at is not None:
             raise web.HTTPNotFound(text="no such attempt")
         if found.incident:
@@ -163,7 +180,7 @@ class Calls:
 
     async def _document(self, request: web.Request) -> web.Response:
         async with self._lock_of(request):
-            attempt = self._attempt(request)
+            attempt = self._attempt(request.match_info["token"])
             if request.method != "HEAD":
                 told = "" if attempt.fetched else "the installer fetched its document"
                 self._store.save_install(asked(attempt, self._now()), self._now(), told)
@@ -173,7 +190,7 @@ class Calls:
     async def _status(self, request: web.Request) -> web.Response:
         status = load_contract(InstallStatus, await _body(request, SMALL_BYTES))
         async with self._lock_of(request):
-            attempt = self._attempt(request)
+            attempt = self._attempt(request.match_info["token"])
             after = reported(attempt, status, _document_of(attempt), self._now())
             told = ""
             if after.phase is not attempt.phase:
@@ -187,7 +204,7 @@ class Calls:
         except ValueError as error:
             raise ContractError(str(error)) from None
         async with self._lock_of(request):
-            attempt = self._attempt(request)
+            attempt = self._attempt(request.match_info["token"])
             signer = self._signer()
             if signer is None:
                 raise web.HTTPNotFound(text="this server has no host CA; the host keeps its key as it is")
@@ -197,7 +214,7 @@ class Calls:
 
     async def _attest_begin(self, request: web.Request) -> web.Response:
         attestor, begin = await self._attestation(request, AttestationBegin)
-        document = load_contract(InstallDocument, self._attempt(request).document)
+        document = load_contract(InstallDocument, self._attempt(request.match_info["token"]).document)
         challenge = await attestor.begin(document, begin)
         return web.Response(text=dump_contract(challenge), content_type="application/json")
 
@@ -208,7 +225,7 @@ class Calls:
         except ValueError as error:
             raise ContractError(f"host_key: {error}") from None
         async with self._lock_of(request):
-            attempt = self._attempt(request)
+            attempt = self._attempt(request.match_info["token"])
             verdict = await attestor.finish(load_contract(InstallDocument, attempt.document), finish)
             if not verdict.trusted:
                 told = f"the machine can't be trusted: {verdict.reason}"

@@ -30,7 +30,15 @@ from reconciler.drivers.secrets import SecretError, SecretStore
 from reconciler.model.access import InstallerPolicy
 from reconciler.model.attestor import Attestor
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.install import AttemptCredential, ContractError, InstallDocument, dump_contract
+from reconciler.model.install import (
+    AnyDocument,
+    AttemptCredential,
+    ContractError,
+    EraseDocument,
+    InstallDocument,
+    dump_contract,
+    load_contract,
+)
 from reconciler.model.install_progress import InstallAttempt, InstallProgress, closed, digest_of
 from reconciler.model.ledger_ports import InstallStore
 
@@ -75,7 +83,9 @@ class HttpInstaller:
         self._listening_since = now()  # of no meaning until it listens
         self._beats: asyncio.Task[None] | None = None
 
-    async def publish(self, token: str, document: InstallDocument, attempt: AttemptCredential | None) -> str:
+    async def publish(
+        self, token: str, document: AnyDocument, attempt: AttemptCredential | None, *, pxe: bool = False
+    ) -> str:
         await self._start()
         medium = await self._source.current()
         self._check(document)
@@ -86,12 +96,21 @@ class HttpInstaller:
             network = known.network if attempt is None else dump_contract(attempt)
             served = replace(known, document=text, network=network, token=token, closed_at=None)
             try:
+                if pxe:
+                    self._offer(token, network)
                 contents = credential(served, f"{self._base}/{token}")
             except ContractError as error:
                 raise DriverError(Failure.REJECTED, str(error)) from None
             self._store.save_install(served, now)
         self._calls.serve(digest, medium, contents)
         return f"{self._base}/{token}/boot.iso"
+
+    def _offer(self, token: str, network: str) -> None:
+        mac = load_contract(AttemptCredential, network).mac if network else None
+        if mac is None or not self._policy.pxe:
+            why = "the attempt names no MAC address" if self._policy.pxe else "the Fleet's installer does not offer it"
+            raise DriverError(Failure.REJECTED, f"no boot over PXE: {why}")
+        self._calls.offers.offer(mac, token)
 
     async def progress(self, token: str) -> InstallProgress:
         found = self._store.install(digest_of(token))
@@ -104,6 +123,7 @@ class HttpInstaller:
         digest = digest_of(token)
         async with self._calls.lock(digest):
             self._calls.forget(digest)
+            self._calls.offers.withdraw(token)
             found = self._store.install(digest)
             if found is not None and found.closed_at is None:
                 now = self._now()
@@ -130,8 +150,10 @@ class HttpInstaller:
             self._runner = None
         self._source.close()
 
-    def _check(self, document: InstallDocument) -> None:
+    def _check(self, document: AnyDocument) -> None:
         """Refuse what an installer would fail at in the end, before a machine is touched."""
+        if isinstance(document, EraseDocument):
+            return
         if document.attest and self._attestor is None:
             why = "the document asks for attestation, and this reconciler has nobody who judges it"
             raise DriverError(Failure.REJECTED, f"{document.node}: {why}")

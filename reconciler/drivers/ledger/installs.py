@@ -28,6 +28,7 @@ class SqlInstalls(SqlRole):
             "percent": attempt.percent,
             "at": None if attempt.at is None else instant(attempt.at),
             "incident": clean(attempt.incident),
+            "erasures": attempt.erasures,
         }
         row = {name: getattr(attempt, name) for name in _PLAIN} | {
             "status": to_json(status),
@@ -82,4 +83,5 @@ def _attempt(row: Any) -> InstallAttempt:
         at=None if at is None else to_instant(at, "its last call"),
         incident=status["incident"],
         revoked=tuple(row.revoked.splitlines()),
+        erasures=status.get("erasures", {}),
     )

@@ -28,6 +28,7 @@ _PROBES: Mapping[Ability, Callable[[Tree, Resource], object]] = {
     Ability.BOOT_ONCE: lambda tree, found: boot.once_word(boot_of(tree, found)[0], "cd"),
     Ability.MEDIA: lambda tree, _: Media(tree).slot(),
     Ability.HTTP_BOOT: boot.check_http,
+    Ability.PXE_BOOT: lambda tree, found: boot.once_word(boot_of(tree, found)[0], "pxe"),
     Ability.FIRMWARE: lambda tree, _: firmware.update_service(tree),
 }
 
@@ -44,6 +45,7 @@ def read_abilities(tree: Tree, found: Resource, survey: Survey) -> Abilities:
         lacks=lacks,
         bios=_told(survey, lambda: _limits(tree, tree.follow(found.body, "Bios").body)),
         boot_targets=_told(survey, lambda: texts(boot_of(tree, found)[0], system.TARGETS)),
+        http_attributes=_told(survey, lambda: boot.http_attributes(tree, found)) or {},
         reset_types=_told(survey, lambda: power.reset_types(tree, found.body)),
         firmware_ways=_told(survey, lambda: firmware.ways(tree)),
     )

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reconciler.diff.boot_order import NoSuchEntry, is_as_wanted, resolve
-from reconciler.drivers.redfish import boot_options, system
+from reconciler.drivers.redfish import bios, boot_options, staging, system
 from reconciler.drivers.redfish.failures import HttpError
 from reconciler.drivers.redfish.fields import Document, Unknown, link, member, missing, quote, text, texts
 from reconciler.drivers.redfish.hot import boot_of
 from reconciler.drivers.redfish.session import Resource
 from reconciler.drivers.redfish.tree import Tree
-from reconciler.model.abilities import BootOption
+from reconciler.model.abilities import URL, BiosLimit, BootOption
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import DISCS, HTTP
 
@@ -21,6 +21,7 @@ from reconciler.model.observed import DISCS, HTTP
 _DEVICES = {"cd": ("UsbCd", "Cd"), "disk": ("Hdd",), "pxe": ("Pxe",), "http": (HTTP,)}
 _DEFAULT_DEVICES = {"cd": "Cd", "disk": "Hdd", "pxe": "Pxe"}
 _URI = "HttpBootUri"
+_SAMPLE = f"https://192.0.2.1:8443/{'0' * 32}/boot.iso"  # a URI of ours, in form and length
 _ENABLED, _TARGET = "BootSourceOverrideEnabled", "BootSourceOverrideTarget"
 _APPLY_TIME = "@Redfish.SettingsApplyTime"
 _FIXED, _UNUSED = "FixedBootOrder", "Disabled"
@@ -38,27 +39,58 @@ def boot_once(tree: Tree, device: str) -> None:
 
 
 def boot_http(tree: Tree, url: str) -> None:
-    """Set the URI, and then boot from it once: the URI alone selects nothing (bmclib PR#463)."""
+    """Set the URI, and then boot from it once: the URI alone selects nothing (bmclib PR#463).
+
+    Where BIOS attributes hold the URI, they have it by now.
+    """
     found = tree.system()
     check_http(tree, found)
-    tree.session.patch(boot_of(tree, found)[1], {"Boot": {_URI: url}})
+    boot, target = boot_of(tree, found)
+    if _takes_uri(tree, boot):
+        tree.session.patch(target, {"Boot": {_URI: url}})
     boot_once(tree, "http")
 
 
 def http_boot_uri(tree: Tree) -> str | None:
-    return text(boot_of(tree, tree.system())[0], _URI) or None
+    found = tree.system()
+    boot = boot_of(tree, found)[0]
+    if _takes_uri(tree, boot):
+        return text(boot, _URI) or None
+    name = next(name for name, value in http_attributes(tree, found).items() if value == URL)
+    return str(bios.attributes(tree.follow(found.body, "Bios").body).get(name) or "") or None
 
 
 def check_http(tree: Tree, found: Resource) -> None:
-    """Raise Unknown where this BMC can't boot from a URI that is given to it.
+    """Raise Unknown where this BMC can't boot from a URI that is given to it, in whatever way."""
+    boot = boot_of(tree, found)[0]
+    if HTTP not in texts(boot, system.TARGETS):
+        raise Unknown("the BMC offers no boot from an HTTP URI")
+    if not _takes_uri(tree, boot):
+        http_attributes(tree, found)
 
-    ComputerSystem has the property since 1.9. Some makes show it and take no value (D11).
+
+def http_attributes(tree: Tree, found: Resource) -> Mapping[str, str]:
+    """Return the BIOS attributes that hold the URI on this make, which need a reboot of their own; {} for HttpBootUri.
+
+    Raise Unknown where this machine lacks them, or can't set them.
     """
     boot = boot_of(tree, found)[0]
-    if _URI not in boot or HTTP not in texts(boot, system.TARGETS):
-        raise Unknown("the BMC offers no boot from an HTTP URI")
-    if not tree.behaviours().http_boot:
-        raise Unknown("BMCs of this make take no HTTP URI to boot from")
+    if _takes_uri(tree, boot):
+        return {}
+    wanted = tree.behaviours().http_attributes
+    if not wanted:
+        raise Unknown(f"the BMC {'takes' if _URI in boot else 'offers'} no HTTP URI to boot from")
+    current = tree.follow(found.body, "Bios").body
+    known = {**{name: BiosLimit() for name in bios.attributes(current)}, **staging.limits(tree, current)}
+    problems = list(bios.problems({name: value.replace(URL, _SAMPLE) for name, value in wanted.items()}, known))
+    if problems:
+        raise Unknown(f"no boot from an HTTP URI: BIOS {'; '.join(problems)}")
+    return wanted
+
+
+def _takes_uri(tree: Tree, boot: Document) -> bool:
+    """Say whether it takes HttpBootUri. ComputerSystem has it since 1.9; some makes show it and take no value (D11)."""
+    return _URI in boot and tree.behaviours().http_boot
 
 
 def clear_override(tree: Tree) -> None:

@@ -58,6 +58,9 @@ class Quirks:
     task_grace: float = 0.0  # fleet seconds in which a task that was just started may not be known yet
     media_slot: str = ""  # Id of the preferred slot among those for discs
     http_boot: bool = True  # it takes the HttpBootUri that it shows
+    http_attributes: Mapping[str, str] = field(
+        default_factory=dict
+    )  # BIOS attributes that make it boot from a URI, {url}, where it takes no HttpBootUri; entries are merged
     conflict_wait: float = 0.0  # seconds after which to repeat a power order that was refused with 409
     patience: Mapping[Operation, float] = field(
         default_factory=dict
@@ -116,6 +119,7 @@ class Behaviours(Model):
     task_grace: Sourced[Seconds] | None = None
     media_slot: Sourced[Text] | None = None
     http_boot: Sourced[bool] | None = None
+    http_attributes: Sourced[Mapping[Text, Text]] | None = None
     conflict_wait: Sourced[Seconds] | None = None
     patience: Sourced[Mapping[Operation, Seconds]] | None = None
     write_gap: Sourced[Seconds] | None = None

@@ -200,7 +200,7 @@ class BmcSide(InstallerSide):
 
     def set_http_boot_uri(self, url: str | None) -> None:
         self.catch_up()
-        if not self.state.http_boot:
+        if not self.state.http_boot or self.state.http_attribute:
             raise HardwareRejected(Rejection.UNSUPPORTED, "no boot from an HTTP URI")
         self.state.http_boot_uri = url
         self._touch()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from reconciler.lab.hardware import bios
 from reconciler.lab.hardware.lifecycle import HardwareRejected, Lifecycle, Rejection
 from reconciler.lab.hardware.state import DriveState, TaskState
@@ -31,6 +33,20 @@ class DriveSide(Lifecycle):
         if drive.sanitize_status != 2:
             return 0xFFFF
         return min(0xFFFE, int(65536 * (self.now - drive.sanitize_began) / max(drive.sanitize_s, 1.0)))
+
+    def sanitize_log(self, drive: DriveState) -> bytes:
+        """Return the log page of a drive's sanitizes."""
+        status = drive.sanitize_status | (0x100 if drive.sanitize_status == 1 and not drive.holds else 0)
+        action = 0 if not drive.sanitizes else 2
+        numbers = ((self.sanitize_progress(drive), 2), (status, 2), (action, 4), (0xFFFFFFFF, 4), (600, 4), (20, 4))
+        return b"".join(number.to_bytes(size, "little") for number, size in numbers).ljust(512, b"\0")
+
+    @staticmethod
+    def content(drive: DriveState, skip: int, count: int) -> bytes:
+        """Return what is on a drive."""
+        if not drive.holds:
+            return bytes(count)
+        return (hashlib.sha256(f"{drive.serial} {skip}".encode()).digest() * (count // 32 + 1))[:count]
 
     def _go_on_erasing(self, drive: DriveState) -> None:
         drive.sanitize_began = self.now

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from reconciler.lab.hardware.software import DRIVER, KERNEL, installed
 from reconciler.lab.hardware.state import DiskImage, MachineState
-from reconciler.model.install import InstallDocument, Network, dump_contract
+from reconciler.model.install import InstallDocument, MachineIdentity, Network, dump_contract
 
 FRESH_SERVICES = {"ssh": True, "containerd": True, "nvidia-fabricmanager": True, "nvidia-persistenced": True}
 NOT_YET_JOINED = {"kubelet": False}  # a new image has no cluster credentials until the host joins
@@ -18,10 +18,8 @@ class InstallRefused(Exception):
 
 def target_drive(document: InstallDocument, state: MachineState) -> str:
     """Return the serial of the one drive to write. Raise InstallRefused, also for another machine's document."""
-    machine, rule = document.machine, document.root_disk
-    for kind, meant, own in (("serial", machine.serial, state.serial), ("UUID", machine.uuid, state.uuid)):
-        if meant is not None and meant.casefold() != own.casefold():
-            raise InstallRefused(f"the document is for {kind} {meant}, this machine has {own}: nothing was written")
+    rule = document.root_disk
+    check_machine(document.machine, state)
     found = [
         drive.serial
         for drive in state.drives
@@ -31,6 +29,12 @@ def target_drive(document: InstallDocument, state: MachineState) -> str:
         what = "no disk matches" if not found else f"{len(found)} disks match"
         raise InstallRefused(f"{what} serial {rule.serial}, wwn {rule.wwn}: nothing was written")
     return found[0]
+
+
+def check_machine(machine: MachineIdentity, state: MachineState) -> None:
+    for kind, meant, own in (("serial", machine.serial, state.serial), ("UUID", machine.uuid, state.uuid)):
+        if meant is not None and meant.casefold() != own.casefold():
+            raise InstallRefused(f"the document is for {kind} {meant}, this machine has {own}: nothing was written")
 
 
 def is_done(document: InstallDocument, state: MachineState) -> bool:

@@ -6,14 +6,25 @@ powers off; what interrupts it (a power cut, a medium that goes away) leaves it 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 
-from reconciler.lab.hardware.install_document import InstallRefused, image_of, is_done, layout_of, target_drive
-from reconciler.lab.hardware.lifecycle import Lifecycle
-from reconciler.lab.hardware.state import InstallerCall, InstallerRun
+from reconciler.lab.hardware.drive_side import BLOCK_ERASE, DriveSide
+from reconciler.lab.hardware.install_document import (
+    InstallRefused,
+    check_machine,
+    image_of,
+    is_done,
+    layout_of,
+    target_drive,
+)
+from reconciler.lab.hardware.state import DriveState, InstallerCall, InstallerRun
 from reconciler.model.install import (
     ContractError,
+    DriveSample,
+    EraseDocument,
+    Erasure,
     InstallDocument,
     InstallPhase,
     InstallStatus,
@@ -23,6 +34,8 @@ from reconciler.model.install import (
 
 Serve = Callable[[str, str | None, float], str | None]  # (URL, body, time of the call) -> answer; None: there is none
 
+SANITIZING = 2  # of a sanitize's status
+LOOK_S = 10.0
 STEPS = 10  # reports of a write
 _IMAGE_MB = 8000  # of a typical image, for the rates that are reported
 
@@ -39,7 +52,7 @@ class Hang:
 Program = Generator[InstallerCall | Pause | Hang, str | None, None]
 
 
-class InstallerSide(Lifecycle):
+class InstallerSide(DriveSide):
     """`serve` answers an installer's calls at once. Without it, the machine sets `state.installer.wants`, and its owner
     calls `answer`. `images`: (name, version) -> contents of those that the lab knows; a document has no contents."""
 
@@ -111,13 +124,51 @@ class InstallerSide(Lifecycle):
             self._installer_fails(run, "got no document")
             return
         yield from self._report(run, base, InstallPhase.STARTED)
+        erases = '"then":"erase"' in text
         try:
-            yield from self._write(run, base, text)
+            yield from (self._erase(base, text) if erases else self._write(run, base, text))
         except InstallRefused as refused:
             self._installer_fails(run, str(refused))
             yield from self._last_word(run, base, InstallPhase.FAILED, str(refused))
         else:
-            yield from self._last_word(run, base, InstallPhase.INSTALLED, "")
+            yield from self._last_word(run, base, InstallPhase.ERASED if erases else InstallPhase.INSTALLED, "")
+
+    def _erase(self, base: str, text: str) -> Program:
+        """Sanitize drives, and send what shows it."""
+        try:
+            document = load_contract(EraseDocument, text)
+        except ContractError as error:
+            raise InstallRefused(str(error)) from None
+        check_machine(document.machine, self.state)
+        for serial in document.drives:
+            drive = next((drive for drive in self.state.drives if drive.serial == serial), None)
+            if drive is None or drive.sata or not drive.sanicap:
+                raise InstallRefused(f"no drive {serial} that can be sanitized")
+            begun = Erasure(
+                serial=serial, model=drive.model, firmware="GDC7302Q", method="nvme sanitize, block erase",
+                tool="nvme version 2.3", log_before=self.sanitize_log(drive)[:64].hex(), samples=self._samples(drive),
+            )  # fmt: skip
+            yield from self._report_erasure(base, begun)
+            if drive.sanitize_status != SANITIZING:
+                self.sanitize(drive, BLOCK_ERASE)
+            while drive.sanitize_status == SANITIZING:
+                yield Pause(LOOK_S)
+            log = self.sanitize_log(drive)[:64].hex()
+            after = {"log": log, "samples_after": self._samples(drive), "ended": True}
+            yield from self._report_erasure(base, begun.model_copy(update=after))
+
+    def _report_erasure(self, base: str, found: Erasure) -> Program:
+        text = dump_contract(InstallStatus(phase=InstallPhase.ERASING, erasure=found))
+        while (yield InstallerCall(f"{base}/status", text)) is None:
+            yield Pause(self.timings.document_retry_s)
+
+    def _samples(self, drive: DriveState) -> tuple[DriveSample, ...]:
+        places = (0, drive.capacity_bytes // 2)
+        data = {at: self.content(drive, at, 512) for at in places}
+        return tuple(
+            DriveSample(offset=at, digest=hashlib.sha256(one).hexdigest(), blank=len(set(one)) == 1)
+            for at, one in data.items()
+        )
 
     def _write(self, run: InstallerRun, base: str, text: str) -> Program:
         try:

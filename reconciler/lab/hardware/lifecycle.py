@@ -184,9 +184,11 @@ class Lifecycle:
         self._cold = False
         device = self._take_override()
         medium = None if self.fault("stale_media") else state.media
-        source = {"Cd": medium, "UefiHttp": state.http_boot_uri}.get(device or "")
-        if source is not None:
-            self._boot_installer(source)
+        uri = state.bios.get(state.http_attribute) if state.http_attribute else state.http_boot_uri
+        pxe = state.pxe_url.format(mac=next((nic.mac for nic in state.nics if not nic.rdma), ""))
+        source = {"Cd": medium, "UefiHttp": uri, "Pxe": pxe}.get(device or "")
+        if source:
+            self._boot_installer(str(source))
             return
         self._boot_disk()
 

@@ -19,7 +19,6 @@ from typing import Any
 
 from reconciler.lab.hardware import bios, parts
 from reconciler.lab.hardware.bmc_side import BmcSide
-from reconciler.lab.hardware.drive_side import DriveSide
 from reconciler.lab.hardware.faults import FaultValue, parse_fault
 from reconciler.lab.hardware.gpu_cells import CELLS
 from reconciler.lab.hardware.host_side import HostSide
@@ -35,7 +34,7 @@ from reconciler.model.vocab import Health
 __all__ = ["HardwareRejected", "Machine", "Rejection", "Timings"]
 
 
-class Machine(DriveSide, BmcSide, InPlaceSide, HostSide):
+class Machine(BmcSide, InPlaceSide, HostSide):
     def __init__(
         self,
         state: MachineState,
@@ -56,6 +55,15 @@ class Machine(DriveSide, BmcSide, InPlaceSide, HostSide):
     @property
     def name(self) -> str:
         return self.state.name
+
+    def has_http_device(self, attribute: str) -> None:
+        """Give the machine the BIOS attributes of a boot from a URI: Dell's device 1 is on and has none (iDRAC9)."""
+        new = {attribute: bios.BiosAttribute("")}
+        if attribute.startswith("HttpDev1"):
+            new["HttpDev1EnDis"] = bios.BiosAttribute("Enabled", ("Enabled", "Disabled"))
+        self.registry = {**self.registry, **new}
+        self.state.bios = {**bios.defaults(new), **self.state.bios}
+        self.state.http_boot, self.state.http_attribute = True, attribute
 
     def inject(self, kind: str, **parameters: FaultValue) -> None:
         """Start a fault, replacing an active one of its kind. Raise ValueError for an unknown kind or parameter."""

@@ -214,6 +214,8 @@ class MachineState:
     has_media: bool = True  # whether the BMC has virtual media
     http_boot: bool = False  # whether it can be given a URI to boot from
     http_boot_uri: str | None = None
+    http_attribute: str = ""  # the BIOS attribute that holds the URI instead (Dell, HPE)
+    pxe_url: str = ""  # the boot file that DHCP names, with {mac} in it; "" = nobody answers
     memory_bytes: int = 2 * 2**40
     dimms: int = 32
     processors: int = 2

@@ -11,7 +11,7 @@ from reconciler.diff.boot_order import NoSuchEntry, resolve
 from reconciler.lab.hardware import parts
 from reconciler.lab.hardware.machine import HardwareRejected, Machine, Rejection
 from reconciler.lab.hardware.state import DriveState, MachineState, TaskState
-from reconciler.model.abilities import Abilities, BootOption
+from reconciler.model.abilities import URL, Abilities, BootOption
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import (
     Answered,
@@ -77,7 +77,9 @@ def _abilities_of(state: MachineState) -> Abilities | None:
     if state.has_media:
         return None
     http = "" if state.http_boot else "the BMC offers no boot from an HTTP URI"
-    return Abilities(lacks={"media": "the BMC offers no virtual media for discs", "http_boot": http})
+    attributes = {state.http_attribute: URL} if state.http_attribute else {}
+    lacks = {"media": "the BMC offers no virtual media for discs", "http_boot": http}
+    return Abilities(lacks=lacks, http_attributes=attributes)
 
 
 class MachineBmc:
@@ -152,11 +154,14 @@ class MachineBmc:
         await self._ask(self._machine.eject_media)
 
     async def boot_http(self, url: str) -> None:
-        await self._ask(lambda: self._machine.set_http_boot_uri(url))
+        if not self._machine.state.http_attribute:
+            await self._ask(lambda: self._machine.set_http_boot_uri(url))
         await self._ask(lambda: self._machine.set_boot_override("UefiHttp", "Once"))
 
     async def http_boot_uri(self) -> str | None:
-        return await self._ask(lambda: self._machine.state.http_boot_uri)
+        state = self._machine.state
+        held = state.bios.get(state.http_attribute) if state.http_attribute else state.http_boot_uri
+        return await self._ask(lambda: None if held is None else str(held))
 
     async def update_firmware(self, inventory_id: str, file: FirmwareFile) -> str:
         return TASKS + await self._ask(lambda: self._machine.start_update(inventory_id, file.url))

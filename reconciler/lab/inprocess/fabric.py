@@ -19,7 +19,7 @@ from reconciler.lab.inprocess.watch import TruthWatch
 from reconciler.lab.install_server import BASE
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.install import AttemptCredential, InstallDocument, dump_contract
+from reconciler.model.install import AnyDocument, AttemptCredential, InstallDocument, dump_contract
 from reconciler.model.install_progress import InstallProgress
 from reconciler.model.own_writes import OwnWrites
 from reconciler.model.ports import Clock, Fabric, FirmwareFile, FirmwareFiles, Installer
@@ -32,8 +32,10 @@ class LabInstaller:
         self._lab = lab
         self._epoch = epoch
 
-    async def publish(self, token: str, document: InstallDocument, _attempt: AttemptCredential | None) -> str:
-        self._lab.installs.publish(token, document)
+    async def publish(
+        self, token: str, document: AnyDocument, attempt: AttemptCredential | None, *, pxe: bool = False
+    ) -> str:
+        self._lab.installs.publish(token, document, mac=(attempt.mac or "") if attempt is not None and pxe else "")
         return f"{BASE}/{token}/boot.iso"
 
     async def progress(self, token: str) -> InstallProgress:
@@ -54,6 +56,7 @@ class LabInstaller:
             percent=None if status is None else status.percent,
             at=None if found.at is None else self._instant(found.at),
             incident=found.incident,
+            erasures=found.erasures,
         )
 
     async def withdraw(self, token: str) -> None:

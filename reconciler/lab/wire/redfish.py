@@ -78,6 +78,8 @@ class RedfishServer:
     ) -> None:
         quirks = quirks or quirks_of_make(machine.state.manufacturer)
         machine.state.has_media, machine.state.http_boot = quirks.virtual_media, bool(quirks.http_boot)
+        if quirks.http_attribute:
+            machine.has_http_device(quirks.http_attribute)
         sessions = Sessions(username, password, quirks.max_sessions, quirks.session_timeout_s)
         self.requests: Counter[tuple[str, str]] = Counter()
         self._bmc = Bmc(machine, quirks, sessions, epoch)

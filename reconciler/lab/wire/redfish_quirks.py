@@ -52,6 +52,7 @@ class Quirks:
     boot_aliases: bool = True  # most makes leave the Alias of boot options null (NVIDIA/libredfish, tests/mockups)
     boot_in_settings: bool = False  # A15: only the system's settings object takes the override (AMI)
     http_boot: str = ""  # HttpBootUri: "" it has none, "taken", or shown and "ignored" (D11)
+    http_attribute: str = ""  # the BIOS attribute that holds the URI instead: HttpDev1Uri (Dell), UrlBootFile (HPE)
     # virtual media
     virtual_media: bool = True
     media_target: str = "Cd"  # D5: the boot target that finds virtual media, "Cd" or "UsbCd"

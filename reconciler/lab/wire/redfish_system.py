@@ -140,7 +140,7 @@ def _entries(bmc: Bmc) -> dict[str, str]:
 
 def _targets(bmc: Bmc) -> dict[str, str]:
     """Return this BMC's values for the override's target -> the machine's boot device."""
-    http = {"UefiHttp": "UefiHttp"} if bmc.quirks.http_boot else {}
+    http = {"UefiHttp": "UefiHttp"} if bmc.state.http_boot else {}
     return {"None": "None", "Pxe": "Pxe", bmc.quirks.media_target: "Cd", "Hdd": "Hdd", **http}
 
 

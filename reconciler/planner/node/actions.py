@@ -316,7 +316,7 @@ _SPECS = (
     ),
     ActionSpec(
         name="erase", concern=Concern.HARDWARE, disruption=Disruption.REIMAGE, seconds=1800,
-        requires=(c.IDENTITY, c.QUIESCED, c.LEFT, c.REVOKED, c.POWER_ON), breaks=(c.GATE,), variants=erase,
+        requires=(c.IDENTITY, c.QUIESCED, c.LEFT, c.REVOKED), breaks=(c.GATE,), variants=erase,
         decommissions=True, fault="sanitize_fails",
     ),
     ActionSpec(

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from reconciler.diff.normalise import text
+from reconciler.model.boot_ways import choose
 from reconciler.model.desired import Desired
 from reconciler.model.observed import Answered, HostFacts, Observed, RedfishInventory
 from reconciler.model.plan import BlockCode, Blocked
@@ -38,19 +39,20 @@ _WAY_OUT = (
 class Leaving:
     """The losses that are left to a decommissioned node, and the way to each.
 
-    `drives`: all that are declared. `by_bmc`: those that only the BMC can erase, since the running system is on them,
-    or no system runs. `impossible`: why a drive can't be erased. `kept`: drives that the machine has and nobody
-    declared. `no_tpm`: why its TPM can't be cleared; "" if it can.
+    `drives`: all that are declared. `offline`: those that no running system can erase, since it is on them, or none
+    runs: our installer does where it `boots`, or else the BMC. `impossible`: why a drive can't be erased. `kept`:
+    drives that the machine has and nobody declared. `no_tpm`: why its TPM can't be cleared; "" if it can.
     """
 
     drives: tuple[str, ...] = ()
-    by_bmc: frozenset[str] = frozenset()
+    offline: frozenset[str] = frozenset()
+    boots: bool = False
     impossible: Mapping[str, str] = field(default_factory=dict)
     kept: tuple[str, ...] = ()
     no_tpm: str = ""
 
     def key(self) -> tuple[object, ...]:
-        return self.drives, self.by_bmc, tuple(self.impossible.items()), self.kept, self.no_tpm
+        return self.drives, self.offline, self.boots, tuple(self.impossible.items()), self.kept, self.no_tpm
 
     @property
     def sentence(self) -> str:
@@ -83,9 +85,10 @@ def assess_leaving(
     left = [serial for serial in desired.erase if not is_done_since_service(record, "erase", serial)]
     for serial in desired.erase:
         builder.set(c.erased(serial), serial not in left, f"erase.serials names {serial}")
-    by_bmc, impossible = _ways(builder, left, inventory, facts)
+    boots = inventory is not None and choose(desired, inventory.abilities) is not None
+    offline, impossible = _ways(builder, left, inventory, facts, boots=boots)
     found = sorted(_found(inventory, facts) - set(desired.erase))
-    return Leaving(desired.erase, by_bmc, impossible, tuple(found), no_tpm)
+    return Leaving(desired.erase, offline, boots, impossible, tuple(found), no_tpm)
 
 
 def _found(inventory: RedfishInventory | None, facts: HostFacts | None) -> set[str]:
@@ -96,16 +99,24 @@ def _found(inventory: RedfishInventory | None, facts: HostFacts | None) -> set[s
 
 
 def _ways(
-    builder: c.ConditionBuilder, left: Collection[str], inventory: RedfishInventory | None, facts: HostFacts | None
+    builder: c.ConditionBuilder,
+    left: Collection[str],
+    inventory: RedfishInventory | None,
+    facts: HostFacts | None,
+    *,
+    boots: bool,
 ) -> tuple[frozenset[str], dict[str, str]]:
-    """Return the drives that only the BMC can erase, and why others can't be erased; what is not known is unknown."""
+    """Return the drives that no running system can erase, and why others can't be erased; the rest is unknown.
+
+    `boots`: whether our installer can be booted, which erases any NVMe or SATA drive of the machine.
+    """
     if not left:
         return frozenset(), {}
-    by_bmc, impossible = set(), {}
+    offline, impossible = set(), {}
     found = _found(inventory, facts)
     drives = {drive.serial: drive for drive in (inventory.drives if inventory is not None else None) or ()}
     root = facts.image.booted_disk if facts is not None and facts.image is not None else None
-    dead = facts is None and c.HOST_UP not in builder.true and c.POWER_ON in builder.true
+    dead = facts is None and c.HOST_UP not in builder.true and (boots or c.POWER_ON in builder.true)
     for serial in left:
         if inventory is None or (inventory.drives is None and serial not in found):
             builder.because.pop(c.erased(serial), None)
@@ -114,11 +125,14 @@ def _ways(
             listed = ", ".join(sorted(found)) or "none"
             impossible[serial] = f"no drive has the serial number {serial}; found: {listed}"
         elif serial == root or dead:
-            by_bmc.add(serial)
+            offline.add(serial)
+            if boots:
+                continue
             if serial not in drives or not drives[serial].erasable:
                 why = "the running system is on it" if serial == root else "no system runs that could erase it"
-                impossible[serial] = f"{why}, and the BMC offers no Drive.SecureErase for it: {_WAY_OUT}"
-    return frozenset(by_bmc), impossible
+                no_boot = "no installer can be booted, and the BMC offers no Drive.SecureErase for it"
+                impossible[serial] = f"{why}, {no_boot}: {_WAY_OUT}"
+    return frozenset(offline), impossible
 
 
 def _tpm(builder: c.ConditionBuilder, desired: Desired, inventory: RedfishInventory | None, record: NodeRecord) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def remove_node(node: NodeTraits) -> Iterable[Variant]:
     """While a system is needed for erasing, its kubelet is stopped first: one that starts would register again."""
     if node.leaving is not None and node.clustered:
-        needs_host = set(node.leaving.drives) - node.leaving.by_bmc
+        needs_host = set(node.leaving.drives) - node.leaving.offline
         yield Variant(requires=(*node.mark, *((c.HOST_UP,) if needs_host else ())))
 
 
@@ -29,10 +29,11 @@ def erase(node: NodeTraits) -> Iterable[Variant]:
     """One variant per declared drive. The running system goes last: it erases the others."""
     if node.leaving is None:
         return
-    hosted = [serial for serial in node.leaving.drives if serial not in node.leaving.by_bmc]
+    hosted = [serial for serial in node.leaving.drives if serial not in node.leaving.offline]
     for serial in node.leaving.drives:
-        last = serial in node.leaving.by_bmc
+        last = serial in node.leaving.offline
         first = tuple(erased(other) for other in hosted) if last else (c.HOST_UP,)
+        first += () if last and node.leaving.boots else (c.POWER_ON,)
         yield Variant(serial, requires=first, achieves=(erased(serial),), forbids=(erased(serial),))
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from reconciler.diff.boot_order import NoSuchEntry, options_of, resolve
 from reconciler.model.abilities import FETCHES, ONLY_SENT, Abilities, Ability
+from reconciler.model.boot_ways import choose, passed_over
 from reconciler.model.cosign import read_bundle
 from reconciler.model.desired import Desired
 from reconciler.model.observed import RedfishInventory
@@ -59,17 +60,15 @@ def firmware(desired: Desired, found: RedfishInventory, changes: Collection[str]
 
 
 def image(desired: Desired, found: RedfishInventory, _changes: Collection[str]) -> Refusals:
-    """An installer boots once, from off, and writes to the one disk that the rule matches.
+    """An installer boots once, from off, by one of its ways, and writes to the one disk that the rule matches.
 
-    It comes from a virtual disc, or else over HTTP. The running system needs no more than the disk.
+    The running system needs no more than the disk.
     """
     if desired.profile.image is None:
         return {}
     both = _image(desired, found)
-    lacks = [why for ability in (Ability.MEDIA, Ability.BOOT_ONCE) if (why := _lack(found, ability))]
-    if lacks and found.abilities is not None:
-        no_http = _lack(found, Ability.HTTP_BOOT)
-        lacks = [*lacks, no_http] if no_http else []
+    no_way = desired.profile.boot_ways and choose(desired, found.abilities) is None
+    lacks = [passed_over(desired, found.abilities)] if no_way else []
     lacks += [why] if (why := _lack(found, Ability.POWER)) else []
     return _whole("; ".join([*lacks, *both])) | ({IN_PLACE: "; ".join(both)} if both else {})
 

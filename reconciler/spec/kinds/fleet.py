@@ -126,6 +126,12 @@ class Installer(Model):
         description="What a machine measures that boots this medium. Images that declare measurements need it.",
     )
 
+    pxe: bool = Field(
+        default=False,
+        description="Whether machines may boot the installer over PXE, the last of the ways: DHCP points them to "
+        "/boot/<mac>/ at `url`. Whoever is on that network can ask for it in a machine's stead.",
+    )
+
     @model_validator(mode="after")
     def _can_be_reached(self) -> Installer:
         if self.url is None and self.listen.startswith(("0.0.0.0:", "[::]:")):

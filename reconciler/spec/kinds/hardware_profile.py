@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from reconciler.model.gate_tools import RATE
-from reconciler.model.vocab import Activation, VerifiedBy
+from reconciler.model.vocab import Activation, BootWay, VerifiedBy
 from reconciler.spec.kinds.base import Duration, Enforced, Resource, Sha256, Size, WebUrl
 from reconciler.spec.kinds.measurements import PlatformMeasurements
 from reconciler.spec.kinds.settings import Bios, FirmwarePolicy
@@ -98,9 +98,22 @@ class HardwareProfileSpec(Model):
         "UefiHttp, Cd, Usb, UefiShell), which stand for all entries of that kind, or an entry's display name, "
         "reference or UEFI device path.",
     )
+    boot_ways: tuple[BootWay, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="Ways for an installer to boot; the first that the BMC can do is taken. Absent: virtual_media, "
+        "http, and pxe where the Fleet's installer offers it.",
+    )
     measurements: PlatformMeasurements | None = Field(
         default=None, description="What such a machine measures. Images that declare measurements need it."
     )
+
+    @field_validator("boot_ways")
+    @classmethod
+    def _each_once(cls, ways: tuple[BootWay, ...] | None) -> tuple[BootWay, ...] | None:
+        if ways is not None and len(set(ways)) < len(ways):
+            raise ValueError("a way is listed twice")
+        return ways
 
     @field_validator("firmware")
     @classmethod

@@ -16,7 +16,7 @@ from reconciler.lab.wire.redfish_quirks import EtagStyle, Quirks, Silence, quirk
 from reconciler.lab.wire.redfish_update import substitute_for
 from reconciler.model.abilities import Ability
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.observed import Answered, BmcTask, RedfishHot, RedfishInventory, Silent
+from reconciler.model.observed import HTTP, Answered, BmcTask, RedfishHot, RedfishInventory, Silent
 from reconciler.model.ports import FirmwareFile, PowerAction
 from reconciler.model.vocab import BootPhase, Health, Power, UnknownReason
 from tests.drivers.redfish.bench import SYSTEM, client
@@ -315,7 +315,7 @@ def test_boot_over_http(trust: Trust, in_settings: bool) -> None:
         assert await bmc.http_boot_uri() == ISO
         override = (await hot(bmc)).boot_override
         assert override is not None
-        assert override.boots_http
+        assert override.boots(HTTP)
         await bmc.power(PowerAction.FORCE_OFF)
         lab.pass_time(5)
         await bmc.power(PowerAction.ON)
@@ -337,6 +337,23 @@ def test_a_bmc_without_a_uri_to_boot_from_says_so(trust: Trust) -> None:
         assert abilities.why_not(Ability.HTTP_BOOT) == "the BMC offers no boot from an HTTP URI"
 
     play(Lab("a make", Quirks(), trust), steps)
+
+
+# Dell's attributes are those of NVIDIA/libredfish, tests/mockups/dell, Bios/BiosRegistry: its URI is read-only while
+# device 1 is disabled. HPE's are those of tests/mockups/hpe, BiosAttributeRegistryA42.
+@pytest.mark.parametrize(
+    ("make", "attribute"), [("Dell Inc.", "HttpDev1Uri"), ("HPE", "UrlBootFile"), ("Supermicro", "")]
+)
+def test_a_uri_to_boot_from_may_be_a_bios_attribute(trust: Trust, make: str, attribute: str) -> None:
+    quirks = Quirks(http_attribute=attribute, http_boot="" if attribute else "taken")
+
+    async def steps(_: Lab, bmc: RedfishBmc) -> None:
+        abilities = (await inventory(bmc)).abilities
+        assert abilities is not None
+        assert abilities.why_not(Ability.HTTP_BOOT) == ""
+        assert (attribute in abilities.http_attributes) == bool(attribute)
+
+    play(Lab(make, quirks, trust), steps)
 
 
 def test_a_drive_is_erased(lab: Lab) -> None:

@@ -28,7 +28,7 @@ from reconciler.drivers.redfish.quirks import (
 from reconciler.lab.wire.redfish import RedfishServer
 from reconciler.lab.wire.redfish_quirks import BURST_S
 from reconciler.lab.wire.redfish_quirks import Quirks as LabQuirks
-from reconciler.model.abilities import Ability
+from reconciler.model.abilities import URL, Ability
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered
 from reconciler.model.ports import FirmwareFile, PowerAction
@@ -203,7 +203,27 @@ async def the_medium_is_booted(lab: Lab) -> bool:
 async def a_uri_that_it_does_not_take_is_no_way_to_boot(lab: Lab) -> bool:
     """Pitfall D11."""
     abilities = (await lab.inventory()).abilities
-    return bool(abilities.why_not(Ability.HTTP_BOOT) == "BMCs of this make take no HTTP URI to boot from")
+    return "UrlBootFile is not an attribute of this BIOS" in abilities.why_not(Ability.HTTP_BOOT)
+
+
+async def the_installer_is_booted_over_http(lab: Lab) -> bool:
+    """Pitfall D11: the URI is staged for one boot, and booted from in the next."""
+    abilities = (await lab.inventory()).abilities
+    if abilities.why_not(Ability.HTTP_BOOT):
+        return False
+    attributes = abilities.http_attributes
+    await lab.bmc.power(PowerAction.FORCE_OFF)
+    lab.pass_time(10)
+    await lab.bmc.stage_bios({name: value.replace(URL, ISO) for name, value in attributes.items()})
+    await lab.bmc.power(PowerAction.ON)
+    lab.pass_time(200)
+    await lab.bmc.power(PowerAction.FORCE_OFF)
+    lab.pass_time(10)
+    await lab.bmc.boot_http(ISO)
+    assert await lab.bmc.http_boot_uri() == ISO
+    await lab.bmc.power(PowerAction.ON)
+    lab.pass_time(151)
+    return bool(lab.machine.state.phase == "installer")
 
 
 async def a_refused_power_order_says_when_to_come_back(lab: Lab) -> bool:
@@ -274,6 +294,10 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("Dell Inc.", LabQuirks(media_slot="1", media_dummy="2"), the_medium_is_booted, firmware="1.20.50.50"),
     ),
     "http_boot": (Case("HPE", LabQuirks(http_boot="ignored"), a_uri_that_it_does_not_take_is_no_way_to_boot),),
+    "http_attributes": (
+        Case("Dell Inc.", LabQuirks(http_attribute="HttpDev1Uri"), the_installer_is_booted_over_http),
+        Case("HPE", LabQuirks(http_boot="ignored", http_attribute="UrlBootFile"), the_installer_is_booted_over_http),
+    ),
     "conflict_wait": (Case("a make", LabQuirks(), a_refused_power_order_says_when_to_come_back),),
     "patience": (
         Case(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -90,14 +89,7 @@ def _get_log(call: Call, device: str, drive: DriveState) -> Ran:
     given, _ = parse_options(call.args[2:], {"--log-id": "id", "-i": "id", "--log-len": "len", "-l": "len"})
     if int(given.get("id", "0"), 0) != 0x81 or not drive.sanicap:
         return failed(1, "NVMe status: Invalid Log Page: The log page indicated is invalid(0x4109)\n")
-    status = drive.sanitize_status | (0x100 if drive.sanitize_status == 1 and not drive.holds else 0)
-    action = 0 if not drive.sanitizes else 2
-    log = b"".join(
-        number.to_bytes(size, "little")
-        for number, size in (
-            (call.machine.sanitize_progress(drive), 2), (status, 2), (action, 4), (0xFFFFFFFF, 4), (600, 4), (20, 4),
-        )
-    ).ljust(512, b"\0")[: int(given.get("len", "512"), 0)]  # fmt: skip
+    log = call.machine.sanitize_log(drive)[: int(given.get("len", "512"), 0)]
     lines = ["     " + "".join(f"{column:3x}" for column in range(16))]
     for at in range(0, len(log), 16):
         row = log[at : at + 16]
@@ -169,9 +161,7 @@ def _od(call: Call) -> Ran:
     if drive is None:
         return failed(1, f"od: {device}: {_NO_DEVICE}\n")
     count, skip = int(given["count"]), int(given["skip"])
-    data = bytes(count)
-    if drive.holds:
-        data = (hashlib.sha256(f"{drive.serial} {skip}".encode()).digest() * (count // 32 + 1))[:count]
+    data = call.machine.content(drive, skip, count)
     lines = [f" {data[at : at + 16].hex(' ')}\n" for at in range(0, count, 16)]
     return done("".join(lines))
 
