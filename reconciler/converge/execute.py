@@ -207,7 +207,7 @@ class NodeRun:
         """Cordon and mark the node, whatever budget, wave, window, brake or approval say. None: look again."""
         action = next(action for action in plan.actions if action.name == "mark")
         failed = self._failures[action.id]
-        before = len(failures(self.record.attempts, action.name, action.target)) - failed
+        before = len(failures(self.record, action.name, action.target)) - failed
         if failed >= (TRIES if before < TRIES else 1):  # once a pass from then on, while the evidence lasts
             return self._result(Ended.FAILED, f"{action.id} failed {before + failed} times: {self._last_failure}")
         return await self._act(plan, replace(action, because=(ISOLATED + ", ".join(signals),)), begin=False)

@@ -177,19 +177,24 @@ def _answers(made: Explanation, _: NodePlan) -> Iterator[str]:
 
 def _attempts_end(made: Explanation, plan: NodePlan) -> Iterator[str]:
     """Say when attempts are forgotten: those of the ladder after the policy's window, others after a day."""
-    attempts, now = (made.record.attempts if made.record is not None else ()), made.now
+    record, now = made.record, made.now
     policy = made.desired.profile.remediation
+    if record is None:
+        return
     ends = []
-    for name, target in {(attempt.action, attempt.target) for attempt in attempts}:
-        recent = [a.at for a in failures(attempts, name, target) if a.at >= now - timedelta(days=1)]
+    for name, target in {(one.action, one.target) for one in record.attempts}:
+        recent = [a.at for a in failures(record, name, target) if a.at >= now - timedelta(days=1)]
         if len(recent) >= FAILURES:
             ends.append(recent[FAILURES - 1] + timedelta(days=1))
     if policy is not None and plan.goal is Goal.ISOLATED:
         window = timedelta(seconds=policy.window_s)
-        ends += [a.at + window for a in attempts if a.cause == REMEDIATION and a.at >= now - window]
+        ends += [a.at + window for a in record.attempts if a.cause == REMEDIATION and a.at >= now - window]
     if ends:
         yield f"after {clock(min(ends))}, when its oldest attempt no longer counts"
-    yield "or when somebody has repaired it" if ends else "not by itself: somebody has to repair it"
+        hold = f"reconciler hold {made.node} --reason ..."
+        yield f"or when somebody has repaired it: `{hold}`, then `reconciler release {made.node}`"
+    else:
+        yield "not by itself: somebody has to repair it"
 
 
 def _says(sentence: str) -> Callable[[Explanation, NodePlan], Iterable[str]]:

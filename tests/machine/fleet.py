@@ -91,6 +91,7 @@ _VERSION = """\
 {signature}
       layout: {{esp: 512MiB, root: 1GiB, state: 512MiB}}
       preserve: [/state, /data]
+      inPlace: {in_place}
       rootDisk: {{serial: "{disk}"}}
       measurements: {measured}
 """
@@ -142,11 +143,19 @@ class Fleet:
         self._git("init", "-q", "-b", "main")
 
     def want(
-        self, message: str, version: str = "", turbo: str = "Enabled", *, forged: bool = False, file: str = ""
+        self,
+        message: str,
+        version: str = "",
+        turbo: str = "Enabled",
+        *,
+        forged: bool = False,
+        file: str = "",
+        in_place: bool = False,
     ) -> None:
         """Commit a spec. Without a version, the spec manages no image.
 
         `forged`: B has the signature of A. `file`: what the image server has in place of B.
+        `in_place`: whether a node that is well may write the image itself, without the installer.
         """
         image = f'image: {{name: machine, version: "{version}"}}' if version else ""
         (self.spec / "fleet.yaml").write_text(
@@ -165,7 +174,8 @@ class Fleet:
         )
         if version:
             versions = [
-                self._version(one, "A" if forged else one, (file if one == "B" else "") or one) for one in VERSIONS
+                self._version(one, "A" if forged else one, (file if one == "B" else "") or one, in_place=in_place)
+                for one in VERSIONS
             ]
             (self.spec / "images.yaml").write_text(_IMAGE.format() + "".join(versions))
         self._git("add", "-A")
@@ -199,7 +209,7 @@ class Fleet:
         command.code = process.returncode
         return command
 
-    def _version(self, version: str, signed: str, file: str) -> str:
+    def _version(self, version: str, signed: str, file: str, *, in_place: bool) -> str:
         images = self.builds / "images"
         signature = (images / f"{signed}.minisig").read_text()
         return _VERSION.format(
@@ -211,6 +221,7 @@ class Fleet:
             signature=textwrap.indent(signature, " " * 10).rstrip(),
             disk=DRIVE_SERIAL,
             measured=self._measured(version),
+            in_place=json.dumps(in_place),
         )
 
     def _measured(self, what: str) -> str:

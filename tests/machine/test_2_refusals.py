@@ -23,6 +23,8 @@ def refused(machine: Machine, fleet: Fleet, figure: Figure, step: str, why: str)
     assert applied.code != 0
     assert machine.partitions() == []
     assert "out of service" in fleet.run("explain", NAME).text
+    assert fleet.run("hold", NAME, "--reason", "the image server").code == 0  # as explain says, once that is put right
+    assert fleet.run("release", NAME).code == 0
 
 
 @pytest.mark.brief

@@ -71,3 +71,18 @@ def test_a_reconciler_that_is_killed_in_the_write_and_stays_away_goes_on(
     timed(figure, f"A -> B, the reconciler killed in the write and away for {_AWAY_S:.0f} s", machine, fleet)
     assert version_of(fleet) == "B"
     assert machine.console.count("] started:", since=began) == 1
+
+
+def test_a_node_that_is_well_writes_the_next_image_itself(
+    machine: Machine, fleet: Fleet, images: None, figure: Figure
+) -> None:
+    """One reboot, and no installer."""
+    kept = canary(fleet)
+    began = time.monotonic()
+    fleet.want("A, written by B", version="A", in_place=True)
+    timed(figure, "B -> A in place", machine, fleet)
+    assert (version_of(fleet), canary(fleet)) == ("A", kept)
+    assert machine.console.seen("[installer", since=began) is None
+    fleet.want("B, written by A", version="B", in_place=True)
+    timed(figure, "A -> B in place", machine, fleet)
+    assert version_of(fleet) == "B"

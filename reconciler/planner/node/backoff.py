@@ -10,7 +10,7 @@ sets it back. Without a pause every pass would drain and restart that node (pitf
 from __future__ import annotations
 
 import zlib
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable
 from datetime import datetime, timedelta
 
 from reconciler.health.ladder import REMEDIATION
@@ -25,14 +25,16 @@ RELAPSES, RELAPSE_WITHIN = 2, timedelta(days=3)  # done so often within this tim
 HOUR_S, DAY_S = 3600.0, 86400.0
 
 
-def failures(attempts: Sequence[Attempt], action: str, target: str) -> list[Attempt]:
+def failures(record: NodeRecord, action: str, target: str) -> list[Attempt]:
     """Return the failed attempts at one action since it last succeeded or the node was last admitted, newest first.
 
-    An admission proves that whatever failed before has been put right. What failed before a new image or new firmware
-    was tried on something else.
+    An admission proves that whatever failed before has been put right. A hold that somebody set and lifted again says
+    so, too. What failed before a new image or new firmware was tried on something else.
     """
     found = []
-    for attempt in reversed(attempts):
+    for attempt in reversed(record.attempts):
+        if record.released_at is not None and attempt.at < record.released_at:
+            break
         if is_admission(attempt) or (attempt.outcome == "done" and spec_of(attempt.action).renews(action)):
             break
         if (attempt.action, attempt.target) != (action, target):
@@ -70,7 +72,7 @@ def backing_off(
 
 
 def _failed(record: NodeRecord, action: PlannedAction) -> Blocked | None:
-    failed = failures(record.attempts, action.name, action.target)
+    failed = failures(record, action.name, action.target)
     if not failed:
         return None
     until = (failed[0].ended_at or failed[0].at) + timedelta(seconds=pause_s(record.node, action.id, len(failed)))

@@ -230,4 +230,4 @@ def exhausted(row: Row, record: NodeRecord, now: datetime) -> bool:
     if not record.attempts:
         return False
     since = now - timedelta(days=1)
-    return sum(attempt.at >= since for attempt in failures(record.attempts, row.name, row.target)) >= FAILURES
+    return sum(attempt.at >= since for attempt in failures(record, row.name, row.target)) >= FAILURES

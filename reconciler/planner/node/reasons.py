@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from reconciler.model.desired import Desired
 from reconciler.model.plan import BlockCode, Blocked
 from reconciler.model.records import NodeRecord
@@ -79,11 +81,22 @@ def no_path(
         detail = f"no sequence of actions brings about: {what}{undrainable(state)}"
         code = BlockCode.NO_DRAIN
     elif used_up:
-        detail = f"{', '.join(used_up)} failed too often; unmet: {unmet(state, missing)}"
+        name = desired.node
+        detail = (
+            f"{', '.join(used_up)} failed too often{_last_words(record, used_up)}; when that is put right, `reconciler "
+            f"hold {name} --reason ...`, then `reconciler release {name}`; unmet: {unmet(state, missing)}"
+        )
         code = BlockCode.ATTEMPTS
     else:
         detail, code = _no_way(state, missing, full), BlockCode.NO_PATH
     return Situation(found.goal, "left alone: " + detail, found.wanted, Blocked(code, detail), found.harmless_only)
+
+
+def _last_words(record: NodeRecord, actions: Container[str]) -> str:
+    """Return how the last of these actions failed, as the end of a sentence."""
+    failed = (one for one in record.attempts if one.outcome not in ("done", "started", "refused"))
+    said = [one.detail for one in failed if f"{one.action}:{one.target}".rstrip(":") in actions]
+    return f" ({said[-1]})" if said and said[-1] else ""
 
 
 def _no_way(state: Conditions, missing: frozenset[str], full: Catalogue) -> str:
