@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -75,6 +76,16 @@ def test_errors_on_the_image_before_do_not_count_on_the_new_one() -> None:
     plan = b.planner().plan(node, MARKED, without_certificate(node, MARKED, *errors(3), installed, *again))
     assert plan.blocked is not None
     assert plan.blocked.code is BlockCode.ATTEMPTS
+    assert f"`reconciler hold {node.node} --reason ...`, then `reconciler release {node.node}`" in plan.blocked.detail
+
+
+def test_failures_before_a_hold_that_somebody_lifted_do_not_count() -> None:
+    """The image server was wrong, say: whoever put it right need not wait for a day."""
+    node = b.node()
+    record = without_certificate(node, MARKED, *errors(3, ago=timedelta(minutes=20)))
+    assert b.planner().plan(node, MARKED, record).blocked is not None
+    seen_to = replace(record, released_at=b.NOW - timedelta(minutes=1))
+    assert b.actions(b.planner().plan(node, MARKED, seen_to)) == ["run_gate", "admit"]
 
 
 def drift(node: Desired, seen: Observed) -> dict[str, DriftItem]:
