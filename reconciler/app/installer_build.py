@@ -53,7 +53,7 @@ class InstallerRequest:
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """What a machine measures that boots the medium, as `installer.measurements` of the Fleet declares it.
+    """The measurements of a machine that boots the medium, as `installer.measurements` of the Fleet declares them.
 
     `applications`: digests of the EFI programs, the UKI and the kernel in it. `pcr11`: its value by phase: the init
     extends it no further than the stub did.

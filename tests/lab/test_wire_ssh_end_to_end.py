@@ -11,7 +11,6 @@ import asyncssh
 import pytest
 
 from reconciler.drivers.ssh import SshHost
-from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.inprocess.facts import host_facts
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.gate import CommandResult
@@ -142,6 +141,7 @@ def truth(machine: Machine) -> HostFacts:
         nccl=disk.software["nccl"],
         container_runtime=f"containerd {disk.software['containerRuntime']}",
         kubelet=disk.software["kubelet"],
+        installed=host_facts(machine, (), ()).installed,  # both fabrics of the lab tell the same
     )
 
 

@@ -19,6 +19,7 @@ from reconciler.model.desired import Desired, DesiredHost, Endpoints, Fleet, Pro
 # Addresses, credentials and trust anchors, and the fleet's name, which chooses the ledger. All else is desired state.
 TRUSTED: Final = (
     "fleet", "bmc_credentials", "ssh_credentials", "ssh_user", "tls", "host_keys", "cluster", "installer", "insecure",
+    "user_ca",
 )  # fmt: skip
 _NOWHERE: Final = Endpoints(None, None)
 
@@ -123,6 +124,7 @@ def _access(settings: Settings) -> Mapping[str, str]:
         "ssh.user": settings.ssh_user,
         "ssh.credentials": settings.ssh_credentials or "",
         "ssh.hostKeys": _host_keys(settings.host_keys),
+        "ssh.userCa": _digest("\n".join(settings.user_ca)),
         "cluster": cluster.name if cluster else "",
         "cluster.kubeconfig": (cluster.kubeconfig or "") if cluster else "",
         "cluster.context": (cluster.context or "") if cluster else "",
@@ -140,10 +142,14 @@ def _place(head: Fleet, what: str) -> str:
     return str(at or "")
 
 
+def _digest(authorities: str) -> str:
+    return f"CA sha256:{hashlib.sha256(authorities.encode()).hexdigest()[:16]}" if authorities else ""
+
+
 def _tls(policy: TlsPolicy) -> str:
     if policy.insecure:
         return "not verified"
-    return f"CA sha256:{hashlib.sha256(policy.ca.encode()).hexdigest()[:16]}" if policy.ca else ""
+    return _digest(policy.ca or "")
 
 
 def _host_keys(policy: HostKeyPolicy) -> str:
