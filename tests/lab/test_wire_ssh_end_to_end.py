@@ -11,6 +11,7 @@ import asyncssh
 import pytest
 
 from reconciler.drivers.ssh import SshHost
+from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.inprocess.facts import host_facts
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.gate import CommandResult
