@@ -40,6 +40,7 @@ _RESTART = {"boots": 1}
 _CYCLE = {"boots": 1, "power_cycles": 1}
 _FLASH_BIOS = {"boots": 1, "flashes": 1}
 _FLASH_NIC = {"boots": 1, "power_cycles": 1, "flashes": 1}
+_IN_PLACE = {"boots": 1, "installs": 1, "writes": 1}
 _INSTALL = {"boots": 2, "power_cycles": 2, "installs": 1, "writes": 1}
 
 CASES = (
@@ -57,7 +58,8 @@ CASES = (
     Case("power_cycle, sick", "power_cycle", faults={"xid_79": {}}, done={"boots": 2, "power_cycles": 1}),
     Case("power_on", "power_on", drift=("powered_off",), done=_CYCLE),
     # The next run starts while the installer still asks for its document.
-    Case("reimage", "reimage", drift=("old_image",), done=_INSTALL, time_scale=20.0),
+    Case("reimage", "reimage", drift=("old_image", "no_slots"), done=_INSTALL, time_scale=20.0),
+    Case("reimage:slot", "reimage", "slot", drift=("old_image",), done=_IN_PLACE),
     Case("configure_host", "configure_host", drift=("sysctl_off", "service_stopped", "wrong_hostname")),
     Case("configure_host, joins", "configure_host", drift=("not_a_member",), persona="joining"),
     Case("join", "join", drift=("not_a_member",)),

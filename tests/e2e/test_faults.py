@@ -22,7 +22,8 @@ from tests.e2e.world import Told, World
 
 NODE = "gpu-a001"
 BIOS: tuple[Any, ...] = ({"bios_off": {}},)
-IMAGE: tuple[Any, ...] = ("old_image",)
+IMAGE: tuple[Any, ...] = ("old_image", "no_slots")
+SLOT: tuple[Any, ...] = ("old_image",)
 NIC: tuple[Any, ...] = ({"old_firmware": {"component": "nic0"}},)
 BIOS_IMAGE: tuple[Any, ...] = ({"old_firmware": {"component": "bios"}},)  # the BIOS's own firmware
 NOTHING: Mapping[str, int] = {}
@@ -91,6 +92,8 @@ TABLE: Sequence[Row] = (
         plan_says="reimage"),
     Row("stale_media", IMAGE, **ENDURED, cost={"power_cycles": 2, "boots": 2, "writes": 1, "installs": 1},
         plan_says="reimage"),
+    Row("slot_fails", SLOT, **ENDURED, cost={"power_cycles": 2, "boots": 3, "writes": 2, "installs": 2},
+        drift_says="image.version.*in place", plan_says="reimage:slot"),
     Row("firmware_task_lost", NIC, **ENDURED, cost={"flashes": 1, "power_cycles": 1, "boots": 1},
         drift_says=r"firmware\.nic0", plan_says="update_firmware:nic0"),
     Row("firmware_task_lost", NIC, **FAILED, cost={"power_cycles": 1, "boots": 1}, parameters={"flashed": False},

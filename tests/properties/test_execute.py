@@ -42,7 +42,14 @@ FAULTS: tuple[dict[str, dict[str, Any]], ...] = (
     {"firmware_fails": {"times": 1}}, {"firmware_fails": {}}, {"power_on_conflict": {"seconds": 25.0}},
     {"bios_flash_resets": {}}, {"post_hang": {"times": 1}}, {"xid_79": {"gpu": 1}},
     {"xid_79": {"gpu": 1, "persistent": True}}, {"ecc_errors": {"gpu": 0}}, {"host_hung": {}}, {"ssh_refused": {}},
-    {"ssh_hang": {}}, {"installer_fails": {}}, {"kubelet_not_ready": {}}, {"pdb_never_yields": {}},
+    {"ssh_hang": {}}, {"installer_fails": {}}, {"installer_dies": {"times": 1}},
+    {"slot_fails": {}}, {"kubelet_not_ready": {}}, {"pdb_never_yields": {}},
+)  # fmt: skip
+
+
+SLOTS = replace(
+    PROFILE, digest="slots",
+    image=replace(IMAGE, layout=d.DiskLayout(2**30, 20 * 2**30, 4 * 2**30), preserve=("/state", "/data")),
 )  # fmt: skip
 
 
@@ -51,6 +58,7 @@ class Case:
     drift: tuple[tuple[Any, ...], ...]  # by node
     faults: tuple[dict[str, dict[str, Any]], ...]
     budgets: tuple[BudgetLimit, ...]
+    slots: bool = False  # whether nodes that are well write images themselves
 
 
 @st.composite
@@ -64,11 +72,12 @@ def cases(draw: st.DrawFn, *, most: int = 4, drifts: tuple[Any, ...] = DRIFTS, f
         tuple(draw(chosen) for _ in range(count)),
         tuple(draw(broken) for _ in range(count)),
         (BudgetLimit("fleet", budgets), *rack),
+        draw(st.booleans()),
     )
 
 
 @contextmanager
-def fleet_of(case: Case, profile: d.Profile = PROFILE, **settings: Any) -> Iterator[World]:
+def fleet_of(case: Case, profile: d.Profile | None = None, **settings: Any) -> Iterator[World]:
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as name:
         here = World(
             Path(name),
@@ -76,7 +85,7 @@ def fleet_of(case: Case, profile: d.Profile = PROFILE, **settings: Any) -> Itera
             drift={f"n{at}": drift for at, drift in enumerate(case.drift) if drift},
             faults={f"n{at}": fault for at, fault in enumerate(case.faults) if fault},
             settings={"budgets": case.budgets, **settings},
-            profile=profile,
+            profile=profile or (SLOTS if case.slots else PROFILE),
         )
         here.adopt()
         try:
@@ -86,7 +95,7 @@ def fleet_of(case: Case, profile: d.Profile = PROFILE, **settings: Any) -> Itera
 
 
 def watched(
-    case: Case, check: Callable[[World, InvariantChecker, ApplyReport], None], profile: d.Profile = PROFILE
+    case: Case, check: Callable[[World, InvariantChecker, ApplyReport], None], profile: d.Profile | None = None
 ) -> None:
     with fleet_of(case, profile) as here:
         checker = InvariantChecker(here)

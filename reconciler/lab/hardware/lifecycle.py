@@ -229,6 +229,7 @@ class Lifecycle:
         if drive not in state.next_slots:
             return True
         state.next_slots.remove(drive)
+        state.disks[drive].newest = False  # a boot copies the records to /etc
         if self.spend_fault("slot_fails") is not None:
             self._log("Critical", "An image did not come up three times; the boot loader fell back")
             return False
@@ -237,10 +238,8 @@ class Lifecycle:
 
     def publish_slot(self, drive: str, image: DiskImage) -> None:
         """Put an image into the slot that is not in use, to be booted next."""
-        state = self.state
-        state.disks[drive].newest = False
-        state.idle_slots[drive] = image
-        state.next_slots.append(drive)
+        self.state.idle_slots[drive] = image
+        self.state.next_slots.append(drive)
 
     def _run_os(self, drive: str) -> None:
         state = self.state

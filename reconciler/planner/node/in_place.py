@@ -12,7 +12,7 @@ from dataclasses import asdict
 from reconciler.health.signals import Signal
 from reconciler.model.desired import Desired, DesiredImage
 from reconciler.model.observed import HostFacts, Slot
-from reconciler.model.records import NodeRecord
+from reconciler.model.records import Attempt, NodeRecord
 from reconciler.model.vocab import Provision
 from reconciler.planner.node.possible import IN_PLACE, at
 from reconciler.planner.node.record import is_admission
@@ -35,7 +35,12 @@ def why_installer(
         return "no slot of a layout runs"
     if signals or tampered:
         return "the node is not well: " + (tampered or signals[0].detail)
-    return _of_slot(desired, image, facts.image.slot) or _of_attempts(record)
+    attempt = _last_attempt(record)
+    if attempt is not None and attempt.outcome == "started":
+        return "" if attempt.target == IN_PLACE else "an install by it was begun"
+    if why := _of_slot(desired, image, facts.image.slot):
+        return why
+    return "" if attempt is None or attempt.outcome == "done" else "the last attempt failed"
 
 
 def _of_slot(desired: Desired, image: DesiredImage, slot: Slot) -> str:
@@ -53,14 +58,11 @@ def _of_slot(desired: Desired, image: DesiredImage, slot: Slot) -> str:
     return ""
 
 
-def _of_attempts(record: NodeRecord) -> str:
-    """Return what became of an earlier attempt at this change: what failed in place is not tried so again."""
+def _last_attempt(record: NodeRecord) -> Attempt | None:
+    """Return the last attempt at this change: what failed in place is not tried so again."""
     for attempt in reversed(record.attempts):
         if is_admission(attempt):
-            return ""
-        if attempt.action != "reimage" or attempt.outcome == "refused":
-            continue
-        if attempt.outcome == "started":
-            return "" if attempt.target == IN_PLACE else "an install by it was begun"
-        return "" if attempt.outcome == "done" else "the last attempt failed"
-    return ""
+            return None
+        if attempt.action == "reimage" and attempt.outcome != "refused":
+            return attempt
+    return None

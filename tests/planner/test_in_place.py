@@ -1,0 +1,87 @@
+"""Which way an image takes: in place where a node is well, else by the installer, and why, before it is drained."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from reconciler.model import desired as d
+from reconciler.model import observed as o
+from reconciler.model.errors import Position
+from reconciler.model.records import Attempt
+from reconciler.model.vocab import Provision
+from tests import builders as b
+
+LAYOUT = d.DiskLayout(1, 2, 3)
+IMAGE = replace(b.IMAGE, layout=LAYOUT, preserve=("/state", "/data"))
+SLOT = o.Slot("a", {"esp": 1, "root": 2, "state": 3, "data": 1}, None, ())
+AT = {f"image.{name}": Position("images.yaml", at, 7) for at, name in enumerate(("in_place", "layout", "preserve"), 1)}
+
+
+def found(slot: o.Slot | None = SLOT, **facts: Any) -> o.Observed:
+    image = b.facts().image
+    assert image is not None
+    return b.observed(host=b.facts(image=replace(image, version="2026.10.2", slot=slot), **facts))
+
+
+def planned(
+    seen: o.Observed, *, image: d.DesiredImage = IMAGE, attempts: Any = (), **node: Any
+) -> tuple[list[str], str]:
+    wanted = b.node(profile=b.profile(image=image, provenance=AT), **node)
+    plan = b.planner().plan(wanted, seen, b.record(wanted, attempts=tuple(attempts)))
+    (told,) = [item.detail for item in plan.drift if item.path == "image.version"]
+    return [name for name in b.actions(plan) if name.startswith("reimage")], told
+
+
+def test_a_node_that_is_well_writes_its_other_slot() -> None:
+    assert planned(found()) == (["reimage:slot"], "in place, by the running system")
+
+
+def attempt(outcome: str, target: str = "slot", action: str = "reimage") -> Attempt:
+    return Attempt(action, target, "image.version", b.NOW, outcome)
+
+
+@pytest.mark.parametrize(
+    ("seen", "options", "why"),
+    [
+        (found(None), {}, "no slot of a layout runs"),
+        (found(replace(SLOT, lacks=("zstd", "python3"))), {}, "the host lacks zstd, python3 (images.yaml:1:7)"),
+        (found(replace(SLOT, layout={})), {}, "another esp and root and state and data (images.yaml:2:7)"),
+        (found(), {"image": replace(IMAGE, in_place=False)}, "the image asks for it (images.yaml:1:7)"),
+        (found(), {"image": replace(IMAGE, preserve=("/data",))}, "/state would be made anew (images.yaml:3:7)"),
+        (found(), {"provision": Provision.BLANK}, "provision: blank"),
+        (found(), {"attempts": [attempt("transient")]}, "the last attempt failed"),
+        (found(), {"attempts": [attempt("permanent", "")]}, "the last attempt failed"),
+        (found(), {"attempts": [attempt("started", "")]}, "an install by it was begun"),
+        (
+            found(replace(SLOT, newer="ubuntu-gpu 2026.11.1")), {},
+            "ubuntu-gpu 2026.11.1 was installed and did not come up: slot a runs",
+        ),
+    ],
+)  # fmt: skip
+def test_otherwise_the_installer_is_needed_and_the_plan_says_why(
+    seen: o.Observed, options: dict[str, Any], why: str
+) -> None:
+    actions, told = planned(seen, **options)
+    assert actions == ["reimage"]
+    assert told.startswith("by the installer: ")
+    assert told.endswith(why)
+
+
+@pytest.mark.parametrize(
+    "attempts",
+    [
+        [attempt("transient"), attempt("done", "", "admit")],  # it served since: another change
+        [attempt("transient"), attempt("done", "")],
+        [attempt("refused")],
+        [attempt("started")],  # its run died, and the program on the node goes on
+    ],
+)
+def test_what_does_not_count_against_it(attempts: list[Attempt]) -> None:
+    assert planned(found(), attempts=attempts)[0] == ["reimage:slot"]
+
+
+def test_an_image_without_a_layout_has_no_other_way() -> None:
+    assert planned(found(), image=b.IMAGE) == (["reimage"], "")
