@@ -137,5 +137,93 @@ _ROWS: Final = (
         "xids",
         required=("xids",),
     ),
+    ToolRow(
+        "fio-verify",
+        "Writes a file of its own in a declared directory, and reads each block back. In 10^6 bytes a second.",
+        "write_mbps or read_mbps",
+        "(write|read)_mbps",
+        {
+            "directory": text(
+                r"/(?!dev(/|$)|proc(/|$)|sys(/|$))(?:[\w.-]+(?:/(?!\.\.?(/|$))[\w.-]+)*)",
+                "an absolute directory outside /dev, /proc and /sys",
+                "Directory that gets the file, on the drive to be tested.",
+                needed=True,
+            ),
+            "mebibytes": whole(1, 10_000_000, "Size of the file in MiB; 1024 unless said."),
+        },
+        ("write_mbps", "read_mbps"),
+    ),
+    ToolRow(
+        "iperf3",
+        "TCP to a declared server; without one, over the node's loopback, which proves the CPU and the kernel alone.",
+        "gbps or retransmits",
+        "gbps|retransmits",
+        {
+            "server": text(
+                r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}", "a host name or address", "Host that runs `iperf3 -s`."
+            ),
+            "port": whole(1, 65535, "Port of the server; 5201 unless said."),
+            "seconds": whole(1, 3600, "How long it sends; 10 unless said."),
+            "streams": whole(1, 128, "Streams at the same time; 1 unless said."),
+            "reverse": flag("Whether the server sends."),
+        },
+        ("gbps", "retransmits"),
+    ),
+    ToolRow(
+        "stress-ng",
+        "Loads CPUs and memory, and verifies what they compute.",
+        "<stressor>.bogo_ops_s",
+        r"[a-z0-9-]+\.bogo_ops_s",
+        {
+            "stressors": text(
+                r"[a-z0-9-]+(\s*,\s*[a-z0-9-]+)*", "a list like cpu,vm", "Stressors; `cpu,vm` unless said."
+            ),
+            "workers": whole(0, 4096, "Workers of each stressor; 0, which is one for each CPU, unless said."),
+            "seconds": whole(1, 86_400, "How long it runs; 60 unless said."),
+            "memory": text(r"[0-9]{1,6}[MG%]", "an amount like 80% or 16G", "Memory of `vm`; 80% unless said."),
+        },
+        lambda args: tuple(f"{name}.bogo_ops_s" for name in listed(args.get("stressors", STRESSORS))),
+    ),
+    ToolRow(
+        "memtester",
+        "Writes patterns to locked main memory, and reads them back.",
+        "loops",
+        "loops",
+        {
+            "mebibytes": whole(1, 100_000_000, "Memory in MiB; 1024 unless said."),
+            "loops": whole(1, 10_000, "How often each pattern is tried; once unless said."),
+        },
+        ("loops",),
+    ),
+    ToolRow(
+        "hpcc",
+        "HPL and STREAM of the HPC Challenge, with their checks: GFLOPS of the CPUs, GB/s of main memory.",
+        "hpl_gflops, stream_triad_gbps or stream_single_triad_gbps",
+        "hpl_gflops|stream_triad_gbps|stream_single_triad_gbps",
+        {
+            "order": whole(100, 10_000_000, "Order of HPL's matrix, of 8 bytes a cell; 20000 unless said."),
+            "rows": whole(1, 1024, "Rows of the grid of processes; 1 unless said."),
+            "columns": whole(1, 1024, "Columns of the grid of processes; 1 unless said."),
+        },
+        ("hpl_gflops", "stream_triad_gbps", "stream_single_triad_gbps"),
+    ),
+    ToolRow(
+        "command",
+        "Any program that prints metrics as a JSON object or as lines `name value unit`, such as a reference training.",
+        "those that args.metrics names, and <metric>.spread over repeated runs",
+        r"[A-Za-z_][\w.]*",
+        {
+            "run": Argument(
+                "Command line for the node's shell.", lambda value: "" if value else "is empty", needed=True
+            ),
+            "metrics": text(
+                r"[A-Za-z_][\w.]*(\s*,\s*[A-Za-z_][\w.]*)*", "a list of names", "Metrics that it prints.", needed=True
+            ),
+            "exit": whole(0, 125, "Exit status that is good; 0 unless said."),
+            "repeat": whole(1, 10, "How often it runs; once unless said. The smallest value of a metric counts."),
+            "same": text(r"[A-Za-z_][\w.]*", "a name", "Text, such as a hash, that each run must print alike."),
+        },
+        lambda args: listed(args.get("metrics", "")),
+    ),
 )
 TOOLS: Final[Mapping[str, ToolRow]] = {row.name: row for row in _ROWS}

@@ -11,9 +11,9 @@ from dataclasses import replace
 import pytest
 
 from reconciler.gate.tools import TOOLS
-from reconciler.gate.tools.nccl import COLLECTIVES
 from reconciler.model.desired import GateTest
 from reconciler.model.gate import TestResult, Verdict
+from reconciler.model.gate_tools import COLLECTIVES
 from tests.gate.cases import GOOD, GPUS, NCCL_ROWS, TABLE, gate_test, judge, nccl, wanted
 
 CASE = GOOD[2]

@@ -10,9 +10,9 @@ import pytest
 from reconciler.converge.observe import observe_node
 from reconciler.gate.certificate import judge_test
 from reconciler.gate.tools import TOOLS
-from reconciler.gate.tools.nccl import COLLECTIVES
 from reconciler.model.desired import GateTest
 from reconciler.model.gate import CommandResult, TestResult, Verdict
+from reconciler.model.gate_tools import COLLECTIVES
 from tests.lab.test_inprocess import NODE, World
 
 Judged = tuple[Verdict, tuple[str, ...]]

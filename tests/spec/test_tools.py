@@ -17,6 +17,25 @@ VALUES: dict[str, tuple[gate_tools.Value, ...]] = {
     "maxBytes": ("16M",),
     "runtime": (1,),
     "collective": ("all_gather",),
+    "directory": ("/data", "/var/lib/x"),
+    "mebibytes": (1,),
+    "server": ("10.0.0.1", "fd00::1"),
+    "port": (5201,),
+    "seconds": (1,),
+    "streams": (8,),
+    "reverse": (True,),
+    "stressors": ("cpu", "cpu, vm"),
+    "workers": (0,),
+    "memory": ("80%", "16M"),
+    "loops": (2,),
+    "order": (300,),
+    "rows": (2,),
+    "columns": (2,),
+    "run": ("mfu.sh | tail -1",),
+    "metrics": ("mfu", "mfu, loss"),
+    "exit": (0,),
+    "repeat": (2,),
+    "same": ("hash",),
 }
 
 
@@ -52,3 +71,10 @@ def test_a_limit_is_a_share_of_a_declared_rate() -> None:
     assert share.of({}) is None
     for wrong in ("92 % of lineRate", "92%", "-1% of lineRate", "1e3% of x", "92% of LineRate", "92% of lineRate\n"):
         assert Share.read(wrong) is None
+
+
+@pytest.mark.parametrize(
+    "path", ["data", "/", "/dev", "/dev/shm", "/proc/1", "/sys/x", "/data/../dev", "/a b", "/data/"]
+)
+def test_no_tool_writes_outside_a_declared_directory(path: str) -> None:
+    assert gate_tools.TOOLS["fio-verify"].arguments["directory"].check(path) != ""

@@ -6,7 +6,20 @@ comes from an unknown version is never a pass. Judges never raise, whatever a to
 
 from __future__ import annotations
 
-from reconciler.gate.tools import dcgmi, fio, inventory, nccl, nvbandwidth, xid
+from reconciler.gate.tools import (
+    command,
+    dcgmi,
+    fio,
+    fio_verify,
+    hpcc,
+    inventory,
+    iperf3,
+    memtester,
+    nccl,
+    nvbandwidth,
+    stress_ng,
+    xid,
+)
 from reconciler.gate.tools.common import Tool
 
 TOOLS: dict[str, Tool] = {
@@ -16,4 +29,10 @@ TOOLS: dict[str, Tool] = {
     "fio": fio.TOOL,
     "inventory": inventory.TOOL,
     "xid": xid.TOOL,
+    "fio-verify": fio_verify.TOOL,
+    "iperf3": iperf3.TOOL,
+    "stress-ng": stress_ng.TOOL,
+    "memtester": memtester.TOOL,
+    "hpcc": hpcc.TOOL,
+    "command": command.TOOL,
 }
