@@ -75,6 +75,10 @@ def flag(about: str) -> Argument:
     return Argument(about, lambda value: "" if isinstance(value, bool) else "must be true or false")
 
 
+def _line(value: Value) -> str:
+    return "" if isinstance(value, str) and value else f"{value!r} is no command line"
+
+
 def listed(value: Value) -> tuple[str, ...]:
     """Return the names in a list like `a, b`."""
     return tuple(name.strip() for name in str(value).split(",") if name.strip())
@@ -208,14 +212,44 @@ _ROWS: Final = (
         ("hpl_gflops", "stream_triad_gbps", "stream_single_triad_gbps"),
     ),
     ToolRow(
+        "clock",
+        "The node's clock follows a source of chrony, and how far it may be from true time, in milliseconds.",
+        "offset_ms, error_ms or stratum",
+        "offset_ms|error_ms|stratum",
+        required=("offset_ms", "error_ms", "stratum"),
+    ),
+    ToolRow(
+        "perftest",
+        "RDMA writes or reads over each declared rail, in Gb/s: to a server, or of each adapter to itself.",
+        "gbps, gbps.<rail> or gbps.spread",
+        r"gbps(\..+)?",
+        {
+            "rails": text(r"\w+(\s*,\s*\w+)*", "a list of devices like mlx5_0,mlx5_1", "RDMA devices.", needed=True),
+            "way": one_of(("write", "read"), "Which of `ib_write_bw` and `ib_read_bw` runs; `write` unless said."),
+            "server": text(r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}", "a host or address", "Host that runs the same tool."),
+            "port": whole(1, 65535, "Port by which the two find each other; 18515 unless said."),
+            "seconds": whole(1, 3600, "How long each rail runs; 10 unless said."),
+            "bidirectional": flag("Whether both ends send."),
+            "gpudirect": flag("Whether the memory is that of the GPU with the rail's place in the list."),
+        },
+        lambda args: ("gbps", "gbps.spread", *(f"gbps.{rail}" for rail in listed(args.get("rails", "")))),
+    ),
+    ToolRow(
+        "pcie",
+        "Width of each GPU's PCIe link, its speed under load, and the functions with ACS on.",
+        "width, speed_gts, either .<address> or .spread, or acs_on",
+        r"(width|speed_gts)(\..+)?|acs_on",
+        {"load": Argument("Command that loads the GPUs meanwhile; speed is judged with it alone.", _line)},
+        ("width", "speed_gts", "acs_on"),
+        "gpus",
+    ),
+    ToolRow(
         "command",
         "Any program that prints metrics as a JSON object or as lines `name value unit`, such as a reference training.",
         "those that args.metrics names, and <metric>.spread over repeated runs",
         r"[A-Za-z_][\w.]*",
         {
-            "run": Argument(
-                "Command line for the node's shell.", lambda value: "" if value else "is empty", needed=True
-            ),
+            "run": Argument("Command line for the node's shell.", _line, needed=True),
             "metrics": text(
                 r"[A-Za-z_][\w.]*(\s*,\s*[A-Za-z_][\w.]*)*", "a list of names", "Metrics that it prints.", needed=True
             ),

@@ -36,6 +36,11 @@ VALUES: dict[str, tuple[gate_tools.Value, ...]] = {
     "exit": (0,),
     "repeat": (2,),
     "same": ("hash",),
+    "rails": ("mlx5_0", "mlx5_0, mlx5_1"),
+    "way": ("write", "read"),
+    "bidirectional": (True,),
+    "gpudirect": (False,),
+    "load": ("gpu_burn 30",),
 }
 
 
@@ -60,7 +65,11 @@ def test_every_argument_that_the_spec_takes_makes_a_command(tool: Tool) -> None:
 @pytest.mark.parametrize("tool", gate_tools.TOOLS)
 def test_every_metric_that_a_pass_must_have_is_one_that_the_tool_measures(tool: str) -> None:
     row = gate_tools.TOOLS[tool]
-    required = row.required({"metrics": "mfu", "stressors": "cpu,vm"}) if callable(row.required) else row.required
+    required = (
+        row.required({"metrics": "mfu", "stressors": "cpu,vm", "rails": "a,b"})
+        if callable(row.required)
+        else row.required
+    )
     assert all(row.measures(name) for name in required)
 
 

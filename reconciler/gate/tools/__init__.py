@@ -7,6 +7,7 @@ comes from an unknown version is never a pass. Judges never raise, whatever a to
 from __future__ import annotations
 
 from reconciler.gate.tools import (
+    clock,
     command,
     dcgmi,
     fio,
@@ -17,6 +18,8 @@ from reconciler.gate.tools import (
     memtester,
     nccl,
     nvbandwidth,
+    pcie,
+    perftest,
     stress_ng,
     xid,
 )
@@ -35,4 +38,7 @@ TOOLS: dict[str, Tool] = {
     "memtester": memtester.TOOL,
     "hpcc": hpcc.TOOL,
     "command": command.TOOL,
+    "clock": clock.TOOL,
+    "perftest": perftest.TOOL,
+    "pcie": pcie.TOOL,
 }

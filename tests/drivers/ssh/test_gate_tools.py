@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.gate.evidence import required_metrics
+from reconciler.gate.lock import locked, unlocked
 from reconciler.gate.tools import TOOLS
 from reconciler.gate.tools.fio_verify import FILE
 from reconciler.gate.tools.shell import SCRATCH
@@ -115,3 +116,23 @@ def test_a_hash_that_differs_between_two_runs_fails(make_host: HostFactory, sshd
     result = run(make_host, sshd, "command", run=script, metrics="mfu", repeat=2, same="hash")
     assert result.verdict is Verdict.FAIL
     assert result.reasons == ("hash differs between runs: 1, 2",)
+
+
+def test_one_gate_at_a_time_runs_on_a_node(make_host: HostFactory, sshd: Server) -> None:
+    """The second is told at once; a killed one holds nothing, and a program that is missing is still told as that."""
+
+    async def both() -> list[CommandResult | str]:
+        async with closing(make_host(sshd.port)) as one, closing(make_host(sshd.port)) as other:
+            first = asyncio.create_task(one.run(locked(("sleep", "30")), timeout=2))
+            await asyncio.sleep(0.7)
+            second = unlocked(await other.run(locked(("true",)), timeout=10))
+            await first
+            third = await other.run(locked(("echo", "free")), timeout=10)
+            return [second, unlocked(third), unlocked(await one.run(locked(("no-such-program",)), timeout=10))]
+
+    held, free, missing = asyncio.run(both())
+    assert isinstance(held, str)
+    assert "another gate" in held
+    assert free == CommandResult(0, "free\n")
+    assert isinstance(missing, CommandResult)
+    assert missing.exit_status == 127
