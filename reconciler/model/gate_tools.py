@@ -84,6 +84,15 @@ def listed(value: Value) -> tuple[str, ...]:
     return tuple(name.strip() for name in str(value).split(",") if name.strip())
 
 
+def _directory(about: str) -> Argument:
+    return text(
+        r"/(?!dev(/|$)|proc(/|$)|sys(/|$))(?:[\w.-]+(?:/(?!\.\.?(/|$))[\w.-]+)*)",
+        "an absolute directory outside /dev, /proc and /sys",
+        about,
+        needed=True,
+    )
+
+
 def _collective_sizes() -> Mapping[str, Argument]:
     size = r"[0-9]{1,15}[KMG]?"
     return {
@@ -147,12 +156,7 @@ _ROWS: Final = (
         "write_mbps or read_mbps",
         "(write|read)_mbps",
         {
-            "directory": text(
-                r"/(?!dev(/|$)|proc(/|$)|sys(/|$))(?:[\w.-]+(?:/(?!\.\.?(/|$))[\w.-]+)*)",
-                "an absolute directory outside /dev, /proc and /sys",
-                "Directory that gets the file, on the drive to be tested.",
-                needed=True,
-            ),
+            "directory": _directory("Directory that gets the file, on the drive to be tested."),
             "mebibytes": whole(1, 10_000_000, "Size of the file in MiB; 1024 unless said."),
         },
         ("write_mbps", "read_mbps"),
@@ -242,6 +246,42 @@ _ROWS: Final = (
         {"load": Argument("Command that loads the GPUs meanwhile; speed is judged with it alone.", _line)},
         ("width", "speed_gts", "acs_on"),
         "gpus",
+    ),
+    ToolRow(
+        "rccl-tests",
+        "As nccl-tests, over AMD's GPUs.",
+        "busbw_peak",
+        "busbw_peak",
+        _collective_sizes(),
+        ("busbw_peak",),
+        "gpus",
+    ),
+    ToolRow(
+        "gpu-burn",
+        "Each GPU computes the same at full load, with its heat, power and clock meanwhile.",
+        "gflops, temperature_c, power_w or clock_mhz, each of them also .<GPU> or .spread",
+        r"(gflops|temperature_c|power_w|clock_mhz)(\.(\d+|spread))?",
+        {
+            "directory": _directory("Directory with `gpu_burn` and its `compare.ptx`."),
+            "seconds": whole(1, 86_400, "How long it runs; 600 unless said."),
+            "tensor": flag("Whether it uses tensor cores."),
+        },
+        ("gflops", "gflops.spread", "temperature_c", "power_w", "clock_mhz"),
+        "gpus",
+        "no public recording is of a whole run on several GPUs that passed",
+    ),
+    ToolRow(
+        "link-counters",
+        "Errors that RDMA ports count over an interval, while args.load runs.",
+        "ports, or symbol_error, link_downed and the other counters of /sys/class/infiniband",
+        r"\w+",
+        {
+            "seconds": whole(1, 86_400, "The interval; 60 unless said."),
+            "load": Argument("Command that sends over the ports meanwhile.", _line),
+        },
+        ("ports", "symbol_error", "link_downed"),
+        "rdma_ports",
+        "no recording of two readings under load is public",
     ),
     ToolRow(
         "command",

@@ -49,6 +49,10 @@ PASSING = (
     Recording("clock", {}, ("chronyc-version.txt", "chronyc-tracking.txt")),
     # A line of a public guide to RoCE, with addresses of the documentation; the version is that of Debian's package.
     Recording("perftest", {"rails": "mlx5_0"}, ("perftest-version.txt", "perftest.txt"), (1, 0)),
+    # The rows of MI300X in a public log (hisohara/ai-scripts), as one process for all GPUs prints what is above them.
+    Recording("rccl-tests", {"minBytes": "1G", "maxBytes": "8G"}, ("rccl-tests.txt",)),
+    # Eight GPUs and a switch, with the lines of `lspci -vvv` that count.
+    Recording("pcie", {}, ("lspci-version.txt", "lspci.txt")),
     Recording("fio-verify", {"directory": "/data", "mebibytes": 4}, ("fio-verify.txt",)),
 )
 
@@ -62,13 +66,14 @@ def mutations(recording: Recording) -> Iterator[tuple[str, list[CommandResult]]]
     """Yield what may arrive instead of the recording: each with what happened to it."""
     whole = recording.outputs()
     for at, output in enumerate(whole):
-        for what, other in _of_one(output):
+        for what, other in spoilt(output):
             yield f"{recording.files[at]}: {what}", [*whole[:at], other, *whole[at + 1 :]]
 
 
-def _of_one(output: CommandResult) -> Iterator[tuple[str, CommandResult]]:
+def spoilt(output: CommandResult) -> Iterator[tuple[str, CommandResult]]:
+    """Yield what may arrive instead of one output, with what happened to it."""
     text = output.stdout
-    end = len(text.rstrip())
+    end = len(text.rstrip("#\n\t "))
     for at in range(_CUTS):
         yield "cut", replace(output, stdout=text[: end * at // _CUTS])
     yield "cut", replace(output, stdout=text[: end - 1])

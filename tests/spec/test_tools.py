@@ -36,6 +36,7 @@ VALUES: dict[str, tuple[gate_tools.Value, ...]] = {
     "exit": (0,),
     "repeat": (2,),
     "same": ("hash",),
+    "tensor": (True,),
     "rails": ("mlx5_0", "mlx5_0, mlx5_1"),
     "way": ("write", "read"),
     "bidirectional": (True,),

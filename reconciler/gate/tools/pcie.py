@@ -51,8 +51,8 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
     found = {at: body for at, what, body in zip(parts[1::3], parts[2::3], parts[3::3], strict=True) if _GPU.match(what)}
     if gpus is not None and len(found) != gpus:
         builder.fail(f"{len(found)} GPUs are on the PCIe bus, {gpus} are declared")
-    if not output.stdout.endswith("\n\n"):
-        builder.error("the output breaks off")
+    if not output.stdout.endswith("\n\n") or len(set(parts[1::3])) != len(parts[1::3]):
+        builder.error("the output breaks off, or holds more than one run")
     if "<access denied>" in output.stdout:
         builder.error("lspci may not read the capabilities: it needs the rights of root")
     elif found:
