@@ -133,7 +133,14 @@ _ROWS: Final = (
         "Reads of each NVMe drive by itself, in 10^6 bytes a second. Nothing is written.",
         "read_mbps, read_mbps.<device> or spread",
         r"read_mbps(\..+)?|spread",
-        {"runtime": whole(1, 3600, "Seconds that each drive is read; 10 unless said.")},
+        {
+            "runtime": whole(1, 3600, "Seconds that each drive is read; 10 unless said."),
+            "floors": text(
+                r"[^,=]+=[0-9]+(\s*,\s*[^,=]+=[0-9]+)*",
+                "a list like MODEL=6000,MODEL=3000",
+                "Smallest read_mbps of each model of drive, as the drive names it.",
+            ),
+        },
         ("read_mbps", "spread"),
         "drives",
     ),

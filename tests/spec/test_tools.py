@@ -37,6 +37,7 @@ VALUES: dict[str, tuple[gate_tools.Value, ...]] = {
     "repeat": (2,),
     "same": ("hash",),
     "tensor": (True,),
+    "floors": ("PM9A3=6000", "SAMSUNG MZQL2=6000, Micron_7450=5000"),
     "rails": ("mlx5_0", "mlx5_0, mlx5_1"),
     "way": ("write", "read"),
     "bidirectional": (True,),
