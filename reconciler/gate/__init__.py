@@ -3,6 +3,7 @@
 tools         one module for each tool: its commands, and the judge of its output
 certificate   what a certificate binds, and whether one is valid today
 asked         the tests as values of the spec, and what stored metrics lack of those that have changed
+lock          that one gate at a time runs on a node
 evidence      which metrics a pass of each tool must have
 trust         whether an image is the one that its publisher signed
 """

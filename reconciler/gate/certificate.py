@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Final
 
 from reconciler.diff import normalise
-from reconciler.gate.evidence import GPU_COUNT, required_metrics
+from reconciler.gate.evidence import GPU_COUNT, experimental, required_metrics
 from reconciler.model.desired import Acceptance, Desired, GateTest
 from reconciler.model.gate import Binding, Certificate, GateJudgement, TestResult, Verdict
 from reconciler.model.observed import Observed, Silent
@@ -116,8 +116,8 @@ def judge(certificate: Certificate | None, acceptance: Acceptance, binding: Bind
     worst = Verdict.UNJUDGED if changed else _PASS
     for phase in acceptance.phases:
         for test in phase.tests:
-            if test.name in changed:
-                continue  # what it was called earlier was another test
+            if test.name in changed or experimental(test.tool):
+                continue  # what it was called earlier was another test; or it reports, and admits nobody
             verdict, why = judge_test(test, results.get(test.name))
             if verdict is _PASS and (why := _missing_metrics(test, results[test.name], len(binding.gpu_serials))):
                 verdict = Verdict.UNJUDGED
@@ -163,11 +163,13 @@ def by_test(results: Iterable[TestResult]) -> Mapping[str, TestResult]:
 
 
 def judge_test(test: GateTest, result: TestResult | None) -> tuple[Verdict, tuple[str, ...]]:
-    """Judge one test by today's thresholds. A metric that was not measured can't pass."""
+    """Judge one test by today's thresholds. A metric that was not measured can't pass, nor a tool that only reports."""
     if result is None:
         return Verdict.UNJUDGED, (f"{test.name}: not run",)
     if result.tool != test.tool:
         return Verdict.UNJUDGED, (f"{test.name}: measured by {result.tool}, {test.tool} is asked for",)
+    if why := experimental(test.tool):
+        return Verdict.UNJUDGED, (f"{test.name}: {test.tool} is experimental: {why}",)
     if result.verdict is not _PASS:
         return result.verdict, tuple(f"{test.name}: {reason}" for reason in result.reasons) or (
             f"{test.name}: {result.verdict}",

@@ -51,3 +51,8 @@ def _counts(level: object, allow_skip: tuple[str, ...]) -> tuple[str, ...]:
 @lru_cache(maxsize=64)
 def _speeds(cases: tuple[str, ...], allow_skip: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(f"{name}.{part}" for name in cases if name not in allow_skip for part in ("min", "max", "average"))
+
+
+def experimental(tool: str) -> str:
+    """Return why this tool reports and never passes; "" for one that was tried on what real ones printed."""
+    return TOOLS[tool].experimental if tool in TOOLS else ""

@@ -75,9 +75,22 @@ def flag(about: str) -> Argument:
     return Argument(about, lambda value: "" if isinstance(value, bool) else "must be true or false")
 
 
+def _line(value: Value) -> str:
+    return "" if isinstance(value, str) and value else f"{value!r} is no command line"
+
+
 def listed(value: Value) -> tuple[str, ...]:
     """Return the names in a list like `a, b`."""
     return tuple(name.strip() for name in str(value).split(",") if name.strip())
+
+
+def _directory(about: str) -> Argument:
+    return text(
+        r"/(?!dev(/|$)|proc(/|$)|sys(/|$))(?:[\w.-]+(?:/(?!\.\.?(/|$))[\w.-]+)*)",
+        "an absolute directory outside /dev, /proc and /sys",
+        about,
+        needed=True,
+    )
 
 
 def _collective_sizes() -> Mapping[str, Argument]:
@@ -120,7 +133,14 @@ _ROWS: Final = (
         "Reads of each NVMe drive by itself, in 10^6 bytes a second. Nothing is written.",
         "read_mbps, read_mbps.<device> or spread",
         r"read_mbps(\..+)?|spread",
-        {"runtime": whole(1, 3600, "Seconds that each drive is read; 10 unless said.")},
+        {
+            "runtime": whole(1, 3600, "Seconds that each drive is read; 10 unless said."),
+            "floors": text(
+                r"[^,=]+=[0-9]+(\s*,\s*[^,=]+=[0-9]+)*",
+                "a list like MODEL=6000,MODEL=3000",
+                "Smallest read_mbps of each model of drive, as the drive names it.",
+            ),
+        },
         ("read_mbps", "spread"),
         "drives",
     ),
@@ -136,6 +156,155 @@ _ROWS: Final = (
         "xids",
         "xids",
         required=("xids",),
+    ),
+    ToolRow(
+        "fio-verify",
+        "Writes a file of its own in a declared directory, and reads each block back. In 10^6 bytes a second.",
+        "write_mbps or read_mbps",
+        "(write|read)_mbps",
+        {
+            "directory": _directory("Directory that gets the file, on the drive to be tested."),
+            "mebibytes": whole(1, 10_000_000, "Size of the file in MiB; 1024 unless said."),
+        },
+        ("write_mbps", "read_mbps"),
+    ),
+    ToolRow(
+        "iperf3",
+        "TCP to a declared server; without one, over the node's loopback, which proves the CPU and the kernel alone.",
+        "gbps or retransmits",
+        "gbps|retransmits",
+        {
+            "server": text(
+                r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}", "a host name or address", "Host that runs `iperf3 -s`."
+            ),
+            "port": whole(1, 65535, "Port of the server; 5201 unless said."),
+            "seconds": whole(1, 3600, "How long it sends; 10 unless said."),
+            "streams": whole(1, 128, "Streams at the same time; 1 unless said."),
+            "reverse": flag("Whether the server sends."),
+        },
+        ("gbps", "retransmits"),
+    ),
+    ToolRow(
+        "stress-ng",
+        "Loads CPUs and memory, and verifies what they compute.",
+        "<stressor>.bogo_ops_s",
+        r"[a-z0-9-]+\.bogo_ops_s",
+        {
+            "stressors": text(
+                r"[a-z0-9-]+(\s*,\s*[a-z0-9-]+)*", "a list like cpu,vm", "Stressors; `cpu,vm` unless said."
+            ),
+            "workers": whole(0, 4096, "Workers of each stressor; 0, which is one for each CPU, unless said."),
+            "seconds": whole(1, 86_400, "How long it runs; 60 unless said."),
+            "memory": text(r"[0-9]{1,6}[MG%]", "an amount like 80% or 16G", "Memory of `vm`; 80% unless said."),
+        },
+        lambda args: tuple(f"{name}.bogo_ops_s" for name in listed(args.get("stressors", STRESSORS))),
+    ),
+    ToolRow(
+        "memtester",
+        "Writes patterns to locked main memory, and reads them back.",
+        "loops",
+        "loops",
+        {
+            "mebibytes": whole(1, 100_000_000, "Memory in MiB; 1024 unless said."),
+            "loops": whole(1, 10_000, "How often each pattern is tried; once unless said."),
+        },
+        ("loops",),
+    ),
+    ToolRow(
+        "hpcc",
+        "HPL and STREAM of the HPC Challenge, with their checks: GFLOPS of the CPUs, GB/s of main memory.",
+        "hpl_gflops, stream_triad_gbps or stream_single_triad_gbps",
+        "hpl_gflops|stream_triad_gbps|stream_single_triad_gbps",
+        {
+            "order": whole(100, 10_000_000, "Order of HPL's matrix, of 8 bytes a cell; 20000 unless said."),
+            "rows": whole(1, 1024, "Rows of the grid of processes; 1 unless said."),
+            "columns": whole(1, 1024, "Columns of the grid of processes; 1 unless said."),
+        },
+        ("hpl_gflops", "stream_triad_gbps", "stream_single_triad_gbps"),
+    ),
+    ToolRow(
+        "clock",
+        "The node's clock follows a source of chrony, and how far it may be from true time, in milliseconds.",
+        "offset_ms, error_ms or stratum",
+        "offset_ms|error_ms|stratum",
+        required=("offset_ms", "error_ms", "stratum"),
+    ),
+    ToolRow(
+        "perftest",
+        "RDMA writes or reads over each declared rail, in Gb/s: to a server, or of each adapter to itself.",
+        "gbps, gbps.<rail> or gbps.spread",
+        r"gbps(\..+)?",
+        {
+            "rails": text(r"\w+(\s*,\s*\w+)*", "a list of devices like mlx5_0,mlx5_1", "RDMA devices.", needed=True),
+            "way": one_of(("write", "read"), "Which of `ib_write_bw` and `ib_read_bw` runs; `write` unless said."),
+            "server": text(r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}", "a host or address", "Host that runs the same tool."),
+            "port": whole(1, 65535, "Port by which the two find each other; 18515 unless said."),
+            "seconds": whole(1, 3600, "How long each rail runs; 10 unless said."),
+            "bidirectional": flag("Whether both ends send."),
+            "gpudirect": flag("Whether the memory is that of the GPU with the rail's place in the list."),
+        },
+        lambda args: ("gbps", "gbps.spread", *(f"gbps.{rail}" for rail in listed(args.get("rails", "")))),
+    ),
+    ToolRow(
+        "pcie",
+        "Width of each GPU's PCIe link, its speed under load, and the functions with ACS on.",
+        "width, speed_gts, either .<address> or .spread, or acs_on",
+        r"(width|speed_gts)(\..+)?|acs_on",
+        {"load": Argument("Command that loads the GPUs meanwhile; speed is judged with it alone.", _line)},
+        ("width", "speed_gts", "acs_on"),
+        "gpus",
+    ),
+    ToolRow(
+        "rccl-tests",
+        "As nccl-tests, over AMD's GPUs.",
+        "busbw_peak",
+        "busbw_peak",
+        _collective_sizes(),
+        ("busbw_peak",),
+        "gpus",
+    ),
+    ToolRow(
+        "gpu-burn",
+        "Each GPU computes the same at full load, with its heat, power and clock meanwhile.",
+        "gflops, temperature_c, power_w or clock_mhz, each of them also .<GPU> or .spread",
+        r"(gflops|temperature_c|power_w|clock_mhz)(\.(\d+|spread))?",
+        {
+            "directory": _directory("Directory with `gpu_burn` and its `compare.ptx`."),
+            "seconds": whole(1, 86_400, "How long it runs; 600 unless said."),
+            "tensor": flag("Whether it uses tensor cores."),
+        },
+        ("gflops", "gflops.spread", "temperature_c", "power_w", "clock_mhz"),
+        "gpus",
+        "no public recording is of a whole run on several GPUs that passed",
+    ),
+    ToolRow(
+        "link-counters",
+        "Errors that RDMA ports count over an interval, while args.load runs.",
+        "ports, or symbol_error, link_downed and the other counters of /sys/class/infiniband",
+        r"\w+",
+        {
+            "seconds": whole(1, 86_400, "The interval; 60 unless said."),
+            "load": Argument("Command that sends over the ports meanwhile.", _line),
+        },
+        ("ports", "symbol_error", "link_downed"),
+        "rdma_ports",
+        "no recording of two readings under load is public",
+    ),
+    ToolRow(
+        "command",
+        "Any program that prints metrics as a JSON object or as lines `name value unit`, such as a reference training.",
+        "those that args.metrics names, and <metric>.spread over repeated runs",
+        r"[A-Za-z_][\w.]*",
+        {
+            "run": Argument("Command line for the node's shell.", _line, needed=True),
+            "metrics": text(
+                r"[A-Za-z_][\w.]*(\s*,\s*[A-Za-z_][\w.]*)*", "a list of names", "Metrics that it prints.", needed=True
+            ),
+            "exit": whole(0, 125, "Exit status that is good; 0 unless said."),
+            "repeat": whole(1, 10, "How often it runs; once unless said. The smallest value of a metric counts."),
+            "same": text(r"[A-Za-z_][\w.]*", "a name", "Text, such as a hash, that each run must print alike."),
+        },
+        lambda args: listed(args.get("metrics", "")),
     ),
 )
 TOOLS: Final[Mapping[str, ToolRow]] = {row.name: row for row in _ROWS}

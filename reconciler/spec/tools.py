@@ -18,6 +18,8 @@ def check_tests(profile: DeclaredResource[AcceptanceProfileSpec]) -> Iterator[Di
     for at, phase in enumerate(profile.spec.phases):
         for index, test in enumerate(phase.tests):
             yield from _check_test(profile, test, ("phases", at, "tests", index))
+    if all(TOOLS[test.tool].experimental for phase in profile.spec.phases for test in phase.tests):
+        yield profile.problem(("phases",), "every tool is experimental, so nothing in it can pass", "add another test")
 
 
 def _check_test(profile: DeclaredResource[AcceptanceProfileSpec], test: Test, steps: Steps) -> Iterator[Diagnostic]:

@@ -146,6 +146,20 @@ def test_a_drive_is_judged_by_each_of_its_counts(logged: dict[str, int | None], 
     assert TOOLS["inventory"].judge(gate_test("inventory"), b.node(), seen, ()).verdict is verdict
 
 
+@pytest.mark.parametrize(
+    ("floors", "verdict"),
+    [
+        ("PM9A3=6500", Verdict.PASS),
+        ("other=9000, PM9A3=6000", Verdict.PASS),
+        ("PM9A3=6501", Verdict.FAIL),
+        ("other=1", Verdict.UNJUDGED),
+    ],
+)
+def test_a_drive_has_the_floor_of_its_model(floors: str, verdict: Verdict) -> None:
+    case = replace(GOOD[3], test=gate_test("fio", floors=floors))
+    assert judge(case).verdict is verdict
+
+
 def test_inventory_and_xids() -> None:
     inventory, xid = TOOLS["inventory"], TOOLS["xid"]
     node = b.node()

@@ -9,6 +9,7 @@ import pytest
 
 from reconciler.converge.observe import observe_node
 from reconciler.gate.certificate import judge_test
+from reconciler.gate.evidence import required_metrics
 from reconciler.gate.tools import TOOLS
 from reconciler.model.desired import GateTest
 from reconciler.model.gate import CommandResult, TestResult, Verdict
@@ -96,3 +97,35 @@ def test_without_the_fabric_manager_nothing_counts_against_the_hardware() -> Non
 
     results = world.run(main())
     assert {results[name][0] for name in ("dcgm", "nccl", "pcie")} <= {Verdict.ERROR, Verdict.UNJUDGED}
+
+
+@pytest.mark.parametrize(
+    ("tool", "args"),
+    [
+        ("stress-ng", {"seconds": 20}),
+        ("memtester", {"loops": 2}),
+        ("hpcc", {"rows": 2, "columns": 4}),
+        ("iperf3", {"streams": 4}),
+        ("iperf3", {"server": "10.0.0.9", "reverse": True}),
+        ("fio-verify", {"directory": "/data"}),
+        ("clock", {}),
+        ("perftest", {"rails": "mlx5_0, mlx5_1"}),
+        ("perftest", {"rails": "mlx5_0", "way": "read", "bidirectional": True, "server": "10.0.0.9"}),
+        ("pcie", {"load": "gpu_burn 30"}),
+    ],
+)
+def test_each_tool_passes_on_a_healthy_machine(tool: str, args: dict[str, Any]) -> None:
+    world = World()
+    desired = world.lab.fleet.nodes[NODE]
+    test = GateTest("test", tool, args, (), 600.0)
+
+    async def main() -> TestResult:
+        observed = await observe_node(desired, world.fabric, world.clock, world.lab.fleet.settings)
+        commands = TOOLS[tool].commands(test, desired, observed)
+        assert not isinstance(commands, str)
+        outputs = [await world.host.run(argv, timeout=600) for argv in commands]
+        return TOOLS[tool].judge(test, desired, observed, outputs)
+
+    result = world.run(main())
+    assert (result.verdict, result.reasons) == (Verdict.PASS, ())
+    assert set(required_metrics(test)) <= set(result.metrics)

@@ -17,6 +17,32 @@ VALUES: dict[str, tuple[gate_tools.Value, ...]] = {
     "maxBytes": ("16M",),
     "runtime": (1,),
     "collective": ("all_gather",),
+    "directory": ("/data", "/var/lib/x"),
+    "mebibytes": (1,),
+    "server": ("10.0.0.1", "fd00::1"),
+    "port": (5201,),
+    "seconds": (1,),
+    "streams": (8,),
+    "reverse": (True,),
+    "stressors": ("cpu", "cpu, vm"),
+    "workers": (0,),
+    "memory": ("80%", "16M"),
+    "loops": (2,),
+    "order": (300,),
+    "rows": (2,),
+    "columns": (2,),
+    "run": ("mfu.sh | tail -1",),
+    "metrics": ("mfu", "mfu, loss"),
+    "exit": (0,),
+    "repeat": (2,),
+    "same": ("hash",),
+    "tensor": (True,),
+    "floors": ("PM9A3=6000", "SAMSUNG MZQL2=6000, Micron_7450=5000"),
+    "rails": ("mlx5_0", "mlx5_0, mlx5_1"),
+    "way": ("write", "read"),
+    "bidirectional": (True,),
+    "gpudirect": (False,),
+    "load": ("gpu_burn 30",),
 }
 
 
@@ -41,7 +67,11 @@ def test_every_argument_that_the_spec_takes_makes_a_command(tool: Tool) -> None:
 @pytest.mark.parametrize("tool", gate_tools.TOOLS)
 def test_every_metric_that_a_pass_must_have_is_one_that_the_tool_measures(tool: str) -> None:
     row = gate_tools.TOOLS[tool]
-    required = row.required({"metrics": "mfu", "stressors": "cpu,vm"}) if callable(row.required) else row.required
+    required = (
+        row.required({"metrics": "mfu", "stressors": "cpu,vm", "rails": "a,b"})
+        if callable(row.required)
+        else row.required
+    )
     assert all(row.measures(name) for name in required)
 
 
@@ -52,3 +82,10 @@ def test_a_limit_is_a_share_of_a_declared_rate() -> None:
     assert share.of({}) is None
     for wrong in ("92 % of lineRate", "92%", "-1% of lineRate", "1e3% of x", "92% of LineRate", "92% of lineRate\n"):
         assert Share.read(wrong) is None
+
+
+@pytest.mark.parametrize(
+    "path", ["data", "/", "/dev", "/dev/shm", "/proc/1", "/sys/x", "/data/../dev", "/a b", "/data/"]
+)
+def test_no_tool_writes_outside_a_declared_directory(path: str) -> None:
+    assert gate_tools.TOOLS["fio-verify"].arguments["directory"].check(path) != ""

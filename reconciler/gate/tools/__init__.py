@@ -6,7 +6,25 @@ comes from an unknown version is never a pass. Judges never raise, whatever a to
 
 from __future__ import annotations
 
-from reconciler.gate.tools import dcgmi, fio, inventory, nccl, nvbandwidth, xid
+from reconciler.gate.tools import (
+    clock,
+    command,
+    dcgmi,
+    fio,
+    fio_verify,
+    gpu_burn,
+    hpcc,
+    inventory,
+    iperf3,
+    link_counters,
+    memtester,
+    nccl,
+    nvbandwidth,
+    pcie,
+    perftest,
+    stress_ng,
+    xid,
+)
 from reconciler.gate.tools.common import Tool
 
 TOOLS: dict[str, Tool] = {
@@ -16,4 +34,16 @@ TOOLS: dict[str, Tool] = {
     "fio": fio.TOOL,
     "inventory": inventory.TOOL,
     "xid": xid.TOOL,
+    "fio-verify": fio_verify.TOOL,
+    "iperf3": iperf3.TOOL,
+    "stress-ng": stress_ng.TOOL,
+    "memtester": memtester.TOOL,
+    "hpcc": hpcc.TOOL,
+    "command": command.TOOL,
+    "clock": clock.TOOL,
+    "perftest": perftest.TOOL,
+    "pcie": pcie.TOOL,
+    "rccl-tests": nccl.RCCL,
+    "gpu-burn": gpu_burn.TOOL,
+    "link-counters": link_counters.TOOL,
 }

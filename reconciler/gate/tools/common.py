@@ -14,6 +14,7 @@ from reconciler.model.gate import CommandResult, TestResult, Verdict
 from reconciler.model.observed import Observed
 
 EVIDENCE = 4000  # characters of a tool's output that are kept
+_SIGKILL = 137  # as a shell on the node says it; where the tool is our own child, the number is negative
 LONGEST = 300  # characters of one reason
 # Plain decimals only: float() takes "1_000" and the digits of every script as well.
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -100,6 +101,8 @@ def note_if_killed(builder: ResultBuilder, output: CommandResult) -> bool:
         builder.error("killed at its timeout")
     elif output.exit_status == 127:
         builder.error("not installed: " + (output.stderr.strip().splitlines() or ["command not found"])[0])
+    elif output.exit_status < 0 or output.exit_status == _SIGKILL:
+        builder.error(f"killed, as the kernel does where memory runs out (exit status {output.exit_status})")
     else:
         return False
     return True

@@ -25,6 +25,7 @@ from reconciler.gate.tools.common import (
 )
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
+from reconciler.model.gate_tools import listed
 from reconciler.model.observed import NvmeHealth, Observed, Silent
 
 KNOWN = ("fio-3",)
@@ -80,6 +81,7 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
         speed = _judge_drive(builder, test, drive, output)
         if speed is not None:
             speeds.append(speed)
+            _judge_floor(builder, test, drive, speed)
             builder.metrics[f"read_mbps.{drive.device.removeprefix('/dev/')}"] = speed
     if speeds and len(speeds) == len(drives):
         builder.metrics["read_mbps"] = min(speeds)
@@ -87,6 +89,16 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
     elif not builder.reasons:
         builder.unjudged("not every drive was measured")
     return builder.result(test, outputs)
+
+
+def _judge_floor(builder: ResultBuilder, test: GateTest, drive: NvmeHealth, speed: float) -> None:
+    """Compare with the floor of the drive's model, where the test has floors: then each model needs one."""
+    floors = dict(pair.rsplit("=", 1) for pair in listed(test.args.get("floors", "")))
+    name, floor = drive.serial or drive.device, number(floors.get(drive.model or ""))
+    if floors and floor is None:
+        builder.unjudged(f"{name}: args.floors has no floor for {drive.model or 'a model that it does not tell'}")
+    elif floor is not None and speed < floor:
+        builder.fail(f"{name}: read {speed:g} x 10^6 bytes a second, {floor:g} is the floor of {drive.model}")
 
 
 def _judge_drive(builder: ResultBuilder, test: GateTest, drive: NvmeHealth, output: CommandResult) -> float | None:

@@ -21,6 +21,7 @@ from reconciler.model.units import parse_size
 
 # nccl-tests prints its own version since 2.17.4. For older ones NCCL's version counts, which NCCL prints on demand.
 KNOWN = ("2", "nccl-2")
+KNOWN_RCCL = ("rccl-2",)  # rccl-tests names a commit as its own version, so the library's counts
 # These have no defined result in place, so #wrong is N/A there whatever -c is (alltoall.cu, sendrecv.cu).
 _UNCHECKED_IN_PLACE = frozenset({"alltoall", "sendrecv"})
 _SPLIT = frozenset({"all_gather", "reduce_scatter", "alltoall"})  # each rank gets a multiple of 16 bytes of the size
@@ -29,6 +30,7 @@ _WORD = 4  # bytes of a float, the default type
 
 _VERSION = re.compile(r"^# nccl-tests version (\S{1,40})", re.MULTILINE)
 _LIBRARY = re.compile(r"^(?:.* NCCL INFO )?NCCL version ([0-9]{1,4}(?:\.[0-9]{1,4}){1,3})", re.MULTILINE)
+_RCCL = re.compile(r"^RCCL version {1,4}: {1,4}([0-9]{1,4}(?:\.[0-9]{1,4}){1,3})", re.MULTILINE)
 _TROUBLE = re.compile(r"^(?:# error:.*|.*(?:NCCL failure|NCCL WARN|CUDA failure|Test failure).*)$", re.MULTILINE)
 _SETTINGS = re.compile(
     r"^# nThread (\S+) nGpus (\S+) minBytes (\S+) maxBytes (\S+) step: (\S+) .*?validation: (\S+)", re.MULTILINE
@@ -104,7 +106,7 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
         return builder.result(test, outputs)
     text = output.stdout
     builder.version = _version(text)
-    builder.check_version(test, KNOWN)
+    builder.check_version(test, KNOWN_RCCL if test.tool == "rccl-tests" else KNOWN)
     if trouble := _TROUBLE.search(text + "\n" + output.stderr):
         builder.error(f"NCCL reports: {trouble[0].strip()}")
     gpus = expected_gpus(builder, desired)
@@ -123,6 +125,8 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
 def _version(text: str) -> str:
     if own := _VERSION.search(text):
         return own[1]
+    if rccl := _RCCL.search(text):
+        return f"rccl-{rccl[1]}"
     library = _LIBRARY.search(text)
     return f"nccl-{library[1]}" if library else ""
 
@@ -256,3 +260,4 @@ def _judge_average(builder: ResultBuilder, average: Sequence[str], found: Sequen
 
 
 TOOL = Tool(_commands, _judge)
+RCCL = Tool(_commands, _judge)  # the same programs, built with RCCL

@@ -1,0 +1,17 @@
+"""Scripts that a tool needs around it on the node, which take away what they made however the tool ends."""
+
+from __future__ import annotations
+
+SCRATCH = "reconciler-gate"
+_BEGIN = f"""t="${{TMPDIR:-/tmp}}/{SCRATCH}"; rm -rf "$t".??????; d=$(mktemp -d "$t.XXXXXX") || exit 73
+p=; trap 'rm -rf "$d"; [ -z "$p" ] || kill "$p" 2>/dev/null' EXIT; trap 'exit 143' HUP INT TERM; cd "$d" || exit 73
+"""
+
+
+def in_scratch(script: str, *words: str) -> tuple[str, ...]:
+    """Return a command that runs a script in a directory of its own, with `words` as $1 and so on.
+
+    The directory, and the process whose number the script leaves in $p, go when it ends. What a script that was killed
+    with SIGKILL has left goes when the next one begins.
+    """
+    return ("env", "LC_ALL=C", "sh", "-c", _BEGIN + script, "sh", *words)

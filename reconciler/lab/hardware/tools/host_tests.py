@@ -1,0 +1,172 @@
+"""Tests of the host that the gate runs: stress-ng, memtester, hpcc, iperf3, fio with verify, chronyc, lspci, perftest.
+
+They print what the real programs print of a healthy machine, as far as it says something; figures differ a little
+between machines. The gate's scripts are recognised by the program that they run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+from reconciler.lab.hardware.tools.call import Call, Ran, Tool, done, failed
+from reconciler.model.gate import CommandResult
+
+_PATTERNS = (
+    "Stuck Address", "Random Value", "Compare XOR", "Compare SUB", "Compare MUL", "Compare DIV", "Compare OR",
+    "Compare AND", "Sequential Increment", "Solid Bits", "Block Sequential", "Checkerboard", "Bit Spread", "Bit Flip",
+    "Walking Ones", "Walking Zeroes", "8-bit Writes", "16-bit Writes",
+)  # fmt: skip
+_RULE = "-" * 87
+
+
+def memtester(call: Call) -> Ran:
+    size, loops = int(call.args[0].rstrip("M")), int(call.args[1])
+    head = (
+        "memtester version 4.6.0 (64-bit)\nCopyright (C) 2001-2020 Charles Cazabon.\n"
+        "Licensed under the GNU General Public License version 2 (only).\n\npagesize is 4096\n"
+        f"want {size}MB ({size * 2**20} bytes)\ngot  {size}MB ({size * 2**20} bytes), trying mlock ...locked.\n"
+    )
+    body = "".join(f"  {name:<20}: ok\n" for name in _PATTERNS)
+    text = "".join(f"Loop {at}/{loops}:\n{body}\n" for at in range(1, loops + 1))
+    return done(f"{head}{text}Done.\n", seconds=1 + 0.15 * size * loops)
+
+
+def chronyc(call: Call) -> Ran:
+    if "--version" in call.args:
+        return done("chronyc (chrony) version 4.3 (+READLINE +SECHASH +IPV6 -DEBUG)\n")
+    offset = 0.0000215 * call.jitter("clock", 0.5)
+    return done(
+        f"0A000001,10.0.0.1,3,1795398821.171494321,{offset:.9f},0.000000019,0.000000231,0.012,0.002,0.146,"
+        "0.000462290,0.000214580,64.2,Normal\n"
+    )
+
+
+def lspci(call: Call) -> Ran:
+    if "--version" in call.args:
+        return done("lspci version 3.9.0\n")
+    blocks = [
+        f"{gpu.pci.lower()[-12:]} 3D controller: NVIDIA Corporation Device 2330 (rev a1)\n"
+        "\tCapabilities: [60] Express (v2) Endpoint, MSI 00\n"
+        "\t\tLnkCap:\tPort #0, Speed 32GT/s, Width x16, ASPM not supported\n"
+        "\t\tLnkSta:\tSpeed 32GT/s, Width x16\n\n"
+        for gpu in call.visible_gpus
+    ]
+    return done("".join(blocks) or "\n", seconds=0.5)
+
+
+def _stress_ng(call: Call, words: Sequence[str]) -> Ran:
+    workers, seconds, _, *stressors = words
+    text = f"stress-ng: info:  [4711] setting to a {seconds} second run per stressor\n"
+    text += f"stress-ng: info:  [4711] dispatching hogs: {', '.join(f'{workers} {name}' for name in stressors)}\n"
+    text += f"stress-ng: info:  [4711] successful run completed in {float(seconds):.2f}s\n---\nsystem-info:\n"
+    text += "      stress-ng-version: 0.15.06\n      run-by: root\n\nmetrics:\n"
+    for name in stressors:
+        speed = 48_000 * call.jitter(f"stress {name}", 0.01)
+        text += f"    - stressor: {name}\n      bogo-ops: {speed * float(seconds):.0f}\n"
+        text += f"      bogo-ops-per-second-real-time: {speed:.6f}\n      wall-clock-time: {float(seconds):.6f}\n\n"
+    return done(f"{text}...\n", seconds=float(seconds) + 1)
+
+
+def _hpcc(call: Call, words: Sequence[str]) -> Ran:
+    lines = words[1].splitlines()
+    order, rows, columns = lines[5], lines[10], lines[11]
+    rule = "#" * 72
+    valid = "Solution Validates: avg error less than 1.000000e-13 on all three arrays\nNode(s) with error 0\n"
+    cells = {
+        "Success": "1", "HPL_Tflops": f"{3.1 * call.jitter('hpl', 0.01):g}", "HPL_N": order, "HPL_nprow": rows,
+        "HPL_npcol": columns, "CommWorldProcs": words[0], "MPIRandomAccess_Errors": "0",
+        "StarSTREAM_Triad": f"{41.2 * call.jitter('stream', 0.01):g}",
+        "SingleSTREAM_Triad": f"{58.4 * call.jitter('stream', 0.01):g}",
+    }  # fmt: skip
+    return done(
+        f"{rule}\nThis is the DARPA/DOE HPC Challenge Benchmark version 1.5.0 October 2012\n{rule}\n{valid}{valid}"
+        "||Ax-b||_oo/(eps*(||A||_oo*||x||_oo+||b||_oo)*N)=        0.0062163 ...... PASSED\nBegin of Summary section.\n"
+        + "".join(f"{name}={value}\n" for name, value in cells.items())
+        + f"End of Summary section.\n{rule}\nEnd of HPC Challenge tests.\n\n{rule}\n",
+        seconds=60.0,
+    )
+
+
+def iperf3(call: Call) -> Ran:
+    options = dict(zip(call.args, call.args[1:], strict=False))
+    return _iperf3(call, int(options["-t"]), int(options["-P"]), "-R" in call.args)
+
+
+def _iperf3(call: Call, seconds: int, streams: int, reverse: bool) -> Ran:
+    moved = int(2.9e9 * call.jitter("iperf3", 0.02)) * seconds
+    whole = {"start": 0, "end": seconds, "seconds": seconds, "bytes": moved, "bits_per_second": 8 * moved / seconds}
+    document = {
+        "start": {
+            "version": "iperf 3.12",
+            "test_start": {"protocol": "TCP", "num_streams": streams, "duration": seconds, "reverse": int(reverse)},
+        },
+        "intervals": [],
+        "end": {"streams": [{}] * streams, "sum_sent": {**whole, "retransmits": 3}, "sum_received": whole},
+    }
+    return done(json.dumps(document, indent=1) + "\n", seconds=seconds + 0.5)
+
+
+def _verify(call: Call, words: Sequence[str]) -> Ran:
+    moved = int(words[1]) * 2**20
+    document = {
+        "fio version": "fio-3.33",
+        "jobs": [
+            {
+                "jobname": "verify", "error": 0, "job options": {"verify": "crc32c", "do_verify": "1"},
+                "read": {"io_bytes": moved, "bw_bytes": int(5.9e9 * call.jitter("verify", 0.01))},
+                "write": {"io_bytes": moved, "bw_bytes": int(3.4e9 * call.jitter("verify", 0.01))},
+            }
+        ],
+    }  # fmt: skip
+    return done(json.dumps(document, indent=1) + "\n", seconds=1 + 2 * moved / 3e9)
+
+
+def perftest(call: Call) -> Ran:
+    if "--version" in call.args:
+        return failed(1, stdout="Version: 6.06\n")  # perftest 4.5 ends with 1 there
+    options = dict(zip(call.args, call.args[1:], strict=False))
+    rail, size, seconds = options["-d"], int(options["-s"]), float(options["-D"])
+    speed = 392.4 * call.jitter(f"rail {rail}", 0.003)
+    rate = speed * 1000 / 8 / size
+    way = "Read" if "read" in call.name else "Write"
+    both = "Bidirectional " if "-b" in call.args else ""
+    text = (
+        f"WARNING: BW peak won't be measured in this run.\n{_RULE}\n                    RDMA_{way} {both}BW Test\n"
+        f" Dual-port       : OFF          Device         : {rail}\n Link type       : IB\n{_RULE}\n"
+        " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n"
+        f" {size:<10} {rate * seconds * 1e6:<16.0f} 0.00               {speed:<18.2f} {rate:.6f}\n{_RULE}\n"
+    )
+    return Ran(CommandResult(0, text), seconds + 2)
+
+
+def shell(call: Call) -> Ran:
+    """Run a script of the gate, `sh -c SCRIPT sh words...`; the lab has no shell for others."""
+    match call.args:
+        case ("-c", script, _, *words):
+            pass
+        case _:
+            return failed(2, "sh: 0: the lab has no shell\n")
+    if '"$tool" "$@" localhost' in script:
+        return perftest(Call(call.machine, words[0], (*words[1:], "localhost")))
+    if "lspci -vvv" in script:
+        return lspci(Call(call.machine, "lspci", ("-vvv", "-D")))
+    if "iperf3 -s" in script:
+        return iperf3(Call(call.machine, "iperf3", tuple(words[1:])))
+    for pattern, run in _SCRIPTS.items():
+        if re.search(pattern, script):
+            return run(call, words)
+    return failed(127, f"sh: 1: {script.split()[0] if script.split() else ''}: not found\n")
+
+
+_SCRIPTS = {r"\bstress-ng \$o": _stress_ng, r"hpccinf\.txt": _hpcc, r"fio --name=verify": _verify}
+TOOLS: Mapping[str, Tool] = {
+    "memtester": memtester,
+    "chronyc": chronyc,
+    "lspci": lspci,
+    "iperf3": iperf3,
+    "ib_write_bw": perftest,
+    "ib_read_bw": perftest,
+    "sh": shell,
+}

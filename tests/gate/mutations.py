@@ -1,0 +1,101 @@
+"""Recordings of real programs, and what can happen to such an output between the program and its judge."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from reconciler.gate.tools import TOOLS
+from reconciler.model.desired import GateTest
+from reconciler.model.gate import CommandResult, TestResult
+from reconciler.model.gate_tools import Value
+from tests.gate.cases import SEEN, wanted
+
+FOLDER = Path(__file__).parent / "recordings"
+_CUTS = 150
+_LINES = 60
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What one run of a tool printed; of a tool with several commands, one file for each."""
+
+    tool: str
+    args: Mapping[str, Value]
+    files: tuple[str, ...]
+    statuses: tuple[int, ...] = (0, 0)
+
+    @property
+    def test(self) -> GateTest:
+        return GateTest(self.tool, self.tool, self.args, (), 60.0)
+
+    def outputs(self) -> list[CommandResult]:
+        return [CommandResult(status, _text(name)) for name, status in zip(self.files, self.statuses, strict=False)]
+
+    def judge(self, outputs: Sequence[CommandResult] | None = None) -> TestResult:
+        return TOOLS[self.tool].judge(self.test, wanted(), SEEN, self.outputs() if outputs is None else outputs)
+
+
+# Each was printed by the Debian 12 package of the program that the name says, on one virtual machine.
+PASSING = (
+    Recording("stress-ng", {"stressors": "cpu,vm", "seconds": 1}, ("stress-ng.txt",)),
+    Recording("memtester", {"mebibytes": 1, "loops": 1}, ("memtester.txt",)),
+    Recording("hpcc", {"order": 300}, ("hpcc.txt",)),
+    Recording("iperf3", {"seconds": 1, "streams": 2}, ("iperf3.txt",)),
+    Recording("clock", {}, ("chronyc-version.txt", "chronyc-tracking.txt")),
+    # A line of a public guide to RoCE, with addresses of the documentation; the version is that of Debian's package.
+    Recording("perftest", {"rails": "mlx5_0"}, ("perftest-version.txt", "perftest.txt"), (1, 0)),
+    # The rows of MI300X in a public log (hisohara/ai-scripts), as one process for all GPUs prints what is above them.
+    Recording("rccl-tests", {"minBytes": "1G", "maxBytes": "8G"}, ("rccl-tests.txt",)),
+    # Eight GPUs and a switch, with the lines of `lspci -vvv` that count.
+    Recording("pcie", {}, ("lspci-version.txt", "lspci.txt")),
+    Recording("fio-verify", {"directory": "/data", "mebibytes": 4}, ("fio-verify.txt",)),
+)
+
+
+@cache
+def _text(name: str) -> str:
+    return (FOLDER / name).read_bytes().decode()
+
+
+def mutations(recording: Recording) -> Iterator[tuple[str, list[CommandResult]]]:
+    """Yield what may arrive instead of the recording: each with what happened to it."""
+    whole = recording.outputs()
+    for at, output in enumerate(whole):
+        for what, other in spoilt(output):
+            yield f"{recording.files[at]}: {what}", [*whole[:at], other, *whole[at + 1 :]]
+
+
+def spoilt(output: CommandResult) -> Iterator[tuple[str, CommandResult]]:
+    """Yield what may arrive instead of one output, with what happened to it."""
+    text = output.stdout
+    end = len(text.rstrip("#\n\t "))
+    for at in range(_CUTS):
+        yield "cut", replace(output, stdout=text[: end * at // _CUTS])
+    yield "cut", replace(output, stdout=text[: end - 1])
+    lines = text.splitlines(keepends=True)
+    for at in range(0, len(lines), max(1, len(lines) // _LINES)):
+        before, line, after = lines[:at], lines[at], lines[at + 1 :]
+        changed = {
+            "a line is lost": "",
+            "a line is there twice": line * 2,
+            "another's line is inside": line[: len(line) // 2] + "[ 12.3] NVRM: Xid 79\n" + line[len(line) // 2 :],
+            "no number": _NUMBER.sub("N/A", line),
+            "not a number": _NUMBER.sub("nan", line),
+            "below zero": _NUMBER.sub("-1", line),
+            "decimal comma": re.sub(r"([0-9])\.([0-9])", r"\1,\2", line),
+            "it says failed": re.sub(r"\b(?:ok|OK|PASSED|passed)\b", "FAILED", line),
+        }
+        for what, other in changed.items():
+            if other != line:
+                yield f"{what}, line {at + 1}", replace(output, stdout="".join([*before, other, *after]))
+    yield "two runs", replace(output, stdout=text + text)
+    for status in (1, 2, 75, 124, 125, 126, 127, 137, 139, 255):
+        if status != output.exit_status:
+            yield f"exit status {status}", replace(output, exit_status=status)
+    yield "hung", replace(output, exit_status=-1, timed_out=True)
+    yield "killed", replace(output, exit_status=-1)
