@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
@@ -33,10 +33,11 @@ from reconciler.model.desired import (
     Settings,
     SpecHold,
     SpecSource,
-    Threshold,
 )
 from reconciler.model.errors import Position
+from reconciler.model.reference import Reference, hardware_of
 from reconciler.model.units import parse_duration, parse_size
+from reconciler.spec.cohorts import threshold_of, with_peers
 from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec
 from reconciler.spec.kinds.golden_image import DiskLayout as DiskLayoutSpec
 from reconciler.spec.kinds.golden_image import GoldenImageSpec, ImageVersion
@@ -90,9 +91,18 @@ def settings_of(
         yield owner, owner.spec.nodes[entry], ("nodes", entry)
 
 
-def resolve(declared: Declarations, nodes: Iterable[NodeSource], settings: Settings, source: SpecSource) -> Fleet:
-    """Return the fleet. The declarations must have no errors: every reference is taken to exist."""
-    nodes, resolver = list(nodes), _Resolver(declared)
+def resolve(
+    declared: Declarations,
+    nodes: Iterable[NodeSource],
+    settings: Settings,
+    source: SpecSource,
+    references: Sequence[Reference] = (),
+) -> Fleet:
+    """Return the fleet. The declarations must have no errors: every name in them is taken to exist.
+
+    `references`: what certified nodes measured, for the bars by peers.
+    """
+    nodes, resolver = list(nodes), _Resolver(declared, references)
     resolved = {node.name: resolver.node(node) for node in sorted(nodes, key=lambda node: (node.pool, node.name))}
     values = asdict(replace(settings, insecure=()))  # its sentences name lines, and follow from the rest
     digest = digest_of([values, [_identity(node) for node in resolved.values()]])
@@ -128,8 +138,9 @@ def _identity(node: Desired) -> list[Any]:
 
 
 class _Resolver:
-    def __init__(self, declared: Declarations) -> None:
+    def __init__(self, declared: Declarations, references: Sequence[Reference]) -> None:
         self._declared = declared
+        self._references = references
         self._profiles: dict[tuple[str, int | None], tuple[Profile, Setting | None, str]] = {}
         self._interned: dict[tuple[Hashable, ...], Profile] = {}
 
@@ -181,10 +192,11 @@ class _Resolver:
             if origin in provenance:
                 provenance[path] = provenance[origin]
         services = {name: state.value for name, state in below(merged, "host.services.").items()}
+        inventory = DesiredInventory(**below(merged, "hardware."))
         profile = Profile(
             digest="",
             image=image,
-            inventory=DesiredInventory(**below(merged, "hardware.")),
+            inventory=inventory,
             firmware=tuple(sorted(below(merged, "firmware.").values(), key=lambda item: (item.stage, item.component))),
             bios=below(merged, "bios."),
             secure_boot=merged["boot.secure_boot"].value if "boot.secure_boot" in merged else None,
@@ -193,7 +205,7 @@ class _Resolver:
             gpu=DesiredGpu(merged["gpu.mig"].value or None) if "gpu.mig" in merged else None,
             membership=membership,
             drain=_drain((persona.spec if persona else PersonaSpec()).drain),
-            acceptance=self._acceptance(merged),
+            acceptance=self._acceptance(merged, inventory, image),
             remediation=self._remediation(chosen),
             provenance=dict(sorted(provenance.items())),
             measurements=platform_measurements(hardware.spec.measurements if hardware is not None else None),
@@ -255,11 +267,12 @@ class _Resolver:
             "cluster.join": cluster.at("join", "command"),
         }
 
-    def _acceptance(self, merged: Layer) -> Acceptance | None:
+    def _acceptance(self, merged: Layer, inventory: DesiredInventory, image: DesiredImage | None) -> Acceptance | None:
         if "gate.certificate" not in merged:
             return None
         profile = self._declared.acceptance[merged["gate.certificate"].value]
-        return _acceptance(profile.name, profile.spec)
+        acceptance = _acceptance(profile.name, profile.spec)
+        return with_peers(acceptance, self._references, hardware_of(inventory), "" if image is None else image.sha256)
 
     def _remediation(self, chosen: Layer) -> Remediation | None:
         if "remediation" not in chosen:
@@ -309,7 +322,7 @@ def _acceptance(name: str, spec: AcceptanceProfileSpec) -> Acceptance:
                     name=test.name,
                     tool=test.tool.value,
                     args=dict(sorted(test.args.items())),
-                    thresholds=tuple(Threshold(bar.metric, bar.min, bar.max) for bar in test.thresholds),
+                    thresholds=tuple(map(threshold_of, test.thresholds)),
                     timeout_s=parse_duration(test.timeout),
                     versions=test.versions,
                     allow_skip=test.allow_skip,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from reconciler.spec.kinds.base import Duration, Enforced, PositiveDuration, Resource
 from reconciler.strict_yaml.characters import check_line
@@ -35,12 +36,34 @@ def _argument(value: Any) -> Any:
 Argument = Annotated[str | int | bool, BeforeValidator(_argument)]
 
 
+def _below(text: str) -> str:
+    if not re.fullmatch(r"\d{1,2}(\.\d+)?%", text) or not float(text[:-1]):
+        raise ValueError(f"{text!r} is no share between 0% and 100%, like 3% or 2.5%")
+    return text
+
+
+Below = Annotated[str, AfterValidator(_below), WithJsonSchema({"type": "string", "pattern": r"^\d{1,2}(\.\d+)?%$"})]
+
+
+class CohortBar(Model):
+    """A limit by peers: same hardware, image, test and version of the tool. A node fails when both figures hold."""
+
+    below: Below = Field(description="How far below the median of its peers a node has to be to fail, like 3%.")
+    modified_z: float = Field(
+        gt=0, le=1000, description="How far below it by the modified z-score, 0.6745 * distance / MAD. Usual: 3.5."
+    )
+
+
 class Threshold(Model):
     """A limit on a metric."""
 
     metric: Text = Field(description="Metric, as the tool's parser names it.")
     min: float | None = Field(default=None, description="Smallest value that passes.")
     max: float | None = Field(default=None, description="Largest value that passes.")
+    cohort: CohortBar | None = Field(
+        default=None,
+        description="Limit by the peers in reference/*.json of the spec. Under ten peers, min and max alone decide.",
+    )
 
     @model_validator(mode="after")
     def _judges(self) -> Threshold:
