@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reconciler.app.holds import check_subject
 from reconciler.app.html_report import observe_for_report, write_page
 from reconciler.app.workspace import Workspace
+from reconciler.gate.certificate import by_test
+from reconciler.gate.cohort import decline, notes
+from reconciler.model.desired import Desired
 from reconciler.model.errors import UsageError
+from reconciler.model.gate import Certificate
 from reconciler.model.period_report import PeriodReport
 from reconciler.planner.fleet import period_report as reports
 from reconciler.render.history import NodeHistory, OpenDrift
+
+if TYPE_CHECKING:
+    from reconciler.drivers.ledger import SqlLedger
 
 
 def node_history(workspace: Workspace, node: str, last: int, since: timedelta | datetime | None) -> NodeHistory:
@@ -23,13 +32,28 @@ def node_history(workspace: Workspace, node: str, last: int, since: timedelta | 
         workspace.tell_missing(ledger)
         entries = ledger.history(node, last + 1, since=begin, pool=pool)
         limited, entries = len(entries) > last, entries[-last:]
+        record = ledger.node(node)
         found = NodeHistory(
-            node, ledger.node(node), [OpenDrift(*item) for item in ledger.open_drift(node)], entries,
+            node, record, [OpenDrift(*item) for item in ledger.open_drift(node)], entries,
             ledger.runs({entry.run for entry in entries if entry.run}), now, workspace.time_scale, limited,
+            tuple(_remarks(workspace.fleet.nodes.get(node), record.certificate, ledger)),
         )  # fmt: skip
     if not entries:
         check_subject(workspace.fleet, node)
     return found
+
+
+def _remarks(desired: Desired | None, latest: Certificate | None, ledger: SqlLedger) -> Iterator[str]:
+    """Yield what its verdict does not tell of a node's certificate: bars that don't count, and gray decline."""
+    acceptance = desired.profile.acceptance if desired is not None else None
+    if acceptance is None or latest is None or latest.adopted:
+        return
+    results = by_test(latest.results)
+    for test in (test for phase in acceptance.phases for test in phase.tests):
+        yield from notes(test, results.get(test.name))
+    first = ledger.first_certificate(latest.node, latest.binding.image_sha256)
+    if first is not None:
+        yield from decline(first, latest, acceptance)
 
 
 def period_report(

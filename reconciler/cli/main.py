@@ -46,6 +46,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "resume": ("stop", "Lift the stop of the whole fleet, and the storm brake."),
     "lease": ("lease", "List leases, or release one."),
     "ledger": ("ledger", "Show the ledger, take over nodes, or waive tests."),
+    "reference": ("reference", "Build what peers measured, for bars by peers."),
     "audit": ("audit", "Verify or list the journal."),
     "installer": ("installer", "Build the installer that writes images to machines."),
     "schema": ("schema", "Print or write the JSON Schemas."),

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.drivers.git_compare import differences
 from reconciler.model.desired import LineOrigin, SpecSource
 from reconciler.model.errors import Diagnostic, Position, SpecError, UsageError
+from reconciler.model.reference import FOLDER
 from reconciler.spec import SpecTree, SpecWalk
 from reconciler.strict_yaml.parse import UnreadableFile
 
@@ -342,7 +343,7 @@ def _is_dirty(repo: Repo, directory: Path) -> bool:
         return True
     new: list[str] = []
     for name, committed in differences(tree, directory, ""):
-        if committed or name.endswith(_READ_BY_US):
+        if committed or name.endswith(_READ_BY_US) or (name.startswith(FOLDER) and name.endswith(".json")):
             return True
         new.append(name)
     if not new:

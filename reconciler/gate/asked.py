@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from reconciler.diff.facts import managed
 from reconciler.gate.certificate import TestDigests, by_test, changed_tests, finite
+from reconciler.gate.cohort import limit as cohort_limit
 from reconciler.model.desired import Acceptance, GateTest, Profile, Threshold
 from reconciler.model.gate import TestResult, Verdict
 from reconciler.model.records import NodeRecord
@@ -38,6 +39,12 @@ def _bars(bar: Threshold) -> Iterator[str]:
         yield f"{bar.metric} >= {bar.min:.15g}"
     if bar.max is not None:
         yield f"{bar.metric} <= {bar.max:.15g}"
+    if bar.cohort is not None:
+        text = f"{bar.metric} within {bar.cohort.below * 100:g}% and modified z {bar.cohort.modified_z:g} of its peers"
+        for peers in bar.cohort.peers:
+            if (least := cohort_limit(bar.cohort, peers.tool_version)) is not None:
+                text += f", >= {least:.15g} by {peers.n} with {peers.tool_version}"
+        yield text
 
 
 def kept_values(profile: Profile) -> dict[str, Any]:
@@ -106,6 +113,6 @@ def shortfalls(
 def _below(test: GateTest, place: str, result: TestResult) -> Iterator[Shortfall]:
     for at, bar in enumerate(test.thresholds):
         value = finite(result.metrics.get(bar.metric))
-        for limit, sign in ((bar.min, 1), (bar.max, -1)):
+        for limit, sign in ((bar.min, 1), (cohort_limit(bar.cohort, result.tool_version), 1), (bar.max, -1)):
             if limit is not None and (value is None or value * sign < limit * sign):
                 yield Shortfall(test.name, f"{place}.thresholds.{at}", bar.metric, limit, value)

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Final
 
 from reconciler.diff import normalise
+from reconciler.gate.cohort import against_peers
 from reconciler.gate.evidence import GPU_COUNT, experimental, required_metrics
 from reconciler.model.desired import Acceptance, Desired, GateTest
 from reconciler.model.gate import Binding, Certificate, GateJudgement, TestResult, Verdict
@@ -186,6 +187,9 @@ def judge_test(test: GateTest, result: TestResult | None) -> tuple[Verdict, tupl
         elif threshold.max is not None and value > threshold.max:
             verdict = Verdict.FAIL
             reasons.append(f"{test.name}: {threshold.metric} {value:g} > {threshold.max:g}")
+        elif why := against_peers(threshold.cohort, result.tool_version, value):
+            verdict = Verdict.FAIL
+            reasons.append(f"{test.name}: {threshold.metric} {why}")
     return verdict, tuple(reasons)
 
 

@@ -140,12 +140,32 @@ class DrainPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class Peers:
+    """The figures of a metric on `n` certified peers of a node, by one version of the tool."""
+
+    tool_version: str
+    n: int
+    median: float
+    mad: float  # median absolute deviation
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """A bound by peers: a node fails that is below their median by this share, and by this modified z-score."""
+
+    below: float
+    modified_z: float
+    peers: tuple[Peers, ...] = ()  # one for each version of the tool of which the spec has a reference
+
+
+@dataclass(frozen=True, slots=True)
 class Threshold:
     """A bound of a metric, named as the test's parser names it. `min` and `max` are inclusive."""
 
     metric: str
     min: float | None = None
     max: float | None = None
+    cohort: Cohort | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,11 @@ from reconciler.model.period_report import PeriodReport
 from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.printable import json_lines
 from reconciler.model.published import Published, PublishedNode
+from reconciler.model.reference import Reference
 from reconciler.model.report import ApplyOutcome, DriftReport
 
-Document = Observation | Plan | DriftReport | ApplyOutcome | Certificate | Published | PeriodReport
-D = TypeVar("D", Observation, Plan, DriftReport, ApplyOutcome, Certificate, Published, PeriodReport)
+Document = Observation | Plan | DriftReport | ApplyOutcome | Certificate | Published | PeriodReport | Reference
+D = TypeVar("D", Observation, Plan, DriftReport, ApplyOutcome, Certificate, Published, PeriodReport, Reference)
 
 MAJOR: Final = 1
 NAMES: Final[Mapping[type[Document], str]] = {
@@ -37,6 +38,7 @@ NAMES: Final[Mapping[type[Document], str]] = {
     Certificate: "certificate",
     PeriodReport: "report",
     Published: "published observation",
+    Reference: "reference",
 }
 
 

@@ -44,6 +44,7 @@ class NodeHistory:
     now: datetime
     time_scale: float = 1.0
     limited: bool = False
+    remarks: tuple[str, ...] = ()  # on its certificate: bars that don't count, metrics that decline
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,8 @@ def _status(history: NodeHistory) -> Iterator[tuple[str, str]]:
     else:
         verdicts = ", ".join(f"{result.test} {result.verdict.value}" for result in found.results)
         yield "certificate", f"{'adopted' if found.adopted else verdicts}, {_ago(found.issued_at, now)}"
+    for remark in history.remarks:
+        yield "measured", remark
 
 
 def _drift(history: NodeHistory) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
@@ -33,13 +33,13 @@ from reconciler.model.desired import (
     Settings,
     SpecHold,
     SpecSource,
-    Threshold,
 )
 from reconciler.model.errors import Position
+from reconciler.model.reference import Reference, hardware_of
 from reconciler.model.units import parse_duration, parse_size
 from reconciler.model.vocab import BootWay
+from reconciler.spec.cohorts import threshold_of, with_peers
 from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec
-from reconciler.spec.kinds.acceptance_profile import Threshold as ThresholdSpec
 from reconciler.spec.kinds.golden_image import DiskLayout as DiskLayoutSpec
 from reconciler.spec.kinds.golden_image import GoldenImageSpec, ImageVersion
 from reconciler.spec.kinds.hardware_profile import HardwareProfileSpec
@@ -95,9 +95,18 @@ def settings_of(
         yield owner, owner.spec.nodes[entry], ("nodes", entry)
 
 
-def resolve(declared: Declarations, nodes: Iterable[NodeSource], settings: Settings, source: SpecSource) -> Fleet:
-    """Return the fleet. The declarations must have no errors: every reference is taken to exist."""
-    nodes, resolver = list(nodes), _Resolver(declared, settings.user_ca)
+def resolve(
+    declared: Declarations,
+    nodes: Iterable[NodeSource],
+    settings: Settings,
+    source: SpecSource,
+    references: Sequence[Reference] = (),
+) -> Fleet:
+    """Return the fleet. The declarations must have no errors: every name in them is taken to exist.
+
+    `references`: what certified nodes measured, for the bars by peers.
+    """
+    nodes, resolver = list(nodes), _Resolver(declared, settings.user_ca, references)
     resolved = {node.name: resolver.node(node) for node in sorted(nodes, key=lambda node: (node.pool, node.name))}
     values = asdict(replace(settings, insecure=()))  # its sentences name lines, and follow from the rest
     digest = digest_of([values, [_identity(node) for node in resolved.values()]])
@@ -133,9 +142,10 @@ def _identity(node: Desired) -> list[Any]:
 
 
 class _Resolver:
-    def __init__(self, declared: Declarations, user_ca: tuple[str, ...]) -> None:
+    def __init__(self, declared: Declarations, user_ca: tuple[str, ...], references: Sequence[Reference]) -> None:
         self._declared = declared
         self._user_ca = user_ca
+        self._references = references
         self._profiles: dict[tuple[str, int | None], tuple[Profile, Setting | None, str]] = {}
         self._interned: dict[tuple[Hashable, ...], Profile] = {}
 
@@ -190,10 +200,11 @@ class _Resolver:
             if origin in provenance:
                 provenance[path] = provenance[origin]
         services = {name: state.value for name, state in below(merged, "host.services.").items()}
+        inventory = DesiredInventory(**below(merged, "hardware."))
         profile = Profile(
             digest="",
             image=image,
-            inventory=DesiredInventory(**below(merged, "hardware.")),
+            inventory=inventory,
             firmware=tuple(sorted(below(merged, "firmware.").values(), key=lambda item: (item.stage, item.component))),
             bios=below(merged, "bios."),
             secure_boot=merged["boot.secure_boot"].value if "boot.secure_boot" in merged else None,
@@ -202,7 +213,7 @@ class _Resolver:
             gpu=DesiredGpu(merged["gpu.mig"].value or None) if "gpu.mig" in merged else None,
             membership=membership,
             drain=_drain((persona.spec if persona else PersonaSpec()).drain),
-            acceptance=self._acceptance(merged, hardware.spec.rates if hardware is not None else {}),
+            acceptance=self._acceptance(merged, hardware.spec.rates if hardware is not None else {}, inventory, image),
             remediation=self._remediation(chosen),
             provenance=dict(sorted(provenance.items())),
             measurements=platform_measurements(hardware.spec.measurements if hardware is not None else None),
@@ -267,11 +278,14 @@ class _Resolver:
             "cluster.join": cluster.at("join", "command"),
         }
 
-    def _acceptance(self, merged: Layer, rates: Mapping[str, float]) -> Acceptance | None:
+    def _acceptance(
+        self, merged: Layer, rates: Mapping[str, float], inventory: DesiredInventory, image: DesiredImage | None
+    ) -> Acceptance | None:
         if "gate.certificate" not in merged:
             return None
         profile = self._declared.acceptance[merged["gate.certificate"].value]
-        return _acceptance(profile.name, profile.spec, rates)
+        acceptance = _acceptance(profile.name, profile.spec, rates)
+        return with_peers(acceptance, self._references, hardware_of(inventory), "" if image is None else image.sha256)
 
     def _remediation(self, chosen: Layer) -> Remediation | None:
         if "remediation" not in chosen:
@@ -331,7 +345,7 @@ def _acceptance(name: str, spec: AcceptanceProfileSpec, rates: Mapping[str, floa
                     name=test.name,
                     tool=test.tool.value,
                     args=dict(sorted(test.args.items())),
-                    thresholds=tuple(_threshold(bar, test.rates(rates)) for bar in test.thresholds),
+                    thresholds=tuple(threshold_of(bar, test.rates(rates)) for bar in test.thresholds),
                     timeout_s=parse_duration(test.timeout),
                     versions=test.versions,
                     allow_skip=test.allow_skip,
@@ -342,10 +356,3 @@ def _acceptance(name: str, spec: AcceptanceProfileSpec, rates: Mapping[str, floa
         for phase in spec.phases
     )
     return Acceptance(name, phases, parse_duration(spec.validity) if spec.validity else None)
-
-
-def _threshold(bar: ThresholdSpec, rates: Mapping[str, float]) -> Threshold:
-    """Return a limit in the metric's unit. A rate that is not declared is a problem of the spec by itself."""
-    limits = {"min": bar.min, "max": bar.max} | {name: share.of(rates) for name, share in bar.shares().items()}
-    low, high = (limit if isinstance(limit, float) else None for limit in (limits["min"], limits["max"]))
-    return Threshold(bar.metric, low, high)

@@ -47,6 +47,16 @@ class SpecTree:
             return sorted(name for name, entry in entries if is_yaml(name) or entry.is_symlink())
         return sorted(name for name in self._source if is_yaml(name) and not re.search(r"(^|/)\.", name))
 
+    def json_names(self, folder: str) -> list[str]:
+        """Return the names of JSON files in a folder, which is named with a slash at its end."""
+        if isinstance(self._source, Path):
+            if not (self._source / folder).is_dir():
+                return []
+            names = [name for name, _ in self.entries()]
+        else:
+            names = list(self._source)
+        return sorted(name for name in names if name.startswith(folder) and name.endswith(".json"))
+
     def entries(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
         """Yield the files and links of the directory by their path below it, without dotfiles.
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from reconciler.model.desired import Fleet, SpecSource
 from reconciler.model.errors import Diagnostic, SpecError
 from reconciler.spec.access import access_positions, read_settings
+from reconciler.spec.cohorts import read_references
 from reconciler.spec.combinations import check_combinations, check_installable
 from reconciler.spec.decommission import check_decommissioned
 from reconciler.spec.fleetwide import check_fleet
@@ -82,10 +83,12 @@ def check_spec(
             problems.append(fleet.problem((), "the spec names no node", "an empty fleet would forget every node"))
     if now is not None:
         problems += ended_holds(declared, now)
+    references, found = read_references(tree)
+    problems += found
     if _errors(problems):
         return None, _ordered(problems)
     problems += check_installable(declared, nodes)
-    resolved = resolve(declared, nodes, settings, origin or SpecSource(directory))
+    resolved = resolve(declared, nodes, settings, origin or SpecSource(directory), references)
     return replace(resolved, places=access_positions(declared)), _ordered(problems)
 
 

@@ -47,6 +47,7 @@ REVIEWED: Mapping[type, set[str]] = {
 }  # fmt: skip
 
 # A node of which everything is said.
+BARS = (d.Threshold("x", 1.0, 2.0, d.Cohort(0.03, 3.5, (d.Peers("3.1", 42, 1.5, 0.1),))),)
 PROFILE = replace(
     b.PROFILE,
     image=replace(
@@ -70,7 +71,7 @@ PROFILE = replace(
     acceptance=d.Acceptance(
         "standard",
         (d.GatePhase("burn", (d.GateTest("dcgm", "dcgmi-diag", {"level": 2, "fast": True, "mode": "a"},
-                                         (d.Threshold("x", 1.0, 2.0),), 600.0, ("3",), ("pcie",)),)),),
+                                         BARS, 600.0, ("3",), ("pcie",)),)),),
         90 * 86400.0,
     ),
     remediation=d.Remediation(

@@ -17,7 +17,7 @@ from reconciler.drivers.ledger.base import SqlRole
 from reconciler.drivers.ledger.cache import Cache
 from reconciler.drivers.ledger.episodes import of_nodes
 from reconciler.drivers.ledger.reader import read_records
-from reconciler.drivers.ledger.rows import instant, to_json
+from reconciler.drivers.ledger.rows import instant, to_certificate, to_json
 from reconciler.drivers.ledger.schema import applied, certificates, nodes, path_sets, silences
 from reconciler.drivers.ledger.writing import insert_new, upsert, write_journal
 from reconciler.model.documents import dump
@@ -118,6 +118,19 @@ class SqlNodes(SqlRole):
             seal = to_json(chain.seal_of(key[0], document))
             detail = "adopted" if certificate.adopted else verdicts
             write_journal(connection, at, "", certificate.node, "certificate", detail=detail, data=seal)
+
+    def first_certificate(self, node: str, image_sha256: str) -> Certificate | None:
+        """Return the oldest certificate with tests that a node has for an image. A damaged one is passed over."""
+        query = sa.select(certificates).where(certificates.c.node == node).order_by(certificates.c.id)
+        with self._database.read() as connection:
+            for row in connection.execute(query):
+                try:
+                    found = to_certificate(row)
+                except ValueError:
+                    continue
+                if found.binding.image_sha256 == image_sha256 and not found.adopted:
+                    return found
+        return None
 
 
 def _given(identity: _Identity) -> tuple[bool, bool]:

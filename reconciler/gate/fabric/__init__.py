@@ -5,6 +5,7 @@ results    what a test of two nodes measured, and which rails were low
 rounds     which nodes test with one another, round after round
 blame      the statistics: how far the results speak against each part
 diagnose   from all results so far to the next round, or to the verdict
+bisect     the same for tests that a whole group takes together
 
 docs/explanation/fabric.md tells how it works and how well.
 """

@@ -136,9 +136,12 @@ class Accounts:
         runs = sum(self.runs[node][partner] for partner in partners)
         return Blame(Part(PartKind.NODE, node), sum(self.broad[node][partner] for partner in partners), runs)
 
-    def of_link(self, node: str, rail: int) -> Blame:
-        """Return the account of a node's link to a leaf: runs with that rail low, without those of the node's own."""
-        partners = self._partners(node, rail)
+    def of_link(self, node: str, rail: int, without: str = "") -> Blame:
+        """Return the account of a node's link to a leaf: runs with that rail low, without those of the node's own.
+
+        `without`: a partner whose runs don't count.
+        """
+        partners = [partner for partner in self._partners(node, rail) if partner != without]
         runs = sum(self._link_runs(node, partner, rail) for partner in partners)
         return Blame(Part(PartKind.LINK, node, rail), sum(self.narrow[rail][node][one] for one in partners), runs)
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 from dataclasses import dataclass
 from math import ceil, log
 
-from reconciler.gate.fabric.blame import PARTNERS, SUSPECTS, Accounts, Blame, explained, likelier
+from reconciler.gate.fabric.blame import CONVICTS, PARTNERS, SUSPECTS, Accounts, Blame, explained, likelier
 from reconciler.gate.fabric.results import Bar, LoopbackRun, PairRun, Reading, read
 from reconciler.gate.fabric.rounds import CONFIRMING_RUNS, CONTROLS, SCREENING_RUNS, Room, Round, Seats, screenings
 from reconciler.gate.fabric.topology import Fabric, Part, PartKind
@@ -177,13 +177,22 @@ def _worst(accounts: Accounts) -> Blame | None:
 
 
 def _shared_by_leaf(accounts: Accounts, blame: Blame) -> bool:
-    """Return whether the rest of the leaf is low nearly as often: then wait until it is clear whose fault it is."""
+    """Return whether to wait until it is clear whose fault it is.
+
+    It is not while the rest of the leaf is low nearly as often, or another of its links, and the proof is not twice as
+    strong as it need be: a leaf that flaps makes two links look bad before it shows in the others.
+    """
     part = blame.part
     group = accounts.fabric.groups[part.name]
     if part.rail is None or len(accounts.fabric.members[group]) < 2:
         return False
     rest = accounts.leaf(group, part.rail, frozenset({part.name}))
-    return rest.share >= blame.share / 2 and rest.strength >= SUSPECTS
+    if rest.share >= blame.share / 2 and rest.strength >= SUSPECTS:
+        return True
+    if blame.strength >= 2 * CONVICTS:
+        return False
+    others = (node for node in accounts.fabric.members[group] if node != part.name)
+    return any(accounts.of_link(node, part.rail, part.name).strength >= CONVICTS / 2 for node in others)
 
 
 def _divide(accounts: Accounts, blame: Blame, loopbacks: Sequence[LoopbackRun], bar: Bar) -> Conviction | None:

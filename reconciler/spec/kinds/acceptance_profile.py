@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from reconciler.model.gate_tools import RATE, TOOLS
 from reconciler.spec.kinds.base import Duration, Enforced, PositiveDuration, Resource
@@ -70,12 +70,34 @@ def _limit(value: Any) -> Any:
 Limit = Annotated[float | str, BeforeValidator(_limit)]
 
 
+def _below(text: str) -> str:
+    if not re.fullmatch(r"\d{1,2}(\.\d+)?%", text) or not float(text[:-1]):
+        raise ValueError(f"{text!r} is no share between 0% and 100%, like 3% or 2.5%")
+    return text
+
+
+Below = Annotated[str, AfterValidator(_below), WithJsonSchema({"type": "string", "pattern": r"^\d{1,2}(\.\d+)?%$"})]
+
+
+class CohortBar(Model):
+    """A limit by peers: same hardware, image, test and version of the tool. A node fails when both figures hold."""
+
+    below: Below = Field(description="How far below the median of its peers a node has to be to fail, like 3%.")
+    modified_z: float = Field(
+        gt=0, le=1000, description="How far below it by the modified z-score, 0.6745 * distance / MAD. Usual: 3.5."
+    )
+
+
 class Threshold(Model):
     """A limit on a metric. A share is of a rate that the arguments or the HardwareProfile declare."""
 
     metric: Text = Field(description="Metric, as the tool's parser names it.")
     min: Limit | None = Field(default=None, description="Smallest value that passes, or a share: 92% of lineRate.")
     max: Limit | None = Field(default=None, description="Largest value that passes, or a share: 110% of lineRate.")
+    cohort: CohortBar | None = Field(
+        default=None,
+        description="Limit by the peers in reference/*.json of the spec. Under ten peers, min and max alone decide.",
+    )
 
     @model_validator(mode="after")
     def _judges(self) -> Threshold:

@@ -1,0 +1,134 @@
+"""Cohorts: a node against its peers, and against its own first certificate.
+
+A node fails by its peers when both figures of the bar hold: it is below their median by a share, and by a modified
+z-score. One alone says little: where all peers are nearly equal, half a per cent is a huge score. Under LEAST_PEERS
+there is no cohort, and `min` and `max` alone decide.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import median
+from typing import Final
+
+from reconciler.model.desired import Acceptance, Cohort, Desired, GateTest, Peers
+from reconciler.model.gate import Certificate, TestResult, Verdict
+from reconciler.model.reference import REFERENCE_FORMAT, Distribution, Reference, hardware_of
+
+LEAST_PEERS: Final = 10
+DECLINE: Final = 0.02  # against a node's own first certificate: gray decline, of which no bar tells
+_NORMAL: Final = 0.6745  # of a normal distribution, the MAD is this share of the standard deviation
+
+
+def distribution(values: Sequence[float]) -> Distribution:
+    """Return the figures of at least one value. The fifth percentile is interpolated."""
+    ordered = sorted(values)
+    middle = median(ordered)
+    at = 0.05 * (len(ordered) - 1)
+    low, high = ordered[int(at)], ordered[min(int(at) + 1, len(ordered) - 1)]
+    p5 = low + (high - low) * (at - int(at))
+    return Distribution(len(ordered), middle, median([abs(value - middle) for value in ordered]), p5)
+
+
+def peers_in(cohort: Cohort | None, tool_version: str) -> Peers | None:
+    """Return the peers that measured with the same version of the tool, if there are enough of them."""
+    peers = None if cohort is None else _peers(cohort, tool_version)
+    return peers if peers is not None and peers.n >= LEAST_PEERS else None
+
+
+def _peers(cohort: Cohort, tool_version: str) -> Peers | None:
+    return next((peers for peers in cohort.peers if peers.tool_version == tool_version), None)
+
+
+def limit(cohort: Cohort | None, tool_version: str) -> float | None:
+    """Return the value below which both figures of the bar hold; None where there is no cohort."""
+    peers = peers_in(cohort, tool_version)
+    if cohort is None or peers is None:
+        return None
+    return min(peers.median - cohort.below * abs(peers.median), peers.median - cohort.modified_z * peers.mad / _NORMAL)
+
+
+def against_peers(cohort: Cohort | None, tool_version: str, value: float) -> str:
+    """Return in what a value fails by its peers; "" when it does not."""
+    least, peers = limit(cohort, tool_version), peers_in(cohort, tool_version)
+    if least is None or peers is None or value >= least:
+        return ""
+    share = (peers.median - value) / (abs(peers.median) or 1.0)
+    score = f"modified z -{_NORMAL * (peers.median - value) / peers.mad:.1f}" if peers.mad else "they don't differ"
+    return f"{value:g} is {share:.1%} below the median {peers.median:g} of its {peers.n} peers ({score})"
+
+
+def notes(test: GateTest, result: TestResult | None) -> tuple[str, ...]:
+    """Return a sentence for each bar by peers that does not count, since there are too few."""
+    if result is None:
+        return ()
+    said = []
+    for bar in test.thresholds:
+        if bar.cohort is not None and peers_in(bar.cohort, result.tool_version) is None:
+            found = _peers(bar.cohort, result.tool_version)
+            count = f"{found.n if found else 0} peers with {test.tool} {result.tool_version}".rstrip()
+            said.append(f"{test.name}: {bar.metric}: min and max alone decide, as there are {count}")
+    return tuple(said)
+
+
+def decline(first: Certificate, latest: Certificate, acceptance: Acceptance) -> Iterator[str]:
+    """Yield a warning for each metric that has a lower limit and has declined since the node's first certificate.
+
+    Only results of the same tool version and image are compared.
+    """
+    if first.binding.image_sha256 != latest.binding.image_sha256:
+        return
+    then = {result.test: result for result in first.results}
+    now = {result.test: result for result in latest.results}
+    for test in (test for phase in acceptance.phases for test in phase.tests):
+        was, has = then.get(test.name), now.get(test.name)
+        if was is None or has is None or (was.tool, was.tool_version) != (has.tool, has.tool_version):
+            continue
+        for bar in test.thresholds:
+            before, after = was.metrics.get(bar.metric), has.metrics.get(bar.metric)
+            if bar.min is None or before is None or after is None or not before > 0:
+                continue
+            if after < before * (1 - DECLINE):
+                yield (
+                    f"{test.name}: {bar.metric} was {before:g} on {first.issued_at:%Y-%m-%d} and is {after:g}, "
+                    f"{1 - after / before:.1%} less"
+                )
+
+
+def references(certified: Iterable[tuple[Desired, Certificate]]) -> list[Reference]:
+    """Return a reference for each group of peers: what their tests measured that passed.
+
+    Certificates without tests, and those of another image than is desired, count for nothing.
+    """
+    values: defaultdict[tuple[str, str, str, str], defaultdict[str, list[float]]]
+    values = defaultdict(lambda: defaultdict(list))
+    tests: dict[tuple[str, str, str, str], GateTest] = {}
+    for desired, certificate in certified:
+        acceptance, image = desired.profile.acceptance, desired.profile.image
+        sha256 = "" if image is None else image.sha256
+        if acceptance is None or certificate.adopted or (image and certificate.binding.image_sha256 != sha256):
+            continue
+        hardware = hardware_of(desired.profile.inventory)
+        declared = {test.name: test for phase in acceptance.phases for test in phase.tests}
+        for result in certificate.results:
+            test = declared.get(result.test)
+            if test is None or result.verdict is not Verdict.PASS or result.tool != test.tool:
+                continue
+            key = hardware, sha256, _canonical(test), result.tool_version
+            tests[key] = test
+            for metric, value in result.metrics.items():
+                values[key][metric].append(value)
+    return [_reference(key, tests[key], values[key]) for key in sorted(values)]
+
+
+def _canonical(test: GateTest) -> str:
+    return repr((test.name, test.tool, sorted(test.args.items())))
+
+
+def _reference(key: tuple[str, str, str, str], test: GateTest, values: dict[str, list[float]]) -> Reference:
+    hardware, image, _, version = key
+    metrics = {name: distribution(values[name]) for name in sorted(values)}
+    return Reference(
+        REFERENCE_FORMAT, hardware, image, test.name, test.tool, version, dict(sorted(test.args.items())), metrics
+    )
