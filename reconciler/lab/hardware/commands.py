@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from reconciler.lab.hardware.machine import HardwareRejected, Machine
-from reconciler.lab.hardware.tools import drives, nccl
+from reconciler.lab.hardware.tools import drives, nccl, tpm
 from reconciler.lab.hardware.tools.call import Call, Ran, Tool, done, failed
 from reconciler.lab.hardware.tools.dcgmi import dcgmi
 from reconciler.lab.hardware.tools.fio import fio
@@ -207,4 +207,5 @@ TOOLS: Mapping[str, Tool] = {
     "fio": fio,
     **nccl.TOOLS,
     **drives.TOOLS,
+    **tpm.TOOLS,
 }
