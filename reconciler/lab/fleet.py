@@ -18,6 +18,7 @@ from reconciler.lab.install_server import InstallServer
 from reconciler.lab.scenario import Drift, Scenario
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.errors import UsageError
+from reconciler.model.measurements import BootMeasurements
 
 CONTROL_PLANE = "control-1"  # a node that is in no spec, as in a shared cluster
 
@@ -127,7 +128,8 @@ def connect(
     endpoints = {name: desired.endpoints for name, desired in fleet.nodes.items()}
     images = golden_images(fleet)
     for machine in machines.values():
-        machine.images = images
+        machine.images, machine.measured = images, measured_images(fleet)
+        machine.installer_measured = fleet.settings.installer.measurements if fleet.settings.installer else None
     return Lab(
         fleet=fleet,
         scenario=scenario,
@@ -180,6 +182,16 @@ def _firmware_images(fleet: Fleet) -> dict[str, dict[str, str]]:
             if item.url is not None:
                 images.setdefault(item.url, {})[item.inventory_id] = item.version
     return images
+
+
+def measured_images(fleet: Fleet) -> dict[tuple[str, str], BootMeasurements]:
+    """Return what each image of the spec measures when it boots, where that is declared."""
+    images = (desired.profile.image for desired in fleet.nodes.values())
+    return {
+        (image.name, image.version): image.measurements
+        for image in images
+        if image is not None and image.measurements is not None
+    }
 
 
 def golden_images(fleet: Fleet) -> dict[tuple[str, str], Mapping[str, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
-from reconciler.lab.fleet import Lab, golden_images
+from reconciler.lab.fleet import Lab, golden_images, measured_images
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.state import InstallerCall
 from reconciler.model.desired import Fleet
@@ -79,6 +79,9 @@ class InstallNetwork:
         try:
             image = load_contract(InstallDocument, document).image
             if (image.name, image.version) not in self._lab.images:
-                self._lab.images.update(golden_images(self._reread()))
+                fleet = self._reread()
+                self._lab.images.update(golden_images(fleet))
+                for machine in self._lab.machines.values():
+                    machine.measured = measured_images(fleet)
         except (ContractError, UsageError):
             return  # the installer says what is wrong with it

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from reconciler.model.install import AnyDocument, InstallPhase, InstallStatus, dump_contract, load_contract
+from reconciler.model.attestor import Attestor
+from reconciler.model.errors import DriverError
+from reconciler.model.install import (
+    AnyDocument,
+    AttestationBegin,
+    AttestationFinish,
+    ContractError,
+    InstallDocument,
+    InstallPhase,
+    InstallStatus,
+    dump_contract,
+    load_contract,
+)
+
+T = TypeVar("T")
 
 BASE = "http://installer.lab.invalid"
 
@@ -20,6 +35,7 @@ class Served:
     host_key: str = ""
     incident: str = ""
     at: float | None = None
+    attested: str = ""  # the host key that a quote vouches for
     erasures: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -31,6 +47,7 @@ class InstallServer:
     served: set[str] = field(default_factory=set)
     away: bool = False
     listening_since: float = 0.0
+    attestor: Attestor | None = None  # None: nobody is judged, as in a rehearsal
     offers: dict[str, str] = field(default_factory=dict)  # MAC address -> token, for PXE
 
     def publish(self, token: str, document: AnyDocument, mac: str = "") -> None:
@@ -57,8 +74,8 @@ class InstallServer:
 
     def answer(self, url: str, body: str | None, now: float) -> str | None:
         """Answer a call of an installer; None: it gets no answer, or is refused."""
-        token, _, call = url.removeprefix(f"{BASE}/").rpartition("/")
-        token = self.offers.get(token.removeprefix("boot/"), token)
+        token, _, call = url.removeprefix(f"{BASE}/").removeprefix("boot/").partition("/")
+        token = self.offers.get(token, token)
         found = self.attempts.get(token) if token in self.served and not self.away else None
         if found is None or found.incident:
             return None
@@ -73,6 +90,8 @@ class InstallServer:
             return ""
         if call == "hostkey" and body is not None:
             return self._certify(found, body)
+        if call.startswith("attest/") and body is not None and isinstance(found.document, InstallDocument):
+            return "" if self.attestor is None else _attested(self.attestor, found, found.document, call, body)
         return None
 
     def _certify(self, found: Served, key: str) -> str | None:
@@ -81,5 +100,29 @@ class InstallServer:
         if found.host_key not in ("", key):
             found.incident = f"a second host key for {found.document.node}: {key}"
             return None
+        asked = isinstance(found.document, InstallDocument) and found.document.attest
+        if asked and self.attestor is not None and key != found.attested:
+            return None
         found.host_key = key
         return f"certificate of {key}"
+
+
+def _attested(attestor: Attestor, found: Served, document: InstallDocument, call: str, body: str) -> str | None:
+    try:
+        if call == "attest/begin":
+            return dump_contract(_at_once(attestor.begin(document, load_contract(AttestationBegin, body))))
+        finish = load_contract(AttestationFinish, body)
+        trusted = _at_once(attestor.finish(document, finish)).trusted
+    except (ContractError, DriverError):
+        return None
+    found.attested = finish.host_key if trusted else ""
+    return "" if trusted else None
+
+
+def _at_once(work: Coroutine[Any, Any, T]) -> T:
+    """Return what a coroutine does that waits for nothing, as those of an attestor."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return cast(T, end.value)
+    raise AssertionError("an attestor waits for nobody")

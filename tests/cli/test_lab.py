@@ -161,6 +161,8 @@ def test_doctor_finds_all_well(lab: LabDirectory) -> None:
         finding["check"] for finding in findings
     }
     assert all(finding["ok"] for finding in findings)
+    [way] = {finding["detail"].rpartition(": ")[2] for finding in findings if finding["check"] == "boot installers"}
+    assert way == "virtual_media"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.converge.actions.erase_boot import why_not_erased
 from reconciler.converge.erasing import (
     SAMPLE_BYTES,
     Unreadable,
@@ -210,3 +211,36 @@ def test_samples_are_at_the_beginning_in_the_middle_and_at_the_end() -> None:
     assert len(found) == 6
     assert all(at % 4096 == 0 for at in found)
     assert offsets(4096) == (0,)
+
+
+GOOD: dict[str, Any] = {
+    "serial": "D1",
+    "method": "nvme sanitize, block erase",
+    "ended": True,
+    "log_before": "",
+    "log": "ffff0101" + "00" * 60,
+    "samples": [{"offset": 0, "digest": "a", "blank": False}],
+    "samples_after": [{"offset": 0, "digest": "b", "blank": True}],
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, ""),
+        ({"serial": "D2"}, "sent no evidence"),
+        ({"ended": False}, "sent no evidence"),
+        ({"log": ""}, "sent no log of the sanitize"),
+        ({"log": "ffff"}, "can't be read"),
+        ({"log": "zz"}, "can't be read"),
+        ({"log": "ffff0300" + "00" * 60}, "says failed"),
+        ({"log": "ffff0100" + "00" * 60, "log_before": "ffff0100" + "00" * 60}, "as it was before"),
+        ({"samples_after": []}, "nobody looked"),
+        ({"samples_after": [{"offset": 0, "digest": "a", "blank": False}]}, "still holds at byte 0"),
+        ({"method": "nvme format", "log": "", "samples": []}, "samples of before are needed"),
+        ({"method": "nvme format", "log": ""}, ""),
+    ],
+)
+def test_evidence_of_an_installer_counts_only_whole(changes: dict[str, Any], why: str) -> None:
+    found = why_not_erased("D1", GOOD | changes)
+    assert (why in found) if why else found == ""

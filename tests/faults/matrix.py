@@ -132,6 +132,8 @@ ROWS: tuple[Row, ...] = (
     _row(".... .. .... .. .. .. ..", "sanitize_fails"),
     _row(".... .. .... .. .. .. ..", "drives_frozen"),
     _row(".... .. .... .. .. .. ..", "erase_lies"),
+    # No image here declares measurements: tests/converge/test_measured_boot.py plays each lie.
+    _row(".... .. .... .. .. .. ..", "tpm"),
     _row("oooo o. oooo .. .. .. ..", "wrong_boot_disk", "booted .* from another installation", prepare=_second_system),
     _row("ssoo oo oooo so oo oo ss", "ssh_refused", "connection refused"),
     _row("ssoo oo oooo so oo oo ss", "ssh_hang", "SSH server does not answer"),

@@ -25,6 +25,8 @@ from tests.installer.disks import MIB
 from tests.installer.server import ContractServer
 from tests.installer.site import HASTY, SERIAL, UUID
 
+pytestmark = [pytest.mark.wire, pytest.mark.tool]
+
 NVME, SATA = "S6CKNT0W700868", "PHYS1234"
 _PROGRAM = r'''#!/usr/bin/env python3
 import json, os, sys

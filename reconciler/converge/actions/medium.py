@@ -15,7 +15,7 @@ _OURS = re.compile(r"/[0-9a-f]{32}/boot\.iso$")  # the URLs of ports.Installer; 
 
 async def eject_left_over(ctx: ActionContext) -> None:
     """Eject our medium after an unfinished installation. A running installer would lose its file system (E1)."""
-    last = next((attempt for attempt in reversed(ctx.record.attempts) if attempt.action == "reimage"), None)
+    last = next((attempt for attempt in reversed(ctx.record.attempts) if attempt.action in ("reimage", "erase")), None)
     if last is None or last.outcome == "done" or ctx.bmc_port is None:
         return
     url = await _inserted(ctx)

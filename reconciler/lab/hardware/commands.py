@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from reconciler.lab.hardware.machine import HardwareRejected, Machine
-from reconciler.lab.hardware.tools import drives, host_tests, nccl, slots
+from reconciler.lab.hardware.tools import drives, host_tests, nccl, slots, tpm
 from reconciler.lab.hardware.tools.call import Call, Ran, Tool, done, failed
 from reconciler.lab.hardware.tools.dcgmi import dcgmi
 from reconciler.lab.hardware.tools.fio import fio
@@ -235,4 +235,5 @@ TOOLS: Mapping[str, Tool] = {
     **nccl.TOOLS,
     **drives.TOOLS,
     **host_tests.TOOLS,
+    **tpm.TOOLS,
 }

@@ -142,6 +142,12 @@ FAULTS: Mapping[str, FaultKind] = {
     "sanitize_fails": FaultKind("sanitizes of drives end as failed, and destroy nothing", "hardware"),
     "drives_frozen": FaultKind("the firmware froze the security features of SATA drives at boot", "hardware"),
     "erase_lies": FaultKind("an erase of a drive ends as completed, and the data are still there", "hardware"),
+    "tpm": FaultKind(
+        "the TPM, or who speaks for it, lies: altered_uki (another program was booted), replayed_quote, other_tpm, "
+        "software_key (an attestation key beside the TPM), truncated_log",
+        "hardware",
+        {"lie": "altered_uki"},
+    ),
     "wrong_boot_disk": FaultKind("the first drive with an image is booted, whatever was installed (L1)", "hardware"),
     # The system's services, seen from outside.
     "ssh_refused": FaultKind("connections to the SSH port are refused", "ssh"),

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 
+from reconciler.gate.attestation.buffers import Malformed
 from reconciler.lab.hardware.drive_side import BLOCK_ERASE, DriveSide
 from reconciler.lab.hardware.install_document import (
     InstallRefused,
@@ -20,7 +21,9 @@ from reconciler.lab.hardware.install_document import (
     target_drive,
 )
 from reconciler.lab.hardware.state import DriveState, InstallerCall, InstallerRun
+from reconciler.lab.hardware.tpm import TpmSide
 from reconciler.model.install import (
+    AttestationChallenge,
     ContractError,
     DriveSample,
     EraseDocument,
@@ -52,7 +55,7 @@ class Hang:
 Program = Generator[InstallerCall | Pause | Hang, str | None, None]
 
 
-class InstallerSide(DriveSide):
+class InstallerSide(DriveSide, TpmSide):
     """`serve` answers an installer's calls at once. Without it, the machine sets `state.installer.wants`, and its owner
     calls `answer`. `images`: (name, version) -> contents of those that the lab knows; a document has no contents."""
 
@@ -201,6 +204,8 @@ class InstallerSide(DriveSide):
             yield Pause(self.timings.install_s / STEPS)
         self._fail_at(InstallPhase.WRITTEN)
         yield from self._report(run, base, InstallPhase.WRITTEN)
+        if document.attest:
+            yield from self._prove(base)
         for key in self._host_keys():
             yield InstallerCall(f"{base}/hostkey", key)
         if keeps:
@@ -212,6 +217,18 @@ class InstallerSide(DriveSide):
         for gpu in state.gpus:
             gpu.mig_pending = False
             gpu.mig_instances.clear()
+
+    def _prove(self, base: str) -> Program:
+        """Let the TPM vouch for the host key. A server that judges nobody, as a rehearsal's, answers with nothing."""
+        text = yield InstallerCall(f"{base}/attest/begin", dump_contract(self.tpm_keys()))
+        if text == "":
+            return
+        try:
+            answer = self.tpm_answer(load_contract(AttestationChallenge, text or ""), self.own_host_key())
+        except (ContractError, Malformed) as error:
+            raise InstallRefused(f"attest/begin: {error}") from None
+        if (yield InstallerCall(f"{base}/attest/finish", dump_contract(answer))) is None:
+            raise InstallRefused("attest/finish: the server refused it")
 
     def _report(
         self, run: InstallerRun, base: str, phase: InstallPhase, detail: str = "", percent: int | None = None
@@ -246,7 +263,10 @@ class InstallerSide(DriveSide):
         self.spend_fault("installer_dies")
         return True
 
+    def own_host_key(self) -> str:
+        return self.host_public_key or f"ssh-ed25519 {self.state.uuid}"
+
     def _host_keys(self) -> tuple[str, ...]:
-        key = self.host_public_key or f"ssh-ed25519 {self.state.uuid}"
+        key = self.own_host_key()
         other = () if self.spend_fault("installer_second_key") is None else (f"ssh-ed25519 {self.state.uuid}-other",)
         return (key, *other)

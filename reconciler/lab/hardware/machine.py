@@ -28,6 +28,7 @@ from reconciler.lab.hardware.kernel_log import EVENTS
 from reconciler.lab.hardware.lifecycle import KERNEL_DEFAULTS, HardwareRejected, Rejection
 from reconciler.lab.hardware.state import GpuState, MachineState
 from reconciler.lab.hardware.timings import TYPICAL, Timings
+from reconciler.lab.hardware.tpm import LIES
 from reconciler.model.observed import BmcEvent
 from reconciler.model.vocab import Health
 
@@ -83,6 +84,7 @@ class Machine(BmcSide, InPlaceSide, HostSide):
             ("cell", CELLS),
             ("event", EVENTS),
             ("port", range(len(parts.rdma_ports(self.state)))),
+            ("lie", LIES),
             ("drive", range(len(self.state.drives))),
         )
         for name, values in known:

@@ -8,7 +8,7 @@ from reconciler.model.install import EraseDocument, InstallPhase, MachineIdentit
 from tests.drivers.installer.conftest import NODE, TOKEN, Site, ask, new_host_key, report, run
 from tests.drivers.installer.test_server import base_of
 
-pytestmark = pytest.mark.wire
+pytestmark = [pytest.mark.wire, pytest.mark.tool]
 
 DOCUMENT = EraseDocument(node=NODE, nonce="n", machine=MachineIdentity(serial="S1", uuid=None), drives=("D1",))
 ERASURE = {"serial": "D1", "model": "M", "firmware": "1", "method": "nvme sanitize, block erase", "tool": "nvme 2.3"}

@@ -18,9 +18,10 @@ from reconciler.gate.attestation.host import begin_command, finish_command, read
 from reconciler.gate.attestation.judge import judge_boot
 from reconciler.model.install import AttestationBegin, AttestationChallenge, AttestationFinish
 from reconciler.model.measurements import BootMeasurements, FirmwareReference, PlatformMeasurements, SecureBootKeys
+from tests.conftest import ROOT
 
-# What fixtures/record.sh recorded: OVMF with Secure Boot, systemd-boot and a UKI that were signed by its own key.
-LOG = (Path(__file__).parent / "fixtures" / "ovmf-secure-boot.bin").read_bytes()
+# What record.sh recorded: OVMF with Secure Boot, systemd-boot and a UKI that were signed by its own key.
+LOG = (ROOT / "reconciler/lab/hardware/ovmf-secure-boot.bin").read_bytes()
 EVENTS = parse_log(LOG)
 PCRS = {  # as the kernel showed them in /sys/class/tpm/tpm0/pcr-sha256 in the same boot
     0: "b2ca24e9547a4561bac625b143a9d8665689249afa655d16597c67b11e43c88f",

@@ -1,0 +1,31 @@
+"""The two scripts of an exchange with the TPM (gate/attestation/host.py), which sh runs on a host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from reconciler.gate.attestation.buffers import Malformed
+from reconciler.gate.attestation.host import begin_command, finish_command
+from reconciler.lab.hardware.tools.call import Call, Ran, Tool, done, failed
+from reconciler.model.install import AttestationChallenge, dump_contract
+
+_BEGIN = begin_command()[2]
+_FINISH = finish_command(AttestationChallenge(credential="", secret="", nonce=""))[2]
+
+
+def _sh(call: Call) -> Ran:
+    match call.args:
+        case ("-c", script) if script == _BEGIN:
+            return done(dump_contract(call.machine.tpm_keys()) + "\n", seconds=5.0)
+        case ("-c", script, "sh", credential, secret, nonce) if script == _FINISH:
+            given = AttestationChallenge(credential=credential, secret=secret, nonce=nonce)
+            try:
+                answer = call.machine.tpm_answer(given, call.machine.own_host_key())
+            except Malformed:
+                return failed(1, "ERROR: Esys_ActivateCredential(0x18B) - tpm:handle(1):the handle is not correct\n")
+            return done(dump_contract(answer) + "\n", seconds=2.0)
+        case _:
+            return failed(127, "sh: this lab runs the scripts of an attestation alone\n")
+
+
+TOOLS: Mapping[str, Tool] = {"sh": _sh}
