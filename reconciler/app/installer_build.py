@@ -27,7 +27,7 @@ from reconciler.drivers.boot_images.kernel import find_kernel
 from reconciler.drivers.boot_images.measure import authenticode, predict_pcr11
 from reconciler.drivers.boot_images.tools import BuildFailed, need_tools
 from reconciler.drivers.boot_images.trust import read_certificates, read_minisign_key
-from reconciler.drivers.boot_images.uki import ARCHITECTURES, Architecture, assemble_uki, read_pe, sign_efi, uki_parts
+from reconciler.drivers.boot_images.uki import ARCHITECTURES, Architecture, assemble_uki, sign_efi, uki_parts
 from reconciler.installer import MODULES, PROGRAMS
 from reconciler.model.errors import UsageError
 
@@ -55,8 +55,8 @@ class InstallerRequest:
 class Measurements:
     """The measurements of a machine that boots the medium, as `installer.measurements` of the Fleet declares them.
 
-    `applications`: digests of the EFI programs, the UKI and the kernel in it. `pcr11`: its value by phase: the init
-    extends it no further than the stub did.
+    `applications`: digest of the EFI program, the UKI. `pcr11`: its value by phase: the init extends it no further than
+    the stub did.
     """
 
     applications: tuple[str, ...]
@@ -168,9 +168,7 @@ def _uki(architecture: Architecture, root: Path, kernel: bytes, release: str, in
 
 
 def _measurements(uki: bytes) -> Measurements:
-    kernel = next(section for section in read_pe(uki).sections if section.name == ".linux")
-    programs = (authenticode(uki), authenticode(kernel.content(uki)))  # the stub starts the kernel as firmware does
-    return Measurements(programs, {"start": predict_pcr11(uki)[""]})
+    return Measurements((authenticode(uki),), {"start": predict_pcr11(uki)[""]})
 
 
 def _digest(file: Path) -> str:
