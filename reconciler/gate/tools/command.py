@@ -3,7 +3,7 @@
 It prints one JSON object last, {"mfu": 0.42, "step_ms": {"value": 381, "unit": "ms"}}, or lines like `mfu 0.42` and
 `step_ms 381 ms` among others. Only the names in args.metrics count, and each must be there with one value and one unit.
 With args.repeat the program runs that often, and the text that it prints for the name args.same, such as a hash of the
-weights after training with one seed, must be the same each time: a GPU that computes wrongly shows in it (burnin 1).
+weights after training with one seed, must be the same each time: a GPU that computes wrongly shows in it.
 """
 
 from __future__ import annotations

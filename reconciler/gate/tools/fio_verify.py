@@ -1,4 +1,4 @@
-"""Judge fio that writes a file and reads it back (burnin 6): every block is what was written, and how fast.
+"""Judge fio that writes a file and reads it back: every block is what was written, and how fast.
 
 It writes one file of its own in the directory that the spec declares, never a device and never a file of somebody else,
 and takes it away. Metrics: write_mbps and read_mbps, in 10^6 bytes a second.

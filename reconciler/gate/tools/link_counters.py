@@ -64,9 +64,13 @@ def _judge_increase(
     builder: ResultBuilder, before: Mapping[tuple[str, str], int], after: Mapping[tuple[str, str], int], ports: int
 ) -> None:
     names = {port for port, _ in before}
-    if before.keys() != after.keys():
+    if names != {port for port, _ in after}:
         builder.fail("a port came or went between the two readings")
-    elif len(names) < ports or any((port, name) not in before for port in names for name in COUNTERS):
+    elif (
+        before.keys() != after.keys()
+        or len(names) < ports
+        or any((port, name) not in before for port in names for name in COUNTERS)
+    ):
         builder.unjudged(f"{len(names)} ports were read, {ports} are declared, or a counter is missing")
     elif any(after[key] < before[key] for key in before):
         builder.unjudged("a counter went back: the driver was loaded again, or somebody reset it")

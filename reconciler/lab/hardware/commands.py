@@ -28,7 +28,7 @@ _STATUS = re.compile(r"/run/reconciler-install/([^/]+)/status\.json")
 def run(machine: Machine, argv: Sequence[str], stdin: str = "", tools: Mapping[str, Tool] | None = None) -> Ran:
     """Start a command. Its effects happen now, its result is due after `seconds`. The system must be running."""
     machine.system()
-    if argv[:1] == ["flock"] or argv[:1] == ("flock",):
+    if list(argv[:1]) == ["flock"]:
         argv = argv[5:]  # -n -E STATUS FILE: nobody else locks anything on a lab machine
     name = argv[0].rsplit("/", 1)[-1] if argv else ""
     tool = (TOOLS if tools is None else tools).get(name)

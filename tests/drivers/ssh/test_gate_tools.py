@@ -118,6 +118,16 @@ def test_a_hash_that_differs_between_two_runs_fails(make_host: HostFactory, sshd
     assert result.reasons == ("hash differs between runs: 1, 2",)
 
 
+def test_what_a_killed_gate_left_goes_with_the_next(make_host: HostFactory, sshd: Server) -> None:
+    """SIGKILL runs no trap: the directory stays until the next gate, and no longer."""
+    left = Path("/tmp") / f"{SCRATCH}.abcdef"
+    left.mkdir(exist_ok=True)
+    (left / "out.yaml").write_text("half")
+    result = run(make_host, sshd, "stress-ng", **CASES["stress-ng"])
+    assert result.verdict is Verdict.PASS, result
+    assert not left.exists()
+
+
 def test_one_gate_at_a_time_runs_on_a_node(make_host: HostFactory, sshd: Server) -> None:
     """The second is told at once; a killed one holds nothing, and a program that is missing is still told as that."""
 
