@@ -58,21 +58,21 @@ class Patience:
     disk: float = 30.0  # for the disk to appear
 
 
-def tls(ca: Path | None) -> ssl.SSLContext:
-    """Return a context that trusts our CAs alone, whatever the clock shows; those of the system where `ca` is None."""
-    if ca is None:
-        return ssl.create_default_context()
+def tls(ca: Path, *, alone: bool = True) -> ssl.SSLContext:
+    """Return a context that trusts our CAs, whatever the clock shows. Not `alone`: and those of the system."""
     try:
         context = ssl.create_default_context(cafile=str(ca))
+        if not alone:
+            context.load_default_certs()
     except OSError as error:
         raise Failed(f"the certificates of the installer ({ca}) can't be read: {error}") from None
     context.verify_flags |= NO_CHECK_TIME
     return context
 
 
-def opener(ca: Path | None, proxy: str | None, redirects: bool) -> OpenerDirector:
+def opener(ca: Path, proxy: str | None, redirects: bool, *, alone: bool = True) -> OpenerDirector:
     """Return what opens URLs. Through a proxy, https stays end to end: it sees names and sizes."""
-    handlers: list[BaseHandler] = [HTTPSHandler(context=tls(ca))]
+    handlers: list[BaseHandler] = [HTTPSHandler(context=tls(ca, alone=alone))]
     handlers.append(ProxyHandler({"http": proxy, "https": proxy} if proxy else {}))
     if not redirects:
         handlers.append(_NoRedirect())

@@ -12,6 +12,7 @@ from reconciler.installer.documents import Document, Link
 from reconciler.installer.machine import Failed, Machine
 
 RECORD = "reconciler/image.json"  # below /etc: what was installed last
+AUTHORITIES = "reconciler/ca.pem"  # of the boot medium: by them a system fetches its next image itself
 SLOT_RECORD = "reconciler/slot-{}.json"  # what is in a slot: a boot loader that falls back runs the other one
 HOST_KEY = "ssh/ssh_host_ed25519_key"
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9.-]{1,253}(?<!-)")
@@ -75,6 +76,11 @@ def write_facts(etc: Path, document: Document, certificate: str | None, slot: st
     for name, text in files.items():
         _write(etc / name, text)
     write_record(etc, RECORD, record(document, slot))
+
+
+def keep_authorities(etc: Path, machine: Machine) -> None:
+    """Keep the certificates of the CAs that this medium trusts."""
+    _write(etc / AUTHORITIES, (machine.trust / "ca.pem").read_text())
 
 
 def write_record(etc: Path, name: str, values: dict[str, Any]) -> None:

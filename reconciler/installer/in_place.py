@@ -19,13 +19,22 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.request import OpenerDirector
 
 from reconciler.installer import slots
 from reconciler.installer.client import Patience, Reporter, dump, opener
 from reconciler.installer.disks import Disk
 from reconciler.installer.documents import Document, Layout, load
 from reconciler.installer.esp import Esp
-from reconciler.installer.identity import HOST_KEY, SLOT_RECORD, read_record, record, write_facts, write_record
+from reconciler.installer.identity import (
+    AUTHORITIES,
+    HOST_KEY,
+    SLOT_RECORD,
+    read_record,
+    record,
+    write_facts,
+    write_record,
+)
 from reconciler.installer.install import Install, ends_told
 from reconciler.installer.kernel import check_arguments
 from reconciler.installer.machine import Failed, Machine
@@ -71,7 +80,7 @@ def run_in_place(machine: Machine, folder: Path, patience: Patience) -> bool:
         document = load(Document, (folder / "document.json").read_bytes())
         reporter.start(f"{document.image.name} {document.image.version} for {document.node}")
         with _alone(folder.parent / LOCK):
-            return "installed", InPlace(machine, opener(None, None, redirects=True), document, reporter, patience).run()
+            return "installed", InPlace(machine, OpenerDirector(), document, reporter, patience).run()
 
     return ends_told(reporter, patience, install)
 
@@ -109,6 +118,7 @@ class InPlace(Install):
         ):
             self._etc = etc = kept / "etc"
             menu = Esp(machine, esp_device)
+            self._web = opener(etc / AUTHORITIES, None, redirects=True, alone=False)
             if not all((etc / name).is_file() for name in (HOST_KEY, f"{HOST_KEY}-cert.pub")):
                 raise Failed("the partition state has no certified host key, by which the new system would be known")
             written = read_record(etc)

@@ -14,7 +14,7 @@ from reconciler.installer.client import Client, Patience, Reporter, opener
 from reconciler.installer.disks import Disk, find_disk
 from reconciler.installer.documents import Attempt, Document, EraseDocument, Malformed, load_any
 from reconciler.installer.erase import Eraser
-from reconciler.installer.identity import host_key, write_facts
+from reconciler.installer.identity import host_key, keep_authorities, write_facts
 from reconciler.installer.image import BLOCK, Download, unpacked, verify_signature
 from reconciler.installer.machine import Failed, Machine, check_identity, say
 from reconciler.installer.table import Table, image_table
@@ -165,6 +165,7 @@ class FromMedium(Install):
             prove(self._machine, self._client, line, self._patience.certificate)
         certificate = self._client.call("hostkey", f"{line}\n".encode(), self._patience.certificate).decode()
         write_facts(etc, document, certificate, target.slot)
+        keep_authorities(etc, self._machine)
         say("the host key is certified")
 
 

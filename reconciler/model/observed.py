@@ -14,6 +14,8 @@ from typing import Annotated, Final, Generic, TypeVar
 
 from reconciler.model.abilities import Abilities, BootOption
 from reconciler.model.gpus import Gpu, SmiAnswer
+from reconciler.model.host_image import ImageIdentity as ImageIdentity
+from reconciler.model.host_image import Slot as Slot
 from reconciler.model.installed import InstalledFacts
 from reconciler.model.privacy import FreeText, Identifier, NodeName, Privacy, PublicText, Unpublished
 from reconciler.model.vocab import BootPhase, Health, KernelEventKind, Power, UnknownReason
@@ -182,34 +184,6 @@ class RedfishInventory:
 
 
 # --- SSH ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """The slot of a layout that a system runs from, by its kernel's command line."""
-
-    name: PublicText
-    layout: Mapping[PublicText, int]  # sizes in bytes of the partitions, as they were installed; data: 1 or 0
-    newer: PublicText | None  # image and version that were installed later, and are not what runs
-    lacks: tuple[PublicText, ...]  # programs that writing the other slot from here takes
-
-
-@dataclass(frozen=True, slots=True)
-class ImageIdentity:
-    """The record of the image that runs, with os-release as a second source. None: the record lacks the key.
-
-    The record is /etc/reconciler/image.json, or that of the slot whose root was booted.
-    """
-
-    image: PublicText | None
-    version: PublicText | None
-    sha256: PublicText | None
-    root_disk: Identifier | None  # serial of the disk that the installer wrote
-    nonce: Identifier | None
-    os_release_id: PublicText | None = None  # IMAGE_ID
-    os_release_version: PublicText | None = None  # IMAGE_VERSION
-    booted_disk: Identifier | None = None  # serial of the disk that / is on now (pitfall L1)
-    slot: Slot | None = None  # None: the image has no layout, or it is not known what runs
 
 
 @dataclass(frozen=True, slots=True)
