@@ -91,7 +91,7 @@ def ssh_files(user_ca: tuple[str, ...]) -> dict[str, str]:
     files = {}
     if user_ca:
         if any("\n" in key for key in user_ca):
-            raise Failed("ssh.user_ca: a key is more than one line")
+            raise Failed("ssh.user_ca: a key is more than one line", "document")
         files["ssh/reconciler_user_ca.pub"] = "".join(f"{key}\n" for key in user_ca)
         lines.append("TrustedUserCAKeys /etc/ssh/reconciler_user_ca.pub")
     files["ssh/sshd_config.d/10-reconciler.conf"] = "".join(f"{line}\n" for line in lines)
@@ -124,7 +124,7 @@ def _netdev(link: Link) -> str:
         return text + _section("Bond", Mode=link.mode, MIIMonitorSec="100ms")
     if link.kind == "vlan":
         return text + _section("VLAN", Id=link.vlan)
-    raise Failed(f"network.links: {link.name} is a {link.kind}, which this installer does not know")
+    raise Failed(f"network.links: {link.name} is a {link.kind}, which this installer does not know", "document")
 
 
 def _network(link: Link, links: tuple[Link, ...], dns: tuple[str, ...]) -> str:
@@ -147,13 +147,13 @@ def _lines(title: str, settings: list[tuple[str, object]]) -> str:
     """Return a section of an ini file; settings without a value are left out, and a section without settings too."""
     given = [(name, str(value)) for name, value in settings if value is not None]
     if any(not value.isprintable() for _, value in given):
-        raise Failed("network.links: a value has characters that no file may have")
+        raise Failed("network.links: a value has characters that no file may have", "document")
     return f"[{title}]\n" + "".join(f"{name}={value}\n" for name, value in given) + "\n" if given else ""
 
 
 def _checked(pattern: re.Pattern[str], value: str, what: str) -> str:
     if pattern.fullmatch(value) is None:
-        raise Failed(f"{what}: {value!r} is none")
+        raise Failed(f"{what}: {value!r} is none", "document")
     return value
 
 

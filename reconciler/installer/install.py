@@ -32,9 +32,9 @@ def run_attempt(machine: Machine, attempt: Attempt, patience: Patience) -> bool:
         web = opener(ca, attempt.proxy, redirects=True)
         detail = Install(machine, client, web, document, reporter, patience).run()
     except Malformed as error:
-        reporter.last_word("failed", f"the document is not the contract's: {error}", patience.failed)
+        reporter.last_word("failed", f"the document is not the contract's: {error}", patience.failed, "document")
     except Failed as error:
-        reporter.last_word("failed", str(error), patience.failed)
+        reporter.last_word("failed", str(error), patience.failed, error.cause)
     except OSError as error:
         reporter.last_word("failed", f"{error.filename or 'the installer'}: {error.strerror}", patience.failed)
     except Exception as error:  # noqa: BLE001 - the boundary: a bug of ours is a failure that is told, too

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from reconciler.model.install import ImageFormat, InstallDocument, InstallPhase, InstallStatus
+from reconciler.model.install import ImageFormat, InstallCause, InstallDocument, InstallPhase, InstallStatus
 
 DETAIL_CHARACTERS: Final = 1000
 _LAST: Final = (InstallPhase.INSTALLED, InstallPhase.FAILED)
@@ -29,6 +29,7 @@ class InstallProgress:
     percent: int | None = None
     at: datetime | None = None  # of the installer's last call; None: it made none
     incident: str = ""  # why the attempt was ended: a second host key, ...
+    cause: InstallCause | None = None  # of `failed`
 
     @property
     def ended(self) -> bool:
@@ -60,10 +61,11 @@ class InstallAttempt:
     certificate: str = ""
     attested_key: str = ""  # the host key that a quote of the TPM vouches for
     revoked: tuple[str, ...] = ()
+    cause: InstallCause | None = None
 
     def progress(self, listening_since: datetime) -> InstallProgress:
         return InstallProgress(
-            listening_since, self.fetched, self.phase, self.detail, self.percent, self.at, self.incident
+            listening_since, self.fetched, self.phase, self.detail, self.percent, self.at, self.incident, self.cause
         )
 
     @property
@@ -106,7 +108,13 @@ def reported(
     if rate and "/s" not in detail:
         detail = f"{detail}, {rate}" if detail else rate
     return replace(
-        attempt, fetched=True, phase=status.phase, detail=detail[:DETAIL_CHARACTERS], percent=percent, at=now
+        attempt,
+        fetched=True,
+        phase=status.phase,
+        detail=detail[:DETAIL_CHARACTERS],
+        percent=percent,
+        at=now,
+        cause=status.cause,
     )
 
 

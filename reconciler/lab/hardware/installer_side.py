@@ -14,6 +14,7 @@ from reconciler.lab.hardware.lifecycle import Lifecycle
 from reconciler.lab.hardware.state import InstallerCall, InstallerRun
 from reconciler.model.install import (
     ContractError,
+    InstallCause,
     InstallDocument,
     InstallPhase,
     InstallStatus,
@@ -115,7 +116,7 @@ class InstallerSide(Lifecycle):
             yield from self._write(run, base, text)
         except InstallRefused as refused:
             self._installer_fails(run, str(refused))
-            yield from self._last_word(run, base, InstallPhase.FAILED, str(refused))
+            yield from self._last_word(run, base, InstallPhase.FAILED, str(refused), refused.cause)
         else:
             yield from self._last_word(run, base, InstallPhase.INSTALLED, "")
 
@@ -123,7 +124,7 @@ class InstallerSide(Lifecycle):
         try:
             document = load_contract(InstallDocument, text)
         except ContractError as error:
-            raise InstallRefused(str(error)) from None
+            raise InstallRefused(str(error), InstallCause.DOCUMENT) from None
         state = self.state
         drive = target_drive(document, state)
         if is_done(document, state):
@@ -153,19 +154,27 @@ class InstallerSide(Lifecycle):
             gpu.mig_instances.clear()
 
     def _report(
-        self, run: InstallerRun, base: str, phase: InstallPhase, detail: str = "", percent: int | None = None
+        self,
+        run: InstallerRun,
+        base: str,
+        phase: InstallPhase,
+        detail: str = "",
+        percent: int | None = None,
+        cause: InstallCause | None = None,
     ) -> Generator[InstallerCall | Pause | Hang, str | None, bool]:
         """Send one report, and return whether the server has it."""
         if run.silent:
             return False
-        text = dump_contract(InstallStatus(phase=phase, detail=detail, percent=percent))
+        text = dump_contract(InstallStatus(phase=phase, detail=detail, percent=percent, cause=cause))
         answer = yield InstallerCall(f"{base}/status", text)
         return answer is not None
 
-    def _last_word(self, run: InstallerRun, base: str, phase: InstallPhase, detail: str) -> Program:
+    def _last_word(
+        self, run: InstallerRun, base: str, phase: InstallPhase, detail: str, cause: InstallCause | None = None
+    ) -> Program:
         """Report the end until the server has it, for half an hour at most."""
         for _ in range(self.timings.last_word_tries):
-            if (yield from self._report(run, base, phase, detail)):
+            if (yield from self._report(run, base, phase, detail, cause=cause)):
                 return
             yield Pause(self.timings.document_retry_s)
 
@@ -176,7 +185,8 @@ class InstallerSide(Lifecycle):
         early = phase is InstallPhase.WRITING and fault is not None and percent < int(fault["percent"])
         if fault is not None and fault["phase"] == phase and not early:
             self.spend_fault("installer_fails")
-            raise InstallRefused(str(fault["why"]))
+            cause = str(fault["cause"])
+            raise InstallRefused(str(fault["why"]), InstallCause(cause) if cause else None)
 
     def _dies_at(self, percent: int) -> bool:
         fault = self.fault("installer_dies")

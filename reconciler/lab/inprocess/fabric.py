@@ -52,6 +52,7 @@ class LabInstaller:
             percent=None if status is None else status.percent,
             at=None if found.at is None else self._instant(found.at),
             incident=found.incident,
+            cause=None if status is None else status.cause,
         )
 
     async def withdraw(self, token: str) -> None:
