@@ -12,6 +12,7 @@ from reconciler.installer.machine import Failed, Machine
 
 RECORD = "reconciler/image.json"  # below /etc
 HOST_KEY = "ssh/ssh_host_ed25519_key"
+_OURS = "# Written by the reconciler's installer from the fleet's spec.\n"
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9.-]{1,253}(?<!-)")
 _LINK_NAME = re.compile(r"[A-Za-z0-9._-]{1,15}")
 
@@ -61,11 +62,14 @@ def write_facts(etc: Path, document: Document, certificate: str, slot: str | Non
     networks = etc / "systemd/network"
     for old in networks.glob("*-reconciler-*"):  # of an earlier install, on a partition that is kept
         old.unlink()
+    if _ours(etc / "resolv.conf"):
+        (etc / "resolv.conf").unlink()
     files = {
         "hostname": f"{_checked(_HOST_NAME, document.hostname, 'hostname')}\n",
         f"{HOST_KEY}-cert.pub": f"{certificate.strip()}\n",
         **ssh_files(document.ssh.user_ca),
         **network_files(document),
+        **resolver_file(document),
         RECORD: record(document, slot),
     }
     for name, text in files.items():
@@ -104,7 +108,7 @@ def network_files(document: Document) -> dict[str, str]:
         return {}
     files = {}
     links = document.network.links
-    dns = tuple(_checked(re.compile(r"[0-9A-Fa-f.:]+"), address, "network.dns") for address in document.network.dns)
+    dns = tuple(map(_name_server, document.network.dns))
     for link in links:
         _checked(_LINK_NAME, link.name, "network.links.name")
         where = f"systemd/network/10-reconciler-{link.name}"
@@ -116,6 +120,25 @@ def network_files(document: Document) -> dict[str, str]:
             files[f"{where}.netdev"] = _netdev(link)
         files[f"{where}.network"] = _network(link, links, dns)
     return files
+
+
+def resolver_file(document: Document) -> dict[str, str]:
+    """Return resolv.conf for declared name servers. systemd-resolved, where an image has it, reads it as well.
+
+    Without it, an image that has no resolver of its own would know the servers in systemd-networkd alone.
+    """
+    if document.network is None or not document.network.dns:
+        return {}
+    return {"resolv.conf": _OURS + "".join(f"nameserver {_name_server(one)}\n" for one in document.network.dns)}
+
+
+def _name_server(address: str) -> str:
+    return _checked(re.compile(r"[0-9A-Fa-f.:]+"), address, "network.dns")
+
+
+def _ours(path: Path) -> bool:
+    """Return whether an earlier install wrote this file, on a partition that is kept."""
+    return path.is_file() and not path.is_symlink() and path.read_bytes().startswith(_OURS.encode())
 
 
 def _netdev(link: Link) -> str:
