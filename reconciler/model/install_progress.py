@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -10,6 +11,7 @@ from typing import Final
 from reconciler.model.install import ImageFormat, InstallCause, InstallDocument, InstallPhase, InstallStatus
 
 DETAIL_CHARACTERS: Final = 1000
+_RATE: Final = re.compile(r"\d{1,6}(\.\d)? [kMG]B/s")
 _LAST: Final = (InstallPhase.INSTALLED, InstallPhase.FAILED)
 _MEASURED_AFTER_S: Final = 1.0  # between two reports whose difference is a rate
 
@@ -76,6 +78,15 @@ class InstallAttempt:
     def written(self) -> bool:
         """Return whether the image is on the disk, as the installer says."""
         return not self.incident and self.phase in (InstallPhase.WRITTEN, InstallPhase.INSTALLED)
+
+
+def progress_words(attempt: InstallAttempt) -> str:
+    """Return phase, percent and rate in words of ours: `detail` may name the machine's parts."""
+    if attempt.phase is None:
+        return "its installer has begun" if attempt.fetched else "waits for its installer"
+    rate = _RATE.search(attempt.detail)
+    parts = [f"{attempt.phase}{'' if attempt.percent is None else f' {attempt.percent} %'}"]
+    return ", ".join([*parts, *([rate[0]] if rate else [])])
 
 
 def digest_of(token: str) -> str:
