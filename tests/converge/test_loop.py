@@ -59,6 +59,9 @@ class Seen:
         self.fleet = fleet
         self.passes += 1
 
+    def acting(self, node: str, action: str, step: str) -> None:
+        pass
+
     def acted(self, action: str, outcome: str, seconds: float) -> None:
         pass
 
