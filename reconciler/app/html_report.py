@@ -13,6 +13,7 @@ from reconciler.app.workspace import Workspace, drift_report
 from reconciler.converge.status import node_status
 from reconciler.drivers.git import origins
 from reconciler.model.errors import Position, ReconcilerError
+from reconciler.model.install_progress import progress_words
 from reconciler.model.observed import Observation
 from reconciler.model.period_report import PeriodReport
 from reconciler.model.plan import Plan
@@ -55,6 +56,11 @@ def write_page(
         workspace.clock.now(), __version__, holds=tuple(ledger.holds()),
         origins=origins(workspace.fleet.source, _places(workspace, plan)),
         histories=_histories(workspace, ledger, plan), report=report,
+        installing={
+            node: progress_words(attempt)
+            for node in acting & plan.nodes.keys()
+            if (attempt := ledger.open_install(node)) is not None
+        },
     )  # fmt: skip
     try:
         directory.mkdir(parents=True, exist_ok=True)

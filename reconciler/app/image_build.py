@@ -103,4 +103,5 @@ def entry(
             tuple(uki.applications.values()) if uki is not None else (),
             {path: value for path, value in by_phase.items() if path.rpartition(":")[2] in _LATE_PHASES},
         ),
+        command_line=uki.cmdline.strip() if uki is not None else "",
     )

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from reconciler.converge.events import ActionFinished, Event, Progress
+from reconciler.converge.events import ActionFinished, ActionStarted, ActionStep, Event, Progress
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.outcome import outcome_word
@@ -25,10 +25,15 @@ _HELD = (BlockCode.HELD, BlockCode.STOPPED, BlockCode.STORM, BlockCode.FOREIGN_C
 
 
 def measured(metrics: Metrics, progress: Progress) -> Progress:
-    """Return a Progress that also counts actions in the metrics."""
+    """Return a Progress that also tells the metrics what is being done, and counts what was."""
 
     def tell(event: Event) -> None:
-        if isinstance(event, ActionFinished):
+        if isinstance(event, ActionStarted):
+            metrics.acting(event.node, event.action.id, "")
+        elif isinstance(event, ActionStep):
+            metrics.acting(event.node, event.action, event.step)
+        elif isinstance(event, ActionFinished):
+            metrics.acting(event.node, "", "")
             metrics.acted(event.action.name, outcome_word(event.outcome), event.seconds)
         progress(event)
 

@@ -206,14 +206,15 @@ class Reporter:
         self._ended = True
         self._changed.set()
 
-    def last_word(self, phase: str, detail: str, seconds: float) -> None:
+    def last_word(self, phase: str, detail: str, seconds: float, cause: str = "") -> None:
         """Report how it ended, until the server has it or `seconds` are over."""
         self.end()
         if self._thread.is_alive():
             self._thread.join()
         say(f"{phase}: {detail}")
         try:
-            self._client.post("status", {"phase": phase, "detail": detail[:500]}, seconds)
+            said = {"phase": phase, "detail": detail[:500], **({"cause": cause} if cause else {})}
+            self._client.post("status", said, seconds)
         except Failed as error:
             say(str(error))
 

@@ -37,7 +37,7 @@ class Disk:
 def find_disk(machine: Machine, rule: RootDisk, patience: float) -> Disk:
     """Return the one disk that the rule names. Disks are found late by some controllers, so wait for one."""
     if rule.serial is None and rule.wwn is None:
-        raise Failed("the document names no root disk")
+        raise Failed("the document names no root disk", "root_disk")
     ends = time.monotonic() + patience
     while True:
         disks = list_disks(machine)
@@ -49,7 +49,9 @@ def find_disk(machine: Machine, rule: RootDisk, patience: float) -> Disk:
         time.sleep(0.5)
     wanted = " and ".join(f"{name} {value}" for name, value in (("serial", rule.serial), ("WWN", rule.wwn)) if value)
     listed = ", ".join(map(str, disks)) or "none"
-    raise Failed(f"{len(found) or 'no'} disk{'s have' if found else ' has'} {wanted}; disks here: {listed}")
+    raise Failed(
+        f"{len(found) or 'no'} disk{'s have' if found else ' has'} {wanted}; disks here: {listed}", "root_disk"
+    )
 
 
 def list_disks(machine: Machine) -> list[Disk]:

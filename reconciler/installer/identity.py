@@ -15,6 +15,7 @@ RECORD = "reconciler/image.json"  # below /etc: what was installed last
 AUTHORITIES = "reconciler/ca.pem"  # of the boot medium: by them a system fetches its next image itself
 SLOT_RECORD = "reconciler/slot-{}.json"  # what is in a slot: a boot loader that falls back runs the other one
 HOST_KEY = "ssh/ssh_host_ed25519_key"
+_OURS = "# Written by the reconciler's installer from the fleet's spec.\n"
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9.-]{1,253}(?<!-)")
 _LINK_NAME = re.compile(r"[A-Za-z0-9._-]{1,15}")
 
@@ -67,11 +68,14 @@ def write_facts(etc: Path, document: Document, certificate: str | None, slot: st
     networks = etc / "systemd/network"
     for old in networks.glob("*-reconciler-*"):  # of an earlier install, on a partition that is kept
         old.unlink()
+    if _ours(etc / "resolv.conf"):
+        (etc / "resolv.conf").unlink()
     files = {
         "hostname": f"{_checked(_HOST_NAME, document.hostname, 'hostname')}\n",
         **({} if certificate is None else {f"{HOST_KEY}-cert.pub": f"{certificate.strip()}\n"}),
         **ssh_files(document.ssh.user_ca),
         **network_files(document),
+        **resolver_file(document),
     }
     for name, text in files.items():
         _write(etc / name, text)
@@ -105,7 +109,7 @@ def ssh_files(user_ca: tuple[str, ...]) -> dict[str, str]:
     files = {}
     if user_ca:
         if any("\n" in key for key in user_ca):
-            raise Failed("ssh.user_ca: a key is more than one line")
+            raise Failed("ssh.user_ca: a key is more than one line", "document")
         files["ssh/reconciler_user_ca.pub"] = "".join(f"{key}\n" for key in user_ca)
         lines.append("TrustedUserCAKeys /etc/ssh/reconciler_user_ca.pub")
     files["ssh/sshd_config.d/10-reconciler.conf"] = "".join(f"{line}\n" for line in lines)
@@ -118,7 +122,7 @@ def network_files(document: Document) -> dict[str, str]:
         return {}
     files = {}
     links = document.network.links
-    dns = tuple(_checked(re.compile(r"[0-9A-Fa-f.:]+"), address, "network.dns") for address in document.network.dns)
+    dns = tuple(map(_name_server, document.network.dns))
     for link in links:
         _checked(_LINK_NAME, link.name, "network.links.name")
         where = f"systemd/network/10-reconciler-{link.name}"
@@ -132,13 +136,32 @@ def network_files(document: Document) -> dict[str, str]:
     return files
 
 
+def resolver_file(document: Document) -> dict[str, str]:
+    """Return resolv.conf for declared name servers. systemd-resolved, where an image has it, reads it as well.
+
+    Without it, an image that has no resolver of its own would know the servers in systemd-networkd alone.
+    """
+    if document.network is None or not document.network.dns:
+        return {}
+    return {"resolv.conf": _OURS + "".join(f"nameserver {_name_server(one)}\n" for one in document.network.dns)}
+
+
+def _name_server(address: str) -> str:
+    return _checked(re.compile(r"[0-9A-Fa-f.:]+"), address, "network.dns")
+
+
+def _ours(path: Path) -> bool:
+    """Return whether an earlier install wrote this file, on a partition that is kept."""
+    return path.is_file() and not path.is_symlink() and path.read_bytes().startswith(_OURS.encode())
+
+
 def _netdev(link: Link) -> str:
     text = _section("NetDev", Name=link.name, Kind=link.kind, MTUBytes=link.mtu)
     if link.kind == "bond":
         return text + _section("Bond", Mode=link.mode, MIIMonitorSec="100ms")
     if link.kind == "vlan":
         return text + _section("VLAN", Id=link.vlan)
-    raise Failed(f"network.links: {link.name} is a {link.kind}, which this installer does not know")
+    raise Failed(f"network.links: {link.name} is a {link.kind}, which this installer does not know", "document")
 
 
 def _network(link: Link, links: tuple[Link, ...], dns: tuple[str, ...]) -> str:
@@ -161,13 +184,13 @@ def _lines(title: str, settings: list[tuple[str, object]]) -> str:
     """Return a section of an ini file; settings without a value are left out, and a section without settings too."""
     given = [(name, str(value)) for name, value in settings if value is not None]
     if any(not value.isprintable() for _, value in given):
-        raise Failed("network.links: a value has characters that no file may have")
+        raise Failed("network.links: a value has characters that no file may have", "document")
     return f"[{title}]\n" + "".join(f"{name}={value}\n" for name, value in given) + "\n" if given else ""
 
 
 def _checked(pattern: re.Pattern[str], value: str, what: str) -> str:
     if pattern.fullmatch(value) is None:
-        raise Failed(f"{what}: {value!r} is none")
+        raise Failed(f"{what}: {value!r} is none", "document")
     return value
 
 

@@ -29,19 +29,23 @@ def verify_signature(machine: Machine, image: Image) -> None:
     """Check the publisher's signature over `<name> <version> <sha256>` with a key of this initrd (L5)."""
     told = f"image {image.name} {image.version}"
     if image.signature is None or image.key is None:
-        raise Failed(f"{told} is not signed: the document has no {'signature' if image.key else 'key'} for it")
+        raise Failed(
+            f"{told} is not signed: the document has no {'signature' if image.key else 'key'} for it", "signature"
+        )
     if re.fullmatch(r"[0-9a-f]{64}", image.sha256) is None:
-        raise Failed(f"{told}: its digest is no sha256")
+        raise Failed(f"{told}: its digest is no sha256", "signature")
     key = machine.trust / "keys" / f"{image.key}.pub"
     if _KEY.fullmatch(image.key) is None or not key.is_file():
-        raise Failed(f"{told} is signed with the key {image.key}, which this installer does not have")
+        raise Failed(f"{told} is signed with the key {image.key}, which this installer does not have", "signature")
     message, signature = machine.work / "statement", machine.work / "statement.minisig"
     message.write_text(f"{image.name} {image.version} {image.sha256}\n")
     signature.write_text(image.signature)
     try:
         machine.run("minisign", "-V", "-q", "-p", str(key), "-m", str(message), "-x", str(signature))
     except Failed as error:
-        raise Failed(f"the signature of {told} does not verify with the key {image.key}: {error}") from None
+        raise Failed(
+            f"the signature of {told} does not verify with the key {image.key}: {error}", "signature"
+        ) from None
 
 
 class Download:
@@ -52,7 +56,7 @@ class Download:
         self._registry = Registry(web, patience.call) if image.url.startswith("oci:") else None
         self.url = self._registry.locate(image) if self._registry else image.url
         if urlsplit(self.url).scheme not in ("http", "https"):
-            raise Failed(f"{image.url}: the image's URL is neither http, https nor oci")
+            raise Failed(f"{image.url}: the image's URL is neither http, https nor oci", "document")
         self.digest = hashlib.sha256()
         self.at = 0
         self._size = image.size
@@ -90,7 +94,7 @@ class Download:
         """Compare the whole file with the digest that its publisher signed."""
         if self.digest.hexdigest() != self._image.sha256:
             came, signed = self.digest.hexdigest(), self._image.sha256
-            raise Failed(f"the image's digest is {came}, and its publisher signed {signed}")
+            raise Failed(f"the image's digest is {came}, and its publisher signed {signed}", "image")
 
     def _connection(self) -> Iterator[bytes]:
         """Yield what one connection gives from where the last one ended. Raise _Broken when another may give more."""
@@ -113,12 +117,12 @@ class Download:
                 if error.code == 401 and self._registry and self._registry.answer(error.headers):
                     raise _Broken("the registry wants a token") from None
                 if error.code not in PASSING and error.code < 500:
-                    raise Failed(f"{self.url}: {error.code} {error.reason}") from None
+                    raise Failed(f"{self.url}: {error.code} {error.reason}", "fetch") from None
                 raise _Broken(f"{error.code} {error.reason}") from None
         except (OSError, HTTPException) as error:
             text = reason(error)
             if "certificate" in text:
-                raise Failed(f"{self.url}: {text}") from None
+                raise Failed(f"{self.url}: {text}", "fetch") from None
             raise _Broken(text) from None
         if self._size is not None and self.at < self._size:
             raise _Broken(f"the connection ended after {self.at} of {self._size} bytes")
@@ -129,13 +133,13 @@ class Download:
         if answer.status == 206:
             told = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
             if told is None or int(told[1]) != self.at:
-                raise Failed(f"{self.url}: asked for bytes from {self.at}, the server sent another range")
+                raise Failed(f"{self.url}: asked for bytes from {self.at}, the server sent another range", "fetch")
             start, total = self.at, told[2] if told[2] != "*" else None
         size, etag = int(total) if total and total.isdigit() else None, answer.headers.get("ETag")
         if self._size is not None and size is not None and size != self._size:
-            raise Failed(f"{self.url} has {size} bytes, and the image has {self._size}")
+            raise Failed(f"{self.url} has {size} bytes, and the image has {self._size}", "image")
         if self._etag is not None and etag != self._etag:
-            raise Failed(f"{self.url} changed while it was fetched")
+            raise Failed(f"{self.url} changed while it was fetched", "fetch")
         self._size, self._etag = self._size or size, self._etag or etag
         return self.at - start
 
@@ -156,7 +160,7 @@ class _Pace:
         if at - self._from >= self._patience.slowest * self._patience.stalled:
             self._since, self._from = time.monotonic(), at
         elif elapsed > self._patience.stalled:
-            raise Failed(f"the image server is too slow: {at - self._from} bytes in {elapsed:.0f} s{told}")
+            raise Failed(f"the image server is too slow: {at - self._from} bytes in {elapsed:.0f} s{told}", "fetch")
 
 
 @contextmanager
@@ -166,7 +170,7 @@ def unpacked(download: Download, form: str) -> Iterator[Iterator[bytes]]:
         yield download.blocks()
         return
     if form != "raw+zstd":
-        raise Failed(f"the image's format {form} is not known to this installer")
+        raise Failed(f"the image's format {form} is not known to this installer", "document")
     with subprocess.Popen(
         ("zstd", "-dcq", "--long=31", "--no-sparse"),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

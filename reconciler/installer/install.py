@@ -46,9 +46,9 @@ def ends_told(reporter: Reporter, patience: Patience, work: Callable[[], tuple[s
     try:
         done, detail = work()
     except Malformed as error:
-        reporter.last_word("failed", f"the document is not the contract's: {error}", patience.failed)
+        reporter.last_word("failed", f"the document is not the contract's: {error}", patience.failed, "document")
     except Failed as error:
-        reporter.last_word("failed", str(error), patience.failed)
+        reporter.last_word("failed", str(error), patience.failed, error.cause)
     except OSError as error:
         reporter.last_word("failed", f"{error.filename or 'the installer'}: {error.strerror}", patience.failed)
     except Exception as error:  # noqa: BLE001 - the boundary: a bug of ours is a failure that is told, too

@@ -29,4 +29,4 @@ def check_arguments(kernel: bytes, wanted: tuple[str, ...]) -> None:
     there = command_line(kernel).split()
     missing = [argument for argument in wanted if argument not in there]
     if missing:
-        raise Failed(f"the image's kernel boots without {' '.join(missing)}: build the image with it")
+        raise Failed(f"the image's kernel boots without {' '.join(missing)}: build the image with it", "image")

@@ -31,7 +31,14 @@ _OPTIONAL_MOUNTS = (("efivarfs", "/sys/firmware/efi/efivars"), ("securityfs", "/
 
 
 class Failed(Exception):
-    """The install can't go on. The text is the reason, one line, which the server and the console are told."""
+    """The install can't go on. The text is the reason, one line, which the server and the console are told.
+
+    `cause`: the kind of the reason, by the contract; "" for those that have none.
+    """
+
+    def __init__(self, why: str, cause: str = "") -> None:
+        super().__init__(why)
+        self.cause = cause
 
 
 def say(text: str) -> None:
@@ -137,11 +144,11 @@ def check_identity(machine: Machine, serial: str | None, uuid: str | None) -> No
     """Refuse a document that is for another machine. Each value that it gives must be SMBIOS's."""
     here = identity(machine)
     if serial is None and uuid is None:
-        raise Failed("the document says neither serial number nor UUID of the machine that it is for")
+        raise Failed("the document says neither serial number nor UUID of the machine that it is for", "machine")
     if serial is not None and serial.strip() != here[0]:
-        raise Failed(f"the document is for serial number {serial}, and this machine has {here[0] or 'none'}")
+        raise Failed(f"the document is for serial number {serial}, and this machine has {here[0] or 'none'}", "machine")
     if uuid is not None and not _same_uuid(uuid, here[1]):
-        raise Failed(f"the document is for UUID {uuid}, and this machine has {here[1] or 'none'}")
+        raise Failed(f"the document is for UUID {uuid}, and this machine has {here[1] or 'none'}", "machine")
 
 
 def _same_uuid(one: str, other: str) -> bool:

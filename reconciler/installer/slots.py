@@ -88,7 +88,7 @@ def find_kernel(esp: Esp) -> str:
     """Return the path of the one UKI of an image's ESP."""
     found = entries(esp)
     if len(found) != 1:
-        raise Failed(f"the image's ESP has {len(found)} kernels in {FOLDER}, and an image has one")
+        raise Failed(f"the image's ESP has {len(found)} kernels in {FOLDER}, and an image has one", "image")
     return found[0].path
 
 
@@ -131,7 +131,7 @@ def entry_id(name: str, version: str) -> str:
     """Return what names an image in the boot menu."""
     identifier = f"{name}_{version}"
     if _FILE_NAME.fullmatch(identifier) is None:
-        raise Failed(f"{identifier} can't be the name of a boot entry")
+        raise Failed(f"{identifier} can't be the name of a boot entry", "document")
     return identifier
 
 

@@ -92,7 +92,7 @@ def read_table(machine: Machine, path: Path) -> Table | None:
 def image_table(machine: Machine, head: bytes) -> Table:
     """Return the table of an image from its first bytes: a file as long as the image, with nothing behind them."""
     if head[512:520] != b"EFI PART":
-        raise Failed("the image has no GPT")
+        raise Failed("the image has no GPT", "image")
     backup = int.from_bytes(head[544:552], "little")  # the header's AlternateLBA: the image's last sector
     path = machine.work / "image-head"
     with path.open("wb") as file:
@@ -102,7 +102,7 @@ def image_table(machine: Machine, head: bytes) -> Table:
     table = read_table(machine, path)
     path.unlink()
     if table is None or table.label != "gpt" or not table.partitions:
-        raise Failed("the image has no GPT that can be read")
+        raise Failed("the image has no GPT that can be read", "image")
     return table
 
 
@@ -123,7 +123,7 @@ def laid_out(layout: Layout, disk: Disk, root_type: str, verity_type: str) -> tu
         at += size
     room = (disk.size - ENDS) // MIB * MIB - at
     if room < 0:
-        raise Failed(f"the layout takes {-room / 1e9:.1f} GB more than {disk} has")
+        raise Failed(f"the layout takes {-room / 1e9:.1f} GB more than {disk} has", "layout")
     if layout.data and room >= MIB:
         parts.append(Partition(len(parts) + 1, at, room, LINUX, str(uuid.uuid4()), "data"))
     return tuple(parts)
@@ -191,7 +191,7 @@ def write_table(machine: Machine, disk: Disk, table: Table, *, in_use: bool = Fa
     """
     for part in table.partitions:
         if part.start % disk.sector or part.size % disk.sector:
-            raise Failed(f"partition {part.number} of the image does not fit the sectors of {disk}")
+            raise Failed(f"partition {part.number} of the image does not fit the sectors of {disk}", "image")
     entries = 16384  # bytes that the 128 entries of a GPT take, behind its header
     lines = ["label: gpt", f"label-id: {table.id}", f"first-lba: {2 + entries // disk.sector}"]
     for part in table.partitions:

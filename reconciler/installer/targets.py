@@ -87,9 +87,9 @@ class WholeDisk(Target):
         facts_partition(self.image)
         end = max(part.start + part.size for part in self.image.partitions)
         if end > self.disk.size - ENDS:
-            raise Failed(f"the image takes {end / 1e9:.1f} GB, and does not fit on {self.disk}")
+            raise Failed(f"the image takes {end / 1e9:.1f} GB, and does not fit on {self.disk}", "image")
         if min(part.start for part in self.image.partitions) < ENDS:
-            raise Failed("the image has a partition within its first MiB, where the table belongs")
+            raise Failed("the image has a partition within its first MiB, where the table belongs", "image")
         return [Piece(part.start, part.size, self.disk.path, part.start) for part in self.image.partitions]
 
     def begin(self) -> None:
@@ -119,7 +119,9 @@ class _Layout(Target):
             if part is None or place is None:
                 continue
             if part.size > place.size:
-                raise Failed(f"the image's {name} has {part.size} bytes, and its partition in the layout {place.size}")
+                raise Failed(
+                    f"the image's {name} has {part.size} bytes, and its partition in the layout {place.size}", "image"
+                )
             pieces.append(Piece(part.start, part.size, *self.place_of(place)))
         return pieces
 
@@ -282,10 +284,10 @@ def choose_target(machine: Machine, disk: Disk, document: Document, image: Table
     layout, table = document.layout, read_table(machine, disk.path)
     unknown = sorted(set(document.preserve) - set(KEPT))
     if unknown:
-        raise Failed(f"preserve: {', '.join(unknown)} can't be kept, only {' and '.join(KEPT)} can")
+        raise Failed(f"preserve: {', '.join(unknown)} can't be kept, only {' and '.join(KEPT)} can", "document")
     if layout is None:
         if document.preserve:
-            raise Failed(f"preserve: {', '.join(document.preserve)} can't be kept without a layout")
+            raise Failed(f"preserve: {', '.join(document.preserve)} can't be kept without a layout", "document")
         return WholeDisk(machine, disk, document, image)
     first = FirstInstall(machine, disk, document, image, layout)
     if table is None:
@@ -295,7 +297,9 @@ def choose_target(machine: Machine, disk: Disk, document: Document, image: Table
         return OtherSlot(machine, disk, document, image, layout, table, unused_slot(machine, disk, table))
     if document.preserve:
         kept = " and ".join(document.preserve)
-        raise Failed(f"{disk} does not have the layout: {difference}; {kept} would be lost, so nothing was written")
+        raise Failed(
+            f"{disk} does not have the layout: {difference}; {kept} would be lost, so nothing was written", "layout"
+        )
     return first
 
 
@@ -344,7 +348,8 @@ def facts_partition(table: Table) -> Partition:
         return state
     if table.typed(*VERITY):
         raise Failed(
-            "the image's root is read-only (dm-verity), so the document needs a layout, or the image a partition state"
+            "the image's root is read-only (dm-verity), so the document needs a layout, or the image a partition state",
+            "image",
         )
     root = _only(table, ROOT, "root", needed=True)
     assert root is not None  # it is needed
@@ -354,5 +359,5 @@ def facts_partition(table: Table) -> Partition:
 def _only(table: Table, kinds: tuple[str, ...], what: str, *, needed: bool) -> Partition | None:
     found = table.typed(*kinds)
     if len(found) > 1 or (needed and not found):
-        raise Failed(f"the image has {len(found)} partitions of the type {what}, and needs one")
+        raise Failed(f"the image has {len(found)} partitions of the type {what}, and needs one", "image")
     return found[0] if found else None

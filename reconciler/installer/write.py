@@ -61,7 +61,7 @@ def write_pieces(blocks: Iterator[bytes], pieces: Sequence[Piece], progress: Cal
             at = ends
             progress(at)
         if current < len(ordered):
-            raise Failed(f"the image ends after {at} bytes, before its partitions do")
+            raise Failed(f"the image ends after {at} bytes, before its partitions do", "image")
         for sink in sinks.values():
             sink.flush()
     finally:
@@ -110,7 +110,7 @@ class _Sink:
 
     def _failure(self, error: OSError, at: int | None = None) -> Failed:
         where = "" if at is None else f" at byte {at}"
-        return Failed(f"{self._path}: the disk failed while it was written{where}: {error.strerror}")
+        return Failed(f"{self._path}: the disk failed while it was written{where}: {error.strerror}", "disk")
 
 
 def read_back(written: Sequence[Written], progress: Callable[[int], None]) -> None:
@@ -121,9 +121,8 @@ def read_back(written: Sequence[Written], progress: Callable[[int], None]) -> No
         digest = digest_of(piece.to, piece.offset, piece.size, _behind(done, progress))
         done += piece.size
         if digest != one.sha256:
-            raise Failed(
-                f"{piece.to} gives other bytes than were written between {piece.offset} and {piece.offset + piece.size}"
-            )
+            where = f"between {piece.offset} and {piece.offset + piece.size}"
+            raise Failed(f"{piece.to} gives other bytes than were written {where}", "disk")
 
 
 def _behind(before: int, progress: Callable[[int], None]) -> Callable[[int], None]:
@@ -155,6 +154,6 @@ def _medium(path: Path, offset: int, size: int) -> Iterator[memoryview]:
             yield view[max(offset - at, 0) : min(got, offset + size - at)]
             at += got
     except OSError as error:
-        raise Failed(f"{path}: the disk failed while it was read back at byte {at}: {error.strerror}") from None
+        raise Failed(f"{path}: the disk failed while it was read back at byte {at}: {error.strerror}", "disk") from None
     finally:
         os.close(device)

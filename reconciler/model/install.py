@@ -36,6 +36,19 @@ class InstallPhase(StrEnum):
     FAILED = "failed"  # `detail` says why; it powers off now
 
 
+class InstallCause(StrEnum):
+    """Why an install failed. All but FETCH and DISK stay until the spec, the image or the machine changes."""
+
+    DOCUMENT = "document"  # it is not the contract's, or asks for what this installer can't do
+    MACHINE = "machine"  # the document is for another one
+    ROOT_DISK = "root_disk"  # no disk matches, or more than one
+    SIGNATURE = "signature"  # it does not verify, or the installer lacks the key
+    IMAGE = "image"  # its bytes are not those that were signed, or it does not fit the disk, layout or arguments
+    LAYOUT = "layout"  # the disk has another one, and what is to be preserved would be lost
+    FETCH = "fetch"  # the image can't be had
+    DISK = "disk"  # the disk fails
+
+
 class ImageFormat(StrEnum):
     """The forms of the file at an image's URL: a whole disk with a GPT, compressed by zstd or not."""
 
@@ -208,6 +221,9 @@ class InstallStatus(ContractDocument):
     detail: str = ""
     percent: Annotated[int | None, Field(ge=0, le=100)] = None
     erasure: Annotated[Erasure | None, Field(description="Of the drive that is being erased.")] = None
+    cause: Annotated[InstallCause | None, Field(description="Of `failed`. Absent: it may end otherwise next time.")] = (
+        None
+    )
 
 
 class AttestationBegin(ContractDocument):

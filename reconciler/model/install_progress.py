@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
-from reconciler.model.install import ImageFormat, InstallDocument, InstallPhase, InstallStatus
+from reconciler.model.install import ImageFormat, InstallCause, InstallDocument, InstallPhase, InstallStatus
 
 DETAIL_CHARACTERS: Final = 1000
+_RATE: Final = re.compile(r"\d{1,6}(\.\d)? [kMG]B/s")
 _LAST: Final = (InstallPhase.INSTALLED, InstallPhase.ERASED, InstallPhase.FAILED)
 _MEASURED_AFTER_S: Final = 1.0  # between two reports whose difference is a rate
 
@@ -31,6 +33,7 @@ class InstallProgress:
     at: datetime | None = None  # of the installer's last call; None: it made none
     incident: str = ""  # why the attempt was ended: a second host key, ...
     erasures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # evidence by a drive's serial number
+    cause: InstallCause | None = None  # of `failed`
 
     @property
     def ended(self) -> bool:
@@ -63,10 +66,19 @@ class InstallAttempt:
     attested_key: str = ""  # the host key that a quote of the TPM vouches for
     revoked: tuple[str, ...] = ()
     erasures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    cause: InstallCause | None = None
 
     def progress(self, listening_since: datetime) -> InstallProgress:
         return InstallProgress(
-            listening_since, self.fetched, self.phase, self.detail, self.percent, self.at, self.incident, self.erasures
+            listening_since,
+            self.fetched,
+            self.phase,
+            self.detail,
+            self.percent,
+            self.at,
+            self.incident,
+            self.erasures,
+            self.cause,
         )
 
     @property
@@ -77,6 +89,15 @@ class InstallAttempt:
     def written(self) -> bool:
         """Return whether the image is on the disk, as the installer says."""
         return not self.incident and self.phase in (InstallPhase.WRITTEN, InstallPhase.INSTALLED)
+
+
+def progress_words(attempt: InstallAttempt) -> str:
+    """Return phase, percent and rate in words of ours: `detail` may name the machine's parts."""
+    if attempt.phase is None:
+        return "its installer has begun" if attempt.fetched else "waits for its installer"
+    rate = _RATE.search(attempt.detail)
+    parts = [f"{attempt.phase}{'' if attempt.percent is None else f' {attempt.percent} %'}"]
+    return ", ".join([*parts, *([rate[0]] if rate else [])])
 
 
 def digest_of(token: str) -> str:
@@ -111,8 +132,16 @@ def reported(
     erasures = attempt.erasures
     if status.erasure is not None:
         erasures = {**erasures, status.erasure.serial: status.erasure.model_dump(mode="json")}
-    told = detail[:DETAIL_CHARACTERS]
-    return replace(attempt, fetched=True, phase=status.phase, detail=told, percent=percent, at=now, erasures=erasures)
+    return replace(
+        attempt,
+        fetched=True,
+        phase=status.phase,
+        detail=detail[:DETAIL_CHARACTERS],
+        percent=percent,
+        at=now,
+        erasures=erasures,
+        cause=status.cause,
+    )
 
 
 def _rate(attempt: InstallAttempt, percent: int | None, document: InstallDocument | None, now: datetime) -> str:

@@ -33,7 +33,7 @@ class HostNetwork:
 
 @dataclass(frozen=True, slots=True)
 class InstalledFacts:
-    """None: that fact gave no answer."""
+    """The parts that are read by commands of their own. None: that one gave no answer."""
 
     network: HostNetwork | None = None
     user_ca: tuple[PublicText, ...] | None = None  # fingerprints of the keys that certify users, in order

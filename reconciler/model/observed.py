@@ -342,9 +342,6 @@ class ClusterState:
     members: Mapping[str, Member]
 
 
-# --- together ----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Observed:
     """The facts of one node in one pass. A `member` of Answered(None): known not to be in the cluster."""

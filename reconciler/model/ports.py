@@ -259,6 +259,9 @@ class Metrics(Protocol):
     def passed(self, fleet: FleetStatus) -> None:
         """Replace what the last pass found."""
 
+    def acting(self, node: str, action: str, step: str) -> None:
+        """Set what is being done to a node, and how far that is. `action`: with its target; "": nothing any more."""
+
     def acted(self, action: str, outcome: str, seconds: float) -> None:
         """Count an action that ended. `action`: its catalogue name without a target; `seconds`: of the fleet's time."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -30,10 +31,11 @@ class GoldenImageEntry:
     key: str
     contents: Mapping[str, str]
     measured: Measured
+    command_line: str = ""  # of the kernel, as the UKI has it
 
 
 def render_entry(entry: GoldenImageEntry) -> str:
-    """Return the whole resource in YAML. What this version of the spec refuses is in comments."""
+    """Return the whole resource in YAML."""
     return "".join(f"{line}\n" for line in _lines(entry))
 
 
@@ -57,9 +59,12 @@ def _lines(entry: GoldenImageEntry) -> Iterator[str]:
     if entry.contents:
         yield "      contents:"
         yield from (f"        {part}: {version}" for part, version in entry.contents.items())
-    if entry.measured.applications:
-        yield "      # measurements:"
-        yield "      #   applications:"
-        yield from (f"      #     - {digest}" for digest in entry.measured.applications)
-        yield "      #   pcr11:"
-        yield from (f"      #     {phase}: {value}" for phase, value in entry.measured.pcr11.items())
+    if entry.command_line:
+        yield f"      commandLine: {json.dumps(entry.command_line)}"
+    if entry.measured.applications and entry.measured.pcr11:
+        yield "      # With these, nodes are admitted only with a quote of their TPM. Leave them out otherwise."
+        yield "      measurements:"
+        yield "        applications:"
+        yield from (f"          - {digest}" for digest in entry.measured.applications)
+        yield "        pcr11:"
+        yield from (f"          {phase}: {value}" for phase, value in entry.measured.pcr11.items())

@@ -8,6 +8,7 @@ from typing import Any
 from reconciler.model.errors import Diagnostic, did_you_mean
 from reconciler.model.vocab import Concern
 from reconciler.spec.kinds.fleet import FleetSpec
+from reconciler.spec.kinds.golden_image import GoldenImageSpec, ImageVersion
 from reconciler.spec.kinds.persona import PersonaSpec
 from reconciler.spec.kinds.settings import NodeSettings
 from reconciler.spec.layers import CHOICES
@@ -31,6 +32,7 @@ def check_references(declared: Declarations) -> Iterator[Diagnostic]:
             yield from _ignorable(fleet, index, rule.path)
     for image in declared.images.values():
         for index, version in enumerate(image.spec.versions):
+            yield from _kernel_arguments(image, index, version)
             for at, name in enumerate(version.hardware):
                 yield from _named(declared, "HardwareProfile", name, image, ("versions", index, "hardware", at))
     for persona in declared.personas.values():
@@ -53,6 +55,22 @@ def _named(
     known = set(declared.table(kind)) | declared.unread.get(kind, set())
     if name not in known:
         yield resource.problem(steps, f"there is no {kind} {name!r}", did_you_mean(name, known))
+
+
+def _kernel_arguments(
+    image: DeclaredResource[GoldenImageSpec], index: int, version: ImageVersion
+) -> Iterator[Diagnostic]:
+    """Yield a problem for each argument that the image's kernel boots without: its installer would refuse it."""
+    if version.command_line is None:
+        return
+    there = version.command_line.split()
+    for at, argument in enumerate(version.kernel_arguments):
+        if argument not in there:
+            place: Steps = ("versions", index, "kernelArguments", at)
+            problem = f"the image's kernel boots without {argument}: it is not in commandLine"
+            yield image.problem(
+                place, problem, f"build the image with it ({image.at('versions', index, 'commandLine')})"
+            )
 
 
 def _settings(

@@ -46,23 +46,34 @@ def timed(here: World, work: Callable[[], Outcome]) -> tuple[Outcome, float]:
 
 
 @pytest.mark.parametrize(
-    ("why", "kind"),
+    ("why", "cause", "kind"),
     [
-        ("can't write the disk: Input/output error", Transient),
-        ("https://images/x.raw: connection reset, after 5 tries", Transient),
-        ("the signature of the image does not verify", Permanent),
-        ("the digest of what was written is 00, not cd", Permanent),
-        ("the image server is too slow: 1000 bytes in 60 s", Transient),
-        ("/dev/nvme0n1: the disk failed while it was written at byte 4096: Input/output error", Transient),
-        ("no disk has serial S1; disks here: none", Permanent),
-        ("2 disks have wwn 5000; disks here: sda, sdb", Permanent),
-        ("ubuntu-gpu 2026.11.1 is signed with the key release, which this installer does not have", Permanent),
-        ("the document is for serial number S1, and this machine has S2", Permanent),
+        ("can't write the disk: Input/output error", "disk", Transient),
+        ("https://images/x.raw: connection reset, after 5 tries", "fetch", Transient),
+        ("the signature of the image does not verify", "signature", Permanent),
+        ("the digest of what was written is 00, not cd", "image", Permanent),
+        ("the image server is too slow: 1000 bytes in 60 s", "fetch", Transient),
+        ("/dev/nvme0n1: the disk failed while it was written at byte 4096: Input/output error", "disk", Transient),
+        ("no disk has serial S1; disks here: none", "root_disk", Permanent),
+        ("2 disks have wwn 5000; disks here: sda, sdb", "root_disk", Permanent),
+        (
+            "ubuntu-gpu 2026.11.1 is signed with the key release, which this installer does not have",
+            "signature",
+            Permanent,
+        ),
+        ("the document is for serial number S1, and this machine has S2", "machine", Permanent),
+        ("ssh.user_ca: a key is more than one line", "document", Permanent),
+        ("the disk does not have the layout", "layout", Permanent),
+        ("the signature of the image: words alone decide nothing", "", Transient),
     ],
 )
-def test_an_installer_that_fails_ends_the_attempt_with_its_reason(world: Worlds, why: str, kind: type) -> None:
-    """Asking for the same again is of use only where the cause may have gone."""
-    here = world(nodes=1, drift=OLD, faults={"n0": {"installer_fails": {"phase": "started", "why": why}}})
+def test_an_installer_that_fails_ends_the_attempt_with_its_reason(
+    world: Worlds, why: str, cause: str, kind: type
+) -> None:
+    """Asking for the same again is of use only where the cause may have gone. No cause is one that may have."""
+    here = world(
+        nodes=1, drift=OLD, faults={"n0": {"installer_fails": {"phase": "started", "why": why, "cause": cause}}}
+    )
     outcome, seconds = timed(here, lambda: here.act("reimage"))
     assert isinstance(outcome, kind)
     assert outcome.detail == f"the installer failed: {why}"

@@ -108,7 +108,7 @@ def test_a_half_installed_machine_is_installed_again_and_not_booted_first(world:
 
 def test_a_half_installed_machine_is_a_known_cause_in_a_plan(world: Worlds) -> None:
     why = "no disk matches serial S1"
-    fails = {"installer_fails": {"times": 1, "why": why}}
+    fails = {"installer_fails": {"times": 1, "why": why, "cause": "root_disk"}}
     here = world(nodes=1, drift={"n0": ["old_image"]}, faults={"n0": fails})
     here.adopt()
     assert here.apply().results["n0"].state is Ended.FAILED

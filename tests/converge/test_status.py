@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.converge.events import ActionFinished, ActionStarted, Event
+from reconciler.converge.events import ActionFinished, ActionStarted, ActionStep, Event
 from reconciler.converge.status import fleet_status, measured, service_statuses
 from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.observed import Observation, Observed
@@ -144,10 +144,14 @@ class Counted:
 
     def __init__(self) -> None:
         self.actions: list[tuple[str, str, float]] = []
+        self.told: list[tuple[str, str, str]] = []
 
     def loop_status(self, status: LoopStatus) -> None: ...
 
     def passed(self, fleet: FleetStatus) -> None: ...
+
+    def acting(self, node: str, action: str, step: str) -> None:
+        self.told.append((node, action, step))
 
     def acted(self, action: str, outcome: str, seconds: float) -> None:
         self.actions.append((action, outcome, seconds))
@@ -160,6 +164,7 @@ def test_actions_are_counted_on_their_way() -> None:
     progress = measured(metrics, told.append)
     events = (
         ActionStarted("a1", DRAIN),
+        ActionStep("a1", "drain", "3 pods left"),
         ActionFinished("a1", DRAIN, Done(), 5.0),
         ActionFinished("a2", DRAIN, Declined("budget", "x"), 0.0),
     )
@@ -167,3 +172,5 @@ def test_actions_are_counted_on_their_way() -> None:
         progress(event)
     assert told == list(events)
     assert metrics.actions == [("drain", "done", 5.0), ("drain", "refused", 0.0)]
+    under_way = [("a1", "drain", ""), ("a1", "drain", "3 pods left"), ("a1", "", ""), ("a2", "", "")]
+    assert metrics.told == under_way

@@ -273,6 +273,9 @@ class _Watch:
         if self._quiet >= self._enough:
             self.calm.set()
 
+    def acting(self, node: str, action: str, step: str) -> None:
+        """Of no interest."""
+
     def acted(self, action: str, outcome: str, seconds: float) -> None:
         """Of no interest."""
 

@@ -162,3 +162,11 @@ def test_a_fleet_as_specified_is_told_in_a_word(material: Any) -> None:
     assert "No node differs from the spec; 60 of 60 as specified." in text
     for said in ("Nothing differs from the spec.", "Nothing reboots, and nothing is held back.", "Nothing is to come."):
         assert said in text
+
+
+def test_an_install_says_how_far_it_is(material: Any) -> None:
+    name = sorted(material.plan.nodes)[3]
+    data = Reader(page(replace(material, installing={name: "writing 47 %, 812 MB/s"}))).data
+    shown = dict(zip(data["nodes"]["name"], data["nodes"]["headline"], strict=True))
+    assert data["texts"][shown[name]] == "installing: writing 47 %, 812 MB/s"
+    assert [at for at in shown.values() if "installing" in data["texts"][at]] == [shown[name]]

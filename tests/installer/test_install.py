@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from reconciler.model.install import InstallPhase, Link, LinkKind, Network, RootDisk
+from reconciler.installer import documents
+from reconciler.installer.identity import write_facts
+from reconciler.model.install import InstallPhase, Link, LinkKind, Network, RootDisk, dump_contract
 from tests.installer.disks import MIB, run
 from tests.installer.site import LAYOUT, Site
 
@@ -54,6 +57,7 @@ def test_the_system_knows_who_it_is(site: Site) -> None:
         assert "gpu-001" in run("ssh-keygen", "-L", "-f", f"{key}-cert.pub")
         assert (etc / "ssh/reconciler_user_ca.pub").read_text() == "ssh-ed25519 AAAA user-ca\n"
         assert "TrustedUserCAKeys" in (etc / "ssh/sshd_config.d/10-reconciler.conf").read_text()
+        assert (etc / "resolv.conf").read_text().splitlines()[1:] == ["nameserver 10.0.0.53"]
         networks = {path.name: path.read_text() for path in (etc / "systemd/network").iterdir()}
     assert networks == {
         "10-reconciler-eth0.link": "[Match]\nPermanentMACAddress=02:00:00:00:00:01\n\n[Link]\nName=eth0\n\n",
@@ -66,6 +70,19 @@ def test_the_system_knows_who_it_is(site: Site) -> None:
         "10-reconciler-vlan7.network": "[Match]\nName=vlan7\n\n[Network]\nAddress=10.7.0.1/24\nGateway=10.7.0.254\n"
         "DNS=10.0.0.53\nLinkLocalAddressing=ipv6\nIPv6AcceptRA=no\n\n",
     }
+
+
+def test_name_servers_that_are_declared_no_more_are_gone_and_those_of_others_stay(site: Site, tmp_path: Path) -> None:
+    def write(*servers: str) -> str:
+        text = dump_contract(site.document(network=Network(links=(), dns=servers))).encode()
+        write_facts(tmp_path, documents.load(documents.Document, text), "ssh-ed25519-cert-v01@openssh.com A", None)
+        path = tmp_path / "resolv.conf"
+        return path.read_text() if path.exists() else ""
+
+    assert write("10.0.0.53", "2001:db8::53").endswith("nameserver 10.0.0.53\nnameserver 2001:db8::53\n")
+    assert write() == ""
+    (tmp_path / "resolv.conf").write_text("nameserver 127.0.0.53\n")
+    assert write() == "nameserver 127.0.0.53\n", "the image's own"
 
 
 def test_a_nonce_that_is_done_is_recognised(site: Site) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from reconciler.installer.write import Written, read_back
 from reconciler.lab.pki import ImageKey, TlsAuthority
-from reconciler.model.install import InstallPhase, MachineIdentity, RootDisk
+from reconciler.model.install import InstallCause, InstallPhase, MachineIdentity, RootDisk
 from tests.installer.disks import MIB, loop_disk, run
 from tests.installer.server import ContractServer, Troubles
 from tests.installer.site import DISK_SERIAL, LAYOUT, SERIAL, UUID, Site
@@ -84,6 +84,7 @@ def test_a_document_is_refused_before_a_disk_is_touched(
     assert any(part in site.reason() for part in reason.split("|")), site.reason()
     assert site.whole() == before
     assert site.server.phases() == [InstallPhase.STARTED, InstallPhase.FAILED]
+    assert site.server.statuses[-1].cause not in (None, InstallCause.FETCH, InstallCause.DISK), "it is not tried again"
 
 
 def test_two_disks_with_one_serial_are_refused(site: Site) -> None:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.model.errors import LedgerError
-from reconciler.model.install import InstallPhase
+from reconciler.model.install import InstallCause, InstallPhase
 from reconciler.model.install_progress import InstallAttempt, closed, digest_of
 from tests.ledger.conftest import Open
 
@@ -23,6 +23,7 @@ def test_an_attempt_is_found_by_its_token_after_a_restart(ledger: SqlLedger, reo
     told = replace(
         ONE, fetched=True, phase=InstallPhase.WRITING, detail="a\0b", percent=40, at=NOW, host_key="ssh-ed25519 AA",
         certificate="cert", attested_key="ssh-ed25519 AA", revoked=("k1", "k2"), incident="why",
+        cause=InstallCause.DISK,
     )  # fmt: skip
     ledger.save_install(told, NOW, "writing")
     again = reopen()

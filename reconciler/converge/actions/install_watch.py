@@ -5,12 +5,10 @@ Its word decides when the disk is booted, never whether the install is done: the
 
 from __future__ import annotations
 
-import re
-
 from reconciler.converge.actions.context import ActionContext, patience_s
 from reconciler.converge.actions.install_plan import Install, judge_install
 from reconciler.converge.actions.power import ensure_off, is_off
-from reconciler.model.install import InstallPhase
+from reconciler.model.install import InstallCause, InstallPhase
 from reconciler.model.install_progress import InstallProgress
 from reconciler.model.observed import Answered, ImageIdentity
 from reconciler.model.outcome import Outcome, Permanent, Transient
@@ -23,12 +21,8 @@ ENDS_S = 120.0  # from its last words until the machine is off
 LISTEN_S, LOOK_S = 5.0, 30.0  # between reads of what it reports, and of the machine
 PERCENT_STEP = 5
 OWNER = "install server"
-# Asking the same again ends the same: what the image, the document or the machine's disks are has to change first.
-_REFUSED = re.compile(
-    r"signature|signed|digest|sha-?256|public key|no disk|disks? (?:match|has|have)|the document|layout|preserve"
-    r"|the image(?:'s| has| takes)",
-    re.IGNORECASE,
-)
+# Asking the same again may end otherwise for these, and for what no cause is given of.
+_PASSING = (None, InstallCause.FETCH, InstallCause.DISK)
 
 
 class InstallWatch:
@@ -92,7 +86,7 @@ class InstallWatch:
         if progress.incident:
             return await self._incident(visible(progress.incident))
         if progress.phase is InstallPhase.FAILED:
-            return judge_failure(visible(progress.detail))
+            return judge_failure(visible(progress.detail), progress.cause)
         if not self.has_begun:
             return self._not_begun(f"{format_duration(BOOT_S)} after power on") if now >= self._boots_until else None
         if progress.phase is not InstallPhase.INSTALLED and now >= self._heard + patience_s(self._ctx, SILENT_S):
@@ -136,10 +130,10 @@ class InstallWatch:
         return Transient(f"the machine did not boot the installer but {describe(found)}")
 
 
-def judge_failure(why: str) -> Outcome:
+def judge_failure(why: str, cause: InstallCause | None) -> Outcome:
     """Return the outcome of an install that its installer gave up. Only what may end otherwise is tried again."""
     said = f"the installer failed: {why or 'it did not say why'}"
-    return Permanent(said) if _REFUSED.search(why) else Transient(said)
+    return Transient(said) if cause in _PASSING else Permanent(said)
 
 
 def describe(found: ImageIdentity | None) -> str:

@@ -59,9 +59,9 @@ async def mark(ctx: ActionContext) -> Outcome:
 @action
 async def admit(ctx: ActionContext) -> Outcome:
     """Lift our mark, and the cordon if it is ours; then verify that the node is Ready and schedulable."""
-    if ctx.cluster_port is None:
-        return Done("no cluster to admit it to")
     await eject_left_over(ctx)
+    if ctx.cluster_port is None:
+        return Done("in service; there is no cluster to tell")
     changed = await lift_mark(ctx.cluster, ctx.node, ctx.ledger.id)
     member = await ctx.cluster.member(ctx.node)
     if member is None or not member.ready:

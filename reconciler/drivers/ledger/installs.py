@@ -13,7 +13,7 @@ from reconciler.drivers.ledger.rows import clean, instant, to_instant, to_json, 
 from reconciler.drivers.ledger.schema import install_attempts, journal
 from reconciler.drivers.ledger.writing import upsert, write_journal
 from reconciler.model.errors import LedgerError
-from reconciler.model.install import InstallPhase
+from reconciler.model.install import InstallCause, InstallPhase
 from reconciler.model.install_progress import InstallAttempt
 
 _PLAIN = ("digest", "node", "token", "document", "network", "host_key", "certificate", "attested_key")
@@ -29,6 +29,7 @@ class SqlInstalls(SqlRole):
             "at": None if attempt.at is None else instant(attempt.at),
             "incident": clean(attempt.incident),
             "erasures": attempt.erasures,
+            "cause": attempt.cause,
         }
         row = {name: getattr(attempt, name) for name in _PLAIN} | {
             "status": to_json(status),
@@ -71,7 +72,7 @@ class SqlInstalls(SqlRole):
 
 def _attempt(row: Any) -> InstallAttempt:
     status = to_object(row.status, "its status")
-    at, phase = status["at"], status["phase"]
+    at, phase, cause = status["at"], status["phase"], status.get("cause")  # those of earlier versions have none
     return InstallAttempt(
         **{name: getattr(row, name) for name in _PLAIN},
         begun_at=to_instant(row.begun_at, "its start"),
@@ -82,6 +83,7 @@ def _attempt(row: Any) -> InstallAttempt:
         percent=status["percent"],
         at=None if at is None else to_instant(at, "its last call"),
         incident=status["incident"],
+        cause=None if cause is None else InstallCause(cause),
         revoked=tuple(row.revoked.splitlines()),
         erasures=status.get("erasures", {}),
     )

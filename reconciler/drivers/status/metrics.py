@@ -50,6 +50,7 @@ class PrometheusMetrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # it ships without annotations
         registry = self.registry = CollectorRegistry()
         self.status = LoopStatus()
+        self.under_way: dict[str, dict[str, str]] = {}  # node -> the action that runs, and its latest step
         self._fleet: FleetStatus | None = None
         self._deaf_since: datetime | None = None
         self._actions = Counter("reconciler_actions", "Actions that ended.", ["action", "outcome"], registry=registry)
@@ -78,10 +79,17 @@ class PrometheusMetrics:
 
     def loop_status(self, status: LoopStatus) -> None:
         self.status = status
+        if status.role is not Role.LEADER:
+            self.under_way.clear()
 
     def passed(self, fleet: FleetStatus) -> None:
         self._fleet = fleet
         self._pass_seconds.observe((fleet.ended_at - fleet.started_at).total_seconds())
+
+    def acting(self, node: str, action: str, step: str) -> None:
+        self.under_way.pop(node, None)
+        if action:
+            self.under_way[node] = {"action": action, "step": step}
 
     def acted(self, action: str, outcome: str, seconds: float) -> None:
         self._actions.labels(action, outcome).inc()

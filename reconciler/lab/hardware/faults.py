@@ -126,9 +126,15 @@ FAULTS: Mapping[str, FaultKind] = {
     ),
     "installer_fails": FaultKind(
         "the installer fails in `phase` (started: before it writes; writing: at `percent`; written: after it), and "
-        "reports `why`",
+        "reports `why`, with `cause` (one of the contract's, or none)",
         "hardware",
-        {"times": 1, "phase": "writing", "percent": 30, "why": "can't write the disk: Input/output error"},
+        {
+            "times": 1,
+            "phase": "writing",
+            "percent": 30,
+            "why": "can't write the disk: Input/output error",
+            "cause": "disk",
+        },
     ),
     "installer_dies": FaultKind(
         "the installer's kernel panics at `percent` of the write, and the machine stays on",

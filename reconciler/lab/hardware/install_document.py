@@ -6,14 +6,18 @@ from collections.abc import Mapping
 
 from reconciler.lab.hardware.software import DRIVER, KERNEL, installed
 from reconciler.lab.hardware.state import DiskImage, MachineState
-from reconciler.model.install import InstallDocument, MachineIdentity, Network, dump_contract
+from reconciler.model.install import InstallCause, InstallDocument, MachineIdentity, Network, dump_contract
 
 FRESH_SERVICES = {"ssh": True, "containerd": True, "nvidia-fabricmanager": True, "nvidia-persistenced": True}
 NOT_YET_JOINED = {"kubelet": False}  # a new image has no cluster credentials until the host joins
 
 
 class InstallRefused(Exception):
-    """The installer ends without an image. The text is what it reports."""
+    """The installer ends without an image. The text and the cause are what it reports."""
+
+    def __init__(self, why: str, cause: InstallCause | None = None) -> None:
+        super().__init__(why)
+        self.cause = cause
 
 
 def target_drive(document: InstallDocument, state: MachineState) -> str:
@@ -27,14 +31,18 @@ def target_drive(document: InstallDocument, state: MachineState) -> str:
     ]
     if len(found) != 1:
         what = "no disk matches" if not found else f"{len(found)} disks match"
-        raise InstallRefused(f"{what} serial {rule.serial}, wwn {rule.wwn}: nothing was written")
+        raise InstallRefused(
+            f"{what} serial {rule.serial}, wwn {rule.wwn}: nothing was written", InstallCause.ROOT_DISK
+        )
     return found[0]
 
 
 def check_machine(machine: MachineIdentity, state: MachineState) -> None:
     for kind, meant, own in (("serial", machine.serial, state.serial), ("UUID", machine.uuid, state.uuid)):
         if meant is not None and meant.casefold() != own.casefold():
-            raise InstallRefused(f"the document is for {kind} {meant}, this machine has {own}: nothing was written")
+            raise InstallRefused(
+                f"the document is for {kind} {meant}, this machine has {own}: nothing was written", InstallCause.MACHINE
+            )
 
 
 def is_done(document: InstallDocument, state: MachineState) -> bool:
@@ -58,7 +66,9 @@ def image_of(
     image = document.image
     contents = images.get((image.name, image.version))
     if contents is None:
-        raise InstallRefused(f"{image.url} answers 404: this lab has no image {image.name} {image.version}")
+        raise InstallRefused(
+            f"{image.url} answers 404: this lab has no image {image.name} {image.version}", InstallCause.FETCH
+        )
     services = FRESH_SERVICES | NOT_YET_JOINED
     known = {name: services.get(name, False) for disk in state.disks.values() for name in disk.services}
     return DiskImage(

@@ -28,6 +28,7 @@ from reconciler.model.install import (
     DriveSample,
     EraseDocument,
     Erasure,
+    InstallCause,
     InstallDocument,
     InstallPhase,
     InstallStatus,
@@ -132,7 +133,7 @@ class InstallerSide(DriveSide, TpmSide):
             yield from (self._erase(base, text) if erases else self._write(run, base, text))
         except InstallRefused as refused:
             self._installer_fails(run, str(refused))
-            yield from self._last_word(run, base, InstallPhase.FAILED, str(refused))
+            yield from self._last_word(run, base, InstallPhase.FAILED, str(refused), refused.cause)
         else:
             yield from self._last_word(run, base, InstallPhase.ERASED if erases else InstallPhase.INSTALLED, "")
 
@@ -177,7 +178,7 @@ class InstallerSide(DriveSide, TpmSide):
         try:
             document = load_contract(InstallDocument, text)
         except ContractError as error:
-            raise InstallRefused(str(error)) from None
+            raise InstallRefused(str(error), InstallCause.DOCUMENT) from None
         state = self.state
         drive = target_drive(document, state)
         if is_done(document, state):
@@ -231,19 +232,27 @@ class InstallerSide(DriveSide, TpmSide):
             raise InstallRefused("attest/finish: the server refused it")
 
     def _report(
-        self, run: InstallerRun, base: str, phase: InstallPhase, detail: str = "", percent: int | None = None
+        self,
+        run: InstallerRun,
+        base: str,
+        phase: InstallPhase,
+        detail: str = "",
+        percent: int | None = None,
+        cause: InstallCause | None = None,
     ) -> Generator[InstallerCall | Pause | Hang, str | None, bool]:
         """Send one report, and return whether the server has it."""
         if run.silent:
             return False
-        text = dump_contract(InstallStatus(phase=phase, detail=detail, percent=percent))
+        text = dump_contract(InstallStatus(phase=phase, detail=detail, percent=percent, cause=cause))
         answer = yield InstallerCall(f"{base}/status", text)
         return answer is not None
 
-    def _last_word(self, run: InstallerRun, base: str, phase: InstallPhase, detail: str) -> Program:
+    def _last_word(
+        self, run: InstallerRun, base: str, phase: InstallPhase, detail: str, cause: InstallCause | None = None
+    ) -> Program:
         """Report the end until the server has it, for half an hour at most."""
         for _ in range(self.timings.last_word_tries):
-            if (yield from self._report(run, base, phase, detail)):
+            if (yield from self._report(run, base, phase, detail, cause=cause)):
                 return
             yield Pause(self.timings.document_retry_s)
 
@@ -254,7 +263,8 @@ class InstallerSide(DriveSide, TpmSide):
         early = phase is InstallPhase.WRITING and fault is not None and percent < int(fault["percent"])
         if fault is not None and fault["phase"] == phase and not early:
             self.spend_fault("installer_fails")
-            raise InstallRefused(str(fault["why"]))
+            cause = str(fault["cause"])
+            raise InstallRefused(str(fault["why"]), InstallCause(cause) if cause else None)
 
     def _dies_at(self, percent: int) -> bool:
         fault = self.fault("installer_dies")

@@ -57,6 +57,7 @@ class LabInstaller:
             at=None if found.at is None else self._instant(found.at),
             incident=found.incident,
             erasures=found.erasures,
+            cause=None if status is None else status.cause,
         )
 
     async def withdraw(self, token: str) -> None:

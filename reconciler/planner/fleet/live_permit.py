@@ -63,7 +63,7 @@ class LivePermit:
         self._elected: dict[str, bool] = {}  # nodes of the fleet that are in the control plane -> ready
         for name in sorted(fleet.nodes):
             seen = observation.nodes.get(name)
-            self._budget.see(name, in_service(fleet, seen))
+            self._budget.see(name, self._serves(seen, plans.get(name)))
             if seen is not None:
                 self._see_election(seen)
             if (plan := plans.get(name)) is not None:
@@ -73,7 +73,7 @@ class LivePermit:
     def see(self, observed: Observed, plan: NodePlan | None = None) -> None:
         """Take in another look at a node, with the plan made of it."""
         name = observed.node
-        serves = in_service(self._fleet, observed)
+        serves = self._serves(observed, plan)
         self._budget.see(name, serves and name not in self._reserved)
         if plan is not None:
             self._see_plan(plan)
@@ -84,6 +84,12 @@ class LivePermit:
         """Take in the readiness of control-plane members that the fleet does not act upon."""
         self._others = dict(members)
         self._count_members()
+
+    def _serves(self, observed: Observed | None, plan: NodePlan | None) -> bool | None:
+        """Return whether a node is in service. Without a cluster, its plan knows that it was drained."""
+        found = in_service(self._fleet, observed)
+        alone = self._fleet.settings.cluster is None and plan is not None and plan.in_service is False
+        return False if found and alone else found
 
     def _see_plan(self, plan: NodePlan) -> None:
         if plan.isolated and plan.node not in self._reserved:

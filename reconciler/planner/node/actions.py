@@ -117,7 +117,8 @@ def _configure_host(node: NodeTraits) -> Iterable[Variant]:
 
 def _drain(node: NodeTraits) -> Iterable[Variant]:
     if not node.at_stake:
-        yield Variant(requires=(*node.mark, *node.kubelet))
+        # In a cluster, the mark has ended its service already.
+        yield Variant(requires=(*node.mark, *node.kubelet), breaks=() if node.clustered else (c.IN_SERVICE,))
 
 
 def _update_firmware(node: NodeTraits) -> Iterable[Variant]:
@@ -196,8 +197,8 @@ def _set_labels(node: NodeTraits) -> Iterable[Variant]:
 
 
 def _admit(node: NodeTraits) -> Iterable[Variant]:
-    if node.clustered:
-        yield Variant(requires=admission_requires(node.desired))
+    """Without a cluster, the ledger alone knows that a node was drained: admission ends that there."""
+    yield Variant(requires=(*node.mark, *admission_requires(node.desired)), breaks=node.mark)
 
 
 _INSTALLER_S = 700.0  # two POSTs and the boot of an installer more than in place
@@ -299,7 +300,7 @@ _SPECS = (
     ),
     ActionSpec(
         name="admit", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=5,
-        requires=(c.MARKED,), achieves=(c.IN_SERVICE,), breaks=(c.MARKED, c.QUIESCED), forbids=(c.IN_SERVICE,),
+        achieves=(c.IN_SERVICE,), breaks=(c.QUIESCED,), forbids=(c.IN_SERVICE,),
         variants=_admit, fault="node_conflicts",
     ),
     # Decommissioning, in its order: each step needs those before it, and destroys what nobody can bring back.

@@ -116,11 +116,9 @@ def _untouchable(
 
 def goal_conditions(desired: Desired, state: Conditions) -> frozenset[str]:
     """Return the conditions of a node that is in service as specified."""
-    wanted = set(admission_requires(desired))
+    wanted = {*admission_requires(desired), c.IN_SERVICE}
     if desired.profile.membership is None:
         wanted -= {c.MEMBER, c.LABELS}
-    else:
-        wanted.add(c.IN_SERVICE)
     if desired.profile.acceptance is None and c.IN_SERVICE in state.true:
         wanted.discard(c.GATE)  # nothing can prove the node, and it is in service: leave it there
     return frozenset(wanted)

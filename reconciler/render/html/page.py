@@ -34,7 +34,7 @@ _ESCAPES: Final = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029
 
 def _entry(entry: JournalEntry, redaction: Redaction) -> JournalEntry:
     shown = REDACTED.show(entry, redaction)
-    if shown.evidence.get("path") not in drift.OWN or "observed" not in shown.evidence:
+    if not drift.is_own(str(shown.evidence.get("path"))) or "observed" not in shown.evidence:
         return shown
     return replace(shown, evidence={**shown.evidence, "desired": "its own", "observed": "another"})
 

@@ -114,8 +114,15 @@ class ImageVersion(Model):
         description="Whether a node that is well and runs this layout writes the other slot itself, for which preserve "
         "must name all that an install would make anew. false: each install boots the installer.",
     )
+    command_line: Text | None = Field(
+        default=None,
+        description="The command line in the image's UKI, as `image build` prints it. With it, arguments that the "
+        "image lacks are refused before a node is touched.",
+    )
     kernel_arguments: tuple[KernelArgument, ...] = Field(
-        default=(), description="Added to the command line that is in the image."
+        default=(),
+        description="Arguments that the kernel must boot with. An installer can't add to the command line that is "
+        "signed with the image, and refuses an image that lacks one of them.",
     )
     measurements: BootMeasurements | None = Field(
         default=None,

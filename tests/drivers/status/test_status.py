@@ -137,6 +137,29 @@ def test_readiness(status: LoopStatus, code: int, why: str) -> None:
     assert document["stopped"] == status.stopped
 
 
+def test_what_is_being_done_is_told_with_its_latest_step_until_it_ends() -> None:
+    found = metrics(LEADER)
+
+    def acting(url: str) -> object:
+        return json.loads(get(f"{url}/readyz")[2])["acting"]
+
+    def ask(url: str) -> list[object]:
+        seen = [acting(url)]
+        found.acting("a1", "reimage", "")
+        found.acting("a1", "reimage", "installer: writing 47 %, 812 MB/s")
+        found.acting("a2", "drain", "")
+        seen.append(acting(url))
+        found.acting("a2", "", "")
+        seen.append(acting(url))
+        found.loop_status(replace(LEADER, role=Role.STANDBY))
+        return [*seen, acting(url)]
+
+    installing = {"action": "reimage", "step": "installer: writing 47 %, 812 MB/s"}
+    assert serving(found, ask) == [
+        {}, {"a1": installing, "a2": {"action": "drain", "step": ""}}, {"a1": installing}, {},
+    ]  # fmt: skip
+
+
 def test_readiness_follows_the_loop() -> None:
     found = metrics(LoopStatus())
 

@@ -1,4 +1,4 @@
-"""What an installer decided: interfaces with their addresses, default routes, trusted CAs of users, command line."""
+"""Facts that an installer decided: interfaces, default routes, the CAs of users, the kernel's command line."""
 
 from __future__ import annotations
 

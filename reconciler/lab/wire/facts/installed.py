@@ -1,4 +1,4 @@
-"""What an installer decided, as ip, sshd and the kernel show it."""
+"""The facts that an installer decided, as ip, sshd and the kernel show them."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
 # dm-verity can't be written, so /etc gets a layer in memory that has these facts; all else in it is the image's, and
 # what is changed there is gone after a reboot. /var keeps what is written, on `state`.
 
-FACTS="hostname machine-id reconciler ssh systemd/network"
+FACTS="hostname machine-id reconciler resolv.conf ssh systemd/network"
 
 # Print the name of the disk that root is on.
 disk_of_root() {
@@ -46,7 +46,7 @@ if mount_beside_root state; then
         if [ -e "/sysroot/state/etc/$fact" ]; then
             into=/sysroot/etc/$fact
             mkdir -p "${into%/*}"
-            cp -a "/sysroot/state/etc/$fact" "${into%/*}/"
+            cp -a --remove-destination "/sysroot/state/etc/$fact" "${into%/*}/"
         fi
     done
     cover var /sysroot/state/var
