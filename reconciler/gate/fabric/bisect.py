@@ -31,7 +31,7 @@ class GroupRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bisection:
-    """What the results tell. `next`: groups of one round, no node in two of them; () when nothing is left to ask.
+    """The outcome of all results so far. `next`: groups of one round, no node in two; () when nothing is left to ask.
 
     `between`: groups that pass by themselves and not together: what joins them is at fault, and no node of theirs.
     """
