@@ -44,7 +44,7 @@ class NodeHistory:
     now: datetime
     time_scale: float = 1.0
     limited: bool = False
-    remarks: tuple[str, ...] = ()  # on its certificate: bars that don't count, metrics that decline
+    remarks: tuple[FreeText, ...] = ()  # on its certificate: bars that don't count, metrics that decline
 
 
 @dataclass(frozen=True, slots=True)
