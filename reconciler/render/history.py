@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
-from reconciler.model.privacy import FreeValue, NodeName, PublicText, SpecValue, ValuePath
+from reconciler.model.privacy import FreeText, FreeValue, NodeName, PublicText, SpecValue, ValuePath
 from reconciler.model.records import JournalEntry, NodeRecord, RunRecord
 from reconciler.model.units import format_duration
 from reconciler.render.tables import markdown_table, table
