@@ -139,3 +139,6 @@ def test_what_is_expected_follows_from_the_spec() -> None:
     assert expected_of_host(plain, b.observed()) == "no measurements are declared for its image"
     silent = b.observed(inventory=b.silent())
     assert expected_of_host(wanted, silent) == "the BMC does not say which firmware the node has"
+    keys_alone = replace(b.PLATFORM, firmware=())
+    any_firmware = b.node(profile=replace(wanted.profile, measurements=keys_alone))
+    assert expected_of_host(any_firmware, silent) == Expected(b.MEASURED.measurements, keys_alone)

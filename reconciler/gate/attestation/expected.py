@@ -39,6 +39,8 @@ def expected_of_host(desired: Desired, observed: Observed) -> Expected | str:
         return "no measurements are declared for its image"
     if profile.measurements is None:
         return "no measurements are declared for its hardware"
+    if not profile.measurements.firmware:
+        return Expected(profile.image.measurements, profile.measurements)  # no reference asks for versions
     if not isinstance(observed.inventory, Answered) or observed.inventory.value.firmware is None:
         return "the BMC does not say which firmware the node has"
     told = observed.inventory.value.firmware
