@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from reconciler.drivers.ledger.base import SqlRole
 from reconciler.drivers.ledger.rows import instant, to_instant, to_json
 from reconciler.drivers.ledger.schema import attestations
-from reconciler.drivers.ledger.writing import insert_new, upsert, write_journal
+from reconciler.drivers.ledger.writing import write_journal, write_sealed
 from reconciler.model.measurements import Attestation
 
 
@@ -28,7 +28,7 @@ class SqlAttestations(SqlRole):
                 problem = f"its TPM is another one than at its first enrolment: {fingerprint}, not {known[node]}"
             else:
                 problem = ""
-                insert_new(connection, attestations, [{"node": node, "endorsement": fingerprint}])
+                write_sealed(connection, instant(now), attestations, {"node": node, "endorsement": fingerprint})
             event, data = ("incident", "enrolled")[not problem], to_json({"endorsement": fingerprint})
             detail = problem or f"its TPM is enrolled: {fingerprint}"
             write_journal(connection, instant(now), "", node, event, detail=detail, data=data)
@@ -41,7 +41,7 @@ class SqlAttestations(SqlRole):
             "phase": attestation.phase,
         }  # fmt: skip
         with self._database.write([attestations], [node]) as connection:
-            upsert(connection, attestations, [row])
+            write_sealed(connection, at, attestations, row)
             detail = f"a quote proves its boot {attestation.boot_id}"
             write_journal(connection, at, "", node, "attested", detail=detail, data=to_json(evidence))
 

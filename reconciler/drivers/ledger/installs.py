@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from reconciler.drivers.ledger.base import SqlRole
 from reconciler.drivers.ledger.rows import clean, instant, to_instant, to_json, to_object
 from reconciler.drivers.ledger.schema import install_attempts, journal
-from reconciler.drivers.ledger.writing import upsert, write_journal
+from reconciler.drivers.ledger.writing import write_journal, write_sealed
 from reconciler.model.errors import LedgerError
 from reconciler.model.install import InstallPhase
 from reconciler.model.install_progress import InstallAttempt
@@ -36,7 +36,7 @@ class SqlInstalls(SqlRole):
             "closed_at": None if attempt.closed_at is None else instant(attempt.closed_at),
         }
         with self._database.write([install_attempts]) as connection:
-            upsert(connection, install_attempts, [row])
+            write_sealed(connection, instant(now), install_attempts, row)
             if told:
                 with self._database.write([journal], [attempt.node]):
                     write_journal(connection, instant(now), "", attempt.node, "install", detail=told)
