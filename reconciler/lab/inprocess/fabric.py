@@ -18,7 +18,7 @@ from reconciler.lab.install_server import BASE
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.install import AttemptCredential, InstallDocument
-from reconciler.model.install_progress import InstallProgress
+from reconciler.model.install_progress import InstallProgress, digest_of
 from reconciler.model.own_writes import OwnWrites
 from reconciler.model.ports import Clock, Fabric, FirmwareFile, FirmwareFiles, Installer
 
@@ -53,6 +53,9 @@ class LabInstaller:
             at=None if found.at is None else self._instant(found.at),
             incident=found.incident,
         )
+
+    async def token(self, digest: str) -> str:
+        return next((token for token in self._lab.installs.attempts if digest_of(token) == digest), "")
 
     async def withdraw(self, token: str) -> None:
         self._lab.installs.withdraw(token)
