@@ -49,6 +49,12 @@ class SqlInstalls(SqlRole):
         query = sa.select(install_attempts).where(table.node == node, table.closed_at.is_(None))
         return self._found(query.order_by(table.begun_at.desc()).limit(1))
 
+    def installs(self) -> Sequence[InstallAttempt]:
+        """Return every attempt. LedgerError: one of the rows is damaged."""
+        with self._database.read() as connection:
+            rows = connection.execute(sa.select(install_attempts).order_by(install_attempts.c.begun_at)).all()
+        return [_decoded(row) for row in rows]
+
     def revoked_host_keys(self) -> Sequence[str]:
         query = sa.select(install_attempts.c.revoked).where(install_attempts.c.revoked != "")
 
@@ -60,12 +66,14 @@ class SqlInstalls(SqlRole):
     def _found(self, query: sa.Select[Any]) -> InstallAttempt | None:
         with self._database.read() as connection:
             row = connection.execute(query).one_or_none()
-        try:
-            return None if row is None else _attempt(row)
-        except (ValueError, KeyError) as error:
-            raise LedgerError(
-                f"the ledger has a damaged row, an install attempt of {row and row.node}: {error}"
-            ) from None
+        return None if row is None else _decoded(row)
+
+
+def _decoded(row: Any) -> InstallAttempt:
+    try:
+        return _attempt(row)
+    except (ValueError, KeyError) as error:
+        raise LedgerError(f"the ledger has a damaged row, an install attempt of {row.node}: {error}") from None
 
 
 def _attempt(row: Any) -> InstallAttempt:
