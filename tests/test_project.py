@@ -79,7 +79,7 @@ def test_no_file_names_the_place_where_it_was_written() -> None:
 def test_help_lists_every_command() -> None:
     program = Path(sysconfig.get_path("scripts")) / "reconciler"
     shown = subprocess.run([program, "--help"], check=True, capture_output=True, text=True).stdout
-    assert re.findall(r"^  ([a-z]+) ", shown.partition("Commands:")[2], re.MULTILINE) == list(COMMANDS)
+    assert re.findall(r"^  ([a-z-]+) ", shown.partition("Commands:")[2], re.MULTILINE) == list(COMMANDS)
     modules = {path.stem for path in (ROOT / "reconciler" / "cli" / "commands").glob("*.py")} - {"__init__"}
     assert {module for module, _ in COMMANDS.values()} == modules
 

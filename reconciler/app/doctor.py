@@ -58,10 +58,15 @@ def examine(workspace: Workspace, *, offline: bool) -> Iterator[Finding]:
         yield Finding("trust", True, sentence, "verify it: name a CA in the spec")
     secrets = list(_secrets(workspace))
     yield from secrets
-    yield _tried("ledger", lambda: _ledger(workspace), "point --ledger or RECONCILER_LEDGER at a place you may write")
+    place = "point --ledger or RECONCILER_LEDGER at a place you may write"
+    ledger = _tried("ledger", lambda: _ledger(workspace), place)
+    yield ledger
     yield from _stops(workspace)
     if not offline and all(finding.ok for finding in secrets):
-        yield from _machines(workspace)
+        if ledger.ok:
+            yield from _machines(workspace)
+        else:
+            yield Finding("reach nodes", False, "not tried: the ledger knows which host keys are revoked")
         if fleet.settings.cluster is not None:
             yield from _rights(workspace)
 

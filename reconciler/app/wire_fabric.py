@@ -33,7 +33,7 @@ class WireFabric:
     """A Fabric of the real drivers. An `overlay` redirects every address to a lab, and brings the lab's secrets.
 
     `ledger`: keeps attempts at installations and the TPM of each node; None forgets attempts, attests nobody, and knows
-    no revoked host key.
+    no revoked host key but those in `revoked`.
     """
 
     def __init__(
@@ -44,8 +44,10 @@ class WireFabric:
         overlay: Overlay | None,
         *,
         ledger: InstallLedger | None = None,
+        revoked: Sequence[str] = (),
     ) -> None:
         self._ledger = ledger
+        self._known_revoked = revoked
         self._fleet = fleet
         self._settings = fleet.settings
         self._clock = clock
@@ -154,7 +156,7 @@ class WireFabric:
         return self._secrets.file(access.kubeconfig) if access.kubeconfig is not None else None, access.context
 
     def _revoked(self) -> Sequence[str]:
-        return () if self._ledger is None else self._ledger.revoked_host_keys()
+        return self._known_revoked if self._ledger is None else self._ledger.revoked_host_keys()
 
     def installer(self) -> Installer | None:
         policy, authorities = self._settings.installer, self._settings.host_keys.authorities

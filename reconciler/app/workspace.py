@@ -44,7 +44,7 @@ from reconciler.planner.node.estimates import Estimates, estimates
 from reconciler.spec import check_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from reconciler.app.wire_fabric import WireFabric
     from reconciler.drivers.kube.rights import Right
@@ -200,11 +200,11 @@ class Workspace:
         """Open what plans are made from besides an observation, which is the ledger unless the plan is offline."""
         return self.present_ledger()
 
-    def fabric(self, ledger: InstallLedger | None = None) -> WireFabric:
-        """Return the ports of the nodes. `ledger`: for what installs and for what trusts hosts."""
+    def fabric(self, ledger: InstallLedger | None = None, revoked: Sequence[str] = ()) -> WireFabric:
+        """Return the ports of the nodes. `ledger`: for what installs. `revoked`: host keys, for what only reads."""
         from reconciler.app.wire_fabric import WireFabric
 
-        return WireFabric(self.watched, self.clock, self.secrets, self.overlay, ledger=ledger)
+        return WireFabric(self.watched, self.clock, self.secrets, self.overlay, ledger=ledger, revoked=revoked)
 
     @cached_property
     def gate(self) -> AcceptanceGate:
@@ -226,10 +226,22 @@ class Workspace:
 
     def observe(self) -> Observation:
         """Read the selected nodes once, and show the progress."""
-        return run_async(self._observe())
+        return run_async(self._observe(self._revoked_host_keys()))
 
-    async def _observe(self) -> Observation:
-        fabric = self.fabric()
+    def _revoked_host_keys(self) -> Sequence[str]:
+        """Return the host keys that are never trusted; none where no ledger is there yet."""
+        fleet = self.fleet.settings.fleet
+        try:
+            ledger = self.open_ledger(self.ledger_place(fleet), fleet, create=False, reading=True)
+        except NoLedger:
+            return ()
+        try:
+            return tuple(ledger.revoked_host_keys())
+        finally:
+            ledger.close()
+
+    async def _observe(self, revoked: Sequence[str]) -> Observation:
+        fabric = self.fabric(revoked=revoked)
         try:
             with self.frontend.progress("observing", self.time_scale) as progress:
                 return await observe(

@@ -47,6 +47,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "lease": ("lease", "List leases, or release one."),
     "ledger": ("ledger", "Show the ledger, take over nodes, or waive tests."),
     "reference": ("reference", "Build what peers measured, for bars by peers."),
+    "host-keys": ("host_keys", "List the SSH host keys of nodes, or export those that are revoked."),
     "audit": ("audit", "Verify or list the journal."),
     "installer": ("installer", "Build the installer that writes images to machines."),
     "schema": ("schema", "Print or write the JSON Schemas."),
@@ -67,7 +68,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"reconciler.cli.commands.{COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def resolve_command(

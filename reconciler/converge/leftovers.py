@@ -44,8 +44,10 @@ async def take_over(
         if earlier is not None:
             ledger.finish(earlier.attempt, "ambiguous", DIED, now)
         resumed[node, action, target] = Unended(attempt, intent)
-        install = journaled_install(intent) if intent.get("started") else None
-        if install is not None and installer is not None:
+        if installer is None or not intent.get("started"):
+            continue
+        install = await journaled_install(intent, installer)
+        if install is not None and install.token:
             await installer.publish(install.token, install.document, None, pxe=install.by_pxe)
     return resumed
 

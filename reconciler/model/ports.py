@@ -287,6 +287,9 @@ class Installer(Protocol):
     async def progress(self, token: str) -> InstallProgress:
         """Return what the installer of this attempt has reported. Nothing, for an attempt that is not served."""
 
+    async def token(self, digest: str) -> str:
+        """Return the token of an attempt by its digest, which is all that a journal has; "" if it was withdrawn."""
+
     async def withdraw(self, token: str) -> None:
         """Stop serving a document. One that is not served is success."""
 

@@ -18,6 +18,7 @@ from reconciler.lab.inprocess.facts import host_facts
 from reconciler.model.desired import DesiredImage, RootDisk
 from reconciler.model.install import InstallDocument, InstallImage, MachineIdentity
 from reconciler.model.install import RootDisk as DiskToWrite
+from reconciler.model.install_progress import digest_of
 from reconciler.model.network import DesiredLink, DesiredNetwork
 from reconciler.model.observed import Answered, ImageIdentity, RedfishHot, Silent
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
@@ -286,6 +287,22 @@ def test_wherever_the_run_dies_the_next_one_installs_once(world: Worlds, after: 
     assert running(here).version == IMAGE.version
     assert here.ledger.node("n0").nonce == running(here).nonce
     assert here.machine("n0").state.media is None
+
+
+def test_a_run_that_died_leaves_its_token_to_the_installer_alone(world: Worlds) -> None:
+    """Who reads the journal can't ask for a host certificate. The next run serves the same attempt all the same."""
+    here = world(nodes=1, drift=OLD)
+    here.adopt()
+    died_at(here, "power")
+    [token] = here.lab.installs.attempts
+    rows = [str(row) for row in here.ledger.unfinished()] + [str(row) for row in here.ledger.journal("n0", 1000)]
+    files = b"".join(file.read_bytes() for file in here.where.glob("ledger.sqlite*"))
+    assert not [row for row in rows if token in row]
+    assert token.encode() not in files
+    assert digest_of(token).encode() in files
+    here.apply()
+    counters = here.machine("n0").state.counters
+    assert (here.serves("n0"), counters.installs) == (True, 1)
 
 
 def died_at(here: World, write: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import sqlalchemy as sa
 
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.model.errors import LedgerError
+from reconciler.model.install_progress import InstallAttempt, closed, digest_of
+from reconciler.model.measurements import Attestation
 from tests.ledger.conftest import Open
 from tests.ledger.test_ledger import certificate, token
 from tests.ledger.test_races import RUNNERS, together
@@ -137,6 +140,62 @@ def test_what_decisions_rest_on_is_covered(
     assert "rollouts" in found.not_covered
 
 
+@pytest.mark.parametrize(
+    ("statement", "row", "told"),
+    [
+        ("UPDATE attestations SET endorsement = 'EVIL'", 9, "the TPM or the proved boot of node a was changed since"),
+        ("UPDATE attestations SET boot_id = 'EVIL'", 9, "of node a was changed since"),
+        ("DELETE FROM attestations", 9, "the TPM or the proved boot of node a was removed"),
+        (
+            "INSERT INTO attestations (node, endorsement) VALUES ('z', 'EVIL')",
+            None, "no row of the journal knows the TPM or the proved boot of node z: it was inserted",
+        ),
+        ("UPDATE install_attempts SET host_key = 'EVIL'", 12, "an install of node a was changed since"),
+        ("UPDATE install_attempts SET revoked = ''", 12, "an install of node a was changed since"),
+        ("UPDATE install_attempts SET document = '{}'", 12, "an install of node a was changed since"),
+        ("UPDATE install_attempts SET node = 'b'", 12, "an install of node b was changed since"),
+        ("DELETE FROM install_attempts", 12, "an install of node a was removed"),
+    ],
+)  # fmt: skip
+def test_tpms_and_installs_are_covered(
+    ledger: SqlLedger, where: str, statement: str, row: int | None, told: str
+) -> None:
+    write_history(ledger)
+    begun = InstallAttempt(digest_of("t"), "a", '{"node":"a"}', "", T0, token="t")
+    ledger.bind_endorsement("a", "e1", T0)  # rows 7 and 8
+    ledger.save_attestation("a", Attestation("reference", T0, "start", "boot"), {})  # 9 and 10
+    ledger.save_install(begun, T0)  # 11
+    ledger.save_install(replace(begun, host_key="k1", revoked=("k1", "k2")), T0)  # 12
+    ledger.save_install(closed(replace(begun, host_key="k1", revoked=("k1", "k2"), percent=9), T0), T0)
+    found = ledger.audit()
+    assert (found.problem, found.rows) == ("", 12), "how far it is, is no part of its seal"
+    assert not [entry for entry in ledger.history("a") if entry.event == "seal"], "people need not see seals"
+    tamper(where, statement)
+    found = ledger.audit()
+    assert (found.row, found.problem) == (row, "seal"), found
+    assert told in found.detail
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE attestations SET endorsement = 'EVIL'",
+        "DELETE FROM attestations",
+        "UPDATE install_attempts SET revoked = ''",
+    ],
+)
+def test_what_we_write_later_does_not_hide_what_somebody_changed(ledger: SqlLedger, where: str, statement: str) -> None:
+    begun = InstallAttempt(digest_of("t"), "a", '{"node":"a"}', "", T0, token="t", revoked=("k1",))
+    ledger.bind_endorsement("a", "e1", T0)
+    ledger.save_install(begun, T0)
+    tamper(where, statement)
+    ledger.save_attestation("a", Attestation("reference", T0, "start", "boot"), {})
+    found = ledger.install(begun.digest)
+    assert found is not None
+    ledger.save_install(replace(found, host_key="k3"), T0)
+    assert ledger.audit().problem == "seal"
+
+
 def test_a_fence_that_is_lost_is_an_error_for_who_would_write(ledger: SqlLedger, where: str) -> None:
     tamper(where, "DELETE FROM meta WHERE key = 'fencing_token'")
     with pytest.raises(
@@ -172,6 +231,10 @@ def test_the_head_of_an_empty_journal_is_part_of_every_later_one(ledger: SqlLedg
         "UPDATE meta SET value = '99999999999999999999999 beef' WHERE key = 'journal_head'",
         "UPDATE meta SET value = x'ff00' WHERE key = 'fencing_token'",
         "UPDATE meta SET value = '²' WHERE key = 'fencing_token'",
+        "UPDATE attestations SET endorsement = x'ff00'",
+        "UPDATE attestations SET node = x'ff00'",
+        "UPDATE install_attempts SET revoked = 7",
+        "UPDATE journal SET data = x'ff00' WHERE event = 'seal'",
     ],
 )
 def test_cells_of_any_type_are_findings_and_no_tracebacks(tmp_path: Path, statement: str) -> None:
@@ -180,6 +243,8 @@ def test_cells_of_any_type_are_findings_and_no_tracebacks(tmp_path: Path, statem
     ledger = SqlLedger(where)
     write_history(ledger)
     ledger.remember_identities({"a": ("S-1", None)}, T0)
+    ledger.bind_endorsement("a", "e1", T0)
+    ledger.save_install(InstallAttempt(digest_of("t"), "a", "{}", "", T0, token="t"), T0)
     tamper(where, statement)
     assert ledger.audit().problem
     ledger.close()
@@ -207,6 +272,23 @@ def test_an_older_ledger_is_accepted_as_it_is(ledger: SqlLedger, reopen: Open, w
         again.remember_identities({"a": ("S-9", None)}, T0)
         assert again.audit().problem == ""
         assert again.node("b").serial == "S"
+
+
+def test_tpms_and_installs_of_an_older_ledger_are_accepted_as_they_are(
+    ledger: SqlLedger, reopen: Open, where: str
+) -> None:
+    """Version 6 wrote no seals."""
+    tamper(
+        where,
+        "INSERT INTO attestations (node, endorsement) VALUES ('a', 'e1')",
+        "INSERT INTO install_attempts (digest, node, token, document, network, status, host_key, certificate, "
+        "attested_key, revoked, begun_at) VALUES ('d', 'b', '', '{}', '', '{}', '', '', '', 'k1', '2026-11-01')",
+        "UPDATE meta SET value = '6' WHERE key = 'schema_version'",
+    )
+    again = reopen()
+    assert (again.audit().rows, again.audit().problem) == (2, "")
+    tamper(where, "UPDATE attestations SET endorsement = 'EVIL'")
+    assert (again.audit().row, again.audit().problem) == (1, "seal")
 
 
 def test_a_chain_that_was_written_anew_lacks_the_head_that_somebody_noted(ledger: SqlLedger, where: str) -> None:

@@ -87,7 +87,7 @@ def test_a_ledger_of_version_1_becomes_one_of_now_and_keeps_what_it_had(
     again.save_attestation("a", Attestation("reference", NOW, "start", "boot"), {})
     assert again.node("a").attestation == Attestation("reference", NOW, "start", "boot")
     found = again.audit()
-    assert (found.rows, found.certificates, found.problem) == (6, 3, ""), "what version 1 wrote is part of the chain"
+    assert (found.rows, found.certificates, found.problem) == (8, 3, ""), "what version 1 wrote is part of the chain"
     _execute(where, "UPDATE certificates SET document = '{}' WHERE id = 2")
     assert again.audit().detail == "certificate 2 of node b was changed since"
 

@@ -30,8 +30,9 @@ def audit() -> None:
 def verify(request: FleetRequest, noted: str, output: str) -> int:
     """Verify the hash chain of the journal, and name the first row that was changed, removed, inserted or cut off.
 
-    Certificates, serial numbers and UUIDs of nodes are verified with it, and that the fencing token is higher than
-    that of every row and lease. What the chain does not cover is printed.
+    Certificates, serial numbers, UUIDs and TPMs of nodes, their proved boots and their installs (with host keys that
+    were certified or revoked) are verified with it, and that the fencing token is higher than that of every row and
+    lease. What the chain does not cover is printed.
 
     Somebody who can write the whole database can write a new chain. Store the head that this command prints
     elsewhere, and pass it with --head the next time.

@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 
 import click
 
+from reconciler.app.accept_tpm import Exchange, accept_tpm
 from reconciler.app.ledger_admin import Adopted, adopt_marked, existing_ledger
 from reconciler.app.ports import FleetRequest
 from reconciler.app.waive import waive_tests
@@ -16,13 +17,13 @@ from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.frontend import workspace_for
 from reconciler.cli.listing import print_listing
 from reconciler.cli.options import ledger_location_options, output_option, spec_options
-from reconciler.cli.terminal import show
+from reconciler.cli.terminal import say, show
 from reconciler.model.errors import UsageError
 
 
 @click.group()
 def ledger() -> None:
-    """Show the ledger, take over nodes of another ledger, and waive tests."""
+    """Show the ledger, take over nodes of another ledger, waive tests, and accept an exchanged TPM."""
 
 
 @ledger.command()
@@ -99,3 +100,28 @@ def waive(request: FleetRequest, nodes: tuple[str, ...], reason: str, yes: bool,
     rows = [(name, why or "waived") for name, why in ends.items()]
     print_listing(("node", "outcome"), rows, output, empty="")
     return ExitCode.PARTLY_FAILED if any(ends.values()) else ExitCode.DONE
+
+
+@ledger.command(name="accept-tpm")
+@click.argument("node", metavar="NODE")
+@click.option("--reason", required=True, help="Why the machine has another TPM. The ledger keeps it with your name.")
+@click.option("--confirm", default="", metavar="TEXT", help="The typed consent: 'accept TPM of NODE'.")
+@spec_options()
+def accept(request: FleetRequest, node: str, reason: str, confirm: str) -> None:
+    """Accept the TPM that a node showed last and that was refused, because its mainboard was replaced.
+
+    The old TPM is never accepted again by itself. The node is admitted once the new one has proved what it booted.
+    """
+    sentence = f"accept TPM of {node}"
+
+    def ask(found: Exchange) -> None:
+        show(f"{node} is enrolled with the TPM {found.before}, and showed {found.after}.\n", err=True)
+        if confirm == sentence:
+            return
+        if confirm or not sys.stdin.isatty():
+            raise UsageError(f"to accept another TPM needs --confirm {sentence!r}")
+        if click.prompt(f"Type '{sentence}' to go on", err=True) != sentence:
+            raise click.Abort
+
+    found = accept_tpm(workspace_for(request), node, reason, ask)
+    say(f"{node}: the TPM {found.after} is enrolled in place of {found.before}")

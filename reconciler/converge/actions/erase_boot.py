@@ -20,7 +20,7 @@ from reconciler.converge.erasing import Unreadable, log_of
 from reconciler.converge.guarded_ports import known
 from reconciler.model.boot_ways import choose, passed_over
 from reconciler.model.install import EraseDocument, InstallPhase, MachineIdentity
-from reconciler.model.install_progress import InstallProgress
+from reconciler.model.install_progress import InstallProgress, digest_of
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
 from reconciler.model.printable import visible
 from reconciler.model.units import format_duration
@@ -35,12 +35,13 @@ async def erase_by_boot(ctx: ActionContext, serial: str) -> Outcome:
     if way is None:
         return Declined("no_way_in", passed_over(ctx.desired, abilities))
     machine = MachineIdentity(serial=ctx.desired.serial, uuid=ctx.desired.uuid or ctx.record.uuid)
-    token = str(ctx.resumed.get("token", ""))
-    goes_on = bool(token) and ctx.resumed.get("started") is True and not await is_off(ctx)
+    attempt, nonce = str(ctx.resumed.get("attempt", "")), str(ctx.resumed.get("nonce", ""))
+    token = await ctx.installer.token(attempt) if attempt else ""
+    goes_on = bool(token and nonce) and ctx.resumed.get("started") is True and not await is_off(ctx)
     if not goes_on:
-        token = secrets.token_hex(16)
-        ctx.journal(token=token, way=way.value, started=False)
-    document = EraseDocument(node=ctx.node, nonce=token, machine=machine, drives=(serial,))
+        token, nonce = secrets.token_hex(16), secrets.token_hex(16)
+        ctx.journal(attempt=digest_of(token), nonce=nonce, way=way.value, started=False)
+    document = EraseDocument(node=ctx.node, nonce=nonce, machine=machine, drives=(serial,))
     url = await ctx.installer.publish(token, document, boot_credential(ctx), pxe=way is BootWay.PXE)
     try:
         if not goes_on:

@@ -58,7 +58,7 @@ async def reimage_in_place(ctx: ActionContext, document: InstallDocument) -> Out
     if boot_id is None:
         return Declined("unknown", "the host gives no boot id, so a reboot could not be proved")
     pending = await pending_settings(ctx)
-    install = journaled_install(ctx.resumed)
+    install = await journaled_install(ctx.resumed, ctx.installer)
     facts: HostFacts | None = None
     if install is not None and install.is_still_meant(document):
         facts = await _since_rebooted(ctx, boot_id)

@@ -22,9 +22,11 @@ from reconciler.model.install import (
     load_contract,
 )
 from reconciler.model.install import RootDisk as DiskToWrite
+from reconciler.model.install_progress import digest_of
 from reconciler.model.network import attempt_network, install_network
 from reconciler.model.observed import Drive, ImageIdentity, RedfishHot
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
+from reconciler.model.ports import Installer
 from reconciler.model.vocab import BootWay
 from reconciler.planner.node.disks import matching_drives
 
@@ -46,20 +48,28 @@ class Install:
         return self.document.nonce
 
     def journaled(self) -> Mapping[str, Any]:
-        """Return what another run needs to go on with it."""
-        document = json.loads(dump_contract(self.document))
-        return {"token": self.token, "nonce": self.nonce, "document": document, "way": self.way.value}
+        """Return what another run needs to go on with it. The token opens the attempt, and is in no journal."""
+        return {
+            "attempt": digest_of(self.token),
+            "nonce": self.nonce,
+            "document": json.loads(dump_contract(self.document)),
+            "way": self.way.value,
+        }
 
     def is_still_meant(self, fresh: InstallDocument) -> bool:
         """Return whether this attempt installs what a fresh one would."""
         return self.document.model_copy(update={"nonce": ""}) == fresh.model_copy(update={"nonce": ""})
 
 
-def journaled_install(intent: Mapping[str, Any]) -> Install | None:
-    """Return the attempt in an intent, of whatever run; None if there is none that can be gone on with."""
+async def journaled_install(intent: Mapping[str, Any], installer: Installer) -> Install | None:
+    """Return the attempt in an intent, of whatever run; None if there is none that can be gone on with.
+
+    One that was withdrawn has no token: what it wrote can be judged, and it can't be served again.
+    """
     try:
         document = load_contract(InstallDocument, json.dumps(intent["document"]))
-        return Install(str(intent["token"]), document, BootWay(intent.get("way", BootWay.VIRTUAL_MEDIA)))
+        way = BootWay(intent.get("way", BootWay.VIRTUAL_MEDIA))
+        return Install(await installer.token(str(intent["attempt"])), document, way)
     except (KeyError, ValueError):
         return None
 

@@ -87,13 +87,15 @@ async def _continue(ctx: ActionContext, fresh: InstallDocument) -> Outcome | Non
     An installer that has not fetched its document has written nothing, and one whose machine shows another system has
     ended. What was fetched may be on the disk by now: the disk is booted before anything is written again.
     """
-    install = journaled_install(ctx.resumed)
+    install = await journaled_install(ctx.resumed, ctx.installer)
     if install is None or not ctx.resumed.get("started") or not install.is_still_meant(fresh):
         return None
     reading = await ctx.host.facts((), ())
     if isinstance(reading, Answered):
         found = reading.value.image
         return judge_install(found, install) if found is not None and found.nonce == install.nonce else None
+    if not install.token:
+        return None
     # The process that served it is gone.
     await ctx.installer.publish(install.token, install.document, boot_credential(ctx), pxe=install.by_pxe)
     if ctx.resumed.get("boots_disk"):

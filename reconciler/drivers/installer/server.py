@@ -119,6 +119,10 @@ class HttpInstaller:
             return InstallProgress(since)
         return found.progress(since)
 
+    async def token(self, digest: str) -> str:
+        found = self._store.install(digest)
+        return "" if found is None or found.closed_at is not None else found.token
+
     async def withdraw(self, token: str) -> None:
         digest = digest_of(token)
         async with self._calls.lock(digest):

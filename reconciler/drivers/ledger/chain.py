@@ -1,9 +1,9 @@
 """The journal as a hash chain: each row has a digest of itself and of the row before, `meta` has the last digest.
 
 Nobody can change, remove, insert or cut off a row in the database without the chain showing where (DESIGN 9).
-Certificates, serial numbers and UUIDs of nodes are bound by a row each, the fencing token by the tokens of rows and
-leases. The chain is no signature: a journal that was rewritten as a whole is detected by a head that was noted
-elsewhere (`audit verify --head`).
+Certificates, serial numbers and UUIDs of nodes are bound by a row each, as are TPMs, proved boots and installs
+(`seals`), the fencing token by the tokens of rows and leases. The chain is no signature: a journal that was rewritten
+as a whole is detected by a head that was noted elsewhere (`audit verify --head`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from reconciler.drivers.ledger.rows import to_json, to_object
 from reconciler.drivers.ledger.schema import FENCE, HEAD, LEDGER_ID, certificates, journal, leases, meta, nodes
+from reconciler.drivers.ledger.seals import SEAL, Sealed, check_seals
 from reconciler.model.errors import LedgerError
 
 _EMPTY: Mapping[str, Any] = {"action": "", "target": "", "attempt": None, "token": None, "data": "null"}
@@ -32,7 +33,7 @@ NOT_COVERED = (
     "applied values",
     "silences",
     "nonces of reimages",
-    "the TPMs of nodes, and which of their boots were proved",
+    "how far an install is, and whether it was withdrawn",
     "who holds a lease, and until when",
     "which plans are used up",
     "open drift",
@@ -49,7 +50,7 @@ class Audit:
     certificates: int
     head: str  # digest of the last row, from `meta`
     row: int | None = None
-    # changed | removed | inserted | cut off | certificate | identity | fence | rewritten | head; "" = intact
+    # changed | removed | inserted | cut off | certificate | identity | seal | fence | rewritten | head; "" = intact
     problem: str = ""
     detail: str = ""
     identities: int = 0
@@ -120,7 +121,8 @@ def verify(connection: sa.Connection, noted: str = "") -> Audit:
     with connection.execute(sa.select(journal).order_by(journal.c.id).execution_options(yield_per=_PAGE)) as rows:
         found = reader.read(rows.mappings())
     found = found or reader.at_end() or _certificates(connection, seals.certificates)
-    found = found or _identities(connection, seals.identities) or _fence(connection, known.get(FENCE), seals.token)
+    found = found or _identities(connection, seals.identities) or check_seals(connection, seals.rows)
+    found = found or _fence(connection, known.get(FENCE), seals.token)
     row, problem, detail = found or (None, "", "")
     counted = len(seals.certificates), len(seals.identities)
     return Audit(_count(connection, journal), counted[0], head, row, problem, detail, counted[1])
@@ -140,6 +142,7 @@ class _Seals:
     certificates: dict[int, tuple[int, str, str, str]] = field(default_factory=dict)
     identities: dict[str, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
     token: tuple[int, int] = (0, 0)
+    rows: Sealed = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +200,7 @@ class _ChainReader:
         token = row["token"]
         if isinstance(token, int) and token > self._seals.token[1]:
             self._seals.token = row["id"], token
-        if row["event"] not in ("certificate", IDENTITY):
+        if row["event"] not in ("certificate", IDENTITY, SEAL):
             return
         try:
             bound = to_object(row["data"], "seal")
@@ -205,6 +208,9 @@ class _ChainReader:
             return  # what it was about is then bound by no row, which is reported
         if row["event"] == IDENTITY:
             self._seals.identities[row["node"]] = row["id"], bound
+        elif row["event"] == SEAL:
+            key = str(bound.get("table")), str(bound.get("key"))
+            self._seals.rows[key] = row["id"], str(bound.get("sha256")), row["node"]
         elif isinstance(bound.get("certificate"), int):
             sealed = row["id"], str(bound.get("sha256")), row["node"], row["at"]
             self._seals.certificates[bound["certificate"]] = sealed

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from reconciler.drivers.ledger.base import SqlRole
 from reconciler.drivers.ledger.rows import clean, instant, to_instant, to_json, to_object
 from reconciler.drivers.ledger.schema import install_attempts, journal
-from reconciler.drivers.ledger.writing import upsert, write_journal
+from reconciler.drivers.ledger.writing import write_journal, write_sealed
 from reconciler.model.errors import LedgerError
 from reconciler.model.install import InstallCause, InstallPhase
 from reconciler.model.install_progress import InstallAttempt
@@ -38,7 +38,7 @@ class SqlInstalls(SqlRole):
             "closed_at": None if attempt.closed_at is None else instant(attempt.closed_at),
         }
         with self._database.write([install_attempts]) as connection:
-            upsert(connection, install_attempts, [row])
+            write_sealed(connection, instant(now), install_attempts, row)
             if told:
                 with self._database.write([journal], [attempt.node]):
                     write_journal(connection, instant(now), "", attempt.node, "install", detail=told)
@@ -51,6 +51,12 @@ class SqlInstalls(SqlRole):
         query = sa.select(install_attempts).where(table.node == node, table.closed_at.is_(None))
         return self._found(query.order_by(table.begun_at.desc()).limit(1))
 
+    def installs(self) -> Sequence[InstallAttempt]:
+        """Return every attempt. LedgerError: one of the rows is damaged."""
+        with self._database.read() as connection:
+            rows = connection.execute(sa.select(install_attempts).order_by(install_attempts.c.begun_at)).all()
+        return [_decoded(row) for row in rows]
+
     def revoked_host_keys(self) -> Sequence[str]:
         query = sa.select(install_attempts.c.revoked).where(install_attempts.c.revoked != "")
 
@@ -62,12 +68,14 @@ class SqlInstalls(SqlRole):
     def _found(self, query: sa.Select[Any]) -> InstallAttempt | None:
         with self._database.read() as connection:
             row = connection.execute(query).one_or_none()
-        try:
-            return None if row is None else _attempt(row)
-        except (ValueError, KeyError) as error:
-            raise LedgerError(
-                f"the ledger has a damaged row, an install attempt of {row and row.node}: {error}"
-            ) from None
+        return None if row is None else _decoded(row)
+
+
+def _decoded(row: Any) -> InstallAttempt:
+    try:
+        return _attempt(row)
+    except (ValueError, KeyError) as error:
+        raise LedgerError(f"the ledger has a damaged row, an install attempt of {row.node}: {error}") from None
 
 
 def _attempt(row: Any) -> InstallAttempt:

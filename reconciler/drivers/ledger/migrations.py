@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import sqlalchemy as sa
 
-from reconciler.drivers.ledger import chain, schema
+from reconciler.drivers.ledger import chain, schema, seals
 from reconciler.drivers.ledger.rows import LONG_AGO, instant, to_json
 from reconciler.drivers.ledger.schema import FENCE, HEAD, LEDGER_ID, VERSION, meta
 from reconciler.model.errors import LedgerError
@@ -42,17 +42,17 @@ def _add_rollouts(connection: sa.Connection) -> None:
 
 def _chain_journal(connection: sa.Connection) -> None:
     """Chain the rows of version 1 as they are. Certificates are matched with rows by node and time."""
-    seals: dict[tuple[str, str], list[str]] = {}
+    bound: dict[tuple[str, str], list[str]] = {}
     issued = connection.exec_driver_sql("SELECT id, node, issued_at, document FROM certificates ORDER BY id DESC")
     for number, node, at, document in issued:
-        seals.setdefault((node, at), []).append(to_json(chain.seal_of(number, document)))
+        bound.setdefault((node, at), []).append(to_json(chain.seal_of(number, document)))
     query = "SELECT id, at, run, node, event, action, target, attempt, token, detail, data FROM journal ORDER BY id"
     last, digest = 0, connection.execute(sa.select(meta.c.value).where(meta.c.key == LEDGER_ID)).scalar_one()
     chained = []
     for found in connection.exec_driver_sql(query).mappings():
         row = dict(found)
-        if row["event"] == "certificate" and seals.get((row["node"], row["at"])):
-            row["data"] = seals[row["node"], row["at"]].pop()
+        if row["event"] == "certificate" and bound.get((row["node"], row["at"])):
+            row["data"] = bound[row["node"], row["at"]].pop()
         last, digest = row["id"], chain.digest_of(digest, row)
         chained.append({"row": last, "sealed": row["data"], "digest": digest})
     if chained:
@@ -116,6 +116,18 @@ def _add_attestations(connection: sa.Connection) -> None:
         connection.exec_driver_sql(statement)
 
 
+def _seal_rows(connection: sa.Connection) -> None:
+    """Bind the present TPMs, proved boots and installs as they are, as in `_chain_journal`."""
+    common = {"at": instant(LONG_AGO), "run": "", "event": seals.SEAL, "detail": "taken over from an older ledger"}
+    rows = [
+        common | {"node": row["node"], "data": to_json(seals.row_seal(table, row))}
+        for table, row in seals.sealed_rows(connection)
+    ]
+    if rows:
+        with suppress(LedgerError):
+            chain.append(connection, rows)
+
+
 # Step n migrates version n to version n + 1; the first creates a new ledger of the newest version. The others change
 # what a released version wrote, and have their own DDL, because the tables in `schema` are always the newest.
 MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (
@@ -125,6 +137,7 @@ MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (
     _seal_identities,
     _add_install_attempts,
     _add_attestations,
+    _seal_rows,
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 

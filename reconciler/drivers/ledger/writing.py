@@ -9,7 +9,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from reconciler.drivers.ledger import chain
-from reconciler.drivers.ledger.rows import clean
+from reconciler.drivers.ledger.rows import clean, to_json
+from reconciler.drivers.ledger.seals import SEAL, last_seal, row_digest, row_seal, stored
 
 
 def upsert(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -44,3 +45,18 @@ def write_journal(
 ) -> int:
     row = {"at": at, "run": run, "node": node, "event": event, "detail": clean(detail)} | values
     return chain.append(connection, [row])
+
+
+def write_sealed(connection: sa.Connection, at: str, table: sa.Table, row: Mapping[str, Any]) -> None:
+    """Insert or overwrite a row that the journal binds.
+
+    A row that was changed behind our back keeps its old seal: a new one would hide that from `audit verify`.
+    """
+    key = row[next(iter(table.primary_key.columns)).name]
+    before = stored(connection, table, key)
+    upsert(connection, table, [row])
+    after = stored(connection, table, key)
+    if after is None or (before is not None and row_digest(table, before) == row_digest(table, after)):
+        return
+    if last_seal(connection, table, after["node"], key) == (None if before is None else row_digest(table, before)):
+        write_journal(connection, at, "", after["node"], SEAL, detail="", data=to_json(row_seal(table, after)))

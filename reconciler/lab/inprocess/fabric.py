@@ -20,7 +20,7 @@ from reconciler.lab.install_server import BASE
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.install import AnyDocument, AttemptCredential, InstallDocument, dump_contract
-from reconciler.model.install_progress import InstallProgress
+from reconciler.model.install_progress import InstallProgress, digest_of
 from reconciler.model.own_writes import OwnWrites
 from reconciler.model.ports import Clock, Fabric, FirmwareFile, FirmwareFiles, Installer
 
@@ -59,6 +59,9 @@ class LabInstaller:
             erasures=found.erasures,
             cause=None if status is None else status.cause,
         )
+
+    async def token(self, digest: str) -> str:
+        return next((token for token in self._lab.installs.attempts if digest_of(token) == digest), "")
 
     async def withdraw(self, token: str) -> None:
         self._lab.installs.withdraw(token)
