@@ -28,6 +28,7 @@ from reconciler.model.install import (
     MachineIdentity,
     RootDisk,
 )
+from reconciler.model.measurements import FirmwareReference
 from tests import builders as b
 from tests.gate.attestation import machine as m
 
@@ -135,10 +136,10 @@ def test_what_is_expected_follows_from_the_spec() -> None:
     assert expected_of_installer(plain, policy) == "no measurements are declared for its hardware"
     assert b.MEASURED.measurements is not None
     versions = dict.fromkeys(("bmc", "bios", "nic0"), "2.0")
-    assert expected_of_host(wanted, b.observed()) == Expected(b.MEASURED.measurements, b.PLATFORM, versions)
+    platform = replace(b.PLATFORM, firmware=(FirmwareReference({"bios": "2.0"}, {"0": "00" * 32}),))
+    measured = b.node(profile=replace(wanted.profile, measurements=platform))
+    assert expected_of_host(measured, b.observed()) == Expected(b.MEASURED.measurements, platform, versions)
     assert expected_of_host(plain, b.observed()) == "no measurements are declared for its image"
     silent = b.observed(inventory=b.silent())
-    assert expected_of_host(wanted, silent) == "the BMC does not say which firmware the node has"
-    keys_alone = replace(b.PLATFORM, firmware=())
-    any_firmware = b.node(profile=replace(wanted.profile, measurements=keys_alone))
-    assert expected_of_host(any_firmware, silent) == Expected(b.MEASURED.measurements, keys_alone)
+    assert expected_of_host(measured, silent) == "the BMC does not say which firmware the node has"
+    assert expected_of_host(wanted, silent) == Expected(b.MEASURED.measurements, b.PLATFORM)  # no reference asks
