@@ -35,7 +35,7 @@ class SqlInstalls(SqlRole):
             "begun_at": instant(attempt.begun_at),
             "closed_at": None if attempt.closed_at is None else instant(attempt.closed_at),
         }
-        with self._database.write([install_attempts]) as connection:
+        with self._database.write([install_attempts], [attempt.node]) as connection:
             upsert(connection, install_attempts, [row])
             if told:
                 with self._database.write([journal], [attempt.node]):
@@ -47,6 +47,11 @@ class SqlInstalls(SqlRole):
     def open_install(self, node: str) -> InstallAttempt | None:
         table = install_attempts.c
         query = sa.select(install_attempts).where(table.node == node, table.closed_at.is_(None))
+        return self._found(query.order_by(table.begun_at.desc()).limit(1))
+
+    def certified_install(self, node: str) -> InstallAttempt | None:
+        table = install_attempts.c
+        query = sa.select(install_attempts).where(table.node == node, table.certificate != "")
         return self._found(query.order_by(table.begun_at.desc()).limit(1))
 
     def revoked_host_keys(self) -> Sequence[str]:

@@ -92,6 +92,15 @@ def _tee(call: Call) -> Ran:
     return done(call.stdin)
 
 
+def _mv(call: Call) -> Ran:
+    source, target = (word for word in call.args if not word.startswith("-"))
+    text = call.machine.disk().files.pop(source, None)
+    if text is None:
+        return failed(1, f"mv: cannot stat '{source}': No such file or directory\n")
+    call.machine.write_file(target, text)
+    return done()
+
+
 def _hostnamectl(call: Call) -> Ran:
     match call.args:
         case ("set-hostname", name) | ("hostname", name):
@@ -138,7 +147,7 @@ def _systemctl(call: Call) -> Ran:
     if verb in ("reboot", "poweroff"):
         machine.reboot() if verb == "reboot" else machine.poweroff()
         return done(seconds=0.2)
-    if verb == "daemon-reload":
+    if verb in ("daemon-reload", "reload"):
         return done(seconds=0.5)
     if verb in ("is-active", "is-enabled"):
         return _systemctl_is(call, verb, units)
@@ -197,6 +206,8 @@ TOOLS: Mapping[str, Tool] = {
     "tee": _tee,
     "test": _test,
     "mkdir": lambda _: done(),
+    "mv": _mv,
+    "sync": lambda _: done(),
     "hostnamectl": _hostnamectl,
     "sysctl": _sysctl,
     "systemctl": _systemctl,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
+import asyncssh
+
 from reconciler.lab.fleet import Lab
 from reconciler.lab.hardware import commands
 from reconciler.lab.hardware.tools.call import Tool
@@ -22,12 +24,15 @@ from reconciler.model.install_progress import InstallProgress
 from reconciler.model.own_writes import OwnWrites
 from reconciler.model.ports import Clock, Fabric, FirmwareFile, FirmwareFiles, Installer
 
+CERTIFIED_S = 90 * 86400.0  # how long a renewed host certificate is valid
+
 
 class LabInstaller:
     """Publishes install documents at the URLs that the lab's machines request."""
 
-    def __init__(self, lab: Lab, epoch: datetime) -> None:
+    def __init__(self, lab: Lab, clock: Clock, epoch: datetime) -> None:
         self._lab = lab
+        self._clock = clock
         self._epoch = epoch
 
     async def publish(self, token: str, document: InstallDocument, _attempt: AttemptCredential | None) -> str:
@@ -56,6 +61,14 @@ class LabInstaller:
 
     async def withdraw(self, token: str) -> None:
         self._lab.installs.withdraw(token)
+
+    async def certify(self, document: InstallDocument, key: str) -> str:
+        now = self._clock.now().timestamp()
+        certificate = asyncssh.generate_private_key("ssh-ed25519").generate_host_certificate(
+            asyncssh.import_public_key(key), document.node, principals=[document.node], valid_after=now,
+            valid_before=now + CERTIFIED_S,
+        )  # fmt: skip
+        return certificate.export_certificate("openssh").decode().strip()
 
     def _instant(self, seconds: float) -> datetime:
         return self._epoch + timedelta(seconds=seconds)
@@ -100,7 +113,7 @@ class LabFabric:
         }
         own = self._own = OwnWrites()
         self._cluster = None if lab.cluster is None else TruthCluster(lab.cluster, clock, latency_s=cluster_s, own=own)
-        self._installer = LabInstaller(lab, epoch)
+        self._installer = LabInstaller(lab, clock, epoch)
         self._files = LabFirmwareFiles()
 
     def bmc(self, desired: Desired) -> MachineBmc | None:
