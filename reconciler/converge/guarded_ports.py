@@ -44,6 +44,7 @@ SLOWEST_UPLOAD = 50_000  # bytes a second
 _FAILURES = {
     UnknownReason.UNREACHABLE: Failure.UNREACHABLE,
     UnknownReason.AUTH: Failure.AUTH,
+    UnknownReason.EXPIRED: Failure.AUTH,
     UnknownReason.TIMEOUT: Failure.TIMEOUT,
     UnknownReason.MALFORMED: Failure.MALFORMED,
     UnknownReason.UNSUPPORTED: Failure.UNSUPPORTED,
@@ -210,7 +211,11 @@ class TimedHost:
         self._host = host
         self._lease = lease
         self._clock = clock
+        self._settings = settings
         self._seconds = settings.ssh_deadline_s
+
+    def anew(self, *, renewal_of: str = "") -> TimedHost:
+        return _OwnHost(self._host.anew(renewal_of=renewal_of), self._clock, self._settings, self._lease)
 
     async def facts(self, sysctls: Sequence[str], services: Sequence[str]) -> Answered[HostFacts] | Silent:
         return await answer(lambda: self._host.facts(sysctls, services), self._seconds, self._clock)
@@ -226,6 +231,13 @@ class TimedHost:
 
     async def close(self) -> None:
         """Do nothing, as for a BMC."""
+
+
+class _OwnHost(TimedHost):
+    """A host over a connection of its own, which whoever opened it closes."""
+
+    async def close(self) -> None:
+        await self._host.close()
 
 
 class TimedCluster:

@@ -173,6 +173,9 @@ class InstallStore(Store, Protocol):
     def open_install(self, node: str) -> InstallAttempt | None:
         """Return the node's newest attempt that was not withdrawn."""
 
+    def certified_install(self, node: str) -> InstallAttempt | None:
+        """Return the node's newest attempt whose host key was certified, and is not revoked: its recorded key."""
+
     def revoked_host_keys(self) -> Sequence[str]:
         """Return the SSH host keys that are never trusted again, as lines of type and base64."""
 

@@ -193,6 +193,13 @@ class Host(Protocol):
         the command could not be started, or with AMBIGUOUS when the connection was lost while it ran, as a reboot does.
         """
 
+    def anew(self, *, renewal_of: str = "") -> Host:
+        """Return the same host over a connection of its own, which the caller closes.
+
+        `renewal_of`: the node's recorded host key. A certificate that has expired is accepted over this key, and for
+        nothing but its renewal.
+        """
+
     async def close(self) -> None:
         """Close the connection. Never raises."""
 
@@ -298,6 +305,12 @@ class Installer(Protocol):
 
         Among the files are document.json, and program.pyz, which is started with the folder as its argument. REJECTED:
         no public key is known by the name that the document gives.
+        """
+
+    async def certify(self, document: InstallDocument, key: str) -> str:
+        """Return a new certificate, as a line, of the host key that the installation by this document recorded.
+
+        REJECTED: the spec names no host CA.
         """
 
 

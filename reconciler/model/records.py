@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 
 from reconciler.model.gate import Certificate
+from reconciler.model.host_certificate import HostCertificate
 from reconciler.model.json_text import parse_json
 from reconciler.model.measurements import Attestation
 from reconciler.model.privacy import (
@@ -132,6 +133,7 @@ class NodeRecord:
     released_at: datetime | None = None  # when a hold of the node was last lifted
     endorsement: Identifier | None = None  # fingerprint of its TPM's endorsement key, as it was first enrolled
     attestation: Attestation | None = None  # the last boot that a quote proved
+    host_certificate: HostCertificate | None = None  # of the key that its last installation recorded
     fleet: FreeText = ""  # another one that shares the ledger, and that the node belongs to: it is left alone
 
 

@@ -95,6 +95,7 @@ class UnknownReason(StrEnum):
 
     UNREACHABLE = "unreachable"
     AUTH = "auth"
+    EXPIRED = "expired"  # the host's certificate: it answers, and nothing but its renewal is done there
     TIMEOUT = "timeout"
     MALFORMED = "malformed"
     UNSUPPORTED = "unsupported"

@@ -23,7 +23,10 @@ from tests.chaos.cases import CASES
 from tests.conftest import ROOT
 
 SPECS = Path("reconciler/planner/node/actions.py")
-NEVER_ASKED = {"check_trust"}  # trust is read off the node as soon as what it needs is there
+NEVER_ASKED = {
+    "check_trust",  # trust is read off the node as soon as what it needs is there
+    "renew_host_certificate",  # after weeks, as test_host_certificate.py has it, with a crash in its midst
+}
 # These need a typed consent, which no run of the matrix gives: test_decommission.py kills each of them in its midst.
 BY_CONSENT = {spec.name for spec in ACTIONS.values() if spec.decommissions}
 

@@ -52,6 +52,9 @@ class TpmHost:
         )  # fmt: skip
         return CommandResult(done.returncode, done.stdout, done.stderr)
 
+    def anew(self, *, renewal_of: str = "") -> TpmHost:
+        raise NotImplementedError
+
     async def close(self) -> None:
         raise NotImplementedError
 

@@ -48,12 +48,16 @@ class HostKeys:
             raise TooEarlyError("a host key is certified once the TPM has vouched for it, and no sooner")
         if attempt.certificate:
             return attempt.certificate
-        request = _request(document, key, self._valid_s)
-        line = check_certificate(await signer.sign(request), request, self._authorities)
+        line, request = await self.sign(document, key, signer)
         names = ", ".join(request.principals)
         told = f"certified host key {key} for {names} until {request.valid_before:%Y-%m-%d %H:%M} UTC"
         self._store.save_install(replace(attempt, host_key=key, certificate=line), self._now(), told)
         return line
+
+    async def sign(self, document: InstallDocument, key: str, signer: Signer) -> tuple[str, CertificateRequest]:
+        """Return a certificate of a key, as a line, for the names that the document gives, and what was asked for."""
+        request = _request(document, key, self._valid_s)
+        return check_certificate(await signer.sign(request), request, self._authorities), request
 
     def refuse_others(self, attempt: InstallAttempt, key: str) -> None:
         """End the attempt if another key was certified or quoted before."""

@@ -71,9 +71,10 @@ class HttpInstaller:
         self._authorities = authorities
         self._attestor = attestor
         self._source = MediumSource(policy.iso)
+        self._host_keys = HostKeys(self._store, authorities, policy.host_certificate_s, now)
         self._calls = Calls(
             self._store,
-            HostKeys(self._store, authorities, policy.host_certificate_s, now),
+            self._host_keys,
             medium=self._source.current, base=lambda: self._base, signer=self._signer, attestor=attestor, now=now,
         )  # fmt: skip
         self._tls: ssl.SSLContext | None = None
@@ -142,6 +143,13 @@ class HttpInstaller:
         if key is None:
             raise DriverError(Failure.REJECTED, f"{document.node}: no public key {name} is known")
         return attempt_files(document, key, folder, unit)
+
+    async def certify(self, document: InstallDocument, key: str) -> str:
+        signer = self._signer()
+        if signer is None:
+            raise DriverError(Failure.REJECTED, "installer.hostCa of the Fleet names nobody who signs host keys")
+        line, _ = await self._host_keys.sign(document, key, signer)
+        return line
 
     async def close(self) -> None:
         if self._beats is not None:
@@ -250,6 +258,10 @@ class _Forgetful:
 
     def open_install(self, node: str) -> InstallAttempt | None:
         found = [one for one in self._attempts.values() if one.node == node and one.closed_at is None]
+        return max(found, key=lambda one: one.begun_at, default=None)
+
+    def certified_install(self, node: str) -> InstallAttempt | None:
+        found = [one for one in self._attempts.values() if one.node == node and one.certificate]
         return max(found, key=lambda one: one.begun_at, default=None)
 
     def revoked_host_keys(self) -> Sequence[str]:

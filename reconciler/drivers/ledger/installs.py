@@ -37,7 +37,7 @@ class SqlInstalls(SqlRole):
             "begun_at": instant(attempt.begun_at),
             "closed_at": None if attempt.closed_at is None else instant(attempt.closed_at),
         }
-        with self._database.write([install_attempts]) as connection:
+        with self._database.write([install_attempts], [attempt.node]) as connection:
             write_sealed(connection, instant(now), install_attempts, row)
             if told:
                 with self._database.write([journal], [attempt.node]):
@@ -56,6 +56,11 @@ class SqlInstalls(SqlRole):
         with self._database.read() as connection:
             rows = connection.execute(sa.select(install_attempts).order_by(install_attempts.c.begun_at)).all()
         return [_decoded(row) for row in rows]
+
+    def certified_install(self, node: str) -> InstallAttempt | None:
+        table = install_attempts.c
+        query = sa.select(install_attempts).where(table.node == node, table.certificate != "")
+        return self._found(query.order_by(table.begun_at.desc()).limit(1))
 
     def revoked_host_keys(self) -> Sequence[str]:
         query = sa.select(install_attempts.c.revoked).where(install_attempts.c.revoked != "")

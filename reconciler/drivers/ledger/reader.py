@@ -18,6 +18,7 @@ from reconciler.drivers.ledger.cache import Cache
 from reconciler.drivers.ledger.episodes import MANY
 from reconciler.drivers.ledger.rows import from_json, to_applied, to_certificate, to_hold, to_instant, to_object
 from reconciler.model.gate import Certificate
+from reconciler.model.host_certificate import read_host_certificate
 from reconciler.model.interning import share
 from reconciler.model.records import Applied, Attempt, Hold, NodeRecord
 
@@ -81,6 +82,12 @@ def _newest_certificates(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
 
 def _attestations(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
     return sa.select(schema.attestations).where(mine)
+
+
+def _host_keys(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    table = schema.install_attempts.c
+    query = sa.select(table.node, table.host_key, table.certificate)
+    return query.where(mine, table.certificate != "").order_by(table.begun_at)
 
 
 def _events(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
@@ -202,6 +209,13 @@ class _Reader:
         endorsements = {name: row.endorsement for name, row in rows.items()}
         return {"endorsement": (endorsements, None), "attestation": (proved, None)}
 
+    def _installs(self) -> _Fields:
+        """Return the newest certificate of each node's host key."""
+        found = {}
+        for row in self._rows(schema.install_attempts.c.node, _host_keys):
+            found[row.node] = self._decoded(row.node, lambda one: read_host_certificate(*one[1:]), row)
+        return {"host_certificate": (found, None)}
+
     def _silences(self) -> _Fields:
         found: dict[str, dict[str, datetime]] = defaultdict(dict)
         for row in self._rows(schema.silences.c.node, _silences):
@@ -221,6 +235,7 @@ _TABLES: Mapping[str, Callable[[_Reader], _Fields]] = {
     schema.applied.name: _Reader._applied,
     schema.silences.name: _Reader._silences,
     schema.attestations.name: _Reader._attestations,
+    schema.install_attempts.name: _Reader._installs,
 }
 
 

@@ -22,6 +22,9 @@ from reconciler.model.errors import DriverError, Failure
 
 KEEPALIVE_S: Final = 10  # a host that reboots during a long command is noticed after three of them
 
+_Trusted = tuple[list[asyncssh.SSHKey], list[asyncssh.SSHKey], list[asyncssh.SSHKey]]  # hosts, CAs, revoked
+_EXPIRED: Final = "Certificate expired"  # asyncssh's words, after it has checked the CA and the revoked keys
+
 # Cheapest first, since a pass opens a connection to every node; `^` keeps asyncssh's other defaults as a fallback.
 _KEY_EXCHANGE: Final = "^curve25519-sha256"
 _CIPHERS: Final = "^aes128-gcm@openssh.com"
@@ -31,7 +34,8 @@ _CIPHERS: Final = "^aes128-gcm@openssh.com"
 class Target:
     """A host and how to trust it. `authorities`: texts of OpenSSH public keys, one per line.
 
-    `revoked`: host keys that no certificate makes trusted, as lines.
+    `revoked`: host keys that no certificate makes trusted, as lines. `renewal_of`: the recorded host key, as a line,
+    over which a certificate that has expired is accepted; "" for none.
     """
 
     node: str
@@ -42,10 +46,15 @@ class Target:
     authorities: tuple[str, ...]
     insecure: bool
     revoked: tuple[str, ...] = ()
+    renewal_of: str = ""
 
     def __str__(self) -> str:
         address = f"[{self.address}]" if ":" in self.address else self.address
         return f"{self.node} ({address}:{self.port})"
+
+
+class ExpiredCertificateError(DriverError):
+    """The host's certificate is over, and nothing else is wrong with it as far as is known."""
 
 
 class _Reached(asyncssh.SSHClient):
@@ -60,8 +69,26 @@ class _Reached(asyncssh.SSHClient):
 
 async def connect(target: Target, timeout: float) -> asyncssh.SSHClientConnection:
     """Connect and log in. DriverError says what failed, why, and what to check."""
+    authorities = _authorities(target)
+    trusted: _Trusted = ([], authorities, list(_import_authorities(target.revoked)))
+    try:
+        return await _connect(target, timeout, None if target.insecure else trusted, "default")
+    except ExpiredCertificateError:
+        if not target.renewal_of:
+            raise
+    # Without its certificate, the host has its bare key to show, which must be the recorded one.
+    recorded = _import_authorities((target.renewal_of,))
+    return await _connect(target, timeout, (list(recorded), [], trusted[2]), [recorded[0].get_algorithm()])
+
+
+async def _connect(
+    target: Target,
+    timeout: float,
+    known_hosts: _Trusted | None,
+    host_key_algorithms: str | list[str],
+) -> asyncssh.SSHClientConnection:
     client = _Reached()
-    key, authorities = _private_key(target), _authorities(target)
+    key = _private_key(target)
     _name_the_local_user()
     try:
         async with asyncio.timeout(timeout):
@@ -71,10 +98,10 @@ async def connect(target: Target, timeout: float) -> asyncssh.SSHClientConnectio
                 username=target.user,
                 client_factory=lambda: client,
                 client_keys=[key],
-                known_hosts=None if target.insecure else ([], authorities, list(_import_authorities(target.revoked))),
+                known_hosts=known_hosts,
                 host_key_alias=target.node,
                 # Plain host keys are negotiated too, so that the refusal can say that they are unsigned.
-                server_host_key_algs="default",
+                server_host_key_algs=host_key_algorithms,
                 preferred_auth="publickey",
                 agent_path=None,
                 config=None,
@@ -103,6 +130,12 @@ async def connect(target: Target, timeout: float) -> asyncssh.SSHClientConnectio
 
 def _failure(target: Target, error: Exception) -> DriverError:
     match error:
+        case asyncssh.HostKeyNotVerifiable() if error.reason.startswith(_EXPIRED):
+            return ExpiredCertificateError(
+                Failure.AUTH,
+                f"{target}: the certificate of its host key has expired. It answers, and all that is done there is the "
+                "renewal, if the ledger recorded its key; else sign the key anew by hand",
+            )
         case asyncssh.HostKeyNotVerifiable():
             return DriverError(
                 Failure.AUTH,

@@ -8,13 +8,14 @@ import re
 import secrets
 import shlex
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
 import asyncssh
 
-from reconciler.drivers.ssh.connect import Target, connect
+from reconciler.drivers.ssh.connect import ExpiredCertificateError, Target, connect
 from reconciler.drivers.ssh.facts import host_facts, requests
 from reconciler.drivers.ssh.facts.fact import excerpt
 from reconciler.drivers.ssh.session import Capture
@@ -81,6 +82,8 @@ class SshHost:
         try:
             answer = await self._ask(build_program(asked, nonce), nonce)
             facts = host_facts(parse_answer(answer, nonce), sysctls, services)
+        except ExpiredCertificateError as error:
+            return Silent(self._now(), UnknownReason.EXPIRED, error.detail)
         except DriverError as error:
             return Silent(self._now(), _REASONS[error.kind], error.detail)
         except MalformedAnswer as error:
@@ -161,6 +164,12 @@ class SshHost:
                 f"{capture.lost or 'the session ended without an exit status'}",
             )
         return CommandResult(capture.exit_status, out, err)
+
+    def anew(self, *, renewal_of: str = "") -> SshHost:
+        other = copy(self)
+        other._target = replace(self._target, renewal_of=renewal_of)
+        other._connection, other._connecting = None, asyncio.Lock()
+        return other
 
     async def close(self) -> None:
         if self._connection is not None:

@@ -106,6 +106,15 @@ def _tee(call: Call) -> Ran:
     return done(call.stdin)
 
 
+def _mv(call: Call) -> Ran:
+    source, target = (word for word in call.args if not word.startswith("-"))
+    text = call.machine.disk().files.pop(source, None)
+    if text is None:
+        return failed(1, f"mv: cannot stat '{source}': No such file or directory\n")
+    call.machine.write_file(target, text)
+    return done()
+
+
 def _hostnamectl(call: Call) -> Ran:
     match call.args:
         case ("set-hostname", name) | ("hostname", name):
@@ -154,7 +163,7 @@ def _systemctl(call: Call) -> Ran:
         return done(seconds=0.2)
     if units == [IN_PLACE_UNIT]:
         return _in_place_unit(machine, verb)
-    if verb == "daemon-reload":
+    if verb in ("daemon-reload", "reload"):
         return done(seconds=0.5)
     if verb in ("is-active", "is-enabled"):
         return _systemctl_is(call, verb, units)
@@ -223,6 +232,8 @@ TOOLS: Mapping[str, Tool] = {
     "tee": _tee,
     "test": _test,
     "mkdir": lambda _: done(),
+    "mv": _mv,
+    "sync": lambda _: done(),
     "hostnamectl": _hostnamectl,
     "sysctl": _sysctl,
     "systemctl": _systemctl,

@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
+import asyncssh
+
 from reconciler.lab.fleet import Lab
 from reconciler.lab.hardware import commands
 from reconciler.lab.hardware.tools.call import Tool
@@ -24,12 +26,15 @@ from reconciler.model.install_progress import InstallProgress, digest_of
 from reconciler.model.own_writes import OwnWrites
 from reconciler.model.ports import Clock, Fabric, FirmwareFile, FirmwareFiles, Installer
 
+CERTIFIED_S = 90 * 86400.0  # how long a renewed host certificate is valid
+
 
 class LabInstaller:
     """Publishes install documents at the URLs that the lab's machines request."""
 
-    def __init__(self, lab: Lab, epoch: datetime) -> None:
+    def __init__(self, lab: Lab, clock: Clock, epoch: datetime) -> None:
         self._lab = lab
+        self._clock = clock
         self._epoch = epoch
 
     async def publish(
@@ -69,6 +74,14 @@ class LabInstaller:
     def in_place(self, document: InstallDocument, folder: str, unit: str) -> str:
         files = {"document.json": base64.b64encode(dump_contract(document).encode()).decode()}
         return json.dumps({"folder": folder, "unit": unit, "files": files})
+
+    async def certify(self, document: InstallDocument, key: str) -> str:
+        now = self._clock.now().timestamp()
+        certificate = asyncssh.generate_private_key("ssh-ed25519").generate_host_certificate(
+            asyncssh.import_public_key(key), document.node, principals=[document.node], valid_after=now,
+            valid_before=now + CERTIFIED_S,
+        )  # fmt: skip
+        return certificate.export_certificate("openssh").decode().strip()
 
     def _instant(self, seconds: float) -> datetime:
         return self._epoch + timedelta(seconds=seconds)
@@ -113,7 +126,7 @@ class LabFabric:
         }
         own = self._own = OwnWrites()
         self._cluster = None if lab.cluster is None else TruthCluster(lab.cluster, clock, latency_s=cluster_s, own=own)
-        self._installer = LabInstaller(lab, epoch)
+        self._installer = LabInstaller(lab, clock, epoch)
         self._files = LabFirmwareFiles()
 
     def bmc(self, desired: Desired) -> MachineBmc | None:

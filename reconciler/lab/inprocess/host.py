@@ -11,10 +11,12 @@ from reconciler.lab.hardware.tools.call import Tool
 from reconciler.lab.inprocess.facts import host_facts
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.gate import CommandResult
+from reconciler.model.host_certificate import read_host_certificate
 from reconciler.model.observed import Answered, HostFacts, Silent
 from reconciler.model.ports import Clock
 from reconciler.model.vocab import UnknownReason
 
+HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
 CONNECT_TIMEOUT_S = 10.0
 LATENCY_S = 0.4
 _FACTS_S = 2.0
@@ -25,8 +27,15 @@ class MachineHost:
     """`tools`: the installed tools by name. `latency`: whether connecting and reading facts take time."""
 
     def __init__(
-        self, machine: Machine, clock: Clock, tools: Mapping[str, Tool] = commands.TOOLS, *, latency: bool = True
+        self,
+        machine: Machine,
+        clock: Clock,
+        tools: Mapping[str, Tool] = commands.TOOLS,
+        *,
+        latency: bool = True,
+        renewal_of: str = "",
     ) -> None:
+        self._renewal_of = renewal_of
         self._latency = latency
         self._machine = machine
         self._clock = clock
@@ -40,6 +49,8 @@ class MachineHost:
                 await asyncio.sleep(_FACTS_S)
                 self._still(boot)
         except DriverError as error:
+            if error.kind is Failure.AUTH:
+                return Silent(self._clock.now(), UnknownReason.EXPIRED, error.detail)
             timed_out = error.kind is Failure.TIMEOUT
             reason = UnknownReason.TIMEOUT if timed_out else UnknownReason.UNREACHABLE
             return Silent(self._clock.now(), reason, error.detail)
@@ -57,6 +68,9 @@ class MachineHost:
                 self._still(boot)
         return CommandResult(-1, "", "", timed_out=True) if ran.seconds > timeout else ran.result
 
+    def anew(self, *, renewal_of: str = "") -> MachineHost:
+        return MachineHost(self._machine, self._clock, self._tools, latency=self._latency, renewal_of=renewal_of)
+
     async def close(self) -> None:
         """Do nothing: there is no connection."""
 
@@ -72,6 +86,15 @@ class MachineHost:
             case "down":
                 await asyncio.sleep(CONNECT_TIMEOUT_S)
                 raise DriverError(Failure.UNREACHABLE, "no route to host")
+
+        self._check_certificate()
+
+    def _check_certificate(self) -> None:
+        """Refuse a host key whose certificate is over, but for its renewal. A system without one is trusted."""
+        files = self._machine.disk().files
+        key, line = (" ".join(files.get(f"{HOST_KEY}{end}", "").split()[:2]) for end in (".pub", "-cert.pub"))
+        if line and read_host_certificate(key, line).valid_before <= self._clock.now() and key != self._renewal_of:
+            raise DriverError(Failure.AUTH, "the certificate of its host key has expired")
 
     def _boot(self) -> str:
         return self._machine.system().boot_id

@@ -15,6 +15,7 @@ from typing import Any
 
 from reconciler.model.errors import LeaseHeld
 from reconciler.model.gate import Certificate
+from reconciler.model.host_certificate import read_host_certificate
 from reconciler.model.install_progress import InstallAttempt
 from reconciler.model.measurements import Attestation
 from reconciler.model.period_report import ServiceStatus
@@ -249,12 +250,19 @@ class MemoryLedger:
 
     def save_install(self, attempt: InstallAttempt, now: datetime, told: str = "") -> None:  # noqa: ARG002 - the port's
         self._installs[attempt.digest] = attempt
+        newest = self.certified_install(attempt.node)
+        known = None if newest is None else read_host_certificate(newest.host_key, newest.certificate)
+        self._change(attempt.node, host_certificate=known)
 
     def install(self, digest: str) -> InstallAttempt | None:
         return self._installs.get(digest)
 
     def open_install(self, node: str) -> InstallAttempt | None:
         found = [one for one in self._installs.values() if one.node == node and one.closed_at is None]
+        return max(found, key=lambda one: one.begun_at, default=None)
+
+    def certified_install(self, node: str) -> InstallAttempt | None:
+        found = [one for one in self._installs.values() if one.node == node and one.certificate]
         return max(found, key=lambda one: one.begun_at, default=None)
 
     def revoked_host_keys(self) -> Sequence[str]:

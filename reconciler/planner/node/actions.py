@@ -217,6 +217,11 @@ _SPECS = (
         name="configure_host", concern=Concern.HOST, disruption=Disruption.SERVICE_RESTART, seconds=20,
         requires=(c.HOST_UP,), variants=_configure_host, harmless=True, fault="ssh_refused",
     ),
+    # It requires nothing of a host that can't be read since its certificate has expired.
+    ActionSpec(
+        name="renew_host_certificate", concern=Concern.TRUST, disruption=Disruption.NONE, seconds=15,
+        achieves=(c.HOST_CERTIFICATE,), forbids=(c.HOST_CERTIFICATE,), harmless=True, fault="ssh_refused",
+    ),
     ActionSpec(
         name="drain", concern=Concern.CLUSTER, disruption=Disruption.DRAIN, seconds=300,
         achieves=(c.QUIESCED,), forbids=(c.QUIESCED,), variants=_drain,

@@ -44,6 +44,7 @@ from reconciler.planner.node.decommission import Leaving, assess_leaving
 from reconciler.planner.node.in_place import why_installer
 from reconciler.planner.node.provision import never_answered, unread_disk
 from reconciler.planner.node.record import gate_failure, is_drained, stale_signals_until, treatments_since_certificate
+from reconciler.planner.node.renewals import assess_host_certificate
 
 _ON = frozenset({Power.ON, Power.POWERING_ON})
 
@@ -104,6 +105,7 @@ def assess(
     mark, foreign_mark, foreign_cordon = _cluster(builder, desired, observed, record, context)
     moved = _gate(builder, desired, observed, record, context)
     _identity(builder, desired, observed, facts, record)
+    assess_host_certificate(builder, observed, record, context)
     clustered = context.settings.cluster is not None and desired.profile.membership is not None
     leaving = assess_leaving(builder, desired, observed, record, clustered=clustered)
     return Assessment(

@@ -44,6 +44,7 @@ GPU = "gpu_ok"
 LABELS = "labels_ok"
 TRUST = "trust_ok"
 GATE = "gate_ok"
+HOST_CERTIFICATE = "host_certificate"  # that of its SSH host key is good for a while
 HARDWARE = "hardware_ok"
 HEALTHY = "healthy"
 TREATED = "treated"

@@ -65,6 +65,8 @@ def host_down(
     silent, not_ready = record.silent_since.get("ssh"), record.silent_since.get("not_ready")
     if policy is None or silent is None or not_ready is None:
         return False
+    if isinstance(observed.host, Silent) and observed.host.reason is UnknownReason.EXPIRED:
+        return False  # its sshd answers
     if isinstance(observed.hot, Silent) or isinstance(observed.member, Silent):
         return False
     if observed.member.value is not None and observed.member.value.ready is not False:

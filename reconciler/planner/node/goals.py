@@ -52,6 +52,8 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
             return Situation(Goal.DECOMMISSIONED, tombstone.detail, frozenset())
         return _leaving(state.leaving, state)
     wanted = goal_conditions(desired, state)
+    if c.HOST_CERTIFICATE in state.because and not _failed_to_renew(record, now):
+        wanted |= {c.HOST_CERTIFICATE}  # else it would keep all other work from the node
     if state.foreign_cordon:
         detail = "somebody else cordoned this node; their cordon is kept"
         blocked = Blocked(BlockCode.FOREIGN_CORDON, detail)
@@ -65,6 +67,12 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
     if c.HEALTHY in state.because and c.HEALTHY not in state.unknown and c.HEALTHY not in state.explained:
         return _unhealthy(desired, record, state, wanted, now)
     return Situation(Goal.IN_SERVICE, "in service as specified", wanted)
+
+
+def _failed_to_renew(record: NodeRecord, now: datetime) -> bool:
+    since = now - timedelta(days=1)
+    tried = failures(record, "renew_host_certificate", "") if record.attempts else ()
+    return sum(attempt.at >= since for attempt in tried) >= FAILURES
 
 
 def _leaving(leaving: Leaving, state: Conditions) -> Situation:

@@ -6,7 +6,6 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from reconciler.diff.compare import Comparer
-from reconciler.gate.asked import TESTS
 from reconciler.health.signals import Signal
 from reconciler.health.table import Effect, Remedy, remedy_of
 from reconciler.model.crash import of_its_own
@@ -17,7 +16,7 @@ from reconciler.model.observed import Observed, Silent, crash_in
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAction
 from reconciler.model.records import NodeRecord
 from reconciler.model.stakes import Stakes, stakes
-from reconciler.model.vocab import Certainty, Concern, NodeState, Source, UnknownReason
+from reconciler.model.vocab import Certainty, Concern, NodeState, UnknownReason
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.actions import NodeTraits, spec_of
 from reconciler.planner.node.assessment import Assessment, assess
@@ -34,6 +33,7 @@ from reconciler.planner.node.holds import Holds, retracted
 from reconciler.planner.node.reasons import no_path, reasons, starting_conditions, undrainable, unmet
 from reconciler.planner.node.record import is_uneventful, isolating_signals
 from reconciler.planner.node.remarks import with_remarks
+from reconciler.planner.node.renewals import renewals
 from reconciler.planner.node.search import apply, search
 from reconciler.planner.node.why import Question
 
@@ -128,7 +128,7 @@ class NodePlanner:
         found, actions = decided.found, decided.actions
         items = with_remarks(items, self._catalogue(desired, observed, state), state)
         if desired.state is NodeState.ACTIVE:
-            items = (*items, *self._signal_items(desired, state), *_gate_item(desired, state))
+            items = (*items, *self._signal_items(desired, state), *renewals(desired, state))
         shared = self.key(desired.profile) if actions else ""
         inputs = own_inputs(desired, observed, record) if actions else {}
         lost = _stakes(desired, observed) if any(spec_of(action.name).drains for action in actions) else Stakes()
@@ -358,22 +358,6 @@ def _harmless(full: Catalogue, state: Conditions, start: frozenset[str], wanted:
             return tuple(chosen)
         chosen.append(row)
         reached = apply(full, row, reached)
-
-
-def _gate_item(desired: Desired, state: Conditions) -> list[DriftItem]:
-    if desired.profile.acceptance is None or c.GATE in state.true:
-        return []
-    if c.GATE in state.unknown or c.GATE in state.explained:
-        detail = state.unknown.get(c.GATE) or state.explained[c.GATE]
-        return [_certificate(desired, DriftClass.UNKNOWN, None, detail)]
-    reasons = [why for why in state.because.get(c.GATE, ()) if not why.startswith(TESTS)]  # items of their own
-    return [_certificate(desired, DriftClass.RENEWAL, "; ".join(reasons), "")] if reasons else []
-
-
-def _certificate(desired: Desired, kind: DriftClass, observed: str | None, detail: str) -> DriftItem:
-    return DriftItem(
-        desired.node, Concern.GATE, "gate.certificate", kind, "valid", observed, source=Source.LEDGER, detail=detail
-    )
 
 
 def _incomplete(desired: Desired, observed: Observed, state: Conditions) -> tuple[str, ...]:
