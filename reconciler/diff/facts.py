@@ -277,9 +277,7 @@ def _image(profile: Profile) -> list[Managed]:
         Managed("image.name", Concern.IMAGE, Source.SSH, image.name, image.name, part("image")),
         Managed("image.version", Concern.IMAGE, Source.SSH, image.version, image.version, part("version")),
         Managed("image.sha256", Concern.IMAGE, Source.SSH, image.sha256, image.sha256, part("sha256")),
-        Managed(
-            "image.root_disk", Concern.IMAGE, Source.SSH, "as installed", "as installed", _of_host("image", _root_disk)
-        ),
+        Managed("image.root_disk", Concern.IMAGE, Source.SSH, "as installed", "as installed", _root_disk),
     ]
     for name in ("kernel", "driver"):  # the version is a claim, the running kernel and driver are facts (pitfall L7)
         if name in image.contents:
@@ -293,13 +291,21 @@ def _image(profile: Profile) -> list[Managed]:
     return rows
 
 
-def _root_disk(found: Any) -> Hashable:
+def _root_disk(observed: Observed) -> Hashable:
     """Return whether / is on the disk that the installer wrote (pitfall L1)."""
-    if found.booted_disk is None:
-        return Missing(UnknownReason.UNSUPPORTED, "the disk that / is on gives no serial")
-    if found.root_disk is None:
+    facts = host(observed)
+    if isinstance(facts, Missing):
+        return facts
+    if facts.image is None or facts.image.booted_disk is None:
+        path = "image" if facts.image is None else "image.booted_disk"
+        why = facts.unknown.get(
+            path, "not reported" if facts.image is None else "the disk that / is on gives no serial"
+        )
+        return Missing(UnknownReason.UNSUPPORTED, why)
+    if facts.image.root_disk is None:
         return "none"
-    return "as installed" if normalise.text(found.root_disk) == normalise.text(found.booted_disk) else found.booted_disk
+    installed, booted = facts.image.root_disk, facts.image.booted_disk
+    return "as installed" if normalise.text(installed) == normalise.text(booted) else booted
 
 
 def _host(profile: Profile) -> list[Managed]:
