@@ -138,6 +138,10 @@ def test_the_disk_that_was_written_must_be_the_one_that_booted() -> None:
     """Pitfall L1: another disk with the same label."""
     image = o.ImageIdentity("ubuntu-gpu", "2026.11.1", b.SHA, "D1", None, booted_disk="D2")
     assert drift(b.observed(host=b.facts(image=image)))["image.root_disk"].observed == "D2"
+    unread = replace(image, booted_disk=None)
+    slow = b.facts(image=unread, unknown={"image.booted_disk": "killed at its timeout"})
+    assert "killed at its timeout" in drift(b.observed(host=slow))["image.root_disk"].detail
+    assert "gives no serial" in drift(b.observed(host=b.facts(image=unread)))["image.root_disk"].detail
 
 
 def test_an_image_without_our_nonce_is_not_the_one_we_installed() -> None:
