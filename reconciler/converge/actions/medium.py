@@ -7,6 +7,7 @@ import re
 from reconciler.converge.actions.context import ActionContext, tolerate
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import DISCS, HTTP, PXE, Answered, RedfishHot, Silent
+from reconciler.planner.node.actions import spec_of
 
 REPEATABLE = (Failure.AMBIGUOUS, Failure.BUSY, Failure.CONFLICT)
 _SET_BY_US = (*DISCS, HTTP, PXE, "Hdd")
@@ -15,7 +16,8 @@ _OURS = re.compile(r"/[0-9a-f]{32}/boot\.iso$")  # the URLs of ports.Installer; 
 
 async def eject_left_over(ctx: ActionContext) -> None:
     """Eject our medium after an unfinished installation. A running installer would lose its file system (E1)."""
-    last = next((attempt for attempt in reversed(ctx.record.attempts) if attempt.action in ("reimage", "erase")), None)
+    attempts = reversed(ctx.record.attempts)
+    last = next((attempt for attempt in attempts if spec_of(attempt.action).boots_installer), None)
     if last is None or last.outcome == "done" or ctx.bmc_port is None:
         return
     url = await _inserted(ctx)

@@ -67,6 +67,7 @@ class ActionSpec:
     boots: bool = False
     flashes: bool = False  # writes firmware
     installs: bool = False  # writes an image
+    boots_installer: bool = False  # so that a medium of ours may be left in the BMC
     decommissions: bool = False  # ends the machine's life in the fleet: only with a typed consent, and never undone
     takes_out: bool = False  # ends the node's service: planned for an ill node without a fresh inventory
     harmless: bool = False  # no workload notices it, so it may run on a node in service
@@ -273,7 +274,7 @@ _SPECS = (
     ActionSpec(
         name="reimage", concern=Concern.IMAGE, disruption=Disruption.REIMAGE, seconds=800,
         requires=(c.IDENTITY, c.SIGNATURE, c.QUIESCED), achieves=(c.IMAGE, c.POWER_ON, c.HOST_UP), breaks=(c.HOST,),
-        forbids=(c.IMAGE,), variants=_reimage, activates=_POWER, boots=True, installs=True,
+        forbids=(c.IMAGE,), variants=_reimage, activates=_POWER, boots=True, installs=True, boots_installer=True,
         refusals=possible.image,
         covers=frozenset({"soft_restart", "power_on", "power_cycle", "join", "reimage"}),
         undoes=frozenset({"set_gpu_mode", "configure_host", "join", "check_trust", "run_gate"}),
@@ -323,7 +324,7 @@ _SPECS = (
     ActionSpec(
         name="erase", concern=Concern.HARDWARE, disruption=Disruption.REIMAGE, seconds=1800,
         requires=(c.IDENTITY, c.QUIESCED, c.LEFT, c.REVOKED), breaks=(c.GATE,), variants=erase,
-        decommissions=True, fault="sanitize_fails",
+        decommissions=True, boots_installer=True, fault="sanitize_fails",
     ),
     ActionSpec(
         name="clear_tpm", concern=Concern.TRUST, disruption=Disruption.POWER_CYCLE, seconds=600,
