@@ -16,7 +16,7 @@ from reconciler.render.explanation import Explanation, within
 from reconciler.render.text import count, disruption, estimate, plain
 from reconciler.render.waiting import goes_anyway
 
-HEAD = ("#", "action", "disruption", "takes", "", "because", "without it")
+HEAD = ("#", "action", "disruption", "way", "takes", "", "because", "without it")
 _SHOWN = 3  # conditions that a sentence names
 _AIMS = {
     c.IDENTITY: "show whose machine it is",
@@ -124,8 +124,8 @@ def _manner(made: Explanation, action: PlannedAction) -> tuple[str, str, str, st
 
 def _way(made: Explanation, action: PlannedAction) -> str:
     seen = made.observed
-    if action.name != "reimage" or seen is None or isinstance(seen.inventory, Silent):
-        return ""
+    if action.id != "reimage" or seen is None or isinstance(seen.inventory, Silent):
+        return ""  # in place, no medium is booted
     way = choose(made.desired, seen.inventory.value.abilities)
     return f"by {way.value.replace('_', ' ')}" if way is not None else ""
 
