@@ -247,10 +247,18 @@ def test_a_plain_host_key_is_not_signed(keys: Keys, make_host: HostFactory) -> N
     assert "not signed by the fleet's CA" in answer.detail
 
 
-@pytest.mark.parametrize("validity", [{"valid_after": "20200101", "valid_before": "20200201"}, {"valid_after": "+1d"}])
-def test_a_certificate_out_of_its_time(keys: Keys, make_host: HostFactory, validity: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("validity", "reason"),
+    [
+        ({"valid_after": "20200101", "valid_before": "20200201"}, UnknownReason.EXPIRED),
+        ({"valid_after": "+1d"}, UnknownReason.AUTH),
+    ],
+)
+def test_a_certificate_out_of_its_time(
+    keys: Keys, make_host: HostFactory, validity: dict[str, str], reason: UnknownReason
+) -> None:
     certificate = certify(keys.authority, keys.host, NODE, **validity)
-    assert refused(keys, make_host, host_keys=[(keys.host, certificate)]).reason is UnknownReason.AUTH
+    assert refused(keys, make_host, host_keys=[(keys.host, certificate)]).reason is reason
 
 
 def test_a_user_certificate_is_no_host_certificate(keys: Keys, make_host: HostFactory) -> None:
