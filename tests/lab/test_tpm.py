@@ -81,4 +81,4 @@ def test_tpm2_tools_verify_its_quotes(tmp_path: Path) -> None:
 
 def test_a_host_answers_the_two_scripts_over_ssh() -> None:
     assert "sh" in host_tools(NOW)
-    assert run(a_machine(), "sh -c 'id'").result.exit_status == 127
+    assert run(a_machine(), "sh -c 'id'").result.exit_status == 2  # the lab has no shell

@@ -53,6 +53,11 @@ def _env(call: Call) -> Ran:
     return tool(Call(call.machine, command, tuple(words[1:]), call.stdin, environment))
 
 
+def _shell(call: Call) -> Ran:
+    ran = tpm.attestation_script(call)
+    return host_tests.shell(call) if ran is None else ran
+
+
 def image_json(machine: Machine) -> str:
     """Return /etc/reconciler/image.json as the installer wrote it."""
     return json.dumps(slots.record_of(slots.installed_last(machine.state)), indent=2) + "\n"
@@ -246,5 +251,5 @@ TOOLS: Mapping[str, Tool] = {
     **nccl.TOOLS,
     **drives.TOOLS,
     **host_tests.TOOLS,
-    **tpm.TOOLS,
+    "sh": _shell,
 }

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from reconciler.gate.attestation.buffers import Malformed
 from reconciler.gate.attestation.host import begin_command, finish_command
-from reconciler.lab.hardware.tools.call import Call, Ran, Tool, done, failed
+from reconciler.lab.hardware.tools.call import Call, Ran, done, failed
 from reconciler.model.install import AttestationChallenge, dump_contract
 
 _BEGIN = begin_command()[2]
 _FINISH = finish_command(AttestationChallenge(credential="", secret="", nonce=""))[2]
 
 
-def _sh(call: Call) -> Ran:
+def attestation_script(call: Call) -> Ran | None:
+    """Run one of the two scripts, as `sh -c SCRIPT ...`; None for any other script."""
     match call.args:
         case ("-c", script) if script == _BEGIN:
             return done(dump_contract(call.machine.tpm_keys()) + "\n", seconds=5.0)
@@ -25,7 +24,4 @@ def _sh(call: Call) -> Ran:
                 return failed(1, "ERROR: Esys_ActivateCredential(0x18B) - tpm:handle(1):the handle is not correct\n")
             return done(dump_contract(answer) + "\n", seconds=2.0)
         case _:
-            return failed(127, "sh: this lab runs the scripts of an attestation alone\n")
-
-
-TOOLS: Mapping[str, Tool] = {"sh": _sh}
+            return None
