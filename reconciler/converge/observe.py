@@ -215,8 +215,10 @@ async def _read_host(host: Host | None, desired: Desired, clock: Clock, settings
 
 
 def _explain(host: _Host, hot: Answered[RedfishHot] | Silent) -> _Host:
-    """Explain a silent host by its BMC, which may say that it is off or still booting."""
-    if isinstance(host, Answered) or isinstance(hot, Silent) or host.reason is UnknownReason.NOT_ASKED:
+    """Explain a silent host by its BMC, which may say that it is off or still booting. That explains no bug of ours."""
+    if isinstance(host, Answered) or isinstance(hot, Silent):
+        return host
+    if host.reason in (UnknownReason.NOT_ASKED, UnknownReason.CRASHED):
         return host
     if hot.value.power is Power.OFF:
         return Silent(host.at, UnknownReason.EXPLAINED, "powered off")
