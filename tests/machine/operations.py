@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.machine.fleet import Command, Fleet
-from tests.machine.machine import ADDRESS, Machine
+from tests.machine.machine import ADDRESS, NAME, Machine
 from tests.machine.timeline import INSTALL, parts_of, shown
 
 Figure = Callable[[str], None]
@@ -62,6 +62,7 @@ def on_the_host(fleet: Fleet, *command: str) -> str:
     known = fleet.home / "known_hosts"
     known.write_text(f"@cert-authority * {fleet.pki.host_ca.with_suffix('.pub').read_text()}")
     options = ["-o", f"UserKnownHostsFile={known}", "-o", "StrictHostKeyChecking=yes", "-o", "BatchMode=yes"]
+    options += ["-o", f"HostKeyAlias={NAME}"]  # the certificate is for the node's name, not for its address
     ssh = ["ssh", "-i", str(fleet.pki.reconciler_ssh), *options, f"root@{ADDRESS}", *command]
     done = subprocess.run(ssh, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
