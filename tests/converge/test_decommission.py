@@ -369,6 +369,29 @@ def test_a_run_that_dies_in_any_step_is_continued_and_erases_nothing_twice(
     assert len(here.ledger.holds()) == 1
 
 
+@pytest.mark.parametrize("after_s", [200.0, 300.0, 400.0])
+def test_an_erase_by_our_installer_is_followed_by_the_next_run(adopted: Worlds, after_s: float) -> None:
+    """Ctrl-C while the installer erases: its attempt stays open, so that its evidence still has somebody to go to."""
+    here = adopted(nodes=1)
+    machine, root = here.machine(GONE), root_drive(here)
+    approved = leaving(here, [root.serial]).plan()
+
+    async def dies() -> None:
+        work = asyncio.create_task(here.applying(approved=approved, consented=frozenset({GONE})))
+        await here.started("erase")
+        await here.clock.sleep(after_s)
+        work.cancel()
+        await asyncio.wait({work})
+
+    here.run(dies())
+    assert machine.state.installer is not None, "it runs by then, and not to its end"
+    boots = machine.state.counters.boots
+    report = here.apply(approved=approved, consented=frozenset({GONE}))
+    assert report.results[GONE].state in (Ended.DONE, Ended.CONVERGED), report.results[GONE].detail
+    assert (root.sanitizes, root.holds) == (1, False)
+    assert machine.state.counters.boots == boots, "it was not booted for it once more"
+
+
 # --- the other steps -------------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from reconciler.converge.actions.boot_ways import prepare_installer
 from reconciler.converge.actions.context import ActionContext, patience_s
-from reconciler.converge.actions.install_plan import boot_credential
+from reconciler.converge.actions.install_plan import boot_credential, withdrawn_after
 from reconciler.converge.actions.install_watch import LISTEN_S, LOOK_S, SILENT_S
 from reconciler.converge.actions.medium import drop_override, eject
 from reconciler.converge.actions.power import ensure_off, ensure_on, is_off
@@ -37,21 +37,21 @@ async def erase_by_boot(ctx: ActionContext, serial: str) -> Outcome:
     machine = MachineIdentity(serial=ctx.desired.serial, uuid=ctx.desired.uuid or ctx.record.uuid)
     attempt, nonce = str(ctx.resumed.get("attempt", "")), str(ctx.resumed.get("nonce", ""))
     token = await ctx.installer.token(attempt) if attempt else ""
-    goes_on = bool(token and nonce) and ctx.resumed.get("started") is True and not await is_off(ctx)
+    goes_on = bool(token and nonce) and ctx.resumed.get("started") is True
+    if goes_on and await is_off(ctx):  # it may have ended while nobody followed it
+        goes_on = (await ctx.installer.progress(token)).phase is InstallPhase.ERASED
     if not goes_on:
         token, nonce = secrets.token_hex(16), secrets.token_hex(16)
         ctx.journal(attempt=digest_of(token), nonce=nonce, way=way.value, started=False)
     document = EraseDocument(node=ctx.node, nonce=nonce, machine=machine, drives=(serial,))
     url = await ctx.installer.publish(token, document, boot_credential(ctx), pxe=way is BootWay.PXE)
-    try:
+    async with withdrawn_after(ctx, token):
         if not goes_on:
             await prepare_installer(ctx, url, way, abilities)
             ctx.journal(started=True)
             await ensure_on(ctx)
         failed = await _follow(ctx, token, serial)
         evidence = dict((await ctx.installer.progress(token)).erasures.get(serial, {}))
-    finally:
-        await ctx.installer.withdraw(token)
     await ensure_off(ctx)
     await eject(ctx)
     await drop_override(ctx, await ctx.bmc.hot())

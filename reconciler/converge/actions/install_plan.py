@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -72,6 +73,17 @@ async def journaled_install(intent: Mapping[str, Any], installer: Installer) -> 
         return Install(await installer.token(str(intent["attempt"])), document, way)
     except (KeyError, ValueError):
         return None
+
+
+@asynccontextmanager
+async def withdrawn_after(ctx: ActionContext, token: str) -> AsyncIterator[None]:
+    """Withdraw a document when the work with it has ended, well or not."""
+    try:
+        yield
+    except Exception:  # not a cancellation: a run that is cut off leaves the document to the next one
+        await ctx.installer.withdraw(token)
+        raise
+    await ctx.installer.withdraw(token)
 
 
 def root_disk_rule(ctx: ActionContext) -> RootDisk | None:

@@ -9,7 +9,6 @@ digest, on the intended disk (L1, L2).
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable
 
 from reconciler.converge.actions.activation import pending_settings, verify_activation
 from reconciler.converge.actions.boot_ways import boot_disk, prepare_installer
@@ -24,6 +23,7 @@ from reconciler.converge.actions.install_plan import (
     judge_install,
     root_disk_rule,
     target_drive,
+    withdrawn_after,
 )
 from reconciler.converge.actions.install_watch import InstallWatch, describe
 from reconciler.converge.actions.medium import drop_override, eject
@@ -70,15 +70,12 @@ async def reimage(ctx: ActionContext) -> Outcome:
 async def _begin(ctx: ActionContext, install: Install, abilities: Abilities | None) -> Outcome:
     ctx.journal(**install.journaled())
     url = await ctx.installer.publish(install.token, install.document, boot_credential(ctx), pxe=install.by_pxe)
-
-    async def work() -> Outcome:
+    async with withdrawn_after(ctx, install.token):
         await prepare_installer(ctx, url, install.way, abilities)
         ctx.ledger.set_nonce(ctx.node, install.nonce, ctx.clock.now())
         ctx.journal(started=True)
         await ensure_on(ctx)
         return await _follow(ctx, install)
-
-    return await _to_its_end(ctx, install, work())
 
 
 async def _continue(ctx: ActionContext, fresh: InstallDocument) -> Outcome | None:
@@ -99,23 +96,14 @@ async def _continue(ctx: ActionContext, fresh: InstallDocument) -> Outcome | Non
     # The process that served it is gone.
     await ctx.installer.publish(install.token, install.document, boot_credential(ctx), pxe=install.by_pxe)
     if ctx.resumed.get("boots_disk"):
-        return await _to_its_end(ctx, install, _prove(ctx, install, "its disk was being booted"))
+        async with withdrawn_after(ctx, install.token):
+            return await _prove(ctx, install, "its disk was being booted")
     progress = await ctx.installer.progress(install.token)
     if known(await ctx.bmc.hot()).power is not Power.ON and not progress.fetched:
         return None
     ctx.step("an installation is under way")
-    return await _to_its_end(ctx, install, _follow(ctx, install))
-
-
-async def _to_its_end(ctx: ActionContext, install: Install, work: Awaitable[Outcome]) -> Outcome:
-    """Do the work and withdraw the document."""
-    try:
-        outcome = await work
-    except Exception:  # not a cancellation: a run that is cut off leaves the document to the next one
-        await ctx.installer.withdraw(install.token)
-        raise
-    await ctx.installer.withdraw(install.token)
-    return outcome
+    async with withdrawn_after(ctx, install.token):
+        return await _follow(ctx, install)
 
 
 async def _follow(ctx: ActionContext, install: Install) -> Outcome:

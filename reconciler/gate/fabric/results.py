@@ -69,15 +69,11 @@ def read(run: PairRun, bar: Bar) -> Reading:
 def _low(leg: Leg, bar: Bar) -> tuple[int, int]:
     """Return the masks of rails that were low, and of those that could not run."""
     low = unread = 0
-    if None in leg.bandwidth:
-        for rail, value in enumerate(leg.bandwidth):
-            if value is None:
-                unread |= 1 << rail
-            elif not value >= bar.bandwidth:
-                low |= 1 << rail
-    elif min(leg.bandwidth) < bar.bandwidth:  # type: ignore[type-var, operator] # none is None
-        for rail, value in enumerate(leg.bandwidth):
-            low |= (value < bar.bandwidth) << rail  # type: ignore[operator]
+    for rail, value in enumerate(leg.bandwidth):
+        if value is None:
+            unread |= 1 << rail
+        elif not value >= bar.bandwidth:  # what is no number is low, too
+            low |= 1 << rail
     if bar.latency is not None:
         low |= _above(leg.latency, bar.latency)
     if bar.errors is not None:
