@@ -247,14 +247,22 @@ def _reachability(workspace: Workspace, observation: Observation) -> Iterator[Fi
     names, _ = workspace.selection
     for source in ("redfish", "ssh", "kubernetes"):
         silent: dict[tuple[str, str], list[str]] = {}
+        explained: dict[str, list[str]] = {}  # no problem, and no answer either
+        answering = 0
         for name in names:
             seen = observation.nodes[name]
             reading = {"redfish": seen.hot, "ssh": seen.host, "kubernetes": seen.member}[source]
-            if isinstance(reading, Silent) and reading.reason not in (UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED):
+            if not isinstance(reading, Silent):
+                answering += 1
+            elif reading.reason is UnknownReason.EXPLAINED:
+                explained.setdefault(reading.detail, []).append(name)
+            elif reading.reason is not UnknownReason.NOT_ASKED:
                 detail = reading.detail if source == "kubernetes" else ""
                 silent.setdefault((reading.reason.value, detail), []).append(name)
-        dark = sum(map(len, silent.values()))
-        yield Finding(f"reach {source}", not silent, f"{len(names) - dark} of {len(names)} nodes answer")
+        asked = answering + sum(map(len, [*explained.values(), *silent.values()]))
+        known = "".join(f"; {fold(nodes)} ({len(nodes)}): {why}" for why, nodes in explained.items())
+        if asked:
+            yield Finding(f"reach {source}", not silent, f"{answering} of {asked} nodes answer{known}")
         for (reason, error), nodes in silent.items():
             detail = f"{fold(nodes)} ({len(nodes)}): {reason}" + (f", {error}" if error else "")
             yield Finding(f"reach {source}", False, detail, _REMEDIES.get(reason, ""))

@@ -168,3 +168,12 @@ def test_groups_are_failure_domains_of_the_spec() -> None:
     fabric = Fabric.of_domains(domains, 8)
     assert fabric.groups == {"a": "l1", "b": "l1", "c": "r3", "d": ""}
     assert fabric.racks == {"a": "r1", "b": "r2", "c": "r3"}
+
+
+def test_a_bandwidth_that_is_no_number_is_low() -> None:
+    """It compares with nothing, so the least of all rails hid it."""
+    ways = Leg((400.0, float("nan"), None)), Leg((400.0, 400.0, 400.0))
+    found = read(PairRun(1, "n0", "n1", *ways), Bar(300.0))
+    assert (found.there, found.back, found.unread) == (0b010, 0, 0b100)
+    whole = read(PairRun(1, "n0", "n1", Leg((float("nan"), 400.0)), Leg((400.0, 400.0))), Bar(300.0))
+    assert (whole.there, whole.back, whole.unread) == (0b01, 0, 0)
