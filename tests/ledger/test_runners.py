@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,23 @@ def done(fleet: Fleet) -> bool:
     return not marked and all(counts[0] for counts in fleet.changed().values())
 
 
+def stop_between_writes(process: subprocess.Popen[str], ledger: str) -> None:
+    """Stop a runner that holds no lock of the file itself: SQLite lets nobody write until such a one goes on."""
+    while True:
+        process.send_signal(signal.SIGSTOP)
+        until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T", LONG_S)
+        try:
+            with closing(sqlite3.connect(ledger, timeout=0, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                other.execute("ROLLBACK")
+                return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error):
+                raise
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.02)
+
+
 def test_a_runner_that_was_stopped_for_longer_than_its_lease_does_nothing_when_it_wakes(on_file: Fleet) -> None:
     """SIGSTOP in the middle of restarts; another one finishes; SIGCONT."""
     fleet = on_file
@@ -197,7 +215,7 @@ def test_a_runner_that_was_stopped_for_longer_than_its_lease_does_nothing_when_i
     plan = fleet.plan()
     with fleet.runner("sleeper", "apply", "--plan", plan, "--yes") as (sleeper, log):
         until(lambda: told(log, "soft_restart"), LONG_S)
-        sleeper.send_signal(signal.SIGSTOP)
+        stop_between_writes(sleeper, fleet.where)
         stopped = time.monotonic()
         held = {lease["scope"]: lease["holder"] for lease in fleet.leases()}
         assert held["lab"].startswith("sleeper, run-")
