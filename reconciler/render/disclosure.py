@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
 from enum import Enum
-from operator import attrgetter, is_
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -19,7 +19,8 @@ from reconciler.model.privacy import Privacy
 C = TypeVar("C")
 T = TypeVar("T")
 
-Show = Callable[..., Any]  # (value, context) -> what is shown of the value
+Show = Callable[..., Any]  # (value, context) -> what is shown of the value, which is not empty
+Read = Callable[[Any], tuple[Any, ...]]  # dataclass -> values of some of its fields
 
 _TEXTLESS: Final = (bool, int, float, datetime, NoneType, Enum)
 _EMPTY: Final[Mapping[Any, Any]] = {str: "", Mapping: {}, tuple: ()}
@@ -159,7 +160,7 @@ class _Empty:
 
 def _of_shortened(
     kind: Any,
-    read: Show,
+    read: Read,
     others: Sequence[tuple[int, Show]],
     scopes: Sequence[tuple[Show, Show]],
     empty: Sequence[tuple[int, Any]],
@@ -172,7 +173,8 @@ def _of_shortened(
             context = scope(context, name(value))
         parts = list(read(value))
         for place, each in others:
-            parts[place] = each(parts[place], context)
+            if parts[place]:
+                parts[place] = each(parts[place], context)
         for place, nothing in empty:
             parts[place] = nothing
         if position is not None:
@@ -183,49 +185,43 @@ def _of_shortened(
 
 
 def _of_whole(
-    kind: Any, read: Show, others: Sequence[tuple[int, Show, Show]], scopes: Sequence[tuple[Show, Show]]
+    kind: Any, read_all: Read, others: Sequence[tuple[int, Show, Show]], scopes: Sequence[tuple[Show, Show]]
 ) -> Show:
-    """A dataclass of which most values are often shown as they are. The same object where all of them are."""
+    """A dataclass of which most values are often shown as they are. The same object where all of them are.
+
+    Nothing has to be hidden of what is empty.
+    """
     if not others:
         return keep
 
     def show(value: Any, context: Any) -> Any:
         for name, scope in scopes:
             context = scope(context, name(value))
-        changed = {}
-        for place, get, each in others:
-            part = get(value)
-            shown = each(part, context)
-            if shown is not part:
-                changed[place] = shown
-        if not changed:
-            return value
-        parts = list(read(value))
-        for place, shown in changed.items():
-            parts[place] = shown
-        return kind(*parts)
+        parts = None
+        for place, read, each in others:
+            part = read(value)
+            if part and (shown := each(part, context)) is not part:
+                parts = parts or list(read_all(value))
+                parts[place] = shown
+        return value if parts is None else kind(*parts)
 
     return show
 
 
 def _of_mapping(show_key: Show, show: Show, scope: Callable[[Any, str], Any] | None) -> Show:
-    def shown(value: Any, context: Any) -> Any:
-        if not value:
-            return value
-        if scope is not None:
-            return {key: show(part, scope(context, key)) for key, part in value.items()}
-        return {show_key(key, context): show(part, context) for key, part in value.items()}
+    def scoped(value: Any, context: Any) -> Any:
+        return {key: show(part, scope(context, key)) if part else part for key, part in value.items()}  # type: ignore[misc]
 
-    return shown
+    def shown(value: Any, context: Any) -> Any:
+        return {show_key(key, context): show(part, context) if part else part for key, part in value.items()}
+
+    return shown if scope is None else scoped
 
 
 def _of_union(shows: Mapping[Any, Show]) -> Show:
-    """Choose by the class of the value. Optional values are the most common, and get the fastest function."""
+    """Choose by the class of the value. None is empty, so an optional value has one class."""
     others = [show for each, show in shows.items() if each is not NoneType]
-    if len(shows) == 2 and len(others) == 1:
-        show = others[0]
-        return lambda value, context: None if value is None else show(value, context)
-    return lambda value, context: shows[value.__class__](value, context)
+    return others[0] if len(others) == 1 else lambda value, context: shows[value.__class__](value, context)
 
 
 def _of_sequence(show: Show, *, numbered: bool) -> Show:
@@ -233,7 +229,11 @@ def _of_sequence(show: Show, *, numbered: bool) -> Show:
         return lambda value, context: tuple([show(part, context, at) for at, part in enumerate(value)])
 
     def shown(value: Any, context: Any) -> Any:
-        parts = [show(part, context) for part in value]
-        return value if all(map(is_, parts, value)) else tuple(parts)
+        parts = None
+        for at, part in enumerate(value):
+            if part and (other := show(part, context)) is not part:
+                parts = parts or list(value)
+                parts[at] = other
+        return value if parts is None else tuple(parts)
 
     return shown

@@ -16,7 +16,8 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from reconciler.model.records import JournalEntry
+from reconciler.model.observed import HostFacts, RedfishInventory
+from reconciler.model.records import JournalEntry, NodeRecord
 from reconciler.render import drift, plan
 from reconciler.render.disclosure import Policy
 from reconciler.render.headline import Verdict
@@ -39,7 +40,26 @@ def _entry(entry: JournalEntry, redaction: Redaction) -> JournalEntry:
     return replace(shown, evidence={**shown.evidence, "desired": "its own", "observed": "another"})
 
 
-PAGE: Final = Policy[Redaction](marks=REDACTED.marks, classes={JournalEntry: _entry}, scopes=REDACTED.scopes)
+def _host(facts: HostFacts, redaction: Redaction) -> HostFacts:
+    """Leave out the parts of a host, the longest lists: the page shows of them what the plan says."""
+    return REDACTED.show(replace(facts, gpus=None, links=None, nvme=None, xids=None, kernel_events=None), redaction)
+
+
+def _inventory(inventory: RedfishInventory, redaction: Redaction) -> RedfishInventory:
+    left = replace(inventory, firmware=None, nics=None, drives=None, sensors=None, events=None, parts=None)
+    return REDACTED.show(replace(left, boot_options=None), redaction)
+
+
+def _record(record: NodeRecord, redaction: Redaction) -> NodeRecord:
+    """Leave out all but the certificate."""
+    return NodeRecord(record.node, certificate=REDACTED.show(record.certificate, redaction))
+
+
+PAGE: Final = Policy[Redaction](
+    marks=REDACTED.marks,
+    classes={JournalEntry: _entry, HostFacts: _host, RedfishInventory: _inventory, NodeRecord: _record},
+    scopes=REDACTED.scopes,
+)
 
 
 def redacted(material: Material) -> Material:
