@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.installer.documents import Document, Link
+from reconciler.installer.kept_key import KeptKey
 from reconciler.installer.machine import Failed, Machine
 
 RECORD = "reconciler/image.json"  # below /etc: what was installed last
@@ -29,19 +30,24 @@ def read_record(etc: Path, name: str = RECORD) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def host_key(machine: Machine, etc: Path, node: str, keep: bool) -> str:
+def host_key(machine: Machine, etc: Path, node: str, keep: bool, kept: KeptKey) -> str:
     """Make the SSH host key, or keep the one that this machine made before. Return its public line.
 
-    One that came with the image is nobody's: all machines with this image would have it.
+    One that came with the image is nobody's: all machines with this image would have it. One that an earlier boot of
+    this attempt made may have been sent already, and a new one is kept before it is.
     """
     path = etc / HOST_KEY
     path.parent.mkdir(parents=True, exist_ok=True)
-    public = _public_key(machine, path) if keep else None
+    earlier = kept.read()
+    if earlier is not None:
+        _write(path, earlier)
+    public = _public_key(machine, path) if keep or earlier is not None else None
     if public is None:
         for old in path.parent.glob("ssh_host_*"):
             old.unlink()
         machine.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", node, "-f", str(path))
         public = path.with_suffix(".pub").read_text()
+        kept.keep(path.read_text())
     line = f"{' '.join(public.split()[:2])} {node}"
     path.with_suffix(".pub").write_text(f"{line}\n")
     return line

@@ -16,6 +16,7 @@ from reconciler.installer.documents import Attempt, Document, EraseDocument, Mal
 from reconciler.installer.erase import Eraser
 from reconciler.installer.identity import host_key, keep_authorities, write_facts
 from reconciler.installer.image import BLOCK, Download, unpacked, verify_signature
+from reconciler.installer.kept_key import KeptKey
 from reconciler.installer.machine import Failed, Machine, check_identity, say
 from reconciler.installer.table import Table, image_table
 from reconciler.installer.targets import Target, choose_target, is_done
@@ -151,8 +152,11 @@ class FromMedium(Install):
     def run(self) -> str:
         disk = self._checked_disk()
         if is_done(self._machine, disk, self._document):
-            return f"{disk} has it already; nothing was written"
-        return self._fetch(disk)
+            done = f"{disk} has it already; nothing was written"
+        else:
+            done = self._fetch(disk)
+        KeptKey(disk, self._document.nonce).forget()
+        return done
 
     def _target(self, disk: Disk, image: Table) -> Target:
         return choose_target(self._machine, disk, self._document, image)
@@ -160,7 +164,8 @@ class FromMedium(Install):
     def _facts(self, etc: Path, target: Target) -> None:
         """Write who the system is. Its host key is made here; the server signs it, with a quote where that is asked."""
         document = self._document
-        line = host_key(self._machine, etc, document.node, target.keeps_host_key)
+        kept = KeptKey(target.disk, document.nonce)
+        line = host_key(self._machine, etc, document.node, target.keeps_host_key, kept)
         if document.attest:
             prove(self._machine, self._client, line, self._patience.certificate)
         certificate = self._client.call("hostkey", f"{line}\n".encode(), self._patience.certificate).decode()

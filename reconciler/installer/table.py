@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from reconciler.installer import kept_key
 from reconciler.installer.disks import Disk
 from reconciler.installer.documents import Layout
 from reconciler.installer.machine import Failed, Machine
@@ -142,11 +143,12 @@ def differences(table: Table, wanted: Iterable[Partition]) -> str:
 
 
 def wipe(disk: Disk) -> None:
-    """Destroy both copies of a GPT: firmware would mend the first from the backup."""
+    """Destroy both copies of a GPT: firmware would mend the first from the backup. A key that is kept there stays."""
     try:
         device = os.open(disk.path, os.O_WRONLY | os.O_EXCL)
         try:
-            os.pwrite(device, bytes(ENDS), 0)
+            os.pwrite(device, bytes(kept_key.AT), 0)
+            os.pwrite(device, bytes(ENDS - kept_key.AT - kept_key.SIZE), kept_key.AT + kept_key.SIZE)
             os.pwrite(device, bytes(ENDS), disk.size - ENDS)
             os.fsync(device)
             fcntl.ioctl(device, RE_READ)

@@ -214,7 +214,7 @@ class FirstInstall(_Layout):
 
     def finish(self, write_facts: Facts) -> None:
         kernel = self.checked_kernel(self.image_esp)
-        for part in sorted(self.table.partitions, key=lambda part: part.name):  # `state` last: see below
+        for part in self.table.partitions:
             if part.name not in ("esp", *KEPT):
                 continue
             with self.device_of(part) as device:
@@ -222,7 +222,7 @@ class FirstInstall(_Layout):
                 if part.name == "esp":
                     self._copy_loader(Esp(self.machine, device))
                     self.publish(device, kernel)
-                if part.name == "state":  # a power cut after the host key was sent makes the next key a second one
+                if part.name == "state":
                     self.facts_onto(device, lambda etc: self._facts(etc, write_facts, kernel))
         write_table(self.machine, self.disk, self.filled())
 

@@ -19,6 +19,7 @@ from reconciler.model.install import (
     dump_contract,
     load_contract,
 )
+from reconciler.model.install_progress import SECOND_KEY, other_keys, too_early
 
 T = TypeVar("T")
 
@@ -95,13 +96,12 @@ class InstallServer:
         return None
 
     def _certify(self, found: Served, key: str) -> str | None:
-        if found.status is None or found.status.phase is not InstallPhase.WRITTEN:
+        if other_keys(key, found.host_key, found.attested):
+            found.incident = SECOND_KEY
             return None
-        if found.host_key not in ("", key):
-            found.incident = f"a second host key for {found.document.node}: {key}"
-            return None
-        asked = isinstance(found.document, InstallDocument) and found.document.attest
-        if asked and self.attestor is not None and key != found.attested:
+        written = found.status is not None and found.status.phase is InstallPhase.WRITTEN
+        asked = isinstance(found.document, InstallDocument) and found.document.attest and self.attestor is not None
+        if too_early(written=written, attest=asked, attested=found.attested):
             return None
         found.host_key = key
         return f"certificate of {key}"
@@ -115,8 +115,13 @@ def _attested(attestor: Attestor, found: Served, document: InstallDocument, call
         trusted = _at_once(attestor.finish(document, finish)).trusted
     except (ContractError, DriverError):
         return None
-    found.attested = finish.host_key if trusted else ""
-    return "" if trusted else None
+    if not trusted:
+        return None
+    if other_keys(finish.host_key, found.host_key, found.attested):
+        found.incident = SECOND_KEY
+        return None
+    found.attested = finish.host_key
+    return ""
 
 
 def _at_once(work: Coroutine[Any, Any, T]) -> T:

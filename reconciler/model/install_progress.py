@@ -12,6 +12,7 @@ from typing import Any, Final
 from reconciler.model.install import ImageFormat, InstallCause, InstallDocument, InstallPhase, InstallStatus
 
 DETAIL_CHARACTERS: Final = 1000
+SECOND_KEY: Final = "a second, different SSH host key was presented: somebody else has the attempt's URL"
 _RATE: Final = re.compile(r"\d{1,6}(\.\d)? [kMG]B/s")
 _LAST: Final = (InstallPhase.INSTALLED, InstallPhase.ERASED, InstallPhase.FAILED)
 _MEASURED_AFTER_S: Final = 1.0  # between two reports whose difference is a rate
@@ -153,6 +154,20 @@ def _rate(attempt: InstallAttempt, percent: int | None, document: InstallDocumen
         return ""
     compressed = document is not None and document.image.format is not ImageFormat.RAW
     return f"{(percent - attempt.percent) * size / 100e6 / seconds:.1f} MB/s{' compressed' if compressed else ''}"
+
+
+def other_keys(key: str, certified: str, attested: str) -> tuple[str, ...]:
+    """Return the host keys that were certified or quoted before and are not this one. Any is an incident."""
+    return tuple(dict.fromkeys(one for one in (certified, attested) if one not in ("", key)))
+
+
+def too_early(*, written: bool, attest: bool, attested: str) -> str:
+    """Return what must come before a host key is certified, "" when nothing has to."""
+    if not written:
+        return "a host key is certified once the image is written, and no sooner"
+    if attest and not attested:
+        return "a host key is certified once the TPM has vouched for it, and no sooner"
+    return ""
 
 
 def ended_by(attempt: InstallAttempt, incident: str, keys: tuple[str, ...], now: datetime) -> InstallAttempt:

@@ -198,10 +198,10 @@ def test_a_second_host_key_ends_the_attempt_and_holds_the_node(world: Worlds) ->
     here = world(nodes=1, drift=OLD, faults={"n0": {"installer_second_key": {}}})
     outcome = here.act("reimage")
     assert isinstance(outcome, Permanent)
-    assert "a second host key for n0" in outcome.detail
+    assert "a second, different SSH host key" in outcome.detail
     [hold] = here.ledger.node("n0").holds
     assert (hold.owner, hold.until) == ("install server", None)
-    assert "a second host key for n0" in hold.reason
+    assert "a second, different SSH host key" in hold.reason
     assert here.machine("n0").state.power == "off"
     assert here.lab.installs.attempts == {}
 

@@ -168,7 +168,7 @@ TABLE: Sequence[Row] = (
     Row("installer_dies", IMAGE, **ENDURED, cost={"power_cycles": 3, "boots": 3, "writes": 2, "installs": 1}),
     Row("installer_silent", IMAGE, **ENDURED, cost={"power_cycles": 3, "boots": 3, "writes": 2, "installs": 2}),
     Row("installer_second_key", IMAGE, **FAILED, cost={"power_cycles": 1, "boots": 1, "writes": 1, "installs": 1},
-        apply_says="a second host key", later=(6000, "not_started", False)),
+        apply_says="a second, different SSH host key", later=(6000, "not_started", False)),
     Row("wrong_boot_disk", IMAGE, **FAILED, cost={"power_cycles": 2, "boots": 2, "writes": 1, "installs": 1},
         prepare=_second_system, apply_says="booted ubuntu-gpu 2026.11.0 from another installation"),
     # --- services, seen from outside ---

@@ -126,7 +126,7 @@ ROWS: tuple[Row, ...] = (
     _row(".... .. .... .. .. .. ..", "installer_fails", phase="written"),
     _row(".... .. .... .. .. .. ..", "installer_dies"),
     _row(".... .. .... .. .. .. ..", "installer_silent"),
-    _row(".... .. ...P .. .. .. ..", "installer_second_key", "a second host key"),
+    _row(".... .. ...P .. .. .. ..", "installer_second_key", "a second, different SSH host key"),
     _row(".... .. .... .. .. .. ..", "slot_fails"),  # the spec declares no layout
     # Drives are erased by decommissioning alone.
     _row(".... .. .... .. .. .. ..", "sanitize_fails"),

@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from reconciler.installer.machine import Machine
 from tests.conftest import ROOT
+from tests.installer.disks import MIB
 from tests.installer.server import Troubles
 from tests.installer.site import HASTY, Site
 
@@ -59,6 +61,9 @@ class PowerCut(BaseException):
     """The machine is off. No handler of the init sees it."""
 
 
+TIDIES = ("umount", "delpart")
+
+
 @dataclass(frozen=True)
 class Fuse(Machine):
     """A machine whose power goes when it would run its nth program. What tidies up after a test still runs."""
@@ -68,11 +73,25 @@ class Fuse(Machine):
 
     def run(self, *command: str, stdin: bytes = b"", timeout: float = 600.0) -> bytes:
         self.ran.append(" ".join(command))
-        if command[0] in ("umount", "delpart"):
+        if command[0] in TIDIES:
             return super().run(*command, stdin=stdin, timeout=timeout)
         if self.left[0] == 0:
             raise PowerCut
         self.left[0] -= 1
+        return super().run(*command, stdin=stdin, timeout=timeout)
+
+
+@dataclass(frozen=True)
+class CutOnceCertified(Machine):
+    """A machine whose power goes with the first program after its host key was sent."""
+
+    site: Site | None = None
+
+    def run(self, *command: str, stdin: bytes = b"", timeout: float = 600.0) -> bytes:
+        assert self.site is not None
+        if self.site.server.requests["hostkey"] > self.site.server.requests["cuts"] and command[0] not in TIDIES:
+            self.site.server.requests["cuts"] += 1
+            raise PowerCut
         return super().run(*command, stdin=stdin, timeout=timeout)
 
 
@@ -104,6 +123,30 @@ def test_a_cut_between_any_two_steps_of_a_first_install_leaves_nothing_that_boot
         cut(site, left, "a")
         assert site.nothing_boots(), f"after {left} of {count} programs"
     assert site.install(site.document("a"))
+
+
+@pytest.mark.parametrize(("image", "changes"), [
+    ("a", {}), ("plain", {"layout": None}), ("b", {"preserve": ("data",)}),
+], ids=["first install", "whole disk", "slot, its state made anew"])  # fmt: skip
+def test_a_cut_after_the_host_key_was_sent_is_followed_by_the_same_key(
+    site: Site, image: str, changes: dict[str, Any]
+) -> None:
+    """A second key would end the attempt as an incident, and take a person."""
+    if "preserve" in changes:
+        assert site.install(site.document("a"))
+        site.server.host_keys.clear()
+        site.server.requests.clear()
+    document = site.document(image, **changes)
+    whole, site.machine = site.machine, CutOnceCertified(*vars(site.machine).values(), site)
+    for _ in range(2):  # the power may go in the boot after it, too
+        with pytest.raises(PowerCut):
+            site.install(document, image)
+    site.machine = whole
+    assert site.install(document, image), site.reason()
+    assert len(site.server.host_keys) == 3
+    assert len(set(site.server.host_keys)) == 1
+    with site.disk.open("rb") as disk:
+        assert b"OPENSSH PRIVATE KEY" not in disk.read(MIB), "no copy stays behind"
 
 
 def test_a_cut_between_any_two_steps_of_a_slot_keeps_the_other_one(site: Site) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 
 from reconciler.drivers.installer.signer import CertificateRequest, Signer, check_certificate
 from reconciler.model.install import InstallDocument
-from reconciler.model.install_progress import InstallAttempt, ended_by
+from reconciler.model.install_progress import SECOND_KEY, InstallAttempt, ended_by, other_keys, too_early
 from reconciler.model.ledger_ports import InstallStore
 
 _BACK_S: Final = 300.0  # a certificate is valid from then on: clocks differ
@@ -42,10 +42,8 @@ class HostKeys:
     async def certify(self, attempt: InstallAttempt, document: InstallDocument, key: str, signer: Signer) -> str:
         """Return the certificate of `key`, the same whenever it is asked for, and save it before anybody has it."""
         self.refuse_others(attempt, key)
-        if not attempt.written:
-            raise TooEarlyError("a host key is certified once the image is written, and no sooner")
-        if document.attest and not attempt.attested_key:
-            raise TooEarlyError("a host key is certified once the TPM has vouched for it, and no sooner")
+        if early := too_early(written=attempt.written, attest=document.attest, attested=attempt.attested_key):
+            raise TooEarlyError(early)
         if attempt.certificate:
             return attempt.certificate
         line, request = await self.sign(document, key, signer)
@@ -61,15 +59,13 @@ class HostKeys:
 
     def refuse_others(self, attempt: InstallAttempt, key: str) -> None:
         """End the attempt if another key was certified or quoted before."""
-        known = tuple(dict.fromkeys(one for one in (attempt.host_key, attempt.attested_key) if one))
-        others = tuple(one for one in known if one != key)
+        others = other_keys(key, attempt.host_key, attempt.attested_key)
         if not others:
             return
-        incident = "a second, different SSH host key was presented: somebody else has the attempt's URL"
         now = self._now()
-        told = f"incident: {incident}; {others[0]} and {key} are revoked"
-        self._store.save_install(ended_by(attempt, incident, (*others, key), now), now, told)
-        raise EndedError(incident)
+        told = f"incident: {SECOND_KEY}; {others[0]} and {key} are revoked"
+        self._store.save_install(ended_by(attempt, SECOND_KEY, (*others, key), now), now, told)
+        raise EndedError(SECOND_KEY)
 
 
 def _request(document: InstallDocument, key: str, valid_s: float) -> CertificateRequest:
