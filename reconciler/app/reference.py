@@ -7,8 +7,8 @@ from pathlib import Path
 
 from reconciler.app.documents import write_file
 from reconciler.app.workspace import Workspace
-from reconciler.gate.certificate import digest_of
 from reconciler.gate.cohort import references
+from reconciler.gate.results import peers_key
 from reconciler.model.documents import dump
 from reconciler.model.reference import Reference
 
@@ -39,5 +39,7 @@ def build_references(workspace: Workspace, out: Path) -> list[tuple[Path, Refere
 def file_name(reference: Reference) -> str:
     """Return a name that says what the reference is of, and differs for each."""
     said = "-".join((reference.test, reference.hardware, reference.tool_version)).lower()
-    key = (reference.hardware, reference.image, reference.test, reference.tool, reference.tool_version, reference.args)
-    return f"{re.sub(r'[^a-z0-9.]+', '-', said).strip('-.')[:80]}-{digest_of(key)[:8]}.json"
+    key = peers_key(
+        reference.hardware, reference.image, reference.test, reference.tool, reference.tool_version, reference.args
+    )
+    return f"{re.sub(r'[^a-z0-9.]+', '-', said).strip('-.')[:80]}-{key[:8]}.json"

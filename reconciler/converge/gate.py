@@ -10,11 +10,20 @@ from reconciler.converge.observe import io_seconds
 from reconciler.gate.certificate import binding_of, judge, judge_test, tests_digest, worse
 from reconciler.gate.evidence import experimental
 from reconciler.gate.lock import locked, unlocked
+from reconciler.gate.printed import printed
 from reconciler.gate.tools import TOOLS
 from reconciler.gate.trust import check_trust, verify_image
 from reconciler.model.desired import Acceptance, Desired, DesiredImage, GateTest
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.gate import Binding, BootProof, Certificate, GateJudgement, TestResult, Verdict
+from reconciler.model.gate import (
+    Binding,
+    BootProof,
+    Certificate,
+    CommandResult,
+    GateJudgement,
+    TestResult,
+    Verdict,
+)
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.ports import Clock, Host
 
@@ -68,7 +77,8 @@ class AcceptanceGate:
             if test.name in results and TOOLS[test.tool].commands(test, desired, observed) == ():
                 after = TOOLS[test.tool].judge(test, desired, observed, ())
                 if worse(results[test.name].verdict, after.verdict) is not results[test.name].verdict:
-                    results[test.name] = after
+                    began = results[test.name].started_at
+                    results[test.name] = replace(after, started_at=began, ended_at=clock.now())
         return Certificate(
             format_version=CERTIFICATE_FORMAT,
             node=desired.node,
@@ -109,12 +119,21 @@ async def _run_with_retry(test: GateTest, desired: Desired, host: Host, observed
 
 
 async def _run(test: GateTest, desired: Desired, host: Host, observed: Observed, clock: Clock) -> TestResult:
+    """Run one test, and keep when it ran and what was printed."""
+    outputs: list[CommandResult] = []
+    began = clock.now()
+    result = await _run_commands(test, desired, host, observed, clock, outputs)
+    return replace(result, started_at=began, ended_at=clock.now(), printed=printed(outputs))
+
+
+async def _run_commands(
+    test: GateTest, desired: Desired, host: Host, observed: Observed, clock: Clock, outputs: list[CommandResult]
+) -> TestResult:
     tool = TOOLS[test.tool]
     commands = tool.commands(test, desired, observed)
     if isinstance(commands, str):
         return TestResult(test.name, test.tool, Verdict.UNJUDGED, (commands,), {})
     timeout = io_seconds(clock, test.timeout_s)
-    outputs = []
     for argv in commands:
         output = unlocked(await host.run(locked(argv), timeout=timeout))
         if isinstance(output, str):

@@ -45,7 +45,11 @@ class BootProof:
 
 @dataclass(frozen=True, slots=True)
 class TestResult:
-    """One test: its verdict, why, and the raw metrics that thresholds are judged from."""
+    """One test: its verdict, why, and the raw metrics that thresholds are judged from.
+
+    `units`: of metrics whose tool prints the unit itself. `printed`: what the tool printed, until the ledger keeps that
+    apart, by its digest `output`.
+    """
 
     __test__ = False  # not a pytest class
 
@@ -56,6 +60,11 @@ class TestResult:
     metrics: Mapping[PublicText, float]
     tool_version: PublicText = ""
     evidence: Unpublished[FreeText] = ""  # an excerpt of the raw output, redacted, at most 4,000 characters
+    units: Mapping[PublicText, PublicText] = field(default_factory=dict)
+    started_at: datetime | None = None  # None: certificates of earlier versions don't say
+    ended_at: datetime | None = None
+    printed: Unpublished[FreeText] = ""
+    output: Unpublished[PublicText] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ this table. How a tool is run and judged is in the module of reconciler/gate/too
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -34,7 +34,8 @@ class ToolRow:
     `metrics`: what it measures, as the documentation names it, and `pattern` the same for a machine. `required`: the
     metrics that each pass carries, or a function of the test's arguments that returns them. `counts`: the field of the
     inventory without which it can't pass. `experimental`: why its parser was never tried on what a real one printed;
-    such a tool reports, and its result is never a pass.
+    such a tool reports, and its result is never a pass. `units`: pattern of metrics -> unit, also of their parts; what
+    has none is a count or a ratio.
     """
 
     name: str
@@ -45,6 +46,7 @@ class ToolRow:
     required: tuple[str, ...] | Callable[[Arguments], tuple[str, ...]] = ()
     counts: str = ""
     experimental: str = ""
+    units: Mapping[str, str] = field(default_factory=dict)
 
     def measures(self, metric: str) -> bool:
         return re.fullmatch(self.pattern, metric) is not None
@@ -110,6 +112,7 @@ _ROWS: Final = (
         r"\w+\.gpus",
         {"level": whole(1, 4, "Level of the diagnostics; 2 unless said.")},
         counts="gpus",
+        units={r"\w+\.gpus": "GPUs"},
     ),
     ToolRow(
         "nvbandwidth",
@@ -118,6 +121,7 @@ _ROWS: Final = (
         r"\w+\.(min|max|average)",
         {"testcases": text(r"\w+(\s*,\s*\w+)*", "a list of test cases like a,b", "Test cases to run.")},
         counts="gpus",
+        units={r"\w+\.(min|max|average)": "GB/s"},
     ),
     ToolRow(
         "nccl-tests",
@@ -127,6 +131,7 @@ _ROWS: Final = (
         _collective_sizes(),
         ("busbw_peak",),
         "gpus",
+        units={"busbw_peak": "GB/s"},
     ),
     ToolRow(
         "fio",
@@ -143,6 +148,7 @@ _ROWS: Final = (
         },
         ("read_mbps", "spread"),
         "drives",
+        units={"read_mbps": "MB/s"},
     ),
     ToolRow(
         "inventory",
@@ -167,6 +173,7 @@ _ROWS: Final = (
             "mebibytes": whole(1, 10_000_000, "Size of the file in MiB; 1024 unless said."),
         },
         ("write_mbps", "read_mbps"),
+        units={"(write|read)_mbps": "MB/s"},
     ),
     ToolRow(
         "iperf3",
@@ -183,6 +190,7 @@ _ROWS: Final = (
             "reverse": flag("Whether the server sends."),
         },
         ("gbps", "retransmits"),
+        units={"gbps": "Gb/s"},
     ),
     ToolRow(
         "stress-ng",
@@ -198,6 +206,7 @@ _ROWS: Final = (
             "memory": text(r"[0-9]{1,6}[MG%]", "an amount like 80% or 16G", "Memory of `vm`; 80% unless said."),
         },
         lambda args: tuple(f"{name}.bogo_ops_s" for name in listed(args.get("stressors", STRESSORS))),
+        units={r"[a-z0-9-]+\.bogo_ops_s": "1/s"},
     ),
     ToolRow(
         "memtester",
@@ -221,6 +230,7 @@ _ROWS: Final = (
             "columns": whole(1, 1024, "Columns of the grid of processes; 1 unless said."),
         },
         ("hpl_gflops", "stream_triad_gbps", "stream_single_triad_gbps"),
+        units={"hpl_gflops": "GFLOPS", "stream_(single_)?triad_gbps": "GB/s"},
     ),
     ToolRow(
         "clock",
@@ -228,6 +238,7 @@ _ROWS: Final = (
         "offset_ms, error_ms or stratum",
         "offset_ms|error_ms|stratum",
         required=("offset_ms", "error_ms", "stratum"),
+        units={"(offset|error)_ms": "ms"},
     ),
     ToolRow(
         "perftest",
@@ -244,6 +255,7 @@ _ROWS: Final = (
             "gpudirect": flag("Whether the memory is that of the GPU with the rail's place in the list."),
         },
         lambda args: ("gbps", "gbps.spread", *(f"gbps.{rail}" for rail in listed(args.get("rails", "")))),
+        units={"gbps": "Gb/s"},
     ),
     ToolRow(
         "pcie",
@@ -253,6 +265,7 @@ _ROWS: Final = (
         {"load": Argument("Command that loads the GPUs meanwhile; speed is judged with it alone.", _line)},
         ("width", "speed_gts", "acs_on"),
         "gpus",
+        units={"width": "lanes", "speed_gts": "GT/s"},
     ),
     ToolRow(
         "rccl-tests",
@@ -262,6 +275,7 @@ _ROWS: Final = (
         _collective_sizes(),
         ("busbw_peak",),
         "gpus",
+        units={"busbw_peak": "GB/s"},
     ),
     ToolRow(
         "gpu-burn",
@@ -276,6 +290,7 @@ _ROWS: Final = (
         ("gflops", "gflops.spread", "temperature_c", "power_w", "clock_mhz"),
         "gpus",
         "no public recording is of a whole run on several GPUs that passed",
+        units={"gflops": "GFLOPS", "temperature_c": "°C", "power_w": "W", "clock_mhz": "MHz"},
     ),
     ToolRow(
         "link-counters",
@@ -308,3 +323,23 @@ _ROWS: Final = (
     ),
 )
 TOOLS: Final[Mapping[str, ToolRow]] = {row.name: row for row in _ROWS}
+
+
+def measured(tool: str, name: str, names: Collection[str]) -> tuple[str, str, str]:
+    """Return (metric, part, unit) of a metric that a tool measured together with `names`: `gbps.mlx5_0` is a part's.
+
+    Tools that this version doesn't know have no units, and parts by the names alone.
+    """
+    units = TOOLS[tool].units if tool in TOOLS else {}
+
+    def unit_of(metric: str) -> str | None:
+        return next((unit for pattern, unit in units.items() if re.fullmatch(pattern, metric)), None)
+
+    metric, _, part = name.partition(".")
+    if (unit := unit_of(name)) is not None:
+        return name, "", unit
+    if part == "spread":
+        return name, "", "%"
+    if part and (metric in names or unit_of(metric) is not None):
+        return metric, part, unit_of(metric) or ""
+    return name, "", ""

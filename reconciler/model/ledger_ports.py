@@ -16,6 +16,7 @@ from reconciler.model.install_progress import InstallAttempt
 from reconciler.model.measurements import Attestation
 from reconciler.model.period_report import ServiceStatus
 from reconciler.model.records import Hold, Lease, LedgerPlace, NodeRecord, Rollout
+from reconciler.model.results import TestRun
 
 
 class HoldReader(Protocol):
@@ -88,6 +89,9 @@ class NodeStore(Store, Protocol):
 
     def save_certificate(self, certificate: Certificate) -> None:
         """Save a certificate, which supersedes the node's earlier one."""
+
+    def save_results(self, runs: Sequence[TestRun], outputs: Mapping[str, str]) -> None:
+        """Save what the tests of a gate measured, and what their tools printed, by its digest."""
 
     def bind_endorsement(self, node: str, fingerprint: str, now: datetime) -> str:
         """Enrol the endorsement key of the node's TPM, and return "" where it is the node's.

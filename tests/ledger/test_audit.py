@@ -260,6 +260,9 @@ def test_an_older_ledger_is_accepted_as_it_is(ledger: SqlLedger, reopen: Open, w
         "INSERT INTO nodes (node, serial, uuid, identity_at, fleet) VALUES ('a', 'S-1', NULL, NULL, '')",
         "INSERT INTO nodes (node, serial, uuid, identity_at, fleet) VALUES ('b', 'S', 'U', '2026-11-01T00:00:00Z', '')",
         "INSERT INTO nodes (node, nonce, fleet) VALUES ('n', 'n', '')",
+        "DROP TABLE gate_tests",
+        "DROP TABLE gate_results",
+        "DROP TABLE gate_outputs",
         "DROP TABLE install_attempts",
         "DROP TABLE attestations",
         "UPDATE meta SET value = '3' WHERE key = 'schema_version'",
@@ -283,6 +286,9 @@ def test_tpms_and_installs_of_an_older_ledger_are_accepted_as_they_are(
         "INSERT INTO attestations (node, endorsement) VALUES ('a', 'e1')",
         "INSERT INTO install_attempts (digest, node, token, document, network, status, host_key, certificate, "
         "attested_key, revoked, begun_at) VALUES ('d', 'b', '', '{}', '', '{}', '', '', '', 'k1', '2026-11-01')",
+        "DROP TABLE gate_tests",
+        "DROP TABLE gate_results",
+        "DROP TABLE gate_outputs",
         "UPDATE meta SET value = '6' WHERE key = 'schema_version'",
     )
     again = reopen()

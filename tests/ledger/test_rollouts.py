@@ -57,6 +57,9 @@ def test_a_ledger_of_version_1_becomes_one_of_now_and_keeps_what_it_had(
     ledger.close()
     _execute(
         where,
+        "DROP TABLE gate_tests",
+        "DROP TABLE gate_results",
+        "DROP TABLE gate_outputs",
         "DROP TABLE install_attempts",
         "DROP TABLE attestations",
         "DROP TABLE spells",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reconciler.converge.actions.context import ActionContext, action
 from reconciler.gate.attestation.expected import is_measured, reference_of
+from reconciler.gate.results import recorded
 from reconciler.model.gate import GateJudgement, Verdict
 from reconciler.model.measurements import Attestation
 from reconciler.model.outcome import Done, Outcome, Permanent, Transient
@@ -38,10 +39,13 @@ async def _prove_boot(ctx: ActionContext) -> Outcome:
 
 @action
 async def run_gate(ctx: ActionContext) -> Outcome:
-    """Run the acceptance tests. The ledger keeps the certificate with its measurements, whatever the verdict."""
+    """Run the acceptance tests. The ledger keeps certificate, measurements and outputs, whatever the verdict."""
     ctx.step("running the acceptance tests")
-    certificate = await ctx.gate.run(ctx.desired, ctx.host, ctx.observed, ctx.clock)
-    ctx.ledger.save_certificate(certificate)
+    found = recorded(await ctx.gate.run(ctx.desired, ctx.host, ctx.observed, ctx.clock), ctx.desired, ctx.attempt)
+    certificate = found.certificate
+    with ctx.ledger.batch():
+        ctx.ledger.save_results(found.runs, found.outputs)
+        ctx.ledger.save_certificate(certificate)
     judgement = ctx.gate.judge(certificate, ctx.desired, ctx.observed, ctx.clock)
     return _outcome(judgement, f"{len(certificate.results)} tests passed")
 

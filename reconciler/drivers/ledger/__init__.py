@@ -4,6 +4,7 @@ store       SqlLedger: all roles of model.ledger_ports, each implemented by one 
 nodes       what is known about nodes; reader reads their records in bulk
 episodes    drift
 status_intervals  the status of nodes over time
+results     what gates measured, and what their tools printed
 attempts, holds, rollouts, leases, runs
 node_history  the journal as people read it; period reads what reports need
 

@@ -128,6 +128,24 @@ def _seal_rows(connection: sa.Connection) -> None:
             chain.append(connection, rows)
 
 
+def _add_gate_results(connection: sa.Connection) -> None:
+    """Add the tables of results. Certificates of before stay where they are, and are read there."""
+    key, real, bytes_, layout = "INTEGER", "DOUBLE", "BLOB", " WITHOUT ROWID"
+    if connection.dialect.name == "postgresql":
+        key, real, bytes_, layout = "SERIAL", "DOUBLE PRECISION", "BYTEA", ""
+    for statement in (
+        f"CREATE TABLE gate_tests (id {key} PRIMARY KEY, node TEXT NOT NULL, attempt INTEGER NOT NULL, "
+        "profile TEXT NOT NULL, test TEXT NOT NULL, tool TEXT NOT NULL, tool_version TEXT NOT NULL, "
+        "verdict TEXT NOT NULL, reasons TEXT NOT NULL, peers TEXT NOT NULL, started_at TEXT NOT NULL, "
+        "ended_at TEXT NOT NULL, output TEXT NOT NULL)",
+        "CREATE INDEX gate_tests_node ON gate_tests (node, id)",
+        "CREATE TABLE gate_results (run INTEGER NOT NULL, metric TEXT NOT NULL, part TEXT NOT NULL, "
+        f"value {real} NOT NULL, unit TEXT NOT NULL, PRIMARY KEY (run, metric, part)){layout}",
+        f"CREATE TABLE gate_outputs (digest TEXT PRIMARY KEY, content {bytes_} NOT NULL)",
+    ):
+        connection.exec_driver_sql(statement)
+
+
 # Step n migrates version n to version n + 1; the first creates a new ledger of the newest version. The others change
 # what a released version wrote, and have their own DDL, because the tables in `schema` are always the newest.
 MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (
@@ -138,6 +156,7 @@ MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (
     _add_install_attempts,
     _add_attestations,
     _seal_rows,
+    _add_gate_results,
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 

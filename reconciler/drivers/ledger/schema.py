@@ -101,6 +101,43 @@ certificates = sa.Table(
     sa.Column("document", sa.Text, nullable=False),
 )
 
+gate_tests = sa.Table(  # one row per attempt at a gate and test
+    "gate_tests",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("node", sa.Text, nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False),  # in the journal
+    sa.Column("profile", sa.Text, nullable=False),  # "" = the node's own
+    sa.Column("test", sa.Text, nullable=False),
+    sa.Column("tool", sa.Text, nullable=False),
+    sa.Column("tool_version", sa.Text, nullable=False),
+    sa.Column("verdict", sa.Text, nullable=False),
+    sa.Column("reasons", sa.Text, nullable=False),  # JSON
+    sa.Column("peers", sa.Text, nullable=False),  # digest of what peers have in common
+    sa.Column("started_at", sa.Text, nullable=False),
+    sa.Column("ended_at", sa.Text, nullable=False),
+    sa.Column("output", sa.Text, nullable=False),  # digest; "" = none
+    sa.Index("gate_tests_node", "node", "id"),
+)
+
+gate_results = sa.Table(  # one row per part and metric of these
+    "gate_results",
+    metadata,
+    sa.Column("run", sa.Integer, primary_key=True, autoincrement=False),  # id in gate_tests
+    sa.Column("metric", sa.Text, primary_key=True),
+    sa.Column("part", sa.Text, primary_key=True),
+    sa.Column("value", sa.Double, nullable=False),
+    sa.Column("unit", sa.Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+gate_outputs = sa.Table(  # what tools printed: once, however many tests printed the same
+    "gate_outputs",
+    metadata,
+    sa.Column("digest", sa.Text, primary_key=True),  # SHA-256 of the text
+    sa.Column("content", sa.LargeBinary, nullable=False),  # the text, compressed by zlib
+)
+
 drift = sa.Table(  # one row per episode: open until `ended_at`
     "drift",
     metadata,

@@ -21,6 +21,7 @@ from reconciler.drivers.ledger.lease_time import SharedClock
 from reconciler.drivers.ledger.leases import SqlLeases
 from reconciler.drivers.ledger.node_history import SqlHistory
 from reconciler.drivers.ledger.nodes import SqlNodes
+from reconciler.drivers.ledger.results import SqlResults
 from reconciler.drivers.ledger.rollouts import SqlRollouts
 from reconciler.drivers.ledger.runs import SqlRuns
 from reconciler.drivers.ledger.schema import LEDGER_ID, VERSION, meta, metadata
@@ -53,6 +54,7 @@ class SqlLedger(
     SqlLeases,
     SqlRuns,
     SqlHistory,
+    SqlResults,
 ):
     """The ledger in an SQLite file or a PostgreSQL database. Close it after use."""
 

@@ -12,7 +12,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from reconciler.gate.tools.common import ResultBuilder, Tool, find_document, note_if_killed, number, shown
+from reconciler.gate.tools.common import (
+    ResultBuilder,
+    Tool,
+    find_document,
+    note_if_killed,
+    number,
+    shown,
+    storable,
+)
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
 from reconciler.model.gate_tools import listed
@@ -51,9 +59,13 @@ _Cells = list[tuple[str, tuple[Any, str]]]
 def _judge_metric(builder: ResultBuilder, name: str, read: Sequence[_Cells]) -> None:
     cells = [cell for found in read if (cell := _only(builder, name, found)) is not None]
     values = [value for cell in cells if (value := number(cell[0])) is not None]
-    if units := sorted({unit for _, unit in cells})[1:]:
-        builder.unjudged(f"{name} has more than one unit, {', '.join(units)} among them")
-    elif len(values) < len(cells):
+    units = sorted({unit for _, unit in cells})
+    if len(units) > 1:
+        builder.unjudged(f"{name} has more than one unit, {', '.join(units[1:])} among them")
+        return
+    if units and units[0]:
+        builder.units[name] = storable(units[0][:20])
+    if len(values) < len(cells):
         builder.unjudged(f"{name} is no finite number")
     elif len(values) == len(read) > 1:
         builder.parts(name, {str(at): value for at, value in enumerate(values)})

@@ -40,6 +40,7 @@ class ResultBuilder:
     reasons: list[str] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
     version: str = ""
+    units: dict[str, str] = field(default_factory=dict)  # of metrics whose tool prints the unit
 
     def fail(self, reason: str) -> None:
         self._note(Verdict.FAIL, reason)
@@ -86,6 +87,7 @@ class ResultBuilder:
             metrics=self.metrics,
             tool_version=storable(self.version[:LONGEST]),
             evidence=storable(shown[:EVIDENCE]),
+            units=self.units,
         )
 
 

@@ -20,6 +20,7 @@ from reconciler.model.install_progress import InstallAttempt
 from reconciler.model.measurements import Attestation
 from reconciler.model.period_report import ServiceStatus
 from reconciler.model.records import Applied, Attempt, Hold, Lease, LedgerPlace, NodeRecord, Rollout
+from reconciler.model.results import TestRun
 
 ATTEMPTS_KEPT = 200  # newest per node, as in a real ledger
 
@@ -151,6 +152,9 @@ class MemoryLedger:
 
     def save_certificate(self, certificate: Certificate) -> None:
         self._change(certificate.node, certificate=certificate)
+
+    def save_results(self, runs: Sequence[TestRun], outputs: Mapping[str, str]) -> None:
+        pass  # nobody asks a rehearsal for them
 
     def bind_endorsement(self, node: str, fingerprint: str, now: datetime) -> str:  # noqa: ARG002 - the port's
         others = [name for name, known in self._nodes.items() if known.record.endorsement == fingerprint]

@@ -1,0 +1,194 @@
+"""What gates measured: one row for each test of an attempt, one for each metric of it, and what the tools printed.
+
+Rows are only added. They are read page by page, each in a short transaction of its own, so that a reader needs no more
+memory for a million of them, and keeps nobody from writing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from reconciler.drivers.ledger.base import SqlRole
+from reconciler.drivers.ledger.episodes import MANY
+from reconciler.drivers.ledger.rows import clean, from_json, instant, or_long_ago, to_json
+from reconciler.drivers.ledger.schema import gate_outputs, gate_results, gate_tests
+from reconciler.drivers.ledger.writing import insert_new
+from reconciler.gate.printed import LONGEST
+from reconciler.model.errors import LedgerError
+from reconciler.model.gate import Verdict
+from reconciler.model.results import Measurement, ResultRow, TestRun, Wanted
+
+_PAGE = 2_000  # tests that one query returns, with their metrics
+_UTF8 = 4  # bytes of a character at most
+
+
+class SqlResults(SqlRole):
+    def save_results(self, runs: Sequence[TestRun], outputs: Mapping[str, str]) -> None:
+        with self._database.write([]) as connection:
+            for run in runs:
+                key = connection.execute(gate_tests.insert().values(_row(run))).inserted_primary_key
+                assert key is not None
+                rows = [
+                    {"run": key[0], "metric": clean(m.metric), "part": clean(m.part), "value": m.value, "unit": m.unit}
+                    for m in run.measurements
+                ]
+                if rows:
+                    connection.execute(gate_results.insert(), rows)
+            for digest, text in outputs.items():
+                insert_new(connection, gate_outputs, [{"digest": digest, "content": zlib.compress(text.encode())}])
+
+    def results(self, wanted: Wanted) -> Iterator[ResultRow]:
+        """Yield results by node, oldest first. A test that measured nothing is one row without a value.
+
+        Results that are written meanwhile are among them or not, each test as a whole.
+        """
+        names = sorted(set(wanted.nodes))
+        if not names or len(names) > MANY:
+            chosen = frozenset(names)
+            found = self._all(wanted, gate_tests.c.node >= "")
+            yield from (row for row in found if not chosen or row.node in chosen)
+            return
+        for name in names:
+            yield from self._all(wanted, gate_tests.c.node == name)
+
+    def _all(self, wanted: Wanted, of: sa.ColumnElement[bool]) -> Iterator[ResultRow]:
+        behind: sa.ColumnElement[bool] = sa.true()
+        while True:
+            tests = _tests(wanted).where(of, behind).limit(_PAGE)
+            with self._database.read() as connection:
+                rows = connection.execute(_with_metrics(tests, wanted.metric)).all()
+                last = connection.execute(_last(tests)).one_or_none() if not rows or wanted.metric else rows[-1]
+            yield from map(_result, rows)
+            if last is None:
+                return
+            behind = sa.tuple_(gate_tests.c.node, gate_tests.c.id) > (last.node, last.id)
+
+    def last_gate(self, node: str) -> tuple[TestRun, ...]:
+        """Return the tests of the newest attempt at a gate of this node; () where none was recorded."""
+        table = gate_tests.c
+        newest = sa.select(table.attempt).where(table.node == node).order_by(table.id.desc()).limit(1).scalar_subquery()
+        query = sa.select(gate_tests).where(table.node == node, table.attempt == newest).order_by(table.id)
+        with self._database.read() as connection:
+            found = connection.execute(query).all()
+            metrics = sa.select(gate_results).where(gate_results.c.run.in_([row.id for row in found]))
+            of: dict[int, list[Measurement]] = {}
+            for row in connection.execute(metrics.order_by(gate_results.c.metric, gate_results.c.part)):
+                of.setdefault(row.run, []).append(Measurement(row.metric, row.part, row.value, row.unit))
+        return tuple(_test_run(row, tuple(of.get(row.id, ()))) for row in found)
+
+    def output(self, digest: str) -> str | None:
+        """Return what a tool printed, by the digest of the text or its first digits; None where that is not kept.
+
+        LedgerError where the text is damaged, or where more than one text begins so.
+        """
+        if not re.fullmatch("[0-9a-f]{1,64}", digest):
+            return None
+        column = gate_outputs.c.digest
+        query = sa.select(gate_outputs).where(column >= digest, column < f"{digest}g").limit(2)
+        with self._database.read() as connection:
+            found = connection.execute(query).all()
+        if len(found) > 1:
+            raise LedgerError(f"the ledger {self._database.name} has more than one output that begins with {digest}")
+        return _text(found[0], self._database.name) if found else None
+
+
+def _text(row: Any, ledger: str) -> str:
+    try:
+        content = zlib.decompressobj().decompress(row.content, _UTF8 * LONGEST + 1000)
+    except (zlib.error, TypeError):  # SQLite takes text for bytes
+        content = b""
+    if hashlib.sha256(content).hexdigest() != row.digest:
+        raise LedgerError(f"the ledger {ledger} has a damaged output {row.digest}: it is not what the tool printed")
+    return content.decode()
+
+
+def _row(run: TestRun) -> dict[str, Any]:
+    return {
+        "node": run.node,
+        "attempt": run.attempt,
+        "profile": run.profile,
+        "test": run.test,
+        "tool": run.tool,
+        "tool_version": clean(run.tool_version),
+        "verdict": run.verdict.value,
+        "reasons": to_json(list(run.reasons)),
+        "peers": run.key,
+        "started_at": instant(run.started_at),
+        "ended_at": instant(run.ended_at),
+        "output": run.output,
+    }
+
+
+def _tests(wanted: Wanted) -> sa.Select[Any]:
+    query = sa.select(gate_tests).order_by(gate_tests.c.node, gate_tests.c.id)
+    if wanted.test:
+        query = query.where(gate_tests.c.test == wanted.test)
+    if wanted.since is not None:
+        query = query.where(gate_tests.c.started_at >= instant(wanted.since))
+    return query
+
+
+def _with_metrics(tests: sa.Select[Any], metric: str) -> sa.Select[Any]:
+    page = tests.subquery()
+    measured = gate_results.c
+    here = measured.run == page.c.id
+    columns = (measured.metric, measured.part, measured.value, measured.unit)
+    joined = page.join(gate_results, here & (measured.metric == metric) if metric else here, isouter=not metric)
+    return (
+        sa.select(page, *columns).select_from(joined).order_by(page.c.node, page.c.id, measured.metric, measured.part)
+    )
+
+
+def _last(tests: sa.Select[Any]) -> sa.Select[Any]:
+    """Select the last test of a page, of which a filter by metric may leave nothing."""
+    page = tests.subquery()
+    return sa.select(page.c.node, page.c.id).order_by(page.c.node.desc(), page.c.id.desc()).limit(1)
+
+
+def _result(row: Any) -> ResultRow:
+    return ResultRow(
+        row.node,
+        row.attempt,
+        row.profile,
+        row.test,
+        row.tool,
+        row.tool_version,
+        row.verdict,
+        row.peers,
+        or_long_ago(row.started_at),
+        or_long_ago(row.ended_at),
+        row.output,
+        row.metric or "",
+        row.part or "",
+        row.value,
+        row.unit or "",
+    )
+
+
+def _test_run(row: Any, measurements: tuple[Measurement, ...]) -> TestRun:
+    """Decode one test, for people: a damaged cell makes it unjudged, and hides no other."""
+    try:
+        verdict, reasons = Verdict(row.verdict), tuple(map(str, from_json(row.reasons, "reasons")))
+    except (ValueError, TypeError) as error:
+        verdict, reasons = Verdict.UNJUDGED, (f"its row in the ledger is damaged: {error}",)
+    return TestRun(
+        row.node,
+        row.attempt,
+        row.profile,
+        row.test,
+        row.tool,
+        row.tool_version,
+        verdict,
+        reasons,
+        row.peers,
+        or_long_ago(row.started_at),
+        or_long_ago(row.ended_at),
+        row.output,
+        measurements,
+    )

@@ -1,0 +1,87 @@
+"""Turn a gate's results into rows for the ledger, which keeps what the tools printed apart."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from reconciler.gate.certificate import digest_of, finite, judge_test
+from reconciler.model.desired import Desired, GateTest
+from reconciler.model.gate import Certificate, TestResult
+from reconciler.model.gate_tools import measured
+from reconciler.model.reference import hardware_of
+from reconciler.model.results import Measurement, TestRun
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A certificate without what tools printed, its rows, and the texts by digest."""
+
+    certificate: Certificate
+    runs: tuple[TestRun, ...]
+    outputs: Mapping[str, str]
+
+
+def recorded(certificate: Certificate, desired: Desired, attempt: int) -> Recorded:
+    """Take apart what a gate measured."""
+    texts = {result.test: result.printed for result in certificate.results if result.printed}
+    digests = {test: hashlib.sha256(text.encode()).hexdigest() for test, text in texts.items()}
+    results = tuple(
+        replace(result, printed="", output=digests[result.test]) if result.test in digests else result
+        for result in certificate.results
+    )
+    rows = tuple(_run(certificate.node, result, certificate.issued_at, desired, attempt) for result in results)
+    return Recorded(replace(certificate, results=results), rows, {digests[test]: text for test, text in texts.items()})
+
+
+def _run(node: str, result: TestResult, at: datetime, desired: Desired, attempt: int) -> TestRun:
+    """Return the row of a result. `at`: when it ended, if it does not say so itself."""
+    acceptance = desired.profile.acceptance
+    phases = () if acceptance is None else acceptance.phases
+    test = next((test for phase in phases for test in phase.tests if test.name == result.test), None)
+    verdict, reasons = (result.verdict, result.reasons) if test is None else judge_test(test, result)
+    return TestRun(
+        node=node,
+        attempt=attempt,
+        profile="",
+        test=result.test,
+        tool=result.tool,
+        tool_version=result.tool_version,
+        verdict=verdict,
+        reasons=reasons,
+        key=_key(desired, test, result),
+        started_at=result.started_at or at,
+        ended_at=result.ended_at or at,
+        output=result.output,
+        measurements=measurements(result),
+    )
+
+
+def measurements(result: TestResult) -> tuple[Measurement, ...]:
+    """Return the finite metrics of a result, by metric and part."""
+    found = []
+    for name, cell in result.metrics.items():
+        value = finite(cell)
+        metric, part, unit = measured(result.tool, name, result.metrics)
+        if value is not None:
+            found.append(Measurement(metric, part, value, result.units.get(metric, unit)))
+    return tuple(sorted(found, key=lambda row: (row.metric, row.part)))
+
+
+def peers_key(hardware: str, image: str, test: str, tool: str, tool_version: str, args: Mapping[str, object]) -> str:
+    """Return the digest of what peers in a test have in common: the name of their reference has its first digits.
+
+    `image`: SHA-256, with its driver; "" where it is not managed. `args`: scope, size and environment of the test.
+    """
+    return digest_of((hardware, image, test, tool, tool_version, dict(args)))
+
+
+def _key(desired: Desired, test: GateTest | None, result: TestResult) -> str:
+    """Return the key of a result. What is no test of the profile has no arguments that are known."""
+    image = desired.profile.image
+    sha256 = "" if image is None else image.sha256
+    args = {} if test is None else test.args
+    hardware = hardware_of(desired.profile.inventory)
+    return peers_key(hardware, sha256, result.test, result.tool, result.tool_version, args)

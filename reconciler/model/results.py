@@ -1,0 +1,74 @@
+"""What gates measured, as rows: one for each attempt, test, part and metric, with unit and the key of its peers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from reconciler.model.gate import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One figure. `part`: of the node, "" for the node or its worst part. `unit`: "" of a count or a ratio."""
+
+    metric: str
+    part: str
+    value: float
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class TestRun:
+    """One test of one attempt at a gate, as it was judged then.
+
+    `attempt`: in the journal. `profile`: the AcceptanceProfile, if it was another than the node's own. `key`: digest of
+    what peers have in common, as for references. `output`: digest of what the tool printed; "" = nothing is kept.
+    """
+
+    __test__ = False  # not a pytest class
+
+    node: str
+    attempt: int
+    profile: str
+    test: str
+    tool: str
+    tool_version: str
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    key: str
+    started_at: datetime
+    ended_at: datetime
+    output: str
+    measurements: tuple[Measurement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRow:
+    """One row of results, with the words that the ledger has. `value` None: the test has measured nothing."""
+
+    node: str
+    attempt: int
+    profile: str
+    test: str
+    tool: str
+    tool_version: str
+    verdict: str
+    key: str
+    started_at: datetime
+    ended_at: datetime
+    output: str
+    metric: str
+    part: str
+    value: float | None
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A selection of results. `nodes`: their names. "" and None select all."""
+
+    nodes: tuple[str, ...]
+    test: str = ""
+    metric: str = ""
+    since: datetime | None = None
