@@ -1,0 +1,160 @@
+"""Follow a soak on its node: start it or go on with one, look at it, and end it at the first bad sign.
+
+The node needs nobody to watch: a reconciler that was killed, or its successor, finds all that happened in files there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from reconciler.converge.observe import io_seconds
+from reconciler.gate.soak import look, on_node
+from reconciler.gate.soak.look import Look, Run
+from reconciler.gate.soak.mix import NAME, loads_of, seconds_of, steps_of
+from reconciler.gate.soak.verdict import Soak, broken
+from reconciler.gate.tools import TOOLS
+from reconciler.model.desired import Desired, GateTest
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.gate import CommandResult, TestResult, Verdict
+from reconciler.model.observed import Observed
+from reconciler.model.ports import Clock, Host
+from reconciler.model.units import format_duration
+
+LOOK_S: Final = 60.0
+SILENT_S: Final = 1800.0  # of a host, before the attempt ends: a network that comes back finds the soak at work
+SHUTDOWN_S: Final = 120.0  # that a system takes to stop its other units, at most 90 s each unless told otherwise
+_COMMAND_S: Final = 60.0
+_STARTED, _BEGUN_BEFORE = 0, 73  # exit statuses of the start
+_HEALTH: Final = GateTest("health", "xid", {}, (), _COMMAND_S)
+
+
+@dataclass(frozen=True, slots=True)
+class SoakRun:
+    """Which soak of a node is meant. `resumed`: it was begun by a reconciler that ended before the soak did."""
+
+    id: str
+    resumed: bool = False
+    step: Callable[[str], None] = lambda _: None  # tells whoever watches how far it is
+
+
+@dataclass(slots=True)
+class Follower:
+    """Follows one soak. A DriverError is raised where the host was lost for longer than a network may be."""
+
+    test: GateTest
+    desired: Desired
+    observed: Observed
+    host: Host
+    clock: Clock
+    run: SoakRun
+    _soak: Soak = field(init=False)
+    _load_of: Mapping[int, tuple[GateTest, bool]] = field(init=False)  # step -> its load, whether it is the last of it
+    _outputs: list[tuple[Run, CommandResult]] = field(default_factory=list)  # of the load that is not whole yet
+    _read: int = 0  # runs that were read
+
+    async def result(self) -> TestResult:
+        """Return what the soak measured. Its unit and its files are gone from the node then, however it ended."""
+        loads = loads_of(self.test)
+        steps = steps_of(loads, self.desired, self.observed)
+        if isinstance(steps, str):
+            return self._ended(Verdict.UNJUDGED, steps)
+        self._soak = Soak(loads, seconds_of(self.test))
+        whole = [(load, at == len(steps[load.name])) for load in loads for at in range(1, len(steps[load.name]) + 1)]
+        self._load_of = dict(enumerate(whole, 1))
+        every = [step for load in loads for step in steps[load.name]]
+        if not self.run.resumed and (problem := await self._start(every)):
+            await self._command(on_node.stop(self.run.id))
+            return self._ended(Verdict.ERROR, problem)
+        result = await self._follow()
+        stopped = await self._command(on_node.stop(self.run.id))
+        if stopped.exit_status != 0:
+            raise DriverError(Failure.MALFORMED, f"the soak can't be stopped: {stopped.stderr.strip()[:200]}")
+        return result
+
+    async def _start(self, steps: list[on_node.Step]) -> str:
+        argv, loads = on_node.start(self.run.id, self._soak.seconds, steps)
+        started = await self._command(argv, loads)
+        if started.exit_status in (_STARTED, _BEGUN_BEFORE):  # begun before: what was said of it did not arrive
+            return ""
+        return f"systemd does not start the soak: {started.stderr.strip()[:200]}"
+
+    async def _follow(self) -> TestResult:
+        while True:
+            found = await self._look()
+            self._show(found)
+            if ended := await self._judge(found):
+                return ended
+            await self.clock.sleep(LOOK_S)
+
+    async def _judge(self, found: Look) -> TestResult | None:
+        """Return the result as soon as there is one. Runs count first: they may say why the rest is broken."""
+        for run in found.runs:
+            if (bad := await self._add(run)) is not None:
+                return self._ended(*bad, lasted_s=run.ended_s)
+        if (why := broken(found)) is not None:
+            if why[0] is Verdict.ERROR:  # a system that shuts down stops its units first, and answers for a while
+                await self.clock.sleep(SHUTDOWN_S)
+                why = broken(await self._look()) or why
+            return self._ended(*why)
+        health = await self._health()
+        if health.verdict is Verdict.FAIL or found.lasted_s is not None:
+            return self._ended(health.verdict, "; ".join(health.reasons), lasted_s=found.lasted_s)
+        return None
+
+    async def _health(self) -> TestResult:
+        """Judge the passive health of the node under load: XIDs, the GPUs' cells, their links."""
+        wanted = self.desired.profile.host
+        reading = await self.host.facts(tuple(wanted.sysctls), tuple(wanted.services))
+        return TOOLS[_HEALTH.tool].judge(_HEALTH, self.desired, replace(self.observed, host=reading), ())
+
+    async def _add(self, run: Run) -> tuple[Verdict, str] | None:
+        """Judge a run together with the other commands of its load; return why it ends the soak, or None."""
+        self._read += 1
+        if run.number != self._read or run.step not in self._load_of:
+            return Verdict.ERROR, f"run {run.number} is not the next after {self._read - 1}"
+        printed = await self._command(on_node.output(self.run.id, run.number))
+        if printed.exit_status != 0:
+            return Verdict.ERROR, f"the output of run {run.number} is not there: {printed.stderr.strip()[:200]}"
+        output = CommandResult(run.status, printed.stdout, printed.stderr, timed_out=run.status == on_node.KILLED)
+        self._outputs.append((run, output))
+        load, whole = self._load_of[run.step]
+        if not whole:
+            return None
+        outputs, self._outputs = self._outputs, []
+        result = TOOLS[load.tool].judge(load, self.desired, self.observed, [each for _, each in outputs])
+        verdict, reasons = self._soak.add(load, outputs[0][0].began_s, run.ended_s, result)
+        return None if verdict is Verdict.PASS else (verdict, "; ".join(reasons))
+
+    def _ended(self, verdict: Verdict, why: str, *, lasted_s: int | None = None) -> TestResult:
+        metrics = {} if lasted_s is None else self._soak.metrics(lasted_s)
+        return TestResult(NAME, NAME, verdict, (why,) if why else (), metrics)
+
+    def _show(self, found: Look) -> None:
+        done = found.lasted_s if found.lasted_s is not None else max((run.ended_s for run in found.runs), default=None)
+        if done is not None:
+            left = max(0, self._soak.seconds - done)
+            self.run.step(
+                f"soak: {min(100, 100 * done // self._soak.seconds)} %, {format_duration(done)} of "
+                f"{format_duration(self._soak.seconds)}, {format_duration(left)} left"
+            )
+
+    # --- the node ------------------------------------------------------------------------------------------------
+
+    async def _look(self) -> Look:
+        found = look.read(await self._command(on_node.look(self.run.id, self._read + 1)))
+        if isinstance(found, str):
+            raise DriverError(Failure.MALFORMED, found)
+        return found
+
+    async def _command(self, argv: tuple[str, ...], stdin: str = "") -> CommandResult:
+        """Run a command on the node, and wait for a node that can't be reached: that is no failure of the soak."""
+        until = self.clock.monotonic() + SILENT_S
+        while True:
+            try:
+                return await self.host.run(argv, timeout=io_seconds(self.clock, _COMMAND_S), stdin=stdin)
+            except DriverError:
+                if self.clock.monotonic() >= until:
+                    raise
+                await self.clock.sleep(LOOK_S)

@@ -1,0 +1,82 @@
+"""What the runs of a soak's loads amount to: the worst of each metric, and how far the last hour is below the first."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from reconciler.gate.certificate import judge_test
+from reconciler.gate.soak.look import Look
+from reconciler.gate.soak.mix import DRIFT, HOURS, throughput
+from reconciler.model.desired import GateTest
+from reconciler.model.gate import TestResult, Verdict
+from reconciler.model.units import format_duration
+
+_HOUR_S: Final = 3600.0
+
+
+@dataclass(slots=True)
+class Soak:
+    """Collects the results of the loads, run by run, and says as soon as one of them is bad."""
+
+    loads: Sequence[GateTest]
+    seconds: int
+    found: dict[str, list[tuple[int, int, TestResult]]] = field(default_factory=dict)  # load -> (began, ended, result)
+
+    def add(self, load: GateTest, began_s: int, ended_s: int, result: TestResult) -> tuple[Verdict, tuple[str, ...]]:
+        """Keep what one run of a load measured, and return its verdict: anything but a pass ends the soak."""
+        self.found.setdefault(load.name, []).append((began_s, ended_s, result))
+        verdict, reasons = judge_test(load, result)
+        return verdict, tuple(f"after {format_duration(began_s)}: {reason}" for reason in reasons)
+
+    def metrics(self, lasted_s: int) -> dict[str, float]:
+        """Return `hours`, and of each load the worst of each metric, and the decline of each throughput."""
+        measured = {HOURS: lasted_s / _HOUR_S}
+        for load in self.loads:
+            runs = self.found.get(load.name, [])
+            upper = {bar.metric for bar in load.thresholds if bar.min is None}
+            for metric in dict.fromkeys(name for _, _, result in runs for name in result.metrics):
+                values = [result.metrics[metric] for _, _, result in runs if metric in result.metrics]
+                measured[f"{load.name}.{metric}"] = max(values) if metric in upper else min(values)
+            for metric in throughput(load):
+                if (decline := self._decline(load.name, metric, lasted_s)) is not None:
+                    measured[f"{load.name}.{metric}.{DRIFT}"] = decline
+        return measured
+
+    def _decline(self, load: str, metric: str, lasted_s: int) -> float | None:
+        """Return by how many percent the mean of the last hour is below that of the first.
+
+        An hour in which no run began has the run that is nearest to it. A load that ran once has declined by nothing
+        that anybody could have measured, so it has no decline.
+        """
+        runs = [
+            (began, result.metrics[metric]) for began, _, result in self.found.get(load, ()) if metric in result.metrics
+        ]
+        if len(runs) < 2:
+            return None
+        hour = min(_HOUR_S, lasted_s / 2)
+        first = [value for began, value in runs if began < hour] or [runs[0][1]]
+        last = [value for began, value in runs if began >= lasted_s - hour] or [runs[-1][1]]
+        before = statistics.fmean(first)
+        return 100 * (before - statistics.fmean(last)) / before if before > 0 else None
+
+
+def broken(look: Look) -> tuple[Verdict, str] | None:
+    """Return why a soak can't go on, from what the node says; None where it goes on or has ended by itself.
+
+    A boot in the middle speaks against the node. A unit that is gone does not: somebody may have stopped it.
+    """
+    if not look.began:
+        return Verdict.ERROR, "its files are not on the node any more"
+    if look.began != look.boot:
+        return Verdict.FAIL, "the node was booted in the middle of the soak, and nobody had asked for that"
+    if look.refused:
+        return Verdict.ERROR, look.refused
+    if look.lasted_s is not None or look.is_active:
+        return None
+    how = ", ".join(f"{key}={value}" for key, value in look.unit.items() if value)
+    if look.unit.get("Result") == "oom-kill":
+        return Verdict.ERROR, f"its unit was killed as memory ran out ({how})"
+    return Verdict.ERROR, f"its unit ended before its time ({how})"
