@@ -12,7 +12,7 @@ from typing import Final
 from reconciler.converge.observe import io_seconds
 from reconciler.gate.soak import look, on_node
 from reconciler.gate.soak.look import Look, Run
-from reconciler.gate.soak.mix import NAME, loads_of, seconds_of, steps_of
+from reconciler.gate.soak.steps import steps_of
 from reconciler.gate.soak.verdict import Soak, broken
 from reconciler.gate.tools import TOOLS
 from reconciler.model.desired import Desired, GateTest
@@ -20,6 +20,7 @@ from reconciler.model.errors import DriverError, Failure
 from reconciler.model.gate import CommandResult, TestResult, Verdict
 from reconciler.model.observed import Observed
 from reconciler.model.ports import Clock, Host
+from reconciler.model.soak import NAME, loads_of, seconds_of
 from reconciler.model.units import format_duration
 
 LOOK_S: Final = 60.0

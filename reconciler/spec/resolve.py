@@ -36,10 +36,11 @@ from reconciler.model.desired import (
 )
 from reconciler.model.errors import Position
 from reconciler.model.reference import Reference, hardware_of
+from reconciler.model.soak import phase as soak_phase
 from reconciler.model.units import parse_duration, parse_size
 from reconciler.model.vocab import BootWay
 from reconciler.spec.cohorts import threshold_of, with_peers
-from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec
+from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec, Test
 from reconciler.spec.kinds.golden_image import DiskLayout as DiskLayoutSpec
 from reconciler.spec.kinds.golden_image import GoldenImageSpec, ImageVersion
 from reconciler.spec.kinds.hardware_profile import HardwareProfileSpec
@@ -338,21 +339,22 @@ def _drain(spec: Drain) -> DrainPolicy:
 
 def _acceptance(name: str, spec: AcceptanceProfileSpec, rates: Mapping[str, float]) -> Acceptance:
     phases = tuple(
-        GatePhase(
-            phase.name,
-            tuple(
-                GateTest(
-                    name=test.name,
-                    tool=test.tool.value,
-                    args=dict(sorted(test.args.items())),
-                    thresholds=tuple(threshold_of(bar, test.rates(rates)) for bar in test.thresholds),
-                    timeout_s=parse_duration(test.timeout),
-                    versions=test.versions,
-                    allow_skip=test.allow_skip,
-                )
-                for test in phase.tests
-            ),
-        )
-        for phase in spec.phases
+        GatePhase(phase.name, tuple(_gate_test(test, rates) for test in phase.tests)) for phase in spec.phases
     )
+    if spec.soak is not None:
+        loads = [_gate_test(load, rates) for load in spec.loads()]
+        seconds, decline = parse_duration(spec.soak.duration), float(spec.soak.decline.rstrip("%"))
+        phases = (*phases, soak_phase(seconds, decline, loads))
     return Acceptance(name, phases, parse_duration(spec.validity) if spec.validity else None)
+
+
+def _gate_test(test: Test, rates: Mapping[str, float]) -> GateTest:
+    return GateTest(
+        name=test.name,
+        tool=test.tool.value,
+        args=dict(sorted(test.args.items())),
+        thresholds=tuple(threshold_of(bar, test.rates(rates)) for bar in test.thresholds),
+        timeout_s=parse_duration(test.timeout),
+        versions=test.versions,
+        allow_skip=test.allow_skip,
+    )

@@ -9,7 +9,10 @@ from collections.abc import Iterator
 
 from reconciler.model.errors import Diagnostic, did_you_mean
 from reconciler.model.gate_tools import TOOLS
-from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec, Test
+from reconciler.model.soak import NAME as SOAK
+from reconciler.model.soak import is_load
+from reconciler.model.units import format_duration, parse_duration
+from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec, Soak, Test
 from reconciler.spec.parse import DeclaredResource
 from reconciler.strict_yaml.parse import Steps
 
@@ -18,8 +21,34 @@ def check_tests(profile: DeclaredResource[AcceptanceProfileSpec]) -> Iterator[Di
     for at, phase in enumerate(profile.spec.phases):
         for index, test in enumerate(phase.tests):
             yield from _check_test(profile, test, ("phases", at, "tests", index))
+    if profile.spec.soak is not None:
+        yield from _check_soak(profile, profile.spec.soak)
     if all(TOOLS[test.tool].experimental for phase in profile.spec.phases for test in phase.tests):
         yield profile.problem(("phases",), "every tool is experimental, so nothing in it can pass", "add another test")
+
+
+def _check_soak(profile: DeclaredResource[AcceptanceProfileSpec], soak: Soak) -> Iterator[Diagnostic]:
+    for index, load in enumerate(soak.loads):
+        steps: Steps = ("soak", "loads", index)
+        yield from _check_test(profile, load, steps)
+        if not is_load(load.tool.value):
+            why = TOOLS[load.tool].experimental or "it loads nothing"
+            yield profile.problem((*steps, "tool"), f"{load.tool} can't be a load of a soak: {why}")
+    for at, phase in enumerate(profile.spec.phases):
+        for index, test in enumerate(phase.tests):
+            if test.name == SOAK:
+                yield profile.problem(
+                    ("phases", at, "tests", index, "name"), f"{SOAK!r} is the name of the soak itself"
+                )
+    loads = profile.spec.loads()
+    if not loads:
+        hint = "name loads under soak.loads, such as stress-ng"
+        yield profile.problem(("soak",), "no test of the phases loads the node", hint)
+    round_s = sum(parse_duration(load.timeout) for load in loads)
+    if 2 * round_s > parse_duration(soak.duration):
+        problem = f"{soak.duration} may be over before each load ran twice: their timeouts add up to "
+        hint = "the first and the last hour are compared: give it more time, or its loads less"
+        yield profile.problem(("soak",), problem + format_duration(round_s), hint)
 
 
 def _check_test(profile: DeclaredResource[AcceptanceProfileSpec], test: Test, steps: Steps) -> Iterator[Diagnostic]:

@@ -92,6 +92,13 @@ class SoakNode:
                 xid = Xid(79, "0000:1b:00", 1, text="GPU has fallen off the bus.")
                 self.facts_now = replace(self.facts_now, value=replace(self.facts_now.value, xids=(xid,)))
 
+    async def has_run(self, soak: str = "a1") -> None:
+        """Wait until a step has ended."""
+        runs = self.soaks / soak / "runs"
+        async with asyncio.timeout(20):
+            while not runs.exists() or not runs.read_text():  # noqa: ASYNC110 - another process writes the file
+                await asyncio.sleep(0.05)
+
     def reboot(self) -> None:
         self.kill()
         for unit in self.units:

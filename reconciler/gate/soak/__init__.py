@@ -2,6 +2,6 @@
 
 on_node   the commands: start, look, read an output, stop; and the script that runs there
 look      what a look found
-mix       the loads of a soak, and the steps that the node runs
+steps     the commands of its loads (model/soak.py)
 verdict   what the runs of the loads amount to
 """

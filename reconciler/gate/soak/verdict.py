@@ -9,9 +9,9 @@ from typing import Final
 
 from reconciler.gate.certificate import judge_test
 from reconciler.gate.soak.look import Look
-from reconciler.gate.soak.mix import DRIFT, HOURS, throughput
 from reconciler.model.desired import GateTest
 from reconciler.model.gate import TestResult, Verdict
+from reconciler.model.soak import DECLINE, HOURS, throughput
 from reconciler.model.units import format_duration
 
 _HOUR_S: Final = 3600.0
@@ -32,18 +32,19 @@ class Soak:
         return verdict, tuple(f"after {format_duration(began_s)}: {reason}" for reason in reasons)
 
     def metrics(self, lasted_s: int) -> dict[str, float]:
-        """Return `hours`, and of each load the worst of each metric, and the decline of each throughput."""
-        measured = {HOURS: lasted_s / _HOUR_S}
+        """Return `hours`, and of each load the worst of each metric, and by how much its throughput declined."""
+        found = {HOURS: lasted_s / _HOUR_S}
         for load in self.loads:
             runs = self.found.get(load.name, [])
             upper = {bar.metric for bar in load.thresholds if bar.min is None}
-            for metric in dict.fromkeys(name for _, _, result in runs for name in result.metrics):
+            names = dict.fromkeys(name for _, _, result in runs for name in result.metrics)
+            for metric in names:
                 values = [result.metrics[metric] for _, _, result in runs if metric in result.metrics]
-                measured[f"{load.name}.{metric}"] = max(values) if metric in upper else min(values)
-            for metric in throughput(load):
-                if (decline := self._decline(load.name, metric, lasted_s)) is not None:
-                    measured[f"{load.name}.{metric}.{DRIFT}"] = decline
-        return measured
+                found[f"{load.name}.{metric}"] = max(values) if metric in upper else min(values)
+            declines = [self._decline(load.name, metric, lasted_s) for metric in throughput(load, names)]
+            if known := [decline for decline in declines if decline is not None]:
+                found[f"{load.name}.{DECLINE}"] = max(known)
+        return found
 
     def _decline(self, load: str, metric: str, lasted_s: int) -> float | None:
         """Return by how many percent the mean of the last hour is below that of the first.

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from reconciler.lab.hardware.machine import HardwareRejected, Machine
-from reconciler.lab.hardware.tools import drives, host_tests, nccl, slots, tpm
+from reconciler.lab.hardware.tools import drives, host_tests, nccl, slots, soak, tpm
 from reconciler.lab.hardware.tools.call import Call, Ran, Tool, done, failed
 from reconciler.lab.hardware.tools.dcgmi import dcgmi
 from reconciler.lab.hardware.tools.fio import fio
@@ -54,7 +54,7 @@ def _env(call: Call) -> Ran:
 
 
 def _shell(call: Call) -> Ran:
-    ran = tpm.attestation_script(call)
+    ran = tpm.attestation_script(call) or soak.soak_script(call, lambda argv: run(call.machine, argv))
     return host_tests.shell(call) if ran is None else ran
 
 

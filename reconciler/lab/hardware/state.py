@@ -192,6 +192,26 @@ class Counters:
     killed_work: int = 0  # times that a running system went down while it had pods that were not evicted
 
 
+@dataclass
+class SoakUnit:
+    """A soak on the machine's disk: what it was started with, and what its steps printed.
+
+    `step`: the next one of the round. `lasted`: seconds, as soon as the time is over.
+    """
+
+    id: str
+    boot_id: str
+    began: float
+    seconds: float
+    steps: list[list[str]]
+    lines: list[str] = field(default_factory=list)  # as in the file `runs`
+    outputs: list[list[str]] = field(default_factory=list)  # [stdout, stderr]
+    round: int = 1
+    step: int = 0
+    next_at: float = 0.0
+    lasted: float | None = None
+
+
 @dataclass(slots=True)
 class MachineState:
     name: str
@@ -229,6 +249,7 @@ class MachineState:
     idle_slots: dict[str, DiskImage] = field(default_factory=dict)  # drive serial -> image in the slot not in use
     next_slots: list[str] = field(default_factory=list)  # drives whose idle slot boots next
     in_place: InPlaceRun | None = None
+    soak: SoakUnit | None = None
     boot_disk: str | None = None  # drive of the boot entry; without one, the first drive with an image boots (L1)
     os: OsState | None = None
     booted_disk: str | None = None  # serial of the drive that the running system booted from

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from reconciler.model.gate_tools import RATE, TOOLS
-from reconciler.spec.kinds.base import Duration, Enforced, PositiveDuration, Resource
+from reconciler.model.soak import is_load
+from reconciler.spec.kinds.base import PositiveDuration, Resource
 from reconciler.strict_yaml.characters import check_line
 from reconciler.strict_yaml.models import Model, Name, Text
 
@@ -145,6 +146,33 @@ class Phase(Model):
     tests: tuple[Test, ...] = Field(min_length=1, description="Tests of the phase.")
 
 
+class Soak(Model):
+    """Loads that run in turn on the node, for hours or days, after all phases have passed."""
+
+    duration: PositiveDuration = Field(description="How long, like 72h. Each load has to fit twice.")
+    loads: tuple[Test, ...] = Field(
+        default=(), description="Loads, with their limits. Absent: the tests of the phases that load the node."
+    )
+    decline: Below = Field(
+        default="2%", description="How far the throughput of the last hour may be below that of the first."
+    )
+
+    @field_validator("loads")
+    @classmethod
+    def _unique(cls, loads: tuple[Test, ...]) -> tuple[Test, ...]:
+        names = [load.name for load in loads]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"two loads are called {twice!r}")
+        return loads
+
+
+def _soak(value: Any) -> Any:
+    """Accept a time alone; 0s, as earlier versions had it, is no soak."""
+    if value == "0s":
+        return None
+    return {"duration": value} if isinstance(value, str) else value
+
+
 class AcceptanceProfileSpec(Model):
     """The phases of tests, in order, and how long a certificate is valid."""
 
@@ -152,9 +180,14 @@ class AcceptanceProfileSpec(Model):
         default=None, description="How long a certificate is valid. Absent: it does not expire."
     )
     phases: tuple[Phase, ...] = Field(min_length=1, description="Phases, cheap ones first.")
-    soak: Annotated[Duration, Enforced("0s")] = Field(
-        default="0s", description="How long the node is watched under load before it is admitted."
+    soak: Annotated[Soak | None, BeforeValidator(_soak)] = Field(
+        default=None, description="Loads over hours or days before the node is admitted. A time alone will do: 72h."
     )
+
+    def loads(self) -> tuple[Test, ...]:
+        """Return the loads of the soak: its own, or the tests of the phases that load the node."""
+        own = () if self.soak is None else self.soak.loads
+        return own or tuple(test for phase in self.phases for test in phase.tests if is_load(test.tool.value))
 
     @field_validator("phases")
     @classmethod
