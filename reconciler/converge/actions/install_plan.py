@@ -151,7 +151,7 @@ def fell_back(found: ImageIdentity | None, install: Install) -> str:
     slot = None if found is None else found.slot
     if found is None or slot is None or slot.newer != f"{image.name} {image.version}":
         return ""
-    return f"{slot.newer} did not come up: the boot loader fell back to slot {slot.name}, {found.image} {found.version}"
+    return found.fallback
 
 
 def judge_install(found: ImageIdentity, install: Install) -> Outcome:

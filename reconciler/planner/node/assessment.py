@@ -41,7 +41,7 @@ from reconciler.planner.node.corroboration import (
     unproved_source,
 )
 from reconciler.planner.node.decommission import Leaving, assess_leaving
-from reconciler.planner.node.in_place import why_installer
+from reconciler.planner.node.in_place import fell_back, why_installer
 from reconciler.planner.node.provision import never_answered, unread_disk
 from reconciler.planner.node.record import gate_failure, is_drained, stale_signals_until, treatments_since_certificate
 from reconciler.planner.node.renewals import assess_host_certificate
@@ -71,6 +71,7 @@ class Assessment:
     unread: Unread  # whether the disk of a silent machine may be written
     leaving: Leaving | None
     needs_installer: str | None  # see `Conditions`
+    fell_back: str
     moved_tests: Mapping[str, tuple[str, ...]]  # tests that the spec has changed -> why a node in service fails them
 
 
@@ -127,6 +128,7 @@ def assess(
         unread=unread,
         leaving=leaving,
         needs_installer=why_installer(desired, facts, record, found, tampered(desired, facts)),
+        fell_back=fell_back(desired, facts, record),
         moved_tests=moved,
     )
 

@@ -185,6 +185,8 @@ def usable_rows(
         brings = catalogue.brings(row)
         if row.id in state.impossible or brings & set(state.unknown):
             continue
+        if state.fell_back and spec_of(row.name).installs and not rung:
+            continue
         if state.entry_awaits_image and c.BOOT_STAGED in row.achieves:
             row = replace(row, requires=(*row.requires, c.IMAGE))
         if (
