@@ -1,4 +1,4 @@
-"""What gates measured, as rows: one for each attempt, test, part and metric, with unit and the key of its peers."""
+"""Rows of what gates measured: one for each attempt, test, part and metric, with unit and the key of its peers."""
 
 from __future__ import annotations
 

@@ -5,17 +5,25 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 import click
 
+from reconciler.app.apply import ApplyJob, require_signed_spec, require_startable
+from reconciler.app.apply import apply as apply_job
 from reconciler.app.gate_results import check_parquet, gate_history, gate_output, last_gate, write_parquet
-from reconciler.app.ports import FleetRequest
+from reconciler.app.gate_run import ask_gate, note_gate, other_verdicts, plan_gate
+from reconciler.app.ports import AllowedSigners, FleetRequest
+from reconciler.cli.commands.apply import confirm, exit_code, print_outcome
+from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.frontend import workspace_for
 from reconciler.cli.listing import print_listing
-from reconciler.cli.options import Since, spec_options
+from reconciler.cli.options import Duration, Since, output_option, signer_options, spec_options
 from reconciler.cli.terminal import say, show
 from reconciler.model.errors import UsageError
+from reconciler.model.gate import Verdict
 from reconciler.model.results import ResultRow
 from reconciler.render.gate import (
     HISTORY_HEAD,
@@ -98,6 +106,49 @@ def history(
 def show_output(request: FleetRequest, digest: str) -> None:
     """Print what the tool of a test printed, by the DIGEST of its row or the first digits of that."""
     show(gate_output(workspace_for(request), digest))
+
+
+@gate.command(name="run")
+@click.argument("nodes", nargs=-1, required=True)
+@click.option("--profile", default="", metavar="NAME",
+              help="AcceptanceProfile whose tests run. Another than the node's own certifies nothing.")  # fmt: skip
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
+@click.option("--wait", "wait_s", type=Duration(), default="30m", show_default=True, metavar="DURATION",
+              help="Time limit for waiting for budget and windows.")  # fmt: skip
+@spec_options()
+@signer_options
+@output_option
+def run_gate(
+    request: FleetRequest, signers: AllowedSigners, nodes: tuple[str, ...], profile: str, yes: bool, wait_s: float,
+    output: str,
+) -> int:  # fmt: skip
+    """Run the gate of NODES by hand, whatever certificates they have: names, gpu-a*, pool=P or rack=R.
+
+    A node in service is drained first, and comes back when its own tests have passed. With the tests of another profile
+    it stays out of service until the next apply. Lease, budget, windows and holds are those of apply; a node that needs
+    more than its gate is refused.
+    """
+    if not sys.stdin.isatty() and not yes:
+        raise UsageError("off a terminal, gate run needs --yes")
+    workspace = workspace_for(replace(request, limit=nodes))
+    workspace.check_selection()
+    ask_gate(workspace, profile)
+    with workspace.ledger() as ledger:
+        require_signed_spec(workspace, ledger, signers)
+        plan = plan_gate(workspace, ledger)
+        if yes:
+            require_startable(plan)
+        else:
+            confirm(plan)
+        note_gate(workspace, ledger, list(plan.nodes))
+        job = ApplyJob(plan, wait_s, redact=False, command="gate run")
+        result = apply_job(workspace, ledger, job, partial(exit_code, detailed=False))
+        verdicts = other_verdicts(workspace, ledger)
+    print_outcome(result.outcome, output)
+    for node, verdict in verdicts.items():
+        say(f"{node}: {verdict} with the tests of {profile}; `reconciler gate show {node}` has the figures", err=True)
+    failed = [ExitCode.PARTLY_FAILED] if any(verdict is not Verdict.PASS for verdict in verdicts.values()) else []
+    return strongest([result.code, *failed])
 
 
 def _stream(parts: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""What gates measured: one row for each test of an attempt, one for each metric of it, and what the tools printed.
+"""Keep what gates measured: a row for each test of an attempt, one for each metric of it, and what the tools printed.
 
 Rows are only added. They are read page by page, each in a short transaction of its own, so that a reader needs no more
 memory for a million of them, and keeps nobody from writing.
@@ -137,19 +137,18 @@ def _tests(wanted: Wanted) -> sa.Select[Any]:
     return query
 
 
-_OF_TESTS = (
-    sa.select(gate_results)
-    .where(gate_results.c.run.in_(sa.bindparam("tests", expanding=True)))
-    .order_by(gate_results.c.run, gate_results.c.metric, gate_results.c.part)
-)
+# Without ORDER BY: SQLite would read the whole table in that order.
+_OF_TESTS = sa.select(gate_results).where(gate_results.c.run.in_(sa.bindparam("tests", expanding=True)))
 
 
 def _metrics(connection: sa.Connection, tests: Sequence[int], metric: str) -> dict[int, list[Measurement]]:
-    """Return what these tests measured; of one metric alone unless that is ""."""
+    """Return what these tests measured, by metric and part; of one metric alone unless that is ""."""
     query = _OF_TESTS.where(gate_results.c.metric == metric) if metric else _OF_TESTS
     found: dict[int, list[Measurement]] = {}
     for run, name, part, value, unit in connection.execute(query, {"tests": tests}):
         found.setdefault(run, []).append(Measurement(name, part, value, unit))
+    for measured in found.values():
+        measured.sort()
     return found
 
 
