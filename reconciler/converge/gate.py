@@ -89,7 +89,7 @@ class AcceptanceGate:
 
 
 def _acceptance(desired: Desired) -> Acceptance:
-    acceptance = desired.profile.acceptance
+    acceptance = desired.tests
     assert acceptance is not None, "the catalogue has no run_gate without an acceptance profile"
     return acceptance
 

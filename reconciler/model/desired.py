@@ -193,6 +193,18 @@ class Acceptance:
 
 
 @dataclass(frozen=True, slots=True)
+class AskedGate:
+    """A gate that a person asks for by hand: no certificate of before `since` counts.
+
+    `other`: the tests of another profile than the node's own, which certify nothing and admit nobody.
+    """
+
+    since: datetime
+    by: str
+    other: Acceptance | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Rung:
     """A step of the remediation ladder: an action, and how often it may be tried before the next rung."""
 
@@ -265,6 +277,17 @@ class Desired:
     provision: Provision | None = None  # consent to wipe a machine that never answered
     network: DesiredNetwork | None = None
     erase: tuple[Identifier, ...] = ()  # serial numbers of the drives that a decommissioned node is to lose the data of
+    asked: AllPublic[AskedGate | None] = None  # of a run; the spec asks for none
+
+    @property
+    def other_tests(self) -> Acceptance | None:
+        """The tests that are run by hand in place of the node's own; None = its own are."""
+        return None if self.asked is None else self.asked.other
+
+    @property
+    def tests(self) -> Acceptance | None:
+        """The tests that its gate runs."""
+        return self.other_tests or self.profile.acceptance
 
 
 # --- fleet-wide --------------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ class TestResult:
     metrics: Mapping[PublicText, float]
     tool_version: PublicText = ""
     evidence: Unpublished[FreeText] = ""  # an excerpt of the raw output, redacted, at most 4,000 characters
-    units: Mapping[PublicText, PublicText] = field(default_factory=dict)
+    units: Unpublished[Mapping[PublicText, FreeText]] = field(default_factory=dict)
     started_at: datetime | None = None  # None: certificates of earlier versions don't say
     ended_at: datetime | None = None
     printed: Unpublished[FreeText] = ""

@@ -79,7 +79,7 @@ class QuickGate:
         self.runs.append(desired.node)
         await host.run(("true",), timeout=10)
         await clock.sleep(60)
-        acceptance = desired.profile.acceptance
+        acceptance = desired.tests
         assert acceptance is not None
         binding = binding_of(desired, observed, tests_digest(acceptance))
         assert isinstance(binding, Binding), binding

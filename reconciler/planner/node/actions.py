@@ -179,7 +179,8 @@ def _run_gate(node: NodeTraits) -> Iterable[Variant]:
     """Attestation comes before any workload; diagnostics run on an idle node with MIG off (acceptance section 10)."""
     if node.desired.profile.acceptance is not None:
         needs = (*node.firmware, c.TRUST, c.GPU_PLAIN, c.QUIESCED, c.HEALTHY, c.HARDWARE)
-        yield Variant(requires=(*needs, *node.mark_if_registered))
+        other = node.desired.other_tests
+        yield Variant("" if other is None else other.name, requires=(*needs, *node.mark_if_registered))
 
 
 def _set_gpu_mode(node: NodeTraits) -> Iterable[Variant]:

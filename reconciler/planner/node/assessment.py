@@ -43,7 +43,13 @@ from reconciler.planner.node.corroboration import (
 from reconciler.planner.node.decommission import Leaving, assess_leaving
 from reconciler.planner.node.in_place import fell_back, why_installer
 from reconciler.planner.node.provision import never_answered, unread_disk
-from reconciler.planner.node.record import gate_failure, is_drained, stale_signals_until, treatments_since_certificate
+from reconciler.planner.node.record import (
+    gate_failure,
+    is_drained,
+    stale_signals_until,
+    treatments_since_certificate,
+    was_tested,
+)
 from reconciler.planner.node.renewals import assess_host_certificate
 
 _ON = frozenset({Power.ON, Power.POWERING_ON})
@@ -284,6 +290,11 @@ def _gate(
     if acceptance is None:
         builder.because[GATE] = ("the persona declares no acceptance profile: nothing can prove this node",)
         return {}
+    by_hand = desired.asked
+    if by_hand is not None and by_hand.other is not None:
+        name = by_hand.other.name
+        builder.set(GATE, was_tested(record, name, by_hand.since), f"{by_hand.by} asks for the tests of {name}")
+        return {}
     binding = _binding(desired, observed, context)
     if isinstance(binding, str):
         if record.certificate is None:
@@ -297,6 +308,8 @@ def _gate(
     held_back = {name: judgement.by_test[name] for name in moved}
     others = [why for why in judgement.reasons if not any(why in found for found in held_back.values())]
     reasons = (*others, *treatments_since_certificate(record))
+    if by_hand is not None and record.certificate is not None and record.certificate.issued_at < by_hand.since:
+        reasons = (*reasons, f"{by_hand.by} asks for a new gate")
     builder.set(GATE, not reasons, *reasons)
     return held_back
 
@@ -304,7 +317,7 @@ def _gate(
 def _failed_gate(
     builder: ConditionBuilder, desired: Desired, observed: Observed, record: NodeRecord, context: Context
 ) -> str:
-    if GATE not in builder.because or not record.attempts:
+    if GATE not in builder.because or not record.attempts or desired.other_tests is not None:
         return ""
     return gate_failure(record, _binding(desired, observed, context))
 

@@ -68,7 +68,7 @@ def gate_failure(record: NodeRecord, binding: Binding | str) -> str:
     installation, new firmware, or a hold that somebody set and released.
     """
     tried = [attempt for attempt in record.attempts if attempt.outcome not in _NO_TRY]
-    last = next((attempt for attempt in reversed(tried) if attempt.action == "run_gate"), None)
+    last = next((one for one in reversed(tried) if one.action == "run_gate" and not one.target), None)
     if last is None or last.outcome != "permanent" or record.certificate is None:
         return ""
     if isinstance(binding, str) or not same_machine(record.certificate, binding):
@@ -76,6 +76,14 @@ def gate_failure(record: NodeRecord, binding: Binding | str) -> str:
     repaired = any(a.at > last.at and (a.cause == REMEDIATION or spec_of(a.action).overwrites) for a in tried)
     released = record.released_at is not None and record.released_at > last.at
     return "" if repaired or released else last.detail
+
+
+def was_tested(record: NodeRecord, profile: str, since: datetime) -> bool:
+    """Return whether the tests of another profile have run to their end since then, whatever they found."""
+    return any(
+        (attempt.action, attempt.target, attempt.outcome) == ("run_gate", profile, "done") and attempt.at >= since
+        for attempt in record.attempts
+    )
 
 
 def stale_signals_until(record: NodeRecord, now: datetime) -> datetime | None:
