@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from reconciler.gate.cohort import limit
+from reconciler.gate.cohort import LEAST_PEERS, NORMAL, distribution, limit
 from reconciler.model.bars import Histogram, Limits
-from reconciler.model.desired import Threshold
+from reconciler.model.desired import Cohort, Peers, Threshold
 
+FAR_BELOW: Final = 0.03  # of a value that stands out where no bar by peers says how far is far
+FAR_Z: Final = 3.5
 _BINS: Final = 20  # about so many for the values that are no outliers
 _FAR: Final = 3.0  # interquartile ranges beyond which a value is in the first or last bin, with all others there
 _NEAR: Final = 0.1  # of the median: values and bars this near are never far, as bars are within some per cent of it
+_FINE: Final = 0.001  # of the median: no bin is narrower, as a smaller difference tells nothing of a node
 _AXIS: Final = 2.0  # widths of the axis by which a bar may widen it
 _UNITS: Final = (  # tool, metric -> unit; what has none is a count or a ratio
     ("dcgmi-diag", r".+\.gpus", "GPUs"),
@@ -57,6 +60,29 @@ def beyond(limits: Limits, value: float) -> tuple[float, float]:
     return max([(at, by / (abs(at) or 1.0)) for at, by in found], key=lambda pair: pair[1], default=(0.0, 0.0))
 
 
+def far_off(values: Sequence[float], limits: Limits) -> Callable[[float], str]:
+    """Return what says how far a value is from these values on the bad side of their limits; "" when it is not.
+
+    Both figures have to hold, as where peers judge: FAR_BELOW of the median, and a modified z-score of FAR_Z.
+    """
+    sign = -1.0 if limits.least is None else 1.0
+    found = distribution([sign * value for value in values]) if values else None
+    if found is None or found.n < LEAST_PEERS:
+        return lambda _: ""
+    peers = Cohort(FAR_BELOW, FAR_Z, (Peers("", found.n, found.median, found.mad),))
+    least = limit(peers, "")
+    side = "below" if sign > 0 else "above"
+
+    def said(value: float) -> str:
+        if least is None or sign * value >= least:
+            return ""
+        share = (found.median - sign * value) / (abs(found.median) or 1.0)
+        score = f", modified z {NORMAL * (found.median - sign * value) / found.mad:.1f}" if found.mad else ""
+        return f"{share:.1%} {side} the median of these nodes{score}"
+
+    return said
+
+
 def histogram(values: Sequence[float], marks: Iterable[float] = ()) -> Histogram:
     """Count finite values in bins of a round width. `marks`: the axis reaches them unless they are far away.
 
@@ -64,7 +90,7 @@ def histogram(values: Sequence[float], marks: Iterable[float] = ()) -> Histogram
     """
     ordered = sorted(values)
     at = sorted(marks)
-    edges = _edges(*_axis(ordered, at)) if ordered else []
+    edges = _edges(*_axis(ordered, at), _FINE * abs(ordered[len(ordered) // 2])) if ordered else []
     counts = [0] * (len(edges) + 1)
     for value in ordered:
         counts[bisect_right(edges, value)] += 1
@@ -90,9 +116,9 @@ def _axis(ordered: Sequence[float], marks: Sequence[float]) -> tuple[float, floa
     return min([low, *found]), max([high, *found])
 
 
-def _edges(low: float, high: float) -> list[float]:
+def _edges(low: float, high: float, finest: float) -> list[float]:
     """Return round numbers of equal distance around an axis; one edge where no such numbers can be told apart."""
-    step = _round_up((high - low) / _BINS)
+    step = _round_up(max((high - low) / _BINS, finest))
     if not 4 * math.ulp(max(abs(low), abs(high))) < step < math.inf:
         return [low]
     digits = max(0, -math.floor(math.log10(step)))
