@@ -29,12 +29,13 @@ def asked_tests(acceptance: Acceptance | None) -> dict[str, str]:
 def text_of(test: GateTest) -> str:
     """Return a test and its limits in one line, like `nccl-tests size="8G", busbw_peak >= 440`."""
     words = [test.tool, *(f"{name}={json.dumps(value)}" for name, value in sorted(test.args.items()))]
-    bars = [text for bar in test.thresholds for text in _bars(bar)]
+    bars = [text for bar in test.thresholds for text in bar_texts(bar)]
     skips = [f"may skip {' '.join(test.allow_skip)}"] if test.allow_skip else []
     return ", ".join([" ".join(words), *bars, *skips])
 
 
-def _bars(bar: Threshold) -> Iterator[str]:
+def bar_texts(bar: Threshold) -> Iterator[str]:
+    """Yield the limits of one bar, each with its metric, those by peers with what they come from."""
     if bar.min is not None:
         yield f"{bar.metric} >= {bar.min:.15g}"
     if bar.max is not None:
