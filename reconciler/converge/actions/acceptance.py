@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from reconciler.converge.actions.context import ActionContext, action
 from reconciler.gate.attestation.expected import is_measured, reference_of
+from reconciler.gate.certificate import compose
 from reconciler.model.gate import GateJudgement, Verdict
 from reconciler.model.measurements import Attestation
 from reconciler.model.outcome import Done, Outcome, Permanent, Transient
+from reconciler.planner.node.retest import standing_tests
 
 
 @action
@@ -38,12 +40,19 @@ async def _prove_boot(ctx: ActionContext) -> Outcome:
 
 @action
 async def run_gate(ctx: ActionContext) -> Outcome:
-    """Run the acceptance tests. The ledger keeps the certificate with its measurements, whatever the verdict."""
-    ctx.step("running the acceptance tests")
-    certificate = await ctx.gate.run(ctx.desired, ctx.host, ctx.observed, ctx.clock)
+    """Run the acceptance tests that what was done asks for. What earlier gates measured stands for the others.
+
+    The ledger keeps the certificate with its measurements, whatever the verdict.
+    """
+    known = ctx.record.certificate
+    standing = standing_tests(ctx.desired, ctx.observed, ctx.record, ctx.clock.now())
+    ctx.step("running the acceptance tests" + (f", but for {', '.join(sorted(standing))}" if standing else ""))
+    measured = await ctx.gate.run(ctx.desired, ctx.host, ctx.observed, ctx.clock, standing)
+    certificate = compose(measured, known, standing)
     ctx.ledger.save_certificate(certificate)
     judgement = ctx.gate.judge(certificate, ctx.desired, ctx.observed, ctx.clock)
-    return _outcome(judgement, f"{len(certificate.results)} tests passed")
+    kept = len(certificate.results) - len(measured.results)
+    return _outcome(judgement, f"{len(measured.results)} tests passed" + (f", {kept} stand" if kept else ""))
 
 
 def _outcome(judgement: GateJudgement, passed: str) -> Outcome:
