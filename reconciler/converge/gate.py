@@ -47,9 +47,9 @@ class AcceptanceGate:
         return judge(certificate, acceptance, binding, clock.now())
 
     async def run(
-        self, desired: Desired, host: Host, observed: Observed, clock: Clock, standing: Collection[str] = ()
+        self, desired: Desired, host: Host, observed: Observed, clock: Clock, left_out: Collection[str] = ()
     ) -> Certificate:
-        """Run the test phases in order, without the tests that are standing, and certify what was measured.
+        """Run the test phases in order, without the tests that are left_out, and certify what was measured.
 
         A phase that does not pass ends the run; tests after it are missing from the certificate. Passive health is
         read before and after: what a burn-in brings to light counts against the node. DriverError: the host was lost.
@@ -59,7 +59,7 @@ class AcceptanceGate:
         results: dict[str, TestResult] = {}
         for phase in acceptance.phases:
             verdict = Verdict.PASS
-            for test in (test for test in phase.tests if test.name not in standing):
+            for test in (test for test in phase.tests if test.name not in left_out):
                 results[test.name] = await _run_with_retry(test, desired, host, observed, clock)
                 if not experimental(test.tool):
                     verdict = worse(verdict, judge_test(test, results[test.name])[0])

@@ -1,4 +1,4 @@
-"""Which tests what was done to a node costs: the row of the profile's `after` table, else the minimum set for it.
+"""Tell which tests what was done to a node costs: the row of the profile's `after` table, else the minimum set for it.
 
 Whatever no row is known for costs all tests.
 """

@@ -196,12 +196,12 @@ def due_tests(certificate: Certificate | None, acceptance: Acceptance, now: date
     return {name: (f"expires on {until:%Y-%m-%d}",) for name, until in ends if until - early <= now}
 
 
-def compose(made: Certificate, known: Certificate | None, standing: Collection[str]) -> Certificate:
-    """Return the certificate of a gate with those results of the known one that are `standing`, each with its proof.
+def compose(made: Certificate, known: Certificate | None, left_out: Collection[str]) -> Certificate:
+    """Return the certificate of a gate with those results of the known one that are `left_out`, each with its proof.
 
     A result of this gate takes the place of any earlier one of its test, whatever its verdict.
     """
-    names = frozenset(standing).difference(result.test for result in made.results)
+    names = frozenset(left_out).difference(result.test for result in made.results)
     if known is None or known.adopted or not names:
         return made
     before = {name: proof for proof in known.earlier for name in proof.tests}

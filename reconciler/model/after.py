@@ -1,4 +1,4 @@
-"""What a test depends on: which tests each thing that may be done to a node costs, unless a profile says otherwise.
+"""The minimum sets: which tests each thing that may be done to a node costs, unless a profile says otherwise.
 
 The rows are the minimum sets of acceptance practice by the repair done. A profile inherits of a row what it declares
 tests for. What is not in the table costs all tests: so do an installation, other hardware, and a person's repair.

@@ -74,7 +74,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What some results of a certificate prove: which tests, of which machine, and since when."""
+    """The proof of some results of a certificate: for which tests, of which machine, and since when."""
 
     issued_at: datetime
     binding: Binding

@@ -43,9 +43,9 @@ class MeasuringGate(QuickGate):
         self.speeds: dict[str, float] = {}
 
     async def run(
-        self, desired: Any, host: Host, observed: Observed, clock: Clock, standing: Collection[str] = ()
+        self, desired: Any, host: Host, observed: Observed, clock: Clock, left_out: Collection[str] = ()
     ) -> Certificate:
-        found = await super().run(desired, host, observed, clock, standing)
+        found = await super().run(desired, host, observed, clock, left_out)
         speed = {"busbw_peak": self.speeds[desired.node]}
         return replace(found, results=tuple(replace(r, metrics={**r.metrics, **speed}) for r in found.results))
 

@@ -116,9 +116,9 @@ class MeasuringGate(Gate):
         self._real = AcceptanceGate(lambda _: None)
 
     async def run(
-        self, desired: d.Desired, host: Host, observed: Observed, clock: Clock, standing: Collection[str] = ()
+        self, desired: d.Desired, host: Host, observed: Observed, clock: Clock, left_out: Collection[str] = ()
     ) -> Certificate:
-        certificate = await self._real.run(desired, host, observed, clock, standing)
+        certificate = await self._real.run(desired, host, observed, clock, left_out)
         judgement = self._real.judge(certificate, desired, observed, clock)
         if judgement.verdict is Verdict.PASS:
             self.passed[desired.node] = self.history(desired.node)

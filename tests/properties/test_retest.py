@@ -18,18 +18,19 @@ from reconciler.gate.certificate import binding_of, compose, judge
 from reconciler.health.ladder import REMEDIATION
 from reconciler.model.desired import Acceptance, Desired, GatePhase, GateTest, Revalidation
 from reconciler.model.gate import Binding, Certificate, TestResult, Verdict
-from reconciler.model.observed import FirmwareItem, Observed
+from reconciler.model.observed import Answered, FirmwareItem, Observed
 from reconciler.model.records import Attempt, NodeRecord
 from reconciler.planner.node.conditions import GATE
 from reconciler.planner.node.evaluate import evaluate
-from reconciler.planner.node.retest import standing_tests, voided_since_certificate
+from reconciler.planner.node.retest import left_out_tests, voided_since_certificate
 from tests import builders as b
 
 NAMES = ("one", "two", "three")
 ROWS = ("bmc", "bios", "nic0", "set_bios", "power_cycle", "soft_restart", "configure_host", "update_firmware")
 STEPS = (
     "gate", "gate", "gate fails", "flash bmc", "flash bios", "flash nic0", "flashed by hand", "settings", "power_cycle",
-    "soft_restart", "configure_host", "reimage", "other GPU", "other image", "repair", "two days", "two days", "another test",
+    "soft_restart", "configure_host", "reimage", "other GPU", "other image", "repair", "two days", "two days",
+    "another test",
 )  # fmt: skip
 
 
@@ -79,16 +80,16 @@ class Node:
         self.seen = replace(self.seen, host=replace(host, value=replace(host.value, **values)))
 
     def gate(self, verdict: Verdict) -> None:
-        standing = standing_tests(self.wanted, self.seen, self.record, self.now)
-        for name in standing:
+        left_out = left_out_tests(self.wanted, self.seen, self.record, self.now)
+        for name in left_out:
             assert self.is_good(name), f"{name} is left out, and proves nothing"
         binding = binding_of(self.wanted, self.seen, c.tests_digest(self.acceptance))
         assert isinstance(binding, Binding)
-        ran = [name for name in NAMES if name not in standing]
+        ran = [name for name in NAMES if name not in left_out]
         results = tuple(TestResult(name, "command", verdict, (), {"x": 1.0}) for name in ran)
         made = Certificate("1.0", "gpu-a001", self.now, binding, results)
         self.passed |= dict.fromkeys(ran, self.now if verdict is Verdict.PASS else None)
-        self.record = replace(self.record, certificate=compose(made, self.record.certificate, standing))
+        self.record = replace(self.record, certificate=compose(made, self.record.certificate, left_out))
 
     def is_good(self, name: str) -> bool:
         at = self.passed[name]
@@ -154,7 +155,7 @@ def test_never_admit_without_gate_and_trust(profile: Acceptance, steps: list[str
         assert good >= set(NAMES) - judged.by_test.keys() - done.keys(), what
         assert judged.valid is (not judged.by_test)
         context = replace(b.CONTEXT, now=node.now, _profiles={})
-        seen = replace(node.seen, member=replace(node.seen.member, value=b.member(mark=b.our_mark(), pods=())))
+        seen = replace(node.seen, member=Answered(b.NOW, b.member(mark=b.our_mark(), pods=())))
         state = evaluate(node.wanted, seen, (), node.record, context)
         if GATE in state.true:
             assert good == set(NAMES), what

@@ -78,11 +78,11 @@ class Gate(QuickGate):
         return state.counters.installs, state.counters.flashes, *(state.bios[name] for name in BIOS)
 
     async def run(
-        self, desired: d.Desired, host: Host, observed: Observed, clock: Clock, standing: Collection[str] = ()
+        self, desired: d.Desired, host: Host, observed: Observed, clock: Clock, left_out: Collection[str] = ()
     ) -> Certificate:
         name = desired.node
         self.verdicts = {failing.replace("-", "_"): Verdict.FAIL for failing in self.failing}  # of all current gates
-        certificate = await super().run(desired, host, observed, clock, standing)
+        certificate = await super().run(desired, host, observed, clock, left_out)
         if all(result.verdict is Verdict.PASS for result in certificate.results):
             self.passed[name] = self.history(name)
             self.failed.discard(name)

@@ -30,7 +30,7 @@ class RehearsalGate:
         self._digests: dict[int, TestDigests] = {}
 
     async def run(
-        self, desired: Desired, host: Host, observed: Observed, clock: Clock, standing: Collection[str] = ()
+        self, desired: Desired, host: Host, observed: Observed, clock: Clock, left_out: Collection[str] = ()
     ) -> Certificate:
         acceptance = desired.profile.acceptance
         assert acceptance is not None, "the catalogue has no run_gate without an acceptance profile"
@@ -44,7 +44,7 @@ class RehearsalGate:
         if isinstance(binding, str):
             raise DriverError(Failure.MALFORMED, f"nothing to bind a certificate to: {binding}")
         fails = self._failures.fails(desired.node, "run_gate")
-        tests = [test for test in acceptance.tests if test.name not in standing]
+        tests = [test for test in acceptance.tests if test.name not in left_out]
         results = tuple(_result(test, desired, seen, fails=fails and test is tests[-1]) for test in tests)
         return Certificate(CERTIFICATE_FORMAT, desired.node, clock.now(), binding, results)
 

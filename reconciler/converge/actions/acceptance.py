@@ -8,7 +8,7 @@ from reconciler.gate.certificate import compose
 from reconciler.model.gate import GateJudgement, Verdict
 from reconciler.model.measurements import Attestation
 from reconciler.model.outcome import Done, Outcome, Permanent, Transient
-from reconciler.planner.node.retest import standing_tests
+from reconciler.planner.node.retest import left_out_tests
 
 
 @action
@@ -45,10 +45,10 @@ async def run_gate(ctx: ActionContext) -> Outcome:
     The ledger keeps the certificate with its measurements, whatever the verdict.
     """
     known = ctx.record.certificate
-    standing = standing_tests(ctx.desired, ctx.observed, ctx.record, ctx.clock.now())
-    ctx.step("running the acceptance tests" + (f", but for {', '.join(sorted(standing))}" if standing else ""))
-    measured = await ctx.gate.run(ctx.desired, ctx.host, ctx.observed, ctx.clock, standing)
-    certificate = compose(measured, known, standing)
+    left_out = left_out_tests(ctx.desired, ctx.observed, ctx.record, ctx.clock.now())
+    ctx.step("running the acceptance tests" + (f", but for {', '.join(sorted(left_out))}" if left_out else ""))
+    measured = await ctx.gate.run(ctx.desired, ctx.host, ctx.observed, ctx.clock, left_out)
+    certificate = compose(measured, known, left_out)
     ctx.ledger.save_certificate(certificate)
     judgement = ctx.gate.judge(certificate, ctx.desired, ctx.observed, ctx.clock)
     kept = len(certificate.results) - len(measured.results)

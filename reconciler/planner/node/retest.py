@@ -1,4 +1,4 @@
-"""Which tests a gate runs: those that what was done asks for, and those whose results end soon.
+"""Choose the tests that a gate runs: those that what was done asks for, and those whose results end soon.
 
 Every other result stands. Where it is not known what the node is, none does, and all tests are run.
 """
@@ -67,7 +67,7 @@ def _released_since_failure(record: NodeRecord) -> bool:
     return failed is not None and record.released_at is not None and record.released_at > failed.at
 
 
-def standing_tests(desired: Desired, observed: Observed, record: NodeRecord, now: datetime) -> frozenset[str]:
+def left_out_tests(desired: Desired, observed: Observed, record: NodeRecord, now: datetime) -> frozenset[str]:
     """Return the names of the tests that the gate need not run, as their results hold and don't end soon."""
     acceptance, known = desired.profile.acceptance, record.certificate
     if acceptance is None or known is None or known.adopted:
