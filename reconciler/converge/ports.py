@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from reconciler.model.desired import Desired
@@ -11,10 +12,12 @@ from reconciler.model.ports import Clock, Host
 
 
 class GateRunner(Protocol):
-    async def run(self, desired: Desired, host: Host, observed: Observed, clock: Clock) -> Certificate:
+    async def run(
+        self, desired: Desired, host: Host, observed: Observed, clock: Clock, left_out: Collection[str] = ()
+    ) -> Certificate:
         """Run the acceptance tests on the host. A test that can't run is a result in the certificate, no exception.
 
-        Raises DriverError when the host is lost.
+        `left_out`: names of the tests that are left out. Raises DriverError when the host is lost.
         """
 
     def judge(self, certificate: Certificate, desired: Desired, observed: Observed, clock: Clock) -> GateJudgement:

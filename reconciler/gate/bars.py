@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
@@ -11,6 +10,7 @@ from typing import Final
 from reconciler.gate.cohort import LEAST_PEERS, NORMAL, distribution, limit
 from reconciler.model.bars import Histogram, Limits
 from reconciler.model.desired import Cohort, Peers, Threshold
+from reconciler.model.gate_tools import measured
 
 FAR_BELOW: Final = 0.03  # of a value that stands out where no bar by peers says how far is far
 FAR_Z: Final = 3.5
@@ -19,26 +19,12 @@ _FAR: Final = 3.0  # interquartile ranges beyond which a value is in the first o
 _NEAR: Final = 0.1  # of the median: values and bars this near are never far, as bars are within some per cent of it
 _FINE: Final = 0.001  # of the median: no bin is narrower, as a smaller difference tells nothing of a node
 _AXIS: Final = 2.0  # widths of the axis by which a bar may widen it
-_UNITS: Final = (  # tool, metric -> unit; what has none is a count or a ratio
-    ("dcgmi-diag", r".+\.gpus", "GPUs"),
-    ("nvbandwidth", r".+\.(min|max|average)", "GB/s"),
-    ("nccl-tests|rccl-tests", r"busbw_peak.*", "GB/s"),
-    ("fio|fio-verify", r"(write|read)_mbps.*", "MB/s"),
-    ("iperf3|perftest", r"gbps(\..+)?", "Gb/s"),
-    ("stress-ng", r".+\.bogo_ops_s", "1/s"),
-    ("hpcc", "hpl_gflops", "GFLOPS"),
-    ("hpcc", "stream_.*triad_gbps", "GB/s"),
-    ("clock", "(offset|error)_ms", "ms"),
-    ("pcie", r"width(\..+)?", "lanes"),
-    ("pcie", r"speed_gts(\..+)?", "GT/s"),
-)
 
 
 def unit_of(tool: str, metric: str) -> str:
-    """Return the unit of a metric; "" for counts, ratios and what is not known."""
-    if metric == "spread" or metric.endswith(".spread"):
-        return ""
-    return next((unit for t, m, unit in _UNITS if re.fullmatch(t, tool) and re.fullmatch(m, metric)), "")
+    """Return the unit of a metric, also of a part's; "" for counts, ratios and what is not known."""
+    unit = measured(tool, metric, (metric, metric.partition(".")[0]))[2]
+    return "" if unit == "%" else unit
 
 
 def limits_of(bars: Iterable[Threshold], tool_version: str) -> Limits:

@@ -177,6 +177,7 @@ class GateTest:
     timeout_s: float
     versions: tuple[str, ...] = ()  # allowed tool versions, by prefix; () = the parser's own list
     allow_skip: tuple[str, ...] = ()  # sub-tests that this hardware may skip
+    validity_s: float | None = None  # None: that of the profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +187,24 @@ class GatePhase:
 
 
 @dataclass(frozen=True, slots=True)
+class Revalidation:
+    """When a result is renewed before it expires: how long before, and whether a node with work is drained for it."""
+
+    before_s: float
+    drain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Acceptance:
     name: str
     phases: tuple[GatePhase, ...]
     validity_s: float | None  # None: a certificate does not age
+    after: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # what was done -> names of the tests it costs
+    revalidate: Revalidation | None = None
+
+    @property
+    def tests(self) -> tuple[GateTest, ...]:
+        return tuple([test for phase in self.phases for test in phase.tests])
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from reconciler.model.desired import (
     NodeCondition,
     Profile,
     Remediation,
+    Revalidation,
     RolloutPolicy,
     Rung,
     Settings,
@@ -349,10 +350,18 @@ def _acceptance(name: str, spec: AcceptanceProfileSpec, rates: Mapping[str, floa
                     timeout_s=parse_duration(test.timeout),
                     versions=test.versions,
                     allow_skip=test.allow_skip,
+                    validity_s=None if test.validity is None else parse_duration(test.validity),
                 )
                 for test in phase.tests
             ),
         )
         for phase in spec.phases
     )
-    return Acceptance(name, phases, parse_duration(spec.validity) if spec.validity else None)
+    wish = spec.revalidate
+    return Acceptance(
+        name,
+        phases,
+        parse_duration(spec.validity) if spec.validity else None,
+        dict(sorted(spec.after.items())),
+        None if wish is None else Revalidation(parse_duration(wish.before), wish.drain),
+    )

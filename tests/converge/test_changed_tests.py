@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,10 @@ class MeasuringGate(QuickGate):
         super().__init__()
         self.speeds: dict[str, float] = {}
 
-    async def run(self, desired: Any, host: Host, observed: Observed, clock: Clock) -> Certificate:
-        found = await super().run(desired, host, observed, clock)
+    async def run(
+        self, desired: Any, host: Host, observed: Observed, clock: Clock, left_out: Collection[str] = ()
+    ) -> Certificate:
+        found = await super().run(desired, host, observed, clock, left_out)
         speed = {"busbw_peak": self.speeds[desired.node]}
         return replace(found, results=tuple(replace(r, metrics={**r.metrics, **speed}) for r in found.results))
 

@@ -6,7 +6,7 @@ before. When the fault is over, the node must recover.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -115,8 +115,10 @@ class MeasuringGate(Gate):
         self.passed = other.passed
         self._real = AcceptanceGate(lambda _: None)
 
-    async def run(self, desired: d.Desired, host: Host, observed: Observed, clock: Clock) -> Certificate:
-        certificate = await self._real.run(desired, host, observed, clock)
+    async def run(
+        self, desired: d.Desired, host: Host, observed: Observed, clock: Clock, left_out: Collection[str] = ()
+    ) -> Certificate:
+        certificate = await self._real.run(desired, host, observed, clock, left_out)
         judgement = self._real.judge(certificate, desired, observed, clock)
         if judgement.verdict is Verdict.PASS:
             self.passed[desired.node] = self.history(desired.node)

@@ -71,8 +71,10 @@ PROFILE = replace(
     acceptance=d.Acceptance(
         "standard",
         (d.GatePhase("burn", (d.GateTest("dcgm", "dcgmi-diag", {"level": 2, "fast": True, "mode": "a"},
-                                         BARS, 600.0, ("3",), ("pcie",)),)),),
+                                         BARS, 600.0, ("3",), ("pcie",), 85 * 86400.0),)),),
         90 * 86400.0,
+        {"bmc": ("dcgm",)},
+        d.Revalidation(86400.0),
     ),
     remediation=d.Remediation(
         "standard", (d.Rung("power_cycle", 1),), 86400.0, (13,), 300.0, (d.NodeCondition("GpuUnhealthy", "True"),)

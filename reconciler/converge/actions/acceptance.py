@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from reconciler.converge.actions.context import ActionContext, action
 from reconciler.gate.attestation.expected import is_measured, reference_of
+from reconciler.gate.certificate import compose
 from reconciler.gate.results import recorded
 from reconciler.model.gate import GateJudgement, Verdict
 from reconciler.model.measurements import Attestation
 from reconciler.model.outcome import Done, Outcome, Permanent, Transient
+from reconciler.planner.node.retest import left_out_tests
 
 
 @action
@@ -39,23 +41,34 @@ async def _prove_boot(ctx: ActionContext) -> Outcome:
 
 @action
 async def run_gate(ctx: ActionContext) -> Outcome:
-    """Run the acceptance tests. The ledger keeps certificate, measurements and outputs, whatever the verdict.
+    """Run the acceptance tests that what was done asks for. What earlier gates measured stands for the others.
 
-    Other tests than the node's own, which a person asked for, certify nothing, and what they find is no failure of it.
+    The ledger keeps certificate, measurements and outputs, whatever the verdict. Other tests than the node's own, which
+    a person asked for, certify nothing, and what they find is no failure of it.
     """
-    ctx.step("running the acceptance tests")
-    found = recorded(await ctx.gate.run(ctx.desired, ctx.host, ctx.observed, ctx.clock), ctx.desired, ctx.attempt)
-    certificate = found.certificate
-    other = ctx.desired.other_tests
+    if (other := ctx.desired.other_tests) is not None:
+        return await _run_other(ctx, other.name)
+    known = ctx.record.certificate
+    left_out = left_out_tests(ctx.desired, ctx.observed, ctx.record, ctx.clock.now())
+    ctx.step("running the acceptance tests" + (f", but for {', '.join(sorted(left_out))}" if left_out else ""))
+    run = await ctx.gate.run(ctx.desired, ctx.host, ctx.observed, ctx.clock, left_out)
+    found = recorded(run, ctx.desired, ctx.attempt)
+    measured = found.certificate
+    certificate = compose(measured, known, left_out)
     with ctx.ledger.batch():
         ctx.ledger.save_results(found.runs, found.outputs)
-        if other is None:
-            ctx.ledger.save_certificate(certificate)
-    if other is not None:
-        told = ", ".join(f"{run.test} {run.verdict}" for run in found.runs)
-        return Done(f"tests of {other.name}, which certify nothing: {told}")
+        ctx.ledger.save_certificate(certificate)
     judgement = ctx.gate.judge(certificate, ctx.desired, ctx.observed, ctx.clock)
-    return _outcome(judgement, f"{len(certificate.results)} tests passed")
+    kept = len(certificate.results) - len(measured.results)
+    return _outcome(judgement, f"{len(measured.results)} tests passed" + (f", {kept} stand" if kept else ""))
+
+
+async def _run_other(ctx: ActionContext, name: str) -> Outcome:
+    ctx.step(f"running the tests of {name}")
+    found = recorded(await ctx.gate.run(ctx.desired, ctx.host, ctx.observed, ctx.clock), ctx.desired, ctx.attempt)
+    ctx.ledger.save_results(found.runs, found.outputs)
+    told = ", ".join(f"{run.test} {run.verdict}" for run in found.runs)
+    return Done(f"tests of {name}, which certify nothing: {told}")
 
 
 def _outcome(judgement: GateJudgement, passed: str) -> Outcome:

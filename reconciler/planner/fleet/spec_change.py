@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
+from reconciler.gate.certificate import valid_until
 from reconciler.model.change import BarFailure, Change, VoidCertificate
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
@@ -288,6 +289,4 @@ class _Proofs:
         found = certificate_flaws(new, seen, self.after.nodes[name], certificate, self.now)
         reasons = tuple(reason for reason in found or () if reason not in bars.reasons(certificate))
         if reasons:
-            validity = old.profile.acceptance.validity_s
-            until = None if validity is None else certificate.issued_at + timedelta(seconds=validity)
-            yield VoidCertificate(name, reasons, until)
+            yield VoidCertificate(name, reasons, valid_until(certificate, old.profile.acceptance))

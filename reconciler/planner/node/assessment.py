@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from reconciler.diff.ignore import IgnoreRules
+from reconciler.gate.after import sentences, whole_reasons
 from reconciler.gate.asked import moved_tests
-from reconciler.gate.certificate import binding_of, judge
+from reconciler.gate.certificate import binding_of, due_tests, judge
 from reconciler.health.signals import Signal
 from reconciler.health.table import Effect
-from reconciler.model.desired import Desired
+from reconciler.model.desired import Desired, Revalidation
 from reconciler.model.gate import Binding
 from reconciler.model.observed import Answered, HostFacts, Member, Observed, RedfishInventory, Silent
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, read_mark
@@ -43,14 +44,9 @@ from reconciler.planner.node.corroboration import (
 from reconciler.planner.node.decommission import Leaving, assess_leaving
 from reconciler.planner.node.in_place import fell_back, why_installer
 from reconciler.planner.node.provision import never_answered, unread_disk
-from reconciler.planner.node.record import (
-    gate_failure,
-    is_drained,
-    stale_signals_until,
-    treatments_since_certificate,
-    was_tested,
-)
+from reconciler.planner.node.record import gate_failure, is_drained, stale_signals_until, was_tested
 from reconciler.planner.node.renewals import assess_host_certificate
+from reconciler.planner.node.retest import asked_again, both, voided_since_certificate
 
 _ON = frozenset({Power.ON, Power.POWERING_ON})
 
@@ -303,15 +299,34 @@ def _gate(
             builder.set(GATE, None, binding)
         return {}
     judgement = judge(record.certificate, acceptance, binding, context.now)
-    asked = context.of_profile(desired.profile).asked
-    moved = moved_tests(asked, record, judgement.by_test) if IN_SERVICE in builder.true else ()
-    held_back = {name: judgement.by_test[name] for name in moved}
-    others = [why for why in judgement.reasons if not any(why in found for found in held_back.values())]
-    reasons = (*others, *treatments_since_certificate(record))
-    if by_hand is not None and record.certificate is not None and record.certificate.issued_at < by_hand.since:
-        reasons = (*reasons, f"{by_hand.by} asks for a new gate")
-    builder.set(GATE, not reasons, *reasons)
-    return held_back
+    done = both(voided_since_certificate(record, acceptance), asked_again(desired, record))
+    if judgement.valid and not done:
+        renews = acceptance.revalidate is not None and _may_renew(builder, observed, acceptance.revalidate)
+        due = due_tests(record.certificate, acceptance, context.now) if renews else {}
+        builder.set(GATE, not due, *sentences(due, acceptance))
+        return {}
+    asked, found = context.of_profile(desired.profile).asked, judgement.by_test
+    moved = moved_tests(asked, record, found) if IN_SERVICE in builder.true else ()
+    whole = whole_reasons(found, acceptance)
+    void = {
+        test.name: (
+            *[why for why in found.get(test.name, ()) if test.name not in moved or why in whole],
+            *done.get(test.name, ()),
+        )
+        for test in acceptance.tests
+    }
+    void = {name: reasons for name, reasons in void.items() if reasons}
+    builder.set(GATE, not void, *sentences(void, acceptance))
+    held_back = {name: tuple([why for why in found[name] if why not in whole]) for name in moved}
+    return {name: reasons for name, reasons in held_back.items() if reasons}
+
+
+def _may_renew(builder: ConditionBuilder, observed: Observed, wish: Revalidation) -> bool:
+    """Return whether results that still hold may be renewed: no work is on the node, or it is drained for that."""
+    if QUIESCED in builder.true or wish.drain:
+        return True
+    member = observed.member.value if isinstance(observed.member, Answered) else None
+    return member is not None and not member.work(observed.host, observed.member.at)
 
 
 def _failed_gate(
@@ -319,7 +334,7 @@ def _failed_gate(
 ) -> str:
     if GATE not in builder.because or not record.attempts or desired.other_tests is not None:
         return ""
-    return gate_failure(record, _binding(desired, observed, context))
+    return gate_failure(record, _binding(desired, observed, context), desired.profile.acceptance)
 
 
 def _binding(desired: Desired, observed: Observed, context: Context) -> Binding | str:

@@ -34,6 +34,7 @@ from reconciler.planner.node.reasons import no_path, reasons, starting_condition
 from reconciler.planner.node.record import is_uneventful, isolating_signals
 from reconciler.planner.node.remarks import with_remarks
 from reconciler.planner.node.renewals import renewals
+from reconciler.planner.node.retest import planned_reasons
 from reconciler.planner.node.search import apply, search
 from reconciler.planner.node.why import Question
 
@@ -284,7 +285,10 @@ class NodePlanner:
         because_of = reasons(full, state, found, rows)
         actions: list[PlannedAction] = []
         predicted = False
-        for row, because in zip(rows, because_of, strict=True):
+        acceptance = desired.profile.acceptance
+        for at, (row, because) in enumerate(zip(rows, because_of, strict=True)):
+            if c.GATE in row.achieves and acceptance is not None:
+                because = planned_reasons(acceptance, rows[:at], because)
             uncertain = predicted or bool(set(row.achieves) & set(state.explained))
             actions.append(self._action(desired, row, because, uncertain))
             # What follows a boot, a flash or a treatment can be observed only after it has happened.
