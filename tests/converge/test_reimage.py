@@ -225,7 +225,7 @@ def test_our_nonce_alone_does_not_make_an_installation(wrong: dict[str, Any], to
     assert told in outcome.detail
 
 
-@pytest.mark.parametrize("lost", ["the disk that it runs from", "its record"])
+@pytest.mark.parametrize("lost", ["image.booted_disk", "image"])
 def test_a_system_too_busy_to_tell_its_image_is_asked_again(
     world: Worlds, lost: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,8 +238,8 @@ def test_a_system_too_busy_to_tell_its_image_is_asked_again(
         if facts.image is None or facts.image.nonce != here.ledger.node("n0").nonce or len(asked) == 3:
             return facts
         asked.append(lost)
-        image = None if lost == "its record" else replace(facts.image, booted_disk=None)
-        return replace(facts, image=image, unknown={"image": "timeout: did not end in time and was killed"})
+        image = None if lost == "image" else replace(facts.image, booted_disk=None)
+        return replace(facts, image=image, unknown={lost: "timeout: did not end in time and was killed"})
 
     monkeypatch.setattr("reconciler.lab.inprocess.host.host_facts", busy)
     assert isinstance(here.act("reimage"), Done)

@@ -13,7 +13,7 @@ import pytest
 from tests.machine import bmc
 from tests.machine.console import Console
 from tests.machine.dhcp import start_dhcp
-from tests.machine.emulator import trust_over_https
+from tests.machine.firmware import trust_over_https
 from tests.machine.fleet import IMAGE_PORT, Fleet
 from tests.machine.machine import DISK_BYTES, UUID, Machine
 from tests.machine.namespace import GATEWAY, entered

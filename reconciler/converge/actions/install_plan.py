@@ -147,7 +147,7 @@ def _layout(layout: DiskLayout | None) -> Layout | None:
 
 def untold(facts: HostFacts) -> str:
     """Return why a host does not tell all of its image, as while it is busy after its boot; "" if it does."""
-    return facts.unknown.get("image", "")
+    return next((why for name, why in facts.unknown.items() if name.partition(".")[0] == "image"), "")
 
 
 def fell_back(found: ImageIdentity | None, install: Install) -> str:
