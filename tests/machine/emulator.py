@@ -29,7 +29,9 @@ def _extend(app: flask.Flask, firmware: Path, delivered: Path) -> None:
     def _set() -> Any:
         if flask.request.method != "PATCH":
             return None
-        boot = (flask.request.get_json(silent=True) or {}).get("Boot", {})
+        boot = (flask.request.get_json(silent=True) or {}).get("Boot")
+        if not boot:
+            return None
         _next.update({key: boot[key] for key in (_URI, _TARGET) if key in boot})
         if boot.get(_TARGET) == "UefiHttp":
             if not firmware.exists():
