@@ -141,6 +141,10 @@ class Machine:
         text = json.dumps({"execute": command, "arguments": arguments})
         return json.loads(virsh("qemu-monitor-command", NAME, text))["return"]
 
+    def sent_bytes(self) -> int:
+        """Return how much the machine has written since it was switched on, also over what was there before."""
+        return sum(one["stats"]["wr_bytes"] for one in self.qmp("query-blockstats"))
+
     def partitions(self) -> list[dict[str, Any]]:
         """Return the partitions of the disk's GPT, and none where it has no table."""
         done = subprocess.run(["sfdisk", "--json", str(self.disk)], capture_output=True, text=True, check=False)
