@@ -52,12 +52,14 @@ class ApplyJob:
 
     `wait_s`: how long to wait for budget, boots and tests. `redact`: leave serials, names and addresses of machines
     out of progress and outcome. `consented`: nodes that a person has typed the consent for to decommission them.
+    `command`: the name of the run.
     """
 
     approved: Plan | None
     wait_s: float
     redact: bool
     consented: frozenset[str] = frozenset()
+    command: str = "apply"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ def apply(
     clock = workspace.clock
     run = new_id("run", clock.now())
     plan_id = run if job.approved is None else job.approved.id
-    ledger.start_run(run, "apply", workspace.fleet.source.commit, plan_id, clock.now())
+    ledger.start_run(run, job.command, workspace.fleet.source.commit, plan_id, clock.now())
     try:
         report = _carry_out(workspace, ledger, job, run, plan_id)
     except ReconcilerError as error:

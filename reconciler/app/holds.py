@@ -11,7 +11,7 @@ from reconciler.app.runtime import whoami
 from reconciler.app.workspace import Workspace
 from reconciler.model.desired import Fleet, SpecHold
 from reconciler.model.errors import UsageError, did_you_mean
-from reconciler.model.records import FLEET, STORM, Hold, Lease
+from reconciler.model.records import FLEET, STORM, TOMBSTONE, Hold, Lease
 from reconciler.planner.node.holds import end_of, is_active, is_copy, origin
 from reconciler.render.tables import table
 from reconciler.render.text import clock
@@ -33,12 +33,13 @@ def hold(workspace: Workspace, subject: str, reason: str, duration_s: float | No
 def release(workspace: Workspace, subject: str) -> Sequence[str]:
     """Release the holds of a node or a pool. Return the places of the spec that hold it again.
 
-    Raise UsageError when nothing but the spec holds it, or nothing at all.
+    The tombstones of one machine, by its serial number and by its UUID, are released together. Raise UsageError when
+    nothing but the spec holds it, or nothing at all.
     """
     now = workspace.clock.now()
     places = [hold.position for hold in workspace.fleet.holds if hold.subject == subject and is_active(hold, now)]
     with workspace.ledger() as ledger:
-        released = ledger.release(subject, whoami(), now)
+        released = sum(ledger.release(each, whoami(), now) for each in (subject, *_same_machine(ledger, subject)))
         others = sorted({found.subject for found in ledger.holds()})
     if not released and places:
         raise UsageError(f"{subject} is held by the spec alone: remove the hold from {' and '.join(places)}")
@@ -46,6 +47,13 @@ def release(workspace: Workspace, subject: str) -> Sequence[str]:
         held = f"; held are {', '.join(others)}" if others else "; nothing is held"
         raise UsageError(f"{subject} is not held{held}")
     return places
+
+
+def _same_machine(ledger: SqlLedger, subject: str) -> list[str]:
+    """Return the other tombstones of a machine: they were set with one reason."""
+    tombstones = [hold for hold in ledger.holds() if hold.subject.startswith(TOMBSTONE)]
+    reasons = {hold.reason for hold in tombstones if hold.subject == subject}
+    return [hold.subject for hold in tombstones if hold.subject != subject and hold.reason in reasons]
 
 
 def list_holds(workspace: Workspace) -> str:

@@ -75,8 +75,8 @@ class Workspace:
         """The fleet as it is contacted and observed. Drivers may get no other."""
         return self.fleet
 
-    def fleet_at(self, rev: str | None) -> Fleet:
-        """Load the spec at a git revision, or from the work tree for None."""
+    def fleet_at(self, rev: str | None, *, acceptance: str = "") -> Fleet:
+        """Load the spec at a git revision, or from the work tree for None. `acceptance`: as for `check_spec`."""
         directory = self.request.spec
         source: Path | Mapping[str, bytes] = directory
         if rev is None:
@@ -85,7 +85,7 @@ class Workspace:
         else:
             source, origin = read_revision(directory, rev)
         with paused_garbage_collection():
-            fleet, diagnostics = check_spec(source, directory=str(directory), origin=origin)
+            fleet, diagnostics = check_spec(source, directory=str(directory), origin=origin, acceptance=acceptance)
         if fleet is None:
             raise SpecError(diagnostics)
         for diagnostic in diagnostics:

@@ -38,6 +38,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "comment": ("comment", "Report on pull requests, commits and issues."),
     "explain": ("explain", "Explain one node, or one value of it."),
     "history": ("history", "Show the history of a node."),
+    "gate": ("gate", "Run gates by hand, and show what gates measured."),
     "report": ("report", "Report availability, drift and actions of a period."),
     "hold": ("hold", "Forbid actions on a node or a pool, or list the holds."),
     "release": ("hold", "Release the holds of a node or a pool."),

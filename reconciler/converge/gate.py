@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from reconciler.converge.attestation import attest
 from reconciler.converge.observe import io_seconds
+from reconciler.converge.ports import SoakRun
+from reconciler.converge.soak import Follower
 from reconciler.gate.certificate import binding_of, judge, judge_test, tests_digest, worse
 from reconciler.gate.evidence import experimental
 from reconciler.gate.lock import locked, unlocked
@@ -26,6 +28,7 @@ from reconciler.model.gate import (
 )
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.ports import Clock, Host
+from reconciler.model.soak import NAME as SOAK
 
 CERTIFICATE_FORMAT = "1.0"
 _RETRIED = (Verdict.UNJUDGED, Verdict.ERROR)  # once; they never count against the hardware
@@ -55,8 +58,16 @@ class AcceptanceGate:
             return GateJudgement(False, Verdict.ERROR, (binding,))
         return judge(certificate, acceptance, binding, clock.now())
 
-    async def run(self, desired: Desired, host: Host, observed: Observed, clock: Clock) -> Certificate:
-        """Run the test phases in order, and certify what was measured.
+    async def run(
+        self,
+        desired: Desired,
+        host: Host,
+        observed: Observed,
+        clock: Clock,
+        left_out: Collection[str] = (),
+        soak: SoakRun | None = None,
+    ) -> Certificate:
+        """Run the test phases in order, without the tests that are left_out, and certify what was measured.
 
         A phase that does not pass ends the run; tests after it are missing from the certificate. Passive health is
         read before and after: what a burn-in brings to light counts against the node. DriverError: the host was lost.
@@ -66,15 +77,20 @@ class AcceptanceGate:
         results: dict[str, TestResult] = {}
         for phase in acceptance.phases:
             verdict = Verdict.PASS
-            for test in phase.tests:
+            for test in (test for test in phase.tests if test.name not in left_out):
+                if test.tool == SOAK:
+                    if soak is not None:
+                        results[test.name] = await _soak(test, desired, host, observed, clock, soak)
+                        verdict = worse(verdict, judge_test(test, results[test.name])[0])
+                    continue
                 results[test.name] = await _run_with_retry(test, desired, host, observed, clock)
                 if not experimental(test.tool):
                     verdict = worse(verdict, judge_test(test, results[test.name])[0])
             if verdict is not Verdict.PASS:
                 break
         observed = await _read_again(desired, host, observed)
-        for test in (test for phase in acceptance.phases for test in phase.tests):
-            if test.name in results and TOOLS[test.tool].commands(test, desired, observed) == ():
+        for test in acceptance.tests:
+            if test.name in results and _is_passive(test, desired, observed):
                 after = TOOLS[test.tool].judge(test, desired, observed, ())
                 if worse(results[test.name].verdict, after.verdict) is not results[test.name].verdict:
                     began = results[test.name].started_at
@@ -88,8 +104,21 @@ class AcceptanceGate:
         )
 
 
+def _is_passive(test: GateTest, desired: Desired, observed: Observed) -> bool:
+    """Return whether a test is judged from the observation alone."""
+    return test.tool != SOAK and TOOLS[test.tool].commands(test, desired, observed) == ()
+
+
+async def _soak(
+    test: GateTest, desired: Desired, host: Host, observed: Observed, clock: Clock, soak: SoakRun
+) -> TestResult:
+    began = clock.now()
+    result = await Follower(test, desired, observed, host, clock, soak).result()
+    return replace(result, started_at=began, ended_at=clock.now())
+
+
 def _acceptance(desired: Desired) -> Acceptance:
-    acceptance = desired.profile.acceptance
+    acceptance = desired.tests
     assert acceptance is not None, "the catalogue has no run_gate without an acceptance profile"
     return acceptance
 

@@ -53,8 +53,8 @@ class HeldLease:
     def renew(self) -> None:
         """Renew all leases. A lease that ran out is lost even if nobody took it: what was read under it is outdated."""
         now, asked_at = self.clock.now(), self.clock.monotonic()
-        self.ledger.prove(self.lease, now)
         with self.ledger.batch():
+            self.ledger.prove(self.lease, now)
             renewed = self.ledger.renew(self.lease, self.ttl_s, now)
             bmcs = {scope: self._renewed(lease, now) for scope, lease in self.bmcs.items()}
         self.lease, self.bmcs, self.ends = renewed, bmcs, asked_at + self.ttl_s

@@ -31,11 +31,12 @@ async def take_over(
     """Return the attempts of dead runs that this run is to continue, and close those that are outdated.
 
     We hold the lease, so the runs that began them are dead. An installer that asks for its document gets it again. A
-    flash is continued whatever its age: only its task on the BMC shows whether new firmware is staged.
+    flash and a soak are continued whatever their age: only the task on the BMC shows whether new firmware is staged,
+    and only the node what came of its soak.
     """
     resumed: dict[Step, Unended] = {}
     for attempt, node, action, target, intent in ledger.unfinished():
-        if node not in fleet.nodes or not (_recent(intent, now) or "tasks" in intent):
+        if node not in fleet.nodes or not (_recent(intent, now) or _lasts(intent)):
             ledger.finish(attempt, "ambiguous", DIED, now)
             continue
         if node not in selected:
@@ -50,6 +51,10 @@ async def take_over(
         if install is not None and install.token:
             await installer.publish(install.token, install.document, None, pxe=install.by_pxe)
     return resumed
+
+
+def _lasts(intent: Mapping[str, Any]) -> bool:
+    return "tasks" in intent or "soak" in intent
 
 
 def close_needless(ledger: AttemptStore, resumed: dict[Step, Unended], done: Container[str], now: datetime) -> None:

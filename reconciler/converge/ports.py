@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Protocol
 
 from reconciler.model.desired import Desired
@@ -10,11 +12,29 @@ from reconciler.model.observed import Observed
 from reconciler.model.ports import Clock, Host
 
 
+@dataclass(frozen=True, slots=True)
+class SoakRun:
+    """Which soak of a node is meant. `resumed`: it was begun by a reconciler that ended before the soak did."""
+
+    id: str
+    resumed: bool = False
+    step: Callable[[str], None] = lambda _: None  # tells whoever watches how far it is
+
+
 class GateRunner(Protocol):
-    async def run(self, desired: Desired, host: Host, observed: Observed, clock: Clock) -> Certificate:
+    async def run(
+        self,
+        desired: Desired,
+        host: Host,
+        observed: Observed,
+        clock: Clock,
+        left_out: Collection[str] = (),
+        soak: SoakRun | None = None,
+    ) -> Certificate:
         """Run the acceptance tests on the host. A test that can't run is a result in the certificate, no exception.
 
-        Raises DriverError when the host is lost.
+        `left_out`: names of the tests that are left out. `soak`: without it, the soak is left out, too. Raises
+        DriverError when the host is lost.
         """
 
     def judge(self, certificate: Certificate, desired: Desired, observed: Observed, clock: Clock) -> GateJudgement:

@@ -5,11 +5,12 @@ The node needs nobody to watch: a reconciler that was killed, or its successor, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from reconciler.converge.observe import io_seconds
+from reconciler.converge.ports import SoakRun
 from reconciler.gate.soak import look, on_node
 from reconciler.gate.soak.look import Look, Run
 from reconciler.gate.soak.steps import steps_of
@@ -27,17 +28,8 @@ LOOK_S: Final = 60.0
 SILENT_S: Final = 1800.0  # of a host, before the attempt ends: a network that comes back finds the soak at work
 SHUTDOWN_S: Final = 120.0  # that a system takes to stop its other units, at most 90 s each unless told otherwise
 _COMMAND_S: Final = 60.0
-_STARTED, _BEGUN_BEFORE = 0, 73  # exit statuses of the start
+_STARTED, _BEGUN_BEFORE = 0, on_node.BEGUN  # exit statuses of the start
 _HEALTH: Final = GateTest("health", "xid", {}, (), _COMMAND_S)
-
-
-@dataclass(frozen=True, slots=True)
-class SoakRun:
-    """Which soak of a node is meant. `resumed`: it was begun by a reconciler that ended before the soak did."""
-
-    id: str
-    resumed: bool = False
-    step: Callable[[str], None] = lambda _: None  # tells whoever watches how far it is
 
 
 @dataclass(slots=True)
@@ -66,12 +58,10 @@ class Follower:
         self._load_of = dict(enumerate(whole, 1))
         every = [step for load in loads for step in steps[load.name]]
         if not self.run.resumed and (problem := await self._start(every)):
-            await self._command(on_node.stop(self.run.id))
+            await stop(self.host, self.clock, self.run.id)
             return self._ended(Verdict.ERROR, problem)
         result = await self._follow()
-        stopped = await self._command(on_node.stop(self.run.id))
-        if stopped.exit_status != 0:
-            raise DriverError(Failure.MALFORMED, f"the soak can't be stopped: {stopped.stderr.strip()[:200]}")
+        await stop(self.host, self.clock, self.run.id)
         return result
 
     async def _start(self, steps: list[on_node.Step]) -> str:
@@ -90,7 +80,12 @@ class Follower:
             await self.clock.sleep(LOOK_S)
 
     async def _judge(self, found: Look) -> TestResult | None:
-        """Return the result as soon as there is one. Runs count first: they may say why the rest is broken."""
+        """Return the result as soon as there is one. Runs count first: they may say why the rest is broken.
+
+        A soak whose node was booted since is over, so what its runs printed is not fetched.
+        """
+        if (why := broken(found)) is not None and why[0] is Verdict.FAIL:
+            return self._ended(*why)
         for run in found.runs:
             if (bad := await self._add(run)) is not None:
                 return self._ended(*bad, lasted_s=run.ended_s)
@@ -115,7 +110,7 @@ class Follower:
         self._read += 1
         if run.number != self._read or run.step not in self._load_of:
             return Verdict.ERROR, f"run {run.number} is not the next after {self._read - 1}"
-        printed = await self._command(on_node.output(self.run.id, run.number))
+        printed = await self._command(on_node.output(self.run.id, run.number))  # which removes it there
         if printed.exit_status != 0:
             return Verdict.ERROR, f"the output of run {run.number} is not there: {printed.stderr.strip()[:200]}"
         output = CommandResult(run.status, printed.stdout, printed.stderr, timed_out=run.status == on_node.KILLED)
@@ -146,16 +141,28 @@ class Follower:
     async def _look(self) -> Look:
         found = look.read(await self._command(on_node.look(self.run.id, self._read + 1)))
         if isinstance(found, str):
+            await stop(self.host, self.clock, self.run.id)  # else the next reconciler would find the same
             raise DriverError(Failure.MALFORMED, found)
         return found
 
     async def _command(self, argv: tuple[str, ...], stdin: str = "") -> CommandResult:
-        """Run a command on the node, and wait for a node that can't be reached: that is no failure of the soak."""
-        until = self.clock.monotonic() + SILENT_S
-        while True:
-            try:
-                return await self.host.run(argv, timeout=io_seconds(self.clock, _COMMAND_S), stdin=stdin)
-            except DriverError:
-                if self.clock.monotonic() >= until:
-                    raise
-                await self.clock.sleep(LOOK_S)
+        return await _patiently(self.host, self.clock, argv, stdin)
+
+
+async def stop(host: Host, clock: Clock, soak: str = "") -> None:
+    """Stop a soak, or all of them, and remove what they kept on the node. Raise DriverError where that fails."""
+    stopped = await _patiently(host, clock, on_node.stop(soak))
+    if stopped.exit_status != 0:
+        raise DriverError(Failure.MALFORMED, f"the soak can't be stopped: {stopped.stderr.strip()[:200]}")
+
+
+async def _patiently(host: Host, clock: Clock, argv: tuple[str, ...], stdin: str = "") -> CommandResult:
+    """Run a command on the node, and wait for a node that can't be reached: that is no failure of the soak."""
+    until = clock.monotonic() + SILENT_S
+    while True:
+        try:
+            return await host.run(argv, timeout=io_seconds(clock, _COMMAND_S), stdin=stdin)
+        except DriverError:
+            if clock.monotonic() >= until:
+                raise
+            await clock.sleep(LOOK_S)

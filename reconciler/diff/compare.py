@@ -155,14 +155,20 @@ def _own_differences(desired: Desired, observed: Observed, record: NodeRecord) -
     found: list[Difference] = []
 
     def differ(
-        path: str, concern: Concern, source: Source, wanted: str, value: str | None, answer: _Answer | Missing
+        path: str,
+        concern: Concern,
+        source: Source,
+        wanted: str,
+        value: str | None,
+        answer: _Answer | Missing,
+        cause: str = "",
     ) -> None:
         if value is None:
             why = None if isinstance(answer, Missing) else answer.unknown.get(path.rpartition(".")[2])
             reason = why_missing(answer) if isinstance(answer, Missing) else why or UnknownReason.UNSUPPORTED.value
             found.append(Difference(path, concern, source, wanted, None, DriftClass.UNKNOWN, reason))
         elif not normalise.same(value, wanted):
-            found.append(Difference(path, concern, source, wanted, value, DriftClass.DRIFTED))
+            found.append(Difference(path, concern, source, wanted, value, DriftClass.DRIFTED, cause))
 
     if desired.serial is not None:
         value = None if isinstance(system, Missing) else system.serial
@@ -172,7 +178,8 @@ def _own_differences(desired: Desired, observed: Observed, record: NodeRecord) -
         differ("identity.uuid", Concern.IDENTITY, Source.REDFISH, desired.uuid, value, system)
     if record.nonce is not None and desired.profile.image is not None:
         value = None if isinstance(os, Missing) or os.image is None else os.image.nonce or "none"
-        differ("image.nonce", Concern.IMAGE, Source.SSH, record.nonce, value, os)
+        cause = "" if isinstance(os, Missing) or os.image is None else os.image.fallback
+        differ("image.nonce", Concern.IMAGE, Source.SSH, record.nonce, value, os, cause)
     if desired.hostname is not None:
         value = None if isinstance(os, Missing) else os.hostname
         differ("host.hostname", Concern.HOST, Source.SSH, desired.hostname, value, os)

@@ -11,30 +11,41 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from reconciler.diff.facts import managed
-from reconciler.gate.certificate import TestDigests, by_test, changed_tests, finite
+from reconciler.gate.certificate import TestDigests, by_test, finite, tests_changed
 from reconciler.gate.cohort import limit as cohort_limit
 from reconciler.model.desired import Acceptance, GateTest, Profile, Threshold
 from reconciler.model.gate import TestResult, Verdict
 from reconciler.model.records import NodeRecord
+from reconciler.model.units import format_duration
 
 TESTS: Final = "gate.tests."  # before a test's name: its value path
 
 
 def asked_tests(acceptance: Acceptance | None) -> dict[str, str]:
     """Return the text of each test by its value path."""
-    phases = () if acceptance is None else acceptance.phases
-    return {TESTS + test.name: text_of(test) for phase in phases for test in phase.tests}
+    if acceptance is None:
+        return {}
+    return {TESTS + test.name: ", ".join([text_of(test), *_rows(test, acceptance)]) for test in acceptance.tests}
+
+
+def _rows(test: GateTest, acceptance: Acceptance) -> Iterator[str]:
+    """Yield what the profile says of when the test is run again; nothing where its defaults hold."""
+    if test.validity_s is not None:
+        yield f"valid for {format_duration(test.validity_s)}"
+    for done in sorted(acceptance.after):
+        yield f"{'after' if test.name in acceptance.after[done] else 'not after'} {done}"
 
 
 def text_of(test: GateTest) -> str:
     """Return a test and its limits in one line, like `nccl-tests size="8G", busbw_peak >= 440`."""
     words = [test.tool, *(f"{name}={json.dumps(value)}" for name, value in sorted(test.args.items()))]
-    bars = [text for bar in test.thresholds for text in _bars(bar)]
+    bars = [text for bar in test.thresholds for text in bar_texts(bar)]
     skips = [f"may skip {' '.join(test.allow_skip)}"] if test.allow_skip else []
     return ", ".join([" ".join(words), *bars, *skips])
 
 
-def _bars(bar: Threshold) -> Iterator[str]:
+def bar_texts(bar: Threshold) -> Iterator[str]:
+    """Yield the limits of one bar, each with its metric, those by peers with what they come from."""
     if bar.min is not None:
         yield f"{bar.metric} >= {bar.min:.15g}"
     if bar.max is not None:
@@ -96,7 +107,7 @@ def shortfalls(
     """
     certificate = record.certificate
     results = by_test(certificate.results) if certificate is not None else {}
-    other = digests.each if certificate is None else changed_tests(certificate.binding, digests)
+    other = digests.each if certificate is None else tests_changed(certificate, acceptance, digests)
     adopted = certificate is not None and certificate.adopted
     for number, phase in enumerate(acceptance.phases):
         moved = moved_tests(asked, record, [test.name for test in phase.tests])

@@ -2,6 +2,9 @@
 
 A certificate keeps raw metrics. `judge` compares them with today's thresholds, so a changed threshold needs no new run.
 Each test is bound by its digest, so a changed or added test needs one, and a test that is taken away needs none.
+
+A certificate is composed: each test's newest result, with what the gate bound that measured it. Which tests depend on
+what is told by the profile's `after` table when the certificate is read, so all of the binding is kept with each.
 """
 
 from __future__ import annotations
@@ -9,17 +12,18 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
 from reconciler.diff import normalise
+from reconciler.gate.after import Reasons, every_test, sentences, tests_after_bios, tests_after_firmware
 from reconciler.gate.cohort import against_peers
 from reconciler.gate.evidence import GPU_COUNT, experimental, required_metrics
 from reconciler.model.desired import Acceptance, Desired, GateTest
-from reconciler.model.gate import Binding, Certificate, GateJudgement, TestResult, Verdict
+from reconciler.model.gate import Binding, Certificate, GateJudgement, Proof, TestResult, Verdict
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.units import format_duration
 
@@ -95,42 +99,128 @@ def _bios_digest(settings: tuple[tuple[str, str], ...]) -> str:
 
 
 def judge(certificate: Certificate | None, acceptance: Acceptance, binding: Binding, now: datetime) -> GateJudgement:
-    """Judge whether the certificate admits this hardware today, with every reason why not."""
+    """Judge whether each test has a result that admits this hardware today, with every reason why not."""
     if certificate is None:
-        return GateJudgement(False, Verdict.UNJUDGED, ("no certificate",))
-    same = certificate.binding == binding
-    reasons = [] if same else list(_differences(certificate.binding, binding))
-    changed = () if same else changed_tests(certificate.binding, _digests_in(binding))
-    age = now - certificate.issued_at
-    if age < -CLOCK_SKEW:
-        reasons.append(
-            f"issued for {certificate.node} {format_duration(-age.total_seconds())} from now, at "
-            f"{certificate.issued_at:%Y-%m-%d %H:%M:%SZ}: its runner's clock was ahead, or this one's is "
-            "behind; set the clock, and the gate runs again"
-        )
-    if acceptance.validity_s is not None and age > timedelta(seconds=acceptance.validity_s):
-        reasons.append(f"expired: issued {format_duration(age.total_seconds())} ago")
-    failing: dict[str, tuple[str, ...]] = {name: (f"{name}: {TEST_CHANGED}",) for name in changed}
+        return _judgement(Verdict.UNJUDGED, {test.name: ["no certificate"] for test in acceptance.tests}, acceptance)
+    void: dict[str, list[str]] = {}
+    for proof in proofs_of(certificate, acceptance):
+        for why, names in _flaws(proof, acceptance, binding, now, certificate.node):
+            for name in names:
+                void.setdefault(name, []).append(why)
+    changed = tests_changed(certificate, acceptance, _digests_in(binding))
+    for name in changed:
+        void.setdefault(name, []).append(f"{name}: {TEST_CHANGED}")
     if certificate.adopted:
-        return _judgement(Verdict.UNJUDGED, reasons, failing)
+        return _judgement(Verdict.UNJUDGED, void, acceptance)
     results = by_test(certificate.results)
     worst = Verdict.UNJUDGED if changed else _PASS
-    for phase in acceptance.phases:
-        for test in phase.tests:
-            if test.name in changed or experimental(test.tool):
-                continue  # what it was called earlier was another test; or it reports, and admits nobody
-            verdict, why = judge_test(test, results.get(test.name))
-            if verdict is _PASS and (why := _missing_metrics(test, results[test.name], len(binding.gpu_serials))):
-                verdict = Verdict.UNJUDGED
-            if verdict is not _PASS:
-                failing[test.name] = why
-                worst = worse(worst, verdict)
-    return _judgement(worst, reasons, failing)
+    for test in acceptance.tests:
+        if test.name in changed or experimental(test.tool):
+            continue  # what it was called earlier was another test; or it reports, and admits nobody
+        verdict, reasons = judge_test(test, results.get(test.name))
+        if verdict is _PASS and (reasons := _missing_metrics(test, results[test.name], len(binding.gpu_serials))):
+            verdict = Verdict.UNJUDGED
+        if verdict is not _PASS:
+            void.setdefault(test.name, []).extend(reasons)
+            worst = worse(worst, verdict)
+    return _judgement(worst, void, acceptance)
 
 
-def _judgement(verdict: Verdict, reasons: list[str], failing: Mapping[str, tuple[str, ...]]) -> GateJudgement:
-    every = (*reasons, *(why for found in failing.values() for why in found))
-    return GateJudgement(not every, verdict, every, failing)
+def _judgement(verdict: Verdict, void: Mapping[str, list[str]], acceptance: Acceptance) -> GateJudgement:
+    if not void:
+        return GateJudgement(True, verdict)
+    by_name = {test.name: tuple(void[test.name]) for test in acceptance.tests if test.name in void}
+    return GateJudgement(False, verdict, sentences(by_name, acceptance), by_name)
+
+
+def proofs_of(certificate: Certificate, acceptance: Acceptance) -> Iterator[Proof]:
+    """Yield what each test of the profile is proved by. A test without any result is in the latest gate's proof."""
+    if not certificate.earlier:
+        yield Proof(certificate.issued_at, certificate.binding, tuple([test.name for test in acceptance.tests]))
+        return
+    kept = {name: proof for proof in certificate.earlier for name in proof.tests}
+    names = tuple([test.name for test in acceptance.tests if test.name not in kept])
+    yield Proof(certificate.issued_at, certificate.binding, names)
+    for proof in certificate.earlier:
+        yield replace(proof, tests=tuple([test.name for test in acceptance.tests if kept.get(test.name) is proof]))
+
+
+def _flaws(
+    proof: Proof, acceptance: Acceptance, binding: Binding, now: datetime, node: str
+) -> Iterator[tuple[str, Iterable[str]]]:
+    """Yield what voids results of one gate, with the tests that it voids."""
+    mine = frozenset(proof.tests)
+    if proof.binding != binding:
+        for why, names in _differences(proof.binding, binding, acceptance):
+            yield why, mine & names
+    age = now - proof.issued_at
+    if age < -CLOCK_SKEW:
+        why = (
+            f"issued for {node} {format_duration(-age.total_seconds())} from now, at "
+            f"{proof.issued_at:%Y-%m-%d %H:%M:%SZ}: its runner's clock was ahead, or this one's is "
+            "behind; set the clock, and the gate runs again"
+        )
+        yield why, mine
+    for test in acceptance.tests:
+        until = _expiry(proof, test, acceptance)
+        if until is not None and now > until and test.name in mine:
+            yield f"expired: issued {format_duration(age.total_seconds())} ago", (test.name,)
+
+
+def _expiry(proof: Proof, test: GateTest, acceptance: Acceptance) -> datetime | None:
+    validity = acceptance.validity_s if test.validity_s is None else test.validity_s
+    return None if validity is None else proof.issued_at + timedelta(seconds=validity)
+
+
+def _expiries(certificate: Certificate, acceptance: Acceptance) -> Iterator[tuple[str, datetime]]:
+    """Yield when the result of each test ends that ends at all."""
+    for proof in proofs_of(certificate, acceptance):
+        for test in acceptance.tests:
+            if test.name in proof.tests and (until := _expiry(proof, test, acceptance)) is not None:
+                yield test.name, until
+
+
+def valid_until(certificate: Certificate, acceptance: Acceptance | None) -> datetime | None:
+    """Return when the first of its results ends; None if none ever does."""
+    ends = () if acceptance is None else _expiries(certificate, acceptance)
+    return min((until for _, until in ends), default=None)
+
+
+def due_tests(certificate: Certificate | None, acceptance: Acceptance, now: datetime) -> Reasons:
+    """Return the tests whose results are to be renewed before they expire, each with the reason."""
+    wish = acceptance.revalidate
+    if wish is None or certificate is None:
+        return {}
+    early = timedelta(seconds=wish.before_s)
+    ends = _expiries(certificate, acceptance)
+    return {name: (f"expires on {until:%Y-%m-%d}",) for name, until in ends if until - early <= now}
+
+
+def compose(made: Certificate, known: Certificate | None, left_out: Collection[str]) -> Certificate:
+    """Return the certificate of a gate with those results of the known one that are `left_out`, each with its proof.
+
+    A result of this gate takes the place of any earlier one of its test, whatever its verdict.
+    """
+    names = frozenset(left_out).difference(result.test for result in made.results)
+    if known is None or known.adopted or not names:
+        return made
+    before = {name: proof for proof in known.earlier for name in proof.tests}
+    kept = tuple([result for result in known.results if result.test in names])
+    own = Proof(known.issued_at, known.binding, tuple([r.test for r in kept if r.test not in before]))
+    proofs = (own, *(replace(one, tests=tuple([n for n in one.tests if n in names])) for one in known.earlier))
+    return replace(made, results=(*made.results, *kept), earlier=tuple([one for one in proofs if one.tests]))
+
+
+def tests_changed(certificate: Certificate, acceptance: Acceptance, wanted: TestDigests) -> tuple[str, ...]:
+    """Return the names of the tests that the spec has added or changed since each of them was proved."""
+    if not certificate.earlier:
+        return changed_tests(certificate.binding, wanted)
+    found = {
+        name
+        for proof in proofs_of(certificate, acceptance)
+        for name in frozenset(proof.tests).intersection(changed_tests(proof.binding, wanted))
+    }
+    return tuple([name for name in wanted.each if name in found])
 
 
 def changed_tests(bound: Binding, wanted: TestDigests) -> tuple[str, ...]:
@@ -218,10 +308,10 @@ def finite(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def same_machine(certificate: Certificate, binding: Binding) -> bool:
-    """Return whether the certificate was issued for exactly this hardware, firmware, BIOS, image and tests."""
+def same_machine(certificate: Certificate, binding: Binding, acceptance: Acceptance) -> bool:
+    """Return whether its gate ran on exactly this hardware, firmware, BIOS, image and tests."""
     bound = certificate.binding
-    return not any(_differences(bound, binding)) and not changed_tests(bound, _digests_in(binding))
+    return not any(_differences(bound, binding, acceptance)) and not changed_tests(bound, _digests_in(binding))
 
 
 def _digests_in(binding: Binding) -> TestDigests:
@@ -236,15 +326,22 @@ def worse(one: Verdict, other: Verdict) -> Verdict:
     return max(one, other, key=_ORDER.index)
 
 
-def _differences(bound: Binding, found: Binding) -> Iterable[str]:
+def _differences(bound: Binding, found: Binding, acceptance: Acceptance) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield what differs, with the tests that depend on it. An installation or other hardware asks for all of them."""
+    every = every_test(acceptance)
     if not normalise.same(bound.serial, found.serial):
-        yield "issued for a machine with another serial number"  # comments must not show serial numbers (pitfall M5)
+        yield "issued for a machine with another serial number", every  # comments must not show it (pitfall M5)
     if bound.gpu_serials != found.gpu_serials:
-        yield "a GPU was exchanged, added or lost"
+        yield "a GPU was exchanged, added or lost", every
     if bound.image_sha256 != found.image_sha256:
-        yield "issued for another image"
+        yield "issued for another image", every
     changed = sorted(name for name in found.firmware if bound.firmware.get(name) != found.firmware[name])
-    if changed:
-        yield f"firmware changed since: {', '.join(changed)}"
+    asked = {name: tests_after_firmware(acceptance, name) for name in changed}
+    for names in dict.fromkeys(tuple([n for n in changed if test in asked[n]]) for test in sorted(every)):
+        if names:
+            tests = [test for test in every if all((test in asked[n]) is (n in names) for n in changed)]
+            yield f"firmware changed since: {', '.join(names)}", frozenset(tests)
+    if changed and not any(asked.values()):
+        yield f"firmware changed since: {', '.join(changed)}", frozenset()
     if bound.bios_digest != found.bios_digest:
-        yield "BIOS settings changed since"
+        yield "BIOS settings changed since", tests_after_bios(acceptance)

@@ -18,7 +18,7 @@ from reconciler.model.reference import REFERENCE_FORMAT, Distribution, Reference
 
 LEAST_PEERS: Final = 10
 DECLINE: Final = 0.02  # against a node's own first certificate: gray decline, of which no bar tells
-_NORMAL: Final = 0.6745  # of a normal distribution, the MAD is this share of the standard deviation
+NORMAL: Final = 0.6745  # of a normal distribution, the MAD is this share of the standard deviation
 
 
 def distribution(values: Sequence[float]) -> Distribution:
@@ -46,7 +46,7 @@ def limit(cohort: Cohort | None, tool_version: str) -> float | None:
     peers = peers_in(cohort, tool_version)
     if cohort is None or peers is None:
         return None
-    return min(peers.median - cohort.below * abs(peers.median), peers.median - cohort.modified_z * peers.mad / _NORMAL)
+    return min(peers.median - cohort.below * abs(peers.median), peers.median - cohort.modified_z * peers.mad / NORMAL)
 
 
 def against_peers(cohort: Cohort | None, tool_version: str, value: float) -> str:
@@ -55,7 +55,7 @@ def against_peers(cohort: Cohort | None, tool_version: str, value: float) -> str
     if least is None or peers is None or value >= least:
         return ""
     share = (peers.median - value) / (abs(peers.median) or 1.0)
-    score = f"modified z -{_NORMAL * (peers.median - value) / peers.mad:.1f}" if peers.mad else "they don't differ"
+    score = f"modified z -{NORMAL * (peers.median - value) / peers.mad:.1f}" if peers.mad else "they don't differ"
     return f"{value:g} is {share:.1%} below the median {peers.median:g} of its {peers.n} peers ({score})"
 
 

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,12 +33,13 @@ _OPTIONAL_MOUNTS = (("efivarfs", "/sys/firmware/efi/efivars"), ("securityfs", "/
 class Failed(Exception):
     """The install can't go on. The text is the reason, one line, which the server and the console are told.
 
-    `cause`: the kind of the reason, by the contract; "" for those that have none.
+    `cause`: the kind of the reason, by the contract; "" for those that have none. `words`: those of a program.
     """
 
-    def __init__(self, why: str, cause: str = "") -> None:
+    def __init__(self, why: str, cause: str = "", words: str = "") -> None:
         super().__init__(why)
         self.cause = cause
+        self.words = words
 
 
 def say(text: str) -> None:
@@ -76,7 +77,7 @@ class Machine:
             raise Failed(f"{command[0]} was not done within {timeout:.0f} s") from None
         if done.returncode:
             words = " ".join((done.stderr or done.stdout).decode(errors="replace").split())[:300]
-            raise Failed(f"{command[0]} failed: {words or f'exit status {done.returncode}'}")
+            raise Failed(f"{command[0]} failed: {words or f'exit status {done.returncode}'}", words=words)
         return done.stdout
 
     @contextmanager
@@ -114,20 +115,29 @@ def prepare(machine: Machine) -> None:
 
 def load_drivers(machine: Machine) -> None:
     """Load modules by the aliases of all devices, again while drivers bring new devices to light."""
-    _try(machine, "modprobe", "-q", "-a", "-b", *MODULES)
+    _modprobe(machine, MODULES)
     tried: set[str] = set()
     begun = changed = time.monotonic()
     while time.monotonic() - changed < SETTLE and time.monotonic() - begun < SEARCH:
         aliases = {machine.read(path) for path in (machine.sys / "devices").rglob("modalias")} - tried - {""}
         if aliases:
-            _try(machine, "modprobe", "-q", "-a", "-b", *sorted(aliases))
+            _modprobe(machine, sorted(aliases))
             tried |= aliases
             changed = time.monotonic()
         time.sleep(0.2)
 
 
+def _modprobe(machine: Machine, names: Sequence[str]) -> None:
+    """Load modules. Most devices have none here: `-q` says nothing of them, but fails for them as well."""
+    try:
+        machine.run("modprobe", "-q", "-a", "-b", *names)
+    except Failed as error:
+        if error.words:
+            say(str(error))
+
+
 def _try(machine: Machine, *command: str) -> None:
-    """Run what may fail: a device without a driver of ours is no error, and the console names it."""
+    """Run what may fail, and name what did on the console."""
     try:
         machine.run(*command)
     except Failed as error:

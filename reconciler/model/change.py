@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from reconciler.model.bars import MovedBar, NewTest
 from reconciler.model.desired import LineOrigin, SpecSource
 from reconciler.model.drift import DriftItem
 from reconciler.model.privacy import FreeText, NodeName, PublicText
@@ -74,10 +75,13 @@ class Change:
     settings: tuple[PublicText, ...] = ()  # what else of the Fleet it edits: "budgets", "guards" ...
     unknown: tuple[PublicText, ...] = ()  # nodes whose values it edits, and of which too little is known to say more
     nodes: int = 0  # how many of the nodes in scope are named at both revisions
+    bars: tuple[MovedBar, ...] = ()  # of each metric whose bars it moves
+    new_tests: tuple[NewTest, ...] = ()  # that it adds, or of which it changes more than bars
 
     @property
     def empty(self) -> bool:
         """Return whether the change alters no node and no way of reaching a node."""
         differences = (self.caused, self.removed, self.touched, self.joining, self.forgotten, self.endpoints)
         consequences = (self.void_certificates, self.below_bar, self.unmeasured, self.unseen, self.unknown)
-        return not any((*differences, *consequences, self.states, self.settings))
+        admitted = any(bar.admitted for bar in self.bars)
+        return not any((*differences, *consequences, self.states, self.settings, self.new_tests, admitted))

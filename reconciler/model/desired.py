@@ -177,6 +177,7 @@ class GateTest:
     timeout_s: float
     versions: tuple[str, ...] = ()  # allowed tool versions, by prefix; () = the parser's own list
     allow_skip: tuple[str, ...] = ()  # sub-tests that this hardware may skip
+    validity_s: float | None = None  # None: that of the profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +187,36 @@ class GatePhase:
 
 
 @dataclass(frozen=True, slots=True)
+class Revalidation:
+    """When a result is renewed before it expires: how long before, and whether a node with work is drained for it."""
+
+    before_s: float
+    drain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Acceptance:
     name: str
     phases: tuple[GatePhase, ...]
     validity_s: float | None  # None: a certificate does not age
+    after: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # what was done -> names of the tests it costs
+    revalidate: Revalidation | None = None
+
+    @property
+    def tests(self) -> tuple[GateTest, ...]:
+        return tuple([test for phase in self.phases for test in phase.tests])
+
+
+@dataclass(frozen=True, slots=True)
+class AskedGate:
+    """A gate that a person asks for by hand: no certificate of before `since` counts.
+
+    `other`: the tests of another profile than the node's own, which certify nothing and admit nobody.
+    """
+
+    since: datetime
+    by: str
+    other: Acceptance | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +292,17 @@ class Desired:
     provision: Provision | None = None  # consent to wipe a machine that never answered
     network: DesiredNetwork | None = None
     erase: tuple[Identifier, ...] = ()  # serial numbers of the drives that a decommissioned node is to lose the data of
+    asked: AllPublic[AskedGate | None] = None  # of a run; the spec asks for none
+
+    @property
+    def other_tests(self) -> Acceptance | None:
+        """The tests that are run by hand in place of the node's own; None = its own are."""
+        return None if self.asked is None else self.asked.other
+
+    @property
+    def tests(self) -> Acceptance | None:
+        """The tests that its gate runs."""
+        return self.other_tests or self.profile.acceptance
 
 
 # --- fleet-wide --------------------------------------------------------------------------------------------------

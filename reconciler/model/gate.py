@@ -60,7 +60,7 @@ class TestResult:
     metrics: Mapping[PublicText, float]
     tool_version: PublicText = ""
     evidence: Unpublished[FreeText] = ""  # an excerpt of the raw output, redacted, at most 4,000 characters
-    units: Mapping[PublicText, PublicText] = field(default_factory=dict)
+    units: Unpublished[Mapping[PublicText, FreeText]] = field(default_factory=dict)
     started_at: datetime | None = None  # None: certificates of earlier versions don't say
     ended_at: datetime | None = None
     printed: Unpublished[FreeText] = ""
@@ -69,7 +69,7 @@ class TestResult:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """The hardware, software and tests that a certificate is for. It is void as soon as one of them differs."""
+    """The hardware, software and tests that a gate found. What differs now voids the tests that depend on it."""
 
     serial: Identifier
     gpu_serials: Annotated[tuple[Identifier, ...], Privacy.UNORDERED]
@@ -82,18 +82,41 @@ class Binding:
 
 
 @dataclass(frozen=True, slots=True)
+class Proof:
+    """The proof of some results of a certificate: for which tests, of which machine, and since when."""
+
+    issued_at: datetime
+    binding: Binding
+    tests: tuple[PublicText, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Certificate:
+    """The newest result of each test of a node. Those that its latest gate ran prove what `binding` says.
+
+    `earlier`: what the other results prove, which earlier gates measured and the latest one had no reason to repeat.
+    """
+
     format_version: PublicText
     node: NodeName
     issued_at: datetime
     binding: Binding
     results: tuple[TestResult, ...]
     adopted: bool = False  # written by `adopt` for a node that served before we came; nothing was measured
+    earlier: tuple[Proof, ...] = ()
+
+    @property
+    def measured(self) -> tuple[TestResult, ...]:
+        """The results of its own gate."""
+        if not self.earlier:
+            return self.results
+        kept = {name for proof in self.earlier for name in proof.tests}
+        return tuple(result for result in self.results if result.test not in kept)
 
 
 @dataclass(frozen=True, slots=True)
 class GateJudgement:
-    """A certificate, read against today's profile and hardware. `by_test`: the reasons that are one test's alone."""
+    """A certificate, read against today's profile and hardware. `by_test`: why each test has no valid result."""
 
     valid: bool
     verdict: Verdict

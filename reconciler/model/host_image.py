@@ -34,3 +34,11 @@ class ImageIdentity:
     os_release_version: PublicText | None = None  # IMAGE_VERSION
     booted_disk: Identifier | None = None  # serial of the disk that / is on now (pitfall L1)
     slot: Slot | None = None  # None: the image has no layout, or it is not known what runs
+
+    @property
+    def fallback(self) -> str:
+        """Return that what was installed last did not come up, and what runs instead; "" if that is not so."""
+        if self.slot is None or self.slot.newer is None:
+            return ""
+        slot, runs = self.slot, f"{self.image} {self.version}"
+        return f"{slot.newer} did not come up: the boot loader fell back to slot {slot.name}, {runs}"

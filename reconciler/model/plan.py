@@ -24,6 +24,7 @@ class Goal(StrEnum):
 
     NOTHING = "nothing"  # retired, quarantined, held, or nothing known well enough
     IN_SERVICE = "in_service"
+    TESTED = "tested"  # by hand with other tests than its own, and left out of service
     CONVERGED_CORDONED = "converged_cordoned"  # a foreign cordon stands: everything but admission
     DECOMMISSIONED = "decommissioned"  # out of the fleet for good, with the declared drives erased
     ISOLATED = "isolated"  # unhealthy or untrusted with no rung left: out of service, reported

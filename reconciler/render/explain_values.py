@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
+from reconciler.gate.certificate import valid_until
 from reconciler.model.desired import LineOrigin
 from reconciler.model.drift import DriftClass
 from reconciler.model.observed import Answered
@@ -159,7 +159,7 @@ def _certificate(made: Explanation) -> str:
     found = made.record.certificate if made.record is not None else None
     if found is None:
         return "ledger"
-    acceptance = made.desired.profile.acceptance
-    validity = acceptance.validity_s if acceptance is not None else None
-    until = "" if validity is None else f", valid until {found.issued_at + timedelta(seconds=validity):%Y-%m-%d}"
-    return f"ledger, {'adopted' if found.adopted else 'issued'} {made.ago(found.issued_at)}{until}"
+    end = valid_until(found, made.desired.profile.acceptance)
+    until = "" if end is None else f", valid until {end:%Y-%m-%d}"
+    earlier = "".join([f"; {', '.join(proof.tests)} {made.ago(proof.issued_at)}" for proof in found.earlier])
+    return f"ledger, {'adopted' if found.adopted else 'issued'} {made.ago(found.issued_at)}{earlier}{until}"

@@ -259,6 +259,8 @@ def _change(writer: MarkdownWriter, made: Change) -> None:
     for block in spec_change.blocks(made):
         writer.heading(block.title, 4)
         writer.table(block.head, block.rows)
+        if block.figure and writer.level.nodes:
+            writer.fenced("text", block.figure)
         writer.paragraph(block.note)
 
 

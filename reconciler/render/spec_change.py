@@ -10,6 +10,7 @@ from datetime import datetime
 from reconciler.model.change import BarFailure, Change, EndpointChange, VoidCertificate
 from reconciler.model.drift import DriftItem
 from reconciler.model.vocab import Concern, Disruption
+from reconciler.render import bars
 from reconciler.render.drift import ORDER, OWN, grouped
 from reconciler.render.tables import table
 from reconciler.render.text import NodeNames, count, disruption, fold, source, value
@@ -17,12 +18,13 @@ from reconciler.render.text import NodeNames, count, disruption, fold, source, v
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A table with its title."""
+    """A table with its title. `figure`: lines of text that stand as they are."""
 
     title: str
     head: tuple[str, ...]
     rows: Sequence[tuple[str | NodeNames, ...]]
     note: str = ""
+    figure: Sequence[str] = ()
 
 
 def verdict(change: Change) -> str:
@@ -35,12 +37,7 @@ def verdict(change: Change) -> str:
         parts.append(f"{count(len(change.caused), 'value')} to change because of it")
     if change.removed:
         parts.append(f"{count(len(change.removed), 'value')} that drifted accepted")
-    if change.void_certificates:
-        parts.append(f"{count(len(change.void_certificates), 'certificate')} void")
-    if change.below_bar:
-        parts.append(f"{count(len(change.below_bar), 'node')} below a bar that the change moves")
-    if change.unmeasured:
-        parts.append(f"{count(len(change.unmeasured), 'node')} without metrics for a bar that the change moves")
+    parts += _judged(change)
     if change.endpoints:
         parts.append(f"{count(len(change.endpoints), 'address or credential', 'addresses or credentials')} edited")
     if change.joining:
@@ -51,6 +48,20 @@ def verdict(change: Change) -> str:
     if change.settings:
         parts.append(f"{', '.join(change.settings)} edited")
     return "; ".join(parts)
+
+
+def _judged(change: Change) -> Iterator[str]:
+    """Yield what becomes of certificates and stored metrics."""
+    admitted = {one.node for bar in change.bars for one in bar.admitted}
+    for number, noun, what in (
+        (len(change.void_certificates), "certificate", "void"),
+        (len(change.below_bar), "node", "below a bar that the change moves"),
+        (len(admitted), "node", "above a bar that it lowers"),
+        (len(change.unmeasured), "node", "without metrics for a bar that the change moves"),
+        (len(change.new_tests), "test", "that nobody has run"),
+    ):
+        if number:
+            yield f"{count(number, noun)} {what}"
 
 
 def _touched(change: Change) -> str:
@@ -79,6 +90,7 @@ def human(change: Change) -> list[str]:
         lines += table(("disruption", "nodes"), [(f"! {what}", str(nodes)) for what, nodes in red])
     for block in blocks(change):
         lines += ["", f"{block.title}:", *(table(block.head, _texts(block)) if block.rows else ())]
+        lines += [f"    {line}" for line in block.figure]
         if block.note:
             lines.append(f"  {block.note}")
     return lines
@@ -192,6 +204,16 @@ def _days(ends: Sequence[datetime]) -> str:
 
 def _bars(change: Change) -> Iterator[Block]:
     """Describe the threshold what-if: nothing was run, and nodes without measurements are named."""
+    yield from _failures(change)
+    for bar in change.bars:
+        figure = [line for at, spread in enumerate(bar.spreads) for line in (*[""][:at], *bars.figure(bar, spread))]
+        note = ". ".join(filter(None, (bars.cost(bar).rstrip("."), f"Set by {bar.place}" if bar.place else "")))
+        yield Block(bars.title(bar), bars.HEAD, list(bars.rows(bar)), f"{note}." if note else "", figure)
+    if change.new_tests:
+        yield Block("Tests that nobody has run", bars.TESTS_HEAD, bars.test_rows(change.new_tests), bars.TESTS_NOTE)
+
+
+def _failures(change: Change) -> Iterator[Block]:
     judged = len(change.below_bar) + len(change.above_bar)
     if not judged and not change.unmeasured:
         return

@@ -26,6 +26,7 @@ _REMEDIATION: Final = {
 _TEST: Final = {
     "name": "name", "tool": "tool", "args": "args", "timeout_s": "timeout", "versions": "versions",
     "allow_skip": "allowSkip", "thresholds": "thresholds",
+    "validity_s": "validity",
 }  # fmt: skip
 _FIRMWARE: Final = {
     "inventory_id": "inventoryId", "policy": "policy", "activation": "activation", "stage": "stage",
@@ -67,7 +68,9 @@ def policy_positions(
 
 def _of_acceptance(declared: Declarations, setting: Setting) -> dict[str, Position]:
     profile = declared.acceptance[setting.value]
-    found = {"acceptance.validity_s": profile.at("validity")}
+    found = {"acceptance.validity_s": profile.at("validity"), "acceptance.revalidate": profile.at("revalidate")}
+    found["acceptance.after"] = profile.at("after")
+    found |= {f"acceptance.after.{done}": profile.at("after", done) for done in profile.spec.after}
     for at, phase in enumerate(profile.spec.phases):
         found[f"acceptance.phases.{at}"] = profile.at("phases", at)
         for number, test in enumerate(phase.tests):

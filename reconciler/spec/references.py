@@ -40,13 +40,20 @@ def check_references(declared: Declarations) -> Iterator[Diagnostic]:
             yield from _named(declared, "AcceptanceProfile", persona.spec.acceptance, persona, ("acceptance",))
         yield from _persona(persona)
     for acceptance in declared.acceptance.values():
-        yield from check_tests(acceptance)
+        yield from check_tests(acceptance, _components(declared))
     for pool in declared.pools.values():
         yield from _settings(declared, pool, pool.spec, ())
         yield from _reserved(pool, pool.spec.labels, ("labels",))
         for index, entry in enumerate(pool.spec.nodes):
             yield from _settings(declared, pool, entry, ("nodes", index))
             yield from _reserved(pool, entry.labels, ("nodes", index, "labels"))
+
+
+def _components(declared: Declarations) -> frozenset[str] | None:
+    """Return the components whose firmware the HardwareProfiles manage; None while one of them can't be read."""
+    if declared.unread.get("HardwareProfile") or not all(one.whole for one in declared.hardware.values()):
+        return None
+    return frozenset(item.component for one in declared.hardware.values() for item in one.spec.firmware)
 
 
 def _named(

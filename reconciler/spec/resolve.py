@@ -28,6 +28,7 @@ from reconciler.model.desired import (
     NodeCondition,
     Profile,
     Remediation,
+    Revalidation,
     RolloutPolicy,
     Rung,
     Settings,
@@ -345,7 +346,14 @@ def _acceptance(name: str, spec: AcceptanceProfileSpec, rates: Mapping[str, floa
         loads = [_gate_test(load, rates) for load in spec.loads()]
         seconds, decline = parse_duration(spec.soak.duration), float(spec.soak.decline.rstrip("%"))
         phases = (*phases, soak_phase(seconds, decline, loads))
-    return Acceptance(name, phases, parse_duration(spec.validity) if spec.validity else None)
+    wish = spec.revalidate
+    return Acceptance(
+        name,
+        phases,
+        parse_duration(spec.validity) if spec.validity else None,
+        dict(sorted(spec.after.items())),
+        None if wish is None else Revalidation(parse_duration(wish.before), wish.drain),
+    )
 
 
 def _gate_test(test: Test, rates: Mapping[str, float]) -> GateTest:
@@ -357,4 +365,5 @@ def _gate_test(test: Test, rates: Mapping[str, float]) -> GateTest:
         timeout_s=parse_duration(test.timeout),
         versions=test.versions,
         allow_skip=test.allow_skip,
+        validity_s=None if test.validity is None else parse_duration(test.validity),
     )

@@ -5,8 +5,9 @@ A threshold on a metric that nothing measures would keep every node out forever,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
+from reconciler.model.after import ALWAYS_ALL, Done
 from reconciler.model.errors import Diagnostic, did_you_mean
 from reconciler.model.gate_tools import TOOLS
 from reconciler.model.soak import NAME as SOAK
@@ -17,7 +18,10 @@ from reconciler.spec.parse import DeclaredResource
 from reconciler.strict_yaml.parse import Steps
 
 
-def check_tests(profile: DeclaredResource[AcceptanceProfileSpec]) -> Iterator[Diagnostic]:
+def check_tests(
+    profile: DeclaredResource[AcceptanceProfileSpec], components: Collection[str] | None
+) -> Iterator[Diagnostic]:
+    """Yield the problems of a profile. `components`: those whose firmware some HardwareProfile has; None: not known."""
     for at, phase in enumerate(profile.spec.phases):
         for index, test in enumerate(phase.tests):
             yield from _check_test(profile, test, ("phases", at, "tests", index))
@@ -26,11 +30,33 @@ def check_tests(profile: DeclaredResource[AcceptanceProfileSpec]) -> Iterator[Di
     if all(TOOLS[test.tool].experimental for phase in profile.spec.phases for test in phase.tests):
         yield profile.problem(("phases",), "every tool is experimental, so nothing in it can pass", "add another test")
 
+    yield from _check_after(profile, components)
+
+
+def _check_after(
+    profile: DeclaredResource[AcceptanceProfileSpec], components: Collection[str] | None
+) -> Iterator[Diagnostic]:
+    tests = [test.name for phase in profile.spec.phases for test in phase.tests]
+    for done, names in profile.spec.after.items():
+        if done in ALWAYS_ALL:
+            yield profile.problem(("after", done), f"{done} always costs all tests", "leave the row out")
+        elif done not in list(Done) and components is not None and done not in components:
+            hint = did_you_mean(done, [*Done, *sorted(components)])
+            yield profile.problem(("after", done), f"there is no action or component of firmware {done!r}", hint)
+        for index, name in enumerate(names):
+            if name not in tests:
+                problem = f"the profile has no test {name!r}"
+                yield profile.problem(("after", done, index), problem, did_you_mean(name, tests))
+
 
 def _check_soak(profile: DeclaredResource[AcceptanceProfileSpec], soak: Soak) -> Iterator[Diagnostic]:
     for index, load in enumerate(soak.loads):
         steps: Steps = ("soak", "loads", index)
         yield from _check_test(profile, load, steps)
+        if load.validity is not None:
+            yield profile.problem(
+                (*steps, "validity"), "a load has no validity of its own", "the soak has the profile's"
+            )
         if not is_load(load.tool.value):
             why = TOOLS[load.tool].experimental or "it loads nothing"
             yield profile.problem((*steps, "tool"), f"{load.tool} can't be a load of a soak: {why}")

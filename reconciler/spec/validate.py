@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from reconciler.model.desired import Fleet, SpecSource
-from reconciler.model.errors import Diagnostic, SpecError
+from reconciler.model.errors import Diagnostic, SpecError, UsageError, did_you_mean
 from reconciler.spec.access import access_positions, read_settings
 from reconciler.spec.cohorts import read_references
 from reconciler.spec.combinations import check_combinations, check_installable
@@ -43,11 +43,13 @@ def check_spec(
     directory: str,
     origin: SpecSource | None = None,
     now: datetime | None = None,
+    acceptance: str = "",
 ) -> tuple[Fleet | None, tuple[Diagnostic, ...]]:
     """Return the fleet, None when there are errors, and all diagnostics in order of position.
 
     `source` is a directory, or contents by path below it. `directory` names it in positions. With `now`, holds that
-    have ended by then give warnings.
+    have ended by then give warnings. `acceptance`: name of the AcceptanceProfile that takes the place of each other
+    one; UsageError when there is no such profile.
     """
     tree = SpecTree(source, directory)
     if isinstance(source, Path) and not source.is_dir():
@@ -60,6 +62,8 @@ def check_spec(
         )
         return None, tuple(problems)
     declared, found = parse_resources(documents)
+    if acceptance:
+        _replace_acceptance(declared, acceptance)
     complete = complete and not found
     problems += found
     found = _one_fleet(declared, tree, complete)
@@ -101,6 +105,13 @@ def _nodes(declared: Declarations, tree: SpecTree) -> tuple[list[NodeSource], li
     except SpecTooLarge as error:
         expansion.problems.append(error.diagnostic)
     return nodes, expansion.problems
+
+
+def _replace_acceptance(declared: Declarations, name: str) -> None:
+    chosen = declared.acceptance.get(name)
+    if chosen is None:
+        raise UsageError(f"the spec has no AcceptanceProfile {name!r}; {did_you_mean(name, declared.acceptance)}")
+    declared.acceptance = dict.fromkeys(declared.acceptance, chosen)
 
 
 def _one_fleet(declared: Declarations, tree: SpecTree, complete: bool) -> list[Diagnostic]:

@@ -17,6 +17,7 @@ from tests.bench import (
     latency,
     machine,
     rehearsal,
+    results,
     scale,
     start,
     wire,
@@ -38,6 +39,7 @@ SECTIONS: dict[str, Section] = {
     "installer": lambda quick: installer.section(8, 10) if quick else installer.section(32, 100),
     "fabric": lambda quick: fabric.section(50) if quick else fabric.section(10_000),
     "latency": lambda quick: latency.section(10, 5, 5, chain_scale=60) if quick else latency.section(500, 100, 50),
+    "results": lambda quick: results.section(10_000 if quick else 1_000_000),
     "machine": lambda _quick: machine.section(),
 }
 _BY_NAME_ALONE = ("machine",)  # takes root, and a quarter of an hour

@@ -421,3 +421,23 @@ def test_on_a_terminal_the_plan_is_shown_and_asked_about(fleet: LabDirectory) ->
     assert yes.code == 0
     assert yes.json["plan"].startswith("plan-"), "what was shown is what is approved"
     assert swappiness(fleet) == dict.fromkeys(NODES, wanted)
+
+
+def test_a_gate_by_hand_tests_a_node_in_service_and_keeps_what_it_measured(fleet: LabDirectory) -> None:
+    refused = reconciler("gate", "run", NODES[0], "--spec", fleet.spec, "--endpoints", fleet.endpoints)
+    assert refused.code == 64
+    assert "--yes" in refused.err
+    where = ("--spec", fleet.spec, "--endpoints", fleet.endpoints)
+    reconciler("hold", NODES[1], "--reason", "traced", *where)
+    held = reconciler("gate", "run", NODES[0], NODES[1], "--yes", *where)
+    assert (held.code, f"{NODES[1]}: its gate can't run" in held.err) == (8, True), held.err
+    reconciler("release", NODES[1], *where)
+    done = reconciler("gate", "run", NODES[0], "--yes", "--output", "json", *where)
+    assert done.code == 0, done.err
+    assert [one["action"] for one in done.json["actions"]][-2:] == ["run_gate", "admit"]
+    shown = reconciler("gate", "show", NODES[0], "--output", "json", *where)
+    assert {row["verdict"] for row in shown.json} == {"pass"}
+    output = next(row["output"] for row in shown.json if row["output"])
+    assert reconciler("gate", "output", output, *where).out.startswith("--- command 1: exit status 0\n")
+    rows = reconciler("gate", "history", NODES[0], "--since", "1d", "--output", "json", *where)
+    assert {row["node"] for row in rows.json} == {NODES[0]}

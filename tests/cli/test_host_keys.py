@@ -24,10 +24,23 @@ def new_key() -> str:
     return f"{kind} {data}"
 
 
-def note(place: Path, node: str, host_key: str = "", revoked: tuple[str, ...] = (), days: int = 0) -> None:
+def certified(node: str, days: int) -> tuple[str, str]:
+    """Return a host key and its certificate, valid for so many days from NOW."""
+    key, ca = (asyncssh.generate_private_key("ssh-ed25519") for _ in range(2))
+    until = NOW + timedelta(days=days)
+    made = ca.generate_host_certificate(key, node, principals=[node], valid_after=NOW, valid_before=until)
+    line = key.export_public_key().decode()
+    return " ".join(line.split()[:2]), made.export_certificate().decode().strip()
+
+
+def note(
+    place: Path, node: str, host_key: str = "", revoked: tuple[str, ...] = (), days: int = 0, certificate: str = ""
+) -> None:
     ledger = SqlLedger(place)
     at = NOW + timedelta(days=days)
-    one = InstallAttempt(digest_of(f"{node} {days}"), node, "{}", "", at, host_key=host_key, revoked=revoked)
+    one = InstallAttempt(
+        digest_of(f"{node} {days}"), node, "{}", "", at, host_key=host_key, revoked=revoked, certificate=certificate
+    )
     ledger.save_install(one, at)
     ledger.close()
 
@@ -44,6 +57,20 @@ def test_keys_are_listed_by_node_with_their_state(tmp_path: Path) -> None:
     assert rows == [
         ("a", "replaced", first), ("a", "certified", second), ("b", "revoked", bad), ("b", "revoked", worse),
     ]  # fmt: skip
+
+
+def test_the_list_says_when_the_newest_certificate_of_a_key_is_valid(tmp_path: Path) -> None:
+    place = tmp_path / "ledger.sqlite"
+    key, line = certified("a", 90)
+    note(place, "a", key, certificate=line)
+    note(place, "b", new_key())
+    done = reconciler("host-keys", "list", "--ledger", place, "-o", "json")
+    assert [(row["node"], row["from"], row["until"]) for row in done.json] == [
+        ("a", "2026-11-22 00:00:00 UTC", "2027-02-20 00:00:00 UTC"), ("b", "-", "-"),
+    ]  # fmt: skip
+    shown = reconciler("host-keys", "list", "--ledger", place)
+    assert "until" in shown.out
+    assert "2027-02-20 00:00:00 UTC" in shown.out
 
 
 @pytest.mark.tool

@@ -230,6 +230,16 @@ def test_a_moved_bar_is_judged_by_stored_metrics(change: Change, clean: Path) ->
     text = change.plan().out
     assert "nccl: busbw_peak < 460  441.2 to 455" in text
     assert "10 of 12 clear every bar that the change moves" in text
+    [bar] = found["bars"]
+    assert [one["node"] for one in bar["below"]] == ["gpu-b002", "gpu-a003"]
+    assert sum(bar["spreads"][0]["histogram"]["counts"]) == 12
+    assert "nccl: busbw_peak in GB/s: >= 440 becomes >= 460:" in text
+    assert "gpu-b002 441.2 GB/s (4.1% below 460); gpu-a003 455 GB/s (1.1% below 460)" in " ".join(text.split())
+    assert "<- old bar >= 440" in text
+    assert "for each day until nodes that fail again are repaired" in " ".join(text.split())
+    change.edit("acceptance.yaml", ("min: 460", "min: 400"))
+    text = change.plan().out
+    assert "it makes no difference to any node" in text
 
 
 def test_nodes_without_metrics_do_not_pass_for_good_ones(change: Change, clean: Path) -> None:

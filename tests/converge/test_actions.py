@@ -108,7 +108,7 @@ from reconciler.model.vocab import Activation, Certainty
 from reconciler.planner.node import workload
 from reconciler.planner.node.actions import NodeTraits
 from reconciler.planner.node.catalogue import catalogue
-from reconciler.planner.node.record import treatments_since_certificate
+from reconciler.planner.node.retest import voided_since_certificate
 from reconciler.planner.node.search import search
 from reconciler.planner.node.staged import is_staged
 from tests import builders as b

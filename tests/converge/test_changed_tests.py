@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from reconciler.converge.apply import ApplyReport
+from reconciler.converge.ports import SoakRun
 from reconciler.converge.run import Ended
 from reconciler.model.desired import Acceptance, GatePhase, GateTest, RolloutPolicy, Threshold
 from reconciler.model.drift import DriftClass
@@ -42,8 +43,16 @@ class MeasuringGate(QuickGate):
         super().__init__()
         self.speeds: dict[str, float] = {}
 
-    async def run(self, desired: Any, host: Host, observed: Observed, clock: Clock) -> Certificate:
-        found = await super().run(desired, host, observed, clock)
+    async def run(
+        self,
+        desired: Any,
+        host: Host,
+        observed: Observed,
+        clock: Clock,
+        left_out: Collection[str] = (),
+        soak: SoakRun | None = None,
+    ) -> Certificate:
+        found = await super().run(desired, host, observed, clock, left_out, soak)
         speed = {"busbw_peak": self.speeds[desired.node]}
         return replace(found, results=tuple(replace(r, metrics={**r.metrics, **speed}) for r in found.results))
 

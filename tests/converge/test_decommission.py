@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -366,7 +367,7 @@ def test_a_run_that_dies_in_any_step_is_continued_and_erases_nothing_twice(
     assert report.results[GONE].state in (Ended.DONE, Ended.CONVERGED), report.results[GONE].detail
     assert (drive.sanitizes, root.sanitizes) == (1, 1)
     assert (drive.holds, root.holds, machine.state.power) == (False, False, "off")
-    assert len(here.ledger.holds()) == 1
+    assert [hold.subject.count("uuid/") for hold in here.ledger.holds()] == [0, 1]
 
 
 @pytest.mark.parametrize("after_s", [200.0, 300.0, 400.0])
@@ -440,10 +441,27 @@ def test_a_machine_comes_back_under_no_name_without_a_consent(adopted: Worlds) -
     assert plan.blocked is not None
     assert plan.blocked.code is BlockCode.DECOMMISSIONED
     assert not plan.actions
-    [subject] = [hold.subject for hold in here.ledger.holds()]
-    here.ledger.release(subject, "ops", here.clock.now())
+    serial, uuid = here.ledger.holds()
+    assert f"`reconciler release {serial.subject}`" in plan.blocked.detail
+    assert serial.reason == uuid.reason, "by which a release finds both"
+    for hold in (serial, uuid):
+        here.ledger.release(hold.subject, "ops", here.clock.now())
     plan = here.plan().nodes["new"]
     assert plan.blocked is None or plan.blocked.code is not BlockCode.DECOMMISSIONED
+
+
+def test_a_machine_that_is_declared_by_its_uuid_alone_is_known_again(adopted: Worlds) -> None:
+    """Else it got a plan to wipe and admit it, with no consent: its serial number alone had a tombstone."""
+    here = adopted(nodes=1)
+    decommission(leaving(here, []))
+    uuid = UUID(here.machine(GONE).state.uuid)
+    there = replace(here.fleet.nodes[GONE], node="new", state=NodeState.ACTIVE, erase=(), serial=None)
+    for written in (str(uuid).upper(), str(UUID(bytes=uuid.bytes_le))):
+        here.fleet = replace(here.fleet, nodes={"new": replace(there, uuid=written)})
+        plan = here.plan().nodes["new"]
+        assert plan.blocked is not None
+        assert plan.blocked.code is BlockCode.DECOMMISSIONED
+        assert not plan.actions
 
 
 @pytest.mark.parametrize("action", ["power_off", "tombstone", "clear_tpm"])

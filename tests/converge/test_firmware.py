@@ -11,7 +11,7 @@ import pytest
 from reconciler.converge.run import Ended
 from reconciler.model.desired import BudgetLimit
 from reconciler.model.observed import Answered, FirmwareItem, RedfishInventory, Silent
-from reconciler.model.outcome import Done
+from reconciler.model.outcome import Done, Transient
 from reconciler.model.vocab import Activation
 from tests import builders as b
 from tests.converge.world import PROFILE, World
@@ -115,3 +115,12 @@ async def served_under_an_update(here: World) -> list[str]:
     assert (await work).results["n0"].state is Ended.DONE
     assert under_way > 100
     return found
+
+
+def test_a_device_that_is_not_listed_while_the_machine_is_off_is_tried_again_and_not_refused(world: Worlds) -> None:
+    """A10: the next look sees that the machine is off, and gives it power first."""
+    here = world(nodes=1, drift={"n0": [{"old_firmware": {"component": "nic0"}}]})
+    here.machine("n0").power("force_off")
+    outcome = here.act("update_firmware", target="nic0")
+    assert isinstance(outcome, Transient), outcome
+    assert outcome.detail == "the BMC lists no firmware 'NIC0' while the machine is off"

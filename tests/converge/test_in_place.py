@@ -167,6 +167,21 @@ def test_an_image_that_does_not_come_up_is_a_failed_attempt(slots: Worlds, image
     assert not here.serves("n0") or running(here)[0] == IMAGE.version
 
 
+def test_an_image_that_fails_to_boot_after_it_was_proved_is_told_and_not_installed_again(slots: Worlds) -> None:
+    here = slots()
+    here.apply()
+    assert running(here) == (IMAGE.version, "b")
+    here.machine("n0").inject("slot_fails", later=True)
+    here.act("power_cycle")
+    before = counted(here)
+    assert running(here)[1] == "a"
+    here.apply()
+    assert counted(here) == before
+    plan = here.plan().nodes["n0"]
+    assert plan.blocked is not None
+    assert f"{IMAGE.version} did not come up: the boot loader fell back to slot a" in plan.blocked.detail
+
+
 def test_a_lost_connection_does_not_end_the_program(slots: Worlds) -> None:
     here = slots()
 

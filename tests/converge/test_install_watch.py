@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from reconciler.converge.actions.install_watch import ENDS_S, SILENT_S
+from reconciler.converge.run import Ended
 from reconciler.lab.hardware.lifecycle import Lifecycle
 from reconciler.lab.hardware.timings import TYPICAL
+from reconciler.lab.inprocess.bmc import MachineBmc
 from reconciler.lab.install_server import BASE
 from reconciler.model import desired as d
 from reconciler.model.install import InstallPhase
@@ -246,6 +248,21 @@ KILLS: dict[str, Callable[[World], bool]] = {
         here.machine("n0").state.counters.installs == 1 and here.machine("n0").state.phase == "post"
     ),
 }
+
+
+def test_the_next_run_goes_on_with_an_install_though_no_system_answers(
+    world: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine is on, and its installer waits for our server: nothing else would ever answer (G2: old BMCs)."""
+    here = world(nodes=1, drift=OLD)
+    here.adopt()
+    shown = MachineBmc._hot
+    monkeypatch.setattr(MachineBmc, "_hot", lambda bmc: replace(shown(bmc), boot_phase=None))
+    here.run(killed_when(here, lambda: KILLS["writing 50 %"](here)))
+    here.clock.elapsed += 30
+    assert "reimage" in {action.name for action in here.plan().nodes["n0"].actions}
+    assert here.apply().results["n0"].state is Ended.DONE
+    assert writes(here) == (1, 1)
 
 
 @pytest.mark.parametrize("away", [30, 400, 3600])

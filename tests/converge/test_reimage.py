@@ -20,7 +20,7 @@ from reconciler.model.install import InstallDocument, InstallImage, MachineIdent
 from reconciler.model.install import RootDisk as DiskToWrite
 from reconciler.model.install_progress import digest_of
 from reconciler.model.network import DesiredLink, DesiredNetwork
-from reconciler.model.observed import Answered, ImageIdentity, RedfishHot, Silent
+from reconciler.model.observed import Answered, HostFacts, ImageIdentity, RedfishHot, Silent
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
 from reconciler.model.ports import PowerAction
 from reconciler.model.records import NodeRecord
@@ -223,6 +223,27 @@ def test_our_nonce_alone_does_not_make_an_installation(wrong: dict[str, Any], to
     outcome = judge_install(replace(right, **wrong), install)
     assert isinstance(outcome, Permanent)
     assert told in outcome.detail
+
+
+@pytest.mark.parametrize("lost", ["image.booted_disk", "image"])
+def test_a_system_too_busy_to_tell_its_image_is_asked_again(
+    world: Worlds, lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command for facts that ran out of time is no proof of another image."""
+    here = world(nodes=1, drift=OLD)
+    asked: list[str] = []
+
+    def busy(*words: Any) -> HostFacts:
+        facts = host_facts(*words)
+        if facts.image is None or facts.image.nonce != here.ledger.node("n0").nonce or len(asked) == 3:
+            return facts
+        asked.append(lost)
+        image = None if lost == "image" else replace(facts.image, booted_disk=None)
+        return replace(facts, image=image, unknown={lost: "timeout: did not end in time and was killed"})
+
+    monkeypatch.setattr("reconciler.lab.inprocess.host.host_facts", busy)
+    assert isinstance(here.act("reimage"), Done)
+    assert len(asked) == 3
 
 
 def test_an_installer_that_fails_is_reported_in_bounded_time(world: Worlds) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.converge.soak import Follower, SoakRun
+from reconciler.converge.ports import SoakRun
+from reconciler.converge.soak import Follower
 from reconciler.gate.certificate import judge_test
 from reconciler.gate.soak import on_node
 from reconciler.model import observed as o

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from reconciler.converge.events import ActionFinished, ActionStarted, Event
 from reconciler.converge.guarded_ports import GuardedBmc, TimedCluster, TimedHost
 from reconciler.converge.lease import HeldLease
 from reconciler.converge.observe import observe, observe_node
+from reconciler.converge.ports import SoakRun
 from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.drivers.ledger import SqlLedger
@@ -71,20 +72,30 @@ class QuickGate:
     def __init__(self, **verdicts: Verdict) -> None:
         self.verdicts = verdicts  # by node, where it is not PASS
         self.runs: list[str] = []
+        self.tested: list[tuple[str, tuple[str, ...]]] = []  # (node, the tests that were run)
         self.attested: list[str] = []
         self.boots: dict[str, Verdict] = {}  # verdict of what was booted, by node, where it is not PASS
         self.tpms: dict[str, str] = {}  # endorsement key, by node, where it is not the node's own
 
-    async def run(self, desired: d.Desired, host: Host, observed: Observed, clock: Clock) -> Certificate:
+    async def run(
+        self,
+        desired: d.Desired,
+        host: Host,
+        observed: Observed,
+        clock: Clock,
+        left_out: Collection[str] = (),
+        soak: SoakRun | None = None,  # noqa: ARG002 - the port's
+    ) -> Certificate:
         self.runs.append(desired.node)
         await host.run(("true",), timeout=10)
         await clock.sleep(60)
-        acceptance = desired.profile.acceptance
+        acceptance = desired.tests
         assert acceptance is not None
         binding = binding_of(desired, observed, tests_digest(acceptance))
         assert isinstance(binding, Binding), binding
         verdict = self.verdicts.get(desired.node.replace("-", "_"), Verdict.PASS)
-        tests = [test for phase in acceptance.phases for test in phase.tests]
+        tests = [test for test in acceptance.tests if test.name not in left_out]
+        self.tested.append((desired.node, tuple([test.name for test in tests])))
         results = tuple(
             TestResult(
                 test.name, test.tool, verdict, (),

@@ -6,7 +6,7 @@ before. When the fault is over, the node must recover.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -14,6 +14,7 @@ from reconciler.app.apply import outcome_document
 from reconciler.converge.apply import ApplyReport
 from reconciler.converge.events import ActionFinished, ActionStarted, Event
 from reconciler.converge.gate import AcceptanceGate
+from reconciler.converge.ports import SoakRun
 from reconciler.converge.run import Ended, NodeResult
 from reconciler.lab.hardware.faults import FaultValue
 from reconciler.lab.hardware.machine import Machine
@@ -115,8 +116,16 @@ class MeasuringGate(Gate):
         self.passed = other.passed
         self._real = AcceptanceGate(lambda _: None)
 
-    async def run(self, desired: d.Desired, host: Host, observed: Observed, clock: Clock) -> Certificate:
-        certificate = await self._real.run(desired, host, observed, clock)
+    async def run(
+        self,
+        desired: d.Desired,
+        host: Host,
+        observed: Observed,
+        clock: Clock,
+        left_out: Collection[str] = (),
+        soak: SoakRun | None = None,
+    ) -> Certificate:
+        certificate = await self._real.run(desired, host, observed, clock, left_out, soak)
         judgement = self._real.judge(certificate, desired, observed, clock)
         if judgement.verdict is Verdict.PASS:
             self.passed[desired.node] = self.history(desired.node)

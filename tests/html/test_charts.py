@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from reconciler.gate.certificate import judge_test
+from reconciler.model.gate import Verdict
 from reconciler.model.period_report import Day
-from reconciler.render.html import charts, page
+from reconciler.render.html import charts, measured, page
 from reconciler.render.html.charts import Rect
 from tests import builders as b
 from tests.html import world
@@ -103,3 +105,56 @@ def test_an_empty_period_draws_nothing_and_divides_by_nothing(material: Any) -> 
     assert all(column.height == 0 for panel in charts.over_time(made) for column in panel.columns)
     assert charts.recoveries(made, 9) == []
     assert "No node was out of service" in page(replace(material, report=made))
+
+
+# --- what the gate measured -------------------------------------------------------------------------------------------
+
+
+def test_the_distribution_counts_each_measured_node_and_names_whom_the_judge_refuses(material: Any) -> None:
+    measured_by, refused = 0, set()
+    for name, node in material.fleet.nodes.items():
+        certificate = material.records[name].certificate
+        if certificate is None or node.state.value != "active":
+            continue
+        [test] = [test for phase in node.profile.acceptance.phases for test in phase.tests if test.thresholds]
+        [result] = [result for result in certificate.results if result.test == test.name]
+        measured_by += 1
+        refused |= {name} if judge_test(test, result)[0] is Verdict.FAIL else set()
+    figures, left = measured.distributions(material)
+    assert refused
+    assert {each.node for one in figures for each in one.outliers} == refused
+    assert all(each.why.endswith("below the bar 440") for one in figures for each in one.outliers)
+    told = sum(int(row.rpartition(": ")[2].split()[0].replace(",", "")) for one in figures for row in one.rows)
+    assert told == measured_by
+    assert left == "1 node without measurements"
+    for one in figures:
+        assert " in GB/s" in one.title
+        assert len(one.marks) == 1
+        assert {column.kind for column in one.columns} == {"passes", "refused"}
+        assert all(0 <= column.x <= column.x + column.width <= 100 for column in one.columns)
+        assert all(0 <= column.y <= column.y + column.height <= 100.01 for column in one.columns)
+
+
+def test_a_bar_beyond_the_axis_is_said_and_not_drawn(material: Any) -> None:
+    bars = [page_of_bar(material, minimum) for minimum in (1.0, 1e6)]
+    for figures, _ in bars:
+        assert all(not one.marks and "is off this axis" in one.said for one in figures)
+
+
+def page_of_bar(material: Any, minimum: float) -> Any:
+    nodes = {}
+    for name, node in material.fleet.nodes.items():
+        acceptance = node.profile.acceptance
+        phases = tuple(
+            replace(
+                phase,
+                tests=tuple(
+                    replace(test, thresholds=tuple(replace(bar, min=minimum) for bar in test.thresholds))
+                    for test in phase.tests
+                ),
+            )
+            for phase in acceptance.phases
+        )
+        profile = replace(node.profile, acceptance=replace(acceptance, phases=phases))
+        nodes[name] = replace(node, profile=profile)
+    return measured.distributions(replace(material, fleet=replace(material.fleet, nodes=nodes)))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from reconciler.installer import machine
 from reconciler.installer.attempt import read_attempt
 from reconciler.installer.disks import find_disk, list_disks
 from reconciler.installer.documents import RootDisk
@@ -103,6 +105,33 @@ def test_serials_and_names_are_read_where_each_bus_has_them(bare: Machine) -> No
         (RootDisk("virtio-1"), "vda"),
     ):
         assert find_disk(bare, rule, 0).name == name
+
+
+MODPROBE = """#!/bin/sh
+for name; do case $name in broken) echo "modprobe: ERROR: could not insert 'broken': Invalid argument" >&2; f=1;;
+absent) f=1;; esac; done
+exit ${f:-0}
+"""
+
+
+@pytest.mark.parametrize(("alias", "said"), [
+    ("absent", ""), ("broken", "modprobe failed: modprobe: ERROR: could not insert 'broken': Invalid argument"),
+])  # fmt: skip
+def test_a_device_without_a_module_is_no_failure_and_one_that_fails_is_a_line(
+    bare: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], alias: str, said: str
+) -> None:
+    """`modprobe -q` ends with 1 and says nothing where there is no such module (kmod 30)."""
+    tools = bare.work / "bin"
+    tools.mkdir()
+    (tools / "modprobe").write_text(MODPROBE)
+    (tools / "modprobe").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    monkeypatch.setattr(machine, "SETTLE", 0.0)
+    (bare.sys / "devices/pci").mkdir(parents=True)
+    (bare.sys / "devices/pci/modalias").write_text(f"{alias}\n")
+    monkeypatch.setattr(machine, "MODULES", (alias,))
+    machine.load_drivers(bare)
+    assert [line.partition("] ")[2] for line in capsys.readouterr().out.splitlines()] == ([said] if said else [])
 
 
 def test_partitions_are_named_as_the_kernel_does(bare: Machine) -> None:

@@ -1,7 +1,7 @@
 """The BMC: sushy-tools' emulator with its libvirt driver, over TLS and with a password, and the libvirt under it.
 
-Neither is ours. What they don't do as a real BMC does: every drive has the serial number 1234570, an override is always
-Continuous, BIOS attributes apply at once, and a machine that reboots keeps its CD.
+Neither is ours, but for the boot over HTTP. What they don't do as a real BMC does: every drive has the serial number
+1234570, an override is always Continuous, BIOS attributes apply at once, and a machine that reboots keeps its CD.
 """
 
 from __future__ import annotations
@@ -71,8 +71,10 @@ def start_libvirt(home: Path) -> Server:
     return server
 
 
-def start_emulator(home: Path, pki: Pki, system: str, disk_bytes: int, secure_boot_vars: Path) -> Server:
-    """Start the emulator for the machine with the UUID `system`."""
+def start_emulator(
+    home: Path, pki: Pki, system: str, disk_bytes: int, secure_boot_vars: Path, firmware: Path
+) -> Server:
+    """Start the emulator for the machine with the UUID `system`, whose own variables are in `firmware`."""
     drives = [{"Id": "D1", "Name": "D1", "CapacityBytes": disk_bytes, "Protocol": "SAS"}]
     settings = {
         "LISTEN_IP": GATEWAY,
@@ -91,7 +93,8 @@ def start_emulator(home: Path, pki: Pki, system: str, disk_bytes: int, secure_bo
     (home / "emulator").mkdir()
     config = home / "emulator.conf"
     config.write_text("".join(f"SUSHY_EMULATOR_{name} = {value!r}\n" for name, value in settings.items()))
-    program = [sys.executable, "-m", "sushy_tools.emulator.main", "--config", str(config)]
+    hooks = [str(firmware), str(secure_boot_vars)]
+    program = [sys.executable, "-m", "tests.machine.emulator", *hooks, "--config", str(config)]
     server = Server(program, home / "emulator.log", {"PYTHONPATH": str(_libvirt_module(home))})
     server.wait_until(lambda: _answers(pki), _STARTS_S)
     return server

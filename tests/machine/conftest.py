@@ -13,6 +13,7 @@ import pytest
 from tests.machine import bmc
 from tests.machine.console import Console
 from tests.machine.dhcp import start_dhcp
+from tests.machine.firmware import trust_over_https
 from tests.machine.fleet import IMAGE_PORT, Fleet
 from tests.machine.machine import DISK_BYTES, UUID, Machine
 from tests.machine.namespace import GATEWAY, entered
@@ -48,11 +49,12 @@ def machine(home: Path, pki: Pki, builds: Path) -> Iterator[Machine]:
     folder = home / "vm"
     folder.mkdir()
     console = Console(folder / "console")
-    variables = builds / "vars.fd"
+    variables = folder / "delivered.fd"
+    trust_over_https(builds / "vars.fd", pki.ca, variables)
     made = Machine(folder, variables, console)
     with start_dhcp(home), bmc.start_libvirt(home):
         made.build()
-        with bmc.start_emulator(home, pki, UUID, DISK_BYTES, variables):
+        with bmc.start_emulator(home, pki, UUID, DISK_BYTES, variables, made.firmware):
             yield made
             if made.is_on():
                 made.cut_power()
@@ -67,12 +69,10 @@ def fleet(home: Path, pki: Pki, builds: Path) -> Fleet:
 
 
 @pytest.fixture(scope="session")
-def images(home: Path, builds: Path) -> Iterator[None]:
+def images(home: Path, fleet: Fleet, builds: Path) -> Iterator[None]:
     """Serve the images, as any web server does, and one that is corrupt in the middle."""
-    folder = home / "images"
-    folder.mkdir()
-    for image in (builds / "images").glob("*.raw.zst"):
-        shutil.copy(image, folder)
+    folder = fleet.images
+    shutil.copytree(builds / "images", folder)
     corrupt = bytearray((folder / "B.raw.zst").read_bytes())
     corrupt[len(corrupt) // 2] ^= 0xFF
     (folder / "corrupt.raw.zst").write_bytes(corrupt)

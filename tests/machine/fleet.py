@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.machine.bmc import DRIVE_SERIAL, URL
 from tests.machine.builds import VERSIONS
-from tests.machine.machine import ADDRESS, NAME, UUID
+from tests.machine.machine import ADDRESS, NAME, SERIAL, UUID
 from tests.machine.namespace import GATEWAY, PREFIX
 from tests.machine.pki import Pki
 
@@ -44,6 +44,7 @@ metadata: {{name: qemu}}
 spec:
   match: {{manufacturer: Sushy Emulator}}
   inventory: {{nics: 1, drives: 1}}
+  bootWays: [{way}]
   bios: {{attributes: {{ProcTurboMode: {turbo}}}}}
   measurements: {{secureBoot: {keys}}}
 ---
@@ -72,7 +73,7 @@ spec:
   hardware: qemu
   persona: plain
   nodes:
-    - {{name: {node}, bmc: "{bmc}", host: {address}, uuid: {uuid}, provision: blank, domains: {{rack: r1}}}}
+    - {{name: {node}, bmc: "{bmc}", host: {address}, uuid: {uuid}, {state}, domains: {{rack: r1}}}}
 """
 _IMAGE = """\
 apiVersion: reconciler.dev/v1alpha1
@@ -120,6 +121,11 @@ class Fleet:
     iso: Path | None = None  # another installer than the one that was built
 
     @property
+    def images(self) -> Path:
+        """What the image server serves, and signatures beside it."""
+        return self.home.parent / "images"
+
+    @property
     def spec(self) -> Path:
         return self.home / "fleet-spec"
 
@@ -151,12 +157,18 @@ class Fleet:
         forged: bool = False,
         file: str = "",
         in_place: bool = False,
+        build: str = "",
+        way: str = "virtual_media",
+        leaves: bool = False,
     ) -> None:
         """Commit a spec. Without a version, the spec manages no image.
 
-        `forged`: B has the signature of A. `file`: what the image server has in place of B.
+        `forged`: B has the signature of A. `file`: what the image server has in place of the version. `build`: another
+        build of this version, with a signature of its own.
         `in_place`: whether a node that is well may write the image itself, without the installer.
+        `way`: into the installer. `leaves`: the machine leaves the fleet for good, and its drive is erased.
         """
+        erased = f"state: decommissioned, serial: {SERIAL}, erase: {{serials: ['{DRIVE_SERIAL}']}}"
         image = f'image: {{name: machine, version: "{version}"}}' if version else ""
         (self.spec / "fleet.yaml").write_text(
             _FLEET.format(
@@ -170,13 +182,16 @@ class Fleet:
                 bmc=URL,
                 address=ADDRESS,
                 uuid=UUID,
+                way=way,
+                state=erased if leaves else "provision: blank",
             )
         )
         if version:
-            versions = [
-                self._version(one, "A" if forged else one, (file if one == "B" else "") or one, in_place=in_place)
-                for one in VERSIONS
-            ]
+            versions = []
+            for one in VERSIONS:
+                built = (build if one == version else "") or one
+                served = (file if one == version else "") or built
+                versions.append(self._version(one, built, "A" if forged else built, served, in_place=in_place))
             (self.spec / "images.yaml").write_text(_IMAGE.format() + "".join(versions))
         self._git("add", "-A")
         self._git("commit", "-q", "--allow-empty", "-m", message)
@@ -209,15 +224,14 @@ class Fleet:
         command.code = process.returncode
         return command
 
-    def _version(self, version: str, signed: str, file: str, *, in_place: bool) -> str:
-        images = self.builds / "images"
-        signature = (images / f"{signed}.minisig").read_text()
+    def _version(self, version: str, built: str, signed: str, file: str, *, in_place: bool) -> str:
+        signature = (self.images / f"{signed}.minisig").read_text()
         return _VERSION.format(
             version=version,
             file=file,
             gateway=GATEWAY,
             port=IMAGE_PORT,
-            sha256=(images / f"{version}.line").read_text().split()[2],
+            sha256=(self.images / f"{built}.line").read_text().split()[2],
             signature=textwrap.indent(signature, " " * 10).rstrip(),
             disk=DRIVE_SERIAL,
             measured=self._measured(version),

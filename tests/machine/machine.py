@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ DISK_BYTES = 8 << 30
 
 # Secure Boot is on from the first start, with our key alone in the firmware's variables.
 _DOMAIN = """\
-<domain type='qemu'>
+<domain type='qemu' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
  <name>{name}</name><uuid>{uuid}</uuid>
  <memory unit='MiB'>2048</memory><vcpu>2</vcpu>
  <sysinfo type='smbios'>
@@ -51,6 +52,7 @@ _DOMAIN = """\
   <rng model='virtio'><backend model='random'>/dev/urandom</backend></rng>
   <tpm model='tpm-crb'><backend type='emulator' version='2.0'/></tpm>
  </devices>
+ {nvme}
 </domain>
 """
 _DISK = """\
@@ -58,6 +60,12 @@ _DISK = """\
  <driver name='qemu' type='raw' cache='unsafe' discard='unmap'/><source file='{file}'/>
  <target dev='{device}' bus='scsi'/><serial>{serial}</serial>{boot}
 </disk>"""
+
+_NVME = """\
+<qemu:commandline>
+ <qemu:arg value='-drive'/><qemu:arg value='file={file},if=none,id=nvme,format=raw,cache=unsafe,discard=unmap'/>
+ <qemu:arg value='-device'/><qemu:arg value='nvme,serial={serial},drive=nvme,bootindex=9,addr=0x10'/>
+</qemu:commandline>"""
 
 
 @dataclass(frozen=True)
@@ -72,9 +80,24 @@ class Machine:
     def disk(self) -> Path:
         return self.home / "disk.raw"
 
-    def build(self, disks: int = 1, serial: str = DRIVE_SERIAL) -> None:
-        """Make the machine anew, off, with empty disks of this serial number. The BMC tells its own."""
+    @property
+    def firmware(self) -> Path:
+        """The firmware's variables, once the machine was on."""
+        return self.home / "vars.fd"
+
+    @property
+    def nvme(self) -> Path:
+        return self.home / "nvme.raw"
+
+    def build(self, disks: int = 1, serial: str = DRIVE_SERIAL, nvme: str = "") -> None:
+        """Make the machine anew, off, with empty disks of this serial number. The BMC tells its own.
+
+        `nvme`: the serial number of an NVMe drive that it has, too. libvirt knows none.
+        """
         entries = []
+        if nvme:
+            self.nvme.write_bytes(b"")
+            os.truncate(self.nvme, DISK_BYTES)
         for number in range(disks):
             file = self.disk if number == 0 else self.home / f"disk{number}.raw"
             file.unlink(missing_ok=True)
@@ -100,6 +123,7 @@ class Machine:
                 home=self.home,
                 bridge=BRIDGE,
                 console=self.console.file,
+                nvme=_NVME.format(file=self.nvme, serial=nvme) if nvme else "",
                 disks="\n  ".join(entries),
             )
         )
@@ -116,6 +140,10 @@ class Machine:
         """Ask QEMU itself."""
         text = json.dumps({"execute": command, "arguments": arguments})
         return json.loads(virsh("qemu-monitor-command", NAME, text))["return"]
+
+    def sent_bytes(self) -> int:
+        """Return how much the machine has written since it was switched on, also over what was there before."""
+        return sum(one["stats"]["wr_bytes"] for one in self.qmp("query-blockstats"))
 
     def partitions(self) -> list[dict[str, Any]]:
         """Return the partitions of the disk's GPT, and none where it has no table."""

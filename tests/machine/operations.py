@@ -16,6 +16,7 @@ from tests.machine.timeline import INSTALL, parts_of, shown
 Figure = Callable[[str], None]
 WRITES_S = 1200.0
 _POLL_S = 0.5
+_LEASE_S = 60.0  # until another run may act in place of one that was killed
 
 
 def converge(fleet: Fleet, *words: str) -> Command:
@@ -44,6 +45,7 @@ def applying(fleet: Fleet) -> Iterator[subprocess.Popen[str]]:
             yield apply
         finally:
             apply.kill()
+    time.sleep(_LEASE_S)
 
 
 def wait_until(

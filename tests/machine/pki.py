@@ -65,20 +65,21 @@ class Pki:
 
     def make(self) -> None:
         self.home.mkdir(parents=True)
-        curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+        # RSA: the firmware, which boots over HTTPS, was built without elliptic curves.
+        rsa = ["-newkey", "rsa:2048", "-nodes"]
         usage = ["-addext", "basicConstraints=critical,CA:true", "-addext", "keyUsage=critical,keyCertSign,cRLSign"]
         authority = self.home / "ca.key"
         _run(
-            *("openssl", "req", "-x509", *curve, "-keyout", authority, "-out", self.ca, "-days", "3650"),
+            *("openssl", "req", "-x509", *rsa, "-keyout", authority, "-out", self.ca, "-days", "3650"),
             *("-subj", "/CN=machine test CA", *usage),
         )
         _run(
-            *("openssl", "req", "-x509", *curve, "-keyout", self.key, "-out", self.certificate, "-days", "3650"),
+            *("openssl", "req", "-x509", *rsa, "-keyout", self.key, "-out", self.certificate, "-days", "3650"),
             *("-subj", f"/CN={self.address}", "-CA", self.ca, "-CAkey", authority),
             *("-addext", f"subjectAltName=IP:{self.address},IP:127.0.0.1", "-addext", "basicConstraints=CA:false"),
         )
         _run(
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", self.boot_key),
+            *("openssl", "req", "-x509", *rsa, "-keyout", self.boot_key),
             *("-out", self.boot_certificate, "-days", "3650", "-subj", "/CN=machine test boot"),
         )
         for name in (self.host_ca, self.home / "user_ca", self.reconciler_ssh):

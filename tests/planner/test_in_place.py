@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -85,3 +86,25 @@ def test_what_does_not_count_against_it(attempts: list[Attempt]) -> None:
 
 def test_an_image_without_a_layout_has_no_other_way() -> None:
     assert planned(found(), image=b.IMAGE) == (["reimage"], "")
+
+
+FELL_BACK = replace(SLOT, newer="ubuntu-gpu 2026.11.1")
+SAID = "ubuntu-gpu 2026.11.1 did not come up: the boot loader fell back to slot a, ubuntu-gpu 2026.10.2"
+
+
+@pytest.mark.parametrize("served", [[], [attempt("done", "", "admit")]])
+def test_an_image_that_was_proved_and_does_not_come_up_later_is_not_written_again(served: list[Attempt]) -> None:
+    """It would be proved again, and fall back again: a loop, with a drain each time."""
+    wanted = b.node(profile=b.profile(image=IMAGE, provenance=AT))
+    record = b.record(wanted, attempts=(attempt("done"), *served), nonce="of-the-new-one")
+    plan = b.planner().plan(wanted, found(FELL_BACK), record)
+    assert b.actions(plan) == []
+    assert plan.blocked is not None
+    assert plan.blocked.detail.startswith(SAID)
+    (told,) = [item.detail for item in plan.drift if item.path == "image.nonce"]
+    assert told.startswith(SAID), "drift names the cause"
+    released = replace(record, released_at=b.NOW + timedelta(hours=1))
+    assert "reimage" in b.actions(b.planner().plan(wanted, found(FELL_BACK), released)), "a person has seen to it"
+    other = replace(wanted, profile=b.profile(image=replace(IMAGE, version="2026.12.1"), provenance=AT))
+    planner = b.planner(signatures={("ubuntu-gpu", "2026.12.1"): True})
+    assert any(name.startswith("reimage") for name in b.actions(planner.plan(other, found(FELL_BACK), record)))

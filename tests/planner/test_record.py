@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 
 from reconciler.model.records import Attempt, NodeRecord
-from reconciler.planner.node.record import isolating_signals, treatments_since_certificate
+from reconciler.planner.node.record import isolating_signals
+from reconciler.planner.node.retest import voided_since_certificate
 from tests import builders as b
 
 LOST = "health.gpu_missing"
@@ -54,4 +55,4 @@ def test_a_repair_by_a_person_voids_the_certificate(cause: str, void: bool) -> N
     desired = b.node("gpu-a001")
     known = b.record(desired)
     drain = Attempt("drain", "", cause, b.NOW + timedelta(minutes=1), "done")
-    assert bool(treatments_since_certificate(replace(known, attempts=(drain,)))) is void
+    assert bool(voided_since_certificate(replace(known, attempts=(drain,)), b.ACCEPTANCE)) is void

@@ -37,7 +37,7 @@ from tests.render.test_publish import observation as observation_of
 
 # The exemptions as they were reviewed. Whoever adds one says here, too, that no action uses it.
 REVIEWED: Mapping[type, set[str]] = {
-    d.Desired: {"profile", "provenance", "domains"},
+    d.Desired: {"profile", "provenance", "domains", "asked"},
     d.Profile: {"digest", "provenance"},
     d.Settings: {
         "concurrency", "redfish_deadline_s", "ssh_deadline_s", "kubernetes_deadline_s", "inventory_max_age_s",
@@ -71,8 +71,10 @@ PROFILE = replace(
     acceptance=d.Acceptance(
         "standard",
         (d.GatePhase("burn", (d.GateTest("dcgm", "dcgmi-diag", {"level": 2, "fast": True, "mode": "a"},
-                                         BARS, 600.0, ("3",), ("pcie",)),)),),
+                                         BARS, 600.0, ("3",), ("pcie",), 85 * 86400.0),)),),
         90 * 86400.0,
+        {"bmc": ("dcgm",)},
+        d.Revalidation(86400.0),
     ),
     remediation=d.Remediation(
         "standard", (d.Rung("power_cycle", 1),), 86400.0, (13,), 300.0, (d.NodeCondition("GpuUnhealthy", "True"),)
@@ -153,6 +155,7 @@ def changed(value: Any, path: str) -> Any:
 # Where None is the ordinary value even of a sample that says everything.
 NEVER_SAID: Mapping[str, Any] = {
     "node.provision": Provision.BLANK,
+    "node.asked": d.AskedGate(b.NOW - timedelta(days=365), "ops"),
     "settings.break_glass": d.BreakGlass("fire", "ops", "2026-11-21T13:00:00+00:00"),
     "settings.budgets.0.per_s": 60.0,
     "settings.budgets.0.during": d.Hours((0,), 0, 60, "UTC"),

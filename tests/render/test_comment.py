@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from reconciler.model.bars import BarSpread, Histogram, Limits, Measured, MovedBar, NewTest
 from reconciler.model.change import BarFailure, Change, EndpointChange, VoidCertificate
 from reconciler.model.desired import LineOrigin, SpecSource
 from reconciler.model.drift import DriftClass, DriftItem
@@ -97,7 +98,15 @@ def changed(names: list[str], text: str) -> Change:
         unmeasured=tuple(names), unseen=items, set_by={f"bios.{text}": (where,)}, held_up=tuple(names),
         origins={where: LineOrigin("d" * 40, text, b.NOW, text)}, states={"retired": tuple(names)}, settings=(text,),
         nodes=len(names),
+        bars=(moved_bar(names, text),), new_tests=(NewTest(text, text, where, tuple(names), 8, 60.0),),
     )  # fmt: skip
+
+
+def moved_bar(names: list[str], text: str) -> MovedBar:
+    """A bar and its peers' version of the tool, in untrusted words."""
+    spread = BarSpread(text, Limits(1.0), Limits(2.0), Histogram((1.0, 2.0), (0, len(names), 0)))
+    below = tuple(Measured(name, 1.5, 2.0, 0.25) for name in names)
+    return MovedBar(text, text, text, (text,), (text,), f"{text}:1:2", below, below, 3, tuple(names), (spread,), 8, 1.0)
 
 
 def everything(text: str, number: int, *, change: bool, alike: bool) -> Plan:
@@ -250,7 +259,8 @@ def test_a_change_is_marked_by_what_it_does_itself() -> None:
     """Many nodes that had drifted before are told of, and are not its doing."""
     nodes = [node(f"a{at}", actions=(replace(DRAIN, disruption=Disruption.REIMAGE),)) for at in range(3)]
     blank = replace(changed(["a0"], "x"), caused=(), removed=(), touched={}, joining=(), forgotten=(), endpoints=(),
-                    void_certificates=(), below_bar=(), unmeasured=(), unseen=(), states={}, settings=())  # fmt: skip
+                    void_certificates=(), below_bar=(), unmeasured=(), unseen=(), states={}, settings=(), bars=(),
+                    new_tests=())  # fmt: skip
     signs: list[tuple[dict[str, Any], str]] = [
         ({}, "✅"), ({"touched": {"drain": ("a0",)}}, "🔶"), ({"settings": ("budgets",)}, "🔶"),
         ({"touched": {"reboot": ("a0",)}}, "🔴"), ({"forgotten": ("a9",)}, "🔴"),

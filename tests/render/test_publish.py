@@ -244,6 +244,7 @@ PUBLIC = {
     "Hold": {"subject"},
     "Certificate": {"format_version", "node"},
     "Binding": {"image_sha256", "firmware key", "firmware", "bios_digest", "tests_digest", "tests key", "tests"},
+    "Proof": {"tests"},
     "TestResult": {"test", "tool", "metrics key", "tool_version"},
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 from reconciler.converge.apply import ApplyReport
 from reconciler.converge.events import Event
+from reconciler.converge.ports import SoakRun
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.lab.fleet import build_lab
 from reconciler.lab.hardware.control_plane import ClusterTruth, NodeObject, NotFound
@@ -77,10 +78,18 @@ class Gate(QuickGate):
         state = self._machine(node).state
         return state.counters.installs, state.counters.flashes, *(state.bios[name] for name in BIOS)
 
-    async def run(self, desired: d.Desired, host: Host, observed: Observed, clock: Clock) -> Certificate:
+    async def run(
+        self,
+        desired: d.Desired,
+        host: Host,
+        observed: Observed,
+        clock: Clock,
+        left_out: Collection[str] = (),
+        soak: SoakRun | None = None,
+    ) -> Certificate:
         name = desired.node
         self.verdicts = {failing.replace("-", "_"): Verdict.FAIL for failing in self.failing}  # of all current gates
-        certificate = await super().run(desired, host, observed, clock)
+        certificate = await super().run(desired, host, observed, clock, left_out, soak)
         if all(result.verdict is Verdict.PASS for result in certificate.results):
             self.passed[name] = self.history(name)
             self.failed.discard(name)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from reconciler.converge.gate import CERTIFICATE_FORMAT, AcceptanceGate
+from reconciler.converge.ports import SoakRun
 from reconciler.gate.certificate import TestDigests, binding_of, tests_digest
 from reconciler.gate.evidence import GPU_COUNT, required_metrics
 from reconciler.gate.tools import TOOLS
@@ -13,6 +16,8 @@ from reconciler.model.errors import DriverError, Failure
 from reconciler.model.gate import BootProof, Certificate, GateJudgement, TestResult, Verdict
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.ports import Clock, Host
+from reconciler.model.soak import NAME as SOAK
+from reconciler.model.soak import seconds_of
 
 FAILED = "fails in this rehearsal"
 _ATTEST_S = 10.0
@@ -27,7 +32,15 @@ class RehearsalGate:
         self._durations = durations
         self._digests: dict[int, TestDigests] = {}
 
-    async def run(self, desired: Desired, host: Host, observed: Observed, clock: Clock) -> Certificate:
+    async def run(
+        self,
+        desired: Desired,
+        host: Host,
+        observed: Observed,
+        clock: Clock,
+        left_out: Collection[str] = (),
+        soak: SoakRun | None = None,
+    ) -> Certificate:
         acceptance = desired.profile.acceptance
         assert acceptance is not None, "the catalogue has no run_gate without an acceptance profile"
         await clock.sleep(self._durations.gate_s(desired.node))
@@ -40,7 +53,8 @@ class RehearsalGate:
         if isinstance(binding, str):
             raise DriverError(Failure.MALFORMED, f"nothing to bind a certificate to: {binding}")
         fails = self._failures.fails(desired.node, "run_gate")
-        tests = [test for phase in acceptance.phases for test in phase.tests]
+        tests = [test for test in acceptance.tests if test.name not in left_out and (test.tool != SOAK or soak)]
+        await clock.sleep(sum(seconds_of(test) for test in tests if test.tool == SOAK))
         results = tuple(_result(test, desired, seen, fails=fails and test is tests[-1]) for test in tests)
         return Certificate(CERTIFICATE_FORMAT, desired.node, clock.now(), binding, results)
 
@@ -66,9 +80,8 @@ class RehearsalGate:
 def _result(test: GateTest, desired: Desired, seen: Observed, *, fails: bool) -> TestResult:
     if fails:
         return TestResult(test.name, test.tool, Verdict.FAIL, (FAILED,), {})
-    tool = TOOLS[test.tool]
-    if tool.commands(test, desired, seen) == ():
-        return tool.judge(test, desired, seen, ())
+    if test.tool != SOAK and TOOLS[test.tool].commands(test, desired, seen) == ():
+        return TOOLS[test.tool].judge(test, desired, seen, ())
     gpus = () if isinstance(seen.host, Silent) else seen.host.value.gpus or ()
     metrics = {name: float(len(gpus)) if name.endswith(GPU_COUNT) else 1.0 for name in required_metrics(test)}
     metrics |= {bar.metric: bar.min if bar.min is not None else bar.max or 0.0 for bar in test.thresholds}

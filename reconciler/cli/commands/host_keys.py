@@ -13,6 +13,7 @@ from reconciler.cli.frontend import workspace_for
 from reconciler.cli.listing import print_listing
 from reconciler.cli.options import ledger_location_options, output_option
 from reconciler.cli.terminal import say
+from reconciler.model.host_certificate import HostCertificate
 from reconciler.render.text import clock, count
 
 
@@ -27,13 +28,21 @@ def host_keys() -> None:
 def listed(request: FleetRequest, output: str) -> None:
     """List the host keys that installs had certified or revoked, by node.
 
-    A node's own key is `certified`, an earlier one `replaced`. What is `revoked` is never trusted again.
+    A node's own key is `certified`, an earlier one `replaced`. What is `revoked` is never trusted again. `from` and
+    `until`: when its newest certificate is valid, `-` where it has none.
     """
     workspace = workspace_for(request)
     with existing_ledger(workspace) as ledger:
-        rows = [(one.node, one.state, clock(one.since), one.key) for one in known_keys(ledger.installs())]
-    head = ("node", "state", "since", "key")
+        rows = [
+            (one.node, one.state, clock(one.since), *_validity(one.certificate), one.key)
+            for one in known_keys(ledger.installs())
+        ]
+    head = ("node", "state", "since", "from", "until", "key")
     print_listing(head, rows, output, empty="no host key was certified or revoked", time_scale=workspace.time_scale)
+
+
+def _validity(certificate: HostCertificate | None) -> tuple[str, str]:
+    return ("-", "-") if certificate is None else (clock(certificate.valid_after), clock(certificate.valid_before))
 
 
 @host_keys.command()

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from reconciler.converge.actions.context import ActionContext, action
+from reconciler.converge.ports import SoakRun
+from reconciler.converge.soak import stop
 from reconciler.gate.attestation.expected import is_measured, reference_of
+from reconciler.gate.certificate import compose
 from reconciler.gate.results import recorded
-from reconciler.model.gate import GateJudgement, Verdict
+from reconciler.model.gate import Certificate, GateJudgement, Verdict
 from reconciler.model.measurements import Attestation
 from reconciler.model.outcome import Done, Outcome, Permanent, Transient
+from reconciler.model.soak import NAME as SOAK
+from reconciler.planner.node.retest import left_out_tests
 
 
 @action
@@ -39,15 +44,56 @@ async def _prove_boot(ctx: ActionContext) -> Outcome:
 
 @action
 async def run_gate(ctx: ActionContext) -> Outcome:
-    """Run the acceptance tests. The ledger keeps certificate, measurements and outputs, whatever the verdict."""
-    ctx.step("running the acceptance tests")
-    found = recorded(await ctx.gate.run(ctx.desired, ctx.host, ctx.observed, ctx.clock), ctx.desired, ctx.attempt)
-    certificate = found.certificate
+    """Run the acceptance tests that what was done asks for. What earlier gates measured stands for the others.
+
+    The ledger keeps certificate, measurements and outputs, whatever the verdict. Other tests than the node's own, which
+    a person asked for, certify nothing, and what they find is no failure of it.
+    """
+    if (other := ctx.desired.other_tests) is not None:
+        return await _run_other(ctx, other.name)
+    acceptance = ctx.desired.profile.acceptance
+    soaks = frozenset(test.name for test in (acceptance.tests if acceptance else ()) if test.tool == SOAK)
+    left_out = left_out_tests(ctx.desired, ctx.observed, ctx.record, ctx.clock.now())
+    if soaks and (soaks <= left_out or not ctx.resumed.get("soak")):
+        await stop(ctx.host, ctx.clock)  # nobody goes on with it, and it would load the node beside the tests
+    ctx.step("running the acceptance tests" + (f", but for {', '.join(sorted(left_out))}" if left_out else ""))
+    certificate, judgement = await _run(ctx, left_out, soaks, ctx.record.certificate)
+    if soaks - left_out and judgement.by_test.keys() == soaks:
+        soak = str(ctx.resumed.get("soak") or f"{ctx.node}-{ctx.attempt}")
+        ctx.journal(soak=soak)  # before it begins: whoever comes after us goes on with it
+        run = SoakRun(soak, bool(ctx.resumed.get("soak")), ctx.step)
+        every = frozenset(result.test for result in certificate.results)
+        certificate, judgement = await _run(ctx, every - soaks, frozenset(), certificate, run)
+    kept = len(certificate.results) - len(certificate.measured)
+    return _outcome(judgement, f"{len(certificate.measured)} tests passed" + (f", {kept} stand" if kept else ""))
+
+
+async def _run(
+    ctx: ActionContext,
+    standing: frozenset[str],
+    later: frozenset[str],
+    known: Certificate | None,
+    soak: SoakRun | None = None,
+) -> tuple[Certificate, GateJudgement]:
+    """Run tests, record what they measured together with what stands, and judge all of it.
+
+    `later`: tests that are still to come. What is known of them does not stand.
+    """
+    run = await ctx.gate.run(ctx.desired, ctx.host, ctx.observed, ctx.clock, standing | later, soak)
+    found = recorded(run, ctx.desired, ctx.attempt)
+    certificate = compose(found.certificate, known, standing)
     with ctx.ledger.batch():
         ctx.ledger.save_results(found.runs, found.outputs)
         ctx.ledger.save_certificate(certificate)
-    judgement = ctx.gate.judge(certificate, ctx.desired, ctx.observed, ctx.clock)
-    return _outcome(judgement, f"{len(certificate.results)} tests passed")
+    return certificate, ctx.gate.judge(certificate, ctx.desired, ctx.observed, ctx.clock)
+
+
+async def _run_other(ctx: ActionContext, name: str) -> Outcome:
+    ctx.step(f"running the tests of {name}")
+    found = recorded(await ctx.gate.run(ctx.desired, ctx.host, ctx.observed, ctx.clock), ctx.desired, ctx.attempt)
+    ctx.ledger.save_results(found.runs, found.outputs)
+    told = ", ".join(f"{run.test} {run.verdict}" for run in found.runs)
+    return Done(f"tests of {name}, which certify nothing: {told}")
 
 
 def _outcome(judgement: GateJudgement, passed: str) -> Outcome:

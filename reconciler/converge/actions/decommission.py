@@ -18,7 +18,7 @@ from reconciler.model.observed import Answered, Silent
 from reconciler.model.outcome import Declined, Done, Outcome, Transient
 from reconciler.model.vocab import BootPhase, DrainProvider, NodeState, Power
 from reconciler.planner.node.corroboration import BOOT_S, same_uuid
-from reconciler.planner.node.decommission import tombstone_of, tpm_attribute
+from reconciler.planner.node.decommission import tombstones_of, tpm_attribute
 
 KUBELETS = ("kubelet", "k3s-agent", "rke2-agent")  # units whose start registers the node
 STAYS_AWAY_S = 15.0
@@ -131,14 +131,19 @@ async def power_off(ctx: ActionContext) -> Outcome:
 
 @action
 async def tombstone(ctx: ActionContext) -> Outcome:
-    """Keep in the ledger that this machine, by its serial number, comes back under no name without a new consent."""
+    """Keep in the ledger, by serial number and UUID, that this machine comes back only with a new consent."""
     serial = _check(ctx)
-    subject = tombstone_of(serial)
-    if any(hold.subject == subject and hold.until is None for hold in ctx.ledger.holds()):
+    system = known(await ctx.bmc.hot())
+    wanted = tombstones_of((serial,), (ctx.desired.uuid, ctx.record.uuid, system.uuid))
+    there = {hold.subject for hold in ctx.ledger.holds() if hold.until is None}
+    if there.issuperset(wanted):
         return Done("it has its tombstone", changed=False)
-    if known(await ctx.bmc.hot()).power is not Power.OFF:
+    if system.power is not Power.OFF:
         return Declined("not_off", "the machine is on")
     erased = f"erased: {', '.join(ctx.desired.erase)}" if ctx.desired.erase else "no drive was to be erased"
     reason = f"{ctx.node}, {serial}; {erased}; plan {ctx.plan}, spec {ctx.commit[:12] or 'outside of git'}"
-    ctx.ledger.hold(subject, reason, ctx.operator or "reconciler", None, ctx.clock.now())
+    with ctx.ledger.batch():
+        for subject in wanted:
+            if subject not in there:
+                ctx.ledger.hold(subject, reason, ctx.operator or "reconciler", None, ctx.clock.now())
     return Done(f"{serial} has left the fleet for good; {erased}")

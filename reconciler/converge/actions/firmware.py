@@ -24,7 +24,7 @@ from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, BmcTask, Silent
 from reconciler.model.outcome import Ambiguous, Declined, Done, Outcome, Transient
 from reconciler.model.units import format_duration
-from reconciler.model.vocab import Activation
+from reconciler.model.vocab import Activation, Power
 from reconciler.planner.node.staged import is_unverified
 
 POLL_S = 12.0  # old iDRACs delete a finished task after a minute (pitfall A5)
@@ -56,6 +56,8 @@ async def update_firmware(ctx: ActionContext) -> Outcome:
     if satisfies(item, before):
         return Done(f"{item.component} runs {before} already", changed=False)
     if before is None and not earlier:
+        if known(await ctx.bmc.hot()).power is Power.OFF:  # read again, the node needs power first (pitfall A10)
+            return Transient(f"the BMC lists no firmware {item.inventory_id!r} while the machine is off")
         return Declined("unknown", f"the BMC lists no firmware {item.inventory_id!r}")
     ended, failure = earlier.get("ended"), ""
     if ended is None:

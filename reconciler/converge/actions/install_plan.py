@@ -25,7 +25,7 @@ from reconciler.model.install import (
 from reconciler.model.install import RootDisk as DiskToWrite
 from reconciler.model.install_progress import digest_of
 from reconciler.model.network import attempt_network, install_network
-from reconciler.model.observed import Drive, ImageIdentity, RedfishHot
+from reconciler.model.observed import Drive, HostFacts, ImageIdentity, RedfishHot
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
 from reconciler.model.ports import Installer
 from reconciler.model.vocab import BootWay
@@ -145,13 +145,18 @@ def _layout(layout: DiskLayout | None) -> Layout | None:
     return None if layout is None else Layout(esp=layout.esp, root=layout.root, state=layout.state, data=layout.data)
 
 
+def untold(facts: HostFacts) -> str:
+    """Return why a host does not tell all of its image, as while it is busy after its boot; "" if it does."""
+    return next((why for name, why in facts.unknown.items() if name.partition(".")[0] == "image"), "")
+
+
 def fell_back(found: ImageIdentity | None, install: Install) -> str:
     """Return that the image was installed and the boot loader went back to the other slot; "" if that is not so."""
     image = install.document.image
     slot = None if found is None else found.slot
     if found is None or slot is None or slot.newer != f"{image.name} {image.version}":
         return ""
-    return f"{slot.newer} did not come up: the boot loader fell back to slot {slot.name}, {found.image} {found.version}"
+    return found.fallback
 
 
 def judge_install(found: ImageIdentity, install: Install) -> Outcome:

@@ -6,7 +6,7 @@ Its word decides when the disk is booted, never whether the install is done: the
 from __future__ import annotations
 
 from reconciler.converge.actions.context import ActionContext, patience_s
-from reconciler.converge.actions.install_plan import Install, judge_install
+from reconciler.converge.actions.install_plan import Install, judge_install, untold
 from reconciler.converge.actions.power import ensure_off, is_off
 from reconciler.model.install import InstallCause, InstallPhase
 from reconciler.model.install_progress import InstallProgress
@@ -120,7 +120,7 @@ class InstallWatch:
     async def _other_system(self) -> Outcome | None:
         """Judge a system that answers: the old one is off, so another was booted in place of the installer."""
         reading = await self._ctx.host.facts((), ())
-        if not isinstance(reading, Answered):
+        if not isinstance(reading, Answered) or untold(reading.value):
             return None
         found = reading.value.image
         if found is not None and found.nonce == self._install.nonce:

@@ -12,7 +12,7 @@ import secrets
 
 from reconciler.converge.actions.activation import pending_settings, verify_activation
 from reconciler.converge.actions.boot_ways import boot_disk, prepare_installer
-from reconciler.converge.actions.context import ActionContext, action, poll
+from reconciler.converge.actions.context import ActionContext, Stop, action, poll
 from reconciler.converge.actions.in_place import reimage_in_place
 from reconciler.converge.actions.install_plan import (
     Install,
@@ -23,6 +23,7 @@ from reconciler.converge.actions.install_plan import (
     judge_install,
     root_disk_rule,
     target_drive,
+    untold,
     withdrawn_after,
 )
 from reconciler.converge.actions.install_watch import InstallWatch, describe
@@ -40,6 +41,7 @@ from reconciler.planner.node.corroboration import BOOT_S
 from reconciler.planner.node.possible import IN_PLACE
 
 ANSWER_S = 5.0  # between looks for the installed system
+BUSY_S = 300.0  # from its first answer until it tells all of its image: a system that boots is busy
 
 
 @action
@@ -89,7 +91,9 @@ async def _continue(ctx: ActionContext, fresh: InstallDocument) -> Outcome | Non
         return None
     reading = await ctx.host.facts((), ())
     if isinstance(reading, Answered):
-        found = reading.value.image
+        found, why = reading.value.image, untold(reading.value)
+        if found is None and why:
+            raise Stop(Transient(f"the host does not tell which image runs: {why}"))
         return judge_install(found, install) if found is not None and found.nonce == install.nonce else None
     if not install.token:
         return None
@@ -126,10 +130,15 @@ async def _prove(ctx: ActionContext, install: Install, before: str, *, wrote: bo
     if known(await ctx.bmc.hot()).power is not Power.ON:
         await boot_disk(ctx)
     ctx.step("waiting for the installed system")
+    busy_until = 0.0
 
     async def probe() -> Answered[ImageIdentity | None] | None:
-        reading = await ctx.host.facts((), ())
-        return Answered(reading.at, reading.value.image) if isinstance(reading, Answered) else None
+        nonlocal busy_until
+        reading, now = await ctx.host.facts((), ()), ctx.clock.monotonic()
+        if not isinstance(reading, Answered):
+            return None
+        busy_until = busy_until or now + BUSY_S
+        return None if untold(reading.value) and now < busy_until else Answered(reading.at, reading.value.image)
 
     answer = await poll(ctx, probe, within_s=BOOT_S, every_s=ANSWER_S)
     if answer is None:

@@ -45,6 +45,17 @@ from reconciler.model.ledger_ports import InstallStore
 _BEAT_S: Final = 5.0  # wall clock
 _GAP_S: Final = 20.0  # between two beats: this process was stopped, and answered nobody
 _BACKLOG: Final = 512
+# RFC 7919's ffdhe2048: firmware that was built without elliptic curves (edk2, until 2023) boots over HTTPS by it alone.
+_FFDHE2048: Final = """\
+-----BEGIN DH PARAMETERS-----
+MIIBCAKCAQEA//////////+t+FRYortKmq/cViAnPTzx2LnFg84tNpWp4TZBFGQz
++8yTnc4kmz75fS/jY2MMddj2gbICrsRhetPfHtXV/WVhJDP1H18GbtCFY2VVPe0a
+87VXE15/V8k1mE8McODmi3fipona8+/och3xWKE2rec1MKzKT0g6eXq8CrGCsyT7
+YdEIqUuyyOP7uWrat2DX9GgdT0Kj3jlN9K5W7edjcrsZCwenyO4KbXCeAvzhzffi
+7MA0BM0oNC9hkXL+nOmFg/+OTxIy7vKBg8P+OxtMb61zO7X8vC7CIAXFjvGDfRaD
+ssbzSibBsu/6iGtCOGEoXJf//////////wIBAg==
+-----END DH PARAMETERS-----
+"""
 
 
 class HttpInstaller:
@@ -218,9 +229,11 @@ class HttpInstaller:
         names = policy.certificate, policy.key or policy.certificate
         chain, key = (self._secrets.resolve(name, fresh=True).reveal() for name in names)
         with tempfile.TemporaryDirectory(prefix="reconciler-tls-") as folder:  # OpenSSL reads files alone
+            parameters = Path(folder) / "dh.pem"
             files = Path(folder) / "chain.pem", Path(folder) / "key.pem"
-            for file, text in zip(files, (chain, key), strict=True):
+            for file, text in zip((*files, parameters), (chain, key, _FFDHE2048), strict=True):
                 file.write_text(text)
+            self._tls.load_dh_params(str(parameters))
             try:
                 self._tls.load_cert_chain(*files)
             except (ssl.SSLError, OSError):

@@ -46,6 +46,11 @@ class LeaseTime:
         self._boot = ""
         self._booted: datetime | None = None  # in the fleet's time, by the wall clock of whoever took a lease first
 
+    @property
+    def given(self) -> bool:
+        """Say whether the present instant is that of each call."""
+        return self._clock is None
+
     def now(self, connection: sa.Connection, given: datetime) -> datetime:
         """Return the present instant. Call it when the row locks are held: waiting for them takes time."""
         if self._clock is None:

@@ -15,7 +15,7 @@ from reconciler.model.errors import LedgerError
 
 
 def _create(connection: sa.Connection) -> None:
-    schema.metadata.create_all(connection)
+    schema.metadata.create_all(connection, checkfirst=False)  # the database is empty
     own = str(uuid.uuid4())
     rows = {LEDGER_ID: own, FENCE: "0", HEAD: f"0 {own}"}
     connection.execute(meta.insert(), [{"key": key, "value": value} for key, value in rows.items()])

@@ -110,7 +110,7 @@ class SqlNodes(SqlRole):
     def save_certificate(self, certificate: Certificate) -> None:
         at = instant(certificate.issued_at)
         document = dump(certificate)
-        verdicts = ", ".join(f"{result.test} {result.verdict.value}" for result in certificate.results)
+        verdicts = ", ".join(f"{result.test} {result.verdict.value}" for result in certificate.measured)
         with self._database.write([certificates], [certificate.node]) as connection:
             values = {"node": certificate.node, "issued_at": at, "document": document}
             key = connection.execute(certificates.insert().values(values)).inserted_primary_key

@@ -1,4 +1,4 @@
-"""What gates measured: one row for each test of an attempt, one for each metric of it, and what the tools printed.
+"""Keep what gates measured: a row for each test of an attempt, one for each metric of it, and what the tools printed.
 
 Rows are only added. They are read page by page, each in a short transaction of its own, so that a reader needs no more
 memory for a million of them, and keeps nobody from writing.
@@ -24,7 +24,8 @@ from reconciler.model.errors import LedgerError
 from reconciler.model.gate import Verdict
 from reconciler.model.results import Measurement, ResultRow, TestRun, Wanted
 
-_PAGE = 2_000  # tests that one query returns, with their metrics
+_PAGE = 2_000  # tests that one query returns
+_TOGETHER = 50  # nodes that one query asks for by name
 _UTF8 = 4  # bytes of a character at most
 
 
@@ -51,23 +52,28 @@ class SqlResults(SqlRole):
         names = sorted(set(wanted.nodes))
         if not names or len(names) > MANY:
             chosen = frozenset(names)
-            found = self._all(wanted, gate_tests.c.node >= "")
-            yield from (row for row in found if not chosen or row.node in chosen)
+            yield from (row for row in self._pages(wanted, None) if not chosen or row.node in chosen)
             return
-        for name in names:
-            yield from self._all(wanted, gate_tests.c.node == name)
+        for first in range(0, len(names), _TOGETHER):
+            yield from self._pages(wanted, names[first : first + _TOGETHER])
 
-    def _all(self, wanted: Wanted, of: sa.ColumnElement[bool]) -> Iterator[ResultRow]:
-        behind: sa.ColumnElement[bool] = sa.true()
+    def _pages(self, wanted: Wanted, names: Sequence[str] | None) -> Iterator[ResultRow]:
+        """Yield the results of these nodes, or of all. The test that was read last is where the next page begins."""
+        query = _tests(wanted)
+        if names is not None:
+            query = query.where(gate_tests.c.node.in_(names))
+        page = query
         while True:
-            tests = _tests(wanted).where(of, behind).limit(_PAGE)
             with self._database.read() as connection:
-                rows = connection.execute(_with_metrics(tests, wanted.metric)).all()
-                last = connection.execute(_last(tests)).one_or_none() if not rows or wanted.metric else rows[-1]
-            yield from map(_result, rows)
-            if last is None:
+                tests = connection.execute(page.limit(_PAGE)).all()
+                measured = _metrics(connection, [test.id for test in tests], wanted.metric)
+            for test in tests:
+                rows = measured.get(test.id)
+                if rows is not None or not wanted.metric:
+                    yield from _results(test, rows or [None])
+            if len(tests) < _PAGE:
                 return
-            behind = sa.tuple_(gate_tests.c.node, gate_tests.c.id) > (last.node, last.id)
+            page = query.where(sa.tuple_(gate_tests.c.node, gate_tests.c.id) > (tests[-1].node, tests[-1].id))
 
     def last_gate(self, node: str) -> tuple[TestRun, ...]:
         """Return the tests of the newest attempt at a gate of this node; () where none was recorded."""
@@ -76,11 +82,8 @@ class SqlResults(SqlRole):
         query = sa.select(gate_tests).where(table.node == node, table.attempt == newest).order_by(table.id)
         with self._database.read() as connection:
             found = connection.execute(query).all()
-            metrics = sa.select(gate_results).where(gate_results.c.run.in_([row.id for row in found]))
-            of: dict[int, list[Measurement]] = {}
-            for row in connection.execute(metrics.order_by(gate_results.c.metric, gate_results.c.part)):
-                of.setdefault(row.run, []).append(Measurement(row.metric, row.part, row.value, row.unit))
-        return tuple(_test_run(row, tuple(of.get(row.id, ()))) for row in found)
+            measured = _metrics(connection, [row.id for row in found], "")
+        return tuple(_test_run(row, tuple(measured.get(row.id, ()))) for row in found)
 
     def output(self, digest: str) -> str | None:
         """Return what a tool printed, by the digest of the text or its first digits; None where that is not kept.
@@ -134,41 +137,31 @@ def _tests(wanted: Wanted) -> sa.Select[Any]:
     return query
 
 
-def _with_metrics(tests: sa.Select[Any], metric: str) -> sa.Select[Any]:
-    page = tests.subquery()
-    measured = gate_results.c
-    here = measured.run == page.c.id
-    columns = (measured.metric, measured.part, measured.value, measured.unit)
-    joined = page.join(gate_results, here & (measured.metric == metric) if metric else here, isouter=not metric)
-    return (
-        sa.select(page, *columns).select_from(joined).order_by(page.c.node, page.c.id, measured.metric, measured.part)
-    )
+# Without ORDER BY: SQLite would read the whole table in that order.
+_OF_TESTS = sa.select(gate_results).where(gate_results.c.run.in_(sa.bindparam("tests", expanding=True)))
 
 
-def _last(tests: sa.Select[Any]) -> sa.Select[Any]:
-    """Select the last test of a page, of which a filter by metric may leave nothing."""
-    page = tests.subquery()
-    return sa.select(page.c.node, page.c.id).order_by(page.c.node.desc(), page.c.id.desc()).limit(1)
+def _metrics(connection: sa.Connection, tests: Sequence[int], metric: str) -> dict[int, list[Measurement]]:
+    """Return what these tests measured, by metric and part; of one metric alone unless that is ""."""
+    query = _OF_TESTS.where(gate_results.c.metric == metric) if metric else _OF_TESTS
+    found: dict[int, list[Measurement]] = {}
+    for run, name, part, value, unit in connection.execute(query, {"tests": tests}):
+        found.setdefault(run, []).append(Measurement(name, part, value, unit))
+    for measured in found.values():
+        measured.sort()
+    return found
 
 
-def _result(row: Any) -> ResultRow:
-    return ResultRow(
-        row.node,
-        row.attempt,
-        row.profile,
-        row.test,
-        row.tool,
-        row.tool_version,
-        row.verdict,
-        row.peers,
-        or_long_ago(row.started_at),
-        or_long_ago(row.ended_at),
-        row.output,
-        row.metric or "",
-        row.part or "",
-        row.value,
-        row.unit or "",
-    )
+def _results(test: Any, rows: Sequence[Measurement | None]) -> Iterator[ResultRow]:
+    common = (
+        test.node, test.attempt, test.profile, test.test, test.tool, test.tool_version, test.verdict, test.peers,
+        or_long_ago(test.started_at), or_long_ago(test.ended_at), test.output,
+    )  # fmt: skip
+    for row in rows:
+        if row is None:
+            yield ResultRow(*common, "", "", None, "")
+        else:
+            yield ResultRow(*common, row.metric, row.part, row.value, row.unit)
 
 
 def _test_run(row: Any, measurements: tuple[Measurement, ...]) -> TestRun:

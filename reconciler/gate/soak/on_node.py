@@ -19,6 +19,7 @@ FOLDER: Final = "/var/lib/reconciler/soak"
 UNIT: Final = "reconciler-soak"
 ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 OUTPUT_BYTES: Final = 256 * 1024  # of one step that are kept
+BEGUN: Final = 75  # the status of a start where a soak of this id was begun before
 KILLED: Final = 124  # the status of timeout(1) where it killed the step at its limit
 _GRACE_S: Final = 600  # that systemd leaves a soak beyond its time and its longest step
 
@@ -41,6 +42,7 @@ done
 echo "$(($(now) - begun))" >done.part; sync done.part; mv done.part done
 """
 _START: Final = """d=$1 unit=$2 most=$3; shift 3
+[ ! -e "$d" ] || exit 75
 mkdir -p "${d%/*}" && mkdir "$d" "$d/out" || exit 73
 cat /proc/sys/kernel/random/boot_id >"$d/boot" && cat >"$d/loads" && printf %s "$1" >"$d/run" && : >"$d/runs" || exit 73
 shift; seconds=$1; shift; sync
@@ -76,7 +78,7 @@ def unit_of(soak: str) -> str:
 
 
 def start(soak: str, seconds: float, steps: Sequence[Step]) -> tuple[tuple[str, ...], str]:
-    """Return the command that starts a soak, and its input. It ends with 73 where a soak of this id was begun."""
+    """Return the command that starts a soak, and its input. It ends with BEGUN where a soak of this id was begun."""
     limits = [str(max(1, round(step.limit_s))) for step in steps]
     most = round(seconds + max(step.limit_s for step in steps) + _GRACE_S)
     argv = ("sh", "-c", _START, "sh", f"{FOLDER}/{soak}", unit_of(soak), str(most), _RUNNER, str(round(seconds)))

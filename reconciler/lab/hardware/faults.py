@@ -58,9 +58,10 @@ FAULTS: Mapping[str, FaultKind] = {
     "firmware_fails": FaultKind("updates end in Exception and change nothing (F7)", "bmc"),
     "power_on_conflict": FaultKind("409 to On for `seconds` after power-off (A7)", "bmc", {"seconds": 20.0}),
     "slot_fails": FaultKind(
-        "the next boot of an image in another slot fails three times, and the boot loader falls back",
+        "the next boot of an image in another slot fails three times, and the boot loader falls back; `later`: a boot "
+        "of one that came up before",
         "hardware",
-        {"times": 1},
+        {"times": 1, "later": False},
     ),
     "bios_flash_resets": FaultKind("flashing the BIOS returns its settings to factory defaults (G6)", "hardware"),
     # The machine itself.

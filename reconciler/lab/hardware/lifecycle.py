@@ -227,12 +227,24 @@ class Lifecycle:
         """Let the slot boot that was installed last. Return False when the boot loader falls back to the other one."""
         state = self.state
         if drive not in state.next_slots:
-            return True
+            return not self._fails_later(drive)
         state.next_slots.remove(drive)
         state.disks[drive].newest = False  # a boot copies the records to /etc
-        if self.spend_fault("slot_fails") is not None:
+        fault = self.fault("slot_fails")
+        if fault is not None and not fault["later"]:
+            self.spend_fault("slot_fails")
             self._log("Critical", "An image did not come up three times; the boot loader fell back")
             return False
+        state.disks[drive], state.idle_slots[drive] = state.idle_slots[drive], state.disks[drive]
+        return True
+
+    def _fails_later(self, drive: str) -> bool:
+        """Let an image that came up before fail to boot, where there is another slot to fall back to."""
+        state, fault = self.state, self.fault("slot_fails")
+        if fault is None or not fault["later"] or drive not in state.idle_slots:
+            return False
+        self.spend_fault("slot_fails")
+        self._log("Critical", "An image did not come up three times; the boot loader fell back")
         state.disks[drive], state.idle_slots[drive] = state.idle_slots[drive], state.disks[drive]
         return True
 

@@ -9,6 +9,6 @@ permit, live_permit                    whether a node may begin now; kept curren
 work_queue                             the order of nodes, and who goes: of a plan and of a run
 simulation, timeline                   who goes later, and when
 plan_request, planner                  a fleet's plan: its inputs, and the document
-revisions, spec_change                 what a change of the spec does
+revisions, spec_change, moved_bars     what a change of the spec does
 period_report                          the sums of a past period
 """

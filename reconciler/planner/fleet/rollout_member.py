@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from reconciler.gate.asked import TESTS
-from reconciler.gate.certificate import changed_tests, judge_test, tests_digest
+from reconciler.gate.certificate import judge_test, tests_changed, tests_digest
 from reconciler.model.crash import of_its_own
 from reconciler.model.desired import Desired
 from reconciler.model.drift import ACTIONABLE, DriftClass
@@ -143,13 +143,13 @@ def _is_certified(desired: Desired, record: NodeRecord) -> bool:
     acceptance, image, certificate = desired.profile.acceptance, desired.profile.image, record.certificate
     if acceptance is None:
         return True
-    if certificate is None or changed_tests(certificate.binding, tests_digest(acceptance)):
+    if certificate is None or tests_changed(certificate, acceptance, tests_digest(acceptance)):
         return False
     if image is not None and certificate.binding.image_sha256 != image.sha256:
         return False
     results = {result.test: result for result in certificate.results}
-    tests = [test for phase in acceptance.phases for test in phase.tests]
-    return certificate.adopted or all(judge_test(t, results.get(t.name))[0] is Verdict.PASS for t in tests)
+    passed = [judge_test(test, results.get(test.name))[0] is Verdict.PASS for test in acceptance.tests]
+    return certificate.adopted or all(passed)
 
 
 _OF_ITS_OWN = frozenset({

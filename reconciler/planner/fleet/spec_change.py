@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
+from reconciler.gate.certificate import valid_until
 from reconciler.model.change import BarFailure, Change, VoidCertificate
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
@@ -19,6 +20,7 @@ from reconciler.model.observed import Observation
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, Plan
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Concern, Disruption, NodeState
+from reconciler.planner.fleet.moved_bars import moved_bars
 from reconciler.planner.fleet.permit import takes_out
 from reconciler.planner.fleet.revisions import endpoint_changes, forgotten, joining, settings_edited
 from reconciler.planner.node.certificate import MovedThresholds, certificate_flaws
@@ -73,7 +75,10 @@ def change_of(
     drift = _Drift.of(pairs)
     hit = {item.node for item in drift.caused}
     proofs = _Proofs(base, head, before, after, observation, records, after.created_at)
-    void, below, above, unmeasured = proofs.of(shared)
+    affected = list(proofs.affected(shared))
+    void, below, above, unmeasured = proofs.of(affected)
+    paired = {new.node: (old, new) for old, new in pairs}
+    bars, new_tests = moved_bars(base, head, affected, records, lambda name: _beyond(head.nodes[name], *paired[name]))
     return Change(
         base=base.source,
         head=head.source,
@@ -98,6 +103,8 @@ def change_of(
         states=_states(base, head, shared),
         settings=settings_edited(base, head),
         nodes=len(shared),
+        bars=bars,
+        new_tests=new_tests,
     )
 
 
@@ -240,14 +247,17 @@ class _Proofs:
     def of(
         self, names: list[str]
     ) -> tuple[tuple[VoidCertificate, ...], tuple[BarFailure, ...], tuple[str, ...], tuple[str, ...]]:
+        """Return what becomes of the proofs of the `affected` nodes."""
         void: list[VoidCertificate] = []
         below: list[BarFailure] = []
         above: list[str] = []
         unmeasured: list[str] = []
-        for name in self._affected(names):
-            bars = MovedThresholds.between(
-                self.base.nodes[name].profile.acceptance, self.head.nodes[name].profile.acceptance
-            )
+        known: dict[tuple[str, str], MovedThresholds] = {}
+        for name in names:
+            old, new = self.base.nodes[name].profile, self.head.nodes[name].profile
+            bars = known.get((old.digest, new.digest))
+            if bars is None:
+                bars = known[old.digest, new.digest] = MovedThresholds.between(old.acceptance, new.acceptance)
             void += self._void(name, bars)
             certificate = self.records[name].certificate if name in self.records else None
             if not bars:
@@ -261,7 +271,7 @@ class _Proofs:
                 above.append(name)
         return tuple(void), tuple(below), tuple(above), tuple(unmeasured)
 
-    def _affected(self, names: list[str]) -> Iterator[str]:
+    def affected(self, names: list[str]) -> Iterator[str]:
         """Yield the active nodes whose desired values the change edits; no others count."""
         for name in names:
             old, new = self.base.nodes[name], self.head.nodes[name]
@@ -279,6 +289,4 @@ class _Proofs:
         found = certificate_flaws(new, seen, self.after.nodes[name], certificate, self.now)
         reasons = tuple(reason for reason in found or () if reason not in bars.reasons(certificate))
         if reasons:
-            validity = old.profile.acceptance.validity_s
-            until = None if validity is None else certificate.issued_at + timedelta(seconds=validity)
-            yield VoidCertificate(name, reasons, until)
+            yield VoidCertificate(name, reasons, valid_until(certificate, old.profile.acceptance))

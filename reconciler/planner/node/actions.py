@@ -1,8 +1,8 @@
 """Specify the actions: all that the reconciler knows of each of them, in one table.
 
-`ACTIONS` is the only list of actions. Everything else that differs from action to action (what voids a certificate,
-what the storm brake stops, what an approval covers, how a rehearsal makes it fail) is derived from it. To add an
-action, add its `ActionSpec` here and the function of the same name in converge/actions.
+`ACTIONS` is the only list of actions. Everything else that differs from action to action (what the storm brake stops,
+what an approval covers, how a rehearsal makes it fail) is derived from it. To add an action, add its `ActionSpec` here
+and the function of the same name in converge/actions.
 
 The order of the table breaks ties between plans of equal cost. `seconds` decides between plans: it is fixed, so that
 the same fleet is planned the same way every day, and estimates are told apart.
@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from reconciler.model.after import REBOOT, Kind
 from reconciler.model.desired import Desired
 from reconciler.model.observed import RedfishInventory
 from reconciler.model.vocab import Activation, Concern, Disruption
@@ -75,17 +76,14 @@ class ActionSpec:
     proved_by_boot: bool = False  # only a new boot id shows that it was done
     covers: frozenset[str] = frozenset()  # actions that approving this one also approves, with any target
     undoes: frozenset[str] = frozenset()  # actions that may be needed again after this one
+    # Tests that it costs as a treatment, unless the profile says otherwise; None = all.
+    retests: tuple[Kind, ...] | None = None
     fault: str | None = None  # the lab's fault that makes it fail in a rehearsal; None: its verdict fails
 
     @property
     def overwrites(self) -> bool:
-        """Return whether it replaces an image or firmware: that voids the certificate, and is never done twice."""
+        """Return whether it replaces an image or firmware, which is never done twice."""
         return self.flashes or self.installs
-
-    @property
-    def voids(self) -> bool:
-        """Return whether the certificate proves nothing any more after it."""
-        return self.overwrites or self.decommissions
 
     def renews(self, action: str) -> bool:
         """Return whether that action is tried on something new after this one, so that its failures don't count."""
@@ -134,17 +132,18 @@ def _update_firmware(node: NodeTraits) -> Iterable[Variant]:
             item.component,
             requires=tuple(firmware_ok(other.component) for other in firmware if other.stage < item.stage),
             achieves=(done,) if immediate else (staged,),
-            breaks=(c.GATE,) if immediate else (),
+            breaks=node.gate_after_firmware(item.component) if immediate else (),
             forbids=(done, staged),
             seconds=item.minutes * 60 + item.settle_s,
         )
 
 
 def _staged_firmware(node: NodeTraits) -> Iterable[Staged]:
-    """New firmware voids a certificate; BIOS firmware resets its settings as well."""
+    """New firmware voids the tests that depend on it; BIOS firmware resets its settings as well."""
     for item in node.desired.profile.firmware:
-        breaks = (c.BIOS, c.GATE) if item.component == "bios" and node.desired.profile.bios else (c.GATE,)
+        resets = (c.BIOS,) if item.component == "bios" and node.desired.profile.bios else ()
         if item.activation is not Activation.IMMEDIATE:
+            breaks = (*resets, *node.gate_after_firmware(item.component))
             yield Staged(firmware_staged(item.component), item.activation, firmware_ok(item.component), breaks)
 
 
@@ -179,7 +178,8 @@ def _run_gate(node: NodeTraits) -> Iterable[Variant]:
     """Attestation comes before any workload; diagnostics run on an idle node with MIG off (acceptance section 10)."""
     if node.desired.profile.acceptance is not None:
         needs = (*node.firmware, c.TRUST, c.GPU_PLAIN, c.QUIESCED, c.HEALTHY, c.HARDWARE)
-        yield Variant(requires=(*needs, *node.mark_if_registered))
+        other = node.desired.other_tests
+        yield Variant("" if other is None else other.name, requires=(*needs, *node.mark_if_registered))
 
 
 def _set_gpu_mode(node: NodeTraits) -> Iterable[Variant]:
@@ -228,12 +228,12 @@ _SPECS = (
         achieves=(c.QUIESCED,), forbids=(c.QUIESCED,), variants=_drain,
         drains=True, takes_out=True, retriable=False, fault="pdb_never_yields",
     ),
-    # The BMC stages settings without an operating system (pitfall D9). New settings void a certificate.
+    # The BMC stages settings without an operating system (pitfall D9). New settings void the tests that depend on them.
     ActionSpec(
         name="set_bios", concern=Concern.BIOS, disruption=Disruption.NONE, seconds=30,
         requires=(c.IDENTITY, c.QUIESCED), achieves=(c.BIOS_STAGED,), forbids=(c.BIOS_STAGED, c.BIOS),
-        stages=lambda _: [Staged(c.BIOS_STAGED, Activation.REBOOT, c.BIOS, (c.GATE,))], fault="bios_write_ignored",
-        refusals=possible.bios,
+        stages=lambda node: [Staged(c.BIOS_STAGED, Activation.REBOOT, c.BIOS, node.gate_after_bios)],
+        fault="bios_write_ignored", refusals=possible.bios,
     ),
     ActionSpec(
         name="set_boot", concern=Concern.BOOT, disruption=Disruption.NONE, seconds=30,
@@ -256,18 +256,21 @@ _SPECS = (
         name="soft_restart", concern=Concern.HEALTH, disruption=Disruption.REBOOT, seconds=420,
         requires=(c.HOST_UP, c.POWER_ON, c.QUIESCED), variants=_boot, activates=_BOOT, boots=True, proved_by_boot=True,
         covers=frozenset({"join"}), undoes=frozenset({"set_gpu_mode"}), fault="post_hang",
+        retests=REBOOT,
     ),
     ActionSpec(
         name="power_cycle", concern=Concern.HEALTH, disruption=Disruption.POWER_CYCLE, seconds=480,
         requires=(c.IDENTITY, c.POWER_ON, c.QUIESCED), achieves=(c.HOST_UP,), variants=_boot,
         activates=_POWER, boots=True, proved_by_boot=True, refusals=possible.power,
         covers=frozenset({"soft_restart", "power_on", "join"}), undoes=frozenset({"set_gpu_mode"}), fault="post_hang",
+        retests=REBOOT,
     ),
     ActionSpec(
         name="power_on", concern=Concern.HEALTH, disruption=Disruption.NONE, seconds=420,
         requires=(c.IDENTITY,), achieves=(c.POWER_ON, c.HOST_UP), forbids=(c.POWER_ON,), variants=_power_on,
         activates=_POWER, boots=True, refusals=possible.power,
         covers=frozenset({"join"}), undoes=frozenset({"set_gpu_mode"}), fault="post_hang",
+        retests=REBOOT,
     ),
     # It forbids what it achieves: wiping is no way to restart a machine, nor to bring firmware in. Both ways write the
     # same image to the same disk, so approving one covers the other, which follows when it fails.

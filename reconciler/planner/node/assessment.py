@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from reconciler.diff.ignore import IgnoreRules
+from reconciler.gate.after import sentences, whole_reasons
 from reconciler.gate.asked import moved_tests
-from reconciler.gate.certificate import binding_of, judge
+from reconciler.gate.certificate import binding_of, due_tests, judge
 from reconciler.health.signals import Signal
 from reconciler.health.table import Effect
-from reconciler.model.desired import Desired
+from reconciler.model.desired import Desired, Revalidation
 from reconciler.model.gate import Binding
 from reconciler.model.observed import Answered, HostFacts, Member, Observed, RedfishInventory, Silent
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, read_mark
@@ -41,10 +42,11 @@ from reconciler.planner.node.corroboration import (
     unproved_source,
 )
 from reconciler.planner.node.decommission import Leaving, assess_leaving
-from reconciler.planner.node.in_place import why_installer
+from reconciler.planner.node.in_place import fell_back, why_installer
 from reconciler.planner.node.provision import never_answered, unread_disk
-from reconciler.planner.node.record import gate_failure, is_drained, stale_signals_until, treatments_since_certificate
+from reconciler.planner.node.record import gate_failure, is_drained, stale_signals_until, was_tested
 from reconciler.planner.node.renewals import assess_host_certificate
+from reconciler.planner.node.retest import asked_again, both, voided_since_certificate
 
 _ON = frozenset({Power.ON, Power.POWERING_ON})
 
@@ -71,6 +73,7 @@ class Assessment:
     unread: Unread  # whether the disk of a silent machine may be written
     leaving: Leaving | None
     needs_installer: str | None  # see `Conditions`
+    fell_back: str
     moved_tests: Mapping[str, tuple[str, ...]]  # tests that the spec has changed -> why a node in service fails them
 
 
@@ -127,6 +130,7 @@ def assess(
         unread=unread,
         leaving=leaving,
         needs_installer=why_installer(desired, facts, record, found, tampered(desired, facts)),
+        fell_back=fell_back(desired, facts, record),
         moved_tests=moved,
     )
 
@@ -282,6 +286,11 @@ def _gate(
     if acceptance is None:
         builder.because[GATE] = ("the persona declares no acceptance profile: nothing can prove this node",)
         return {}
+    by_hand = desired.asked
+    if by_hand is not None and by_hand.other is not None:
+        name = by_hand.other.name
+        builder.set(GATE, was_tested(record, name, by_hand.since), f"{by_hand.by} asks for the tests of {name}")
+        return {}
     binding = _binding(desired, observed, context)
     if isinstance(binding, str):
         if record.certificate is None:
@@ -290,21 +299,42 @@ def _gate(
             builder.set(GATE, None, binding)
         return {}
     judgement = judge(record.certificate, acceptance, binding, context.now)
-    asked = context.of_profile(desired.profile).asked
-    moved = moved_tests(asked, record, judgement.by_test) if IN_SERVICE in builder.true else ()
-    held_back = {name: judgement.by_test[name] for name in moved}
-    others = [why for why in judgement.reasons if not any(why in found for found in held_back.values())]
-    reasons = (*others, *treatments_since_certificate(record))
-    builder.set(GATE, not reasons, *reasons)
-    return held_back
+    done = both(voided_since_certificate(record, acceptance), asked_again(desired, record))
+    if judgement.valid and not done:
+        renews = acceptance.revalidate is not None and _may_renew(builder, observed, acceptance.revalidate)
+        due = due_tests(record.certificate, acceptance, context.now) if renews else {}
+        builder.set(GATE, not due, *sentences(due, acceptance))
+        return {}
+    asked, found = context.of_profile(desired.profile).asked, judgement.by_test
+    moved = moved_tests(asked, record, found) if IN_SERVICE in builder.true else ()
+    whole = whole_reasons(found, acceptance)
+    void = {
+        test.name: (
+            *[why for why in found.get(test.name, ()) if test.name not in moved or why in whole],
+            *done.get(test.name, ()),
+        )
+        for test in acceptance.tests
+    }
+    void = {name: reasons for name, reasons in void.items() if reasons}
+    builder.set(GATE, not void, *sentences(void, acceptance))
+    held_back = {name: tuple([why for why in found[name] if why not in whole]) for name in moved}
+    return {name: reasons for name, reasons in held_back.items() if reasons}
+
+
+def _may_renew(builder: ConditionBuilder, observed: Observed, wish: Revalidation) -> bool:
+    """Return whether results that still hold may be renewed: no work is on the node, or it is drained for that."""
+    if QUIESCED in builder.true or wish.drain:
+        return True
+    member = observed.member.value if isinstance(observed.member, Answered) else None
+    return member is not None and not member.work(observed.host, observed.member.at)
 
 
 def _failed_gate(
     builder: ConditionBuilder, desired: Desired, observed: Observed, record: NodeRecord, context: Context
 ) -> str:
-    if GATE not in builder.because or not record.attempts:
+    if GATE not in builder.because or not record.attempts or desired.other_tests is not None:
         return ""
-    return gate_failure(record, _binding(desired, observed, context))
+    return gate_failure(record, _binding(desired, observed, context), desired.profile.acceptance)
 
 
 def _binding(desired: Desired, observed: Observed, context: Context) -> Binding | str:

@@ -51,17 +51,17 @@ def catalogue(node: NodeTraits) -> Catalogue:
     """Return all actions that make sense for the node, in the order of the table, which breaks ties."""
     # A node that leaves for good is neither flashed nor installed once more, not even to bring its host up.
     specs = [spec for spec in ACTIONS.values() if node.leaving is None or not spec.overwrites]
-    rows = tuple(_row(spec, variant) for spec in specs for variant in spec.variants(node))
+    rows = tuple(_row(spec, variant, node) for spec in specs for variant in spec.variants(node))
     return Catalogue(rows, tuple(staged for spec in ACTIONS.values() for staged in spec.stages(node)))
 
 
-def _row(spec: ActionSpec, variant: Variant) -> Row:
+def _row(spec: ActionSpec, variant: Variant, node: NodeTraits) -> Row:
     return Row(
         name=spec.name,
         concern=spec.concern,
         requires=(*spec.requires, *variant.requires),
         achieves=(*spec.achieves, *variant.achieves),
-        breaks=(*spec.breaks, *variant.breaks),
+        breaks=(*spec.breaks, *variant.breaks, *node.gate_by_profile(spec.name)),
         disruption=spec.disruption,
         seconds=spec.seconds + variant.seconds,
         target=variant.target,

@@ -72,7 +72,7 @@ class MovedThresholds:
             return cls(())
         old = {test.name: test for phase in base.phases for test in phase.tests}
         pairs = ((old[test.name], test) for phase in head.phases for test in phase.tests if test.name in old)
-        return cls(tuple((was, now) for was, now in pairs if _same_test(was, now) and was.thresholds != now.thresholds))
+        return cls(tuple((was, now) for was, now in pairs if same_test(was, now) and was.thresholds != now.thresholds))
 
     def __bool__(self) -> bool:
         return bool(self.tests)
@@ -102,5 +102,6 @@ class MovedThresholds:
         return tuple(reasons)
 
 
-def _same_test(one: GateTest, other: GateTest) -> bool:
+def same_test(one: GateTest, other: GateTest) -> bool:
+    """Return whether two tests differ in their bars at most, so that metrics of one count for the other."""
     return (one.tool, one.args, one.allow_skip) == (other.tool, other.args, other.allow_skip)

@@ -146,6 +146,7 @@ class Conditions:
     unread: Unread = Unread()  # whether the disk of a silent machine may be written
     leaving: Leaving | None = None  # of a node that is to be decommissioned
     needs_installer: str | None = None  # why; "": it writes an image itself, None: there is no other way
+    fell_back: str = ""  # from the wanted image, which was proved before: it is not written again by itself
 
     @property
     def key(self) -> Hashable:
@@ -155,7 +156,7 @@ class Conditions:
             self.true, *[tuple(words.items()) for words in reasons], self.signals, self.reported, self.ignored,
             self.unconfirmed, self.foreign_cordon, self.tampered, self.waiting, self.waits_until, self.gate_failed,
             tuple(self.impossible.items()), self.entry_awaits_image, self.unread,
-            None if self.leaving is None else self.leaving.key(), self.needs_installer,
+            None if self.leaving is None else self.leaving.key(), self.needs_installer, self.fell_back,
         )  # fmt: skip
 
 

@@ -107,14 +107,19 @@ def unproved_source(desired: Desired, observed: Observed, record: NodeRecord) ->
 
 
 def same_uuid(one: str, other: str) -> bool:
-    """Compare UUIDs. DMI stores three fields in little endian, and some BMCs show them so (SMBIOS 2.6, 7.2.1)."""
-    first, second = _digits(one), _digits(other)
-    swapped = "".join(first[at : at + 2] for at in (6, 4, 2, 0, 10, 8, 14, 12)) + first[16:]
-    return second == first or (len(first) == UUID_DIGITS and second == swapped)
+    return canonical_uuid(one) == canonical_uuid(other)
 
 
-def _digits(uuid: str) -> str:
-    return text(uuid).replace("-", "")
+def canonical_uuid(uuid: str) -> str:
+    """Return the digits of a UUID in the first of its two byte orders.
+
+    DMI stores three fields in little endian, and some BMCs show them so (SMBIOS 2.6, 7.2.1).
+    """
+    digits = text(uuid).replace("-", "")
+    if len(digits) != UUID_DIGITS:
+        return digits
+    swapped = "".join(digits[at : at + 2] for at in (6, 4, 2, 0, 10, 8, 14, 12)) + digits[16:]
+    return min(digits, swapped)
 
 
 def identity(

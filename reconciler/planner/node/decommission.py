@@ -6,7 +6,7 @@ number alone, compared as it is: nothing here matches by model, size or place.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -19,6 +19,7 @@ from reconciler.model.plan import BlockCode, Blocked
 from reconciler.model.records import FLEET, TOMBSTONE, Hold, NodeRecord
 from reconciler.model.vocab import NodeState
 from reconciler.planner.node import conditions as c
+from reconciler.planner.node.corroboration import canonical_uuid
 from reconciler.planner.node.holds import Holds, is_active
 from reconciler.planner.node.record import is_done_since_service
 
@@ -161,9 +162,14 @@ def tpm_attribute(inventory: RedfishInventory) -> tuple[str, str] | None:
 # --- the tombstone ---------------------------------------------------------------------------------------------------
 
 
-def tombstone_of(serial: str) -> str:
-    """Return the subject of the hold that keeps a machine with this serial number from coming back."""
-    return TOMBSTONE + text(serial)
+def tombstones_of(serials: Iterable[str | None], uuids: Iterable[str | None]) -> tuple[str, ...]:
+    """Return the subjects of the holds that keep a machine with one of these from coming back.
+
+    A machine may be declared by its UUID alone, whose bytes BMC and host may order differently.
+    """
+    found = [text(serial) for serial in serials if serial]
+    found += [f"uuid/{canonical_uuid(uuid)}" for uuid in uuids if uuid]
+    return tuple(dict.fromkeys(TOMBSTONE + name for name in found))
 
 
 def buried(desired: Desired, record: NodeRecord, holds: Holds, now: datetime) -> Blocked | None:
@@ -177,10 +183,8 @@ def buried(desired: Desired, record: NodeRecord, holds: Holds, now: datetime) ->
     return None
 
 
-def tombstones(desired: Desired, record: NodeRecord) -> Iterator[str]:
-    for serial in dict.fromkeys((desired.serial, record.serial)):
-        if serial is not None:
-            yield tombstone_of(serial)
+def tombstones(desired: Desired, record: NodeRecord) -> tuple[str, ...]:
+    return tombstones_of((desired.serial, record.serial), (desired.uuid, record.uuid))
 
 
 def subjects(desired: Desired, record: NodeRecord) -> tuple[str, ...]:

@@ -97,6 +97,7 @@ def with_drift(
         unread=assessment.unread,
         leaving=assessment.leaving,
         needs_installer=assessment.needs_installer,
+        fell_back=assessment.fell_back,
         **_of_inventory(desired, assessment, items, IMAGE in builder.true),
     )
 

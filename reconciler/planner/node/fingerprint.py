@@ -25,6 +25,7 @@ EXEMPT: Final[Mapping[type, Mapping[str, str]]] = {
     Desired: {
         "profile": "bound apart, as what equal nodes share",
         "provenance": "lines of the spec: a value on another line is the same value",
+        "asked": "whoever asks for a gate confirms its plan; what follows are actions, which are bound",
         "domains": "budgets, floors, the storm brake and host_down use their current values; no action uses them",
     },
     Profile: {

@@ -66,6 +66,9 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
         return Situation(Goal.IN_SERVICE, state.waiting, wanted, blocked, harmless_only=True)
     if c.HEALTHY in state.because and c.HEALTHY not in state.unknown and c.HEALTHY not in state.explained:
         return _unhealthy(desired, record, state, wanted, now)
+    if desired.other_tests is not None:
+        detail = f"out of service for the tests of {desired.other_tests.name}, which admit nobody"
+        return Situation(Goal.TESTED, detail, frozenset({c.GATE}))
     return Situation(Goal.IN_SERVICE, "in service as specified", wanted)
 
 
@@ -184,6 +187,8 @@ def usable_rows(
         rung = found.rung is not None and row.name == found.rung.action
         brings = catalogue.brings(row)
         if row.id in state.impossible or brings & set(state.unknown):
+            continue
+        if state.fell_back and spec_of(row.name).installs and not rung:
             continue
         if state.entry_awaits_image and c.BOOT_STAGED in row.achieves:
             row = replace(row, requires=(*row.requires, c.IMAGE))

@@ -43,6 +43,21 @@ def why_installer(
     return "" if attempt is None or attempt.outcome == "done" else "the last attempt failed"
 
 
+def fell_back(desired: Desired, facts: HostFacts | None, record: NodeRecord) -> str:
+    """Return that the wanted image was proved here and did not come up later; "" if that is not so.
+
+    Written anew, it would be proved again, and fail again when it boots the next time.
+    """
+    image, found = desired.profile.image, None if facts is None else facts.image
+    if image is None or found is None or found.slot is None or found.slot.newer != f"{image.name} {image.version}":
+        return ""
+    tried = (one for one in reversed(record.attempts) if one.action == "reimage" and one.outcome != "refused")
+    last = next(tried, None)
+    if last is None or last.outcome != "done":
+        return ""  # the attempt failed, which counts by itself
+    return "" if record.released_at is not None and last.at < record.released_at else found.fallback
+
+
 def _of_slot(desired: Desired, image: DesiredImage, slot: Slot) -> str:
     assert image.layout is not None, "only an image with a layout has slots"
     wanted = asdict(image.layout)

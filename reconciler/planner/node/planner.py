@@ -34,6 +34,7 @@ from reconciler.planner.node.reasons import no_path, reasons, starting_condition
 from reconciler.planner.node.record import is_uneventful, isolating_signals
 from reconciler.planner.node.remarks import with_remarks
 from reconciler.planner.node.renewals import renewals
+from reconciler.planner.node.retest import planned_reasons
 from reconciler.planner.node.search import apply, search
 from reconciler.planner.node.why import Question
 
@@ -215,7 +216,7 @@ class NodePlanner:
         held = record.holds or not self.holds.keys().isdisjoint(subjects(desired, record))
         if held or state.leaving or record.malformed or state.foreign_mark is not None or not is_uneventful(record):
             return self._make_decision(desired, observed, record, state)
-        key = (desired.profile.digest, desired.state, _busy(observed), state.key)
+        key = (desired.profile.digest, desired.state, _busy(observed), _other(desired), state.key)
         if key not in self._decisions:
             self._decisions[key] = self._make_decision(desired, observed, record, state)
         return self._decisions[key]
@@ -234,7 +235,8 @@ class NodePlanner:
         at_stake = bool(state.because.get(c.QUIESCED))
         leaving = None if state.leaving is None else (desired.serial, state.leaving.key())
         slot = state.needs_installer == ""
-        key = (desired.profile.digest, clustered, registered, busy, cordoned, stuck, at_stake, leaving, slot)
+        own = (leaving, slot, _other(desired))
+        key = (desired.profile.digest, clustered, registered, busy, cordoned, stuck, at_stake, *own)
         if key not in self._catalogues:
             traits = NodeTraits(desired, clustered, registered, busy, cordoned, stuck, at_stake, state.leaving, slot)
             self._catalogues[key] = catalogue(traits)
@@ -283,7 +285,10 @@ class NodePlanner:
         because_of = reasons(full, state, found, rows)
         actions: list[PlannedAction] = []
         predicted = False
-        for row, because in zip(rows, because_of, strict=True):
+        acceptance = desired.profile.acceptance
+        for at, (row, because) in enumerate(zip(rows, because_of, strict=True)):
+            if c.GATE in row.achieves and acceptance is not None:
+                because = planned_reasons(acceptance, rows[:at], because)
             uncertain = predicted or bool(set(row.achieves) & set(state.explained))
             actions.append(self._action(desired, row, because, uncertain))
             # What follows a boot, a flash or a treatment can be observed only after it has happened.
@@ -331,6 +336,10 @@ def _without_postponed(items: tuple[DriftItem, ...], postponed: Collection[str])
 
 def _reported(signal: Signal) -> str:
     return "reported only" if signal.effect is Effect.REPORTS else "retracted: reported only"
+
+
+def _other(desired: Desired) -> str:
+    return "" if desired.other_tests is None else desired.other_tests.name
 
 
 def _busy(observed: Observed) -> bool:

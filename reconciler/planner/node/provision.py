@@ -26,7 +26,7 @@ def unread_disk(desired: Desired, observed: Observed, record: NodeRecord) -> Unr
     hot = observed.hot.value if isinstance(observed.hot, Answered) else None
     if hot is None or desired.profile.image is None or not _nobody_answers(observed):
         return Unread()
-    if half := _half_installed(record, hot):
+    if half := _half_installed(record):
         return Unread(half)
     if not _is_new(desired, observed, record):
         return Unread()
@@ -52,13 +52,14 @@ def _nobody_answers(observed: Observed) -> bool:
     return isinstance(observed.host, Silent) and observed.host.reason in _NOBODY_ANSWERS
 
 
-def _half_installed(record: NodeRecord, hot: RedfishHot) -> str:
-    """Return how the last install ended, if not well; one without an end only where the machine is off."""
+def _half_installed(record: NodeRecord) -> str:
+    """Return how the last install ended, if not well. One without an end is gone on with: its installer may wait for
+    us, whom nobody serves until then, on a machine that is on and that no system answers for."""
     last = next((one for one in reversed(record.attempts) if spec_of(one.action).installs), None)
     if last is None or last.outcome in ("done", "refused") or last.target == IN_PLACE:
         return ""
     if last.outcome == "started":
-        return "maybe half-installed: the run that began to install it ended" if hot.power is Power.OFF else ""
+        return "maybe half-installed: a run began to install it, and nobody saw the end"
     return f"maybe half-installed: {last.detail or last.outcome}"
 
 

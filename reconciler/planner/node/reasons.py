@@ -69,6 +69,13 @@ def no_path(
     elif unknown:
         detail = summarize({_words(name): why for name, why in sorted(unknown.items())}, desired)
         code = BlockCode.UNKNOWN
+    elif state.fell_back and c.IMAGE in missing:
+        name = desired.node
+        detail = (
+            f"{state.fell_back}; it had come up before, so it is not written again by itself: see to it (`reconciler "
+            f"hold {name} --reason ...`, then `reconciler release {name}`), or let the spec name another image"
+        )
+        code = BlockCode.NO_PATH
     elif state.gate_failed and not changes(state):
         name = desired.node
         detail = (

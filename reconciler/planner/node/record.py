@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from reconciler.gate.certificate import same_machine
 from reconciler.health.ladder import REMEDIATION
-from reconciler.health.table import for_a_person
+from reconciler.model.desired import Acceptance
 from reconciler.model.gate import Binding
 from reconciler.model.records import Attempt, Mark, NodeRecord, isolated_for
 from reconciler.planner.node.actions import spec_of
@@ -61,21 +61,29 @@ def isolating_signals(record: NodeRecord, mark: Mark) -> tuple[str, ...]:
     return signals
 
 
-def gate_failure(record: NodeRecord, binding: Binding | str) -> str:
+def gate_failure(record: NodeRecord, binding: Binding | str, acceptance: Acceptance | None) -> str:
     """Return why the gate failed on this machine; "" if it did not fail, or a repair is on record since.
 
     A failure is evidence, so the gate does not run again before a repair (DESIGN 7.4): other hardware, a treatment, an
     installation, new firmware, or a hold that somebody set and released.
     """
     tried = [attempt for attempt in record.attempts if attempt.outcome not in _NO_TRY]
-    last = next((attempt for attempt in reversed(tried) if attempt.action == "run_gate"), None)
+    last = next((one for one in reversed(tried) if one.action == "run_gate" and not one.target), None)
     if last is None or last.outcome != "permanent" or record.certificate is None:
         return ""
-    if isinstance(binding, str) or not same_machine(record.certificate, binding):
+    if isinstance(binding, str) or acceptance is None or not same_machine(record.certificate, binding, acceptance):
         return ""
     repaired = any(a.at > last.at and (a.cause == REMEDIATION or spec_of(a.action).overwrites) for a in tried)
     released = record.released_at is not None and record.released_at > last.at
     return "" if repaired or released else last.detail
+
+
+def was_tested(record: NodeRecord, profile: str, since: datetime) -> bool:
+    """Return whether the tests of another profile have run to their end since then, whatever they found."""
+    return any(
+        (attempt.action, attempt.target, attempt.outcome) == ("run_gate", profile, "done") and attempt.at >= since
+        for attempt in record.attempts
+    )
 
 
 def stale_signals_until(record: NodeRecord, now: datetime) -> datetime | None:
@@ -90,22 +98,6 @@ def stale_signals_until(record: NodeRecord, now: datetime) -> datetime | None:
             until = (attempt.ended_at or attempt.at) + timedelta(seconds=DETECTOR_S)
             return until if until > now else None
     return None
-
-
-def treatments_since_certificate(record: NodeRecord) -> tuple[str, ...]:
-    """Return what was done to the machine since its certificate was issued, as sentences; each voids the certificate.
-
-    The binding of a certificate shows changed hardware and firmware. It does not show that the node was treated or
-    wiped, nor what a person replaced after it was drained for a repair.
-    """
-    if record.certificate is None:
-        return ()
-    issued = record.certificate.issued_at
-    done = [attempt for attempt in record.attempts if attempt.at >= issued and attempt.outcome != "refused"]
-    treated = (attempt.action for attempt in done if attempt.cause == REMEDIATION or spec_of(attempt.action).voids)
-    left = (path for attempt in done if attempt.action == "drain" for path in for_a_person(attempt.cause.split(", ")))
-    reasons = (*treated, *(f"drained for the repair of {path}" for path in left))
-    return tuple(f"{reason} after the certificate was issued" for reason in dict.fromkeys(reasons))
 
 
 def is_uneventful(record: NodeRecord) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reconciler.gate.after import tests_after_bios, tests_after_firmware
 from reconciler.gate.attestation.expected import is_measured
 from reconciler.model.desired import Desired
 from reconciler.model.vocab import Activation
@@ -45,6 +46,21 @@ class NodeTraits:
         """A quote of the TPM proves one boot, and MIG ends with it."""
         measured = (c.TRUST,) if is_measured(self.desired.profile) else ()
         return (*measured, c.GPU) if self.mig else measured
+
+    def gate_after_firmware(self, component: str) -> tuple[str, ...]:
+        """The gate, if new firmware of this component costs tests."""
+        acceptance = self.desired.profile.acceptance
+        return (c.GATE,) if acceptance is None or tests_after_firmware(acceptance, component) else ()
+
+    @property
+    def gate_after_bios(self) -> tuple[str, ...]:
+        acceptance = self.desired.profile.acceptance
+        return (c.GATE,) if acceptance is None or tests_after_bios(acceptance) else ()
+
+    def gate_by_profile(self, action: str) -> tuple[str, ...]:
+        """The gate, if the profile itself says that this action costs tests."""
+        acceptance = self.desired.profile.acceptance
+        return (c.GATE,) if acceptance is not None and acceptance.after.get(action) else ()
 
     @property
     def mark(self) -> tuple[str, ...]:

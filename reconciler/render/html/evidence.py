@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any, Final
 
-from reconciler.gate.certificate import judge_test
+from reconciler.gate.certificate import judge_test, valid_until
 from reconciler.model.desired import GateTest
 from reconciler.model.gate import TestResult
 from reconciler.render.explanation import Explanation
@@ -40,8 +39,7 @@ class Evidence:
         declared = {test.name: test for phase in acceptance.phases for test in phase.tests} if acceptance else {}
         results = {result.test: result for result in found.results}
         names = dict.fromkeys((*declared, *results))
-        validity = acceptance.validity_s if acceptance is not None else None
-        until = None if validity is None else found.issued_at + timedelta(seconds=validity)
+        until = valid_until(found, acceptance)
         return {
             "issued": round((found.issued_at - self._now).total_seconds()),
             "until": None if until is None else round((until - self._now).total_seconds()),

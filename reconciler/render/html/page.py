@@ -21,7 +21,7 @@ from reconciler.model.records import JournalEntry, NodeRecord
 from reconciler.render import drift, plan
 from reconciler.render.disclosure import Policy
 from reconciler.render.headline import Verdict
-from reconciler.render.html import charts, past, summary
+from reconciler.render.html import charts, measured, past, summary
 from reconciler.render.html.material import Material
 from reconciler.render.html.nodes import Nodes
 from reconciler.render.period_report import notes, period, verdict
@@ -83,6 +83,7 @@ def _context(material: Material) -> dict[str, Any]:
     style, script = _asset(".css"), _asset(".js")
     report = material.report
     headline = drift.headline(material.drift)
+    distributions, left_out = measured.distributions(material)
     return {
         "fleet": material.plan.fleet,
         "made": clock(material.now),
@@ -99,6 +100,8 @@ def _context(material: Material) -> dict[str, Any]:
         "rollouts": list(zip(summary.rollout_words(material), charts.waves(material), strict=True)),
         "schedule": charts.schedule(material),
         "at_work": charts.at_work(material),
+        "distributions": distributions,
+        "distributions_left": left_out,
         "report": report,
         "past": [] if report is None else [period(report), *notes(report)],
         "past_tables": [] if report is None else summary.past(report),

@@ -132,6 +132,9 @@ class Test(Model):
         default=(), description="Allowed versions of the tool, by prefix. Absent: those that the reconciler knows."
     )
     allow_skip: tuple[Text, ...] = Field(default=(), description="Parts of the test that this hardware may skip.")
+    validity: PositiveDuration | None = Field(
+        default=None, description="How long its result is valid. Absent: as long as the profile says."
+    )
 
     def rates(self, declared: Mapping[str, float]) -> dict[str, float]:
         """Return the rates that limits may be shares of: those of the hardware, and the test's own before them."""
@@ -173,11 +176,26 @@ def _soak(value: Any) -> Any:
     return {"duration": value} if isinstance(value, str) else value
 
 
+class Revalidation(Model):
+    """How tests are renewed before their results expire, within the budget and after all other work."""
+
+    before: PositiveDuration = Field(description="How long before a result expires an idle node is tested again.")
+    drain: bool = Field(default=False, description="Whether a node with work on it is drained for that, too.")
+
+
 class AcceptanceProfileSpec(Model):
-    """The phases of tests, in order, and how long a certificate is valid."""
+    """The phases of tests, in order, when they are run again, and how long their results are valid."""
 
     validity: PositiveDuration | None = Field(
-        default=None, description="How long a certificate is valid. Absent: it does not expire."
+        default=None, description="How long the result of a test is valid. Absent: it does not expire."
+    )
+    revalidate: Revalidation | None = Field(
+        default=None, description="Renews results before they expire. Absent: a node is tested when one has expired."
+    )
+    after: Mapping[Text, tuple[Name, ...]] = Field(
+        default={},
+        description="Tests by name that an action, or new firmware of a component, costs. Absent: the minimum set for "
+        "it; where nothing is known, all tests. An installation and other hardware cost all tests.",
     )
     phases: tuple[Phase, ...] = Field(min_length=1, description="Phases, cheap ones first.")
     soak: Annotated[Soak | None, BeforeValidator(_soak)] = Field(

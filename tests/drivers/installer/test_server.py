@@ -7,6 +7,7 @@ import json
 import ssl
 import subprocess
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -204,10 +205,13 @@ def test_a_ledger_that_fails_is_asked_again_later(site: Site) -> None:
 # --- TLS ---------------------------------------------------------------------------------------------------------
 
 
-def make_certificate(folder: Path, name: str) -> str:
+EC = ("ec", "-pkeyopt", "ec_paramgen_curve:P-256")
+
+
+def make_certificate(folder: Path, name: str, kind: Sequence[str] = EC) -> str:
     """Write a certificate for 127.0.0.1 with the real openssl; return its PEM."""
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30",
+        ["openssl", "req", "-x509", "-newkey", *kind, "-nodes", "-days", "30",
          "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1",
          "-keyout", str(folder / "made.key"), "-out", str(folder / "made.pem")],
         check=True, capture_output=True,
@@ -237,6 +241,25 @@ def test_calls_are_encrypted_and_a_new_certificate_is_taken_up(site: Site, monke
             assert await status(url, new) == 200
             with pytest.raises(ClientConnectorCertificateError):
                 await status(url, old)
+
+    run(play())
+
+
+# What the firmware offers, as edk2 of 2022.11 sends it over HTTP boot: TLS 1.2, and nothing with elliptic curves.
+_FIRMWARE = "DHE-RSA-AES256-GCM-SHA384:DHE-RSA-AES128-GCM-SHA256:DHE-RSA-AES256-SHA256:DHE-RSA-AES128-SHA256"
+
+
+@pytest.mark.tool
+def test_firmware_without_elliptic_curves_fetches_the_medium(site: Site) -> None:
+    certificate = make_certificate(site.folder, "rsa", ("rsa:2048",))
+    context = ssl.create_default_context(cadata=certificate)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(_FIRMWARE)
+
+    async def play() -> None:
+        async with site.serving(certificate="tls-cert", key="tls-key") as installer:
+            url = await installer.publish(TOKEN, DOCUMENT, None)
+            assert (await ask("HEAD", url, ssl=context)).status == 200
 
     run(play())
 

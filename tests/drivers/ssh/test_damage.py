@@ -212,7 +212,10 @@ def test_a_host_that_never_answers(keys: Keys, make_host: HostFactory) -> None:
     assert answer.reason is UnknownReason.TIMEOUT
 
 
-def test_facts_are_bounded_by_what_there_is_time_for(keys: Keys, make_host: HostFactory) -> None:
+@pytest.mark.parametrize(("deadline", "least", "most"), [(6.0, 3.0, 3.0), (20.0, 5.0, 15.0), (60.0, 15.0, 45.0)])
+def test_facts_are_bounded_by_what_there_is_time_for(
+    keys: Keys, make_host: HostFactory, deadline: float, least: float, most: float
+) -> None:
     asked: list[float] = []
 
     async def handler(process: Process) -> None:
@@ -220,8 +223,8 @@ def test_facts_are_bounded_by_what_there_is_time_for(keys: Keys, make_host: Host
         asked.extend(request.timeout_s for request in program)
         process.exit(0)
 
-    ask(keys, make_host, handler, facts_timeout=6.0)
-    assert max(asked) == 3.0
+    ask(keys, make_host, handler, facts_timeout=deadline)
+    assert (min(asked), max(asked)) == (least, most)
 
 
 # --- before the login --------------------------------------------------------------------------------------------

@@ -98,6 +98,8 @@ def test_what_hangs_is_killed_and_leaves_nothing(make_host: HostFactory, sshd: S
         ("no-such-program", "not installed"),
         ("printf 'mfu 0.4'", "breaks off"),
         ("echo mfu nan", "no finite number"),
+        ("echo mfu 0,4", "no finite number"),
+        ("echo mfu 0.4 >/dev/full", "exit status"),
         ("echo mfu 0.4; echo mfu 0.5", "more than once"),
         ("head -c 2000000 /dev/zero | tr '\\0' x; echo; echo mfu 0.4", "more than 1048576"),
         ("echo loss 2", "does not print mfu"),

@@ -55,10 +55,13 @@ FACTS: tuple[Fact[Any], ...] = (
 )
 
 
-def requests(sysctls: Sequence[str], services: Sequence[str], *, at_most_s: float = inf) -> tuple[FactRequest, ...]:
-    """Return the commands to run on a host. `at_most_s` limits the timeout of each."""
+def requests(
+    sysctls: Sequence[str], services: Sequence[str], *, times: float = 1.0, at_most_s: float = inf
+) -> tuple[FactRequest, ...]:
+    """Return the commands to run on a host, each with `times` its usual timeout, and no more than `at_most_s`."""
     named = ([system.services_fact(services)] if services else []) + ([system.sysctls_fact(sysctls)] if sysctls else [])
-    return tuple(FactRequest(fact.name, fact.command, min(fact.timeout_s, at_most_s)) for fact in (*FACTS, *named))
+    asked = (*FACTS, *named)
+    return tuple(FactRequest(fact.name, fact.command, min(times * fact.timeout_s, at_most_s)) for fact in asked)
 
 
 @dataclass(slots=True)

@@ -44,7 +44,7 @@ def _start(call: Call, folder: str, seconds: float) -> Ran:
     machine = call.machine
     soak = folder.rsplit("/", 1)[-1]
     if machine.state.soak is not None and machine.state.soak.id == soak:
-        return failed(73, f"mkdir: cannot create directory '{folder}': File exists\n")
+        return failed(on_node.BEGUN)
     steps = [shlex.split(case) for case in _CASE.findall(call.stdin)]
     machine.state.soak = SoakUnit(soak, machine.system().boot_id, machine.now, seconds, steps, next_at=machine.now)
     return done(seconds=0.3)

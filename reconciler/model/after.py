@@ -1,0 +1,61 @@
+"""The minimum sets: which tests each thing that may be done to a node costs, unless a profile says otherwise.
+
+The rows are the minimum sets of acceptance practice by the repair done. A profile inherits of a row what it declares
+tests for. What is not in the table costs all tests: so do an installation, other hardware, and a person's repair.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+# Tools, each with the arguments that a test of it must have; `level`: the test of the lowest level from that on.
+Kind = tuple[str, Mapping[str, int | None]]
+
+
+def _kinds(*tools: str, **levels: int) -> tuple[Kind, ...]:
+    diag: tuple[Kind, ...] = (("dcgmi-diag", {"level": levels["diag"]}),) if levels else ()
+    return (*diag, *((tool, {}) for tool in tools))
+
+
+PASSIVE: Final = ("inventory", "xid")  # they cost nothing, so every gate runs them
+_COLLECTIVES: Final = ("nccl-tests", "rccl-tests")
+REBOOT: Final = _kinds(*_COLLECTIVES, "perftest", diag=2)
+GPU: Final = _kinds("gpu-burn", "nvbandwidth", *_COLLECTIVES, diag=3)
+NIC: Final[tuple[Kind, ...]] = (*_kinds("link-counters", "perftest"), ("iperf3", {"server": None}))
+BIOS: Final = _kinds("pcie", "nvbandwidth", "hpcc", "stress-ng", "memtester")
+
+
+ALWAYS_ALL: Final = ("reimage", "erase")  # what was measured before is of another system
+
+
+class Done(StrEnum):
+    """The actions that may cost tests, as a profile names them. Installations and erasures always cost all tests."""
+
+    CONFIGURE_HOST = "configure_host"
+    JOIN = "join"
+    SET_BIOS = "set_bios"
+    SET_BOOT = "set_boot"
+    RESET_BMC = "reset_bmc"
+    POWER_ON = "power_on"
+    SOFT_RESTART = "soft_restart"
+    POWER_CYCLE = "power_cycle"
+    UPDATE_FIRMWARE = "update_firmware"  # the row of every component that has none of its own
+
+
+# Firmware by the name that the HardwareProfile gives its component. Of another name nothing is known.
+_COMPONENTS: Final[tuple[tuple[re.Pattern[str], tuple[Kind, ...]], ...]] = tuple(
+    (re.compile(rf"({names})([-_.]?\d.*|[-_.].*)?", re.IGNORECASE), kinds)
+    for names, kinds in (
+        ("nic|hca|dpu|cx|connectx|bluefield|bf|ib|optic|cable", NIC),
+        ("gpu|vbios|hgx|nvswitch|nvlink", GPU),
+        ("bios|uefi", BIOS),
+    )
+)
+
+
+def firmware_kinds(component: str) -> tuple[Kind, ...] | None:
+    """Return the kinds of tests that new firmware costs by default; None = all tests, as nothing is known of it."""
+    return next((kinds for named, kinds in _COMPONENTS if named.fullmatch(component)), None)

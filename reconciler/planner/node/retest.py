@@ -1,0 +1,119 @@
+"""Choose the tests that a gate runs: those that what was done asks for, and those whose results end soon.
+
+Every other result stands. Where it is not known what the node is, none does, and all tests are run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from reconciler.gate.after import Reasons, every_test, sentences, tests_after, tests_after_bios, tests_after_firmware
+from reconciler.gate.certificate import binding_of, due_tests, judge, tests_digest
+from reconciler.health.ladder import REMEDIATION
+from reconciler.health.table import for_a_person
+from reconciler.model.after import PASSIVE
+from reconciler.model.desired import Acceptance, Desired
+from reconciler.model.observed import Observed
+from reconciler.model.records import Attempt, NodeRecord
+from reconciler.planner.node import conditions as c
+from reconciler.planner.node.actions import spec_of
+from reconciler.planner.node.catalogue import Row
+
+
+def cost_of(acceptance: Acceptance, action: str, target: str, *, treats: bool) -> frozenset[str]:
+    """Return the names of the tests that an action voids. `treats`: it is done to heal the node."""
+    spec = spec_of(action)
+    if spec.installs or spec.decommissions:
+        return every_test(acceptance)
+    if spec.flashes:
+        return tests_after_firmware(acceptance, target)
+    return tests_after(acceptance, action, spec.retests if treats else ())
+
+
+def voided_since_certificate(record: NodeRecord, acceptance: Acceptance) -> Reasons:
+    """Return what was done to the machine since its certificate was issued, by the tests that it voids.
+
+    The binding of a certificate shows changed hardware and firmware. It does not show that the node was treated or
+    wiped, nor what a person replaced after it was drained for a repair, or held after it had failed its gate.
+    """
+    if record.certificate is None or not (record.attempts or record.released_at):
+        return {}
+    issued = record.certificate.issued_at
+    void: dict[str, dict[str, None]] = {}
+    for attempt in record.attempts:
+        if attempt.at >= issued and attempt.outcome != "refused":
+            for why, tests in _voided(attempt, acceptance):
+                for test in tests:
+                    void.setdefault(test, {})[f"{why} after the certificate was issued"] = None
+    if _released_since_failure(record):
+        for test in every_test(acceptance):
+            void.setdefault(test, {})["its hold was released after it had failed its gate"] = None
+    return {test.name: tuple(void[test.name]) for test in acceptance.tests if test.name in void}
+
+
+def _voided(attempt: Attempt, acceptance: Acceptance) -> Iterator[tuple[str, frozenset[str]]]:
+    treats = attempt.cause == REMEDIATION
+    done = f"{attempt.action}:{attempt.target}" if attempt.target else attempt.action
+    yield done, cost_of(acceptance, attempt.action, attempt.target, treats=treats)
+    if attempt.action == "drain":
+        for path in for_a_person(attempt.cause.split(", ")):
+            yield f"drained for the repair of {path}", every_test(acceptance)
+
+
+def _released_since_failure(record: NodeRecord) -> bool:
+    gates = [attempt for attempt in record.attempts if attempt.action == "run_gate" and attempt.outcome != "refused"]
+    failed = gates[-1] if gates and gates[-1].outcome == "permanent" else None
+    return failed is not None and record.released_at is not None and record.released_at > failed.at
+
+
+def asked_again(desired: Desired, record: NodeRecord) -> Reasons:
+    """Return what a person who asks for a new gate says of each test, until a certificate was issued since."""
+    acceptance, by_hand, known = desired.profile.acceptance, desired.asked, record.certificate
+    if acceptance is None or by_hand is None or by_hand.other is not None:
+        return {}
+    if known is None or known.issued_at >= by_hand.since:
+        return {}
+    return {test.name: (f"{by_hand.by} asks for a new gate",) for test in acceptance.tests}
+
+
+def both(one: Reasons, other: Reasons) -> Reasons:
+    return {name: (*one.get(name, ()), *other.get(name, ())) for name in (*one, *other)}
+
+
+def left_out_tests(desired: Desired, observed: Observed, record: NodeRecord, now: datetime) -> frozenset[str]:
+    """Return the names of the tests that the gate need not run, as their results hold and don't end soon."""
+    acceptance, known = desired.profile.acceptance, record.certificate
+    if acceptance is None or known is None or known.adopted or asked_again(desired, record):
+        return frozenset()
+    binding = binding_of(desired, observed, tests_digest(acceptance))
+    if isinstance(binding, str):
+        return frozenset()
+    asked = {*judge(known, acceptance, binding, now).by_test, *voided_since_certificate(record, acceptance)}
+    asked.update(due_tests(known, acceptance, now))
+    passive = {test.name for test in acceptance.tests if test.tool in PASSIVE}
+    return frozenset(result.test for result in known.results) - asked - passive
+
+
+def planned_reasons(acceptance: Acceptance, rows: Sequence[Row], because: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the reasons of a gate after these actions, each with its tests; `because` where all of them are run."""
+    costs = {row.id: _planned_cost(acceptance, row) for row in rows}
+    every = every_test(acceptance)
+    void = {_words(row): costs[row.id] for row in rows if costs[row.id]}
+    if not void or any(tests == every for tests in void.values()):
+        return because
+    known = [why for why in because if not why.startswith("gate undone by ")]
+    asked = {test.name: tuple([why for why, tests in void.items() if test.name in tests]) for test in acceptance.tests}
+    return (*known, *sentences({name: whys for name, whys in asked.items() if whys}, acceptance))
+
+
+def _planned_cost(acceptance: Acceptance, row: Row) -> frozenset[str]:
+    if c.BIOS_STAGED in row.achieves:
+        return tests_after_bios(acceptance)
+    return cost_of(acceptance, row.name, row.target, treats=c.TREATED in row.achieves)
+
+
+def _words(row: Row) -> str:
+    if spec_of(row.name).flashes:
+        return f"firmware {row.target} changes"
+    return "BIOS settings change" if c.BIOS_STAGED in row.achieves else row.id

@@ -1,0 +1,154 @@
+"""Results of gates for people and programs: rows as a table, JSON, Markdown and CSV."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from reconciler.gate.certificate import judge_test
+from reconciler.gate.cohort import against_peers, limit
+from reconciler.model.desired import Acceptance, Threshold
+from reconciler.model.gate import TestResult
+from reconciler.model.results import ResultRow, TestRun
+
+_BATCH: Final = 2_000  # rows that are made into text at once
+
+
+class ShownMetric(NamedTuple):
+    """One figure of a node's last gate, beside its bar. `verdict`: of the bar, or of the test where there is none.
+
+    `value` None: the test measured nothing, and `reasons` say why.
+    """
+
+    node: str
+    profile: str
+    test: str
+    tool: str
+    tool_version: str
+    metric: str
+    part: str
+    value: float | None
+    unit: str
+    bar: str
+    verdict: str
+    reasons: str
+    started_at: datetime | None
+    output: str
+
+
+def shown_metrics(
+    node: str, runs: Iterable[TestRun], acceptance: Acceptance | None, results: Mapping[str, TestResult] | None
+) -> Iterator[ShownMetric]:
+    """Yield the figures of a gate in its order, and a row for each test that was not run.
+
+    `acceptance`: whose bars are shown. `results`: what the bars of today judge; None keeps the verdicts of then.
+    """
+    phases = () if acceptance is None else acceptance.phases
+    tests = {test.name: test for phase in phases for test in phase.tests}
+    seen = set()
+    for run in runs:
+        seen.add(run.test)
+        test, verdict, reasons = tests.get(run.test), run.verdict, run.reasons
+        if test is not None and results is not None:
+            verdict, reasons = judge_test(test, results.get(run.test))
+        why = "; ".join(reasons)
+        common = (run.node, run.profile, run.test, run.tool, run.tool_version)
+        end = (run.started_at, run.output)
+        if not run.measurements:
+            yield ShownMetric(*common, "", "", None, "", "", verdict.value, why, *end)
+        for row in run.measurements:
+            names = (row.metric, f"{row.metric}.{row.part}") if not row.part else (f"{row.metric}.{row.part}",)
+            bars = [bar for bar in test.thresholds if bar.metric in names] if test is not None else []
+            met = verdict.value
+            if bars:
+                met = "pass" if all(_met(bar, row.value, run.tool_version) for bar in bars) else "fail"
+            yield ShownMetric(
+                *common, row.metric, row.part, row.value, row.unit,
+                ", ".join(text for bar in bars for text in _texts(bar, run.tool_version)), met, why, *end,
+            )  # fmt: skip
+    for name, test in ((name, test) for name, test in tests.items() if name not in seen):
+        yield ShownMetric(node, "", name, test.tool, "", "", "", None, "", "", "unjudged", "not run", None, "")
+
+
+def _met(bar: Threshold, value: float, version: str) -> bool:
+    low = bar.min is None or value >= bar.min
+    return low and (bar.max is None or value <= bar.max) and not against_peers(bar.cohort, version, value)
+
+
+def _texts(bar: Threshold, version: str) -> Iterator[str]:
+    if bar.min is not None:
+        yield f">= {bar.min:g}"
+    if bar.max is not None:
+        yield f"<= {bar.max:g}"
+    if bar.cohort is not None:
+        least = limit(bar.cohort, version)
+        yield ">= peers: too few yet" if least is None else f">= {least:g} by peers"
+
+
+def history_cells(row: ResultRow) -> tuple[str, ...]:
+    """Return the cells of a table for people."""
+    value = "" if row.value is None else f"{row.value:g}"
+    return (
+        row.node, f"{row.started_at:%Y-%m-%d %H:%M}", row.test, row.metric, row.part, value, row.unit, row.verdict,
+        row.tool_version, row.key[:8], row.profile,
+    )  # fmt: skip
+
+
+HISTORY_HEAD: Final = (
+    "node", "started", "test", "metric", "part", "value", "unit", "verdict", "tool version", "key", "profile"
+)  # fmt: skip
+SHOW_HEAD: Final = ("test", "metric", "part", "value", "unit", "bar", "verdict", "why", "output")
+
+
+def show_cells(row: ShownMetric) -> tuple[str, ...]:
+    value = "" if row.value is None else f"{row.value:g}"
+    why = row.reasons if row.verdict != "pass" else ""
+    return (row.test, row.metric, row.part, value, row.unit, row.bar, row.verdict, why, row.output[:12])
+
+
+def as_json(rows: Iterable[ResultRow | ShownMetric]) -> Iterator[str]:
+    """Yield the text of one JSON array, an object on each line, in parts."""
+    before = "["
+    for batch in _batches(rows):
+        objects = [json.dumps(dict(zip(row._fields, _cells(row), strict=True))) for row in batch]
+        yield f"{before}\n " + ",\n ".join(objects)
+        before = ","
+    yield "[]\n" if before == "[" else "\n]\n"
+
+
+def as_csv(kind: type[ResultRow | ShownMetric], rows: Iterable[ResultRow | ShownMetric]) -> Iterator[str]:
+    """Yield CSV with a head, in parts."""
+    lines = _Lines()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow(kind._fields)
+    yield lines.taken()
+    for batch in _batches(rows):
+        writer.writerows(map(_cells, batch))
+        yield lines.taken()
+
+
+class _Lines:
+    """The file that csv wants to write to."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self.write = self._lines.append
+
+    def taken(self) -> str:
+        text = "".join(self._lines)
+        self._lines.clear()
+        return text
+
+
+def _cells(row: tuple[Any, ...]) -> list[Any]:
+    return [cell.isoformat() if isinstance(cell, datetime) else cell for cell in row]
+
+
+def _batches(rows: Iterable[Any]) -> Iterator[list[Any]]:
+    left = iter(rows)
+    while batch := list(islice(left, _BATCH)):
+        yield batch

@@ -1,0 +1,165 @@
+"""reconciler gate show, history and output: what gates measured, from the ledger, contacting nobody."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from reconciler.drivers.ledger import SqlLedger
+from reconciler.gate import certificate
+from reconciler.gate.results import recorded
+from reconciler.model.gate import Binding, Certificate, TestResult, Verdict
+from reconciler.spec import load_spec
+from tests.cli.shell import reconciler
+
+NODE, OTHER = "gpu-a001", "gpu-a002"
+AT = datetime(2026, 11, 1, 12, tzinfo=UTC)
+
+
+def gate_ran(spec: Path, ledger: Path, speed: float, *, node: str = NODE, days: int = 0, rows: bool = True) -> str:
+    """Keep a gate of one test as `run_gate` does; `rows` False: as earlier versions did. Return the output's digest."""
+    fleet = load_spec(spec, directory=str(spec))
+    desired, at = fleet.nodes[node], AT + timedelta(days=days)
+    assert desired.profile.acceptance is not None
+    digests = certificate.tests_digest(desired.profile.acceptance)
+    binding = Binding("S", (), "ab" * 32, {}, "", digests.whole, digests.each)
+    result = TestResult(
+        "nccl", "nccl-tests", Verdict.PASS, (), {"busbw_peak": speed, "busbw_peak.7": speed}, "2.17.4",
+        started_at=at, ended_at=at + timedelta(minutes=2), printed=f"# Avg bus bandwidth : {speed}\n",
+    )  # fmt: skip
+    late = Certificate("1.0", node, at + timedelta(minutes=3), binding, (result,))
+    found = recorded(late, desired, 7 + days)
+    book = SqlLedger(ledger, fleet=fleet.settings.fleet)
+    if rows:
+        book.save_results(found.runs, found.outputs)
+    book.save_certificate(found.certificate if rows else replace(late, results=(replace(result, printed=""),)))
+    book.close()
+    return found.runs[0].output
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+@pytest.mark.parametrize("rows", [True, False])
+def test_show_has_each_figure_beside_its_bar_and_the_verdict_of_today(spec: Path, tmp_path: Path, rows: bool) -> None:
+    ledger = tmp_path / "ledger.sqlite"
+    gate_ran(spec, ledger, 431.5, rows=rows)
+    done = reconciler("gate", "show", NODE, "--spec", spec, "--ledger", ledger, "--output", "json")
+    assert done.code == 0, done.err
+    shown = {(row["test"], row["metric"], row["part"]): row for row in done.json}
+    peak = shown["nccl", "busbw_peak", ""]
+    assert (peak["value"], peak["unit"], peak["bar"], peak["verdict"]) == (431.5, "GB/s", ">= 440", "fail")
+    assert "busbw_peak 431.5 < 440" in peak["reasons"]
+    assert shown["nccl", "busbw_peak", "7"]["bar"] == ""
+    lacking = [row for row in done.json if row["reasons"] == "not run"]
+    assert lacking
+    assert {row["verdict"] for row in lacking} == {"unjudged"}
+    acceptance = spec / "acceptance.yaml"
+    acceptance.write_text(acceptance.read_text().replace("busbw_peak, min: 440", "busbw_peak, min: 430"))
+    human = reconciler("gate", "show", NODE, "--spec", spec, "--ledger", ledger)
+    line = next(line for line in human.out.splitlines() if "431.5" in line)
+    assert line.split()[:6] == ["nccl", "busbw_peak", "431.5", "GB/s", ">=", "430"]
+    assert "pass" in line
+    assert "certificate of 2026-11-01" in human.err
+    command = ("gate", "show", NODE, "--spec", spec, "--ledger", ledger, "--output")
+    assert reconciler(*command, "markdown").out.startswith("| test")
+    assert rows_of(reconciler(*command, "csv").out)[0]["test"] == "nccl"
+
+
+def test_a_node_without_a_gate_is_told(spec: Path, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.sqlite"
+    SqlLedger(ledger).close()
+    done = reconciler("gate", "show", NODE, "--spec", spec, "--ledger", ledger)
+    assert (done.code, done.out) == (0, "")
+    assert "no gate has run yet" in done.err
+    unknown = reconciler("gate", "show", "gpu-a0o1", "--spec", spec, "--ledger", ledger)
+    assert unknown.code == 64
+    assert "did you mean" in unknown.err
+
+
+def test_history_is_by_node_and_time_and_each_format_has_all_rows(spec: Path, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.sqlite"
+    for days, speed in enumerate((480.0, 470.0, 460.0)):
+        gate_ran(spec, ledger, speed, days=days)
+    gate_ran(spec, ledger, 490.0, node=OTHER)
+    command = ("gate", "history", "gpu-a00*", "--spec", spec, "--ledger", ledger)
+    found = reconciler(*command, "--output", "json")
+    assert found.code == 0, found.err
+    assert [(row["node"], row["part"], row["value"]) for row in found.json] == [
+        (node, part, value)
+        for node, values in ((NODE, (480.0, 470.0, 460.0)), (OTHER, (490.0,)))
+        for value in values
+        for part in ("", "7")
+    ]
+    assert {(row["unit"], row["tool_version"], row["verdict"]) for row in found.json} == {("GB/s", "2.17.4", "pass")}
+    assert len({row["key"] for row in found.json}) == 1
+    table = rows_of(reconciler(*command, "--output", "csv").out)
+    assert [float(row["value"]) for row in table] == [row["value"] for row in found.json]
+    assert list(table[0]) == list(found.json[0])
+    since = reconciler(*command, "--since", "2026-11-02", "--test", "nccl", "--metric", "busbw_peak", "--last", "2")
+    assert len(since.out.splitlines()) == 3, since.out
+    assert "470" not in since.out
+    assert "460" in since.out
+    empty = reconciler(*command, "--metric", "mfu", "--output", "json")
+    assert (empty.code, empty.json) == (0, [])
+    assert reconciler(*command, "--metric", "mfu", "--output", "csv").out.startswith("node,")
+    assert "no gate has measured that" in reconciler(*command, "--metric", "mfu").out
+    assert reconciler("gate", "history", "nobody", "--spec", spec, "--ledger", ledger).code == 64
+
+
+def test_results_of_a_node_that_left_the_spec_stay_readable(spec: Path, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.sqlite"
+    gate_ran(spec, ledger, 480.0)
+    book = SqlLedger(ledger)
+    (run,) = book.last_gate(NODE)
+    book.save_results((replace(run, node="gone"),), {})
+    book.close()
+    done = reconciler("gate", "history", "gone", "--spec", spec, "--ledger", ledger, "--output", "json")
+    assert [row["node"] for row in done.json] == ["gone", "gone"]
+
+
+def test_the_output_of_a_test_is_found_by_its_digest(spec: Path, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.sqlite"
+    digest = gate_ran(spec, ledger, 480.0)
+    done = reconciler("gate", "output", digest[:12], "--spec", spec, "--ledger", ledger)
+    assert (done.code, done.out) == (0, "# Avg bus bandwidth : 480.0\n")
+    assert reconciler("gate", "output", "beef", "--spec", spec, "--ledger", ledger).code == 64
+
+
+def test_parquet_without_pyarrow_says_what_to_install(
+    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    ledger = tmp_path / "ledger.sqlite"
+    gate_ran(spec, ledger, 480.0)
+    done = reconciler("gate", "history", NODE, "--spec", spec, "--ledger", ledger, "--output", "parquet")
+    assert done.code == 64
+    assert "gpu-fleet-reconciler[parquet]" in done.err
+
+
+def test_parquet_has_the_rows_and_types(spec: Path, tmp_path: Path) -> None:
+    """The process writes bytes to its own stdout, which only a process of its own has."""
+    pytest.importorskip("pyarrow", reason="PyArrow is not installed")
+    from pyarrow import parquet
+
+    from reconciler.drivers.parquet import write_parquet
+    from reconciler.model.results import Wanted
+
+    ledger = tmp_path / "ledger.sqlite"
+    gate_ran(spec, ledger, 480.0)
+    book = SqlLedger(ledger)
+    for wanted, rows in ((Wanted((NODE,)), 2), (Wanted(("nobody",)), 0)):
+        with (tmp_path / "out.parquet").open("wb") as sink:
+            write_parquet(book.results(wanted), sink)
+        table = parquet.read_table(tmp_path / "out.parquet")
+        assert table.num_rows == rows
+        assert table.schema.field("value").type == "double"
+        assert str(table.schema.field("started_at").type) == "timestamp[us, tz=UTC]"
+    book.close()

@@ -1,0 +1,126 @@
+"""A soak in a run, in virtual time: a week, a reconciler that dies in it, a node that is booted, a GPU that fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from reconciler.converge.gate import AcceptanceGate
+from reconciler.converge.run import Ended
+from reconciler.model import soak
+from reconciler.model.desired import Acceptance, Desired, GatePhase, GateTest, Threshold
+from reconciler.model.gate import Certificate
+from reconciler.model.outcome import Done, Outcome, Permanent
+from tests.converge.world import PROFILE, QuickGate, World
+
+Worlds = Callable[..., World]
+HOUR = 3600.0
+WEEK = 168 * HOUR
+LOAD = GateTest("cpu", "stress-ng", {"seconds": 1800}, (Threshold("cpu.bogo_ops_s", 1.0),), 2400.0)
+PASSIVE = GateTest("health", "xid", {}, (), 60.0)
+SHORT = GateTest("short", "stress-ng", {"seconds": 60}, (), 600.0)
+
+
+class RealGate(QuickGate):
+    """Measures on the lab's machines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.real = AcceptanceGate(lambda _: None)
+
+    async def run(self, desired: Desired, *given: Any) -> Certificate:
+        certificate = await self.real.run(desired, *given)
+        self.tested.append((desired.node, tuple(result.test for result in certificate.results)))
+        return certificate
+
+
+def soaking(world: Worlds, seconds: float = WEEK) -> World:
+    phases = (GatePhase("first", (PASSIVE, SHORT)), soak.phase(seconds, 2.0, (LOAD,)))
+    profile = replace(PROFILE, digest="soak", acceptance=Acceptance("deep", phases, None))
+    return world(nodes=1, profile=profile, gate=RealGate())
+
+
+def gates(here: World) -> list[tuple[str, ...]]:
+    return [names for _, names in here.gate.tested]
+
+
+def test_a_week_is_waited_for_and_the_node_serves_then(world: Worlds) -> None:
+    here = soaking(world)
+    before = here.clock.elapsed
+    report = here.apply(wait_s=2 * WEEK)
+    assert report.results["n0"].state is Ended.DONE, report.results["n0"].detail
+    assert here.clock.elapsed - before >= WEEK
+    assert here.serves("n0")
+    assert gates(here) == [("health", "short"), ("soak",)]
+    certificate = here.ledger.node("n0").certificate
+    assert certificate is not None
+    [result] = [result for result in certificate.results if result.test == "soak"]
+    assert result.metrics["hours"] >= 168
+    assert result.metrics["cpu.decline"] == pytest.approx(0, abs=0.1)
+    assert here.machine("n0").state.soak is None, "nothing is left on the node"
+    assert here.plan().nodes["n0"].actions == ()
+
+
+def test_a_run_that_dies_is_continued_without_a_second_soak_or_a_second_test(world: Worlds) -> None:
+    here = soaking(world, 24 * HOUR)
+
+    async def dies() -> None:
+        work = asyncio.create_task(here.applying(wait_s=2 * WEEK))
+        while here.machine("n0").state.soak is None:
+            await here.clock.sleep(30)
+        await here.clock.sleep(10 * HOUR)
+        work.cancel()
+        await asyncio.wait({work})
+
+    here.run(dies())
+    unit = here.machine("n0").state.soak
+    assert unit is not None
+    report = here.apply(wait_s=2 * WEEK)
+    assert report.results["n0"].state is Ended.DONE, report.results["n0"].detail
+    assert here.serves("n0")
+    assert here.clock.elapsed - unit.began < 25.5 * HOUR, "it was not begun anew"
+    assert [names for names in gates(here) if "short" in names] == [("health", "short")]
+
+
+@pytest.mark.parametrize("event", ["reboot", "xid"])
+def test_what_happens_in_it_keeps_the_node_out(world: Worlds, event: str) -> None:
+    here = soaking(world)
+
+    async def interrupted() -> Outcome:
+        work = asyncio.create_task(here.acting("run_gate"))
+        machine = here.machine("n0")
+        while machine.state.soak is None:
+            await here.clock.sleep(30)
+        await here.clock.sleep(5 * HOUR)
+        if event == "reboot":
+            machine.reboot()
+        else:
+            machine.inject("xid_79", gpu=1)
+        return await work
+
+    outcome = here.run(interrupted())
+    assert isinstance(outcome, Permanent), outcome
+    assert "soak" in outcome.detail
+    assert here.clock.elapsed < 10 * HOUR
+    assert here.machine("n0").state.soak is None
+    certificate = here.ledger.node("n0").certificate
+    assert certificate is not None
+    judged = here.gate.judge(certificate, here.fleet.nodes["n0"], here.observe().nodes["n0"], here.clock)
+    assert not judged.valid
+
+
+def test_what_was_done_after_a_soak_asks_for_another_although_its_result_is_kept(world: Worlds) -> None:
+    """The result of the old soak must not stand in the certificate that is saved before the new one."""
+    here = soaking(world, 4 * HOUR)
+    assert isinstance(here.act("run_gate"), Done)
+    first = here.ledger.node("n0").certificate
+    attempt = here.ledger.begin("test", "n0", "erase", "", "", {}, here.lease().token(), here.clock.now())
+    here.ledger.finish(attempt, "done", "", here.clock.now())
+    here.clock.elapsed += 60
+    assert isinstance(here.act("run_gate"), Done)
+    assert gates(here)[-1] == ("soak",)
+    assert here.ledger.node("n0").certificate != first

@@ -1,0 +1,179 @@
+"""Which tests what was done costs, and what a composed certificate proves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from reconciler.gate import after
+from reconciler.gate import certificate as c
+from reconciler.gate.certificate import compose, due_tests, judge, valid_until
+from reconciler.model.after import REBOOT
+from reconciler.model.desired import Acceptance, GatePhase, GateTest, Revalidation
+from reconciler.model.documents import dump, load
+from reconciler.model.gate import Certificate, Proof, Verdict
+from tests import builders as b
+
+DAY = 86400.0
+NEXT = b.NOW + timedelta(days=1)
+
+
+def gate_test(name: str, tool: str, **args: str | int) -> GateTest:
+    return GateTest(name, tool, args, (), 600.0)
+
+
+TESTS = (
+    gate_test("parts", "inventory"),
+    gate_test("xids", "xid"),
+    gate_test("dcgm", "dcgmi-diag", level=2),
+    gate_test("dcgm-long", "dcgmi-diag", level=4),
+    gate_test("pcie", "nvbandwidth"),
+    gate_test("nccl", "nccl-tests"),
+    gate_test("rails", "perftest", rails="mlx5_0"),
+    gate_test("loopback", "iperf3"),
+    gate_test("uplink", "iperf3", server="10.0.0.1"),
+    gate_test("drives", "fio"),
+    gate_test("errors", "link-counters"),
+)
+PROFILE = Acceptance("deep", (GatePhase("all", TESTS),), 90 * DAY)
+ALL = {test.name for test in TESTS}
+LOOK = {"parts", "xids"}
+
+
+@pytest.mark.parametrize(
+    ("done", "costs"),
+    [
+        ("nic0", LOOK | {"rails", "uplink", "errors"}),
+        ("dpu-1", LOOK | {"rails", "uplink", "errors"}),
+        ("hgx", LOOK | {"dcgm-long", "pcie", "nccl"}),  # level 3 at least
+        ("bios", LOOK | {"pcie"}),
+        ("nickel", ALL),  # a name that says nothing
+        ("bmc", ALL),
+        ("", ALL),
+    ],
+)
+def test_new_firmware_costs_the_minimum_set_of_its_component(done: str, costs: set[str]) -> None:
+    assert after.tests_after_firmware(PROFILE, done) == costs
+
+
+def test_a_profile_inherits_what_it_has_tests_for() -> None:
+    """What lacks every test for a component can't tell what it did: all tests are run."""
+    assert after.tests_after_firmware(b.ACCEPTANCE, "nic0") == {"dcgm"}
+    one = replace(PROFILE, phases=(GatePhase("all", (TESTS[0], TESTS[2], TESTS[6])),))
+    assert after.tests_after_firmware(one, "nic0") == {"parts", "rails"}
+    assert after.tests_after(one, "power_cycle", REBOOT) == {"parts", "dcgm", "rails"}
+    reports = replace(PROFILE, phases=(GatePhase("all", (TESTS[2], TESTS[10])),))
+    assert after.tests_after_firmware(reports, "nic0") == {"dcgm", "errors"}, "a tool that only reports proves nothing"
+
+
+def test_a_row_of_the_profile_goes_before_the_minimum_set() -> None:
+    profile = replace(PROFILE, after={"nic0": ("rails",), "bmc": (), "update_firmware": ("drives",), "set_bios": ()})
+    assert after.tests_after_firmware(profile, "nic0") == {"rails", *LOOK}
+    assert after.tests_after_firmware(profile, "bmc") == frozenset(), "a row that is empty costs nothing"
+    assert after.tests_after_firmware(profile, "nic1") == {"drives", *LOOK}
+    assert after.tests_after_bios(profile) == frozenset()
+    assert after.tests_after(profile, "configure_host", ()) == frozenset()
+
+
+# --- composed certificates ---
+
+WANTED = b.node(profile=b.profile(acceptance=PROFILE))
+NODE = b.certificate(WANTED, b.observed())
+
+
+def upgraded(**versions: str) -> Certificate:
+    firmware = {**NODE.binding.firmware, **versions}
+    return replace(NODE, binding=replace(NODE.binding, firmware=firmware), issued_at=NEXT)
+
+
+def after_nic(*, verdict: Verdict = Verdict.PASS) -> Certificate:
+    """NIC firmware was changed, and its tests were run: the others stand."""
+    costs = after.tests_after_firmware(PROFILE, "nic0")
+    made = upgraded(nic0="3.0")
+    results = tuple(replace(one, verdict=verdict) for one in made.results if one.test in costs)
+    return compose(replace(made, results=results), NODE, ALL - costs)
+
+
+def test_new_firmware_voids_the_tests_that_depend_on_it_and_no_others() -> None:
+    found = judge(NODE, PROFILE, upgraded(nic0="3.0").binding, b.NOW)
+    assert found.reasons == ("firmware changed since: nic0: parts, xids, rails, uplink, errors",)
+    assert set(found.by_test) == after.tests_after_firmware(PROFILE, "nic0")
+    found = judge(NODE, PROFILE, upgraded(nic0="3.0", bios="3.0").binding, b.NOW)
+    assert found.reasons == (
+        "firmware changed since: bios, nic0: parts, xids",
+        "firmware changed since: bios: pcie",
+        "firmware changed since: nic0: rails, uplink, errors",
+    )
+    assert judge(NODE, PROFILE, upgraded(bmc="3.0").binding, b.NOW).reasons == ("firmware changed since: bmc",)
+    assert judge(NODE, replace(PROFILE, after={"bmc": ()}), upgraded(bmc="3.0").binding, b.NOW).valid
+
+
+def test_a_certificate_is_composed_of_the_newest_results() -> None:
+    made = after_nic()
+    now = made.issued_at
+    assert judge(made, PROFILE, made.binding, now).valid
+    assert [result.test for result in made.measured] == ["parts", "xids", "rails", "uplink", "errors"]
+    assert [set(proof.tests) for proof in made.earlier] == [{"dcgm", "dcgm-long", "pcie", "nccl", "loopback", "drives"}]
+    again = replace(made, issued_at=now + timedelta(days=1), earlier=(), results=made.results[:2])
+    third = compose(again, made, ALL - LOOK)
+    assert [proof.issued_at for proof in third.earlier] == [now, NODE.issued_at], "each keeps what it proves, and since"
+    assert judge(third, PROFILE, made.binding, again.issued_at).valid
+    assert load(Certificate, dump(third), name="certificate") == third
+
+
+def test_the_newest_result_counts_whatever_it_says() -> None:
+    assert judge(after_nic(verdict=Verdict.FAIL), PROFILE, upgraded(nic0="3.0").binding, NEXT).verdict is Verdict.FAIL
+
+
+def test_what_stands_is_bound_as_it_was_measured() -> None:
+    made = after_nic()
+    binding = replace(made.binding, firmware={**made.binding.firmware, "bmc": "9"})
+    assert set(judge(made, PROFILE, binding, NEXT).by_test) == ALL
+    old = replace(made.earlier[0], binding=replace(NODE.binding, image_sha256="ee" * 32))
+    found = judge(replace(made, earlier=(old,)), PROFILE, made.binding, NEXT)
+    assert set(found.by_test) == set(old.tests), "its image was another one, whatever the latest gate found"
+    renamed = replace(TESTS[2], args={"level": 3})
+    changed = replace(PROFILE, phases=(GatePhase("all", tuple(renamed if t is TESTS[2] else t for t in TESTS)),))
+    digests = c.tests_digest(changed)
+    binding = replace(made.binding, tests_digest=digests.whole, tests=digests.each)
+    assert set(judge(made, changed, binding, NEXT).by_test) == {"dcgm"}
+
+
+def test_a_test_without_a_result_admits_nobody() -> None:
+    made = after_nic()
+    rest = tuple(result for result in made.results if result.test != "nccl")
+    assert set(judge(replace(made, results=rest), PROFILE, made.binding, NEXT).by_test) == {"nccl"}
+
+
+def test_an_older_document_binds_each_of_its_tests_by_its_one_binding() -> None:
+    text = dump(NODE).replace('"earlier": [],', "")
+    assert "earlier" not in text
+    old = load(Certificate, text, name="certificate")
+    assert judge(old, PROFILE, NODE.binding, b.NOW).valid
+    assert compose(upgraded(nic0="3.0"), old, {"drives"}).earlier == (), "each was run again"
+    only = replace(upgraded(nic0="3.0"), results=NODE.results[:9])
+    assert compose(only, old, {"drives"}).earlier == (Proof(old.issued_at, old.binding, ("drives",)),)
+
+
+def test_results_expire_by_kind_of_test() -> None:
+    short = replace(TESTS[6], validity_s=7 * DAY)
+    profile = replace(PROFILE, phases=(GatePhase("all", (*TESTS[:6], short, *TESTS[7:])),))
+    assert judge(NODE, profile, NODE.binding, b.NOW + timedelta(days=7)).valid
+    found = judge(NODE, profile, NODE.binding, b.NOW + timedelta(days=8))
+    assert found.reasons == ("expired: issued 8d00h ago: rails",)
+    assert valid_until(NODE, profile) == b.NOW + timedelta(days=7)
+    assert set(judge(NODE, profile, NODE.binding, b.NOW + timedelta(days=91)).by_test) == ALL
+    made = after_nic()  # a day later, with the rails
+    assert set(judge(made, profile, made.binding, b.NOW + timedelta(days=8, hours=1)).by_test) == {"rails"}
+    assert valid_until(made, replace(PROFILE, validity_s=None)) is None
+
+
+def test_results_are_due_before_they_expire() -> None:
+    profile = replace(PROFILE, revalidate=Revalidation(7 * DAY))
+    assert due_tests(NODE, PROFILE, b.NOW + timedelta(days=89)) == {}
+    assert due_tests(NODE, profile, b.NOW + timedelta(days=82)) == {}
+    assert set(due_tests(NODE, profile, b.NOW + timedelta(days=83))) == ALL
+    made = after_nic()
+    assert set(due_tests(made, profile, b.NOW + timedelta(days=83))) == set(made.earlier[0].tests)

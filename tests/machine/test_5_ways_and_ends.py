@@ -1,0 +1,109 @@
+"""The other way into the installer, an image that does not come up, and a machine that leaves the fleet for good."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.machine.bmc import DRIVE_SERIAL
+from tests.machine.builds import IMAGE, VERSIONS
+from tests.machine.fleet import Fleet
+from tests.machine.machine import NAME, Machine
+from tests.machine.operations import Figure, converge, on_the_host, timed, version_of
+from tests.machine.pki import Pki
+
+pytestmark = [pytest.mark.wire, pytest.mark.tool, pytest.mark.machine]
+
+_HISTORY = ("history", NAME, "--output", "json")
+
+
+def next_version(machine: Machine, fleet: Fleet) -> str:
+    """Return the version that is not installed."""
+    running = version_of(fleet) if machine.is_on() else ""
+    return next(version for version in VERSIONS if version != running)
+
+
+def test_firmware_fetches_the_installer_over_http(machine: Machine, fleet: Fleet, images: None, figure: Figure) -> None:
+    """By UEFI HTTP boot, over TLS, with Secure Boot on: the installer runs from a RAM disk, and is measured as ever."""
+    version, began = next_version(machine, fleet), time.monotonic()
+    fleet.want(f"{version}, over HTTP", version=version, way="http")
+    timed(figure, f"UEFI HTTP boot -> {version}", machine, fleet)
+    assert machine.console.seen("/boot.iso", since=began), machine.console.tail()
+    assert version_of(fleet) == version
+    assert fleet.run("plan", "--detailed-exitcode").code == 0
+
+
+def break_root(images: Path, version: str, pki: Pki) -> None:
+    """Make a build of a version whose root can't be read, though its signature is good."""
+    raw, served = images / "broken.raw", images / "broken.raw.zst"
+    subprocess.run(["zstd", "-dqf", str(images / f"{version}.raw.zst"), "-o", str(raw)], check=True)
+    told = subprocess.run(["sfdisk", "--json", str(raw)], check=True, capture_output=True, text=True).stdout
+    table = json.loads(told)["partitiontable"]
+    root = max(table["partitions"], key=lambda part: part["size"])  # greater than ESP and hash tree
+    with raw.open("r+b") as file:
+        file.seek(root["start"] * table["sectorsize"])
+        file.write(bytes(1 << 16))
+    subprocess.run(["zstd", "-1qf", "--rm", str(raw), "-o", str(served)], check=True)
+    with served.open("rb") as content:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    line, signature = images / "broken.line", images / "broken.minisig"
+    line.write_text(f"{IMAGE} {version} {digest}\n")
+    words = ["-S", "-s", str(pki.minisign), "-m", str(line), "-x", str(signature)]
+    subprocess.run(["minisign", *words, "-t", f"image {IMAGE} version {version}"], check=True, capture_output=True)
+
+
+def test_an_image_that_does_not_come_up_is_left_again(
+    machine: Machine, fleet: Fleet, images: None, figure: Figure, pki: Pki
+) -> None:
+    """The boot loader counts three tries, and takes the other slot."""
+    if not machine.is_on():
+        fleet.want("A machine", version="A")
+        timed(figure, "empty disk -> A", machine, fleet)
+    here, version = version_of(fleet), next_version(machine, fleet)
+    break_root(fleet.images, version, pki)
+    fleet.want(f"{version}, with a broken root", version=version, build="broken")
+    began = time.monotonic()
+    applied = converge(fleet)
+    figure(f"{version} does not come up: back on {here} in {time.monotonic() - began:.0f} s")
+    told = f"{IMAGE} {version} did not come up: the boot loader fell back to slot"
+    assert told in applied.text, f"{applied.text}\n{machine.console.tail()}"
+    assert applied.code != 0
+    assert f"IMAGE_VERSION={here}" in on_the_host(fleet, "cat", "/usr/lib/os-release")
+    assert "out of service" in fleet.run("explain", NAME).text
+
+
+def holds_data(disk: Path) -> bool:
+    with disk.open("rb") as content:
+        return any(block.strip(b"\0") for block in iter(lambda: content.read(1 << 20), b""))
+
+
+def test_a_decommissioned_machine_has_an_empty_disk_and_evidence_in_the_ledger(
+    machine: Machine, home: Path, fleet: Fleet, images: None, figure: Figure
+) -> None:
+    """No system answers, so that our installer erases. The disk is NVMe: no SCSI disk of QEMU can prove an erase."""
+    leaving = Fleet(home / "leaving", fleet.pki, fleet.builds)
+    leaving.make()
+    if machine.is_on():
+        machine.cut_power()
+    machine.build(serial="SPARE", nvme=DRIVE_SERIAL)
+    with machine.nvme.open("r+b") as disk:
+        subprocess.run(["zstd", "-dcq", str(fleet.images / "A.raw.zst")], stdout=disk, check=True)
+    leaving.want("It leaves", version="A", leaves=True)
+    assert leaving.run("plan", "--create-ledger", "--out", "plan.json").code == 0
+    words = ("apply", "--plan", "plan.json", "--yes", "--wait", "10m")
+    assert leaving.run(*words).code != 0  # --yes is no consent to this
+    assert holds_data(machine.nvme)
+    began = time.monotonic()
+    applied = leaving.run(*words, "--confirm", f"decommission {NAME}")
+    figure(f"decommissioned in {time.monotonic() - began:.0f} s")
+    assert applied.code == 0, f"{applied.text}\n{machine.console.tail()}"
+    assert not machine.is_on()
+    assert not holds_data(machine.nvme)
+    history = leaving.run(*_HISTORY).text
+    assert all(words in history for words in ("nvme format", '"result": "erased"', DRIVE_SERIAL)), history
+    assert leaving.run("audit", "verify").code == 0
