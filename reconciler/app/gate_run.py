@@ -19,13 +19,19 @@ from reconciler.model.errors import Refused, UsageError
 from reconciler.model.gate import Verdict
 from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.results import TestRun
+from reconciler.model.vocab import Concern
+from reconciler.planner.node import conditions as c
+from reconciler.planner.node.actions import ACTIONS
 
 if TYPE_CHECKING:
     from reconciler.drivers.ledger import SqlLedger
 
 _GATE: Final = "run_gate"
 # All that a gate by hand does: out of service, the tests, and back.
-_AROUND: Final = frozenset({"mark", "drain", "check_trust", "set_gpu_mode", _GATE, "set_labels", "admit"})
+_CONDITIONS: Final = frozenset({c.MARKED, c.QUIESCED, c.TRUST, c.GATE, c.LABELS, c.IN_SERVICE})
+_AROUND: Final = frozenset(
+    name for name, spec in ACTIONS.items() if _CONDITIONS.intersection(spec.achieves) or spec.concern is Concern.GPU
+)
 
 
 def ask_gate(workspace: Workspace, profile: str) -> None:
