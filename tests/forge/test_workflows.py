@@ -360,8 +360,8 @@ def test_keys_are_those_that_github_knows() -> None:
         assert set(workflow) <= {"name", "on", "permissions", "concurrency", "jobs"}
         for said in workflow["jobs"].values():
             assert set(said) <= {
-                "needs", "if", "runs-on", "environment", "permissions", "timeout-minutes", "outputs", "env", "steps", "container",
-                "strategy",
+                "needs", "if", "runs-on", "environment", "permissions", "timeout-minutes", "outputs", "env", "steps",
+                "container", "strategy",
             }  # fmt: skip
             for step in said["steps"]:
                 assert set(step) <= {"name", "id", "if", "uses", "with", "env", "run", "continue-on-error"}
