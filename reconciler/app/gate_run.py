@@ -93,10 +93,9 @@ def other_verdicts(workspace: Workspace, ledger: SqlLedger) -> dict[str, Verdict
 
 def _verdict(asked: AskedGate, runs: Sequence[TestRun]) -> Verdict:
     """Return the worst verdict of the tests that were asked for. One that did not run is unjudged."""
-    phases = () if asked.other is None else asked.other.phases
-    profile = "" if asked.other is None else asked.other.name
+    tests, profile = ((), "") if asked.other is None else (asked.other.tests, asked.other.name)
     found = {run.test: run.verdict for run in runs if run.profile == profile and run.ended_at >= asked.since}
     verdict = Verdict.PASS
-    for test in (test for phase in phases for test in phase.tests):
+    for test in tests:
         verdict = worse(verdict, found.get(test.name, Verdict.UNJUDGED))
     return verdict

@@ -14,8 +14,8 @@ from reconciler.cli.commands.drift import exit_code
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.converge.apply import ApplyInterrupted, ApplyReport
 from reconciler.converge.run import Ended
-from reconciler.model.plan import Plan
-from reconciler.render import drift, outcome, plan
+from reconciler.model.plan import BlockCode, Plan
+from reconciler.render import drift, outcome, plan, plan_comment
 from tests.converge.world import World
 
 Worlds = Callable[..., World]
@@ -59,8 +59,11 @@ def test_work_that_an_interruption_parks_has_not_failed(world: Worlds) -> None:
 
 def test_a_reimage_under_way_is_not_left_alone(reimaging: World) -> None:
     made: Plan = reimaging.plan()
-    assert "reimage" in [action.name for action in made.nodes["n0"].actions], "its installer waits for whom we serve"
-    assert plan.verdict(made).startswith("1 node to change")
+    blocked = made.nodes["n0"].blocked
+    assert blocked is not None
+    assert blocked.code is BlockCode.UNDER_WAY
+    assert plan.verdict(made) == "nothing to do; 1 node under way"
+    assert plan_comment.headline(made).text == "nothing to do, 1 node under way"
 
 
 @pytest.mark.parametrize("cluster", [True, False])
