@@ -19,13 +19,19 @@ from reconciler.model.errors import Refused, UsageError
 from reconciler.model.gate import Verdict
 from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.results import TestRun
+from reconciler.model.vocab import Concern
+from reconciler.planner.node import conditions as c
+from reconciler.planner.node.actions import ACTIONS
 
 if TYPE_CHECKING:
     from reconciler.drivers.ledger import SqlLedger
 
 _GATE: Final = "run_gate"
 # All that a gate by hand does: out of service, the tests, and back.
-_AROUND: Final = frozenset({"mark", "drain", "check_trust", "set_gpu_mode", _GATE, "set_labels", "admit"})
+_CONDITIONS: Final = frozenset({c.MARKED, c.QUIESCED, c.TRUST, c.GATE, c.LABELS, c.IN_SERVICE})
+_AROUND: Final = frozenset(
+    name for name, spec in ACTIONS.items() if _CONDITIONS.intersection(spec.achieves) or spec.concern is Concern.GPU
+)
 
 
 def ask_gate(workspace: Workspace, profile: str) -> None:
@@ -87,10 +93,9 @@ def other_verdicts(workspace: Workspace, ledger: SqlLedger) -> dict[str, Verdict
 
 def _verdict(asked: AskedGate, runs: Sequence[TestRun]) -> Verdict:
     """Return the worst verdict of the tests that were asked for. One that did not run is unjudged."""
-    phases = () if asked.other is None else asked.other.phases
-    profile = "" if asked.other is None else asked.other.name
+    tests, profile = ((), "") if asked.other is None else (asked.other.tests, asked.other.name)
     found = {run.test: run.verdict for run in runs if run.profile == profile and run.ended_at >= asked.since}
     verdict = Verdict.PASS
-    for test in (test for phase in phases for test in phase.tests):
+    for test in tests:
         verdict = worse(verdict, found.get(test.name, Verdict.UNJUDGED))
     return verdict

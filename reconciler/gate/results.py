@@ -39,8 +39,8 @@ def recorded(certificate: Certificate, desired: Desired, attempt: int) -> Record
 def _run(node: str, result: TestResult, at: datetime, desired: Desired, attempt: int) -> TestRun:
     """Return the row of a result. `at`: when it ended, if it does not say so itself."""
     acceptance, other = desired.tests, desired.other_tests
-    phases = () if acceptance is None else acceptance.phases
-    test = next((test for phase in phases for test in phase.tests if test.name == result.test), None)
+    tests = () if acceptance is None else acceptance.tests
+    test = next((test for test in tests if test.name == result.test), None)
     verdict, reasons = (result.verdict, result.reasons) if test is None else judge_test(test, result)
     return TestRun(
         node=node,

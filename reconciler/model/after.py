@@ -28,7 +28,11 @@ NIC: Final[tuple[Kind, ...]] = (*_kinds("link-counters", "perftest"), ("iperf3",
 BIOS: Final = _kinds("pcie", "nvbandwidth", "hpcc", "stress-ng", "memtester")
 
 
-ALWAYS_ALL: Final = ("reimage", "erase")  # what was measured before is of another system
+class AlwaysAll(StrEnum):
+    """The actions that cost all tests: what was measured before is of another system."""
+
+    REIMAGE = "reimage"
+    ERASE = "erase"
 
 
 class Done(StrEnum):

@@ -5,15 +5,16 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from reconciler.gate.certificate import judge_test
-from reconciler.gate.cohort import against_peers, limit
-from reconciler.model.desired import Acceptance, Threshold
-from reconciler.model.gate import TestResult
-from reconciler.model.results import ResultRow, TestRun
+from reconciler.gate.cohort import limit
+from reconciler.model.desired import Acceptance, GateTest, Threshold
+from reconciler.model.gate import TestResult, Verdict
+from reconciler.model.results import Measurement, ResultRow, TestRun
 
 _BATCH: Final = 2_000  # rows that are made into text at once
 
@@ -47,8 +48,7 @@ def shown_metrics(
 
     `acceptance`: whose bars are shown. `results`: what the bars of today judge; None keeps the verdicts of then.
     """
-    phases = () if acceptance is None else acceptance.phases
-    tests = {test.name: test for phase in phases for test in phase.tests}
+    tests = {} if acceptance is None else {test.name: test for test in acceptance.tests}
     seen = set()
     for run in runs:
         seen.add(run.test)
@@ -60,23 +60,29 @@ def shown_metrics(
         end = (run.started_at, run.output)
         if not run.measurements:
             yield ShownMetric(*common, "", "", None, "", "", verdict.value, why, *end)
-        for row in run.measurements:
-            names = (row.metric, f"{row.metric}.{row.part}") if not row.part else (f"{row.metric}.{row.part}",)
-            bars = [bar for bar in test.thresholds if bar.metric in names] if test is not None else []
-            met = verdict.value
-            if bars:
-                met = "pass" if all(_met(bar, row.value, run.tool_version) for bar in bars) else "fail"
+        barred = [(row, () if test is None else _bars(test, row)) for row in run.measurements]
+        by_bar = [Verdict.PASS if test is None else _by_bars(test, bars, run, row) for row, bars in barred]
+        told = verdict is Verdict.PASS or any(each is not Verdict.PASS for each in by_bar)
+        for (row, bars), each in zip(barred, by_bar, strict=True):
+            shown = each if bars and told else verdict  # what no bar tells is of the whole test
             yield ShownMetric(
                 *common, row.metric, row.part, row.value, row.unit,
-                ", ".join(text for bar in bars for text in _texts(bar, run.tool_version)), met, why, *end,
+                ", ".join(text for bar in bars for text in _texts(bar, run.tool_version)), shown.value, why, *end,
             )  # fmt: skip
     for name, test in ((name, test) for name, test in tests.items() if name not in seen):
         yield ShownMetric(node, "", name, test.tool, "", "", "", None, "", "", "unjudged", "not run", None, "")
 
 
-def _met(bar: Threshold, value: float, version: str) -> bool:
-    low = bar.min is None or value >= bar.min
-    return low and (bar.max is None or value <= bar.max) and not against_peers(bar.cohort, version, value)
+def _bars(test: GateTest, row: Measurement) -> tuple[Threshold, ...]:
+    name = f"{row.metric}.{row.part}" if row.part else row.metric
+    return tuple(bar for bar in test.thresholds if bar.metric == name)
+
+
+def _by_bars(test: GateTest, bars: tuple[Threshold, ...], run: TestRun, row: Measurement) -> Verdict:
+    """Return what the gate's judge says of one figure by its bars alone."""
+    metrics = {bar.metric: row.value for bar in bars}
+    result = TestResult(run.test, run.tool, Verdict.PASS, (), metrics, run.tool_version)
+    return judge_test(replace(test, thresholds=bars), result)[0]
 
 
 def _texts(bar: Threshold, version: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from reconciler.model.after import ALWAYS_ALL, Done
+from reconciler.model.after import AlwaysAll, Done
 from reconciler.model.errors import Diagnostic, did_you_mean
 from reconciler.model.gate_tools import TOOLS
 from reconciler.model.soak import NAME as SOAK
@@ -38,7 +38,7 @@ def _check_after(
 ) -> Iterator[Diagnostic]:
     tests = [test.name for phase in profile.spec.phases for test in phase.tests]
     for done, names in profile.spec.after.items():
-        if done in ALWAYS_ALL:
+        if done in AlwaysAll.__members__.values():
             yield profile.problem(("after", done), f"{done} always costs all tests", "leave the row out")
         elif done not in list(Done) and components is not None and done not in components:
             hint = did_you_mean(done, [*Done, *sorted(components)])

@@ -225,7 +225,7 @@ def test_ledger_info_shows_what_a_ledger_is(place: Path) -> None:
     found = reconciler("ledger", "info", "--ledger", place, "-o", "json").json
     with opened(place) as ledger:
         assert found["id"] == ledger.id
-    assert (found["database"], found["version"]) == ("sqlite", 7)
+    assert (found["database"], found["version"]) == ("sqlite", 8)
     assert found["rows"]["journal"] > 0
     assert found["id"] in reconciler("ledger", "info", "--ledger", place).out
 
@@ -238,3 +238,14 @@ def test_adopting_off_a_terminal_needs_a_yes_and_a_node_of_the_fleet(place: Path
     done = reconciler("ledger", "adopt", "gpu-a01", "--yes", *at)
     assert done.code == 64
     assert "has no 'gpu-a01'; did you mean" in done.err
+
+
+def test_a_release_of_a_machine_that_left_releases_both_of_its_tombstones(spec: Path, tmp_path: Path) -> None:
+    """One by its serial number, one by its UUID: one consent is enough, and no other machine's."""
+    now = datetime.now(UTC)
+    with opened(tmp_path / "ledger.sqlite") as ledger:
+        for subject, why in (("sn-1", "gpu-x, SN-1"), ("uuid/0a", "gpu-x, SN-1"), ("sn-2", "gpu-y, SN-2")):
+            ledger.hold(f"decommissioned/{subject}", why, "ops", None, now)
+        done = reconciler("release", "decommissioned/sn-1", "--spec", spec, "--ledger", tmp_path / "ledger.sqlite")
+        assert done.code == 0, done.err
+        assert [hold.subject for hold in ledger.holds()] == ["decommissioned/sn-2"]

@@ -464,6 +464,18 @@ def test_a_machine_that_is_declared_by_its_uuid_alone_is_known_again(adopted: Wo
         assert not plan.actions
 
 
+def test_a_machine_that_shares_the_uuid_of_one_that_left_is_another_by_its_serial_number(adopted: Worlds) -> None:
+    """Boards of some makers come with one UUID for all, and the rest of the fleet must not be left alone for it."""
+    here = adopted(nodes=2)
+    decommission(leaving(here, []))
+    uuid = here.machine(GONE).state.uuid
+    other = replace(here.fleet.nodes["n1"], uuid=uuid)
+    here.machine("n1").state.uuid = uuid
+    here.fleet = replace(here.fleet, nodes={"n1": other})
+    blocked = here.plan().nodes["n1"].blocked
+    assert blocked is None or blocked.code is not BlockCode.DECOMMISSIONED
+
+
 @pytest.mark.parametrize("action", ["power_off", "tombstone", "clear_tpm"])
 def test_no_step_is_for_a_node_that_is_not_declared_decommissioned(world: Worlds, action: str) -> None:
     here = world(nodes=1)

@@ -118,7 +118,7 @@ async def served_under_an_update(here: World) -> list[str]:
 
 
 def test_a_device_that_is_not_listed_while_the_machine_is_off_is_tried_again_and_not_refused(world: Worlds) -> None:
-    """A10: the next look sees that the machine is off, and gives it power first."""
+    """The next look sees that the machine is off, and gives it power first."""
     here = world(nodes=1, drift={"n0": [{"old_firmware": {"component": "nic0"}}]})
     here.machine("n0").power("force_off")
     outcome = here.act("update_firmware", target="nic0")

@@ -25,7 +25,7 @@ from tests.docs.pages import DOCS, README, Step, name, page, steps
 TIME_SCALE = 240  # of the tutorial's lab, where the page has 60: what machines take shrinks, what commands say does not
 TUTORIAL, FLEET = page("tutorial/lab"), page("tutorial/your-fleet")
 GUIDES = [path for path in sorted((DOCS / "how-to").glob("*.md")) if steps(path)]
-PATIENCE_S = 280
+PATIENCE_S = 540  # its 42 commands take 97 s of CPU, and eight workers may share two cores
 MARK = "@@@ "
 
 
@@ -103,16 +103,16 @@ def play(wanted: list[tuple[Path, Step]], home: Path, shown: str) -> list[Typed]
     lab = home / "lab"
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("RECONCILER_", "XDG_"))}
     path = f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}"
-    shell = subprocess.Popen(
+    with subprocess.Popen(
         ["bash", "-c", script([step for _, step in wanted], lab, shown)], text=True, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={**clean, "PATH": path, "HOME": str(home), "COLUMNS": "200"},
-    )  # fmt: skip
-    try:
-        printed, errors = shell.communicate(timeout=PATIENCE_S)
-    finally:
-        with contextlib.suppress(ProcessLookupError):  # when it took too long, its lab goes too
-            os.killpg(shell.pid, signal.SIGKILL)
+    ) as shell:  # fmt: skip
+        try:
+            printed, errors = shell.communicate(timeout=PATIENCE_S)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # when it took too long, its lab goes too
+                os.killpg(shell.pid, signal.SIGKILL)
     parts = printed.split(MARK)[1:]
     told = [(parts[at], parts[at + 1]) for at in range(0, len(parts), 2)]
     assert len(told) == len(wanted), printed + errors

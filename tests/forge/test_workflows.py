@@ -361,7 +361,7 @@ def test_keys_are_those_that_github_knows() -> None:
         for said in workflow["jobs"].values():
             assert set(said) <= {
                 "needs", "if", "runs-on", "environment", "permissions", "timeout-minutes", "outputs", "env", "steps",
-                "strategy",
+                "container", "strategy",
             }  # fmt: skip
             for step in said["steps"]:
                 assert set(step) <= {"name", "id", "if", "uses", "with", "env", "run", "continue-on-error"}

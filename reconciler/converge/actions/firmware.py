@@ -56,7 +56,7 @@ async def update_firmware(ctx: ActionContext) -> Outcome:
     if satisfies(item, before):
         return Done(f"{item.component} runs {before} already", changed=False)
     if before is None and not earlier:
-        if known(await ctx.bmc.hot()).power is Power.OFF:  # read again, the node needs power first (pitfall A10)
+        if known(await ctx.bmc.hot()).power is Power.OFF:  # a BMC may list its devices only while they have power
             return Transient(f"the BMC lists no firmware {item.inventory_id!r} while the machine is off")
         return Declined("unknown", f"the BMC lists no firmware {item.inventory_id!r}")
     ended, failure = earlier.get("ended"), ""

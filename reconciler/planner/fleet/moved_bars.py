@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from reconciler.gate.asked import bar_texts
 from reconciler.gate.bars import beyond, histogram, limits_of, unit_of
-from reconciler.gate.certificate import TestDigests, by_test, changed_tests, finite, judge_test, tests_digest
+from reconciler.gate.certificate import TestDigests, by_test, finite, judge_test, tests_changed, tests_digest
 from reconciler.model.bars import BarSpread, Limits, Measured, MovedBar, NewTest
 from reconciler.model.desired import Desired, Fleet, GateTest, Profile, Threshold
 from reconciler.model.gate import TestResult, Verdict
@@ -118,11 +118,11 @@ def moved_bars(
         found = known[pair]
         for test, place in found.new:
             new.setdefault((test.name, test.tool, test.timeout_s, place), []).append(name)
-        if not found.bars:
+        if not found.bars or now.acceptance is None:
             continue
         certificate = records[name].certificate if name in records else None
         results = {} if certificate is None or certificate.adopted else by_test(certificate.results)
-        other = () if certificate is None else changed_tests(certificate.binding, found.digests)
+        other = () if certificate is None else tests_changed(certificate, now.acceptance, found.digests)
         for bar in found.bars:
             result = None if bar.now.name in other else results.get(bar.now.name)
             sums.setdefault(bar.key, _Sum(bar)).add(name, result)
@@ -138,7 +138,7 @@ def _new_tests(head: Fleet, found: Mapping[tuple[object, ...], list[str]]) -> It
 
 def _compared(base: Profile, head: Profile) -> _Compared:
     """Return the bars that differ, and the tests of which more than bars does."""
-    old = {} if base.acceptance is None else {t.name: t for phase in base.acceptance.phases for t in phase.tests}
+    old = {} if base.acceptance is None else {test.name: test for test in base.acceptance.tests}
     bars, new = list[_Bar](), list[tuple[GateTest, str]]()
     for number, phase in enumerate(() if head.acceptance is None else head.acceptance.phases):
         for at, test in enumerate(phase.tests):

@@ -184,7 +184,12 @@ def buried(desired: Desired, record: NodeRecord, holds: Holds, now: datetime) ->
 
 
 def tombstones(desired: Desired, record: NodeRecord) -> tuple[str, ...]:
-    return tombstones_of((desired.serial, record.serial), (desired.uuid, record.uuid))
+    """Return the tombstones that count for a node: by its UUID alone where it has no serial number.
+
+    Boards of some makers share one UUID; a machine with a serial number of its own is not the one that left.
+    """
+    serials = (desired.serial, record.serial)
+    return tombstones_of(serials, () if any(serials) else (desired.uuid, record.uuid))
 
 
 def subjects(desired: Desired, record: NodeRecord) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import BootPhase, Power, Provision, UnknownReason
 from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.conditions import Unread
+from reconciler.planner.node.corroboration import known_cause
 from reconciler.planner.node.possible import IN_PLACE
 
 CONSENT = "provision: blank"
@@ -26,7 +27,7 @@ def unread_disk(desired: Desired, observed: Observed, record: NodeRecord) -> Unr
     hot = observed.hot.value if isinstance(observed.hot, Answered) else None
     if hot is None or desired.profile.image is None or not _nobody_answers(observed):
         return Unread()
-    if half := _half_installed(record):
+    if half := _half_installed(record, hot, observed):
         return Unread(half)
     if not _is_new(desired, observed, record):
         return Unread()
@@ -52,14 +53,18 @@ def _nobody_answers(observed: Observed) -> bool:
     return isinstance(observed.host, Silent) and observed.host.reason in _NOBODY_ANSWERS
 
 
-def _half_installed(record: NodeRecord) -> str:
-    """Return how the last install ended, if not well. One without an end is gone on with: its installer may wait for
-    us, whom nobody serves until then, on a machine that is on and that no system answers for."""
+def _half_installed(record: NodeRecord, hot: RedfishHot, observed: Observed) -> str:
+    """Return how the last install ended, if not well.
+
+    One without an end is waited for while the BMC shows that a system boots, as it shows installers. Where the BMC does
+    not tell that, the next run goes on with it: its installer may wait for us, and nobody else serves it.
+    """
     last = next((one for one in reversed(record.attempts) if spec_of(one.action).installs), None)
     if last is None or last.outcome in ("done", "refused") or last.target == IN_PLACE:
         return ""
     if last.outcome == "started":
-        return "maybe half-installed: a run began to install it, and nobody saw the end"
+        _, under_way = known_cause(hot, observed)
+        return "" if under_way else "maybe half-installed: a run began to install it, and nobody saw the end"
     return f"maybe half-installed: {last.detail or last.outcome}"
 
 

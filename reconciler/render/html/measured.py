@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from reconciler.gate.bars import beyond, far_off, histogram, limits_of, unit_of
-from reconciler.gate.certificate import TestDigests, by_test, changed_tests, finite, judge_test, tests_digest
+from reconciler.gate.certificate import TestDigests, by_test, finite, judge_test, tests_changed, tests_digest
 from reconciler.gate.cohort import distribution
 from reconciler.model.bars import Histogram, Limits
 from reconciler.model.desired import Acceptance, Desired, GateTest
@@ -112,8 +112,8 @@ class _Groups:
         digest = desired.profile.digest
         if digest not in self._digests:
             self._digests[digest] = tests_digest(acceptance)
-        results, other = by_test(certificate.results), changed_tests(certificate.binding, self._digests[digest])
-        for test in (test for phase in acceptance.phases for test in phase.tests if test.name not in other):
+        results, other = by_test(certificate.results), tests_changed(certificate, acceptance, self._digests[digest])
+        for test in (test for test in acceptance.tests if test.name not in other):
             result = results.get(test.name)
             if result is None or result.tool != test.tool:
                 continue
