@@ -70,7 +70,7 @@ def test_a_reconciler_that_is_killed_in_the_write_and_stays_away_goes_on(
     time.sleep(_AWAY_S)
     timed(figure, f"A -> B, the reconciler killed in the write and away for {_AWAY_S:.0f} s", machine, fleet)
     assert version_of(fleet) == "B"
-    assert machine.console.count("] started:", since=began) == 1
+    assert machine.console.count("] writing:", since=began) == 1
 
 
 def test_a_node_that_is_well_writes_the_next_image_itself(
