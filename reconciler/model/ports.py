@@ -182,7 +182,7 @@ class Host(Protocol):
 
     @property
     def reached(self) -> bool:
-        """Whether the host has accepted the latest connection, which may still wait for the login."""
+        """Return whether the host accepted the latest connection, which may still wait for the login."""
 
     async def facts(self, sysctls: Sequence[str], services: Sequence[str]) -> Answered[HostFacts] | Silent:
         """Read all facts in one connection with one program, each under a timeout of its own.
