@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.machine.bmc import virsh
+from tests.machine.builds import VERSIONS
 from tests.machine.fleet import Command, Fleet
 from tests.machine.machine import ADDRESS, NAME, SECTOR, Machine
 from tests.machine.timeline import INSTALL, parts_of, shown
@@ -79,6 +81,17 @@ def on_the_host(fleet: Fleet, *command: str) -> str:
 def version_of(fleet: Fleet) -> str:
     """Return the version of the image that the machine says it runs."""
     return str(json.loads(on_the_host(fleet, "cat", "/etc/reconciler/image.json"))["version"])
+
+
+def next_version(machine: Machine, fleet: Fleet) -> str:
+    """Return the version that is not installed."""
+    running = ""
+    if machine.partitions():
+        if not machine.is_on():
+            virsh("start", NAME)
+        wait_for_host(machine, fleet)
+        running = version_of(fleet)
+    return next(version for version in VERSIONS if version != running)
 
 
 # A file on the partition `data`, and the identities of both partitions that installs leave as they are.

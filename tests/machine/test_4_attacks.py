@@ -26,6 +26,7 @@ from tests.machine.operations import (
     Figure,
     applying,
     medium_of,
+    next_version,
     nothing_installed,
     on_the_host,
     timed,
@@ -86,7 +87,9 @@ def test_a_medium_that_was_altered_leads_nowhere(
     machine: Machine, fleet: Fleet, images: None, figure: Figure, tmp_path: Path
 ) -> None:
     """A BMC that is not honest sends the installer to another server, and asks for a host certificate itself."""
-    fleet.want("A, past an attacker", version="A")
+    version = next_version(machine, fleet)
+    here = version_of(fleet)
+    fleet.want(f"{version}, past an attacker", version=version)
     began, since = time.monotonic(), time.time()
     with attacker(tmp_path) as asked, nothing_installed(machine, began), applying(fleet) as apply:
         wait_until(apply, fleet, "the BMC has the medium", lambda: medium_of(since))
@@ -108,19 +111,20 @@ def test_a_medium_that_was_altered_leads_nowhere(
         )
         assert asked == []
         machine.cut_power()
-    timed(figure, "B -> A, after an attack on the medium", machine, fleet)
-    assert version_of(fleet) == "A"
+    timed(figure, f"{here} -> {version}, after an attack on the medium", machine, fleet)
+    assert version_of(fleet) == version
 
 
 def test_a_system_that_was_altered_on_the_disk_is_not_admitted(
     machine: Machine, fleet: Fleet, images: None, figure: Figure, tmp_path: Path
 ) -> None:
     """It is signed with the right key, so that it boots; its TPM tells on it."""
+    version = version_of(fleet)
     machine.cut_power()
     esp = next(part for part in machine.partitions() if part["name"] == "esp")
     place = f"{machine.disk}@@{esp['start'] * 512}"
     listed = subprocess.run(["mdir", "-b", "-i", place, "::/EFI/Linux"], check=True, capture_output=True, text=True)
-    uki = next(line for line in listed.stdout.split() if "_A" in line)
+    uki = next(line for line in listed.stdout.split() if f"_{version}" in line)
     good, altered = tmp_path / "good.efi", tmp_path / "altered.efi"
     subprocess.run(["mcopy", "-n", "-i", place, uki, str(good)], check=True)
     release = next(section for section in read_pe(good.read_bytes()).sections if section.name == ".osrel")

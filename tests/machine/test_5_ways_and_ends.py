@@ -9,27 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.machine.bmc import DRIVE_SERIAL, virsh
-from tests.machine.builds import IMAGE, VERSIONS
+from tests.machine.bmc import DRIVE_SERIAL
+from tests.machine.builds import IMAGE
 from tests.machine.fleet import Fleet
 from tests.machine.machine import NAME, SECTOR, Machine, holds_data
-from tests.machine.operations import Figure, converge, on_the_host, timed, unpacked, version_of, wait_for_host
+from tests.machine.operations import (
+    Figure,
+    converge,
+    next_version,
+    on_the_host,
+    timed,
+    unpacked,
+    version_of,
+)
 from tests.machine.pki import Pki
 
 pytestmark = [pytest.mark.wire, pytest.mark.tool, pytest.mark.machine]
 
 _HISTORY = ("history", NAME, "--output", "json")
-
-
-def next_version(machine: Machine, fleet: Fleet) -> str:
-    """Return the version that is not installed."""
-    running = ""
-    if machine.partitions():
-        if not machine.is_on():
-            virsh("start", NAME)
-        wait_for_host(machine, fleet)
-        running = version_of(fleet)
-    return next(version for version in VERSIONS if version != running)
 
 
 def test_firmware_fetches_the_installer_over_http(machine: Machine, fleet: Fleet, images: None, figure: Figure) -> None:
