@@ -283,6 +283,8 @@ class NodeRun:
         made = await attempt(self.run, Subject(self.desired, self._latest, self.record, plan), action)
         outcome = made.outcome
         self._worked = self._worked or not isinstance(outcome, Declined)
+        if not isinstance(outcome, Declined):
+            self._begin_anew(action)
         self._inventory_due = self._inventory_due or made.inventory_due
         self._boot_deadline = None
         if made.crash is not None:
@@ -307,6 +309,15 @@ class NodeRun:
                 return self._result(state, f"{action.id} refused ({outcome.code}): {outcome.detail}")
             case _:
                 assert_never(outcome)
+
+    def _begin_anew(self, action: PlannedAction) -> None:
+        """Count no more what this action undid, even by failing: being needed again, it need not fail to hold.
+
+        No two actions undo each other, so each is still counted.
+        """
+        undone = spec_of(action.name).undoes - {action.name}
+        for step in [step for step in self._done if step[0].partition(":")[0] in undone]:
+            del self._done[step]
 
     # --- ending ---
 

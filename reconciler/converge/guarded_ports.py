@@ -214,6 +214,10 @@ class TimedHost:
         self._settings = settings
         self._seconds = settings.ssh_deadline_s
 
+    @property
+    def reached(self) -> bool:
+        return self._host.reached
+
     def anew(self, *, renewal_of: str = "") -> TimedHost:
         return _OwnHost(self._host.anew(renewal_of=renewal_of), self._clock, self._settings, self._lease)
 

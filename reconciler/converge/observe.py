@@ -38,6 +38,7 @@ OBSERVATION_FORMAT = "1.0"
 INVENTORY_DEADLINES = 4  # a BMC that can't expand collections is asked a hundred times and more
 IN_DOUBT_S = 900.0  # how old an inventory gets while the BMC says that something is wrong
 UNHURRIED_READS = 16  # nodes at once in a pass that leaves time for others: a read that has begun is not put off
+OFF_GRACE_S = 1.0  # wall clock: what a host has to accept a connection once its BMC said that it is off; BMCs lie
 LEAST_REAL_S = 5.0  # a scaled clock shortens deadlines; loopback servers, kubectl and threads stay as slow as they are
 
 _REASONS = {
@@ -148,18 +149,36 @@ async def _own_readings(
 async def _read_node(
     desired: Desired, fabric: Fabric, clock: Clock, settings: Settings, before: Observed | None
 ) -> _Own:
+    bmc, answers = fabric.bmc(desired), fabric.host(desired)
     async with asyncio.TaskGroup() as group:
-        redfish = group.create_task(_read_redfish(desired, fabric.bmc(desired), clock, settings, before))
-        ssh = group.create_task(_read_host(fabric.host(desired), desired, clock, settings))
-    (hot, inventory), host = redfish.result(), ssh.result()
-    bmc = fabric.bmc(desired)
+        ssh = group.create_task(_read_host(answers, desired, clock, settings))
+
+        def powered_off() -> None:
+            if answers is not None:
+                group.create_task(_end_unless_reached(ssh, answers))
+
+        redfish = group.create_task(_read_redfish(desired, bmc, clock, settings, before, powered_off))
+    hot, inventory = redfish.result()
+    host = Silent(clock.now(), UnknownReason.UNREACHABLE, "no connection") if ssh.cancelled() else ssh.result()
     if bmc is not None and before is not None and inventory is before.inventory and _rebooted(before, host):
         inventory = await _read_inventory(bmc, clock, settings, desired.node)
     return hot, inventory, _explain(host, hot)
 
 
+async def _end_unless_reached(ssh: asyncio.Task[_Host], host: Host) -> None:
+    """Wait no longer for a host of which its BMC says that it is off. One that accepts connections has all its time."""
+    await asyncio.wait({ssh}, timeout=OFF_GRACE_S)
+    if not host.reached:
+        ssh.cancel()
+
+
 async def _read_redfish(
-    desired: Desired, bmc: Bmc | None, clock: Clock, settings: Settings, before: Observed | None
+    desired: Desired,
+    bmc: Bmc | None,
+    clock: Clock,
+    settings: Settings,
+    before: Observed | None,
+    powered_off: Callable[[], None],
 ) -> tuple[Answered[RedfishHot] | Silent, Answered[RedfishInventory] | Silent]:
     if bmc is None:
         silent = Silent(clock.now(), UnknownReason.NOT_ASKED, "the spec names no BMC for this node")
@@ -167,6 +186,8 @@ async def _read_redfish(
     hot = await answer(bmc.hot, settings.redfish_deadline_s, clock, node=desired.node)
     if isinstance(hot, Silent):
         return hot, Silent(hot.at, hot.reason, hot.detail)
+    if hot.value.power is Power.OFF:
+        powered_off()
     kept = _still_good(desired, before, hot, clock, settings)
     return hot, kept or await _read_inventory(bmc, clock, settings, desired.node)
 

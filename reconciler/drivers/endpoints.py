@@ -36,7 +36,7 @@ class EndpointsError(UsageError):
 class _Part(BaseModel):
     """A part of the file. Unknown keys, of later minor versions, are ignored."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore", defer_build=True)
 
 
 def _bmc_target(text: str) -> str:

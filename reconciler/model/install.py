@@ -21,7 +21,7 @@ CREDENTIAL_NAME: Final = "attempt.cred"
 class ContractDocument(BaseModel):
     """The base of all that is sent: a key that one side does not know is a mistake, not growth."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 class InstallPhase(StrEnum):

@@ -14,6 +14,7 @@ from reconciler.model.install import ImageFormat, InstallCause, InstallDocument,
 DETAIL_CHARACTERS: Final = 1000
 SECOND_KEY: Final = "a second, different SSH host key was presented: somebody else has the attempt's URL"
 _RATE: Final = re.compile(r"\d{1,6}(\.\d)? [kMG]B/s")
+_ON_DISK: Final = (InstallPhase.WRITTEN, InstallPhase.INSTALLED)
 _LAST: Final = (InstallPhase.INSTALLED, InstallPhase.ERASED, InstallPhase.FAILED)
 _MEASURED_AFTER_S: Final = 1.0  # between two reports whose difference is a rate
 
@@ -40,6 +41,11 @@ class InstallProgress:
     def ended(self) -> bool:
         """Return whether the installer said its last words, or an incident ended the attempt."""
         return bool(self.incident) or self.phase in _LAST
+
+    @property
+    def may_boot(self) -> bool:
+        """Return whether what is written may boot: never before `written` was said (contract v1)."""
+        return self.phase in _ON_DISK
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +95,7 @@ class InstallAttempt:
     @property
     def written(self) -> bool:
         """Return whether the image is on the disk, as the installer says."""
-        return not self.incident and self.phase in (InstallPhase.WRITTEN, InstallPhase.INSTALLED)
+        return not self.incident and self.phase in _ON_DISK
 
 
 def progress_words(attempt: InstallAttempt) -> str:

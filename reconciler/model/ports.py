@@ -180,6 +180,10 @@ class Bmc(Protocol):
 class Host(Protocol):
     """One node's operating system, over SSH."""
 
+    @property
+    def reached(self) -> bool:
+        """Return whether the host accepted the latest connection, which may still wait for the login."""
+
     async def facts(self, sysctls: Sequence[str], services: Sequence[str]) -> Answered[HostFacts] | Silent:
         """Read all facts in one connection with one program, each under a timeout of its own.
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
 from enum import Enum
-from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -20,7 +19,6 @@ C = TypeVar("C")
 T = TypeVar("T")
 
 Show = Callable[..., Any]  # (value, context) -> what is shown of the value, which is not empty
-Read = Callable[[Any], tuple[Any, ...]]  # dataclass -> values of some of its fields
 
 _TEXTLESS: Final = (bool, int, float, datetime, NoneType, Enum)
 _EMPTY: Final[Mapping[Any, Any]] = {str: "", Mapping: {}, tuple: ()}
@@ -51,11 +49,13 @@ class Policy(Generic[C]):
 
     marks     how to show a value with this mark; where a mark is missing here, the walk goes on inside the value
     classes   how to show a value of this class, whose fields depend on one another
+    omitted   the fields of a class that are shown empty, whatever their marks
     scopes    for NODE and PATH: the context for the values that stand beside or below such a name
     """
 
     marks: Mapping[Privacy, Callable[[Any, C], Any]]
     classes: Mapping[type, Callable[[Any, C], Any]] = field(default_factory=dict)
+    omitted: Mapping[type, tuple[str, ...]] = field(default_factory=dict)
     scopes: Mapping[Privacy, Callable[[C, str], C]] = field(default_factory=dict)
     _compiled: dict[type, Show] = field(default_factory=dict, init=False, repr=False)
 
@@ -102,19 +102,11 @@ class Policy(Generic[C]):
         hints = get_type_hints(kind, include_extras=True)
         bound = dict(zip(getattr(kind, "__parameters__", ()), arguments, strict=False))
         names = [each.name for each in fields(kind)]
-        shows = [self._function(hints[name], bound, f"{kind.__name__}.{name}") for name in names]
+        shows = {name: self._function(hints[name], bound, f"{kind.__name__}.{name}") for name in names}
+        shows.update({name: _Empty.of(hints[name]) for name in self.omitted.get(kind, ())})
+        scopes = {name: scope for name in names if (scope := _of_mark(self.scopes, hints[name])) is not None}
         position = self._position(kind)
-        empty = [(at, show.value) for at, show in enumerate(shows) if isinstance(show, _Empty)]
-        others = [
-            (at, show)
-            for at, show in enumerate(shows)
-            if show is not keep and at != position and not isinstance(show, _Empty)
-        ]
-        read = attrgetter(*names) if len(names) > 1 else lambda value: (getattr(value, names[0]),)
-        scopes = [(attrgetter(name), scope) for name in names if (scope := _of_mark(self.scopes, hints[name]))]
-        if empty or position is not None:
-            return _of_shortened(kind, read, others, scopes, empty, position)
-        return _of_whole(kind, read, [(at, attrgetter(names[at]), show) for at, show in others], scopes)
+        return _of_fields(kind, shows, scopes, None if position is None else names[position])
 
     def _position(self, kind: Any) -> int | None:
         """Return the place of the field that this policy shows as a position in a list."""
@@ -148,6 +140,7 @@ class _Empty:
 
     @classmethod
     def of(cls, kind: Any) -> _Empty:
+        kind = kind.__origin__ if get_origin(kind) is Annotated else kind
         options = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
         return cls(None if NoneType in options else _EMPTY[_class_of(options[0])])
 
@@ -158,64 +151,49 @@ class _Empty:
 # --- functions for types that hold others -------------------------------------------------------------------------
 
 
-def _of_shortened(
-    kind: Any,
-    read: Read,
-    others: Sequence[tuple[int, Show]],
-    scopes: Sequence[tuple[Show, Show]],
-    empty: Sequence[tuple[int, Any]],
-    position: int | None,
-) -> Show:
-    """A dataclass with fields that are left out, which is made anew in any case."""
+def _of_fields(kind: Any, shows: Mapping[str, Show], scopes: Mapping[str, Show], position: str | None) -> Show:
+    """Return the function for a dataclass: the same object where all of its fields are shown as they are.
 
-    def show(value: Any, context: Any, at: int = 0) -> Any:
-        for name, scope in scopes:
-            context = scope(context, name(value))
-        parts = list(read(value))
-        for place, each in others:
-            if parts[place]:
-                parts[place] = each(parts[place], context)
-        for place, nothing in empty:
-            parts[place] = nothing
-        if position is not None:
-            parts[position] = str(at)
-        return kind(*parts)
-
-    return show
-
-
-def _of_whole(
-    kind: Any, read_all: Read, others: Sequence[tuple[int, Show, Show]], scopes: Sequence[tuple[Show, Show]]
-) -> Show:
-    """A dataclass of which most values are often shown as they are. The same object where all of them are.
-
-    Nothing has to be hidden of what is empty.
+    Its code is generated, as that of `dataclasses` is: a report walks millions of fields, and most are shown as they
+    are. Nothing has to be hidden of what is empty. `position`: the field that is shown as the place in a list.
     """
-    if not others:
+    others = {name: show for name, show in shows.items() if show is not keep and name != position}
+    if not others and position is None:
         return keep
-
-    def show(value: Any, context: Any) -> Any:
-        for name, scope in scopes:
-            context = scope(context, name(value))
-        parts = None
-        for place, read, each in others:
-            part = read(value)
-            if part and (shown := each(part, context)) is not part:
-                parts = parts or list(read_all(value))
-                parts[place] = shown
-        return value if parts is None else kind(*parts)
-
-    return show
+    known: dict[str, Any] = {"kind": kind}
+    lines = ["def show(value, context, at=0):", f" same = {position is None}"]
+    for name, scope in scopes.items():
+        known[f"scope_{name}"] = scope
+        lines.append(f" context = scope_{name}(context, value.{name})")
+    for name, show in others.items():
+        lines.append(f" was = new_{name} = value.{name}")
+        if isinstance(show, _Empty):
+            known[f"empty_{name}"] = show.value
+            lines.append(f" if was != empty_{name}: new_{name} = empty_{name}; same = False")
+        else:
+            known[f"show_{name}"] = show
+            lines.append(f" if was and (new_{name} := show_{name}(was, context)) is not was: same = False")
+    parts = ["str(at)" if name == position else f"new_{name}" if name in others else f"value.{name}" for name in shows]
+    lines.append(f" return value if same else kind({', '.join(parts)})")
+    exec("\n".join(lines), known)  # noqa: S102 - of the names of our own fields
+    made: Show = known["show"]
+    return made
 
 
 def _of_mapping(show_key: Show, show: Show, scope: Callable[[Any, str], Any] | None) -> Show:
-    def scoped(value: Any, context: Any) -> Any:
-        return {key: show(part, scope(context, key)) if part else part for key, part in value.items()}  # type: ignore[misc]
-
-    def shown(value: Any, context: Any) -> Any:
+    def with_keys(value: Any, context: Any) -> Any:
         return {show_key(key, context): show(part, context) if part else part for key, part in value.items()}
 
-    return shown if scope is None else scoped
+    def shown(value: Any, context: Any) -> Any:
+        parts = None
+        for key, part in value.items():
+            below = context if scope is None else scope(context, key)
+            if part and (other := show(part, below)) is not part:
+                parts = parts or dict(value)
+                parts[key] = other
+        return value if parts is None else parts
+
+    return shown if show_key is keep or scope is not None else with_keys
 
 
 def _of_union(shows: Mapping[Any, Show]) -> Show:

@@ -120,10 +120,11 @@ class Redaction:
     own: tuple[str, ...] | None = ()
     strict: bool = False
     _mentioned: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _beginnings: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
 
     def of(self, node: str) -> Redaction:
         own = self.names.get(node, None if self.strict else ())
-        return self if own is self.own else Redaction(self.names, own, self.strict, self._mentioned)
+        return self if own is self.own else Redaction(self.names, own, self.strict, self._mentioned, self._beginnings)
 
     def text(self, text: str) -> str:
         """Return the text without the names of its own node and of the nodes that it mentions."""
@@ -134,9 +135,21 @@ class Redaction:
             mentioned = tuple(node for node in _NODE_NAME.findall(text) if node in self.names)
             self._mentioned[text] = mentioned
         for names in (self.own, *map(self.names.__getitem__, mentioned)):
-            for name in names:
-                if name in text:
-                    text = text.replace(name, HIDDEN)
+            text = self._without(names, text)
+        return text
+
+    def _without(self, names: tuple[str, ...], text: str) -> str:
+        """Return the text without these names. Parts of one maker have names that begin alike, and few texts any."""
+        beginnings = self._beginnings.get(names)
+        if beginnings is None:
+            beginnings = self._beginnings[names] = tuple({name[:_LEAST] for name in names})
+        for beginning in beginnings:
+            if beginning in text:
+                break
+        else:
+            return text
+        for name in names:
+            text = text.replace(name, HIDDEN)
         return text
 
 

@@ -19,7 +19,9 @@ from reconciler.strict_yaml.characters import check_line, check_text
 class Model(BaseModel):
     """The base of all models of files: strict, frozen, without unknown keys. Its YAML keys are camelCase."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", alias_generator=to_camel, allow_inf_nan=False)
+    model_config = ConfigDict(
+        strict=True, frozen=True, extra="forbid", alias_generator=to_camel, allow_inf_nan=False, defer_build=True
+    )
 
 
 class Checked:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Set
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,12 @@ def test_specs_name_actions_and_faults_that_there_are() -> None:
         assert not (spec.covers | spec.undoes) - ACTIONS.keys(), spec.name
         assert spec.fault is None or spec.fault in FAULTS, spec.name
     assert {rung.value for rung in RungAction} <= {spec.name for spec in ACTIONS.values() if spec.boots}
+
+
+def test_no_actions_undo_each_other() -> None:
+    """Or a run could do them in turn for ever: what one undoes is counted anew."""
+    undoes = {name: spec.undoes - {name} for name, spec in ACTIONS.items()}
+    TopologicalSorter(undoes).prepare()  # raises CycleError
 
 
 # --- a throw-away action, added to a copy of the tree ---

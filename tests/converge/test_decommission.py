@@ -10,9 +10,11 @@ from uuid import UUID
 
 import pytest
 
+from reconciler.converge.actions.decommission import STAYS_AWAY_S
 from reconciler.converge.apply import AllNodesStale, ApplyReport
 from reconciler.converge.run import Ended
 from reconciler.lab.hardware import bios
+from reconciler.lab.hardware.control_plane import ClusterTruth
 from reconciler.lab.hardware.state import DriveState
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent
 from reconciler.model.plan import BlockCode, Goal
@@ -407,6 +409,29 @@ def test_the_kubelet_is_stopped_before_the_node_object_goes(adopted: Worlds) -> 
     decommission(leaving(here, []))
     [disk] = here.machine(GONE).state.disks.values()
     assert disk.services["kubelet"] is False
+
+
+@pytest.mark.parametrize("times", [2, 9])
+def test_a_kubelet_that_registers_the_node_again_is_what_is_told(
+    adopted: Worlds, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """Each time it takes our mark and its drain with it: that these don't last is no news."""
+    here = adopted(nodes=1)
+    remove, left = ClusterTruth.remove_node, [times]
+
+    def again(cluster: ClusterTruth, name: str) -> None:
+        remove(cluster, name)
+        if left[0]:
+            left[0] -= 1
+            asyncio.get_running_loop().call_later(STAYS_AWAY_S / 2, cluster.add_node, name)
+
+    monkeypatch.setattr(ClusterTruth, "remove_node", again)
+    result = decommission(leaving(here, [])).results[GONE]
+    if times < 3:
+        assert result.state is Ended.DONE, result.detail
+    else:
+        assert result.state is Ended.FAILED
+        assert result.detail.startswith("remove_node failed too often (a kubelet registered the node again); when ")
 
 
 def test_a_tpm_is_cleared_where_the_bios_can(adopted: Worlds) -> None:

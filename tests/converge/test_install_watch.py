@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from reconciler.converge.actions.install_watch import ENDS_S, SILENT_S
+from reconciler.converge.actions.install_watch import ENDS_S, LISTEN_S, LOOK_S, SILENT_S
 from reconciler.converge.run import Ended
 from reconciler.lab.hardware.lifecycle import Lifecycle
 from reconciler.lab.hardware.timings import TYPICAL
 from reconciler.lab.inprocess.bmc import MachineBmc
-from reconciler.lab.install_server import BASE
+from reconciler.lab.install_server import BASE, InstallServer
 from reconciler.model import desired as d
 from reconciler.model.install import InstallPhase
 from reconciler.model.network import DesiredLink, DesiredNetwork
@@ -143,13 +143,21 @@ def test_no_silence_counts_while_our_server_was_away(world: Worlds) -> None:
     assert writes(here) == (1, 1)
 
 
-def test_a_machine_that_ended_unheard_boots_its_disk_once(world: Worlds) -> None:
-    """Off without `installed`: our nonce means done."""
+def test_a_machine_that_ended_unheard_boots_its_disk_once(world: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Off without `installed`, but after `written`: our nonce means done."""
     here = world(nodes=1, drift=OLD)
+    answer = InstallServer.answer
+
+    def until_certified(server: InstallServer, url: str, body: str | None, now: float) -> str | None:
+        said = answer(server, url, body, now)
+        if url.endswith("/hostkey"):
+            server.goes_away()
+        return said
+
+    monkeypatch.setattr(InstallServer, "answer", until_certified)
 
     async def away() -> None:
-        await here.clock.sleep(STARTS_S + TYPICAL.install_s - 10)
-        here.lab.installs.goes_away()
+        await here.clock.sleep(STARTS_S + TYPICAL.install_s)
         for _ in range(8):  # our process is here, and its network is not: each time it returns, silence begins anew
             await here.clock.sleep(SILENT_S / 2)
             here.lab.installs.listening_since = here.clock.elapsed
@@ -165,9 +173,10 @@ def test_a_power_cut_during_the_write_fails_the_attempt_and_the_next_one_install
         await here.clock.sleep(STARTS_S + TYPICAL.install_s / 2)
         here.machine("n0").power("force_off")
 
-    outcome = beside(here, cut)
+    outcome, seconds = timed(here, lambda: beside(here, cut))
     assert isinstance(outcome, Transient)
-    assert "no system answers 30m after the disk was booted; the installer's last word was: writing" in outcome.detail
+    assert "the machine went off, and the installer's last word was: writing" in outcome.detail
+    assert seconds < STARTS_S + TYPICAL.install_s / 2 + LOOK_S + 2 * LISTEN_S, "its disk is not booted"
     assert installed(here, here.act("reimage"))
     assert writes(here) == (2, 1)
 

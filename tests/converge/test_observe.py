@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reconciler.converge.events import Event, NodeObserved
-from reconciler.converge.observe import IN_DOUBT_S, observe, observe_node
+from reconciler.converge.observe import IN_DOUBT_S, OFF_GRACE_S, observe, observe_node
 from reconciler.model.desired import Desired, Endpoints
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, Silent
@@ -131,6 +131,47 @@ def test_a_machine_that_is_off_explains_its_silence(world: Worlds) -> None:
     host = world(nodes=1, drift={"n0": ["powered_off"]}).observe().nodes["n0"].host
     assert isinstance(host, Silent)
     assert (host.reason, host.detail) == (UnknownReason.EXPLAINED, "powered off")
+
+
+def test_a_machine_that_is_off_is_not_waited_for(world: Worlds) -> None:
+    here = world(nodes=1, drift={"n0": ["powered_off"]})
+    here.run(asyncio.sleep(1))
+    before = here.clock.elapsed
+    assert isinstance(here.observe().nodes["n0"].hot, Answered)
+    assert here.clock.elapsed - before < OFF_GRACE_S + 1  # SSH gives an address without a machine ten seconds
+
+
+class Hears:
+    """A host of whose machine the BMC says that it is off: it takes a while to accept, and longer to answer."""
+
+    def __init__(self, facts: Any, accepts_s: float) -> None:
+        self._facts, self._accepts_s, self.reached = facts, accepts_s, False
+
+    async def facts(self, *_: object) -> Any:
+        await asyncio.sleep(self._accepts_s)
+        self.reached = True
+        await asyncio.sleep(15)
+        return self._facts
+
+
+@pytest.mark.parametrize(("accepts_s", "answers"), [(0.6 * OFF_GRACE_S, True), (5 * OFF_GRACE_S, False)])
+def test_a_host_that_its_bmc_calls_off_wins_if_it_accepts_connections(
+    world: Worlds, accepts_s: float, answers: bool
+) -> None:
+    up = world(nodes=1).observe().nodes["n0"].host
+    here = world(nodes=1, drift={"n0": ["powered_off"]})
+
+    class Lies(Hangs):
+        def host(self, *_: object) -> Any:
+            return Hears(up, accepts_s)
+
+        def bmc(self, desired: Desired) -> Any:
+            return self._fabric.bmc(desired)
+
+    host = here.run(observe(here.fleet, ["n0"], Lies(here), here.clock)).nodes["n0"].host
+    assert isinstance(host, Answered) is answers
+    if isinstance(host, Silent):
+        assert (host.reason, host.detail) == (UnknownReason.EXPLAINED, "powered off")
 
 
 def test_a_machine_in_post_explains_its_silence(world: Worlds) -> None:

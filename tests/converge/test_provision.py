@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from reconciler.converge.apply import ApplyReport
 from reconciler.converge.run import Ended
+from reconciler.lab.hardware.timings import TYPICAL
 from reconciler.model.errors import Position
+from reconciler.model.install import InstallPhase
 from reconciler.model.vocab import NodeState, Provision
+from tests.converge.test_install_watch import STARTS_S, reported
 from tests.converge.world import World
 
 Worlds = Callable[..., World]
@@ -104,6 +109,38 @@ def test_a_half_installed_machine_is_installed_again_and_not_booted_first(world:
     counters = here.machine("n0").state.counters
     assert (counters.writes, counters.installs, counters.boots) == (2, 1, 3)
     assert here.serves("n0")
+
+
+@pytest.mark.parametrize("percent", [10, 50, 90])
+@pytest.mark.parametrize("dies", [True, False], ids=["the run dies, too", "the run goes on"])
+def test_after_a_power_cut_in_a_first_install_the_machine_is_installed_at_once(
+    world: Worlds, percent: int, dies: bool
+) -> None:
+    """Nothing on its disk can boot before all of it is written: booting it would cost half an hour (contract v1)."""
+    here = world(nodes=1, drift=BLANK, node=CONSENT)
+    here.adopt()
+    machine = here.machine("n0")
+
+    async def cut() -> ApplyReport:
+        work = asyncio.create_task(here.applying())
+        while not reported(here, InstallPhase.WRITING, percent):
+            await here.clock.sleep(5)
+            machine.catch_up()
+        machine.power("force_off")
+        if dies:
+            work.cancel()
+            await asyncio.wait([work])
+            here.lab.installs.dies(here.clock.elapsed)
+            await here.clock.sleep(30)
+            work = asyncio.create_task(here.applying())
+        return await work
+
+    began = here.clock.elapsed
+    assert here.run(cut()).results["n0"].state is Ended.DONE
+    assert here.serves("n0")
+    assert writes(here) == 2
+    assert machine.state.counters.boots == 3, "two installers and the image"
+    assert here.clock.elapsed - began < 2 * (STARTS_S + TYPICAL.install_s + TYPICAL.post_s + TYPICAL.os_boot_s)
 
 
 def test_a_half_installed_machine_is_a_known_cause_in_a_plan(world: Worlds) -> None:

@@ -119,12 +119,23 @@ def test_an_installer_repeats_its_last_word_for_half_an_hour(clock: Time, wire_m
     """Contract v1: `installed` is told again until the server has it, and the machine is off then in any case."""
     boot_installer(wire_machine, clock)
     deliver(wire_machine, document(wire_machine))
-    wire_machine.serve = lambda _url, _body, _at: None
+    wire_machine.serve = lambda _url, body, _at: None if '"installed"' in (body or "") else ""
     after(wire_machine, clock, TYPICAL.install_s + 1790)
     assert wire_machine.state.power == "on"
     assert after(wire_machine, clock, 20).state.power == "off"
     boot_disk(wire_machine, clock)
     assert wire_machine.disk().nonce == "n-1"
+
+
+def test_an_installer_that_nobody_heard_end_its_write_lets_nothing_boot(clock: Time, wire_machine: Machine) -> None:
+    """Contract v1: without an answer to `written` there is no host key, and so no system."""
+    boot_installer(wire_machine, clock)
+    deliver(wire_machine, document(wire_machine))
+    wire_machine.serve = lambda _url, _body, _at: None
+    after(wire_machine, clock, TYPICAL.install_s + 2 * HOUR - 10)
+    assert wire_machine.state.power == "on"
+    assert after(wire_machine, clock, 1820).state.power == "off"  # `failed` is said for half an hour
+    assert wire_machine.state.counters.installs == 0
 
 
 def test_the_nonce_of_an_image_that_is_there_writes_nothing(clock: Time, wire_machine: Machine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -126,6 +127,11 @@ class Fleet:
         return self.home.parent / "images"
 
     @property
+    def log(self) -> Path:
+        """What the last command printed that nobody read."""
+        return self.home / "quiet.log"
+
+    @property
     def spec(self) -> Path:
         return self.home / "fleet-spec"
 
@@ -201,17 +207,18 @@ class Fleet:
         self._git("revert", "--no-edit", "HEAD")
 
     def start(self, *words: str, quiet: bool = False) -> subprocess.Popen[str]:
-        """Start a command and leave it running. `quiet`: nobody reads what it prints."""
+        """Start a command and leave it running. `quiet`: what it prints goes to a file."""
         environment = {**os.environ, "RECONCILER_SECRETS": str(self.home / "secrets.yaml"), "COLUMNS": "160"}
         environment["RECONCILER_LEDGER"] = f"sqlite:///{self.home / 'ledger.sqlite'}"
-        return subprocess.Popen(
-            [sys.executable, "-m", "reconciler", *words],
-            cwd=self.home,
-            env=environment,
-            stdout=subprocess.DEVNULL if quiet else subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        with self.log.open("w") if quiet else contextlib.nullcontext(subprocess.PIPE) as output:
+            return subprocess.Popen(
+                [sys.executable, "-m", "reconciler", *words],
+                cwd=self.home,
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
 
     def run(self, *words: str) -> Command:
         """Run a command to its end, and note when each line was printed."""

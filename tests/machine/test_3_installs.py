@@ -52,8 +52,8 @@ def test_back_to_the_first_image_though_the_power_is_cut_in_the_write(
     fleet.revert()
     began = time.monotonic()
     with applying(fleet) as apply:
-        wait_until(apply, "it writes", lambda: machine.console.seen("] writing:", since=began))
-        wait_until(apply, "some is written", lambda: machine.sent_bytes() > _SOME_BYTES)
+        wait_until(apply, fleet, "it writes", lambda: machine.console.seen("] writing:", since=began))
+        wait_until(apply, fleet, "some is written", lambda: machine.sent_bytes() > _SOME_BYTES)
         machine.cut_power()
     timed(figure, "back to A, by git revert, after a power cut in the write", machine, fleet)
     assert (version_of(fleet), canary(fleet)) == ("A", kept)
@@ -66,11 +66,11 @@ def test_a_reconciler_that_is_killed_in_the_write_and_stays_away_goes_on(
     fleet.want("B again", version="B")
     began = time.monotonic()
     with applying(fleet) as apply:
-        wait_until(apply, "it writes", lambda: machine.console.seen("] writing:", since=began))
+        wait_until(apply, fleet, "it writes", lambda: machine.console.seen("] writing:", since=began))
     time.sleep(_AWAY_S)
     timed(figure, f"A -> B, the reconciler killed in the write and away for {_AWAY_S:.0f} s", machine, fleet)
     assert version_of(fleet) == "B"
-    assert machine.console.count("] started:", since=began) == 1
+    assert machine.console.count("] writing:", since=began) == 1
 
 
 def test_a_node_that_is_well_writes_the_next_image_itself(

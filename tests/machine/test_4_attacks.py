@@ -22,12 +22,24 @@ from tests.machine.bmc import virsh
 from tests.machine.fleet import Fleet
 from tests.machine.machine import NAME, Machine
 from tests.machine.namespace import GATEWAY
-from tests.machine.operations import Figure, applying, medium_of, on_the_host, timed, version_of, wait_until
+from tests.machine.operations import (
+    Figure,
+    applying,
+    medium_of,
+    next_version,
+    nothing_installed,
+    on_the_host,
+    timed,
+    version_of,
+    wait_for_host,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.wire, pytest.mark.tool, pytest.mark.machine]
 
 _SERVER, _ATTACKER = b"https://10.77.0.1:8089/", b"https://10.77.0.1:9443/"
 _EPOCH = 1_700_000_000
+_RESETS_S = 10.0  # until a machine that was reset answers no more
 
 
 class _Attacker(http.server.BaseHTTPRequestHandler):
@@ -75,11 +87,13 @@ def test_a_medium_that_was_altered_leads_nowhere(
     machine: Machine, fleet: Fleet, images: None, figure: Figure, tmp_path: Path
 ) -> None:
     """A BMC that is not honest sends the installer to another server, and asks for a host certificate itself."""
-    fleet.want("A, past an attacker", version="A")
-    before, began = machine.written_bytes(), time.monotonic()
-    with attacker(tmp_path) as asked, applying(fleet) as apply:
-        wait_until(apply, "the BMC has the medium", medium_of)
-        medium = medium_of()
+    version = next_version(machine, fleet)
+    here = version_of(fleet)
+    fleet.want(f"{version}, past an attacker", version=version)
+    began, since = time.monotonic(), time.time()
+    with attacker(tmp_path) as asked, nothing_installed(machine, began), applying(fleet) as apply:
+        wait_until(apply, fleet, "the BMC has the medium", lambda: medium_of(since))
+        medium = medium_of(since)
         assert medium is not None
         content = medium.read_bytes()
         at = content.index(_SERVER)
@@ -90,24 +104,27 @@ def test_a_medium_that_was_altered_leads_nowhere(
         told = ask_for_a_certificate(fleet, url, tmp_path)
         assert told.startswith("4"), told
         wait_until(
-            apply, "the installer refuses", lambda: machine.console.seen("CERTIFICATE_VERIFY_FAILED", since=began)
+            apply,
+            fleet,
+            "the installer refuses",
+            lambda: machine.console.seen("CERTIFICATE_VERIFY_FAILED", since=began),
         )
         assert asked == []
-        assert machine.written_bytes() == before
         machine.cut_power()
-    timed(figure, "B -> A, after an attack on the medium", machine, fleet)
-    assert version_of(fleet) == "A"
+    timed(figure, f"{here} -> {version}, after an attack on the medium", machine, fleet)
+    assert version_of(fleet) == version
 
 
 def test_a_system_that_was_altered_on_the_disk_is_not_admitted(
     machine: Machine, fleet: Fleet, images: None, figure: Figure, tmp_path: Path
 ) -> None:
     """It is signed with the right key, so that it boots; its TPM tells on it."""
+    version = version_of(fleet)
     machine.cut_power()
     esp = next(part for part in machine.partitions() if part["name"] == "esp")
     place = f"{machine.disk}@@{esp['start'] * 512}"
     listed = subprocess.run(["mdir", "-b", "-i", place, "::/EFI/Linux"], check=True, capture_output=True, text=True)
-    uki = next(line for line in listed.stdout.split() if "_A" in line)
+    uki = next(line for line in listed.stdout.split() if f"_{version}" in line)
     good, altered = tmp_path / "good.efi", tmp_path / "altered.efi"
     subprocess.run(["mcopy", "-n", "-i", place, uki, str(good)], check=True)
     release = next(section for section in read_pe(good.read_bytes()).sections if section.name == ".osrel")
@@ -118,24 +135,55 @@ def test_a_system_that_was_altered_on_the_disk_is_not_admitted(
     for system, verdict in ((altered, "an EFI program was started that is not declared"), (good, "")):
         subprocess.run(["mcopy", "-o", "-i", place, str(system), uki], check=True)
         virsh("start", NAME)
-        deadline = time.monotonic() + 600
-        while not _answers(fleet):
-            assert time.monotonic() < deadline, machine.console.tail()
-            time.sleep(5)
-        fleet.run("plan", "--out", "plan.json")
-        told = fleet.run("apply", "--plan", "plan.json", "--yes", "--wait", "0").text + fleet.run("explain", NAME).text
-        assert verdict in told, told
-        assert ("now in service" in told) == (not verdict), told
+        wait_for_host(machine, fleet)
+        _judge(fleet, verdict)
         machine.cut_power()
     figure(f"altered on the disk: found in {time.monotonic() - began:.0f} s, and the good one again")
 
 
-def _answers(fleet: Fleet) -> bool:
-    try:
-        on_the_host(fleet, "true")
-    except AssertionError:
-        return False
-    return True
+# In place of the program: it asks the TPM, and changes a bit of what the TPM said and signed.
+_TAMPER = r"""
+set -e
+mkdir -p /run/tampered; mount -t tmpfs -o exec none /run/tampered; cd /run/tampered
+target=$(readlink -f "$(command -v tpm2_quote)"); name=${target##*/}
+cp "$target" "$name"
+for tool in "${target%/*}"/tpm2_*; do [ -e "${tool##*/}" ] || ln -s "$name" "${tool##*/}"; done
+cat >wrapper <<'EOF'
+#!/bin/sh
+name=${0##*/}
+/run/tampered/"$name" "$@" || exit
+[ "$name" = tpm2_quote ] || exit 0
+last=$(tail -c 1 quote | od -An -tu1)
+printf "\\$(printf %o $((last ^ 1)))" | dd of=quote bs=1 seek=$(($(stat -c %s quote) - 1)) conv=notrunc 2>/dev/null
+EOF
+chmod 755 wrapper; mount --bind wrapper "$target"
+"""
+
+
+def test_a_quote_that_was_changed_on_the_host_is_not_believed(machine: Machine, fleet: Fleet, figure: Figure) -> None:
+    """Who is root there can say what they like in place of the TPM, and can't sign it."""
+    if not machine.is_on():
+        virsh("start", NAME)
+    began = time.monotonic()
+    for tampers, verdict in ((True, "the quote's signature does not verify"), (False, "")):
+        machine.qmp("system_reset")  # what boots anew must be proved anew
+        time.sleep(_RESETS_S)
+        wait_for_host(machine, fleet)
+        if tampers:
+            on_the_host(fleet, _TAMPER)
+        _judge(fleet, verdict)
+    figure(f"tampered quote: found, and an honest one believed again, in {time.monotonic() - began:.0f} s")
+
+
+def _judge(fleet: Fleet, verdict: str) -> None:
+    """Converge, and compare what is told. Then say that whatever was wrong is put right, as `explain` asks for."""
+    fleet.run("plan", "--out", "plan.json")
+    told = fleet.run("apply", "--plan", "plan.json", "--yes", "--wait", "0").text + fleet.run("explain", NAME).text
+    assert verdict in told, told
+    assert ("now in service" in told) == (not verdict), told
+    if verdict:
+        assert fleet.run("hold", NAME, "--reason", "it is put right").code == 0
+        assert fleet.run("release", NAME).code == 0
 
 
 def test_firmware_denies_an_installer_without_signature(
@@ -146,10 +194,12 @@ def test_firmware_denies_an_installer_without_signature(
     subprocess.run(command, check=True, capture_output=True)
     build_iso(uki, iso, ARCHITECTURES["x86_64"], _EPOCH)
     fleet.iso = iso
-    fleet.want("B, by an installer that nobody signed", version="B")
-    before, began = machine.written_bytes(), time.monotonic()
-    with applying(fleet) as apply:
-        wait_until(apply, "firmware denies it", lambda: machine.console.seen("Access Denied", since=began))
-        assert machine.written_bytes() - before < 16 << 20  # the installed system boots, and writes its logs
-        assert machine.console.seen("] started:", since=began) is None
+    try:
+        fleet.want("B, by an installer that nobody signed", version="B")
+    finally:
+        fleet.iso = None  # what is wanted next has the signed one again
+    began = time.monotonic()
+    with nothing_installed(machine, began), applying(fleet) as apply:
+        wait_until(apply, fleet, "firmware denies it", lambda: machine.console.seen("Access Denied", since=began))
+        assert machine.console.seen("[installer", since=began) is None
     figure(f"unsigned installer: denied after {time.monotonic() - began:.0f} s")

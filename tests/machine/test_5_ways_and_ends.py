@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import subprocess
 import time
 from pathlib import Path
@@ -11,21 +10,23 @@ from pathlib import Path
 import pytest
 
 from tests.machine.bmc import DRIVE_SERIAL
-from tests.machine.builds import IMAGE, VERSIONS
+from tests.machine.builds import IMAGE
 from tests.machine.fleet import Fleet
-from tests.machine.machine import NAME, Machine
-from tests.machine.operations import Figure, converge, on_the_host, timed, version_of
+from tests.machine.machine import NAME, SECTOR, Machine, holds_data
+from tests.machine.operations import (
+    Figure,
+    converge,
+    next_version,
+    on_the_host,
+    timed,
+    unpacked,
+    version_of,
+)
 from tests.machine.pki import Pki
 
 pytestmark = [pytest.mark.wire, pytest.mark.tool, pytest.mark.machine]
 
 _HISTORY = ("history", NAME, "--output", "json")
-
-
-def next_version(machine: Machine, fleet: Fleet) -> str:
-    """Return the version that is not installed."""
-    running = version_of(fleet) if machine.is_on() else ""
-    return next(version for version in VERSIONS if version != running)
 
 
 def test_firmware_fetches_the_installer_over_http(machine: Machine, fleet: Fleet, images: None, figure: Figure) -> None:
@@ -41,12 +42,10 @@ def test_firmware_fetches_the_installer_over_http(machine: Machine, fleet: Fleet
 def break_root(images: Path, version: str, pki: Pki) -> None:
     """Make a build of a version whose root can't be read, though its signature is good."""
     raw, served = images / "broken.raw", images / "broken.raw.zst"
-    subprocess.run(["zstd", "-dqf", str(images / f"{version}.raw.zst"), "-o", str(raw)], check=True)
-    told = subprocess.run(["sfdisk", "--json", str(raw)], check=True, capture_output=True, text=True).stdout
-    table = json.loads(told)["partitiontable"]
-    root = max(table["partitions"], key=lambda part: part["size"])  # greater than ESP and hash tree
+    partitions = unpacked(images, version, raw)
+    root = max(partitions, key=lambda part: part["size"])  # greater than ESP and hash tree
     with raw.open("r+b") as file:
-        file.seek(root["start"] * table["sectorsize"])
+        file.seek(root["start"] * SECTOR)
         file.write(bytes(1 << 16))
     subprocess.run(["zstd", "-1qf", "--rm", str(raw), "-o", str(served)], check=True)
     with served.open("rb") as content:
@@ -61,10 +60,11 @@ def test_an_image_that_does_not_come_up_is_left_again(
     machine: Machine, fleet: Fleet, images: None, figure: Figure, pki: Pki
 ) -> None:
     """The boot loader counts three tries, and takes the other slot."""
-    if not machine.is_on():
+    if not machine.partitions():
         fleet.want("A machine", version="A")
         timed(figure, "empty disk -> A", machine, fleet)
-    here, version = version_of(fleet), next_version(machine, fleet)
+    version = next_version(machine, fleet)
+    here = version_of(fleet)
     break_root(fleet.images, version, pki)
     fleet.want(f"{version}, with a broken root", version=version, build="broken")
     began = time.monotonic()
@@ -75,11 +75,6 @@ def test_an_image_that_does_not_come_up_is_left_again(
     assert applied.code != 0
     assert f"IMAGE_VERSION={here}" in on_the_host(fleet, "cat", "/usr/lib/os-release")
     assert "out of service" in fleet.run("explain", NAME).text
-
-
-def holds_data(disk: Path) -> bool:
-    with disk.open("rb") as content:
-        return any(block.strip(b"\0") for block in iter(lambda: content.read(1 << 20), b""))
 
 
 def test_a_decommissioned_machine_has_an_empty_disk_and_evidence_in_the_ledger(

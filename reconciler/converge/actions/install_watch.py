@@ -32,6 +32,7 @@ class InstallWatch:
         self._ctx = ctx
         self._install = install
         self.progress: InstallProgress | None = None
+        self._is_off = self._off_twice = False
         self._shown: tuple[InstallPhase | None, int] = (None, 0)
         now = ctx.clock.monotonic()
         self._heard = self._last_word = self._look_at = now
@@ -46,11 +47,14 @@ class InstallWatch:
             if progress.phase is InstallPhase.INSTALLED and await self._is_off_now():
                 return None
             if self._ctx.clock.monotonic() >= self._look_at:
-                self._look_at = self._ctx.clock.monotonic() + LOOK_S
-                if await is_off(self._ctx):
-                    return None if self.has_begun else self._not_begun("the machine is off")
-                if (ended := await self._other_system()) is not None:
+                self._off_twice, self._is_off = self._is_off, await is_off(self._ctx)
+                if self._is_off and progress.may_boot:
+                    return None
+                ended = self._interrupted() if self._is_off else await self._other_system()
+                if ended is not None:
                     return ended
+                # A second look at once: one answer proves nothing (pitfall A11), and the last word may come meanwhile.
+                self._look_at = self._ctx.clock.monotonic() + (LISTEN_S if self._is_off else LOOK_S)
             await self._ctx.clock.sleep(LISTEN_S)
 
     @property
@@ -116,6 +120,13 @@ class InstallWatch:
             await ensure_off(self._ctx)  # it has nothing left to write
             return True
         return False
+
+    def _interrupted(self) -> Outcome | None:
+        """Judge a machine that is off before all was written: nothing boots from its disk. None: look once more."""
+        if not self.has_begun:
+            return self._not_begun("the machine is off")
+        why = f"the machine went off, and the installer's last word was: {self.last_words}"
+        return Transient(why) if self._off_twice else None
 
     async def _other_system(self) -> Outcome | None:
         """Judge a system that answers: the old one is off, so another was booted in place of the installer."""

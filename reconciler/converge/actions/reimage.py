@@ -83,8 +83,9 @@ async def _begin(ctx: ActionContext, install: Install, abilities: Abilities | No
 async def _continue(ctx: ActionContext, fresh: InstallDocument) -> Outcome | None:
     """Continue what an earlier run began; None if nothing of it can be gone on with, so that a new one must begin.
 
-    An installer that has not fetched its document has written nothing, and one whose machine shows another system has
-    ended. What was fetched may be on the disk by now: the disk is booted before anything is written again.
+    An installer that has not fetched its document has written nothing, one whose machine is off was interrupted, and
+    one whose machine shows another system has ended. What was written to its end may be on the disk by now: the disk is
+    booted before anything is written again.
     """
     install = await journaled_install(ctx.resumed, ctx.installer)
     if install is None or not ctx.resumed.get("started") or not install.is_still_meant(fresh):
@@ -102,8 +103,10 @@ async def _continue(ctx: ActionContext, fresh: InstallDocument) -> Outcome | Non
     if ctx.resumed.get("boots_disk"):
         async with withdrawn_after(ctx, install.token):
             return await _prove(ctx, install, "its disk was being booted")
-    progress = await ctx.installer.progress(install.token)
-    if known(await ctx.bmc.hot()).power is not Power.ON and not progress.fetched:
+    power, progress = known(await ctx.bmc.hot()).power, await ctx.installer.progress(install.token)
+    told = progress.may_boot or progress.ended
+    if (power is Power.OFF and not told) or (power is not Power.ON and not progress.fetched):
+        await ctx.installer.withdraw(install.token)
         return None
     ctx.step("an installation is under way")
     async with withdrawn_after(ctx, install.token):

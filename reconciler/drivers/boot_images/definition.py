@@ -17,7 +17,7 @@ _VERSION: Final = r"^[A-Za-z0-9]([A-Za-z0-9.~-]{0,62}[A-Za-z0-9])?$"  # no + or 
 class ImageDefinition(BaseModel):
     """The parts that an image is made of."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     name: Annotated[str, Field(pattern=_NAME)]
     version: Annotated[str, Field(pattern=_VERSION)]

@@ -14,6 +14,9 @@ from reconciler.drivers.ledger.rows import instant, to_json, to_object
 from reconciler.drivers.ledger.schema import journal, runs
 from reconciler.drivers.ledger.writing import write_journal
 
+# Built once: building a statement takes longer than running it.
+_INTENT = sa.select(journal).where(journal.c.id == sa.bindparam("attempt"), journal.c.event == "intent")
+
 
 class SqlAttempts(SqlRole):
     def begin(
@@ -45,8 +48,7 @@ class SqlAttempts(SqlRole):
 
     def _write_event(self, attempt: int, event: str, data: str, detail: str, now: datetime) -> None:
         with self._database.write([]) as connection:
-            query = sa.select(journal).where(journal.c.id == attempt, journal.c.event == "intent")
-            intent = connection.execute(query).one()
+            intent = connection.execute(_INTENT, {"attempt": attempt}).one()
             of = {"action": intent.action, "target": intent.target, "attempt": attempt, "data": data, "detail": detail}
             with self._database.write([schema.journal], [intent.node]):
                 write_journal(connection, instant(now), intent.run, intent.node, event, **of)

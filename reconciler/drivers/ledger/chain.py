@@ -24,6 +24,10 @@ from reconciler.model.errors import LedgerError
 _EMPTY: Mapping[str, Any] = {"action": "", "target": "", "attempt": None, "token": None, "data": "null"}
 _CHAINED = ("id", "at", "run", "node", "event", "action", "target", "attempt", "token", "detail", "data")
 _PAGE = 5000  # rows
+# Statements of each row of the journal: building one takes longer than running it.
+_HEAD = sa.select(meta.c.value).where(meta.c.key == HEAD).with_for_update()
+_ADD = journal.insert()
+_MOVE_HEAD = meta.update().where(meta.c.key == HEAD).values(value=sa.bindparam("head"))
 IDENTITY = "identity"  # event of a row that binds a node's serial number and UUID
 
 # What decisions use and no row binds: whoever can write to the database can change it undetected.
@@ -65,9 +69,8 @@ def append(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> int:
 
     Ids have no gaps: a transaction that is rolled back leaves none.
     """
-    query = sa.select(meta.c.value).where(meta.c.key == HEAD).with_for_update()
     try:
-        last, digest = _head(connection.execute(query).scalar_one_or_none())
+        last, digest = _head(connection.execute(_HEAD).scalar_one_or_none())
     except ValueError as error:
         raise LedgerError(f"the ledger's journal can't be continued: {error}; restore it from a backup") from error
     written = []
@@ -75,8 +78,8 @@ def append(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> int:
         full = {**_EMPTY, **row, "id": number}
         digest = full["digest"] = digest_of(digest, full)
         written.append(full)
-    connection.execute(journal.insert(), written)
-    connection.execute(meta.update().where(meta.c.key == HEAD).values(value=f"{last + len(written)} {digest}"))
+    connection.execute(_ADD, written)
+    connection.execute(_MOVE_HEAD, {"head": f"{last + len(written)} {digest}"})
     return last + 1
 
 

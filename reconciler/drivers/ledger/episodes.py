@@ -19,6 +19,7 @@ from reconciler.model.drift import ACTIONABLE, DriftClass
 
 DriftRow = tuple[str, str, str, Any, Any]  # node, path, class, desired, observed
 _ACTIONABLE = frozenset(kind.value for kind in ACTIONABLE)
+_BY_ID = drift.update().where(drift.c.id == sa.bindparam("row_id"))
 MANY = 500  # above this, reading a whole table beats naming each node
 
 
@@ -69,13 +70,12 @@ def _record(
     ended = [key for key in past if key not in present and not key[1].startswith(unread.get(key[0], ()))]
     fresh = [item for key, item in present.items() if key not in past]
     at = instant(now)
-    by_id = drift.update().where(drift.c.id == sa.bindparam("row_id"))
     if ended:
-        connection.execute(by_id, [{"row_id": past[key].id, "ended_at": at} for key in ended])
+        connection.execute(_BY_ID, [{"row_id": past[key].id, "ended_at": at} for key in ended])
     if fresh:
         connection.execute(drift.insert(), [_cells(item) | {"first_seen": at, "last_seen": at} for item in fresh])
     if again := [key for key, item in present.items() if key in past and not _hidden(item, past[key])]:
-        connection.execute(by_id, [_cells(present[k]) | {"row_id": past[k].id, "last_seen": at} for k in again])
+        connection.execute(_BY_ID, [_cells(present[k]) | {"row_id": past[k].id, "last_seen": at} for k in again])
     _journal(connection, run, at, fresh, [past[key] for key in ended])
     return {key: (or_long_ago(past[key].first_seen) if key in past else now, now) for key in present}
 

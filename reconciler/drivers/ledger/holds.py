@@ -13,6 +13,8 @@ from reconciler.drivers.ledger.schema import holds
 from reconciler.drivers.ledger.writing import write_journal
 from reconciler.model.records import Hold
 
+_OPEN = sa.select(holds).where(holds.c.released_at.is_(None)).order_by(holds.c.id)
+
 
 class SqlHolds(SqlRole):
     def hold(
@@ -37,5 +39,8 @@ class SqlHolds(SqlRole):
         return released
 
     def holds(self) -> Sequence[Hold]:
-        query = sa.select(holds).where(holds.c.released_at.is_(None)).order_by(holds.c.id)
-        return self._whole_table(holds, lambda connection: tuple(to_hold(row)[0] for row in connection.execute(query)))
+        return self._whole_table(holds, _open)
+
+
+def _open(connection: sa.Connection) -> tuple[Hold, ...]:
+    return tuple(to_hold(row)[0] for row in connection.execute(_OPEN))

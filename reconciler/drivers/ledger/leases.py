@@ -26,6 +26,9 @@ _RENEW = (
     )
     .values(expires_at=sa.bindparam("until"))
 )
+_OF_TOKEN = (
+    sa.select(leases).where(leases.c.token == sa.bindparam("its_token"), leases.c.holder != "").with_for_update()
+)
 Time = Callable[[sa.Connection], datetime]  # the present instant, by the clock that leases go by
 
 
@@ -132,8 +135,7 @@ def _take_away(connection: sa.Connection, token: int, by: str, written_at: datet
 
     With a fleet's lease its holder loses those on BMCs too: who may not write to the fleet may write to none of them.
     """
-    query = sa.select(leases).where(leases.c.token == token, leases.c.holder != "").with_for_update()
-    row = connection.execute(query).one_or_none()
+    row = connection.execute(_OF_TOKEN, {"its_token": token}).one_or_none()
     if row is None:
         return None
     lease = _lease(row)
@@ -152,8 +154,7 @@ def check_token(connection: sa.Connection, token: int, time: Time) -> None:
 
     The row stays locked until the commit.
     """
-    query = sa.select(leases).where(leases.c.token == token, leases.c.holder != "").with_for_update()
-    row = connection.execute(query).one_or_none()
+    row = connection.execute(_OF_TOKEN, {"its_token": token}).one_or_none()
     if row is None:
         raise _lost(connection, token)
     lease = _lease(row)

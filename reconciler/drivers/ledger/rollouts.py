@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -61,20 +62,25 @@ def _rollout(row: Any) -> Rollout:
     return Rollout(row.pool, row.digest, values, before, members, bool(row.rollback), started, row.commit_id)
 
 
-def _durations(connection: sa.Connection, limit: int) -> Sequence[tuple[str, str, str, float]]:
-    """Return the durations of the newest attempts that one run did: a resumed one includes the time between runs."""
+@cache
+def _ended() -> sa.Select[tuple[str, ...]]:
+    """Build the query of `_durations` once: building it takes longer than running it."""
     journal = schema.journal
     outcome, resume = journal.alias("outcome"), journal.alias("resume")
     broken = sa.exists().where(resume.c.attempt == journal.c.id, resume.c.event == "resume")
-    query = (
+    return (
         sa.select(journal.c.node, journal.c.action, journal.c.target, journal.c.at, outcome.c.at.label("ended"))
         .join(outcome, (outcome.c.attempt == journal.c.id) & (outcome.c.event == "outcome"))
         .where(journal.c.event == "intent", outcome.c.data == to_json("done"), ~broken)
         .order_by(journal.c.id.desc())
-        .limit(limit)
+        .limit(sa.bindparam("most"))
     )
+
+
+def _durations(connection: sa.Connection, limit: int) -> Sequence[tuple[str, str, str, float]]:
+    """Return the durations of the newest attempts that one run did: a resumed one includes the time between runs."""
     found = []
-    for row in connection.execute(query):
+    for row in connection.execute(_ended(), {"most": limit}):
         try:
             seconds = (to_instant(row.ended, "end") - to_instant(row.at, "start")).total_seconds()
         except ValueError:

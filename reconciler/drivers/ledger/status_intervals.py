@@ -30,6 +30,7 @@ from reconciler.model.period_report import ServiceStatus
 from reconciler.model.status import NodeStatus
 
 _CLOSE = timedelta(minutes=10)  # between two passes of a loop: the time between them counts for the earlier status
+_COVERAGE = sa.select(coverage_table).where(coverage_table.c.fleet == sa.bindparam("whose"))
 _STALE = 0.05  # of `within`: how old `seen` may be before a pass over some nodes updates it
 
 
@@ -103,7 +104,7 @@ def open_intervals(
 
 
 def coverage_of(connection: sa.Connection, fleet: str) -> Coverage | None:
-    row = connection.execute(sa.select(coverage_table).where(coverage_table.c.fleet == fleet)).one_or_none()
+    row = connection.execute(_COVERAGE, {"whose": fleet}).one_or_none()
     return None if row is None else Coverage(or_long_ago(row.since), or_long_ago(row.seen))
 
 

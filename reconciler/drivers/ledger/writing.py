@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,27 +18,32 @@ def upsert(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[st
     """Insert rows, or overwrite those with the same primary key. A row of only its key stays as it is."""
     if not rows:
         return
-    insert = _insert(connection, table)
+    connection.execute(_upsert(connection.dialect.name, table, tuple(rows[0])), list(rows))
+
+
+@cache
+def _upsert(dialect: str, table: sa.Table, names: tuple[str, ...]) -> Any:
+    """Build the statement once: building takes SQLAlchemy longer than running it takes SQLite."""
+    insert = _insert(dialect, table)
     columns = list(table.primary_key.columns)
-    others = [name for name in rows[0] if name not in table.primary_key.columns]
-    if others:
-        new: dict[str, Any] = {name: insert.excluded[name] for name in others}
-        if "fleet" in new:  # a row that belongs to a fleet stays its own
-            new["fleet"] = sa.case((table.c.fleet == "", insert.excluded.fleet), else_=table.c.fleet)
-        connection.execute(insert.on_conflict_do_update(index_elements=columns, set_=new), list(rows))
-    else:
-        insert_new(connection, table, rows)
+    others = [name for name in names if name not in table.primary_key.columns]
+    if not others:
+        return insert.on_conflict_do_nothing(index_elements=columns)
+    new: dict[str, Any] = {name: insert.excluded[name] for name in others}
+    if "fleet" in new:  # a row that belongs to a fleet stays its own
+        new["fleet"] = sa.case((table.c.fleet == "", insert.excluded.fleet), else_=table.c.fleet)
+    return insert.on_conflict_do_update(index_elements=columns, set_=new)
 
 
 def insert_new(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows whose primary key is new; the others stay as they are."""
-    insert = _insert(connection, table)
+    insert = _insert(connection.dialect.name, table)
     key = list(table.primary_key.columns)
     connection.execute(insert.on_conflict_do_nothing(index_elements=key), list(rows))
 
 
-def _insert(connection: sa.Connection, table: sa.Table) -> Any:
-    return (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(table)
+def _insert(dialect: str, table: sa.Table) -> Any:
+    return (postgresql if dialect == "postgresql" else sqlite).insert(table)
 
 
 def write_journal(

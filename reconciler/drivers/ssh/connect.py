@@ -57,8 +57,8 @@ class ExpiredCertificateError(DriverError):
     """The host's certificate is over, and nothing else is wrong with it as far as is known."""
 
 
-class _Reached(asyncssh.SSHClient):
-    """Records whether the host answered on TCP."""
+class Reached(asyncssh.SSHClient):
+    """Records whether the host answers on TCP."""
 
     def __init__(self) -> None:
         self.reached = False
@@ -67,27 +67,27 @@ class _Reached(asyncssh.SSHClient):
         self.reached = True
 
 
-async def connect(target: Target, timeout: float) -> asyncssh.SSHClientConnection:
-    """Connect and log in. DriverError says what failed, why, and what to check."""
+async def connect(target: Target, timeout: float, client: Reached) -> asyncssh.SSHClientConnection:
+    """Connect and log in. DriverError says what failed, why, and what to check. `client` says how far it came."""
     authorities = _authorities(target)
     trusted: _Trusted = ([], authorities, list(_import_authorities(target.revoked)))
     try:
-        return await _connect(target, timeout, None if target.insecure else trusted, "default")
+        return await _connect(target, timeout, client, None if target.insecure else trusted, "default")
     except ExpiredCertificateError:
         if not target.renewal_of:
             raise
     # Without its certificate, the host has its bare key to show, which must be the recorded one.
     recorded = _import_authorities((target.renewal_of,))
-    return await _connect(target, timeout, (list(recorded), [], trusted[2]), [recorded[0].get_algorithm()])
+    return await _connect(target, timeout, client, (list(recorded), [], trusted[2]), [recorded[0].get_algorithm()])
 
 
 async def _connect(
     target: Target,
     timeout: float,
+    client: Reached,
     known_hosts: _Trusted | None,
     host_key_algorithms: str | list[str],
 ) -> asyncssh.SSHClientConnection:
-    client = _Reached()
     key = _private_key(target)
     _name_the_local_user()
     try:

@@ -15,7 +15,7 @@ from typing import Final
 
 import asyncssh
 
-from reconciler.drivers.ssh.connect import ExpiredCertificateError, Target, connect
+from reconciler.drivers.ssh.connect import ExpiredCertificateError, Reached, Target, connect
 from reconciler.drivers.ssh.facts import host_facts, requests
 from reconciler.drivers.ssh.facts.fact import excerpt
 from reconciler.drivers.ssh.session import Capture
@@ -75,7 +75,12 @@ class SshHost:
         self._now = now
         self._connection: asyncssh.SSHClientConnection | None = None
         self._connecting = asyncio.Lock()
+        self._client = Reached()
         self._has_timeout = True  # until the host lacks timeout(1)
+
+    @property
+    def reached(self) -> bool:
+        return self._client.reached
 
     async def facts(self, sysctls: Sequence[str], services: Sequence[str]) -> Answered[HostFacts] | Silent:
         nonce = secrets.token_hex(16)
@@ -174,7 +179,7 @@ class SshHost:
     def anew(self, *, renewal_of: str = "") -> SshHost:
         other = copy(self)
         other._target = replace(self._target, renewal_of=renewal_of)
-        other._connection, other._connecting = None, asyncio.Lock()
+        other._connection, other._connecting, other._client = None, asyncio.Lock(), Reached()
         return other
 
     async def close(self) -> None:
@@ -217,7 +222,8 @@ class SshHost:
             if self._connection is not None and not self._connection.is_closed():
                 return self._connection, True
             target = replace(self._target, revoked=tuple(self._revoked()))
-            self._connection = await connect(target, self._connect_timeout)
+            self._client = Reached()
+            self._connection = await connect(target, self._connect_timeout, self._client)
             return self._connection, False
 
     async def _drop(self, connection: asyncssh.SSHClientConnection) -> None:

@@ -204,7 +204,7 @@ class InstallerSide(DriveSide, TpmSide):
                 yield Hang()
             yield Pause(self.timings.install_s / STEPS)
         self._fail_at(InstallPhase.WRITTEN)
-        yield from self._report(run, base, InstallPhase.WRITTEN)
+        yield from self._until_heard(run, base, InstallPhase.WRITTEN)
         if document.attest:
             yield from self._prove(base)
         for key in self._host_keys():
@@ -246,6 +246,14 @@ class InstallerSide(DriveSide, TpmSide):
         text = dump_contract(InstallStatus(phase=phase, detail=detail, percent=percent, cause=cause))
         answer = yield InstallerCall(f"{base}/status", text)
         return answer is not None
+
+    def _until_heard(self, run: InstallerRun, base: str, phase: InstallPhase) -> Program:
+        """Report a phase until the server has it, without which it certifies no host key: for two hours at most."""
+        for _ in range(4 * self.timings.last_word_tries):
+            if run.silent or (yield from self._report(run, base, phase)):
+                return
+            yield Pause(self.timings.document_retry_s)
+        raise InstallRefused(f"{phase}: the server does not answer", InstallCause.FETCH)
 
     def _last_word(
         self, run: InstallerRun, base: str, phase: InstallPhase, detail: str, cause: InstallCause | None = None

@@ -41,6 +41,10 @@ class MachineHost:
         self._clock = clock
         self._tools = tools
 
+    @property
+    def reached(self) -> bool:
+        return self._machine.ssh_transport() != "down"
+
     async def facts(self, sysctls: Sequence[str], services: Sequence[str]) -> Answered[HostFacts] | Silent:
         try:
             await self._connect()

@@ -317,7 +317,7 @@ _SPECS = (
         name="remove_node", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=30,
         requires=(c.IDENTITY, c.QUIESCED, c.REGISTERED), achieves=(c.LEFT,),
         breaks=(c.REGISTERED, c.MEMBER, c.MARKED, c.IN_SERVICE), forbids=(c.LEFT,), variants=remove_node,
-        decommissions=True, fault="node_conflicts",
+        undoes=frozenset({"mark", "drain"}), decommissions=True, fault="node_conflicts",
     ),
     ActionSpec(
         name="revoke", concern=Concern.TRUST, disruption=Disruption.NONE, seconds=5,

@@ -42,6 +42,7 @@ class Nodes:
     def __init__(self, material: Material) -> None:
         self._material = material
         self._texts: Interned[str] = Interned()
+        self._read: dict[str, int] = {}  # text as it was given -> its place: most are given for many nodes
         self._values: Interned[tuple[int, ...]] = Interned()
         self._shared: Interned[tuple[int, ...]] = Interned()
         self._drifts: Interned[tuple[int, ...]] = Interned()
@@ -73,7 +74,10 @@ class Nodes:
         }
 
     def _text(self, said: str) -> int:
-        return self._texts.at(plain(said, LONG))
+        place = self._read.get(said)
+        if place is None:
+            place = self._read[said] = self._texts.at(plain(said, LONG))
+        return place
 
     def _at(self, at: datetime | None) -> int | None:
         return None if at is None else round((at - self._material.now).total_seconds())

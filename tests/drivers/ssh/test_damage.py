@@ -321,6 +321,24 @@ def meet(talk: Talk, make_host: HostFactory) -> Silent:
     return asyncio.run(once())
 
 
+def test_whether_it_was_reached_shows_while_it_is_waited_for(make_host: HostFactory) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async def reached() -> list[bool]:
+        seen = []
+        async with plain(talk) as port:
+            host = make_host(port, connect_timeout=0.5)
+            asked = asyncio.create_task(host.facts([], []))
+            seen.append(host.reached)
+            await asyncio.sleep(0.2)
+            seen.append(host.reached)
+            await asked
+        return seen
+
+    assert asyncio.run(reached()) == [False, True]
+
+
 def test_a_port_that_says_nothing(make_host: HostFactory) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()

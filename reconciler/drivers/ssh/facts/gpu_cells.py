@@ -23,6 +23,7 @@ _NOT_OFFERED = re.compile(
     r"\[?(n/a|not (supported|available|specified)|requested functionality has been deprecated)\]?", re.IGNORECASE
 )
 _REQUIRES_RESET = re.compile(r"\[?GPU requires reset\.?\]?", re.IGNORECASE)
+_SHORTEST = len("GPU requires reset")  # few of the hundreds of cells are as long
 _WORDS: Mapping[str, bool] = {"yes": True, "no": False, "enabled": True, "disabled": False}
 _REASONS: Mapping[str, bool] = {"active": True, "not active": False}
 _RECOVERY = re.compile(r"None|(GPU )?Reset|(Node )?Reboot|Drain P2P|Drain and Reset", re.IGNORECASE)
@@ -137,7 +138,8 @@ def _lanes_or_generation(text: str) -> int | None:
 def _recovery(cells: _Cells) -> str | None:
     """Return the recovery action. Any cell with "GPU requires reset" means Reset, as newer drivers report it."""
     action = cells.read("recovery_action", "gpu_recovery_action", partial(_like, _RECOVERY))
-    if any(_REQUIRES_RESET.fullmatch(text.strip()) for text in cells.element.itertext()):
+    texts = (text for text in cells.element.itertext() if len(text) >= _SHORTEST)
+    if any(_REQUIRES_RESET.fullmatch(text.strip()) for text in texts):
         return "Reset" if action in (None, "None") else action
     return action or _before_570(cells)
 
