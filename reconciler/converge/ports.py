@@ -14,7 +14,7 @@ from reconciler.model.ports import Clock, Host
 
 @dataclass(frozen=True, slots=True)
 class SoakRun:
-    """Which soak of a node is meant. `resumed`: it was begun by a reconciler that ended before the soak did."""
+    """The soak of a node that is meant. `resumed`: it was begun by a reconciler that ended before the soak did."""
 
     id: str
     resumed: bool = False

@@ -25,6 +25,8 @@ from reconciler.model.soak import NAME, loads_of, seconds_of
 from reconciler.model.units import format_duration
 
 LOOK_S: Final = 60.0
+LOOKS: Final = 500  # of a long soak, which is looked at less often than a short one
+SELDOM_S: Final = 600.0  # between two looks, at most: the first bad sign should not wait
 SILENT_S: Final = 1800.0  # of a host, before the attempt ends: a network that comes back finds the soak at work
 SHUTDOWN_S: Final = 120.0  # that a system takes to stop its other units, at most 90 s each unless told otherwise
 _COMMAND_S: Final = 60.0
@@ -77,7 +79,7 @@ class Follower:
             self._show(found)
             if ended := await self._judge(found):
                 return ended
-            await self.clock.sleep(LOOK_S)
+            await self.clock.sleep(min(SELDOM_S, max(LOOK_S, self._soak.seconds / LOOKS)))
 
     async def _judge(self, found: Look) -> TestResult | None:
         """Return the result as soon as there is one. Runs count first: they may say why the rest is broken.

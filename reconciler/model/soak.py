@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from reconciler.model.desired import GatePhase, GateTest, Threshold
+from reconciler.model.acceptance import GatePhase, GateTest, Threshold
 from reconciler.model.gate_tools import TOOLS, measured
 
 NAME: Final = "soak"  # of the phase, the test and its tool

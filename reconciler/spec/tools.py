@@ -37,6 +37,7 @@ def _check_after(
     profile: DeclaredResource[AcceptanceProfileSpec], components: Collection[str] | None
 ) -> Iterator[Diagnostic]:
     tests = [test.name for phase in profile.spec.phases for test in phase.tests]
+    tests += [] if profile.spec.soak is None else [SOAK]
     for done, names in profile.spec.after.items():
         if done in AlwaysAll.__members__.values():
             yield profile.problem(("after", done), f"{done} always costs all tests", "leave the row out")

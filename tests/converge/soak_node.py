@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import signal
 import subprocess
+import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
@@ -45,7 +45,7 @@ show)
 list-units)
   for word in "$@"; do pattern=$word; done
   cd "$UNITS"; for unit in $pattern; do [ ! -e "$unit" ] || echo "$unit loaded active running /bin/sh"; done;;
-stop) kill -9 -- "-$(cat "$UNITS/$2")" 2>/dev/null; rm -f "$UNITS/$2" "$UNITS/$2.status";;
+stop) pkill -9 -s "$(cat "$UNITS/$2")"; rm -f "$UNITS/$2" "$UNITS/$2.status";;
 esac
 exit 0
 """  # noqa: E501 - as systemd's lines are
@@ -74,9 +74,15 @@ class SoakNode:
         return sorted(file for file in (self.folder / "units").iterdir() if file.suffix == ".service")
 
     def kill(self) -> None:
-        """End all that the units run, as a power cut or the kernel does."""
+        """End all that the units run, as a power cut or the kernel does, and wait until no process writes any more.
+
+        timeout(1) has a process group of its own, so all processes of the unit's session are meant.
+        """
         for unit in self.units:
-            os.killpg(int(unit.read_text()), signal.SIGKILL)
+            for _ in range(200):
+                if subprocess.run(["pkill", "-9", "-s", str(int(unit.read_text()))], check=False).returncode != 0:
+                    break
+                time.sleep(0.01)
 
     def happen(self, event: str) -> None:
         match event:

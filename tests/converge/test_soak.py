@@ -97,8 +97,8 @@ def test_the_first_run_that_is_below_its_bar_ends_it(node: SoakNode, tmp_path: P
 
 def test_a_last_hour_that_is_slower_than_the_first_fails(node: SoakNode, tmp_path: Path) -> None:
     count = tmp_path / "count"
-    slower = f"n=$(cat {count} 2>/dev/null || echo 0); echo $((n + 1)) >{count}; echo speed $((100 - n)); sleep 0.3"
-    follow = follower(node, load(slower), seconds=4)
+    slower = f"n=$(cat {count} 2>/dev/null || echo 0); echo $((n + 1)) >{count}; echo speed $((100 - 5 * n)); sleep 0.3"
+    follow = follower(node, load(slower, thresholds=(Threshold("speed", 1.0),)), seconds=4)
     found, why = verdict(follow, asyncio.run(follow.result()))
     assert found is Verdict.FAIL
     assert "train.decline" in why

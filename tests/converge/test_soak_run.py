@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.converge import lease
 from reconciler.converge.gate import AcceptanceGate
 from reconciler.converge.run import Ended
 from reconciler.model import soak
@@ -23,6 +24,12 @@ WEEK = 168 * HOUR
 LOAD = GateTest("cpu", "stress-ng", {"seconds": 1800}, (Threshold("cpu.bogo_ops_s", 1.0),), 2400.0)
 PASSIVE = GateTest("health", "xid", {}, (), 60.0)
 SHORT = GateTest("short", "stress-ng", {"seconds": 60}, (), 600.0)
+
+
+@pytest.fixture(autouse=True)
+def seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let leases be renewed once an hour: 30,000 renewals of a week would cost a minute, and have their own tests."""
+    monkeypatch.setattr(lease, "TTL_REAL_S", 3 * HOUR)
 
 
 class RealGate(QuickGate):

@@ -70,18 +70,19 @@ async def run_gate(ctx: ActionContext) -> Outcome:
 
 async def _run(
     ctx: ActionContext,
-    standing: frozenset[str],
+    kept: frozenset[str],
     later: frozenset[str],
     known: Certificate | None,
     soak: SoakRun | None = None,
 ) -> tuple[Certificate, GateJudgement]:
     """Run tests, record what they measured together with what stands, and judge all of it.
 
-    `later`: tests that are still to come. What is known of them does not stand.
+    `kept`: tests whose earlier results stand. `later`: tests that are still to come, of which
+    nothing stands.
     """
-    run = await ctx.gate.run(ctx.desired, ctx.host, ctx.observed, ctx.clock, standing | later, soak)
+    run = await ctx.gate.run(ctx.desired, ctx.host, ctx.observed, ctx.clock, kept | later, soak)
     found = recorded(run, ctx.desired, ctx.attempt)
-    certificate = compose(found.certificate, known, standing)
+    certificate = compose(found.certificate, known, kept)
     with ctx.ledger.batch():
         ctx.ledger.save_results(found.runs, found.outputs)
         ctx.ledger.save_certificate(certificate)

@@ -1,4 +1,4 @@
-"""What a look at a soak found: the boot, the unit, the steps that ended, and whether the time is over."""
+"""The findings of a look at a soak: the boot, the unit, the steps that ended, and whether the time is over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the runs of a soak's loads amount to: the worst of each metric, and how far the last hour is below the first."""
+"""The verdict on the runs of a soak's loads: the worst of each metric, and how far the last hour is below the first."""
 
 from __future__ import annotations
 

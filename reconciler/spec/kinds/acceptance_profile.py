@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, fie
 
 from reconciler.model.gate_tools import RATE, TOOLS
 from reconciler.model.soak import is_load
-from reconciler.spec.kinds.base import PositiveDuration, Resource
+from reconciler.spec.kinds.base import Duration, PositiveDuration, Resource
 from reconciler.strict_yaml.characters import check_line
 from reconciler.strict_yaml.models import Model, Name, Text
 
@@ -170,7 +170,7 @@ class Soak(Model):
 
 
 def _soak(value: Any) -> Any:
-    """Accept a time alone; 0s, as earlier versions had it, is no soak."""
+    """Accept a time alone. 0s is no soak, as in earlier versions."""
     if value == "0s":
         return None
     return {"duration": value} if isinstance(value, str) else value
@@ -198,7 +198,7 @@ class AcceptanceProfileSpec(Model):
         "it; where nothing is known, all tests. An installation and other hardware cost all tests.",
     )
     phases: tuple[Phase, ...] = Field(min_length=1, description="Phases, cheap ones first.")
-    soak: Annotated[Soak | None, BeforeValidator(_soak)] = Field(
+    soak: Annotated[Soak | None, BeforeValidator(_soak, json_schema_input_type=Soak | Duration | None)] = Field(
         default=None, description="Loads over hours or days before the node is admitted. A time alone will do: 72h."
     )
 
