@@ -112,7 +112,7 @@ class Follower:
         self._read += 1
         if run.number != self._read or run.step not in self._load_of:
             return Verdict.ERROR, f"run {run.number} is not the next after {self._read - 1}"
-        printed = await self._command(on_node.output(self.run.id, run.number))  # which removes it there
+        printed = await self._command(on_node.output(self.run.id, run.number))
         if printed.exit_status != 0:
             return Verdict.ERROR, f"the output of run {run.number} is not there: {printed.stderr.strip()[:200]}"
         output = CommandResult(run.status, printed.stdout, printed.stderr, timed_out=run.status == on_node.KILLED)
@@ -159,12 +159,18 @@ async def stop(host: Host, clock: Clock, soak: str = "") -> None:
 
 
 async def _patiently(host: Host, clock: Clock, argv: tuple[str, ...], stdin: str = "") -> CommandResult:
-    """Run a command on the node, and wait for a node that can't be reached: that is no failure of the soak."""
+    """Run a command on the node. A node that can't be reached, or is too busy to answer in time, is waited for.
+
+    Neither is a failure of the soak. Each of its commands may be run twice.
+    """
     until = clock.monotonic() + SILENT_S
     while True:
         try:
-            return await host.run(argv, timeout=io_seconds(clock, _COMMAND_S), stdin=stdin)
+            found = await host.run(argv, timeout=io_seconds(clock, _COMMAND_S), stdin=stdin)
         except DriverError:
             if clock.monotonic() >= until:
                 raise
-            await clock.sleep(LOOK_S)
+        else:
+            if not found.timed_out or clock.monotonic() >= until:
+                return found
+        await clock.sleep(LOOK_S)

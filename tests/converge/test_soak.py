@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ from reconciler.gate.soak import on_node
 from reconciler.model import observed as o
 from reconciler.model import soak
 from reconciler.model.desired import GateTest, Threshold
-from reconciler.model.gate import TestResult, Verdict
+from reconciler.model.gate import CommandResult, TestResult, Verdict
 from tests import builders as b
 from tests.converge.soak_node import SoakNode
 from tests.gate.cases import wanted
@@ -157,3 +158,15 @@ def test_what_happens_to_the_node_ends_it(node: SoakNode, event: str, expected: 
     assert found is expected
     assert why in reasons
     assert not node.units
+
+
+def test_a_node_too_busy_to_answer_in_time_is_asked_again(node: SoakNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer, late = node.run, iter((True, True))
+
+    async def slow(argv: Sequence[str], **given: Any) -> CommandResult:
+        found = await answer(argv, **given)  # it was done there, which nobody hears
+        return replace(found, stdout="", timed_out=True) if next(late, False) else found
+
+    monkeypatch.setattr(node, "run", slow)
+    follow = follower(node)
+    assert verdict(follow, asyncio.run(follow.result())) == (Verdict.PASS, "")

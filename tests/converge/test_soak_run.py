@@ -13,7 +13,7 @@ from reconciler.converge import lease
 from reconciler.converge.gate import AcceptanceGate
 from reconciler.converge.run import Ended
 from reconciler.model import soak
-from reconciler.model.desired import Acceptance, Desired, GatePhase, GateTest, Threshold
+from reconciler.model.desired import Acceptance, Desired, GatePhase, GateTest, Profile, Threshold
 from reconciler.model.gate import Certificate
 from reconciler.model.outcome import Done, Outcome, Permanent
 from tests.converge.world import PROFILE, QuickGate, World
@@ -45,10 +45,27 @@ class RealGate(QuickGate):
         return certificate
 
 
+def deep(*phases: GatePhase) -> Profile:
+    first = GatePhase("first", (PASSIVE, SHORT))
+    return replace(PROFILE, digest=f"soak {phases}", acceptance=Acceptance("deep", (first, *phases), None))
+
+
 def soaking(world: Worlds, seconds: float = WEEK) -> World:
-    phases = (GatePhase("first", (PASSIVE, SHORT)), soak.phase(seconds, 2.0, (LOAD,)))
-    profile = replace(PROFILE, digest="soak", acceptance=Acceptance("deep", phases, None))
-    return world(nodes=1, profile=profile, gate=RealGate())
+    return world(nodes=1, profile=deep(soak.phase(seconds, 2.0, (LOAD,))), gate=RealGate())
+
+
+async def dies_after(here: World, seconds: float) -> None:
+    """Apply, and be killed so long after the soak has begun."""
+    work = asyncio.create_task(here.applying(wait_s=2 * WEEK))
+    while here.machine("n0").state.soak is None:
+        await here.clock.sleep(30)
+    await here.clock.sleep(seconds)
+    work.cancel()
+    await asyncio.wait({work})
+
+
+def declare(here: World, profile: Profile) -> None:
+    here.fleet = replace(here.fleet, nodes={"n0": replace(here.fleet.nodes["n0"], profile=profile)})
 
 
 def gates(here: World) -> list[tuple[str, ...]]:
@@ -75,15 +92,7 @@ def test_a_week_is_waited_for_and_the_node_serves_then(world: Worlds) -> None:
 def test_a_run_that_dies_is_continued_without_a_second_soak_or_a_second_test(world: Worlds) -> None:
     here = soaking(world, 24 * HOUR)
 
-    async def dies() -> None:
-        work = asyncio.create_task(here.applying(wait_s=2 * WEEK))
-        while here.machine("n0").state.soak is None:
-            await here.clock.sleep(30)
-        await here.clock.sleep(10 * HOUR)
-        work.cancel()
-        await asyncio.wait({work})
-
-    here.run(dies())
+    here.run(dies_after(here, 10 * HOUR))
     unit = here.machine("n0").state.soak
     assert unit is not None
     report = here.apply(wait_s=2 * WEEK)
@@ -91,6 +100,27 @@ def test_a_run_that_dies_is_continued_without_a_second_soak_or_a_second_test(wor
     assert here.serves("n0")
     assert here.clock.elapsed - unit.began < 25.5 * HOUR, "it was not begun anew"
     assert [names for names in gates(here) if "short" in names] == [("health", "short")]
+
+
+def test_a_soak_that_the_spec_asks_for_no_more_does_not_load_a_node_in_service(world: Worlds) -> None:
+    here = soaking(world, 24 * HOUR)
+    here.run(dies_after(here, HOUR))
+    declare(here, deep())
+    report = here.apply(wait_s=2 * WEEK)
+    assert report.results["n0"].state is Ended.DONE, report.results["n0"].detail
+    assert here.serves("n0")
+    assert here.machine("n0").state.soak is None
+
+
+def test_a_soak_with_other_loads_is_not_taken_for_the_one_that_is_asked_for(world: Worlds) -> None:
+    here = soaking(world, 24 * HOUR)
+    here.run(dies_after(here, 10 * HOUR))
+    old = here.machine("n0").state.soak
+    assert old is not None
+    declare(here, deep(soak.phase(24 * HOUR, 2.0, (replace(LOAD, args={"seconds": 900}),))))
+    report = here.apply(wait_s=2 * WEEK)
+    assert report.results["n0"].state is Ended.DONE, report.results["n0"].detail
+    assert here.clock.elapsed - old.began >= 34 * HOUR, "it was begun anew"
 
 
 @pytest.mark.parametrize("event", ["reboot", "xid"])

@@ -190,8 +190,10 @@ def test_unknown_never_disrupts(case: Any) -> None:
             assert not set(action.achieves) & set(state.unknown), action.id
             assert not set(action.requires) & set(state.unknown), action.id
     first = next((action for action in plan.actions if action.disruption >= Disruption.REBOOT), None)
-    if first is not None and first.name == "reimage" and c.IMAGE in state.explained:
-        assert c.POWER_ON in first.requires  # it is looked at before it is wiped
+    if first is not None and first.name == "reimage" and c.IMAGE in state.explained and not state.unread.cause:
+        # It is looked at before it is wiped, but for one whose disk is known to hold no whole system, as an install of
+        # ours has failed (converge/test_provision.py): booted, it shows nothing.
+        assert c.POWER_ON in first.requires
 
 
 @given(s.situations())

@@ -6,7 +6,7 @@ from reconciler.converge.actions.context import ActionContext, action
 from reconciler.converge.ports import SoakRun
 from reconciler.converge.soak import stop
 from reconciler.gate.attestation.expected import is_measured, reference_of
-from reconciler.gate.certificate import compose
+from reconciler.gate.certificate import compose, tests_digest
 from reconciler.gate.results import recorded
 from reconciler.model.gate import Certificate, GateJudgement, Verdict
 from reconciler.model.measurements import Attestation
@@ -53,15 +53,18 @@ async def run_gate(ctx: ActionContext) -> Outcome:
         return await _run_other(ctx, other.name)
     acceptance = ctx.desired.profile.acceptance
     soaks = frozenset(test.name for test in (acceptance.tests if acceptance else ()) if test.tool == SOAK)
+    loads = tests_digest(acceptance).each[SOAK] if acceptance and soaks else ""
     left_out = left_out_tests(ctx.desired, ctx.observed, ctx.record, ctx.clock.now())
-    if soaks and (soaks <= left_out or not ctx.resumed.get("soak")):
-        await stop(ctx.host, ctx.clock)  # nobody goes on with it, and it would load the node beside the tests
+    begun, begun_with = ctx.resumed.get("soak"), ctx.resumed.get("loads")
+    goes_on = bool(begun) and begun_with == loads and not soaks <= left_out
+    if (soaks or begun) and not goes_on:
+        await stop(ctx.host, ctx.clock)  # it is of nobody, or of other loads, and would run beside the tests
     ctx.step("running the acceptance tests" + (f", but for {', '.join(sorted(left_out))}" if left_out else ""))
     certificate, judgement = await _run(ctx, left_out, soaks, ctx.record.certificate)
     if soaks - left_out and judgement.by_test.keys() == soaks:
-        soak = str(ctx.resumed.get("soak") or f"{ctx.node}-{ctx.attempt}")
-        ctx.journal(soak=soak)  # before it begins: whoever comes after us goes on with it
-        run = SoakRun(soak, bool(ctx.resumed.get("soak")), ctx.step)
+        soak = str(begun) if goes_on else f"{ctx.node}-{ctx.attempt}"
+        ctx.journal(soak=soak, loads=loads)  # before it begins: whoever comes after us goes on with it
+        run = SoakRun(soak, goes_on, ctx.step)
         every = frozenset(result.test for result in certificate.results)
         certificate, judgement = await _run(ctx, every - soaks, frozenset(), certificate, run)
     kept = len(certificate.results) - len(certificate.measured)

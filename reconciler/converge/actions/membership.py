@@ -12,6 +12,7 @@ from reconciler.converge.actions.command import run
 from reconciler.converge.actions.context import ActionContext, Stop, action, poll, tolerate
 from reconciler.converge.actions.medium import eject_left_over
 from reconciler.converge.guarded_ports import TimedCluster
+from reconciler.converge.soak import stop as stop_soak
 from reconciler.model.drift import DriftItem
 from reconciler.model.errors import Failure
 from reconciler.model.observed import Member, Taint
@@ -60,6 +61,7 @@ async def mark(ctx: ActionContext) -> Outcome:
 async def admit(ctx: ActionContext) -> Outcome:
     """Lift our mark, and the cordon if it is ours; then verify that the node is Ready and schedulable."""
     await eject_left_over(ctx)
+    await _stop_left_over_soak(ctx)
     if ctx.cluster_port is None:
         return Done("in service; there is no cluster to tell")
     changed = await lift_mark(ctx.cluster, ctx.node, ctx.ledger.id)
@@ -69,6 +71,15 @@ async def admit(ctx: ActionContext) -> Outcome:
     if member.unschedulable:
         return Permanent("the mark is lifted, but somebody else's cordon is still there")
     return Done("in service", changed=changed)
+
+
+async def _stop_left_over_soak(ctx: ActionContext) -> None:
+    """Stop what a gate may have left running of which nobody saw the end, and which the spec asks for no more."""
+    gates = [
+        attempt for attempt in ctx.record.attempts if attempt.action == "run_gate" and attempt.outcome != "refused"
+    ]
+    if gates and gates[-1].outcome != "done":
+        await stop_soak(ctx.host, ctx.clock)
 
 
 async def lift_mark(cluster: TimedCluster, node: str, ledger: str) -> bool:

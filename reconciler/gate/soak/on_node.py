@@ -7,7 +7,6 @@ is over. Time is that since boot: a clock that is set changes nothing.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from reconciler.gate.lock import FILE
 
 FOLDER: Final = "/var/lib/reconciler/soak"
 UNIT: Final = "reconciler-soak"
-ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 OUTPUT_BYTES: Final = 256 * 1024  # of one step that are kept
 BEGUN: Final = 75  # the status of a start where a soak of this id was begun before
 KILLED: Final = 124  # the status of timeout(1) where it killed the step at its limit
