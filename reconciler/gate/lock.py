@@ -19,11 +19,11 @@ _HELD = 75  # the status that we ask for, EX_TEMPFAIL
 _NOT_STARTED = 69  # that of flock where it could not start the command, EX_UNAVAILABLE
 _NO_PROGRAM = 127
 _GUARD_MARK: Final = "RECONCILER_GATE_GUARD"  # in the environment: the number of the guard
-_RUN_MARK: Final = "RECONCILER_GATE_RUN"  # in the environment: the run of the gate, as the reconciler calls it
+_RUN_MARK: Final = "RECONCILER_GATE_RUN"  # the same for the run of the gate, and among the words of the guard itself
 
-# Sends TERM to every process that has $mark in its environment, and KILL to what is there two seconds later. All of it
-# must be over before timeout(1), which the driver puts around each command, sends KILL itself.
-_FINISH: Final = """left() { grep -lsz "^$mark\\$" /proc/[0-9]*/environ | cut -d / -f 3; }
+# Sends TERM to every process that has $mark among its variables or words, and KILL to what is there two seconds later.
+# All of it must be over before timeout(1), which the driver puts around each command, sends KILL itself.
+_FINISH: Final = """left() { grep -lsz "^$mark\\$" /proc/[0-9]*/environ /proc/[0-9]*/cmdline | cut -d / -f 3; }
 finish() {
   trap '' HUP INT TERM
   for s in TERM 0 0 0 0 0 0 0 0 0 0 KILL KILL KILL; do
