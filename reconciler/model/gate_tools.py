@@ -289,7 +289,6 @@ _ROWS: Final = (
         },
         ("gflops", "gflops.spread", "temperature_c", "power_w", "clock_mhz"),
         "gpus",
-        "no public recording is of a whole run on several GPUs that passed",
         units={"gflops": "GFLOPS", "temperature_c": "°C", "power_w": "W", "clock_mhz": "MHz"},
     ),
     ToolRow(

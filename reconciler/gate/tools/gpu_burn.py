@@ -1,8 +1,9 @@
 """Judge gpu-burn (acceptance 4.3), with what nvidia-smi measured beside it: heat, power and clocks under load.
 
 It ends with 0 even when GPUs compute wrongly, and says OK of one that did no work, so each GPU must have made progress
-to the end, with no error in any line. Metrics, by GPU, the worst of them and its spread: gflops, temperature_c and
-power_w (the highest), clock_mhz (the lowest under load).
+to the end, with no error in any line. A disk that is full cuts the samples off, and half a number is a number too: so
+they must be there to the end, each round of all GPUs, and then the word that ends them. Metrics, by GPU, the worst of
+them and its spread: temperature_c and power_w (the highest), gflops and clock_mhz (the lowest of the second half).
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ _RUN = (
     'cd "$1" || exit 66; nvidia-smi --query-gpu=index,temperature.gpu,power.draw,clocks.sm '
     '--format=csv,noheader,nounits -l 2 >"$d/samples" 2>&1 & p=$!; shift; '
     './gpu_burn "$@" 2>&1 | head -c 50000000 >"$d/out"; kill $p; p=; '
-    'tr "\\r" "\\n" <"$d/out" | tail -c 1000000; echo "--- samples"; cat "$d/samples"'
+    'tr "\\r" "\\n" <"$d/out" | tail -c 1000000; echo "--- samples"; cat "$d/samples"; '
+    'echo "--- end"'
 )
+_SAMPLES, _END = "--- samples\n", "--- end\n"
 _PROGRESS = re.compile(r"^([0-9.]{1,6})%  proc'd: (.*?)   errors: (.*?)   temps: (.*?) *$", re.MULTILINE)
+_SUMMARY = re.compile(r"temps: [^\n]*\n[ \t]*Summary at:")
 _WORK = re.compile(r"(-?\d{1,18}) \((\d{1,12}) Gflop/s\)")
 _TESTED = re.compile(r"^Tested ([0-9]{1,4}) GPUs:\n((?:[ \t]+GPU \d+: (?:OK|FAULTY)\n)*)", re.MULTILINE)
-_SETTLED = 0.5  # the share of the samples, the last ones, in which the clocks are those of the load
+_SETTLED = 0.5  # the share of the run, its end, in which clocks and speed are those of the load
 
 
 def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tuple[str, ...], ...] | str:
@@ -37,13 +41,17 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
     builder, output = ResultBuilder(version="1"), outputs[0]
     if note_if_killed(builder, output):
         return builder.result(test, outputs)
-    text, marker, samples = output.stdout.partition("--- samples\n")
+    text, marker, rest = output.stdout.partition(_SAMPLES)
+    samples, end, after = rest.partition(_END)
     gpus = expected_gpus(builder, desired)
     if output.exit_status != 0 or not marker:
         builder.error(f"exit status {output.exit_status}, or the output breaks off")
     elif gpus is not None:
         _judge_burn(builder, text, gpus)
-        _judge_samples(builder, samples, gpus)
+        if not end or after or not samples.endswith("\n"):
+            builder.error("the output breaks off inside the samples, or something follows them")
+        else:
+            _judge_samples(builder, samples, gpus)
     return builder.result(test, outputs, evidence=text[-4000:])
 
 
@@ -59,12 +67,15 @@ def _judge_burn(builder: ResultBuilder, text: str, gpus: int) -> None:
     lines = [(done, _WORK.findall(work), errors.split(" - ")) for done, work, errors, _ in _PROGRESS.findall(text)]
     if any(error.strip() != "0" for _, _, errors in lines for error in errors):
         builder.fail("results of one run differ from those of the next")
-    if not lines or number(lines[-1][0]) != 100 or any(len(work) != gpus for _, work, _ in lines):
+    whole = text.count("proc'd:") == len(lines) and text.count("Summary at:") == len(_SUMMARY.findall(text))
+    if not lines or not whole or number(lines[-1][0]) != 100 or any(len(work) != gpus for _, work, _ in lines):
         builder.error(f"its progress with {gpus} GPUs does not reach 100 %")
     elif any(int(done) <= 0 or int(speed) <= 0 for done, speed in lines[-1][1]):
         builder.unjudged("a GPU did no work, and is called OK")
     else:
-        builder.parts("gflops", {str(at): float(speed) for at, (_, speed) in enumerate(lines[-1][1])})
+        settled = [work for done, work, _ in lines if (number(done) or 0) >= 100 * _SETTLED]
+        lowest = {str(at): [float(work[at][1]) for work in settled if int(work[at][0]) > 0] for at in range(gpus)}
+        builder.parts("gflops", {at: min(speeds) for at, speeds in lowest.items()})
 
 
 def _judge_samples(builder: ResultBuilder, samples: str, gpus: int) -> None:
@@ -79,6 +90,9 @@ def _judge_samples(builder: ResultBuilder, samples: str, gpus: int) -> None:
         each.setdefault(index, []).append((cells[0] or 0.0, cells[1] or 0.0, cells[2] or 0.0))
     if set(each) != set(range(gpus)):
         builder.unjudged(f"nvidia-smi sampled {len(each)} GPUs, {gpus} are declared")
+        return
+    if len({len(found) for found in each.values()}) != 1:
+        builder.unjudged("nvidia-smi did not sample each GPU equally often: its last round is cut off")
         return
     builder.parts("temperature_c", {str(at): max(row[0] for row in found) for at, found in each.items()}, worst=max)
     builder.parts("power_w", {str(at): max(row[1] for row in found) for at, found in each.items()}, worst=max)
