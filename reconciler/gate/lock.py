@@ -21,14 +21,21 @@ _NO_PROGRAM = 127
 _GUARD_MARK: Final = "RECONCILER_GATE_GUARD"  # in the environment: the number of the guard
 _RUN_MARK: Final = "RECONCILER_GATE_RUN"  # the same for the run of the gate, and among the words of the guard itself
 
-# Sends TERM to every process that has $mark among its variables or words, and KILL to what is there two seconds later.
-# All of it must be over before timeout(1), which the driver puts around each command, sends KILL itself.
+# Sends TERM to every process that has $mark among its variables or words. To what is there two seconds later it sends
+# KILL, children first, so that a script whose program did not obey still takes away its files. All of it must be over
+# before timeout(1), which the driver puts around each command, sends KILL itself.
 _FINISH: Final = """left() { grep -lsz "^$mark\\$" /proc/[0-9]*/environ /proc/[0-9]*/cmdline | cut -d / -f 3; }
+parents() { for x in $p; do sed -n 's/^PPid:[[:space:]]*//p' "/proc/$x/status"; done; }
 finish() {
   trap '' HUP INT TERM
-  for s in TERM 0 0 0 0 0 0 0 0 0 0 KILL KILL KILL; do
-    p=$(left); [ -n "$p" ] || return 0; kill -s "$s" $p 2>/dev/null; sleep 0.2
-  done
+  for s in TERM 0 0 0 0 0 0 0 0 0 LEAF LEAF LEAF LEAF LEAF KILL KILL; do
+    p=$(left); [ -n "$p" ] || return 0
+    if [ $s = LEAF ]; then
+      above=" $(parents | tr '\\n' ' ') "
+      for x in $p; do case $above in *" $x "*) ;; *) kill -s KILL "$x" ;; esac; done
+    else kill -s $s $p; fi
+    sleep 0.2
+  done 2>/dev/null
 }
 """
 # The command runs in the background, as a shell that waits for it obeys a signal at once.

@@ -19,7 +19,9 @@ Outputs = Sequence[CommandResult]
 _DECIMAL = re.compile(r"([0-9]+)\.([0-9]+)")
 _FIGURE = re.compile(r"(?<![\w:.-])[0-9]+\.[0-9]+(?![\w:.])")
 _NO_VERSION = ("", "1")  # what a judge calls the version of a tool that prints none
-_LOST = "Unable to determine the device handle for GPU0000:1B:00.0: GPU is lost.  Reboot the system to recover this GPU\n"
+_LOST = (
+    "Unable to determine the device handle for GPU0000:1B:00.0: GPU is lost.  Reboot the system to recover this GPU\n"
+)
 _PARTS = 4
 
 
@@ -112,7 +114,11 @@ def _localised(output: CommandResult) -> Iterator[CommandResult]:
 
 
 def _missing(output: CommandResult) -> Iterator[CommandResult]:
-    for said in ("env: 'tool': No such file or directory", "sh: 1: tool: not found", "bash: tool: Befehl nicht gefunden."):
+    for said in (
+        "env: 'tool': No such file or directory",
+        "sh: 1: tool: not found",
+        "bash: tool: Befehl nicht gefunden.",
+    ):
         yield CommandResult(127, "", said + "\n")
 
 
