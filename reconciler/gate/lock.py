@@ -1,9 +1,9 @@
 """One gate at a time runs on a node: two would measure each other. What a gate starts there ends with it.
 
 The lock is flock(1) around each command, which the kernel gives up when the command and all that it started have ended.
-A load may be of several commands, some of which leave the shell, the process group or the session that they were started
-in. So the command runs under a guard, a shell that marks it by its environment, which each process passes on, and that
-ends whatever has the mark when the command has ended or is told to.
+A load may be of several commands, some of which leave the shell, the process group or the session that they were
+started in. So the command runs under a guard, a shell that marks it by its environment, which each process passes on,
+and that ends whatever has the mark when the command has ended or is told to.
 """
 
 from __future__ import annotations

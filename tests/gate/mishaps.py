@@ -12,7 +12,7 @@ from reconciler.gate.tools import TOOLS
 from reconciler.gate.tools.link_counters import COUNTERS
 from reconciler.model.desired import GateTest
 from reconciler.model.gate import CommandResult, TestResult
-from tests.gate.cases import GOOD, SEEN, gate_test, wanted
+from tests.gate.cases import GOOD, GPUS, SEEN, gate_test, wanted
 from tests.gate.mutations import PASSING
 
 Outputs = Sequence[CommandResult]
@@ -45,6 +45,21 @@ def _ports() -> str:
     return ("".join(files) + "--- read\n") * 2
 
 
+def _amd_smi() -> str:
+    """What amd-smi prints of eight healthy GPUs, of the cells that are read."""
+    gpus = [
+        {
+            "gpu": at,
+            "power": {"socket_power": {"value": 745, "unit": "W"}, "throttle_status": "N/A"},
+            "temperature": {"edge": "N/A", "hotspot": {"value": 69.5, "unit": "C"}},
+            "pcie": {"width": 16, "replay_count": 0},
+            "ecc": {"total_correctable_count": 0, "total_uncorrectable_count": 0},
+        }
+        for at in range(GPUS)
+    ]
+    return json.dumps({"gpu_data": gpus}, indent=4) + "\n"
+
+
 def _indented(tool: str, text: str) -> str:
     return text if tool == "nccl-tests" else json.dumps(json.loads(text), indent=1) + "\n"
 
@@ -57,6 +72,11 @@ WHOLES: Final = (
     *(Whole(each.files[-1], each.test, each.outputs(), each.inventory) for each in PASSING),
     *(Whole(each.tool, each.test, _said(_indented(each.tool, each.text))) for each in GOOD),
     Whole("link-counters", gate_test("link-counters"), _said(_ports()), {"rdma_ports": 2}),
+    Whole(
+        "amd-smi",
+        gate_test("amd-smi"),
+        _said("AMDSMI Tool: 25.3.0+ede62f2 | AMDSMI Library version: 25.3.0 | ROCm version: 6.4.0\n", _amd_smi()),
+    ),
     Whole(
         "command",
         gate_test("command", run="train", metrics="mfu,step_ms", repeat=2, same="hash"),
@@ -174,6 +194,8 @@ OF_THE_GATE: Final = frozenset({"tool missing", "hung", "killed for memory"})
 # What can't happen to a tool, and why.
 NEVER: Final[Mapping[tuple[str, str], str]] = {
     ("gpu-burn", "of an unknown version"): "it prints none",
+    ("dcgmproftester", "of an unknown version"): "it prints none",
+    ("rvs", "of an unknown version"): "its log has none",
     ("link-counters", "of an unknown version"): "the kernel's files have none",
     ("link-counters", "localised"): "whole numbers alone",
     ("command", "of an unknown version"): "a program of the site, which may print one",

@@ -56,9 +56,15 @@ PASSING = (
     # Eight GPUs and a switch, with the lines of `lspci -vvv` that count.
     Recording("pcie", {}, ("lspci-version.txt", "lspci.txt")),
     Recording("fio-verify", {"directory": "/data", "mebibytes": 4}, ("fio-verify.txt",)),
-    # A whole run on both GPUs of a K80, of a public guide (esologic/gpu-burn-tesla-k80). The samples of nvidia-smi below
-    # it are ours, in its format, with the temperatures of the run.
+    # A whole run on both GPUs of a K80, of a public guide (esologic/gpu-burn-tesla-k80). The samples of nvidia-smi
+    # below it are ours, in its format, with the temperatures of the run.
     Recording("gpu-burn", {"directory": "/opt", "seconds": 10}, ("gpu-burn.txt",), inventory={"gpus": 2}),
+    # A port of a BlueField-3 in a public tutorial on P4 and DOCA, with another serial number of its cable.
+    Recording("mlxlink", {"rails": "mlx5_0"}, ("mlxlink.txt",)),
+    # One A100 in NVIDIA's guide to DCGM, and one MI300X in a public guide (cmontemuino/tech-knowledge-base), of which
+    # the other GPUs and actions are cut. The samples of nvidia-smi are ours.
+    Recording("dcgmproftester", {"seconds": 10}, ("dcgmproftester.txt",), inventory={"gpus": 1}),
+    Recording("rvs", {"config": "/opt/gst_single.conf"}, ("rvs.txt",), inventory={"gpus": 1}),
 )
 
 

@@ -45,8 +45,11 @@ def test_no_mishap_is_a_pass(whole: Whole, mishap: str) -> None:
         assert [outputs for outputs, result in judged if result.verdict is Verdict.FAIL] == []
 
 
+ALL = tuple(b.gpu(at) for at in range(GPUS))
+
+
 def seen(**facts: Any) -> Observed:
-    whole = {"nvme": SEEN.host.value.nvme, "gpus": tuple(b.gpu(at) for at in range(GPUS))}  # type: ignore[union-attr] # it answered
+    whole: dict[str, Any] = {"nvme": SEEN.host.value.nvme, "gpus": ALL}  # type: ignore[union-attr] # it answered
     return b.observed(host=b.facts(**(whole | facts)))
 
 
@@ -55,8 +58,8 @@ def seen(**facts: Any) -> Observed:
     [
         ("the host is silent", b.observed(host=b.silent("timeout")), False),
         ("nvidia-smi is missing, hung or killed", seen(gpus=None), False),
-        ("GPU lost, and still listed", seen(gpus=(*(b.gpu(at) for at in range(GPUS - 1)), b.gpu(GPUS - 1, lost=True))), True),
-        ("GPU lost, and listed no more", seen(gpus=tuple(b.gpu(at) for at in range(GPUS - 1))), True),
+        ("GPU lost, and still listed", seen(gpus=(*ALL[:-1], b.gpu(GPUS - 1, lost=True))), True),
+        ("GPU lost, and listed no more", seen(gpus=ALL[:-1]), True),
         ("XID 79 in the middle", seen(xids=(Xid(79, "0000:1b:00", 1),)), True),
         ("the kernel's log can't be read", seen(xids=None, kernel_events=None), False),
     ],

@@ -1,4 +1,4 @@
-"""The shell scripts that tools send to nodes, run by a real shell, where stand-ins print what the real programs printed.
+"""The scripts that tools send to nodes, run by a real shell, with stand-ins that print what real programs printed.
 
 The stand-ins print decimal commas unless LC_ALL is C, and start as the real programs are started. What is tested is the
 script around them: its output, its clean-up, and what becomes of it where a program goes wrong.
@@ -6,7 +6,6 @@ script around them: its output, its clean-up, and what becomes of it where a pro
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import uuid
@@ -110,8 +109,16 @@ def _stress_ng(node: Node) -> None:
     node.data("yaml", "---\n" + document)
 
 
+def _dcgmproftester(node: Node) -> None:
+    _load(node, "dcgmproftester.txt")
+
+
 def _gpu_burn(node: Node) -> None:
-    burn, _, samples = (FOLDER / "gpu-burn.txt").read_text().partition("--- samples\n")
+    _load(node, "gpu-burn.txt")
+
+
+def _load(node: Node, recording: str) -> None:
+    burn, _, samples = (FOLDER / recording).read_text().partition("--- samples\n")
     node.data("burn", burn)
     node.data("samples", samples.removesuffix("--- end\n"))
 
@@ -144,8 +151,8 @@ CASES: Mapping[str, Case] = {
     "perftest": Case(
         {"rails": "mlx5_0"},
         {
-            "ib_write_bw": 'for w in "$@"; do last=$w; done; case $last in --version) show perftest-version.txt; exit 1;; '
-            "localhost) show perftest.txt;; *) sleep 2;; esac"
+            "ib_write_bw": 'for w in "$@"; do last=$w; done; case $last in '
+            "--version) show perftest-version.txt; exit 1;; localhost) show perftest.txt;; *) sleep 2;; esac"
         },
         ("perftest.txt", "perftest-version.txt"),
     ),
@@ -158,6 +165,11 @@ CASES: Mapping[str, Case] = {
         {"seconds": 10},
         {"gpu_burn": "sleep 1; show burn", "nvidia-smi": "show samples; exec sleep 600"},
         (), _gpu_burn, {"gpus": 2}, needs_disk=True, in_folder="opt",
+    ),
+    "dcgmproftester": Case(
+        {"seconds": 10},
+        {"dcgmproftester12": "sleep 1; show burn", "nvidia-smi": "show samples; exec sleep 600"},
+        (), _dcgmproftester, {"gpus": 1}, needs_disk=True,
     ),
     "link-counters": Case({"seconds": 1, "load": LOAD}, {}, (), _ports, {"rdma_ports": 2}),
     "command": Case({"run": "train", "metrics": "mfu"}, {"train": "show train.txt"}, (),
@@ -271,4 +283,3 @@ def test_the_samples_of_gpu_burn_are_cut_off_where_the_disk_is_full(node: Node) 
     node.program("nvidia-smi", "show samples | head -c 70; exec sleep 600")
     result = run(node, test)
     assert result.verdict in (Verdict.ERROR, Verdict.UNJUDGED), result
-    assert os.path.exists(node.folder / "opt" / "gpu_burn")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from reconciler.gate.tools import envelope
 from reconciler.gate.tools.common import ResultBuilder, Tool, count, expected_gpus, note_if_killed, number
 from reconciler.gate.tools.shell import in_scratch
 from reconciler.model.desired import Desired, GateTest
@@ -18,18 +19,14 @@ from reconciler.model.gate import CommandResult, TestResult
 from reconciler.model.observed import Observed
 
 _RUN = (
-    'cd "$1" || exit 66; nvidia-smi --query-gpu=index,temperature.gpu,power.draw,clocks.sm '
-    '--format=csv,noheader,nounits -l 2 >"$d/samples" 2>&1 & p=$!; shift; '
-    './gpu_burn "$@" 2>&1 | head -c 50000000 >"$d/out"; kill $p; p=; '
-    'tr "\\r" "\\n" <"$d/out" | tail -c 1000000; echo "--- samples"; cat "$d/samples"; '
-    'echo "--- end"'
+    f'cd "$1" || exit 66; {envelope.BEGIN}shift; '
+    './gpu_burn "$@" 2>&1 | head -c 50000000 >"$d/out"; '
+    f'{envelope.STOP}tr "\\r" "\\n" <"$d/out" | tail -c 1000000; {envelope.END}'
 )
-_SAMPLES, _END = "--- samples\n", "--- end\n"
 _PROGRESS = re.compile(r"^([0-9.]{1,6})%  proc'd: (.*?)   errors: (.*?)   temps: (.*?) *$", re.MULTILINE)
 _SUMMARY = re.compile(r"temps: [^\n]*\n[ \t]*Summary at:")
 _WORK = re.compile(r"(-?\d{1,18}) \((\d{1,12}) Gflop/s\)")
 _TESTED = re.compile(r"^Tested ([0-9]{1,4}) GPUs:\n((?:[ \t]+GPU \d+: (?:OK|FAULTY)\n)*)", re.MULTILINE)
-_SETTLED = 0.5  # the share of the run, its end, in which clocks and speed are those of the load
 
 
 def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tuple[str, ...], ...] | str:
@@ -41,18 +38,14 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
     builder, output = ResultBuilder(version="1"), outputs[0]
     if note_if_killed(builder, output):
         return builder.result(test, outputs)
-    text, marker, rest = output.stdout.partition(_SAMPLES)
-    samples, end, after = rest.partition(_END)
+    parts = envelope.split(output.stdout)
     gpus = expected_gpus(builder, desired)
-    if output.exit_status != 0 or not marker:
+    if output.exit_status != 0 or parts is None:
         builder.error(f"exit status {output.exit_status}, or the output breaks off")
     elif gpus is not None:
-        _judge_burn(builder, text, gpus)
-        if not end or after or not samples.endswith("\n"):
-            builder.error("the output breaks off inside the samples, or something follows them")
-        else:
-            _judge_samples(builder, samples, gpus)
-    return builder.result(test, outputs, evidence=text[-4000:])
+        _judge_burn(builder, parts[0], gpus)
+        envelope.judge_samples(builder, parts[1], gpus)
+    return builder.result(test, outputs, evidence=(output.stdout if parts is None else parts[0])[-4000:])
 
 
 def _judge_burn(builder: ResultBuilder, text: str, gpus: int) -> None:
@@ -73,31 +66,9 @@ def _judge_burn(builder: ResultBuilder, text: str, gpus: int) -> None:
     elif any(int(done) <= 0 or int(speed) <= 0 for done, speed in lines[-1][1]):
         builder.unjudged("a GPU did no work, and is called OK")
     else:
-        settled = [work for done, work, _ in lines if (number(done) or 0) >= 100 * _SETTLED]
+        settled = [work for done, work, _ in lines if (number(done) or 0) >= 100 * envelope.SETTLED]
         lowest = {str(at): [float(work[at][1]) for work in settled if int(work[at][0]) > 0] for at in range(gpus)}
         builder.parts("gflops", {at: min(speeds) for at, speeds in lowest.items()})
-
-
-def _judge_samples(builder: ResultBuilder, samples: str, gpus: int) -> None:
-    """Keep what each GPU's samples say. A cell that is no number is a GPU that was lost meanwhile, or can't tell."""
-    rows = [[cell.strip() for cell in line.split(",")] for line in samples.splitlines()]
-    each: dict[int, list[tuple[float, float, float]]] = {}
-    for row in rows:
-        index, cells = count(row[0]), [number(cell) for cell in row[1:]]
-        if index is None or len(cells) != 3 or None in cells:
-            builder.unjudged(f"a sample of nvidia-smi can't be read: {', '.join(row)}")
-            return
-        each.setdefault(index, []).append((cells[0] or 0.0, cells[1] or 0.0, cells[2] or 0.0))
-    if set(each) != set(range(gpus)):
-        builder.unjudged(f"nvidia-smi sampled {len(each)} GPUs, {gpus} are declared")
-        return
-    if len({len(found) for found in each.values()}) != 1:
-        builder.unjudged("nvidia-smi did not sample each GPU equally often: its last round is cut off")
-        return
-    builder.parts("temperature_c", {str(at): max(row[0] for row in found) for at, found in each.items()}, worst=max)
-    builder.parts("power_w", {str(at): max(row[1] for row in found) for at, found in each.items()}, worst=max)
-    settled = {at: found[int(len(found) * _SETTLED) :] for at, found in each.items()}
-    builder.parts("clock_mhz", {str(at): min(row[2] for row in found) for at, found in settled.items()})
 
 
 TOOL = Tool(_commands, _judge)

@@ -23,6 +23,7 @@ from reconciler.model.install import ContractError, InstallDocument, load_contra
 
 IMAGE_FILE = "/etc/reconciler/image.json"
 IN_PLACE_UNIT = "reconciler-install"
+_WORDS = re.compile(r"[A-Za-z][\w ./=:,-]*")  # of a command line that asks nothing of a shell
 _STATUS = re.compile(r"/run/reconciler-install/([^/]+)/status\.json")
 
 
@@ -56,6 +57,9 @@ def _env(call: Call) -> Ran:
 def _shell(call: Call) -> Ran:
     if lock.is_end((call.name, *call.args)):
         return done()
+    match call.args:
+        case ("-c", line, "sh") if _WORDS.fullmatch(line):
+            return run(call.machine, line.split())
     ran = tpm.attestation_script(call) or soak.soak_script(call, lambda argv: run(call.machine, argv))
     return host_tests.shell(call) if ran is None else ran
 
