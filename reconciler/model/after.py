@@ -23,8 +23,8 @@ def _kinds(*tools: str, **levels: int) -> tuple[Kind, ...]:
 PASSIVE: Final = ("inventory", "xid")  # they cost nothing, so every gate runs them
 _COLLECTIVES: Final = ("nccl-tests", "rccl-tests")
 REBOOT: Final = _kinds(*_COLLECTIVES, "perftest", diag=2)
-GPU: Final = _kinds("gpu-burn", "nvbandwidth", *_COLLECTIVES, diag=3)
-NIC: Final[tuple[Kind, ...]] = (*_kinds("link-counters", "perftest"), ("iperf3", {"server": None}))
+GPU: Final = _kinds("gpu-burn", "dcgmproftester", "nvbandwidth", "amd-smi", "rvs", *_COLLECTIVES, diag=3)
+NIC: Final[tuple[Kind, ...]] = (*_kinds("link-counters", "mlxlink", "perftest"), ("iperf3", {"server": None}))
 BIOS: Final = _kinds("pcie", "nvbandwidth", "hpcc", "stress-ng", "memtester")
 
 

@@ -289,7 +289,6 @@ _ROWS: Final = (
         },
         ("gflops", "gflops.spread", "temperature_c", "power_w", "clock_mhz"),
         "gpus",
-        "no public recording is of a whole run on several GPUs that passed",
         units={"gflops": "GFLOPS", "temperature_c": "°C", "power_w": "W", "clock_mhz": "MHz"},
     ),
     ToolRow(
@@ -304,6 +303,61 @@ _ROWS: Final = (
         ("ports", "symbol_error", "link_downed"),
         "rdma_ports",
         "no recording of two readings under load is public",
+    ),
+    ToolRow(
+        "mlxlink",
+        "Links of the declared rails: whether they are up, bit errors before and after correction, and the eye.",
+        "raw_ber, effective_ber, effective_errors, minutes, link_downs or eye_grade, each also .<rail> or .spread",
+        r"(raw_ber|effective_ber|effective_errors|minutes|link_downs|eye_grade)(\..+)?",
+        {
+            "rails": text(r"\w+(\s*,\s*\w+)*", "a list of devices like mlx5_0,mlx5_1", "RDMA devices.", needed=True),
+            "eye": flag("Whether the eye is measured."),
+        },
+        lambda args: (
+            *("raw_ber", "effective_ber", "effective_errors", "minutes"),
+            *(("eye_grade",) if args.get("eye") else ()),
+            *(f"effective_ber.{rail}" for rail in listed(args.get("rails", ""))),
+        ),
+        units={"minutes": "min", "(raw|effective)_ber": "errors/bit"},
+    ),
+    ToolRow(
+        "dcgmproftester",
+        "Each GPU multiplies matrices at full load, with its heat, power and clock meanwhile: DCGM's thermal load.",
+        "gflops, temperature_c, power_w or clock_mhz, each of them also .<GPU> or .spread",
+        r"(gflops|temperature_c|power_w|clock_mhz)(\.(\d+|spread))?",
+        {
+            "cuda": whole(10, 99, "Major version of CUDA that the program is for; 12 unless said."),
+            "seconds": whole(1, 86_400, "How long it runs; 900 unless said."),
+        },
+        ("gflops", "gflops.spread", "temperature_c", "power_w", "clock_mhz"),
+        "gpus",
+        "the public recordings are of one GPU, or cut",
+        units={"gflops": "GFLOPS", "temperature_c": "°C", "power_w": "W", "clock_mhz": "MHz"},
+    ),
+    ToolRow(
+        "amd-smi",
+        "AMD's GPUs answer, and count no uncorrectable error of memory; their heat, power and PCIe width.",
+        "gpus, uncorrectable, temperature_c, power_w or pcie_width, the last three also .<GPU> or .spread",
+        r"gpus|uncorrectable|(temperature_c|power_w|pcie_width)(\.(\d+|spread))?",
+        required=("gpus", "uncorrectable", "temperature_c", "power_w", "pcie_width"),
+        counts="gpus",
+        experimental="no public recording is of the whole document of several GPUs",
+        units={"gpus": "GPUs", "temperature_c": "°C", "power_w": "W", "pcie_width": "lanes"},
+    ),
+    ToolRow(
+        "rvs",
+        "AMD's validation suite: each GPU meets the target of each action of a stress test.",
+        "gpus, actions or target_percent",
+        "gpus|actions|target_percent",
+        {
+            "config": text(
+                r"/[\w./-]+", "an absolute path", "Configuration, such as that of AMD for the GPU.", needed=True
+            ),
+        },
+        ("gpus", "actions", "target_percent"),
+        "gpus",
+        "the public recordings are cut, of one action and GPU each",
+        units={"gpus": "GPUs", "target_percent": "%"},
     ),
     ToolRow(
         "command",

@@ -17,7 +17,7 @@ from reconciler.model.results import Wanted
 from tests.converge.world import QuickGate, World
 
 DEEP = Acceptance(
-    "deep", (GatePhase("burn", (GateTest("burn", "gpu-burn", {}, (Threshold("gflops", min=1.0),), 60.0),)),), None
+    "deep", (GatePhase("burn", (GateTest("burn", "link-counters", {}, (Threshold("ports", min=1.0),), 60.0),)),), None
 )
 
 
@@ -69,7 +69,7 @@ def test_the_tests_of_another_profile_are_recorded_and_certify_nothing(world: Wo
     assert report.plan.nodes["n1"].in_service is False
     assert world.ledger.node("n1").certificate == before
     (run,) = world.ledger.last_gate("n1")
-    assert (run.profile, run.test, run.tool, run.verdict) == ("deep", "burn", "gpu-burn", Verdict.UNJUDGED)
+    assert (run.profile, run.test, run.tool, run.verdict) == ("deep", "burn", "link-counters", Verdict.UNJUDGED)
     back = world.apply()
     assert actions(back) == ["admit"], "its own certificate is as valid as before"
     assert back.plan.nodes["n1"].in_service is True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -28,6 +28,7 @@ class Recording:
     args: Mapping[str, Value]
     files: tuple[str, ...]
     statuses: tuple[int, ...] = (0, 0)
+    inventory: Mapping[str, int] = field(default_factory=dict)  # of the machine, where it is not that of cases.wanted
 
     @property
     def test(self) -> GateTest:
@@ -37,7 +38,8 @@ class Recording:
         return [CommandResult(status, _text(name)) for name, status in zip(self.files, self.statuses, strict=False)]
 
     def judge(self, outputs: Sequence[CommandResult] | None = None) -> TestResult:
-        return TOOLS[self.tool].judge(self.test, wanted(), SEEN, self.outputs() if outputs is None else outputs)
+        outputs = self.outputs() if outputs is None else outputs
+        return TOOLS[self.tool].judge(self.test, wanted(**self.inventory), SEEN, outputs)
 
 
 # Each was printed by the Debian 12 package of the program that the name says, on one virtual machine.
@@ -54,6 +56,15 @@ PASSING = (
     # Eight GPUs and a switch, with the lines of `lspci -vvv` that count.
     Recording("pcie", {}, ("lspci-version.txt", "lspci.txt")),
     Recording("fio-verify", {"directory": "/data", "mebibytes": 4}, ("fio-verify.txt",)),
+    # A whole run on both GPUs of a K80, of a public guide (esologic/gpu-burn-tesla-k80). The samples of nvidia-smi
+    # below it are ours, in its format, with the temperatures of the run.
+    Recording("gpu-burn", {"directory": "/opt", "seconds": 10}, ("gpu-burn.txt",), inventory={"gpus": 2}),
+    # A port of a BlueField-3 in a public tutorial on P4 and DOCA, with another serial number of its cable.
+    Recording("mlxlink", {"rails": "mlx5_0"}, ("mlxlink.txt",)),
+    # One A100 in NVIDIA's guide to DCGM, and one MI300X in a public guide (cmontemuino/tech-knowledge-base), of which
+    # the other GPUs and actions are cut. The samples of nvidia-smi are ours.
+    Recording("dcgmproftester", {"seconds": 10}, ("dcgmproftester.txt",), inventory={"gpus": 1}),
+    Recording("rvs", {"config": "/opt/gst_single.conf"}, ("rvs.txt",), inventory={"gpus": 1}),
 )
 
 

@@ -8,6 +8,7 @@ from reconciler.gate.tools import TOOLS
 from reconciler.gate.tools.link_counters import COUNTERS
 from reconciler.model.gate import CommandResult, TestResult, Verdict
 from tests.gate.cases import SEEN, gate_test, wanted
+from tests.gate.mutations import FOLDER
 
 BURN = (
     "Burning for 60 seconds.\n"
@@ -15,7 +16,9 @@ BURN = (
     "100.0%  proc'd: 3328 (13217 Gflop/s) - 3328 (12556 Gflop/s)   errors: 0 - 0   temps: 65 C - 67 C \n"
     "Killing processes.. done\n\nTested 2 GPUs:\n\tGPU 0: OK\n\tGPU 1: OK\n"
 )
-SAMPLES = "--- samples\n" + "0, 65, 690.5, 1590\n1, 67, 688.1, 1410\n" * 4
+ROUND = "0, 65, 690.5, 1590\n1, 67, 688.1, 1410\n"
+END = "--- end\n"
+SAMPLES = "--- samples\n" + ROUND * 4 + END
 
 
 def burn(text: str) -> TestResult:
@@ -41,13 +44,53 @@ def test_heat_power_and_clock_of_the_worst_gpu_count() -> None:
         (BURN.replace("3328 (12556", "-1 (0") + SAMPLES, Verdict.UNJUDGED),
         (BURN.replace("100.0%", "90.0%") + SAMPLES, Verdict.ERROR),
         (BURN.replace("Tested 2", "Tested 1") + SAMPLES, Verdict.ERROR),
-        (BURN + SAMPLES + "0, 65, 690.5, 1590\n[GPU is lost]\n", Verdict.UNJUDGED),
+        (BURN + SAMPLES.replace(END, f"0, 65, 690.5, 1590\n[GPU is lost]\n{END}"), Verdict.UNJUDGED),
         (BURN + SAMPLES.replace("1, 67, 688.1, 1410\n", ""), Verdict.UNJUDGED),
         (BURN, Verdict.ERROR),
     ],
 )
 def test_a_gpu_that_is_lost_wrong_or_idle_is_no_pass(text: str, verdict: Verdict) -> None:
     assert burn(text).verdict is verdict
+
+
+WHOLE = BURN + SAMPLES
+
+
+def test_output_that_breaks_off_anywhere_is_no_pass() -> None:
+    """Half a number is a number, and the highest temperature may be in what is missing."""
+    assert burn(WHOLE).verdict is Verdict.PASS
+    assert [at for at in range(len(WHOLE)) if burn(WHOLE[:at]).verdict is Verdict.PASS] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BURN + SAMPLES.removesuffix(END),  # the connection ends
+        BURN + "--- samples\n" + ROUND * 3 + "0, 65, 690.5, 1590\n1, 67, 688.1, 14" + END,  # the disk is full
+        BURN + "--- samples\n" + ROUND * 3 + "0, 65, 690.5, 1590\n" + END,
+        BURN + "--- samples\n" + END,
+        BURN.replace("\tGPU 0: OK\n\tGPU 1: OK\n", "") + SAMPLES,
+        BURN.replace("\tGPU 1: OK\n", "") + SAMPLES,
+        BURN.replace("Tested 2 GPUs:\n\tGPU 0: OK\n\tGPU 1: OK\n", "") + SAMPLES,
+        BURN.partition("100.0%")[0] + "Killing processes.. done\n" + SAMPLES,
+        BURN.replace("100.0%", "99.9%") + SAMPLES,
+        WHOLE + WHOLE,
+        WHOLE + "Tested 2 GPUs:\n\tGPU 0: FAULTY\n\tGPU 1: OK\n",
+    ],
+    ids=["connection", "half a number", "half a round", "no sample", "no OK", "one OK", "no end", "half", "99.9 %",
+         "two runs", "more"],
+)  # fmt: skip
+def test_a_run_that_is_not_whole_is_no_pass(text: str) -> None:
+    assert burn(text).verdict in (Verdict.ERROR, Verdict.UNJUDGED)
+
+
+def test_a_real_run_that_was_stopped_says_ok_of_each_gpu_and_is_no_pass() -> None:
+    """A public guide shows it of seven B300: SIGKILL at 84.5 %, one GPU that did any work, and seven times OK."""
+    text = (FOLDER / "gpu-burn-stopped.txt").read_text()
+    samples = "".join(f"{gpu}, 40, 300.0, 1900\n" for gpu in range(7))
+    output = CommandResult(0, f"{text}--- samples\n{samples}{END}")
+    result = TOOLS["gpu-burn"].judge(gate_test("gpu-burn"), wanted(gpus=7), SEEN, [output])
+    assert (result.verdict, result.reasons) == (Verdict.ERROR, ("its progress with 7 GPUs does not reach 100 %",))
 
 
 def reading(ports: int = 8, **values: int) -> str:

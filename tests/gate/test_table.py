@@ -9,6 +9,7 @@ from pathlib import Path
 from reconciler.gate.tools import TOOLS
 from reconciler.model.gate import CommandResult, Verdict
 from tests.conftest import ROOT
+from tests.gate import mishaps
 from tests.gate.cases import GOOD, SEEN, Case, gate_test, wanted
 from tests.gate.mutations import PASSING, mutations, spoilt
 from tests.gate.test_judges_never_raise import check
@@ -20,7 +21,10 @@ FOLDERS = {  # of recordings that other projects have published, beside the tool
     "gpu-burn": "gpu-burn",
 }  # fmt: skip
 ARGS = {"perftest": {"rails": "mlx5_0"}, "fio-verify": {"directory": "/data"}, "gpu-burn": {"directory": "/opt"}}
-HEAD = "| tool | whole outputs in the tree | of other projects | spoilt outputs judged |\n| --- | --- | --- | --- |\n"
+HEAD = (
+    "| tool | whole outputs in the tree | of other projects | spoilt outputs judged | mishaps judged |\n"
+    "| --- | --- | --- | --- | --- |\n"
+)
 
 
 def published(samples: Path, tool: str) -> list[Path]:
@@ -40,7 +44,8 @@ def rows(samples: Path) -> Iterator[str]:
         cases = [case for case in GOOD if case.tool == tool]
         tried = sum(1 for recording in mine for _ in mutations(recording))
         tried += sum(1 for case in cases for _ in spoilt(CommandResult(0, lines(case))))
-        yield f"| `{tool}` | {len(mine) + len(cases)} | {len(published(samples, tool))} | {tried} |\n"
+        others = len(published(samples, tool))
+        yield f"| `{tool}` | {len(mine) + len(cases)} | {others} | {tried} | {mishaps.tried(tool)} |\n"
 
 
 def test_the_table_says_what_was_tried(samples: Path) -> None:

@@ -112,6 +112,11 @@ def test_without_the_fabric_manager_nothing_counts_against_the_hardware() -> Non
         ("perftest", {"rails": "mlx5_0, mlx5_1"}),
         ("perftest", {"rails": "mlx5_0", "way": "read", "bidirectional": True, "server": "10.0.0.9"}),
         ("pcie", {"load": "gpu_burn 30"}),
+        ("gpu-burn", {"directory": "/opt/gpu-burn", "seconds": 60, "tensor": True}),
+        ("dcgmproftester", {"seconds": 30}),
+        ("link-counters", {"seconds": 20}),
+        ("mlxlink", {"rails": "mlx5_0, mlx5_7", "eye": True}),
+        ("command", {"run": "reference-train --steps 20", "metrics": "mfu, step_ms", "repeat": 2, "same": "hash"}),
     ],
 )
 def test_each_tool_passes_on_a_healthy_machine(tool: str, args: dict[str, Any]) -> None:
@@ -129,3 +134,60 @@ def test_each_tool_passes_on_a_healthy_machine(tool: str, args: dict[str, Any]) 
     result = world.run(main())
     assert (result.verdict, result.reasons) == (Verdict.PASS, ())
     assert set(required_metrics(test)) <= set(result.metrics)
+
+
+def of_amd(world: World) -> None:
+    for gpu in world.machine.state.gpus:
+        gpu.name = "AMD Instinct MI300X"
+
+
+@pytest.mark.parametrize(
+    ("tool", "args"),
+    [
+        ("rccl-tests", {}),
+        ("rccl-tests", {"collective": "alltoall"}),
+        ("amd-smi", {}),
+        ("rvs", {"config": "/opt/rocm/share/rocm-validation-suite/conf/MI300X/gst_single.conf"}),
+    ],
+)
+def test_each_tool_of_amd_passes_on_a_healthy_machine_with_its_gpus(tool: str, args: dict[str, Any]) -> None:
+    world = World()
+    of_amd(world)
+    result = world.run(judged(world, GateTest("test", tool, args, (), 3600.0)))
+    assert (result.verdict, result.reasons) == (Verdict.PASS, ())
+    assert set(required_metrics(GateTest("test", tool, args, (), 60.0))) <= set(result.metrics)
+
+
+@pytest.mark.parametrize(
+    ("tool", "args"),
+    [
+        ("gpu-burn", {"directory": "/opt/gpu-burn", "seconds": 60}),
+        ("dcgmproftester", {"seconds": 30}),
+        ("amd-smi", {}),
+        ("rvs", {"config": "/opt/gst.conf"}),
+        ("rccl-tests", {}),
+    ],
+)
+def test_a_gpu_that_is_lost_is_no_pass_of_any_tool(tool: str, args: dict[str, Any]) -> None:
+    world = World()
+    if tool in ("amd-smi", "rvs", "rccl-tests"):
+        of_amd(world)
+    world.machine.inject("xid_79", gpu=1)
+    assert world.run(judged(world, GateTest("test", tool, args, (), 3600.0))).verdict is not Verdict.PASS
+
+
+def test_slow_links_slow_the_reference_training() -> None:
+    test = GateTest("test", "command", {"run": "reference-train", "metrics": "mfu"}, (), 600.0)
+    healthy, slow = World(), World()
+    slow.machine.inject("low_nccl")
+    before, after = (world.run(judged(world, test)).metrics["mfu"] for world in (healthy, slow))
+    assert after < 0.9 * before
+
+
+async def judged(world: World, test: GateTest) -> TestResult:
+    desired = world.lab.fleet.nodes[NODE]
+    observed = await observe_node(desired, world.fabric, world.clock, world.lab.fleet.settings)
+    commands = TOOLS[test.tool].commands(test, desired, observed)
+    assert not isinstance(commands, str)
+    outputs = [await world.host.run(argv, timeout=test.timeout_s) for argv in commands]
+    return TOOLS[test.tool].judge(test, desired, observed, outputs)

@@ -42,5 +42,5 @@ def test_a_failure_that_a_bar_tells_is_told_with_its_figure(by_hand: bool) -> No
 
 
 def test_a_tool_that_only_reports_never_shows_a_pass() -> None:
-    found = rows("gpu-burn", Verdict.UNJUDGED, ("nccl: gpu-burn is experimental",), 450.0, by_hand=True)
+    found = rows("link-counters", Verdict.UNJUDGED, ("nccl: link-counters is experimental",), 450.0, by_hand=True)
     assert found["busbw_peak"][0] == "unjudged"

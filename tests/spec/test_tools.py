@@ -43,6 +43,9 @@ VALUES: dict[str, tuple[gate_tools.Value, ...]] = {
     "bidirectional": (True,),
     "gpudirect": (False,),
     "load": ("gpu_burn 30",),
+    "eye": (True,),
+    "cuda": (12,),
+    "config": ("/opt/rocm/share/rocm-validation-suite/conf/MI300X/gst_single.conf",),
 }
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from reconciler.gate.lock import FILE
+from reconciler.gate.lock import FILE, guarded
 
 FOLDER: Final = "/var/lib/reconciler/soak"
 UNIT: Final = "reconciler-soak"
@@ -85,7 +85,7 @@ def start(soak: str, seconds: float, steps: Sequence[Step]) -> tuple[tuple[str, 
 
 def _loads(steps: Sequence[Step]) -> str:
     """Return the script that runs one step, and leaves its exit status in a file: a pipe would lose it."""
-    cases = "".join(f"{at}) {shlex.join(step.argv)} ;;\n" for at, step in enumerate(steps, 1))
+    cases = "".join(f"{at}) {shlex.join(guarded(step.argv))} ;;\n" for at, step in enumerate(steps, 1))
     return f"echo {KILLED} >status\ncase $1 in\n{cases}esac\necho $? >status\n"
 
 

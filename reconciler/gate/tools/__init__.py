@@ -7,9 +7,11 @@ comes from an unknown version is never a pass. Judges never raise, whatever a to
 from __future__ import annotations
 
 from reconciler.gate.tools import (
+    amd_smi,
     clock,
     command,
     dcgmi,
+    dcgmproftester,
     fio,
     fio_verify,
     gpu_burn,
@@ -18,10 +20,12 @@ from reconciler.gate.tools import (
     iperf3,
     link_counters,
     memtester,
+    mlxlink,
     nccl,
     nvbandwidth,
     pcie,
     perftest,
+    rvs,
     stress_ng,
     xid,
 )
@@ -46,4 +50,8 @@ TOOLS: dict[str, Tool] = {
     "rccl-tests": nccl.RCCL,
     "gpu-burn": gpu_burn.TOOL,
     "link-counters": link_counters.TOOL,
+    "mlxlink": mlxlink.TOOL,
+    "dcgmproftester": dcgmproftester.TOOL,
+    "amd-smi": amd_smi.TOOL,
+    "rvs": rvs.TOOL,
 }

@@ -1,8 +1,9 @@
 """Judge gpu-burn (acceptance 4.3), with what nvidia-smi measured beside it: heat, power and clocks under load.
 
 It ends with 0 even when GPUs compute wrongly, and says OK of one that did no work, so each GPU must have made progress
-to the end, with no error in any line. Metrics, by GPU, the worst of them and its spread: gflops, temperature_c and
-power_w (the highest), clock_mhz (the lowest under load).
+to the end, with no error in any line. A disk that is full cuts the samples off, and half a number is a number too: so
+they must be there to the end, each round of all GPUs, and then the word that ends them. Metrics, by GPU, the worst of
+them and its spread: temperature_c and power_w (the highest), gflops and clock_mhz (the lowest of the second half).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from reconciler.gate.tools import envelope
 from reconciler.gate.tools.common import ResultBuilder, Tool, count, expected_gpus, note_if_killed, number
 from reconciler.gate.tools.shell import in_scratch
 from reconciler.model.desired import Desired, GateTest
@@ -17,15 +19,14 @@ from reconciler.model.gate import CommandResult, TestResult
 from reconciler.model.observed import Observed
 
 _RUN = (
-    'cd "$1" || exit 66; nvidia-smi --query-gpu=index,temperature.gpu,power.draw,clocks.sm '
-    '--format=csv,noheader,nounits -l 2 >"$d/samples" 2>&1 & p=$!; shift; '
-    './gpu_burn "$@" 2>&1 | head -c 50000000 >"$d/out"; kill $p; p=; '
-    'tr "\\r" "\\n" <"$d/out" | tail -c 1000000; echo "--- samples"; cat "$d/samples"'
+    f'cd "$1" || exit 66; {envelope.BEGIN}shift; '
+    './gpu_burn "$@" 2>&1 | head -c 50000000 >"$d/out"; '
+    f'{envelope.STOP}tr "\\r" "\\n" <"$d/out" | tail -c 1000000; {envelope.END}'
 )
 _PROGRESS = re.compile(r"^([0-9.]{1,6})%  proc'd: (.*?)   errors: (.*?)   temps: (.*?) *$", re.MULTILINE)
+_SUMMARY = re.compile(r"temps: [^\n]*\n[ \t]*Summary at:")
 _WORK = re.compile(r"(-?\d{1,18}) \((\d{1,12}) Gflop/s\)")
 _TESTED = re.compile(r"^Tested ([0-9]{1,4}) GPUs:\n((?:[ \t]+GPU \d+: (?:OK|FAULTY)\n)*)", re.MULTILINE)
-_SETTLED = 0.5  # the share of the samples, the last ones, in which the clocks are those of the load
 
 
 def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tuple[str, ...], ...] | str:
@@ -37,14 +38,14 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
     builder, output = ResultBuilder(version="1"), outputs[0]
     if note_if_killed(builder, output):
         return builder.result(test, outputs)
-    text, marker, samples = output.stdout.partition("--- samples\n")
+    parts = envelope.split(output.stdout)
     gpus = expected_gpus(builder, desired)
-    if output.exit_status != 0 or not marker:
+    if output.exit_status != 0 or parts is None:
         builder.error(f"exit status {output.exit_status}, or the output breaks off")
     elif gpus is not None:
-        _judge_burn(builder, text, gpus)
-        _judge_samples(builder, samples, gpus)
-    return builder.result(test, outputs, evidence=text[-4000:])
+        _judge_burn(builder, parts[0], gpus)
+        envelope.judge_samples(builder, parts[1], gpus)
+    return builder.result(test, outputs, evidence=(output.stdout if parts is None else parts[0])[-4000:])
 
 
 def _judge_burn(builder: ResultBuilder, text: str, gpus: int) -> None:
@@ -59,31 +60,15 @@ def _judge_burn(builder: ResultBuilder, text: str, gpus: int) -> None:
     lines = [(done, _WORK.findall(work), errors.split(" - ")) for done, work, errors, _ in _PROGRESS.findall(text)]
     if any(error.strip() != "0" for _, _, errors in lines for error in errors):
         builder.fail("results of one run differ from those of the next")
-    if not lines or number(lines[-1][0]) != 100 or any(len(work) != gpus for _, work, _ in lines):
+    whole = text.count("proc'd:") == len(lines) and text.count("Summary at:") == len(_SUMMARY.findall(text))
+    if not lines or not whole or number(lines[-1][0]) != 100 or any(len(work) != gpus for _, work, _ in lines):
         builder.error(f"its progress with {gpus} GPUs does not reach 100 %")
     elif any(int(done) <= 0 or int(speed) <= 0 for done, speed in lines[-1][1]):
         builder.unjudged("a GPU did no work, and is called OK")
     else:
-        builder.parts("gflops", {str(at): float(speed) for at, (_, speed) in enumerate(lines[-1][1])})
-
-
-def _judge_samples(builder: ResultBuilder, samples: str, gpus: int) -> None:
-    """Keep what each GPU's samples say. A cell that is no number is a GPU that was lost meanwhile, or can't tell."""
-    rows = [[cell.strip() for cell in line.split(",")] for line in samples.splitlines()]
-    each: dict[int, list[tuple[float, float, float]]] = {}
-    for row in rows:
-        index, cells = count(row[0]), [number(cell) for cell in row[1:]]
-        if index is None or len(cells) != 3 or None in cells:
-            builder.unjudged(f"a sample of nvidia-smi can't be read: {', '.join(row)}")
-            return
-        each.setdefault(index, []).append((cells[0] or 0.0, cells[1] or 0.0, cells[2] or 0.0))
-    if set(each) != set(range(gpus)):
-        builder.unjudged(f"nvidia-smi sampled {len(each)} GPUs, {gpus} are declared")
-        return
-    builder.parts("temperature_c", {str(at): max(row[0] for row in found) for at, found in each.items()}, worst=max)
-    builder.parts("power_w", {str(at): max(row[1] for row in found) for at, found in each.items()}, worst=max)
-    settled = {at: found[int(len(found) * _SETTLED) :] for at, found in each.items()}
-    builder.parts("clock_mhz", {str(at): min(row[2] for row in found) for at, found in settled.items()})
+        settled = [work for done, work, _ in lines if (number(done) or 0) >= 100 * envelope.SETTLED]
+        lowest = {str(at): [float(work[at][1]) for work in settled if int(work[at][0]) > 0] for at in range(gpus)}
+        builder.parts("gflops", {at: min(speeds) for at, speeds in lowest.items()})
 
 
 TOOL = Tool(_commands, _judge)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.gate.evidence import required_metrics
-from reconciler.gate.lock import locked, unlocked
+from reconciler.gate.lock import end, locked, of_run, unlocked
 from reconciler.gate.tools import TOOLS
 from reconciler.gate.tools.fio_verify import FILE
 from reconciler.gate.tools.shell import SCRATCH
@@ -148,3 +148,28 @@ def test_one_gate_at_a_time_runs_on_a_node(make_host: HostFactory, sshd: Server)
     assert free == CommandResult(0, "free\n")
     assert isinstance(missing, CommandResult)
     assert missing.exit_status == 127
+
+
+@pytest.mark.parametrize("cancelled", [True, False], ids=["cancelled", "at its time limit"])
+def test_a_load_of_several_commands_ends_with_its_gate(make_host: HostFactory, sshd: Server, cancelled: bool) -> None:
+    """Whoever logs in: sshd tells none of root's commands that nobody waits for it any more."""
+    load = ("sh", "-c", "setsid sleep 271.828 & sleep 271.828; sleep 271.828")
+
+    async def main() -> list[CommandResult | str]:
+        async with closing(make_host(sshd.port)) as one, closing(make_host(sshd.port)) as other:
+            running = asyncio.create_task(one.run(locked(of_run("r1", load)), timeout=600 if cancelled else 2))
+            await asyncio.sleep(1)
+            held = unlocked(await other.run(locked(("true",)), timeout=10))
+            if cancelled:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+            else:
+                assert (await running).timed_out
+            await one.run(end("r1"), timeout=15)
+            return [held, unlocked(await other.run(locked(("echo", "free")), timeout=10))]
+
+    held, free = asyncio.run(main())
+    assert isinstance(held, str)
+    assert free == CommandResult(0, "free\n")
+    left = subprocess.run(["pgrep", "-f", "-x", "sleep 271.828"], capture_output=True, check=False)
+    assert left.stdout == b""

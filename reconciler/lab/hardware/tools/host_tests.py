@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
+from reconciler.lab.hardware.tools import gpu_tests
 from reconciler.lab.hardware.tools.call import Call, Ran, Tool, done, failed
 from reconciler.model.gate import CommandResult
 
@@ -160,7 +161,12 @@ def shell(call: Call) -> Ran:
     return failed(127, f"sh: 1: {script.split()[0] if script.split() else ''}: not found\n")
 
 
-_SCRIPTS = {r"\bstress-ng \$o": _stress_ng, r"hpccinf\.txt": _hpcc, r"fio --name=verify": _verify}
+_SCRIPTS = {
+    r"\bstress-ng \$o": _stress_ng,
+    r"hpccinf\.txt": _hpcc,
+    r"fio --name=verify": _verify,
+    **gpu_tests.SCRIPTS,
+}
 TOOLS: Mapping[str, Tool] = {
     "memtester": memtester,
     "chronyc": chronyc,
@@ -169,4 +175,5 @@ TOOLS: Mapping[str, Tool] = {
     "ib_write_bw": perftest,
     "ib_read_bw": perftest,
     "sh": shell,
+    **gpu_tests.TOOLS,
 }

@@ -1,4 +1,4 @@
-"""nccl-tests (`all_reduce_perf` and the others): text output of one process that drives all GPUs of its node."""
+"""nccl-tests and rccl-tests (`all_reduce_perf` and the others): what one process prints that drives all GPUs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from reconciler.lab.hardware.tools.call import Call, Ran, Tool, cuda_error, pars
 from reconciler.model.gate import CommandResult
 
 _SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
-_BUSBW = {"H100": 481.0, "H200": 482.0, "B200": 691.0, "A100": 235.0}  # large all_reduce in one NVLink domain, GB/s
+_BUSBW = {
+    "MI300X": 315.0,
+    "H100": 481.0,
+    "H200": 482.0,
+    "B200": 691.0,
+    "A100": 235.0,
+}  # large all_reduce in one NVLink domain, GB/s
 _OPTIONS = {
     "-b": "min", "--minbytes": "min", "-e": "max", "--maxbytes": "max", "-f": "factor", "--stepfactor": "factor",
     "-g": "gpus", "--ngpus": "gpus", "-n": "iters", "--iters": "iters", "-w": "warmup", "--warmup_iters": "warmup",
@@ -16,6 +22,11 @@ _OPTIONS = {
 _HALF_ALGBW = ("all_gather", "reduce_scatter", "alltoall")  # busbw = algbw * (n-1)/n; all_reduce moves twice as much
 _REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce")
 _ROOTED = ("broadcast", "reduce")
+_RCCL = (
+    "RCCL version : 2.22.3-HEAD:7d8d67c",
+    "HIP version  : 6.4.43484-123eb5128",
+    "ROCm version : 6.4.2.0-120-e7d83f5",
+)  # the same programs for AMD's GPUs say which library they use
 _NOT_IN_PLACE = ("alltoall", "sendrecv")  # their in-place columns are timed and never checked
 
 
@@ -50,7 +61,9 @@ def _perf(collective: str, call: Call) -> Ran:
         f"#  Rank {gpu.index:2d} Group  0 Pid  27306 on {host} device {gpu.index:2d} [{short_pci(gpu.pci)}] {gpu.name}"
         for gpu in gpus[:wanted]
     ]
-    if call.environment.get("NCCL_DEBUG") in ("VERSION", "WARN", "INFO"):
+    if amd := "AMD" in gpus[0].name:
+        head = [*head[2:4], "rccl-tests: Version develop:448c4c7", *head[4:], *_RCCL]
+    elif call.environment.get("NCCL_DEBUG") in ("VERSION", "WARN", "INFO"):
         head.append("NCCL version 2.26.2+cuda12.8")
     rows, widths = [], []
     size = low
@@ -65,7 +78,7 @@ def _perf(collective: str, call: Call) -> Ran:
         "# Out of bounds values : 0 OK",
         f"# Avg bus bandwidth    : {sum(widths) / len(widths):.3f} ",
         "#",
-        f"# Collective test concluded: {collective}_perf",
+        *(() if amd else (f"# Collective test concluded: {collective}_perf",)),
         "",
     ]
     return Ran(CommandResult(0, "\n".join([*head, *_COLUMNS, *rows, *tail])), 8.0 + 6.0 * len(rows))

@@ -1,0 +1,143 @@
+"""Loads of GPUs and readings of links that the gate runs, in the words of the real programs.
+
+gpu_burn and dcgmproftester with the samples of nvidia-smi beside them, mlxlink and the kernel's counters of RDMA ports,
+AMD's amd-smi and rvs, and a reference training. A GPU that is lost is in none of them; slow links slow the training.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+
+from reconciler.gate.tools.link_counters import COUNTERS
+from reconciler.lab.hardware.tools.call import Call, Ran, Tool, cuda_error, done, failed
+from reconciler.model.gate import CommandResult
+
+RAILS = 8
+_PEAK = 481.0  # GB/s between the GPUs of a healthy node
+_CLOCK, _POWER, _HEAT = 1755, 690.0, 61
+
+
+def _samples(call: Call, seconds: float) -> str:
+    """Return what nvidia-smi prints each two seconds: the first round idles."""
+    rounds = max(2, int(seconds // 2))
+    rows = []
+    for at in range(rounds):
+        for gpu in call.visible_gpus:
+            share = call.jitter(f"heat {gpu.index}", 0.02) if at else 0.5
+            rows.append(f"{gpu.index}, {_HEAT * share:.0f}, {_POWER * share:.1f}, {_CLOCK if at else 345}\n")
+    return "--- samples\n" + "".join(rows) + "--- end\n"
+
+
+def _speeds(call: Call, peak: float) -> list[float]:
+    return [peak * call.jitter(f"speed {gpu.index}", 0.01) for gpu in call.visible_gpus]
+
+
+def gpu_burn(call: Call, words: Sequence[str]) -> Ran:
+    seconds, speeds = float(words[-1]), _speeds(call, 410_000.0 if "-tc" in words else 51_000.0)
+    if (error := cuda_error(call.machine)) is not None:
+        text = f"Burning for {seconds:g} seconds.\nCouldn't init CUDA: Error (gpu_burn-drv.cpp:304): {error}\n"
+        return done(text + _samples(call, 4), seconds=4)
+    text = f"Using compare file: compare.ptx\nBurning for {seconds:g} seconds.\n"
+    for percent in (50, 100):
+        work = " - ".join(f"{100 * percent} ({speed:.0f} Gflop/s)" for speed in speeds)
+        errors, heat = " - ".join("0" for _ in speeds), " - ".join(f"{_HEAT} C" for _ in speeds)
+        text += f"{percent:.1f}%  proc'd: {work}   errors: {errors}   temps: {heat} \n"
+    text += f"Killing processes with SIGTERM (soft kill)\ndone\n\nTested {len(speeds)} GPUs:\n"
+    text += "".join(f"\tGPU {at}: OK\n" for at in range(len(speeds)))
+    return done(text + _samples(call, seconds), seconds=seconds + 5)
+
+
+def dcgmproftester(call: Call, words: Sequence[str]) -> Ran:
+    seconds = int(words[1])
+    if (error := cuda_error(call.machine)) is not None:
+        return failed(255, stdout=f"CacheManager Init Failed. Error: -29 ({error})\n" + _samples(call, 4), seconds=4)
+    lines = ["Skipping CreateDcgmGroups() since DCGM validation is disabled"]
+    for _ in range(seconds):
+        lines += [
+            f"Worker {at}:0[1004]: TensorEngineActive: generated ???, dcgm 0.000 ({speed:.1f} gflops)"
+            for at, speed in enumerate(_speeds(call, 640_000.0))
+        ]
+    lines.append("Skipping UnwatchFields() since DCGM validation is disabled\n")
+    return done("\n".join(lines) + _samples(call, seconds), seconds=seconds + 5)
+
+
+def link_counters(_call: Call, words: Sequence[str]) -> Ran:
+    files = [
+        f"/sys/class/infiniband/mlx5_{port}/ports/1/counters/{name} 0\n" for name in COUNTERS for port in range(RAILS)
+    ]
+    return done(("".join(files) + "--- read\n") * 2, seconds=float(words[0]))
+
+
+def mlxlink(call: Call) -> Ran:
+    options = dict(zip(call.args, call.args[1:], strict=False))
+    rail = options.get("-d", "")
+    if not rail.startswith("mlx5_") or int(rail.removeprefix("mlx5_") or RAILS) >= RAILS:
+        return failed(1, f"-E- Failed to open device: {rail}\n")
+    sections: dict[str, dict[str, str]] = {
+        "Operational Info": {"State": "Active", "Physical state": "LinkUp", "Speed": "IB-NDR", "Width": "4x"},
+        "Troubleshooting Info": {"Status Opcode": "0", "Recommendation": "No issue was observed"},
+        "Tool Information": {"Firmware Version": "28.43.2026", "MFT Version": "mft 4.30.1-8"},
+        "Module Info": {"Temperature [C]": "49 [-10..80]"},
+        "Physical Counters and BER Info": {
+            "Time Since Last Clear [Min]": f"{call.machine.now / 60 + 1:.1f}",
+            "Effective Physical Errors": "0", "Effective Physical BER": "15E-255",
+            "Raw Physical Errors Per Lane": "31,12,44,9", "Link Down Counter": "0", "Link Error Recovery Counter": "0",
+            "Raw Physical BER": "3E-10",
+        },
+    }  # fmt: skip
+    if "-e" in call.args:
+        sections["EYE Opening Info"] = {"Last FOM": "112,118,109,121"}
+    text = "".join(
+        f"\n{title}\n{'-' * len(title)}\n" + "".join(f"{name:<35}: {value}\n" for name, value in lines.items())
+        for title, lines in sections.items()
+    )
+    return done(text + "\n", seconds=2)
+
+
+def amd_smi(call: Call) -> Ran:
+    if "version" in call.args:
+        return done("AMDSMI Tool: 25.3.0+ede62f2 | AMDSMI Library version: 25.3.0 | ROCm version: 6.4.0\n")
+    gpus = [
+        {
+            "gpu": gpu.index,
+            "power": {"socket_power": {"value": 745, "unit": "W"}, "throttle_status": "N/A"},
+            "temperature": {"edge": "N/A", "hotspot": {"value": 69, "unit": "C"}, "mem": {"value": 50, "unit": "C"}},
+            "pcie": {"width": 16, "speed": {"value": 32, "unit": "GT/s"}, "replay_count": 0},
+            "ecc": {"total_correctable_count": 0, "total_uncorrectable_count": gpu.ecc_uncorrectable},
+        }
+        for gpu in call.visible_gpus
+    ]
+    return done(json.dumps(gpus, indent=4) + "\n", seconds=1)
+
+
+def rvs(call: Call) -> Ran:
+    lines, now = [], 2455.5475
+    for action, target in (("gst-639Tflops-4K4K8K-rand-fp16", 639_000), ("gst-1215Tflops-4K4K8K-rand-fp8", 1_215_000)):
+        lines += [f"[RESULT] [{now:13.6f}] Action name :{action}", f"[RESULT] [{now:13.6f}] Module name :gst"]
+        for gpu, speed in zip(call.visible_gpus, _speeds(call, target * 1.15), strict=True):
+            now += 22
+            head = f"[RESULT] [{now:13.6f}] [{action}] [GPU:: {10_000 + gpu.index}]"
+            lines += [f"{head} Start of GPU ramp up", f"{head} GFLOPS {speed:.0f}"]
+            lines.append(
+                f"{head} GFLOPS {speed:.0f} Target GFLOPS: {target} met: {'TRUE' if speed >= target else 'FALSE'}"
+            )
+    return done("\n".join(lines) + "\n", seconds=now - 2455)
+
+
+def reference_train(call: Call) -> Ran:
+    """Train for a few steps, of which collectives are a part: the share of the peak that the GPUs reach."""
+    if (error := cuda_error(call.machine)) is not None:
+        return Ran(CommandResult(1, "", f"RuntimeError: {error}\n"), 4.0)
+    limit = call.machine.fault("low_nccl")
+    links = min(1.0, float(limit["busbw"]) / _PEAK) if limit else 1.0
+    mfu = 0.42 * call.jitter("mfu", 0.005) / (0.7 + 0.3 / links)
+    return done(f"step 20\nmfu {mfu:.4f} ratio\nstep_ms {160 / mfu:.1f} ms\nhash 5f2c9e\n", seconds=300)
+
+
+SCRIPTS: Mapping[str, Callable[[Call, Sequence[str]], Ran]] = {
+    r"\./gpu_burn ": gpu_burn,
+    r'"dcgmproftester\$1"': dcgmproftester,
+    r"/sys/class/infiniband/": link_counters,
+}
+TOOLS: Mapping[str, Tool] = {"mlxlink": mlxlink, "amd-smi": amd_smi, "rvs": rvs, "reference-train": reference_train}
