@@ -132,7 +132,7 @@ def _way(made: Explanation, action: PlannedAction) -> str:
 
 def _takes(made: Explanation, action: PlannedAction) -> str:
     measured = made.estimates.of(made.desired.profile.inventory, action.name, action.target)
-    if action.p90_s is None or measured is None:
+    if action.p90_s is None or measured is None or action.estimate_s != measured.median_s:
         return estimate([action])
     where = "on such hardware" if measured.same_hardware else "on any hardware"
     return f"{estimate([action])}, from {measured.runs} runs {where}"

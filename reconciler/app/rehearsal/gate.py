@@ -17,7 +17,7 @@ from reconciler.model.gate import BootProof, Certificate, GateJudgement, TestRes
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.ports import Clock, Host
 from reconciler.model.soak import NAME as SOAK
-from reconciler.model.soak import seconds_of
+from reconciler.planner.node.gate_time import share, soak_s
 
 FAILED = "fails in this rehearsal"
 _ATTEST_S = 10.0
@@ -43,7 +43,9 @@ class RehearsalGate:
     ) -> Certificate:
         acceptance = desired.profile.acceptance
         assert acceptance is not None, "the catalogue has no run_gate without an acceptance profile"
-        await clock.sleep(self._durations.gate_s(desired.node))
+        tests = [test for test in acceptance.tests if test.name not in left_out and (test.tool != SOAK or soak)]
+        names = {test.name for test in tests}
+        await clock.sleep(self._durations.gate_s(desired.node) * share(acceptance, names))
         wanted = desired.profile.host
         reading = await host.facts(tuple(wanted.sysctls), tuple(wanted.services))
         if isinstance(reading, Silent):
@@ -53,8 +55,7 @@ class RehearsalGate:
         if isinstance(binding, str):
             raise DriverError(Failure.MALFORMED, f"nothing to bind a certificate to: {binding}")
         fails = self._failures.fails(desired.node, "run_gate")
-        tests = [test for test in acceptance.tests if test.name not in left_out and (test.tool != SOAK or soak)]
-        await clock.sleep(sum(seconds_of(test) for test in tests if test.tool == SOAK))
+        await clock.sleep(soak_s(acceptance, names))
         results = tuple(_result(test, desired, seen, fails=fails and test is tests[-1]) for test in tests)
         return Certificate(CERTIFICATE_FORMAT, desired.node, clock.now(), binding, results)
 

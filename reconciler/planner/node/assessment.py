@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from reconciler.diff.ignore import IgnoreRules
-from reconciler.gate.after import sentences, whole_reasons
+from reconciler.gate.after import every_test, sentences, whole_reasons
 from reconciler.gate.asked import moved_tests
 from reconciler.gate.certificate import binding_of, due_tests, judge
 from reconciler.health.signals import Signal
@@ -76,6 +76,7 @@ class Assessment:
     needs_installer: str | None  # see `Conditions`
     fell_back: str
     moved_tests: Mapping[str, tuple[str, ...]]  # tests that the spec has changed -> why a node in service fails them
+    asked_tests: frozenset[str]  # see `Conditions`
 
 
 def assess(
@@ -108,7 +109,7 @@ def assess(
         until = None
     _health(builder, observed, found, unconfirmed)
     mark, foreign_mark, foreign_cordon = _cluster(builder, desired, observed, record, context)
-    moved = _gate(builder, desired, observed, record, context)
+    moved, asked = _gate(builder, desired, observed, record, context)
     _identity(builder, desired, observed, facts, record)
     assess_host_certificate(builder, observed, record, context)
     clustered = context.settings.cluster is not None and desired.profile.membership is not None
@@ -134,6 +135,7 @@ def assess(
         needs_installer=why_installer(desired, facts, record, found, tampered(desired, facts)),
         fell_back=fell_back(desired, facts, record),
         moved_tests=moved,
+        asked_tests=asked,
     )
 
 
@@ -278,35 +280,39 @@ def _quiet(observed: Observed, member: Member, mark: Mark | None, provider: Drai
 
 def _gate(
     builder: ConditionBuilder, desired: Desired, observed: Observed, record: NodeRecord, context: Context
-) -> Mapping[str, tuple[str, ...]]:
+) -> tuple[Mapping[str, tuple[str, ...]], frozenset[str]]:
     """Judge the certificate, and return what is not judged here: tests that the spec has changed, on a node in service.
 
     They are a change of the spec, which drift tells, and which a rollout may hold back. A node that is out of service
-    is tested by what the spec says now.
+    is tested by what the spec says now. Return also the names of all tests that a gate would run now.
     """
     acceptance = desired.profile.acceptance
     if acceptance is None:
         builder.because[GATE] = ("the persona declares no acceptance profile: nothing can prove this node",)
-        return {}
+        return {}, frozenset()
     by_hand = desired.asked
     if by_hand is not None and by_hand.other is not None:
         name = by_hand.other.name
         builder.set(GATE, was_tested(record, name, by_hand.since), f"{by_hand.by} asks for the tests of {name}")
-        return {}
+        return {}, frozenset()
     binding = _binding(desired, observed, context)
     if isinstance(binding, str):
         if record.certificate is None:
             builder.because[GATE] = ("no certificate",)
         else:
             builder.set(GATE, None, binding)
-        return {}
+        return {}, frozenset()
     judgement = judge(record.certificate, acceptance, binding, context.now)
     done = both(voided_since_certificate(record, acceptance), asked_again(desired, record))
+    due = due_tests(record.certificate, acceptance, context.now)
+    run = frozenset().union(judgement.by_test, done, due)
+    if record.certificate is not None and record.certificate.adopted:
+        run = every_test(acceptance)
     if judgement.valid and not done:
         renews = acceptance.revalidate is not None and _may_renew(builder, observed, acceptance.revalidate)
-        due = due_tests(record.certificate, acceptance, context.now) if renews else {}
+        due = due if renews else {}
         builder.set(GATE, not due, *sentences(due, acceptance))
-        return {}
+        return {}, run
     asked, found = context.of_profile(desired.profile).asked, judgement.by_test
     moved = moved_tests(asked, record, found) if IN_SERVICE in builder.true else ()
     whole = whole_reasons(found, acceptance)
@@ -320,7 +326,7 @@ def _gate(
     void = {name: reasons for name, reasons in void.items() if reasons}
     builder.set(GATE, not void, *sentences(void, acceptance))
     held_back = {name: tuple([why for why in found[name] if why not in whole]) for name in moved}
-    return {name: reasons for name, reasons in held_back.items() if reasons}
+    return {name: reasons for name, reasons in held_back.items() if reasons}, run
 
 
 def _may_renew(builder: ConditionBuilder, observed: Observed, wish: Revalidation) -> bool:

@@ -147,6 +147,7 @@ class Conditions:
     leaving: Leaving | None = None  # of a node that is to be decommissioned
     needs_installer: str | None = None  # why; "": it writes an image itself, None: there is no other way
     fell_back: str = ""  # from the wanted image, which was proved before: it is not written again by itself
+    asked_tests: frozenset[str] = frozenset()  # that a gate would run now; () = none, or it isn't known which
 
     @property
     def key(self) -> Hashable:
@@ -157,6 +158,7 @@ class Conditions:
             self.unconfirmed, self.foreign_cordon, self.tampered, self.waiting, self.waits_until, self.gate_failed,
             tuple(self.impossible.items()), self.entry_awaits_image, self.unread,
             None if self.leaving is None else self.leaving.key(), self.needs_installer, self.fell_back,
+            self.asked_tests,
         )  # fmt: skip
 
 

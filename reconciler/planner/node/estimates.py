@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from reconciler.model.desired import DesiredInventory, Fleet
+from reconciler.planner.node.gate_time import soak_s
 
 LEAST = 3  # runs; with fewer, one outlier could be the median
 MOST_S = 12 * 3600.0  # longer than any deadline of an action: the runner slept, or a clock was set
@@ -29,6 +30,7 @@ class Estimate:
 
 
 _Key = tuple[str, str]  # action, target
+_GATE: _Key = ("run_gate", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +51,18 @@ class Estimates:
 def estimates(fleet: Fleet, durations: Iterable[tuple[str, str, str, float]]) -> Estimates:
     """Build the estimates from `Ledger.durations()`: (node, action, target, seconds).
 
-    A node's hardware is what the spec says today.
+    A node's hardware is what the spec says today, and so is the time of its soak, by which its gates count for less: a
+    soak takes what the spec says, whatever it took.
     """
     alike: dict[DesiredInventory, dict[_Key, list[float]]] = {}
     everywhere: dict[_Key, list[float]] = {}
     for name, action, target, seconds in durations:
+        node = fleet.nodes.get(name)
+        if node is not None and (action, target) == _GATE and seconds >= (soak := soak_s(node.profile.acceptance)):
+            seconds -= soak
         if not 0.0 < seconds <= MOST_S:  # NaN is neither
             continue
         everywhere.setdefault((action, target), []).append(seconds)
-        node = fleet.nodes.get(name)
         if node is not None:
             alike.setdefault(node.profile.inventory, {}).setdefault((action, target), []).append(seconds)
     return Estimates(

@@ -98,6 +98,7 @@ def with_drift(
         leaving=assessment.leaving,
         needs_installer=assessment.needs_installer,
         fell_back=assessment.fell_back,
+        asked_tests=assessment.asked_tests,
         **_of_inventory(desired, assessment, items, IMAGE in builder.true),
     )
 

@@ -28,13 +28,14 @@ from reconciler.planner.node.decommission import subjects
 from reconciler.planner.node.estimates import Estimates
 from reconciler.planner.node.evaluate import test_items, with_drift
 from reconciler.planner.node.fingerprint import own_inputs, shared_inputs
+from reconciler.planner.node.gate_time import timed
 from reconciler.planner.node.goals import Situation, as_treatment, isolate, may_heal, situation, usable_rows
 from reconciler.planner.node.holds import Holds, retracted
 from reconciler.planner.node.reasons import no_path, reasons, starting_conditions, undrainable, unmet
 from reconciler.planner.node.record import is_uneventful, isolating_signals
 from reconciler.planner.node.remarks import with_remarks
 from reconciler.planner.node.renewals import renewals
-from reconciler.planner.node.retest import planned_reasons
+from reconciler.planner.node.retest import planned_reasons, planned_tests
 from reconciler.planner.node.search import apply, harmless, search
 from reconciler.planner.node.unknowns import incomplete
 from reconciler.planner.node.why import Question
@@ -331,7 +332,10 @@ class NodePlanner:
             if c.GATE in row.achieves and acceptance is not None:
                 because = planned_reasons(acceptance, rows[:at], because)
             uncertain = predicted or bool(set(row.achieves) & set(state.explained))
-            actions.append(self._action(desired, row, because, uncertain))
+            action = self._action(desired, row, because, uncertain)
+            if c.GATE in row.achieves and acceptance is not None and desired.other_tests is None:
+                action = timed(action, acceptance, state.asked_tests | planned_tests(acceptance, rows[:at]))
+            actions.append(action)
             # What follows a boot, a flash or a treatment can be observed only after it has happened.
             predicted = predicted or bool(row.reboots) or spec_of(row.name).flashes
             if found.rung is not None and row.name == found.rung.action:

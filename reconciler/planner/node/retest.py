@@ -107,6 +107,11 @@ def planned_reasons(acceptance: Acceptance, rows: Sequence[Row], because: tuple[
     return (*known, *sentences({name: whys for name, whys in asked.items() if whys}, acceptance))
 
 
+def planned_tests(acceptance: Acceptance, rows: Sequence[Row]) -> frozenset[str]:
+    """Return the names of the tests that these actions void."""
+    return frozenset[str]().union(*(_planned_cost(acceptance, row) for row in rows))
+
+
 def _planned_cost(acceptance: Acceptance, row: Row) -> frozenset[str]:
     if c.BIOS_STAGED in row.achieves:
         return tests_after_bios(acceptance)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reconciler.model.plan import PlannedAction
-from reconciler.model.vocab import Disruption
+from reconciler.model.vocab import Concern, Disruption
 from reconciler.planner.node.actions import spec_of
 
 _CACHE_SIZE = 256  # a fleet has few different sequences; each pass makes its own
@@ -15,8 +15,9 @@ _CACHE_SIZE = 256  # a fleet has few different sequences; each pass makes its ow
 class Work:
     """The sum of a sequence of actions.
 
-    `takes_s`: all of it. `need_s`: up to the end of the last disruptive action, by the 90th percentile; what follows
-    brings the node back. `out_s`: from the first action on that ends the node's service.
+    `takes_s`: all of it. `need_s`: up to the end of the last disruptive action before the tests, by the 90th
+    percentile; what follows brings the node back, and no window holds a soak. `out_s`: from the first action on that
+    ends the node's service.
     """
 
     disrupts: bool
@@ -65,7 +66,8 @@ def work(actions: tuple[PlannedAction, ...]) -> Work:
 
 def _sum(actions: tuple[PlannedAction, ...]) -> Work:
     first = next((at for at, action in enumerate(actions) if disrupts(action)), len(actions))
-    last = max((at for at, action in enumerate(actions) if action.disruption >= Disruption.DRAIN), default=0)
+    tests = next((at for at, action in enumerate(actions) if action.concern is Concern.GATE), len(actions))
+    last = max((at for at, action in enumerate(actions[:tests]) if action.disruption >= Disruption.DRAIN), default=0)
     return Work(
         disrupts=first < len(actions),
         braked=any(map(is_braked, actions)),
