@@ -132,6 +132,10 @@ SIGNAL_RULES: Mapping[str, SignalRule] = {
     "condition_": SignalRule(
         Effect.ISOLATES, "the policy names this condition, which a detector has set on the node object", latched=True
     ),
+    "gray_decline_": SignalRule(
+        Effect.REPORTS,
+        "its own tests measured more when it first passed them; it still meets every bar, and a bar is what refuses",
+    ),
     # Signals of the BMC (health/bmc.py). Its inventory is up to a day old, and read sooner while something is wrong.
     "dimm_ue": SignalRule(
         Effect.ISOLATES,
