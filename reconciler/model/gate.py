@@ -79,6 +79,8 @@ class Binding:
     tests_digest: PublicText
     # name -> digest; {} = issued when a certificate bound all tests as one
     tests: Mapping[PublicText, PublicText] = field(default_factory=dict)
+    # serial numbers by kind of part (model.after.Exchanged); a kind that is not in it was not read
+    parts: Unpublished[Mapping[PublicText, tuple[Identifier, ...]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,25 @@ def test_a_gate_keeps_what_the_node_measured_first(world: Worlds) -> None:
     assert here.serves("n0"), "it is reported, and no more"
 
 
+def test_an_exchanged_drive_costs_the_tests_of_drives(world: Worlds) -> None:
+    """A person pulled one and put another in: nothing of ours did it, and its serial number tells."""
+    tests = (*TESTS, GateTest("drives", "fio", {}, (), 600.0))
+    here = world(nodes=1, profile=of(phases=(GatePhase("all", tests),)))
+    certify(here)
+    assert here.plan().nodes["n0"].actions == ()
+    drive = here.lab.machines["n0"].state.drives[-1]
+    drive.serial = "EXCHANGED"
+    [item] = here.plan().nodes["n0"].drift
+    assert (item.kind, item.observed) == (DriftClass.RENEWAL, "a drive was exchanged: drives")
+    assert here.apply().results["n0"].state is Ended.DONE
+    assert ran(here) == [("drives",)]
+    certificate = here.ledger.node("n0").certificate
+    assert certificate is not None
+    assert {name for proof in certificate.earlier for name in proof.tests} == {"dcgm", "nccl", "link"}
+    assert here.serves("n0")
+    assert here.plan().nodes["n0"].actions == ()
+
+
 def test_a_sysctl_costs_no_test(world: Worlds) -> None:
     here = world(nodes=1, profile=of(), drift={"n0": ["sysctl_off"]})
     certify(here)

@@ -311,7 +311,7 @@ def _gate(
             builder.set(GATE, None, binding)
         return {}
     judgement = judge(record.certificate, acceptance, binding, context.now)
-    done = both(voided_since_certificate(record, acceptance), asked_again(desired, record))
+    done = both(voided_since_certificate(record, acceptance, binding), asked_again(desired, record))
     if judgement.valid and not done:
         renews = acceptance.revalidate is not None and _may_renew(builder, observed, acceptance.revalidate)
         due = due_tests(record.certificate, acceptance, context.now) if renews else {}
