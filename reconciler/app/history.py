@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,10 +12,11 @@ from reconciler.app.holds import check_subject
 from reconciler.app.html_report import observe_for_report, write_page
 from reconciler.app.workspace import Workspace
 from reconciler.gate.certificate import by_test
-from reconciler.gate.cohort import decline, notes
-from reconciler.model.desired import Desired
+from reconciler.gate.cohort import notes
+from reconciler.gate.decline import declines, first_results, sentence
+from reconciler.model.desired import Desired, Fleet
 from reconciler.model.errors import UsageError
-from reconciler.model.gate import Certificate
+from reconciler.model.gate import Certificate, Decline
 from reconciler.model.period_report import PeriodReport
 from reconciler.planner.fleet import period_report as reports
 from reconciler.render.history import NodeHistory, OpenDrift
@@ -51,9 +53,17 @@ def _remarks(desired: Desired | None, latest: Certificate | None, ledger: SqlLed
     results = by_test(latest.results)
     for test in (test for phase in acceptance.phases for test in phase.tests):
         yield from notes(test, results.get(test.name))
-    first = ledger.first_certificate(latest.node, latest.binding.image_sha256)
-    if first is not None:
-        yield from decline(first, latest, acceptance)
+    if not latest.first:  # issued before certificates kept first results
+        first = ledger.first_certificate(latest.node, latest.binding.image_sha256)
+        latest = replace(latest, first=first_results(latest, first, acceptance))
+    yield from map(sentence, declines(latest, acceptance))
+
+
+def _declined(fleet: Fleet, ledger: SqlLedger) -> tuple[Decline, ...]:
+    """Return the gray decline of all nodes, by their certificates of today."""
+    records = ledger.nodes(list(fleet.nodes))
+    nodes = fleet.nodes.items()
+    return tuple(one for name, node in nodes for one in declines(records[name].certificate, node.profile.acceptance))
 
 
 def period_report(
@@ -74,7 +84,8 @@ def period_report(
         found = None if html is None else observe_for_report(workspace, ledger, observation)
         now = workspace.clock.now()
         past, name = ledger.past(begin, now), fleet.settings.fleet
-        report = reports.period_report(past, name, fleet.nodes, begin, now, workspace.time_scale)
+        declined = _declined(fleet, ledger)
+        report = reports.period_report(past, name, fleet.nodes, begin, now, workspace.time_scale, declined)
         if html is not None and found is not None:
             workspace.frontend.say(f"written to {write_page(workspace, ledger, found, report, html)}")
     return report

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from reconciler.gate.evidence import DIAG_LEVEL, experimental
-from reconciler.model.after import BIOS, PASSIVE, Done, Kind, firmware_kinds
+from reconciler.model.after import BIOS, EXCHANGED, PASSIVE, Done, Exchanged, Kind, firmware_kinds
 from reconciler.model.desired import Acceptance, GateTest
 
 Reasons = Mapping[str, tuple[str, ...]]  # by test: why it has no valid result
@@ -29,6 +29,11 @@ def tests_after_firmware(acceptance: Acceptance, component: str) -> frozenset[st
 def tests_after_bios(acceptance: Acceptance) -> frozenset[str]:
     """Return the names of the tests that must be run after a change of BIOS settings."""
     return tests_after(acceptance, Done.SET_BIOS, BIOS)
+
+
+def tests_after_exchange(acceptance: Acceptance, part: Exchanged) -> frozenset[str]:
+    """Return the names of the tests that must be run after a part was exchanged."""
+    return tests_after(acceptance, part, EXCHANGED[part])
 
 
 def _of_kinds(acceptance: Acceptance, kinds: tuple[Kind, ...] | None) -> frozenset[str]:

@@ -19,9 +19,18 @@ from functools import lru_cache
 from typing import Final
 
 from reconciler.diff import normalise
-from reconciler.gate.after import Reasons, every_test, sentences, tests_after_bios, tests_after_firmware
+from reconciler.gate.after import (
+    Reasons,
+    every_test,
+    sentences,
+    tests_after_bios,
+    tests_after_exchange,
+    tests_after_firmware,
+)
 from reconciler.gate.cohort import against_peers
 from reconciler.gate.evidence import GPU_COUNT, experimental, required_metrics
+from reconciler.gate.exchanged import exchanged, parts_of
+from reconciler.model.after import Exchanged
 from reconciler.model.desired import Acceptance, Desired, GateTest
 from reconciler.model.gate import Binding, Certificate, GateJudgement, Proof, TestResult, Verdict
 from reconciler.model.observed import Observed, Silent
@@ -89,6 +98,7 @@ def binding_of(desired: Desired, observed: Observed, tests: TestDigests) -> Bind
         ),
         tests_digest=tests.whole,
         tests=tests.each,
+        parts=parts_of(inventory, facts),
     )
 
 
@@ -327,20 +337,25 @@ def worse(one: Verdict, other: Verdict) -> Verdict:
 
 
 def _differences(bound: Binding, found: Binding, acceptance: Acceptance) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield what differs, with the tests that depend on it. An installation or other hardware asks for all of them."""
+    """Yield what differs, with the tests that depend on it. An installation or another machine asks for all."""
     every = every_test(acceptance)
     if not normalise.same(bound.serial, found.serial):
         yield "issued for a machine with another serial number", every  # comments must not show it (pitfall M5)
+    others = exchanged(bound, found)
     if bound.gpu_serials != found.gpu_serials:
-        yield "a GPU was exchanged, added or lost", every
+        same_number = Exchanged.GPU in others
+        tests = tests_after_exchange(acceptance, Exchanged.GPU) if same_number else every
+        yield "a GPU was exchanged, added or lost", tests
+    for part in (one for one in Exchanged if one in others and one is not Exchanged.GPU):
+        yield f"a {part.part} was exchanged", tests_after_exchange(acceptance, part)
     if bound.image_sha256 != found.image_sha256:
         yield "issued for another image", every
     changed = sorted(name for name in found.firmware if bound.firmware.get(name) != found.firmware[name])
     asked = {name: tests_after_firmware(acceptance, name) for name in changed}
     for names in dict.fromkeys(tuple([n for n in changed if test in asked[n]]) for test in sorted(every)):
         if names:
-            tests = [test for test in every if all((test in asked[n]) is (n in names) for n in changed)]
-            yield f"firmware changed since: {', '.join(names)}", frozenset(tests)
+            alike = frozenset(test for test in every if all((test in asked[n]) is (n in names) for n in changed))
+            yield f"firmware changed since: {', '.join(names)}", alike
     if changed and not any(asked.values()):
         yield f"firmware changed since: {', '.join(changed)}", frozenset()
     if bound.bios_digest != found.bios_digest:

@@ -1,4 +1,4 @@
-"""Cohorts: a node against its peers, and against its own first certificate.
+"""Cohorts: a node against its peers.
 
 A node fails by its peers when both figures of the bar hold: it is below their median by a share, and by a modified
 z-score. One alone says little: where all peers are nearly equal, half a per cent is a huge score. Under LEAST_PEERS
@@ -8,16 +8,15 @@ there is no cohort, and `min` and `max` alone decide.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Final
 
-from reconciler.model.desired import Acceptance, Cohort, Desired, GateTest, Peers
+from reconciler.model.desired import Cohort, Desired, GateTest, Peers
 from reconciler.model.gate import Certificate, TestResult, Verdict
 from reconciler.model.reference import REFERENCE_FORMAT, Distribution, Reference, hardware_of
 
 LEAST_PEERS: Final = 10
-DECLINE: Final = 0.02  # against a node's own first certificate: gray decline, of which no bar tells
 NORMAL: Final = 0.6745  # of a normal distribution, the MAD is this share of the standard deviation
 
 
@@ -70,30 +69,6 @@ def notes(test: GateTest, result: TestResult | None) -> tuple[str, ...]:
             count = f"{found.n if found else 0} peers with {test.tool} {result.tool_version}".rstrip()
             said.append(f"{test.name}: {bar.metric}: min and max alone decide, as there are {count}")
     return tuple(said)
-
-
-def decline(first: Certificate, latest: Certificate, acceptance: Acceptance) -> Iterator[str]:
-    """Yield a warning for each metric that has a lower limit and has declined since the node's first certificate.
-
-    Only results of the same tool version and image are compared.
-    """
-    if first.binding.image_sha256 != latest.binding.image_sha256:
-        return
-    then = {result.test: result for result in first.results}
-    now = {result.test: result for result in latest.results}
-    for test in (test for phase in acceptance.phases for test in phase.tests):
-        was, has = then.get(test.name), now.get(test.name)
-        if was is None or has is None or (was.tool, was.tool_version) != (has.tool, has.tool_version):
-            continue
-        for bar in test.thresholds:
-            before, after = was.metrics.get(bar.metric), has.metrics.get(bar.metric)
-            if bar.min is None or before is None or after is None or not before > 0:
-                continue
-            if after < before * (1 - DECLINE):
-                yield (
-                    f"{test.name}: {bar.metric} was {before:g} on {first.issued_at:%Y-%m-%d} and is {after:g}, "
-                    f"{1 - after / before:.1%} less"
-                )
 
 
 def references(certified: Iterable[tuple[Desired, Certificate]]) -> list[Reference]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
+from reconciler.model.after import Exchanged
+
 
 class Effect(StrEnum):
     """The consequence of a signal."""
@@ -34,13 +36,15 @@ class SignalRule:
     """The consequence of a signal, why, and what may heal it.
 
     A `latched` signal is evidence after one reading: an event, or a state that only a repair or a reset clears. Others
-    need two readings. `remedy` matters for signals that isolate or repair.
+    need two readings. `remedy` matters for signals that isolate or repair. `part`: what a person exchanges to heal
+    it, where that is one kind of part and nothing else.
     """
 
     effect: Effect
     why: str
     latched: bool = False
     remedy: Remedy = Remedy.LADDER
+    part: Exchanged | None = None
 
 
 # By the name of the signal. A name that ends in "_" is for all signals that begin with it and have no row of their own.
@@ -60,14 +64,26 @@ SIGNAL_RULES: Mapping[str, SignalRule] = {
     "ecc_ever": SignalRule(Effect.REPORTS, "a count over the life of the board, of errors that were dealt with"),
     "rows_remapped": SignalRule(Effect.REPORTS, "rows that were repaired; the board has spare ones for them"),
     "row_remap_failed": SignalRule(
-        Effect.ISOLATES, "memory that can't be repaired any more (XID 64)", latched=True, remedy=Remedy.PERSON
+        Effect.ISOLATES,
+        "memory that can't be repaired any more (XID 64)",
+        latched=True,
+        remedy=Remedy.PERSON,
+        part=Exchanged.GPU,
     ),
     "row_remap_pending": SignalRule(Effect.REPAIRS, "a reset brings the spare row in"),
     "sram_threshold": SignalRule(
-        Effect.ISOLATES, "NVIDIA's own bar for SRAM: the board is to be replaced", latched=True, remedy=Remedy.PERSON
+        Effect.ISOLATES,
+        "NVIDIA's own bar for SRAM: the board is to be replaced",
+        latched=True,
+        remedy=Remedy.PERSON,
+        part=Exchanged.GPU,
     ),
     "unrepairable_memory": SignalRule(
-        Effect.ISOLATES, "memory that can't be repaired any more", latched=True, remedy=Remedy.PERSON
+        Effect.ISOLATES,
+        "memory that can't be repaired any more",
+        latched=True,
+        remedy=Remedy.PERSON,
+        part=Exchanged.GPU,
     ),
     "repair_pending": SignalRule(Effect.REPAIRS, "a reset brings the repair of a channel or a TPC in"),
     "fabric": SignalRule(Effect.REPAIRS, "NVLink between GPUs does not work; a reboot registers them anew"),
@@ -103,7 +119,10 @@ SIGNAL_RULES: Mapping[str, SignalRule] = {
         Effect.REPORTS, "no rate is declared, and nodes have storage ports and DPUs of other rates"
     ),
     "nvme_critical": SignalRule(
-        Effect.REPAIRS, "the drive says that it fails: read-only, unreliable or without backup", remedy=Remedy.PERSON
+        Effect.REPAIRS,
+        "the drive says that it fails: read-only, unreliable or without backup",
+        remedy=Remedy.PERSON,
+        part=Exchanged.DRIVE,
     ),
     "nvme_hot": SignalRule(Effect.REPORTS, "passes; mostly the room or a fan"),
     "nvme_worn": SignalRule(
@@ -138,6 +157,10 @@ SIGNAL_RULES: Mapping[str, SignalRule] = {
     "condition_": SignalRule(
         Effect.ISOLATES, "the policy names this condition, which a detector has set on the node object", latched=True
     ),
+    "gray_decline_": SignalRule(
+        Effect.REPORTS,
+        "its own tests measured more when it first passed them; it still meets every bar, and a bar is what refuses",
+    ),
     # Signals of the BMC (health/bmc.py). Its inventory is up to a day old, and read sooner while something is wrong.
     "dimm_ue": SignalRule(
         Effect.ISOLATES,
@@ -145,12 +168,19 @@ SIGNAL_RULES: Mapping[str, SignalRule] = {
         "new module and a cleared or repaired log entry",
         latched=True,
         remedy=Remedy.PERSON,
+        part=Exchanged.DIMM,
     ),
     "dimm_failed": SignalRule(
-        Effect.ISOLATES, "the BMC judges a memory module that is in use as critical", remedy=Remedy.PERSON
+        Effect.ISOLATES,
+        "the BMC judges a memory module that is in use as critical",
+        remedy=Remedy.PERSON,
+        part=Exchanged.DIMM,
     ),
     "dimm_missing": SignalRule(
-        Effect.ISOLATES, "memory that the node is declared to have is gone: jobs are sized for it", remedy=Remedy.PERSON
+        Effect.ISOLATES,
+        "memory that the node is declared to have is gone: jobs are sized for it",
+        remedy=Remedy.PERSON,
+        part=Exchanged.DIMM,
     ),
     "drive_missing": SignalRule(
         Effect.ISOLATES, "a drive that the node is declared to have is gone, and what was on it", remedy=Remedy.POWER
@@ -214,6 +244,12 @@ def for_a_person(paths: Iterable[str]) -> tuple[str, ...]:
 def isolating(paths: Iterable[str]) -> tuple[str, ...]:
     """Return those value paths (health.NAME) whose signals isolate. `host_down` and others without a rule do not."""
     return tuple(path for path in paths if (row := _rule_at(path)) is not None and row.effect is Effect.ISOLATES)
+
+
+def part_at(path: str) -> Exchanged | None:
+    """Return the part whose exchange heals the signal of a value path; None where it is not one kind of part."""
+    row = _rule_at(path)
+    return None if row is None else row.part
 
 
 @cache

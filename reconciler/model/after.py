@@ -1,7 +1,8 @@
 """The minimum sets: which tests each thing that may be done to a node costs, unless a profile says otherwise.
 
 The rows are the minimum sets of acceptance practice by the repair done. A profile inherits of a row what it declares
-tests for. What is not in the table costs all tests: so do an installation, other hardware, and a person's repair.
+tests for. What is not in the table costs all tests: so do an installation, another machine, and a person's repair
+that no exchanged part explains.
 """
 
 from __future__ import annotations
@@ -26,6 +27,32 @@ REBOOT: Final = _kinds(*_COLLECTIVES, "perftest", diag=2)
 GPU: Final = _kinds("gpu-burn", "dcgmproftester", "nvbandwidth", "amd-smi", "rvs", *_COLLECTIVES, diag=3)
 NIC: Final[tuple[Kind, ...]] = (*_kinds("link-counters", "mlxlink", "perftest"), ("iperf3", {"server": None}))
 BIOS: Final = _kinds("pcie", "nvbandwidth", "hpcc", "stress-ng", "memtester")
+
+
+DRIVE: Final = _kinds("fio")
+DIMM: Final = _kinds("stress-ng", "memtester", "hpcc")
+
+
+class Exchanged(StrEnum):
+    """The parts that are known by their serial number to be others, as a profile names them: a person was there."""
+
+    GPU = "gpu_exchanged"
+    NIC = "nic_exchanged"  # by its MAC address
+    DRIVE = "drive_exchanged"
+    DIMM = "dimm_exchanged"
+
+    @property
+    def part(self) -> str:
+        word = self.value.removesuffix("_exchanged")
+        return word if self is Exchanged.DRIVE else word.upper()
+
+
+EXCHANGED: Final[Mapping[Exchanged, tuple[Kind, ...] | None]] = {  # None: all tests
+    Exchanged.GPU: None,
+    Exchanged.NIC: NIC,
+    Exchanged.DRIVE: DRIVE,
+    Exchanged.DIMM: DIMM,
+}
 
 
 class AlwaysAll(StrEnum):

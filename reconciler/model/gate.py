@@ -79,6 +79,8 @@ class Binding:
     tests_digest: PublicText
     # name -> digest; {} = issued when a certificate bound all tests as one
     tests: Mapping[PublicText, PublicText] = field(default_factory=dict)
+    # serial numbers by kind of part (model.after.Exchanged); a kind that is not in it was not read
+    parts: Unpublished[Mapping[PublicText, tuple[Identifier, ...]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,36 @@ class Proof:
     issued_at: datetime
     binding: Binding
     tests: tuple[PublicText, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstResult:
+    """The metrics of a test when the node first passed it. `key`: digest of image, test, tool and its version.
+
+    Later results with the same key are compared with them.
+    """
+
+    test: PublicText
+    key: PublicText
+    at: datetime
+    metrics: Mapping[PublicText, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Decline:
+    """A metric with a lower limit that is less than when the node first passed the test, at `at`."""
+
+    node: NodeName
+    test: PublicText
+    metric: PublicText
+    unit: PublicText  # "" = a count, a ratio, or not known
+    first: float
+    at: datetime
+    now: float
+
+    @property
+    def share(self) -> float:
+        return 1 - self.now / self.first
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +136,7 @@ class Certificate:
     results: tuple[TestResult, ...]
     adopted: bool = False  # written by `adopt` for a node that served before we came; nothing was measured
     earlier: tuple[Proof, ...] = ()
+    first: tuple[FirstResult, ...] = ()  # of earlier gates; a test whose first result is in this one has none
 
     @property
     def measured(self) -> tuple[TestResult, ...]:

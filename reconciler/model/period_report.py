@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from reconciler.model.gate import Decline
 from reconciler.model.privacy import FreeText, NodeName, PublicText
 from reconciler.model.status import NodeStatus
 from reconciler.model.vocab import Concern
@@ -189,3 +190,4 @@ class PeriodReport:
     actions: tuple[ActionTally, ...]
     damaged: int = 0  # rows of the ledger that can't be read, and are left out
     time_scale: float = 1.0
+    declines: tuple[Decline, ...] = ()  # gray decline at the end of the period, the worst first

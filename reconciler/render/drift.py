@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from reconciler.gate.decline import GRAY_DECLINE
 from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
 from reconciler.model.report import DriftReport
 from reconciler.model.vocab import Concern
@@ -25,6 +26,7 @@ ORDER = (
     DriftClass.UNKNOWN,
 )
 OWN = ("host.hostname", "identity.serial", "identity.uuid", "image.nonce")  # values that no two nodes share
+_GRAY = f"health.{GRAY_DECLINE}"
 _OWN_OF_LINKS = (".mac", ".addresses", ".gateway")
 # Counted, not listed: they are not managed, or not to be acted upon (conventions D3).
 COUNTED = (DriftClass.UNMANAGED, DriftClass.IGNORED, DriftClass.CONVERGED)
@@ -152,10 +154,17 @@ REPORTED_HEAD = ("path", "wanted", "found", "nodes", "why")
 
 
 def reported(items: Iterable[DriftItem]) -> list[tuple[Cell, ...]]:
-    """Return the rows of what only a new install sets, which no plan acts on. They name no machine."""
-    told = [item for item in items if item.concern is Concern.INSTALLED and item.kind is DriftClass.REPORTED]
+    """Return the rows of what only a new install sets, and of gray decline. No plan acts on them; none names a machine.
+
+    Other signs of trouble that are reported only are in the drift report.
+    """
+    told = [item for item in items if item.kind is DriftClass.REPORTED and _told_in_plans(item)]
     rows = grouped(told).get(DriftClass.REPORTED, [])
     return [(path, wanted, found, nodes, why) for path, wanted, found, _, nodes, why in map(_nameless, rows)]
+
+
+def _told_in_plans(item: DriftItem) -> bool:
+    return item.concern is Concern.INSTALLED or item.path.startswith(_GRAY)
 
 
 def _unknown(found: list[Row]) -> list[tuple[Cell, ...]]:

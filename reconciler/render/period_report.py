@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
+from reconciler.model.gate import Decline
 from reconciler.model.period_report import PeriodReport, Quarantine, Times
 from reconciler.model.plan import BlockCode
 from reconciler.model.units import format_duration
@@ -126,9 +127,22 @@ def sections(report: PeriodReport) -> Iterator[Section]:
         ]
         yield Section("What drifted most", (), ("concern", "appeared", "went", "open", "nodes"), rows)
         yield Section("Which nodes drifted most", (), ("appeared", "open", "concerns", "nodes"), list(_top(report)))
+    if report.declines:
+        yield Section("Gray decline", (_GRAY,), _DECLINED, [_decline(one) for one in report.declines])
     if report.actions:
         actions = [(one.action, one.outcome, f"{one.count:,}", f"{one.nodes:,}") for one in report.actions]
         yield Section("What was done", (), ("action", "outcome", "times", "nodes"), actions)
+
+
+# --- what the gate measured ---
+
+_GRAY = "less than when the node first passed the test, with the same image and tool; no bar refuses it"
+_DECLINED = ("node", "test", "metric", "first", "on", "now", "less by")
+
+
+def _decline(one: Decline) -> tuple[Cell, ...]:
+    first, now = (f"{value:g} {one.unit}".rstrip() for value in (one.first, one.now))
+    return one.node, one.test, one.metric, first, f"{one.at:%Y-%m-%d}", now, f"{one.share:.1%}"
 
 
 # --- availability ---

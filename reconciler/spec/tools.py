@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from reconciler.model.after import AlwaysAll, Done
+from reconciler.model.after import AlwaysAll, Done, Exchanged
 from reconciler.model.errors import Diagnostic, did_you_mean
 from reconciler.model.gate_tools import TOOLS
 from reconciler.model.soak import NAME as SOAK
@@ -41,8 +41,8 @@ def _check_after(
     for done, names in profile.spec.after.items():
         if done in AlwaysAll.__members__.values():
             yield profile.problem(("after", done), f"{done} always costs all tests", "leave the row out")
-        elif done not in list(Done) and components is not None and done not in components:
-            hint = did_you_mean(done, [*Done, *sorted(components)])
+        elif done not in [*Done, *Exchanged] and components is not None and done not in components:
+            hint = did_you_mean(done, [*Done, *Exchanged, *sorted(components)])
             yield profile.problem(("after", done), f"there is no action or component of firmware {done!r}", hint)
         for index, name in enumerate(names):
             if name not in tests:

@@ -125,6 +125,23 @@ def test_results_of_a_node_that_left_the_spec_stay_readable(spec: Path, tmp_path
     assert [row["node"] for row in done.json] == ["gone", "gone"]
 
 
+def test_old_results_are_pruned_and_certificates_stay(spec: Path, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.sqlite"
+    digests = [gate_ran(spec, ledger, speed, days=days) for days, speed in enumerate((490.0, 480.0, 470.0))]
+    prune = ("ledger", "prune", "--ledger", ledger, "--older")
+    assert reconciler(*prune, "1h").code == 64, "nobody was asked"
+    assert reconciler(*prune, "3650d", "--yes").out == "dropped 0 tests with 0 figures, and 0 outputs\n"
+    assert reconciler(*prune, "1h", "--yes").out == "dropped 2 tests with 4 figures, and 2 outputs\n"
+    place = ("--spec", spec, "--ledger", ledger)
+    left = reconciler("gate", "history", NODE, *place, "--output", "json").json
+    assert [(row["value"], row["output"]) for row in left] == [(470.0, digests[2])] * 2
+    assert reconciler("gate", "output", digests[0], *place).code == 64
+    assert reconciler("gate", "output", digests[2], *place).code == 0
+    assert "470" in reconciler("gate", "show", NODE, *place).out
+    assert "is 470, 4.1% less" in " ".join(reconciler("history", NODE, *place).out.split()), "certificates stay"
+    assert reconciler("audit", "verify", "--ledger", ledger).code == 0
+
+
 def test_the_output_of_a_test_is_found_by_its_digest(spec: Path, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.sqlite"
     digest = gate_ran(spec, ledger, 480.0)

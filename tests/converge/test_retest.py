@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from reconciler.converge.run import Ended
-from reconciler.model.desired import Acceptance, BudgetLimit, GatePhase, GateTest, Profile, Revalidation
+from reconciler.model.desired import Acceptance, BudgetLimit, GatePhase, GateTest, Profile, Revalidation, Threshold
 from reconciler.model.drift import DriftClass
 from tests import builders as b
 from tests.converge.world import PROFILE, World
@@ -61,6 +61,44 @@ def test_new_firmware_of_a_nic_costs_the_tests_of_its_links(world: Worlds) -> No
     assert certificate is not None
     assert [result.test for result in certificate.measured] == ["link"]
     assert {name for proof in certificate.earlier for name in proof.tests} == {"dcgm", "nccl"}
+    assert here.serves("n0")
+    assert here.plan().nodes["n0"].actions == ()
+
+
+def test_a_gate_keeps_what_the_node_measured_first(world: Worlds) -> None:
+    """Gray decline: the lab's machine measures 2.0 from now on, where its first gate had found 2.2."""
+    bar = Threshold("busbw_peak", min=1.0)
+    tests = (TESTS[0], replace(TESTS[1], thresholds=(bar,)), TESTS[2])
+    profile = of(phases=(GatePhase("all", tests),), validity_s=20 * DAY)
+    here = world(nodes=1, profile=profile)
+    made = b.certificate(here.fleet.nodes["n0"], here.observe().nodes["n0"], busbw_peak=2.2)
+    here.ledger.save_certificate(replace(made, issued_at=here.clock.now()))
+    assert here.plan().nodes["n0"].drift == ()
+    for _ in range(2):
+        later(here, 30 * DAY)
+        assert here.apply().results["n0"].state is Ended.DONE
+    assert len(ran(here)) == 2
+    [item] = here.plan().nodes["n0"].drift
+    assert (item.kind, item.path) == (DriftClass.REPORTED, "health.gray_decline_nccl.busbw_peak")
+    assert item.observed == "2 GB/s, 9.1% less than the 2.2 GB/s when it first passed"
+    assert here.serves("n0"), "it is reported, and no more"
+
+
+def test_an_exchanged_drive_costs_the_tests_of_drives(world: Worlds) -> None:
+    """A person pulled one and put another in: nothing of ours did it, and its serial number tells."""
+    tests = (*TESTS, GateTest("drives", "fio", {}, (), 600.0))
+    here = world(nodes=1, profile=of(phases=(GatePhase("all", tests),)))
+    certify(here)
+    assert here.plan().nodes["n0"].actions == ()
+    drive = here.lab.machines["n0"].state.drives[-1]
+    drive.serial = "EXCHANGED"
+    [item] = here.plan().nodes["n0"].drift
+    assert (item.kind, item.observed) == (DriftClass.RENEWAL, "a drive was exchanged: drives")
+    assert here.apply().results["n0"].state is Ended.DONE
+    assert ran(here) == [("drives",)]
+    certificate = here.ledger.node("n0").certificate
+    assert certificate is not None
+    assert {name for proof in certificate.earlier for name in proof.tests} == {"dcgm", "nccl", "link"}
     assert here.serves("n0")
     assert here.plan().nodes["n0"].actions == ()
 

@@ -14,6 +14,7 @@ from reconciler.model.after import REBOOT
 from reconciler.model.desired import Acceptance, GatePhase, GateTest, Revalidation
 from reconciler.model.documents import dump, load
 from reconciler.model.gate import Certificate, Proof, Verdict
+from reconciler.model.observed import Drive, Nic, NvmeHealth, Part
 from tests import builders as b
 
 DAY = 86400.0
@@ -177,3 +178,68 @@ def test_results_are_due_before_they_expire() -> None:
     assert set(due_tests(NODE, profile, b.NOW + timedelta(days=83))) == ALL
     made = after_nic()
     assert set(due_tests(made, profile, b.NOW + timedelta(days=83))) == set(made.earlier[0].tests)
+
+
+# --- exchanged parts ---
+
+
+def with_parts(**parts: tuple[str, ...]) -> Certificate:
+    return replace(NODE, binding=replace(NODE.binding, parts=parts))
+
+
+@pytest.mark.parametrize(
+    ("part", "reason", "costs"),
+    [
+        ("nic_exchanged", "a NIC was exchanged", LOOK | {"rails", "uplink", "errors"}),
+        ("drive_exchanged", "a drive was exchanged", LOOK | {"drives"}),
+        ("dimm_exchanged", "a DIMM was exchanged", ALL),  # the profile has no test of memory
+    ],
+)
+def test_an_exchanged_part_costs_the_minimum_set_of_its_kind(part: str, reason: str, costs: set[str]) -> None:
+    before, after_it = with_parts(**{part: ("a", "b")}), with_parts(**{part: ("a", "c")})
+    found = judge(before, PROFILE, after_it.binding, b.NOW)
+    assert set(found.by_test) == costs
+    assert all(why.startswith(reason) for why in found.reasons)
+    own = replace(PROFILE, after={part: ("pcie",)})
+    assert set(judge(before, own, after_it.binding, b.NOW).by_test) == {"pcie", *LOOK}
+    assert judge(before, replace(PROFILE, after={part: ()}), after_it.binding, b.NOW).valid
+
+
+@pytest.mark.parametrize("now", [(), ("a",), ("a", "b", "c"), ("a", "b")])
+def test_a_part_that_is_not_read_or_added_is_no_exchange(now: tuple[str, ...]) -> None:
+    before = with_parts(nic_exchanged=("a", "b"))
+    assert judge(before, PROFILE, with_parts(nic_exchanged=now).binding, b.NOW).valid
+    assert judge(before, PROFILE, with_parts().binding, b.NOW).valid
+    assert judge(with_parts(), PROFILE, before.binding, b.NOW).valid, "a certificate of a version that bound none"
+
+
+def test_other_gpus_cost_all_tests_unless_the_profile_says_otherwise() -> None:
+    first, *others = NODE.binding.gpu_serials
+    swapped = replace(NODE.binding, gpu_serials=(f"{first}-new", *others))
+    fewer = replace(NODE.binding, gpu_serials=tuple(others))
+    own = replace(PROFILE, after={"gpu_exchanged": ("pcie", "nccl")})
+    assert set(judge(NODE, PROFILE, swapped, b.NOW).by_test) == ALL
+    assert set(judge(NODE, own, swapped, b.NOW).by_test) == {"pcie", "nccl", *LOOK}
+    assert set(judge(NODE, own, fewer, b.NOW).by_test) == ALL, "a GPU that is gone was not exchanged"
+
+
+def test_the_tests_of_an_exchanged_part_are_composed_with_what_stands() -> None:
+    before, binding = with_parts(nic_exchanged=("a", "b")), with_parts(nic_exchanged=("a", "c")).binding
+    costs = set(judge(before, PROFILE, binding, b.NOW).by_test)
+    made = replace(
+        before, issued_at=NEXT, binding=binding, results=tuple(one for one in before.results if one.test in costs)
+    )
+    made = compose(made, before, ALL - costs)
+    assert judge(made, PROFILE, binding, NEXT).valid
+    again = replace(binding, parts={"nic_exchanged": ("a", "b")})
+    assert set(judge(made, PROFILE, again, NEXT).by_test) == costs, "the old part is back: it is another one again"
+
+
+def test_parts_are_bound_as_bmc_and_host_tell_them() -> None:
+    dimms = (Part("dimm", "1", None, "D1"), Part("dimm", "2", None), Part("fan", "1", None, "F1"))
+    inventory = b.inventory(nics=(Nic("1", "aa:bb"), Nic("2")), drives=(Drive("d", "S1"), Drive("e")), parts=dimms)
+    facts = b.facts(nvme=(NvmeHealth("/dev/nvme0", "S2", None, 0, 0, 0, 100),))
+    seen = b.observed(inventory=inventory, host=facts)
+    bound = c.binding_of(WANTED, seen, c.tests_digest(PROFILE))
+    assert not isinstance(bound, str)
+    assert bound.parts == {"nic_exchanged": ("aa:bb",), "drive_exchanged": ("S1", "S2"), "dimm_exchanged": ("D1",)}

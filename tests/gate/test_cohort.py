@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from reconciler.gate.asked import asked_tests, text_of
 from reconciler.gate.certificate import judge_test
-from reconciler.gate.cohort import decline, distribution, limit, notes, references
+from reconciler.gate.cohort import distribution, limit, notes, references
 from reconciler.model.desired import Acceptance, Cohort, GatePhase, GateTest, Peers, Threshold
 from reconciler.model.documents import dump, load
 from reconciler.model.gate import Certificate, TestResult, Verdict
@@ -118,15 +117,3 @@ def test_references_are_built_from_what_peers_passed() -> None:
     assert figures == {("2.13", 1, 300.0), ("2.13", 3, 482.0), ("2.14", 1, 500.0)}
     for one in found:
         assert load(Reference, dump(one)) == one
-
-
-def test_gray_decline_is_told_against_a_nodes_own_first_certificate() -> None:
-    acceptance = Acceptance("gate", (GatePhase("burn", (asked(),)),), None)
-    first = certificate(490.0)
-    later: dict[str, Any] = {"issued_at": first.issued_at + timedelta(days=90)}
-    assert list(decline(first, certificate(485.0, **later), acceptance)) == []
-    [said] = decline(first, certificate(470.0, **later), acceptance)
-    assert said.endswith("and is 470, 4.1% less")
-    assert list(decline(first, certificate(470.0, version="2.14", **later), acceptance)) == []
-    other = replace(first.binding, image_sha256="f" * 64)
-    assert list(decline(first, certificate(470.0, binding=other, **later), acceptance)) == []

@@ -23,14 +23,18 @@ class Pages:
 
     fleet: Material  # more nodes than have room for their names
     small: Material
+    declined: str  # a node of the page "declined"
     files: dict[str, Path] = field(default_factory=dict)
 
 
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
     """Made before a browser is started: its loop runs for as long as it is open, and lab machines need one, too."""
-    made = Pages(world.make(320), world.without_racks(world.make(60), "inference-1"))
+    fleet = world.make(320)
+    declining, name = world.declining(fleet)
+    made = Pages(fleet, world.without_racks(world.make(60), "inference-1"), name)
     texts = {"fleet": made.fleet, "small": made.small, "hostile": hostile.spoilt(made.small), "many": world.make(1510)}
+    texts["declined"] = declining
     directory = tmp_path_factory.mktemp("pages")
     for name, material in texts.items():
         made.files[name] = directory / f"{name}.html"

@@ -359,3 +359,40 @@ def test_without_scripts_the_summary_is_there(opened: Opened, pages: Pages) -> N
     expect(tab.locator("noscript p")).to_be_visible()
     expect(tab.locator("#filters")).to_be_hidden()
     assert tab.locator("#differences tbody tr").count() > 5
+
+
+# --- what the gate measured ------------------------------------------------------------------------------------------
+
+
+def test_a_distribution_shows_the_bar_between_who_passes_and_who_is_refused(opened: Opened) -> None:
+    """By what is on the screen: refused columns stand left of the line of a lower bar, and the others right of it."""
+    tab = opened()
+    figure = tab.locator(".distribution").first
+    figure.scroll_into_view_if_needed()
+    expect(figure).to_contain_text("nccl: busbw_peak in GB/s")
+    expect(figure.locator("figcaption")).to_contain_text("bar >= 440 GB/s")
+    line = figure.locator("svg.columns line.limit")
+    assert line.count() == 1
+    assert line.locator("title").text_content() == "bar >= 440 GB/s"
+    at = line.bounding_box()
+    assert at is not None
+    for kind, is_left in (("refused", True), ("passes", False)):
+        columns = figure.locator(f"svg.columns rect.b-{kind}")
+        boxes = [box for n in range(columns.count()) if (box := columns.nth(n).bounding_box()) is not None]
+        assert boxes, kind
+        assert all(box["height"] >= 2 for box in boxes), "a single node is high enough to be seen"
+        for box in boxes:
+            middle = box["x"] + box["width"] / 2
+            assert (middle < at["x"]) is is_left, (kind, box, at)
+
+
+def test_a_distribution_names_its_outliers_and_leads_to_them(opened: Opened, pages: Pages) -> None:
+    tab = opened("declined")
+    named = tab.get_by_role("list", name=re.compile("^Nodes that stand out in nccl: busbw_peak"))
+    refused = named.get_by_role("listitem").filter(has_text="below the bar 440")
+    assert refused.count() >= 3
+    gray = named.get_by_role("listitem").filter(has_text=pages.declined)
+    expect(gray).to_contain_text(re.compile(r"4\.8% less than the [0-9.]+ GB/s when it first passed, on \d{4}-"))
+    gray.get_by_role("button", name=pages.declined).click()
+    expect(tab.get_by_role("dialog", name=pages.declined)).to_be_visible()
+    assert fragment(tab) == f"#node={pages.declined}"

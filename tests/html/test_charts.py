@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.gate.certificate import judge_test
+from reconciler.gate.certificate import by_test, judge_test
 from reconciler.model.gate import Verdict
 from reconciler.model.period_report import Day
 from reconciler.render.html import charts, measured, page
@@ -158,3 +158,15 @@ def page_of_bar(material: Any, minimum: float) -> Any:
         profile = replace(node.profile, acceptance=replace(acceptance, phases=phases))
         nodes[name] = replace(node, profile=profile)
     return measured.distributions(replace(material, fleet=replace(material.fleet, nodes=nodes)))
+
+
+def test_the_distribution_names_a_node_that_is_less_than_it_was_itself(material: Any) -> None:
+    """No bar refuses it and its peers are as slow: only its own first result tells."""
+    declined, name = world.declining(material)
+    figures, _ = measured.distributions(declined)
+    [told] = [each for one in figures for each in one.outliers if each.node == name]
+    certificate = material.records[name].certificate
+    now = by_test(certificate.results)["nccl"].metrics["busbw_peak"]
+    day = certificate.issued_at - timedelta(days=90)
+    said = f"4.8% less than the {1.05 * now:.6g} GB/s when it first passed, on {day:%Y-%m-%d}"
+    assert (told.value, told.why) == (f"{now:.6g} GB/s", said)

@@ -12,6 +12,7 @@ from pathlib import Path
 from reconciler import __version__
 from reconciler.app.workspace import drift_report
 from reconciler.converge.status import node_status
+from reconciler.gate.decline import first_results
 from reconciler.model.desired import BudgetLimit, Fleet
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.gate import Verdict
@@ -107,6 +108,27 @@ def _below(record: NodeRecord) -> NodeRecord:
     )
     assert all(result.verdict is Verdict.PASS for result in results)
     return replace(record, certificate=replace(record.certificate, results=results))
+
+
+def declining(material: Material) -> tuple[Material, str]:
+    """One node that every bar lets pass measured five per cent more when it first passed. Return its name, too."""
+    name = next(
+        name
+        for at, name in enumerate(sorted(material.plan.nodes))
+        if at % 100 not in (SILENT, HELD, FAILED, ASIDE, BELOW) and material.records[name].certificate is not None
+    )
+    record, acceptance = material.records[name], material.fleet.nodes[name].profile.acceptance
+    assert record.certificate is not None
+    assert acceptance is not None
+    results = tuple(
+        replace(one, metrics={metric: value * 1.05 for metric, value in one.metrics.items()})
+        if one.tool == "nccl-tests"
+        else one
+        for one in record.certificate.results
+    )
+    older = replace(record.certificate, results=results, issued_at=record.certificate.issued_at - timedelta(days=90))
+    certificate = replace(record.certificate, first=first_results(record.certificate, older, acceptance))
+    return replace(material, records={**material.records, name: replace(record, certificate=certificate)}), name
 
 
 def _plan(

@@ -122,3 +122,38 @@ def test_a_ledger_of_version_7_gets_the_tables(ledger: SqlLedger, where: str, re
     again.save_results((RUN, HUNG), {DIGEST: TEXT})
     assert again.last_gate("a") == (RUN, HUNG)
     assert again.output(DIGEST) == TEXT
+
+
+def test_old_results_are_dropped_and_the_newest_of_each_test_stay(reopen: Open) -> None:
+    """The newest are those of the certificate: `rails` has not been run since its first gate."""
+    ledger = reopen()
+    texts = {f"{at}": hashlib.sha256(f"{at}".encode()).hexdigest() for at in (7, 8, 9, 10)}
+    for at in (7, 8, 9, 10):
+        run = replace(later(RUN, at), output=texts[f"{at}"])
+        ledger.save_results((run, *((LINKS,) if at == 7 else ())), {texts[f"{at}"]: f"{at}"})
+    ledger.save_results((replace(later(RUN, 7, "b"), output=texts["7"]),), {})
+    by_hand = replace(later(RUN, 8), profile="deep", output="")
+    ledger.save_results((by_hand,), {})
+    assert ledger.drop_results(T0 - DAY).tests == 0
+    dropped = ledger.drop_results(T0 + 2 * DAY)
+    assert (dropped.tests, dropped.rows, dropped.outputs) == (2, 2, 1)
+    kept = [(row.node, row.attempt, row.test, row.profile) for row in ledger.results(Wanted(()))]
+    assert kept == [
+        ("a", 7, "rails", ""), ("a", 7, "rails", ""), ("a", 9, "nccl", ""), ("a", 10, "nccl", ""),
+        ("a", 8, "nccl", "deep"), ("b", 7, "nccl", ""),
+    ]  # fmt: skip
+    assert ledger.output(texts["7"]) == "7", "b printed the same, and has no newer result"
+    assert ledger.output(texts["8"]) is None
+    assert [ledger.output(texts[f"{at}"]) for at in (9, 10)] == ["9", "10"]
+    assert ledger.drop_results(T0 + 2 * DAY).tests == 0
+
+
+def test_many_results_are_dropped_page_by_page(reopen: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "_PAGE", 3)
+    ledger = reopen()
+    for at in range(7, 15):
+        ledger.save_results((later(RUN, at), later(LINKS, at)), {DIGEST: TEXT})
+    dropped = ledger.drop_results(T0 + 30 * DAY)
+    assert (dropped.tests, dropped.rows, dropped.outputs) == (14, 21, 0)
+    assert {row.attempt for row in ledger.results(Wanted(("a",)))} == {14}
+    assert ledger.output(DIGEST) == TEXT

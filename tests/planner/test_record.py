@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from reconciler.model.desired import GateTest
 from reconciler.model.records import Attempt, NodeRecord
 from reconciler.planner.node.record import isolating_signals
 from reconciler.planner.node.retest import voided_since_certificate
@@ -56,3 +57,29 @@ def test_a_repair_by_a_person_voids_the_certificate(cause: str, void: bool) -> N
     known = b.record(desired)
     drain = Attempt("drain", "", cause, b.NOW + timedelta(minutes=1), "done")
     assert bool(voided_since_certificate(replace(known, attempts=(drain,)), b.ACCEPTANCE)) is void
+
+
+@pytest.mark.parametrize(
+    ("cause", "now", "asked"),
+    [
+        ("health.dimm_ue", ("D1", "D3"), {"memory"}),
+        ("health.dimm_ue", ("D1", "D2"), {"memory", "dcgm"}),  # nobody knows what was done
+        ("health.dimm_ue", (), {"memory", "dcgm"}),
+        ("health.leak", ("D1", "D3"), {"memory", "dcgm"}),  # coolant gets everywhere
+        ("health.nvme_critical", ("D1", "D3"), {"memory", "dcgm"}),  # another part than the one at fault
+        ("health.dimm_ue, health.leak", ("D1", "D3"), {"memory", "dcgm"}),
+    ],
+)
+def test_a_repair_that_exchanged_the_part_at_fault_costs_the_tests_of_that_part(
+    cause: str, now: tuple[str, ...], asked: set[str]
+) -> None:
+    [phase] = b.ACCEPTANCE.phases
+    memory = GateTest("memory", "memtester", {}, (), 600.0)
+    acceptance = replace(b.ACCEPTANCE, phases=(replace(phase, tests=(*phase.tests, memory)),))
+    known = b.record(b.node("gpu-a001", profile=b.profile(acceptance=acceptance)))
+    assert known.certificate is not None
+    bound = replace(known.certificate.binding, parts={"dimm_exchanged": ("D1", "D2")})
+    drain = Attempt("drain", "", cause, b.NOW + timedelta(minutes=1), "done")
+    known = replace(known, certificate=replace(known.certificate, binding=bound), attempts=(drain,))
+    found = replace(bound, parts={"dimm_exchanged": now})
+    assert set(voided_since_certificate(known, acceptance, found)) == asked

@@ -18,7 +18,7 @@ from reconciler.gate.certificate import binding_of, compose, judge
 from reconciler.health.ladder import REMEDIATION
 from reconciler.model.desired import Acceptance, Desired, GatePhase, GateTest, Revalidation
 from reconciler.model.gate import Binding, Certificate, TestResult, Verdict
-from reconciler.model.observed import Answered, FirmwareItem, Observed
+from reconciler.model.observed import Answered, FirmwareItem, Observed, Part
 from reconciler.model.records import Attempt, NodeRecord
 from reconciler.planner.node.conditions import GATE
 from reconciler.planner.node.evaluate import evaluate
@@ -26,12 +26,27 @@ from reconciler.planner.node.retest import left_out_tests, voided_since_certific
 from tests import builders as b
 
 NAMES = ("one", "two", "three")
-ROWS = ("bmc", "bios", "nic0", "set_bios", "power_cycle", "soft_restart", "configure_host", "update_firmware")
+ROWS = (
+    "bmc",
+    "bios",
+    "nic0",
+    "set_bios",
+    "power_cycle",
+    "soft_restart",
+    "configure_host",
+    "update_firmware",
+    "dimm_exchanged",
+    "gpu_exchanged",
+)
 STEPS = (
     "gate", "gate", "gate fails", "flash bmc", "flash bios", "flash nic0", "flashed by hand", "settings", "power_cycle",
-    "soft_restart", "configure_host", "reimage", "other GPU", "other image", "repair", "two days", "two days",
-    "another test",
+    "soft_restart", "configure_host", "reimage", "other GPU", "other image", "other DIMM", "repaired DIMM", "repair",
+    "two days", "two days", "another test",
 )  # fmt: skip
+
+
+def dimms(second: str) -> tuple[Part, ...]:
+    return Part("dimm", "1", None, "D1"), Part("dimm", "2", None, second)
 
 
 @st.composite
@@ -50,7 +65,7 @@ class Node:
     """A node, what the ledger knows of it, and what each test of it is worth."""
 
     wanted: Desired
-    seen: Observed = field(default_factory=b.observed)
+    seen: Observed = field(default_factory=lambda: b.observed(inventory=b.inventory(parts=dimms("D2"))))
     record: NodeRecord = field(default_factory=lambda: NodeRecord("gpu-a001"))
     now: datetime = b.NOW
     passed: dict[str, datetime | None] = field(default_factory=lambda: dict.fromkeys(NAMES))  # None: it proves nothing
@@ -78,6 +93,14 @@ class Node:
     def change_host(self, **values: Any) -> None:
         host: Any = self.seen.host
         self.seen = replace(self.seen, host=replace(host, value=replace(host.value, **values)))
+
+    def exchange_dimm(self, how: str) -> None:
+        if how == "repaired":
+            self.attempt("drain", cause="health.dimm_ue")
+        self.voids("dimm_exchanged")
+        inventory: Any = self.seen.inventory
+        value = replace(inventory.value, parts=dimms(f"{self.now}"))
+        self.seen = replace(self.seen, inventory=replace(inventory, value=value))
 
     def gate(self, verdict: Verdict) -> None:
         left_out = left_out_tests(self.wanted, self.seen, self.record, self.now)
@@ -121,13 +144,14 @@ class Node:
             case ["reimage" as action]:
                 self.attempt(action)
                 self.voids()
-            case ["other", "GPU"]:
-                self.change_host(gpus=(b.gpu(0), b.gpu(1, serial=f"{self.now}")))
-                self.voids()
-            case ["other", "image"]:
+            case ["other", "GPU" | "image" as other]:
                 host: Any = self.seen.host
-                self.change_host(image=replace(host.value.image, sha256=f"{self.now}"))
-                self.voids()
+                image = replace(host.value.image, sha256=f"{self.now}")
+                others = {"GPU": {"gpus": (b.gpu(0), b.gpu(1, serial=f"{self.now}"))}, "image": {"image": image}}
+                self.change_host(**others[other])
+                self.voids(*(["gpu_exchanged"] if other == "GPU" else []))
+            case [how, "DIMM"]:
+                self.exchange_dimm(how)
             case ["repair"]:
                 self.attempt("drain", cause="health.leak")
                 self.voids()

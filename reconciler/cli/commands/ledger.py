@@ -6,24 +6,26 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from datetime import timedelta
 
 import click
 
 from reconciler.app.accept_tpm import Exchange, accept_tpm
-from reconciler.app.ledger_admin import Adopted, adopt_marked, existing_ledger
+from reconciler.app.ledger_admin import Adopted, adopt_marked, existing_ledger, prune_results
 from reconciler.app.ports import FleetRequest
 from reconciler.app.waive import waive_tests
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.frontend import workspace_for
 from reconciler.cli.listing import print_listing
-from reconciler.cli.options import ledger_location_options, output_option, spec_options
+from reconciler.cli.options import Duration, ledger_location_options, output_option, spec_options
 from reconciler.cli.terminal import say, show
 from reconciler.model.errors import UsageError
+from reconciler.model.units import format_duration
 
 
 @click.group()
 def ledger() -> None:
-    """Show the ledger, take over nodes of another ledger, waive tests, and accept an exchanged TPM."""
+    """Show the ledger, drop old results, take over nodes of another, waive tests, and accept an exchanged TPM."""
 
 
 @ledger.command()
@@ -41,6 +43,24 @@ def info(request: FleetRequest, output: str) -> None:
         ("size", f"{found.bytes / 1024:,.0f} KiB"), *((f"rows of {name}", n) for name, n in found.rows.items()),
     ]  # fmt: skip
     print_listing(("what", "value"), rows, output, empty="")
+
+
+@ledger.command()
+@ledger_location_options
+@click.option("--older", "age_s", type=Duration(), required=True, metavar="DURATION",
+              help="Drop results of gates that began longer ago than this, such as 400d.")  # fmt: skip
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
+def prune(request: FleetRequest, age_s: float, yes: bool) -> None:
+    """Drop what gates measured long ago, and what their tools printed. The newest result of each test of a node stays.
+
+    So do certificates with the first results of each node, and the journal, which tells what was dropped.
+    """
+    if not yes and not sys.stdin.isatty():
+        raise UsageError("off a terminal, ledger prune needs --yes")
+    if not yes:
+        click.confirm(f"Drop results older than {format_duration(age_s)} for good?", abort=True, err=True)
+    found = prune_results(workspace_for(request), timedelta(seconds=age_s))
+    say(f"dropped {found.tests:,} tests with {found.rows:,} figures, and {found.outputs:,} outputs")
 
 
 @ledger.command()

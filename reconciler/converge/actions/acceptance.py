@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from reconciler.converge.actions.context import ActionContext, action
 from reconciler.converge.ports import SoakRun
 from reconciler.converge.soak import stop
 from reconciler.gate.attestation.expected import is_measured, reference_of
 from reconciler.gate.certificate import compose, tests_digest
+from reconciler.gate.decline import first_results
 from reconciler.gate.results import recorded
 from reconciler.model.gate import Certificate, GateJudgement, Verdict
 from reconciler.model.measurements import Attestation
@@ -89,6 +92,8 @@ async def _run(
     run = await ctx.gate.run(ctx.desired, ctx.host, ctx.observed, ctx.clock, kept | later, soak)
     found = recorded(run, ctx.desired, ctx.attempt)
     certificate = compose(found.certificate, known, kept)
+    if (acceptance := ctx.desired.profile.acceptance) is not None:
+        certificate = replace(certificate, first=first_results(certificate, known, acceptance))
     with ctx.ledger.batch():
         ctx.ledger.save_results(found.runs, found.outputs)
         ctx.ledger.save_certificate(certificate)

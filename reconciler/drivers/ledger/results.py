@@ -1,7 +1,8 @@
 """Keep what gates measured: a row for each test of an attempt, one for each metric of it, and what the tools printed.
 
-Rows are only added. They are read page by page, each in a short transaction of its own, so that a reader needs no more
-memory for a million of them, and keeps nobody from writing.
+Rows are added, and dropped as a whole test where somebody asks for that (`ledger prune`). They are read page by page,
+each in a short transaction of its own, so that a reader needs no more memory for a million of them, and keeps nobody
+from writing.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import hashlib
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -27,6 +30,15 @@ from reconciler.model.results import Measurement, ResultRow, TestRun, Wanted
 _PAGE = 2_000  # tests that one query returns
 _TOGETHER = 50  # nodes that one query asks for by name
 _UTF8 = 4  # bytes of a character at most
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """The number of tests that were dropped, of their rows, and of texts that no other test printed."""
+
+    tests: int
+    rows: int
+    outputs: int
 
 
 class SqlResults(SqlRole):
@@ -84,6 +96,33 @@ class SqlResults(SqlRole):
             found = connection.execute(query).all()
             measured = _metrics(connection, [row.id for row in found], "")
         return tuple(_test_run(row, tuple(measured.get(row.id, ()))) for row in found)
+
+    def drop_results(self, before: datetime) -> Dropped:
+        """Drop results of tests that began before then, but for the newest of each test, node and profile.
+
+        What certificates say is in these newest ones, and stays with what their tools printed. Each page is dropped in
+        a short transaction of its own, so that gates write meanwhile; a run that dies has dropped whole tests.
+        """
+        table, dropped = gate_tests.c, Dropped(0, 0, 0)
+        newest = sa.select(sa.func.max(table.id)).group_by(table.node, table.profile, table.test)
+        query = sa.select(table.id).where(table.started_at < instant(before), table.id.not_in(newest))
+        page = query.order_by(table.id).limit(_PAGE)
+        while True:
+            with self._database.write([]) as connection:
+                tests = list(connection.execute(page).scalars())
+                rows = connection.execute(gate_results.delete().where(gate_results.c.run.in_(tests))).rowcount
+                connection.execute(gate_tests.delete().where(table.id.in_(tests)))
+            dropped = Dropped(dropped.tests + len(tests), dropped.rows + rows, 0)
+            if len(tests) < _PAGE:
+                return replace(dropped, outputs=self._drop_outputs() if dropped.tests else 0)
+
+    def _drop_outputs(self) -> int:
+        """Drop what tools printed in no test that is kept."""
+        kept = sa.exists().where(gate_tests.c.output == gate_outputs.c.digest)
+        with self._database.write([]) as connection:
+            if connection.dialect.name == "postgresql":  # a gate that prints the same again meanwhile would lose it
+                connection.exec_driver_sql("LOCK TABLE gate_tests, gate_outputs IN SHARE ROW EXCLUSIVE MODE")
+            return connection.execute(gate_outputs.delete().where(~kept)).rowcount
 
     def output(self, digest: str) -> str | None:
         """Return what a tool printed, by the digest of the text or its first digits; None where that is not kept.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from reconciler.drivers.redfish.fields import HEALTH, Document, absent, health, text
+from reconciler.drivers.redfish.fields import HEALTH, Document, absent, health, stated, text
 from reconciler.model.observed import Part
 from reconciler.model.vocab import Health
 
@@ -22,7 +22,9 @@ def parts(
         name = text(document, "Id") or text(document, "Name") or text(document, "FanName") or text(document, "MemberId")
         name = f"{where}/{name or '?'}" if where else name or "?"
         used[name] = used.get(name, 0) + 1
-        found.append(Part(kind, name if used[name] == 1 else f"{name} #{used[name]}", judge(document)))
+        name = name if used[name] == 1 else f"{name} #{used[name]}"
+        serial = stated(document, "SerialNumber") if kind == "dimm" else None
+        found.append(Part(kind, name, judge(document), serial))
     return found
 
 

@@ -28,6 +28,10 @@ def missing(state: MachineState, part: str, index: int) -> bool:
     return _failure(state, part, index) == "missing"
 
 
+def dimm_serial(slot: int) -> str:
+    return f"80CE{slot:014X}"
+
+
 def listed_drives(state: MachineState) -> list[DriveState]:
     return [drive for at, drive in enumerate(state.drives) if not missing(state, "drive", at)]
 

@@ -295,7 +295,8 @@ class MachineBmc:
         for part, kind, names in named:
             for at, name in enumerate(names):
                 if self._there(part, at):
-                    yield Part(kind, name, Health.CRITICAL if parts.critical(state, part, at) else Health.OK)
+                    health = Health.CRITICAL if parts.critical(state, part, at) else Health.OK
+                    yield Part(kind, name, health, parts.dimm_serial(at + 1) if part == "dimm" else None)
 
     def _event(self, event: Mapping[str, object]) -> BmcEvent:
         at = self._epoch + timedelta(seconds=float(str(event["at"])))

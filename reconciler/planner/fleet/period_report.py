@@ -11,6 +11,7 @@ from itertools import groupby, zip_longest
 
 from reconciler import __version__
 from reconciler.model.drift import ACTIONABLE
+from reconciler.model.gate import Decline
 from reconciler.model.period_report import (
     ILL,
     REPORT_FORMAT,
@@ -39,11 +40,17 @@ _DRIFT = frozenset(kind.value for kind in ACTIONABLE)
 
 
 def period_report(
-    past: Past, fleet: str, nodes: Collection[str], since: datetime, until: datetime, time_scale: float = 1.0
+    past: Past,
+    fleet: str,
+    nodes: Collection[str],
+    since: datetime,
+    until: datetime,
+    time_scale: float = 1.0,
+    declines: Sequence[Decline] = (),
 ) -> PeriodReport:
     """Return the report of the period from `since` to `until`.
 
-    `fleet`: its name. `nodes`: those that the spec names now.
+    `fleet`: its name. `nodes`: those that the spec names now. `declines`: their gray decline, as of now.
     """
     drift = [one for one in past.episodes if one.kind in _DRIFT]
     fresh = [one for one in drift if one.since >= since]
@@ -79,6 +86,7 @@ def period_report(
         actions=past.actions,
         damaged=past.damaged,
         time_scale=time_scale,
+        declines=tuple(sorted(declines, key=lambda one: (-one.share, one.node))),
     )
 
 

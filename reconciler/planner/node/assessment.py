@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,10 +10,11 @@ from reconciler.diff.ignore import IgnoreRules
 from reconciler.gate.after import every_test, sentences, whole_reasons
 from reconciler.gate.asked import moved_tests
 from reconciler.gate.certificate import binding_of, due_tests, judge
+from reconciler.gate.decline import GRAY_DECLINE, declines
 from reconciler.health.signals import Signal
 from reconciler.health.table import Effect
-from reconciler.model.desired import Desired, Revalidation
-from reconciler.model.gate import Binding
+from reconciler.model.desired import Acceptance, Desired, Revalidation
+from reconciler.model.gate import Binding, Certificate
 from reconciler.model.observed import Answered, HostFacts, Member, Observed, RedfishInventory, Silent
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, read_mark
 from reconciler.model.stakes import stakes
@@ -97,6 +98,8 @@ def assess(
     builder = ConditionBuilder(explained_by if facts is None else "")
     _power(builder, desired, observed, record, context, waiting or unread.cause)
     shown = (*context.signals.of(desired.profile, observed), *boot_signals(desired, observed, record))
+    if record.certificate is not None and record.certificate.first:
+        shown = (*shown, *_gray_decline(record.certificate, desired.profile.acceptance))
     counted, ignored = _split_ignored(desired, shown, rules)
     found = tuple(s for s in counted if s.path not in retracted and s.effect is not Effect.REPORTS)
     reported = tuple(signal for signal in counted if signal not in found)
@@ -172,6 +175,14 @@ def _host_cause(
     if host_down(desired, observed, record, context.now, context.neighbours_answer):
         return "the host is down", ""
     return "", ""
+
+
+def _gray_decline(certificate: Certificate, acceptance: Acceptance | None) -> Iterator[Signal]:
+    """Yield a signal for each metric that is less than when the node first passed the test. They are reported only."""
+    for one in declines(certificate, acceptance):
+        now, first = (f"{value:g} {one.unit}".rstrip() for value in (one.now, one.first))
+        said = f"{now}, {one.share:.1%} less than the {first} when it first passed"
+        yield Signal(f"{GRAY_DECLINE}{one.test}.{one.metric}", said, Source.LEDGER)
 
 
 def _split_ignored(
@@ -303,7 +314,7 @@ def _gate(
             builder.set(GATE, None, binding)
         return {}, frozenset()
     judgement = judge(record.certificate, acceptance, binding, context.now)
-    done = both(voided_since_certificate(record, acceptance), asked_again(desired, record))
+    done = both(voided_since_certificate(record, acceptance, binding), asked_again(desired, record))
     due = due_tests(record.certificate, acceptance, context.now)
     run = frozenset().union(judgement.by_test, done, due)
     if record.certificate is not None and record.certificate.adopted:

@@ -5,15 +5,25 @@ Every other result stands. Where it is not known what the node is, none does, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 
-from reconciler.gate.after import Reasons, every_test, sentences, tests_after, tests_after_bios, tests_after_firmware
+from reconciler.gate.after import (
+    Reasons,
+    every_test,
+    sentences,
+    tests_after,
+    tests_after_bios,
+    tests_after_exchange,
+    tests_after_firmware,
+)
 from reconciler.gate.certificate import binding_of, due_tests, judge, tests_digest
+from reconciler.gate.exchanged import exchanged
 from reconciler.health.ladder import REMEDIATION
-from reconciler.health.table import for_a_person
-from reconciler.model.after import PASSIVE
+from reconciler.health.table import for_a_person, part_at
+from reconciler.model.after import PASSIVE, Exchanged
 from reconciler.model.desired import Acceptance, Desired
+from reconciler.model.gate import Binding
 from reconciler.model.observed import Observed
 from reconciler.model.records import Attempt, NodeRecord
 from reconciler.planner.node import conditions as c
@@ -31,34 +41,42 @@ def cost_of(acceptance: Acceptance, action: str, target: str, *, treats: bool) -
     return tests_after(acceptance, action, spec.retests if treats else ())
 
 
-def voided_since_certificate(record: NodeRecord, acceptance: Acceptance) -> Reasons:
+def voided_since_certificate(record: NodeRecord, acceptance: Acceptance, found: Binding | str | None = None) -> Reasons:
     """Return what was done to the machine since its certificate was issued, by the tests that it voids.
 
     The binding of a certificate shows changed hardware and firmware. It does not show that the node was treated or
-    wiped, nor what a person replaced after it was drained for a repair, or held after it had failed its gate.
+    wiped, nor what a person did after it was drained for a repair, or held after it had failed its gate. `found`: what
+    a certificate of today would bind: a part of the kind that was at fault is another one now, so that was the repair.
     """
     if record.certificate is None or not (record.attempts or record.released_at):
         return {}
     issued = record.certificate.issued_at
+    others = exchanged(record.certificate.binding, found) if isinstance(found, Binding) else frozenset[Exchanged]()
     void: dict[str, dict[str, None]] = {}
     for attempt in record.attempts:
         if attempt.at >= issued and attempt.outcome != "refused":
-            for why, tests in _voided(attempt, acceptance):
+            for why, tests in _voided(attempt, acceptance, others):
                 for test in tests:
                     void.setdefault(test, {})[f"{why} after the certificate was issued"] = None
     if _released_since_failure(record):
-        for test in every_test(acceptance):
+        rows = [tests_after_exchange(acceptance, part) for part in others]  # what failed is run again anyway
+        for test in frozenset().union(*rows) if rows else every_test(acceptance):
             void.setdefault(test, {})["its hold was released after it had failed its gate"] = None
     return {test.name: tuple(void[test.name]) for test in acceptance.tests if test.name in void}
 
 
-def _voided(attempt: Attempt, acceptance: Acceptance) -> Iterator[tuple[str, frozenset[str]]]:
+def _voided(
+    attempt: Attempt, acceptance: Acceptance, others: Collection[Exchanged]
+) -> Iterator[tuple[str, frozenset[str]]]:
     treats = attempt.cause == REMEDIATION
     done = f"{attempt.action}:{attempt.target}" if attempt.target else attempt.action
     yield done, cost_of(acceptance, attempt.action, attempt.target, treats=treats)
     if attempt.action == "drain":
         for path in for_a_person(attempt.cause.split(", ")):
-            yield f"drained for the repair of {path}", every_test(acceptance)
+            part = part_at(path)
+            known = part is not None and part in others
+            tests = tests_after_exchange(acceptance, part) if part is not None and known else every_test(acceptance)
+            yield f"drained for the repair of {path}", tests
 
 
 def _released_since_failure(record: NodeRecord) -> bool:
@@ -89,7 +107,7 @@ def left_out_tests(desired: Desired, observed: Observed, record: NodeRecord, now
     binding = binding_of(desired, observed, tests_digest(acceptance))
     if isinstance(binding, str):
         return frozenset()
-    asked = {*judge(known, acceptance, binding, now).by_test, *voided_since_certificate(record, acceptance)}
+    asked = {*judge(known, acceptance, binding, now).by_test, *voided_since_certificate(record, acceptance, binding)}
     asked.update(due_tests(known, acceptance, now))
     passive = {test.name for test in acceptance.tests if test.tool in PASSIVE}
     return frozenset(result.test for result in known.results) - asked - passive

@@ -13,9 +13,10 @@ from typing import Final
 from reconciler.gate.bars import beyond, far_off, histogram, limits_of, unit_of
 from reconciler.gate.certificate import TestDigests, by_test, finite, judge_test, tests_changed, tests_digest
 from reconciler.gate.cohort import distribution
+from reconciler.gate.decline import declines
 from reconciler.model.bars import Histogram, Limits
 from reconciler.model.desired import Acceptance, Desired, GateTest
-from reconciler.model.gate import Certificate, TestResult, Verdict
+from reconciler.model.gate import Certificate, Decline, TestResult, Verdict
 from reconciler.model.reference import hardware_of
 from reconciler.model.vocab import NodeState
 from reconciler.render.bars import Bin, bins, limit_words
@@ -71,6 +72,7 @@ class _Group:
     version: str
     values: list[tuple[str, float]] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    declined: dict[str, str] = field(default_factory=dict)  # by node: by how much it is less than at first
 
     def judge(self, node: str, result: TestResult) -> None:
         verdict, reasons = judge_test(self.test, result)
@@ -113,6 +115,7 @@ class _Groups:
         if digest not in self._digests:
             self._digests[digest] = tests_digest(acceptance)
         results, other = by_test(certificate.results), tests_changed(certificate, acceptance, self._digests[digest])
+        declined = {(one.test, one.metric): _declined(one) for one in declines(certificate, acceptance)}
         for test in (test for test in acceptance.tests if test.name not in other):
             result = results.get(test.name)
             if result is None or result.tool != test.tool:
@@ -123,6 +126,8 @@ class _Groups:
                 if value is not None:
                     group = self._of(desired, test, metric, result.tool_version)
                     group.values.append((desired.node, value))
+                    if (test.name, metric) in declined:
+                        group.declined[desired.node] = declined[test.name, metric]
                     if failed:
                         group.judge(desired.node, result)
 
@@ -175,14 +180,23 @@ def _drawn(group: _Group) -> Distribution:
 
 
 def _outliers(group: _Group, unit: str) -> list[Outlier]:
-    """Return the nodes that are refused, then those far from their peers, the worst first."""
+    """Return the nodes that are refused, those far from their peers, then those that declined; the worst first."""
     apart = far_off([value for _, value in group.values], group.limits)
     worst = sorted(group.values, key=lambda pair: pair[1], reverse=group.limits.least is None)
     refused = [Outlier(node, _value(at, unit), _why(group, node, at)) for node, at in worst if node in group.refused]
-    far = [
-        Outlier(node, _value(at, unit), why) for node, at in worst if node not in group.refused and (why := apart(at))
+    rest = [(node, at) for node, at in worst if node not in group.refused]
+    far = [Outlier(node, _value(at, unit), why) for node, at in rest if (why := apart(at))]
+    gray = [
+        Outlier(node, _value(at, unit), group.declined[node])
+        for node, at in rest
+        if node in group.declined and not apart(at)
     ]
-    return [*refused, *far]
+    return [*refused, *far, *gray]
+
+
+def _declined(one: Decline) -> str:
+    first = _value(one.first, one.unit)
+    return f"{one.share:.1%} less than the {first} when it first passed, on {one.at:%Y-%m-%d}"
 
 
 def _why(group: _Group, node: str, value: float) -> str:

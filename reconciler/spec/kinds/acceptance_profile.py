@@ -194,8 +194,9 @@ class AcceptanceProfileSpec(Model):
     )
     after: Mapping[Text, tuple[Name, ...]] = Field(
         default={},
-        description="Tests by name that an action, or new firmware of a component, costs. Absent: the minimum set for "
-        "it; where nothing is known, all tests. An installation and other hardware cost all tests.",
+        description="Tests by name that an action, new firmware of a component, or a part that was exchanged "
+        "(gpu_exchanged, nic_exchanged, drive_exchanged, dimm_exchanged) costs. Absent: the minimum set for it; where "
+        "nothing is known, all tests. An installation and another machine cost all tests.",
     )
     phases: tuple[Phase, ...] = Field(min_length=1, description="Phases, cheap ones first.")
     soak: Annotated[Soak | None, BeforeValidator(_soak, json_schema_input_type=Soak | Duration | None)] = Field(

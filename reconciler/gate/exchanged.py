@@ -1,0 +1,40 @@
+"""Parts that were exchanged: what a certificate bound by serial number, against what is there now.
+
+A part counts as exchanged when one that was there is gone and another one of its kind is there that was not. A source
+that reads less today than it did at the gate, or more, is no exchange: what is missing has a signal of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from reconciler.model.after import Exchanged
+from reconciler.model.gate import Binding
+from reconciler.model.observed import HostFacts, RedfishInventory
+
+_BOUND = (Exchanged.NIC, Exchanged.DRIVE, Exchanged.DIMM)
+
+
+def parts_of(inventory: RedfishInventory, facts: HostFacts) -> Mapping[str, tuple[str, ...]]:
+    """Return the serial numbers of NICs (their MAC addresses), drives and DIMMs, by kind; what none is known of is out.
+
+    Drives are those of BMC and host: few BMCs list all.
+    """
+    found = {
+        Exchanged.NIC: {nic.mac for nic in inventory.nics or ()},
+        Exchanged.DRIVE: {one.serial for one in inventory.drives or ()} | {one.serial for one in facts.nvme or ()},
+        Exchanged.DIMM: {part.serial for part in inventory.parts or () if part.kind == "dimm"},
+    }
+    return {kind.value: tuple(sorted(known)) for kind, some in found.items() if (known := {one for one in some if one})}
+
+
+def exchanged(bound: Binding, found: Binding) -> frozenset[Exchanged]:
+    """Return the kinds of parts of which another one is there than was bound. More or fewer GPUs are no exchange."""
+    some = {kind for kind in _BOUND if _other(bound.parts.get(kind, ()), found.parts.get(kind, ()))}
+    if bound.gpu_serials != found.gpu_serials and len(bound.gpu_serials) == len(found.gpu_serials):
+        some.add(Exchanged.GPU)
+    return frozenset(some)
+
+
+def _other(bound: tuple[str, ...], found: tuple[str, ...]) -> bool:
+    return bound != found and bool(set(bound) - set(found)) and bool(set(found) - set(bound))
