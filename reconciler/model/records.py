@@ -113,7 +113,7 @@ class Attempt:
     detail: FreeText = ""
     ended_at: datetime | None = None
     boot_id: Unpublished[FreeText] = ""  # the boot that the host was seen in before; "" = it was not
-    basis: PublicText = ""  # digest of what its boot had to prove, and of the TPM that had to; "" = nothing
+    basis: Unpublished[FreeText] = ""  # digest of what its boot had to prove, and of the TPM that had to; "" = nothing
 
     @property
     def judged(self) -> bool:
