@@ -13,7 +13,7 @@ import pytest
 from reconciler.health import bmc
 from reconciler.health.ladder import REMEDIATION, next_rung
 from reconciler.health.signals import KERNEL_EVENTS, signals, unread_signals
-from reconciler.health.table import SIGNAL_RULES, Effect, effect_of
+from reconciler.health.table import Effect, effect_of, signal_rules
 from reconciler.health.xids import is_hardware
 from reconciler.model.desired import Remediation, Rung
 from reconciler.model.gpus import GpuCells, SmiAnswer
@@ -205,8 +205,8 @@ def test_the_table_has_no_row_that_nothing_raises() -> None:
     raised = {name for name, _, _ in (*SIGNALS, *CASES)}
     raised |= {"nic_missing", "port_uneven"}  # no node here has fewer ports on its BMC, or declares no rate
     raised |= set(bmc.unread_bmc_signals(b.observed(hot=b.silent(), inventory=b.silent())))  # test_bmc.py raises them
-    assert {name for name in SIGNAL_RULES if not name.endswith("_")} == {
-        name for name in raised if name in SIGNAL_RULES
+    assert {name for name in signal_rules() if not name.endswith("_")} == {
+        name for name in raised if name in signal_rules()
     }
     assert {event.kind for _, evidence, _ in SIGNALS for event in evidence.get("kernel_events", ())} == {*KERNEL_EVENTS}
     with pytest.raises(KeyError, match="no row"):
