@@ -145,8 +145,8 @@ def _of_events(events: Iterable[BmcEvent]) -> Iterator[tuple[str, str]]:
     """Yield signals for events that are recent by the BMC's own clock, which may be wrong (pitfall B6).
 
     An inventory is at most a day old (observation.inventoryMaxAge), so at least one reading sees each event; and a log
-    that nobody ever cleared does not condemn a node for an event of years ago. An uncorrectable error of unknown time is only
-    reported, for a person to judge.
+    that nobody ever cleared does not condemn a node for an event of years ago. An uncorrectable error of unknown time
+    is only reported, for a person to judge.
     """
     open_ = [event for event in events if not event.settled]
     ue = [event for event in _recent(open_, "dimm_ue") if event.kind == "memory_ue"]

@@ -15,7 +15,7 @@ from typing import Final
 from reconciler.health.table import threshold
 from reconciler.model.desired import DesiredInventory
 from reconciler.model.gpus import Gpu, GpuCells
-from reconciler.model.observed import Link, NvmeHealth
+from reconciler.model.observed import DiskHealth, Link, NvmeHealth
 
 NameAndDetail = tuple[str, str]
 
@@ -191,6 +191,15 @@ def nvme_signals(drive: NvmeHealth) -> Iterator[NameAndDetail]:
         yield "nvme_worn", f"{drive.percentage_used} % of its rated writes are used up"
     if spare_is_low(drive):
         yield "nvme_spare", f"{drive.available_spare} % spare blocks are left"
+
+
+def disk_signals(drive: DiskHealth) -> Iterator[NameAndDetail]:
+    if drive.passed is False:
+        yield "disk_failing", "its own verdict is that it fails"
+    counts = ((drive.reallocated, "replaced"), (drive.pending, "can't be read"), (drive.uncorrectable, "uncorrectable"))
+    bad = [f"{count} {words}" for count, words in counts if count and count >= threshold("disk_sectors")]
+    if bad:
+        yield "disk_sectors", f"sectors: {', '.join(bad)}"
 
 
 def spare_is_low(drive: NvmeHealth) -> bool:
