@@ -20,7 +20,7 @@ from reconciler.cli.main import COMMANDS, cli
 from reconciler.converge.actions import FUNCTIONS
 from reconciler.drivers.redfish.quirks import packaged
 from reconciler.drivers.status.metrics import PrometheusMetrics
-from reconciler.health.table import SIGNAL_RULES
+from reconciler.health.table import signal_rules
 from reconciler.model.gate_tools import TOOLS as GATE_TOOLS
 from reconciler.model.status import FleetStatus
 from reconciler.planner.node.actions import NodeTraits
@@ -197,16 +197,20 @@ def _first_paragraph(item: object) -> str:
 
 def signals() -> str:
     return table(
-        ("signal", "effect", "reads", "remedy", "why"),
+        ("signal", "of", "class", "effect", "reads", "remedy", "healed by", "why", "source"),
         (
             (
                 f"`{name}TYPE`" if name.endswith("_") else f"`{name}`",
-                row.effect.value,
-                "one" if row.latched else "two",
-                row.remedy.value if row.effect.value != "reports" else "",
-                row.why,
+                rule.row.scope.value,
+                rule.row.cause.value,
+                rule.effect.value,
+                "one" if rule.latched else "two",
+                rule.remedy.value if rule.effect.value != "reports" else "",
+                " and ".join(proof.value.replace("_", " ") for proof in rule.row.healed_by),
+                rule.row.because,
+                rule.row.source,
             )
-            for name, row in SIGNAL_RULES.items()
+            for name, rule in signal_rules().items()
         ),
     )
 

@@ -12,7 +12,7 @@ from reconciler.app.workspace import Workspace
 from reconciler.converge.guarded_ports import TimedCluster, known
 from reconciler.converge.lease import held_lease
 from reconciler.converge.retraction import IsolatedNode, isolated_nodes, take_back, why_it_stays
-from reconciler.health.table import SIGNAL_RULES, isolating
+from reconciler.health.table import isolating, signal_rules
 from reconciler.model.errors import LeaseHeld, UsageError, did_you_mean
 from reconciler.model.records import RETRACTED
 from reconciler.planner.node.holds import by_subject, is_active, retracted, stopped
@@ -145,7 +145,7 @@ def _known_signal(said: str) -> str:
     """
     name = said.removeprefix(PREFIX)
     if not isolating((PREFIX + name,)):
-        names = [known for known in SIGNAL_RULES if isolating((PREFIX + known,))]
+        names = [known for known in signal_rules() if isolating((PREFIX + known,))]
         guess = did_you_mean(name, names) or f"those that do: {', '.join(names)}"
         raise UsageError(f"{said!r} is not a signal that isolates nodes; {guess}")
     return name

@@ -6,15 +6,12 @@ All but the roll-up come from the inventory, which is read less often: see `Obse
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
 
+from reconciler.health.table import window_s
 from reconciler.model.desired import Profile
 from reconciler.model.observed import Answered, BmcEvent, Drive, Observed, RedfishInventory, Sensor, Silent
 from reconciler.model.vocab import BootPhase, Health, Power
 
-# Older events do not count. An inventory is at most a day old (observation.inventoryMaxAge), so at least one reading
-# sees each event; and a log that nobody ever cleared does not condemn a node for an event of years ago.
-RECENT = timedelta(hours=48)
 _NAMED = 4  # how many names a sentence lists
 
 _OF_KIND: Mapping[str, str] = {
@@ -147,17 +144,25 @@ def _folded(name: str) -> str:
 def _of_events(events: Iterable[BmcEvent]) -> Iterator[tuple[str, str]]:
     """Yield signals for events that are recent by the BMC's own clock, which may be wrong (pitfall B6).
 
-    An uncorrectable error of unknown time is only reported, for a person to judge.
+    An inventory is at most a day old (observation.inventoryMaxAge), so at least one reading sees each event; and a log
+    that nobody ever cleared does not condemn a node for an event of years ago. An uncorrectable error of unknown time
+    is only reported, for a person to judge.
     """
     open_ = [event for event in events if not event.settled]
-    recent = [event for event in open_ if event.age_s is not None and event.age_s <= RECENT.total_seconds()]
-    ue = [event for event in recent if event.kind == "memory_ue"]
-    reported = [event for event in recent if event.severity is Health.CRITICAL and event not in ue]
+    ue = [event for event in _recent(open_, "dimm_ue") if event.kind == "memory_ue"]
+    reported = [
+        event for event in _recent(open_, "bmc_event_critical") if event.severity is Health.CRITICAL and event not in ue
+    ]
     reported += [event for event in open_ if event.age_s is None and event.kind == "memory_ue"]
     if ue:
         yield "dimm_ue", f"the BMC's log has {_events_text(ue, 'uncorrectable memory error')}"
     if reported:
         yield "bmc_event_critical", f"the BMC's log has {_events_text(reported, 'critical event')}"
+
+
+def _recent(events: Iterable[BmcEvent], signal: str) -> list[BmcEvent]:
+    """Return the events whose age is known and within the window of the signal."""
+    return [event for event in events if event.age_s is not None and event.age_s <= window_s(signal)]
 
 
 def _events_text(events: Sequence[BmcEvent], what: str) -> str:

@@ -12,16 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
+from reconciler.health.table import threshold
 from reconciler.model.desired import DesiredInventory
 from reconciler.model.gpus import Gpu, GpuCells
-from reconciler.model.observed import Link, NvmeHealth
+from reconciler.model.observed import DiskHealth, Link, NvmeHealth
 
 NameAndDetail = tuple[str, str]
 
 RDMA: Final = "infiniband"  # kind of Link, whatever its link layer
 INFOROM_CORRUPT: Final = 14  # exit status of nvidia-smi
-WORN_PERCENT: Final = 100  # share of its rated writes that a drive has used (NVMe base specification, Percentage Used)
-SPARE_PERCENT: Final = 10  # least spare blocks where the drive has no threshold of its own
 # Bits of NVMe's Critical Warning: spare 0x01, temperature 0x02; reliability, read-only, backup, memory region.
 _HOT, _BROKEN = 0x02, 0x3C
 # Boards that are shipped with ECC on; on others it is a matter of configuration.
@@ -57,7 +56,6 @@ GPU_SIGNALS: Final[Mapping[str, tuple[str, ...]]] = {
     "pcie_replays": ("pcie_replays",),
     "persistence": ("persistence_off",),
 }
-REPLAYS: Final = 1000  # since the driver loaded; a few belong to training the link
 
 
 def gpu_signals(gpu: Gpu) -> Iterator[NameAndDetail]:
@@ -74,7 +72,7 @@ def gpu_signals(gpu: Gpu) -> Iterator[NameAndDetail]:
         yield "ecc_ever", f"{gpu.ecc_uncorrectable_ever} uncorrectable ECC errors in its life"
     if gpu.remapped_uncorrectable:
         yield "rows_remapped", f"{gpu.remapped_uncorrectable} rows are remapped for uncorrectable errors"
-    if gpu.pcie_replays is not None and gpu.pcie_replays >= REPLAYS:
+    if _replays_often(gpu):
         yield "pcie_replays", f"{gpu.pcie_replays} PCIe replays since the driver loaded"
 
 
@@ -87,8 +85,13 @@ def has_own_signals(gpu: Gpu) -> bool:
         or gpu.ecc_enabled is False
         or gpu.ecc_uncorrectable_ever
         or gpu.remapped_uncorrectable
-        or (gpu.pcie_replays or 0) >= REPLAYS
+        or _replays_often(gpu)
     )
+
+
+def _replays_often(gpu: Gpu) -> bool:
+    """Return whether it has replayed more since the driver loaded than training the link takes."""
+    return bool(gpu.pcie_replays) and (gpu.pcie_replays or 0) >= threshold("pcie_replays")
 
 
 @lru_cache(maxsize=4096)
@@ -184,13 +187,22 @@ def nvme_signals(drive: NvmeHealth) -> Iterator[NameAndDetail]:
         yield "nvme_critical", f"critical warning {warning:#04x}: its reliability, memory backup or writing has failed"
     if warning & _HOT:
         yield "nvme_hot", f"critical warning {warning:#04x}: its temperature is out of bounds"
-    if drive.percentage_used is not None and drive.percentage_used >= WORN_PERCENT:
+    if drive.percentage_used is not None and drive.percentage_used >= threshold("nvme_worn"):
         yield "nvme_worn", f"{drive.percentage_used} % of its rated writes are used up"
     if spare_is_low(drive):
         yield "nvme_spare", f"{drive.available_spare} % spare blocks are left"
 
 
+def disk_signals(drive: DiskHealth) -> Iterator[NameAndDetail]:
+    if drive.passed is False:
+        yield "disk_failing", "its own verdict is that it fails"
+    counts = ((drive.reallocated, "replaced"), (drive.pending, "can't be read"), (drive.uncorrectable, "uncorrectable"))
+    bad = [f"{count} {words}" for count, words in counts if count and count >= threshold("disk_sectors")]
+    if bad:
+        yield "disk_sectors", f"sectors: {', '.join(bad)}"
+
+
 def spare_is_low(drive: NvmeHealth) -> bool:
-    threshold = SPARE_PERCENT if drive.spare_threshold is None else drive.spare_threshold
-    low = drive.available_spare is not None and drive.available_spare < threshold
+    least = threshold("nvme_spare") if drive.spare_threshold is None else drive.spare_threshold
+    low = drive.available_spare is not None and drive.available_spare < least
     return low or bool((drive.critical_warning or 0) & 0x01)

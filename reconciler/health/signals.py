@@ -17,6 +17,7 @@ from reconciler.health.parts import (
     RDMA,
     NameAndDetail,
     cell_signals,
+    disk_signals,
     gpu_signals,
     has_own_signals,
     narrower,
@@ -91,6 +92,8 @@ def unread_signals(profile: Profile, observed: Observed) -> tuple[str, ...]:
         found += ("health.port_",)
     if facts is None or facts.nvme is None or any(drive.critical_warning is None for drive in facts.nvme):
         found += ("health.nvme_",)
+    if facts is None or facts.disks is None or any(disk.passed is None for disk in facts.disks):
+        found += ("health.disk_",)
     if facts is None or facts.xids is None or facts.kernel_events is None:
         found += _OF_LOG
     named = watched_conditions(profile)
@@ -154,6 +157,9 @@ def _of_host(profile: Profile, facts: HostFacts) -> Iterator[Signal]:
     for drive in facts.nvme or ():
         for name, detail in nvme_signals(drive):
             yield Signal(name, f"drive {drive.serial or drive.device}: {detail}")
+    for disk in facts.disks or ():
+        for name, detail in disk_signals(disk):
+            yield Signal(name, f"drive {disk.serial or disk.device}: {detail}")
     yield from _of_log(profile, facts)
 
 

@@ -234,6 +234,19 @@ class NvmeHealth:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskHealth:
+    """A SATA or SAS drive and what it says of itself. None: it does not say, or its log could not be read."""
+
+    device: Unpublished[PublicText]
+    serial: Identifier | None
+    model: Unpublished[PublicText | None]
+    passed: bool | None  # its own verdict
+    reallocated: int | None = None  # sectors; of a SATA drive
+    pending: int | None = None  # sectors that could not be read
+    uncorrectable: int | None = None  # sectors that could not be read in a scan of its own
+
+
+@dataclass(frozen=True, slots=True)
 class Service:
     active: bool | None
     enabled: bool | None
@@ -268,6 +281,7 @@ class HostFacts:
     container_runtime: PublicText | None = None  # with its name: containerd 1.7.24
     kubelet: PublicText | None = None
     installed: Unpublished[InstalledFacts | None] = None
+    disks: tuple[DiskHealth, ...] | None = None  # drives that are no NVMe drives
 
 
 # --- Kubernetes --------------------------------------------------------------------------------------------------

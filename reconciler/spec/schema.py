@@ -13,6 +13,7 @@ from typing import Any, Final
 from reconciler.model.documents import NAMES, document_schema
 from reconciler.model.install import CONTRACT
 from reconciler.spec.kinds import KINDS
+from reconciler.spec.kinds.signals import SignalTable
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -22,7 +23,10 @@ def all_schemas() -> dict[str, dict[str, Any]]:
     kinds = {_file_name(name): kind.model_json_schema() for name, kind in KINDS.items()}
     documents = {_file_name(name): document_schema(kind) for kind, name in NAMES.items()}
     contract = {f"{name}.json": kind.model_json_schema() for name, kind in CONTRACT.items()}
-    return {name: {"$schema": DRAFT, **schema} for name, schema in sorted((kinds | documents | contract).items())}
+    table = {"signals.json": SignalTable.model_json_schema()}
+    return {
+        name: {"$schema": DRAFT, **schema} for name, schema in sorted((kinds | documents | contract | table).items())
+    }
 
 
 def render_schema(schema: dict[str, Any]) -> str:

@@ -27,15 +27,21 @@ class InvalidFile(Exception):
 def read_model(model: type[M], path: Path) -> M:
     """Return the only document of a file as `model`. Raise InvalidFile for a file that can't be read or has errors."""
     try:
-        documents, problems = parse_yaml(path.read_text(encoding="utf-8"), str(path))
-    except UnreadableFile as error:
-        raise InvalidFile(str(error.diagnostic)) from None
+        return model_of(model, path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise InvalidFile(f"{path}: {error.strerror or type(error).__name__}") from None
     except UnicodeDecodeError:
         raise InvalidFile(f"{path}: not UTF-8 text") from None
+
+
+def model_of(model: type[M], text: str, file: str) -> M:
+    """Return the only document of a text as `model`; `file` names it in positions. Raise InvalidFile for its errors."""
+    try:
+        documents, problems = parse_yaml(text, file)
+    except UnreadableFile as error:
+        raise InvalidFile(str(error.diagnostic)) from None
     if len(documents) != 1:
-        raise InvalidFile(f"{path}: holds {len(documents)} documents, not one")
+        raise InvalidFile(f"{file}: holds {len(documents)} documents, not one")
     contents, found = parse_model(model, documents[0])
     if contents is None or problems or found:
         raise InvalidFile("\n".join(map(str, [*problems, *found])))

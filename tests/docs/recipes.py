@@ -84,9 +84,11 @@ SIGNAL = Recipe(
     "A health signal",
     (
         Edit(
-            "reconciler/health/table.py",
-            '    "nvme_media": SignalRule(Effect.REPORTS, "a count over the life of the drive"),\n',
-            '"nvme_hot": ',
+            "reconciler/health/signals.yaml",
+            "\n  nvme_media:\n    fact: host.nvme\n    scope: drive\n    class: persistent\n    first: report\n"
+            "    healedBy: [new_serial]\n    because: a count over the life of the drive\n"
+            "    source: NVMe base specification 2.0, Media and Data Integrity Errors\n",
+            "Health Information, Critical Warning bit 1",
         ),
         Edit(
             "reconciler/health/parts.py",

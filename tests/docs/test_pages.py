@@ -17,7 +17,7 @@ import pytest
 
 from reconciler.cli.main import cli
 from reconciler.drivers.secrets import SecretStore
-from reconciler.health.table import SIGNAL_RULES, Effect
+from reconciler.health.table import Effect, signal_rules
 from reconciler.spec import check_spec
 from tests.conftest import ROOT
 from tests.docs.pages import README, blocks, documents, links, name, page, pages, table, text
@@ -37,7 +37,9 @@ def test_signals_that_isolate() -> None:
     rows = table(page("explanation/isolation"), "signal")
     told = {signal: reads for names, _, reads in rows for signal in re.findall(r"`(\w+)`", names)}
     assert {signal.replace("TYPE", ""): reads for signal, reads in told.items()} == {
-        signal: "one" if row.latched else "two" for signal, row in SIGNAL_RULES.items() if row.effect is Effect.ISOLATES
+        signal: "one" if row.latched else "two"
+        for signal, row in signal_rules().items()
+        if row.effect is Effect.ISOLATES
     }
 
 

@@ -30,6 +30,7 @@ FOLDERS = {
     "rdma": "rdma",
     "ibstat": "rdma",
     "nvme-cli": "nvme",
+    "smartctl": "disks",
     "lsblk": "root_disk",
     "os-release": "os_release",
     "mokutil": "secure_boot",

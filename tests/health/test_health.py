@@ -13,11 +13,11 @@ import pytest
 from reconciler.health import bmc
 from reconciler.health.ladder import REMEDIATION, next_rung
 from reconciler.health.signals import KERNEL_EVENTS, signals, unread_signals
-from reconciler.health.table import SIGNAL_RULES, Effect, effect_of
+from reconciler.health.table import Effect, effect_of, signal_rules
 from reconciler.health.xids import is_hardware
 from reconciler.model.desired import Remediation, Rung
 from reconciler.model.gpus import GpuCells, SmiAnswer
-from reconciler.model.observed import KernelEvent, Link, NvmeHealth, Xid
+from reconciler.model.observed import DiskHealth, KernelEvent, Link, NvmeHealth, Xid
 from reconciler.model.records import Attempt
 from reconciler.model.vocab import KernelEventKind
 from tests import builders as b
@@ -101,6 +101,7 @@ def test_the_ladder_counts_attempts_inside_its_window() -> None:
         ("kernel_events", {"health.xid_", "health.memory_ue"}),
         ("links", {"health.port_"}),
         ("nvme", {"health.nvme_"}),
+        ("disks", {"health.disk_"}),
         ("gpus", {"health.gpu_missing"}),
     ],
 )
@@ -121,6 +122,7 @@ def test_a_part_of_a_part_that_was_not_read_hides_its_signals() -> None:
     assert hidden(gpus=(b.gpu(0), b.gpu(1, lost=True, cells=GpuCells()))) == (), "it is known to be lost"
     assert hidden(nvlinks_active={0: 18}) == ("health.nvlink_",)
     assert hidden(links=(Link("mlx5_0/1", None, None, "infiniband"),)) == ("health.port_",)
+    assert hidden(disks=(DiskHealth("/dev/sda", "S", "M", None),)) == ("health.disk_",)
     assert hidden(nvme=(NvmeHealth("/dev/nvme0", "S", "M", None, None, None, None),)) == ("health.nvme_",)
 
 
@@ -141,10 +143,14 @@ def drive(**changes: Any) -> dict[str, Any]:
     return {"nvme": (replace(NvmeHealth("/dev/nvme0", "S1", "M", 0, 0, 3, 100, 10), **changes),)}
 
 
+def disk(**changes: Any) -> dict[str, Any]:
+    return {"disks": (replace(DiskHealth("/dev/sda", "S2", "M", True, 0, 0, 0), **changes),)}
+
+
 RDMA = b.profile(inventory=replace(b.PROFILE.inventory, rdma_ports=4, rdma_rate_gbps=400))
 NARROW = replace(b.CELLS, pcie_width=8)
 RECOVERS = "route_recovery_in_progress True"
-WELL = {**ports(400, 400, 400, 400), **drive()}
+WELL = {**ports(400, 400, 400, 400), **drive(), **disk()}
 # Signal, its evidence, and what it leads to.
 SIGNALS: list[tuple[str, dict[str, Any], Effect]] = [
     ("gpu_missing", {"gpus": (b.gpu(0), b.gpu(1, lost=True))}, Effect.ISOLATES),
@@ -183,6 +189,9 @@ SIGNALS: list[tuple[str, dict[str, Any], Effect]] = [
     ("nvme_worn", drive(percentage_used=180), Effect.REPORTS),
     ("nvme_spare", drive(available_spare=1), Effect.REPORTS),
     ("nvme_spare", drive(available_spare=4, spare_threshold=5), Effect.REPORTS),
+    ("disk_failing", disk(passed=False), Effect.REPAIRS),
+    ("disk_sectors", disk(reallocated=387), Effect.REPORTS),
+    ("disk_sectors", disk(pending=1, uncorrectable=2), Effect.REPORTS),
     *((kind, {"kernel_events": (KernelEvent(KernelEventKind(kind), "x", 3),)}, effect) for kind, effect in {
         "gpu_init_failed": Effect.REPAIRS, "pcie_fatal": Effect.REPAIRS, "memory_ue": Effect.ISOLATES,
         "machine_check": Effect.REPAIRS, "nic_failed": Effect.REPAIRS, "nic_module": Effect.REPORTS,
@@ -206,8 +215,8 @@ def test_the_table_has_no_row_that_nothing_raises() -> None:
     raised |= {"nic_missing", "port_uneven"}  # no node here has fewer ports on its BMC, or declares no rate
     raised |= set(bmc.unread_bmc_signals(b.observed(hot=b.silent(), inventory=b.silent())))  # test_bmc.py raises them
     raised.add("boot_refuted")  # from the ledger: converge/test_measured_boot.py
-    assert {name for name in SIGNAL_RULES if not name.endswith("_")} == {
-        name for name in raised if name in SIGNAL_RULES
+    assert {name for name in signal_rules() if not name.endswith("_")} == {
+        name for name in raised if name in signal_rules()
     }
     assert {event.kind for _, evidence, _ in SIGNALS for event in evidence.get("kernel_events", ())} == {*KERNEL_EVENTS}
     with pytest.raises(KeyError, match="no row"):
@@ -232,6 +241,7 @@ def test_a_well_node_has_no_signal() -> None:
         {"links": (Link("mlx5_0/1", None, None, "infiniband"), *ports(400, 400, 400)["links"])},
         drive(available_spare=5, spare_threshold=5),
         drive(critical_warning=None, percentage_used=None, available_spare=None),
+        disk(passed=None, reallocated=None, pending=None, uncorrectable=None),
     ],
 )
 def test_what_is_no_evidence_is_no_signal(evidence: dict[str, Any]) -> None:

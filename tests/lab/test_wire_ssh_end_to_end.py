@@ -142,6 +142,7 @@ def truth(machine: Machine) -> HostFacts:
         nccl=disk.software["nccl"],
         container_runtime=f"containerd {disk.software['containerRuntime']}",
         kubelet=disk.software["kubelet"],
+        disks=(),
         installed=host_facts(machine, (), ()).installed,  # both fabrics of the lab tell the same
     )
 

@@ -50,7 +50,7 @@ class DriveState:
     critical_warning: int = 0
     smart: bool = True  # its log can be read
     struck: bool = False  # by a fault
-    sata: bool = False
+    sata: bool = False  # else an NVMe drive
     sanicap: int = 3  # crypto erase and block erase
     bmc_erases: bool = True  # the BMC offers Drive.SecureErase
     holds: bool = True  # data that somebody wrote; an erase that ends well leaves zeros
@@ -61,6 +61,10 @@ class DriveState:
     password: str = ""  # of a SATA drive
     read_mbps: float = 6500.0
     write_mbps: float = 3800.0
+
+    def kernel_name(self, at: int) -> str:
+        """Return the name that the kernel gives the drive which it finds at place `at`."""
+        return f"sd{chr(ord('a') + at)}" if self.sata else f"nvme{at}n1"
 
 
 @dataclass(slots=True)

@@ -18,7 +18,17 @@ from reconciler.lab.inprocess.gpu_cells import as_read, with_own_cells
 from reconciler.lab.wire.facts.installed import arguments, fingerprint
 from reconciler.model.gpus import Gpu, MigDevice, SmiAnswer
 from reconciler.model.installed import InstalledFacts
-from reconciler.model.observed import HostFacts, ImageIdentity, KernelEvent, Link, NvmeHealth, Service, Slot, Xid
+from reconciler.model.observed import (
+    DiskHealth,
+    HostFacts,
+    ImageIdentity,
+    KernelEvent,
+    Link,
+    NvmeHealth,
+    Service,
+    Slot,
+    Xid,
+)
 from reconciler.model.vocab import KernelEventKind
 
 _XID = re.compile(r"NVRM: Xid \(PCI:(?P<pci>[0-9a-f:]+)\): (?P<code>\d+), pid=[^,]*, name=[^,]*, (?P<rest>.*)")
@@ -42,7 +52,7 @@ def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]
         nvlinks_active=nvlinks,
         xids=_xids(system.kernel_log),
         links=_links(machine),
-        nvme=tuple(_drive(at, drive, unknown) for at, drive in enumerate(state.drives)),
+        nvme=tuple(_drive(at, drive, unknown) for at, drive in enumerate(state.drives) if not drive.sata),
         services={
             name: Service(system.services_active.get(name, False), disk.services.get(name, False)) for name in services
         },
@@ -56,6 +66,7 @@ def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]
         container_runtime=f"containerd {disk.software['containerRuntime']}",
         kubelet=disk.software["kubelet"],
         installed=_installed(state, disk),
+        disks=tuple(_disk(at, drive, unknown) for at, drive in enumerate(state.drives) if drive.sata),
     )
 
 
@@ -92,7 +103,7 @@ def _smi_answer(state: MachineState, unknown: dict[str, str]) -> SmiAnswer:
 
 
 def _drive(at: int, drive: DriveState, unknown: dict[str, str]) -> NvmeHealth:
-    device = f"/dev/nvme{at}n1"
+    device = f"/dev/{drive.kernel_name(at)}"
     if not drive.smart:
         unknown[f"nvme.{device}"] = "malformed"
         return NvmeHealth(device, drive.serial, drive.model, None, None, None, None)
@@ -100,6 +111,14 @@ def _drive(at: int, drive: DriveState, unknown: dict[str, str]) -> NvmeHealth:
         device, drive.serial, drive.model, drive.critical_warning, drive.media_errors, drive.percentage_used,
         drive.available_spare, SPARE_THRESHOLD,
     )  # fmt: skip
+
+
+def _disk(at: int, drive: DriveState, unknown: dict[str, str]) -> DiskHealth:
+    device = f"/dev/{drive.kernel_name(at)}"
+    if not drive.smart:
+        unknown[f"disks.{device}"] = "malformed"
+        return DiskHealth(device, None, None, None)
+    return DiskHealth(device, drive.serial, drive.model, not drive.critical_warning, 0, drive.media_errors, 0)
 
 
 def _image(machine: Machine) -> ImageIdentity:

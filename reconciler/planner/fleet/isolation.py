@@ -1,9 +1,9 @@
 """Isolation: nodes with hard evidence of illness are cordoned and marked at once, whatever budget and brake say.
 
 Evidence (DESIGN 7.2) is a signal that was read, not one that is missing, and that the closed table names
-(health/table.py). Drain and repair of the node then wait for their budget. Wrong telemetry must not empty a fleet, so
-isolation has caps of its own; and what many nodes first show in the hour after a change of reconciler, driver or spec
-is an incident for a person to decide.
+(health/signals.yaml). Drain and repair of the node then wait for their budget. Wrong telemetry must not empty a
+fleet, so isolation has caps of its own; and what many nodes first show in the hour after a change of reconciler, driver
+or spec is an incident for a person to decide.
 """
 
 from __future__ import annotations

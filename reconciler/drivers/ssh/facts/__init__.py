@@ -48,6 +48,7 @@ FACTS: tuple[Fact[Any], ...] = (
     network.LINKS,
     network.RDMA,
     storage.NVME,
+    storage.DISKS,
     installed.INTERFACES,
     installed.ROUTES,
     installed.USER_CA,
@@ -113,6 +114,7 @@ def host_facts(
         container_runtime=reader.read(software.CONTAINER_RUNTIME),
         kubelet=reader.read(software.KUBELET),
         installed=_installed(reader),
+        disks=reader.read(storage.DISKS),
     )
 
 

@@ -21,7 +21,7 @@ def _names(machine: Machine) -> dict[str, DriveState]:
     """Return the drives by the names that the kernel gives them."""
     found: dict[str, DriveState] = {}
     for at, drive in enumerate(machine.state.drives):
-        found[f"sd{chr(ord('a') + at)}" if drive.sata else f"nvme{at}n1"] = drive
+        found[drive.kernel_name(at)] = drive
     return found
 
 

@@ -35,6 +35,7 @@ FACTS: Mapping[str, Fact] = {
     "links": devices.links,
     "rdma": devices.rdma,
     "nvme": devices.nvme,
+    "disks": devices.disks,
     "interfaces": installed.interfaces,
     "routes": installed.routes,
     "user_ca": installed.user_ca,

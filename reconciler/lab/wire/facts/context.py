@@ -31,7 +31,7 @@ class FactContext:
     @property
     def drives(self) -> list[tuple[str, DriveState]]:
         """Return (kernel name, drive). The kernel numbers drives in the order in which it finds them."""
-        return [(f"nvme{at}n1", drive) for at, drive in enumerate(self.state.drives)]
+        return [(drive.kernel_name(at), drive) for at, drive in enumerate(self.state.drives)]
 
     @property
     def root_drive(self) -> tuple[str, DriveState]:

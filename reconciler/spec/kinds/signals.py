@@ -1,0 +1,156 @@
+"""Rows of the table of signals: what a signal is read from, what follows from it, and what proves that it is gone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from reconciler.spec.kinds.base import PositiveDuration
+from reconciler.strict_yaml.models import Checked, Matching, Model, Text
+
+
+class Scope(StrEnum):
+    """The part that a signal is evidence against."""
+
+    GPU = "gpu"
+    PORT = "port"
+    DIMM = "dimm"
+    DRIVE = "drive"
+    PSU = "psu"
+    FAN = "fan"
+    NODE = "node"
+    RACK = "rack"
+
+
+class SignalClass(StrEnum):
+    """The cause class of a signal."""
+
+    TRANSIENT = "transient"  # the part recovers by itself
+    PERSISTENT = "persistent"  # lasts until something is done; a reset or a boot may be enough
+    TERMINAL = "terminal"  # lasts until a person replaces the part
+    ENVIRONMENT = "environment"  # heat, power, coolant: mostly not of the node
+    APPLICATION = "application"  # of the work on the node, of a setting or of how the node is built
+
+
+class First(StrEnum):
+    """The first action that follows from a signal."""
+
+    ISOLATE = "isolate"
+    DRAIN = "drain"
+    REPORT = "report"
+
+
+class Next(StrEnum):
+    """The repair that follows once the node is out of service."""
+
+    LADDER = "ladder"
+    POWER = "power"
+    PERSON = "person"
+
+
+class Proof(StrEnum):
+    """One proof that a signal is healed. There is none for time that has passed: silence is not healing."""
+
+    FACT_CLEAR = "fact_clear"
+    FACT_CLEAR_AFTER_NEW_BOOT = "fact_clear_after_new_boot"
+    GATE = "gate"
+    NEW_SERIAL = "new_serial"
+
+
+_RANGE = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?")
+
+
+def code_set(text: str) -> frozenset[int]:
+    """Return the numbers of "8 11 37-41". Raise ValueError for anything else."""
+    found: set[int] = set()
+    for part in text.split():
+        if not _RANGE.fullmatch(part):
+            raise ValueError(f"{part!r} is neither a code nor a range like 37-41")
+        first, _, last = part.partition("-")
+        if last and int(last) < int(first):
+            raise ValueError(f"the range {part} ends before it begins")
+        found.update(range(int(first), int(last or first) + 1))
+    return frozenset(found)
+
+
+SignalName = Annotated[
+    str, Matching(r"[a-z][a-z0-9_]*", "a name of signals; use lower-case letters, digits and '_', a letter first")
+]
+Fact = Annotated[str, Matching(r"(host|bmc|member)\.[a-z_]+", "a fact like host.gpus, bmc.parts or member.conditions")]
+
+
+class SignalRow(Model):
+    """One signal: its evidence, its consequence, and the proof that it is healed."""
+
+    fact: Fact = Field(description="What it is read from: host.FIELD, bmc.FIELD or member.FIELD of an observation.")
+    scope: Scope = Field(description="The part that it is evidence against.")
+    cause: SignalClass = Field(
+        alias="class",
+        description="transient: passes by itself; persistent: until something is done; terminal: until a person "
+        "replaces the part; environment: heat, power, coolant; application: work, a setting, or how a node is built.",
+    )
+    reads: int = Field(default=2, ge=1, le=2, description="How many readings are evidence. 1: an event or a latch.")
+    window: PositiveDuration | None = Field(
+        default=None, description="How old an event of a log may be when it is first read. Absent: since the last boot."
+    )
+    threshold: float | None = Field(
+        default=None, ge=0, description="The least value that is evidence, or the greatest that is none. Absent: any."
+    )
+    peers: bool = Field(default=False, description="Whether it is judged against other parts of its kind only.")
+    first: First = Field(description="isolate: at once; drain: as budget and brake allow; report: as drift.")
+    next: Next | None = Field(
+        default=None,
+        description="ladder: every rung; power: a reboot or a power cycle; person: no rung, a part must be replaced. "
+        "Absent for what is only reported.",
+    )
+    healed_by: tuple[Proof, ...] = Field(
+        min_length=1, description="What proves together that it is healed: never that time has passed."
+    )
+    because: Text = Field(description="Why this follows from it.")
+    source: Text = Field(description="Where its meaning is documented.")
+
+    @model_validator(mode="after")
+    def _check_consequence(self) -> SignalRow:
+        if (self.first is First.REPORT) != (self.next is None):
+            raise ValueError("a signal that is only reported has no `next`, and any other has one")
+        if self.cause is SignalClass.TERMINAL and (
+            self.next is not Next.PERSON or Proof.NEW_SERIAL not in self.healed_by
+        ):
+            raise ValueError("a terminal signal has `next: person` and is healed by new_serial: no restart heals it")
+        if self.cause is SignalClass.APPLICATION and self.first is not First.REPORT:
+            raise ValueError("a signal of class application is only reported: no node is treated for its work (K1)")
+        if self.cause is SignalClass.TRANSIENT and self.first is First.ISOLATE:
+            raise ValueError("a transient signal isolates no node")
+        if self.peers and self.first is First.ISOLATE:
+            raise ValueError("a signal that is judged against peers isolates no node")
+        return self
+
+
+class CodeList(Model):
+    """Codes of the kernel log, all of one meaning."""
+
+    codes: Annotated[str, Checked(code_set)] = Field(description="Numbers and ranges: 8 11 37-41.")
+    because: Text = Field(description="Why they are no evidence, or are.")
+    source: Text = Field(description="Where their meaning is documented.")
+
+
+class CodeLists(Model):
+    """Codes of XID and SXid lines that are evidence of broken hardware, or are none. A code in no list is evidence."""
+
+    application: CodeList = Field(description="XIDs that are no evidence.")
+    switch_corrected: CodeList = Field(description="SXids that are no evidence unless the line calls them fatal.")
+    switch_non_fatal: CodeList = Field(description="SXids that are no evidence where the line calls them non-fatal.")
+    switch_not_harmless: CodeList = Field(description="SXids that are evidence, whatever the line calls them.")
+
+
+class SignalTable(Model):
+    """The table of signals."""
+
+    signals: Mapping[SignalName, SignalRow] = Field(
+        description="Rows by the name of the signal. A name that ends in '_' is for all signals that begin with it."
+    )
+    codes: CodeLists = Field(description="What codes of the kernel log mean.")
