@@ -42,8 +42,10 @@ def _check_after(
         if done in AlwaysAll.__members__.values():
             yield profile.problem(("after", done), f"{done} always costs all tests", "leave the row out")
         elif done not in [*Done, *Exchanged] and components is not None and done not in components:
-            hint = did_you_mean(done, [*Done, *Exchanged, *sorted(components)])
-            yield profile.problem(("after", done), f"there is no action or component of firmware {done!r}", hint)
+            known = [*Exchanged] if "change" in done else [*Done, *sorted(components)]
+            yield profile.problem(
+                ("after", done), f"there is no action or component of firmware {done!r}", did_you_mean(done, known)
+            )
         for index, name in enumerate(names):
             if name not in tests:
                 problem = f"the profile has no test {name!r}"

@@ -374,8 +374,10 @@ def test_a_distribution_shows_the_bar_between_who_passes_and_who_is_refused(open
     line = figure.locator("svg.columns line.limit")
     assert line.count() == 1
     assert line.locator("title").text_content() == "bar >= 440 GB/s"
-    at = line.bounding_box()
+    at, tick = line.bounding_box(), figure.locator("svg.ticks text", has_text=re.compile("^440$")).bounding_box()
     assert at is not None
+    assert tick is not None
+    assert abs(at["x"] - tick["x"]) < 3, "the line stands where the axis says 440"
     for kind, is_left in (("refused", True), ("passes", False)):
         columns = figure.locator(f"svg.columns rect.b-{kind}")
         boxes = [box for n in range(columns.count()) if (box := columns.nth(n).bounding_box()) is not None]

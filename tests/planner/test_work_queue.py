@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.model.desired import BudgetLimit, Fleet, Floor, SpecSource
+from reconciler.model.desired import BudgetLimit, Fleet, Floor, Revalidation, SpecSource
 from reconciler.model.observed import Observation, Observed, Xid
 from reconciler.model.plan import NodePlan
 from reconciler.planner.fleet.live_permit import LivePermit
@@ -75,6 +76,30 @@ def test_a_node_is_queued_once_and_the_ill_go_before_drift() -> None:
         queue.ask(permit, lambda: True, asked.append)
         assert asked == (["a0", "a1", "a2"] if made is before else ["a2", "a0", "a1"])
     assert queue.in_order() == ["a2", "a0", "a1"]
+
+
+def test_what_is_tested_before_its_results_expire_goes_last() -> None:
+    """Idle re-validation waits for all other work, whatever the order of the spec is."""
+    profile = replace(b.PROFILE, acceptance=replace(b.ACCEPTANCE, revalidate=Revalidation(7 * 86400.0)))
+    nodes = {name: b.node(name, profile=profile) for name in ("a0", "a1", "a2")}
+    fleet = Fleet(replace(b.SETTINGS, budgets=(BudgetLimit("fleet", "1"),)), SpecSource("spec"), nodes, "d")
+    records = {name: b.record(node, b.observed(name)) for name, node in nodes.items()}
+    for name in ("a0", "a1"):  # of these, the results end within a week
+        certificate = records[name].certificate
+        assert certificate is not None
+        aged = replace(certificate, issued_at=b.NOW - timedelta(days=85))
+        records[name] = replace(records[name], certificate=aged)
+    idle = {name: b.observed(name, member=b.member(name, pods=())) for name in ("a0", "a1")}
+    seen = {**idle, "a2": b.observed("a2", host=b.facts("a2", driver="550.0"))}
+    observation = Observation("1.0", "test", "", b.NOW, b.NOW, seen)
+    request = PlanRequest("p", b.CONTEXT.signatures)
+    made = plan_fleet(fleet, observation, LedgerSnapshot(b.LEDGER, records), b.NOW, request).nodes
+    assert [(name, plan.wave) for name, plan in made.items()] == [("a0", 1), ("a1", 2), ("a2", 0)]
+    queue, asked = WorkQueue(made.values()), list[str]()
+    for plan in made.values():
+        queue.join(plan)
+    queue.ask(LivePermit(fleet, observation, {}, {}, b.NOW).now(b.NOW, Rollouts()), lambda: True, asked.append)
+    assert asked == ["a2", "a0", "a1"]
 
 
 def test_a_run_lets_the_same_node_go_first_as_its_plan() -> None:
