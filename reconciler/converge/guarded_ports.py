@@ -19,6 +19,7 @@ from reconciler.converge.observe import answer, io_seconds
 from reconciler.model.desired import Desired, Settings
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.gate import CommandResult
+from reconciler.model.measurements import SignedMeasurements
 from reconciler.model.observed import (
     Answered,
     AttributeValue,
@@ -153,6 +154,11 @@ class GuardedBmc:
 
     async def tasks(self) -> Sequence[str]:
         return await self._deadlines.read(self._bmc.tasks())
+
+    async def signed_measurements(self, component: str, nonce: bytes) -> SignedMeasurements:
+        """Ask for what changes nothing, and only this node's BMC: another's would answer for another machine."""
+        await self.prove()
+        return await self._deadlines.read(self._bmc.signed_measurements(component, nonce))
 
     # --- writes ---
 

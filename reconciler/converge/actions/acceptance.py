@@ -5,10 +5,10 @@ from __future__ import annotations
 from reconciler.converge.actions.context import ActionContext, action
 from reconciler.converge.ports import SoakRun
 from reconciler.converge.soak import stop
-from reconciler.gate.attestation.expected import is_measured, reference_of
+from reconciler.gate.attestation.expected import is_measured, must_prove, reference_of
 from reconciler.gate.certificate import compose, tests_digest
 from reconciler.gate.results import recorded
-from reconciler.model.gate import Certificate, GateJudgement, Verdict
+from reconciler.model.gate import BootProof, Certificate, GateJudgement, Verdict
 from reconciler.model.measurements import Attestation
 from reconciler.model.outcome import Done, Outcome, Permanent, Transient
 from reconciler.model.soak import NAME as SOAK
@@ -19,26 +19,37 @@ from reconciler.planner.node.retest import left_out_tests
 async def check_trust(ctx: ActionContext) -> Outcome:
     """Check that the running image and firmware are those that were signed."""
     judgement = ctx.gate.trust(ctx.desired, ctx.observed)
-    if judgement.valid and is_measured(ctx.desired.profile):
+    if judgement.valid and must_prove(ctx.desired.profile):
         return await _prove_boot(ctx)
     return _outcome(judgement, "what runs here is what was signed")
 
 
 async def _prove_boot(ctx: ActionContext) -> Outcome:
-    """Let the TPM prove the present boot, and record that. The TPM must be the one that the node was enrolled with."""
-    ctx.step("asking the TPM what was booted")
+    """Let the TPM prove the present boot, and components what they run in it, as far as declared; record that.
+
+    The TPM must be the one that the node was enrolled with.
+    """
     boot_id = (await ctx.facts()).boot_id
-    proof = await ctx.gate.attest(ctx.desired, ctx.host, ctx.observed, ctx.clock)
-    if not proof.judgement.valid:
-        return _outcome(proof.judgement, "")
+    proof = BootProof(GateJudgement(True, Verdict.PASS))
+    if is_measured(ctx.desired.profile):
+        ctx.step("asking the TPM what was booted")
+        proof = await ctx.gate.attest(ctx.desired, ctx.host, ctx.observed, ctx.clock)
+        if not proof.judgement.valid:
+            return _outcome(proof.judgement, "")
+    evidence = dict(proof.evidence)
+    if ctx.desired.profile.measurements is not None and ctx.desired.profile.measurements.components:
+        measured = await ctx.gate.measure(ctx.desired, ctx.bmc, ctx.observed, ctx.clock, ctx.step)
+        if not measured.judgement.valid:
+            return _outcome(measured.judgement, "")
+        evidence["components"] = dict(measured.evidence)
     if boot_id is None or (await ctx.facts()).boot_id != boot_id:
-        return Transient("it is not known of which boot the quote is: the host does not say, or was booted meanwhile")
+        return Transient("it is not known of which boot the proof is: the host does not say, or was booted meanwhile")
     if proof.endorsement is not None:
         problem = ctx.ledger.bind_endorsement(ctx.node, proof.endorsement, ctx.clock.now())
         if problem:
             return Permanent(problem)
     proved = Attestation(reference_of(ctx.desired.profile), ctx.clock.now(), proof.phase, boot_id)
-    ctx.ledger.save_attestation(ctx.node, proved, proof.evidence)
+    ctx.ledger.save_attestation(ctx.node, proved, evidence)
     return Done("what runs here is what was signed and measured")
 
 

@@ -291,6 +291,7 @@ _SPECS = (
     ActionSpec(
         name="check_trust", concern=Concern.TRUST, disruption=Disruption.NONE, seconds=10,
         requires=(c.HOST_UP, c.IMAGE, c.SIGNATURE, c.BOOT), achieves=(c.TRUST,), variants=_check_trust, harmless=True,
+        refusals=possible.trust,
     ),
     ActionSpec(
         name="run_gate", concern=Concern.GATE, disruption=Disruption.NONE, seconds=1800,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.gate.after import tests_after_bios, tests_after_firmware
-from reconciler.gate.attestation.expected import is_measured
+from reconciler.gate.attestation.expected import must_prove
 from reconciler.model.desired import Desired
 from reconciler.model.vocab import Activation
 from reconciler.planner.node import conditions as c
@@ -43,8 +43,8 @@ class NodeTraits:
 
     @property
     def lost_by_boot(self) -> tuple[str, ...]:
-        """A quote of the TPM proves one boot, and MIG ends with it."""
-        measured = (c.TRUST,) if is_measured(self.desired.profile) else ()
+        """Quotes of the TPM and signatures of components prove one boot, and MIG ends with it."""
+        measured = (c.TRUST,) if must_prove(self.desired.profile) else ()
         return (*measured, c.GPU) if self.mig else measured
 
     def gate_after_firmware(self, component: str) -> tuple[str, ...]:
