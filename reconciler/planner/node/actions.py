@@ -171,7 +171,7 @@ def _join(node: NodeTraits) -> Iterable[Variant]:
 
 
 def _check_trust(node: NodeTraits) -> Iterable[Variant]:
-    yield Variant(requires=node.firmware)
+    yield Variant(requires=(*node.firmware, *node.asked_by_bmc))
 
 
 def _run_gate(node: NodeTraits) -> Iterable[Variant]:

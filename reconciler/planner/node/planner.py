@@ -205,7 +205,8 @@ class NodePlanner:
         usable = usable_rows(full, state, found, record, self.context.now)
         if found.harmless_only or self._search(desired, usable, start, found) != rows:
             # The goal is out of reach: the actions achieve as much of it as no workload notices.
-            usable, reached = Catalogue(tuple(row for row in full.rows if row.harmless), ()), start
+            harmless = (row for row in full.rows if row.harmless and row.id not in state.impossible)
+            usable, reached = Catalogue(tuple(harmless), ()), start
             for row in rows:
                 reached = apply(full, row, reached)
             wanted &= reached
@@ -361,7 +362,8 @@ def _harmless(full: Catalogue, state: Conditions, start: frozenset[str], wanted:
     while True:
         for row in full.rows:
             gains = (set(row.achieves) & wanted) - reached
-            if row.harmless and gains and not gains & set(state.unknown) and set(row.requires) <= reached:
+            ready = set(row.requires) <= reached and row.id not in state.impossible
+            if row.harmless and gains and not gains & set(state.unknown) and ready:
                 break
         else:
             return tuple(chosen)

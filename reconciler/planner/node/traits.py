@@ -47,6 +47,12 @@ class NodeTraits:
         measured = (c.TRUST,) if must_prove(self.desired.profile) else ()
         return (*measured, c.GPU) if self.mig else measured
 
+    @property
+    def asked_by_bmc(self) -> tuple[str, ...]:
+        """The condition that the BMC is this node's, where components are asked through it."""
+        platform = self.desired.profile.measurements
+        return (c.IDENTITY,) if platform is not None and platform.components else ()
+
     def gate_after_firmware(self, component: str) -> tuple[str, ...]:
         """The gate, if new firmware of this component costs tests."""
         acceptance = self.desired.profile.acceptance
