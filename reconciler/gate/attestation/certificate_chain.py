@@ -10,19 +10,29 @@ from datetime import datetime
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 
 from reconciler.gate.attestation.buffers import Malformed
 
 _LONGEST: Final = 16  # certificates
 
 
-def trusted_leaf(chain: str, authorities: str, now: datetime) -> x509.Certificate:
-    """Return the leaf of a chain in PEM that one of the declared CAs vouches for. Raise Malformed for any other.
+def trusted_key(chain: str, authorities: str, now: datetime) -> CertificatePublicKeyTypes:
+    """Return the key of the leaf of a chain in PEM that a declared CA vouches for. Raise Malformed for any other.
 
     A declared CA is trusted itself, be it a root or not. That a certificate has expired is not judged: those of
     components don't (9999-12-31), and their CAs outlive them.
     """
+    try:
+        return _leaf(chain, authorities, now).public_key()
+    except Malformed:
+        raise
+    except (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension):
+        raise Malformed("a certificate of its chain can't be read") from None
+
+
+def _leaf(chain: str, authorities: str, now: datetime) -> x509.Certificate:
     found = _read(chain, "its certificate chain")
     if len(found) > _LONGEST:
         raise Malformed(f"its certificate chain has more than {_LONGEST} certificates")
@@ -65,7 +75,7 @@ def issued(certificate: x509.Certificate, by: x509.Certificate) -> bool:
     """Return whether this CA issued the certificate, by name and signature."""
     try:
         certificate.verify_directly_issued_by(by)
-    except (ValueError, TypeError, InvalidSignature):
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
         return False
     return True
 
@@ -73,7 +83,7 @@ def issued(certificate: x509.Certificate, by: x509.Certificate) -> bool:
 def _is_authority(certificate: x509.Certificate) -> bool:
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except (ValueError, x509.ExtensionNotFound):
+    except x509.ExtensionNotFound:
         return False
 
 

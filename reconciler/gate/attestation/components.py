@@ -7,7 +7,6 @@ components of one node with one key, though, are one that answered twice.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from datetime import datetime
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from reconciler.gate.attestation.buffers import Malformed
-from reconciler.gate.attestation.certificate_chain import trusted_leaf
+from reconciler.gate.attestation.certificate_chain import trusted_key
 from reconciler.gate.attestation.spdm import check_signature, read_transcript
 from reconciler.model.measurements import ComponentMeasurements, SignedMeasurements
 
@@ -44,20 +43,24 @@ def judge_component(
 ) -> ComponentState:
     """Judge one answer. `nonce`: what was asked under. `versions`: of the node's firmware, as the BMC tells them."""
     try:
-        transcript = read_transcript(base64.b64decode(answer.signed, validate=True))
+        transcript = read_transcript(_decoded(answer.signed))
         if not hmac.compare_digest(transcript.nonce, nonce):
             return ComponentState("its measurements are not for this nonce: they are old ones, or another's", {})
-        leaf = trusted_leaf(answer.certificates, declared.authorities, now)
-        key = leaf.public_key()
+        key = trusted_key(answer.certificates, declared.authorities, now)
         problem = check_signature(transcript, key, answer.hash)
     except Malformed as error:
         return ComponentState(str(error), {})
-    except binascii.Error:
-        return ComponentState("its signed measurements are not base64", {})
     if problem:
         return ComponentState(problem, {})
     fingerprint = hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
     return ComponentState(_differs(transcript.values, declared, versions), transcript.values, fingerprint)
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:  # binascii.Error too
+        raise Malformed("its signed measurements are not base64") from None
 
 
 def _differs(values: Mapping[str, str], declared: ComponentMeasurements, versions: Mapping[str, str]) -> str:

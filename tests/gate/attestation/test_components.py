@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -161,9 +162,7 @@ def test_measurements_may_be_asked_for_one_by_one() -> None:
 def test_a_chain_through_no_ca_is_refused() -> None:
     machine = lab_machine()
     answer = machine.sign_measurements(GPUS[0], NONCE)
-    leaf, middle, root = [
-        part + "-----END CERTIFICATE-----\n" for part in answer.certificates.split("-----END CERTIFICATE-----\n")[:3]
-    ]
+    leaf, middle, root = _certificates(answer.certificates)
     assert judged(replace(answer, certificates=root + middle + leaf)).reason == "", "in either order"
     assert judged(replace(answer, certificates=leaf + middle)).reason == "", "the root is the spec's"
     assert judged(replace(answer, certificates=leaf)).reason.startswith("no declared CA is in its certificate chain")
@@ -172,3 +171,28 @@ def test_a_chain_through_no_ca_is_refused() -> None:
     assert judged(answer, replace(DECLARED, authorities=leaf)).reason == "", "a pinned certificate is trusted itself"
     before = judge_component(answer, NONCE, DECLARED, {}, datetime(2019, 1, 1, tzinfo=UTC))
     assert before.reason.endswith("in its chain is valid from 2020-01-01 only")
+
+
+@pytest.mark.filterwarnings("ignore:Parsed a serial number")
+def test_no_bytes_of_a_bmc_are_more_than_a_reason() -> None:
+    """Whatever a BMC sends is refused in a line: an exception would stop the node's pass."""
+    machine = lab_machine()
+    answer = machine.sign_measurements(GPUS[0], NONCE)
+    leaf, middle, _ = _certificates(answer.certificates)
+    rng = random.Random(1)
+    for _ in range(400):
+        der = bytearray(base64.b64decode("".join(leaf.splitlines()[1:-1])))
+        for _ in range(rng.randint(1, 3)):
+            der[rng.randrange(len(der))] = rng.randrange(256)
+        pem = f"-----BEGIN CERTIFICATE-----\n{base64.b64encode(der).decode()}\n-----END CERTIFICATE-----\n"
+        changed = pem.split("\n")[1] != "".join(leaf.splitlines()[1:-1])
+        assert bool(judged(replace(answer, certificates=pem + middle)).reason) is changed
+    for text in ("\ud800", "\u00e9", "=", "A" * 5, ""):
+        assert judged(replace(answer, signed=text)).reason
+        assert judged(replace(answer, certificates=text)).reason
+        assert judged(replace(answer, hash=text)).reason == "", "the curve's own hash will do"
+
+
+def _certificates(chain: str) -> list[str]:
+    end = "-----END CERTIFICATE-----\n"
+    return [part + end for part in chain.split(end)[:-1]]
