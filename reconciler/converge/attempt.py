@@ -12,6 +12,7 @@ from reconciler.converge.actions.context import ActionContext, carry_out
 from reconciler.converge.events import ActionFinished, ActionStarted, ActionStep
 from reconciler.converge.guarded_ports import GuardedBmc, TimedCluster, TimedHost
 from reconciler.converge.run import Executed, Run
+from reconciler.gate.attestation.expected import basis_of
 from reconciler.health.ladder import REMEDIATION
 from reconciler.model.crash import Crash, of_its_own_async
 from reconciler.model.desired import Desired
@@ -84,6 +85,8 @@ def _begin(
         run.ledger.resume(left.attempt, run.context.run_id, token, now)
         return left.attempt, left.intent, left.intent
     intent = {"at": now.isoformat(), "boot_id": subject.boot_id, "plan": run.context.plan_id}
+    if basis := basis_of(subject.desired.profile, subject.record):
+        intent["basis"] = basis
     cause = REMEDIATION if c.TREATED in action.achieves else ", ".join(action.because)
     number = run.ledger.begin(run.context.run_id, node, action.name, action.target, cause, intent, token, now)
     return number, intent, {}

@@ -31,7 +31,7 @@ async def measure_components(
     if isinstance(versions, str):
         return ComponentsProof(GateJudgement(False, Verdict.UNJUDGED, (versions,)))
     failed: list[str] = []
-    unread: list[str] = []
+    unread: list[tuple[Verdict, str]] = []
     keys: dict[str, str] = {}
     evidence: dict[str, Any] = {}
     for group in groups:
@@ -41,7 +41,8 @@ async def measure_components(
             try:
                 answer = await bmc.signed_measurements(component, nonce)
             except DriverError as error:
-                (failed if error.kind in _REFUSED else unread).append(f"{component}: {error.detail}")
+                asked = Verdict.UNJUDGED if error.kind in _REFUSED else Verdict.ERROR
+                unread.append((asked, f"{component}: {error.detail}"))
                 continue
             found = judge_component(answer, nonce, group, versions, clock.now())
             if found.key:
@@ -51,6 +52,6 @@ async def measure_components(
                 failed.append(f"{component}: {found.reason}")
     if problem := one_answered_twice(keys):
         failed.append(problem)
-    reasons = (*failed, *unread)
-    verdict = Verdict.FAIL if failed else Verdict.ERROR if unread else Verdict.PASS
+    reasons = (*failed, *(why for _, why in unread))
+    verdict = Verdict.FAIL if failed else next((asked for asked, _ in unread), Verdict.PASS)
     return ComponentsProof(GateJudgement(not reasons, verdict, reasons), evidence)

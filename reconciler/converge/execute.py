@@ -33,7 +33,7 @@ from reconciler.model.observed import Observed, Silent
 from reconciler.model.outcome import Ambiguous, Declined, Done, Permanent, Transient
 from reconciler.model.plan import BlockCode, Goal, NodePlan, PlannedAction, is_crashed
 from reconciler.model.ports import Cluster
-from reconciler.model.records import ISOLATED, OWNER_ANNOTATION, NodeRecord, isolated_for, read_mark
+from reconciler.model.records import ISOLATED, OWNER_ANNOTATION, REFUTED, NodeRecord, isolated_for, read_mark
 from reconciler.planner.fleet.isolation import evidence, is_retracted
 from reconciler.planner.fleet.permit import OF_ROLLOUTS
 from reconciler.planner.fleet.rollouts import pending
@@ -302,6 +302,10 @@ class NodeRun:
                 if isinstance(outcome, Transient) and outcome.retry_after_s and self._failures[action.id] < TRIES:
                     await self.run.clock.sleep(outcome.retry_after_s)
                 return None
+            case Permanent() if outcome.detail.startswith(REFUTED):
+                self._last_failure = outcome.detail  # now on record: the next look takes a node in service out for it
+                self._failures[action.id] += 1
+                return None
             case Transient() | Ambiguous() | Permanent():
                 return self._result(Ended.FAILED, f"{action.id}: {outcome.detail}")
             case Declined():
@@ -331,7 +335,7 @@ class NodeRun:
             return self._result(Ended.POSTPONED if begun else Ended.NOT_STARTED, plan.blocked.detail + left)
         if self.run.boots(self._latest, plan):
             return self._result(Ended.FAILED, last or "the boot under way did not end in time")
-        if plan.blocked is not None and not _only_waits(plan):
+        if plan.blocked is not None and plan.blocked.code is not BlockCode.FOREIGN_CORDON:  # which leaves it converged
             state = Ended.FAILED if self._worked or last else Ended.NOT_STARTED
             return self._result(state, plan.blocked.detail + (f" (last: {last})" if last else ""))
         return self._result(Ended.DONE if self._worked else Ended.CONVERGED, plan.situation)
@@ -386,11 +390,6 @@ def drift_of(plan: NodePlan) -> frozenset[str]:
 
 def backs_off_until(plan: NodePlan) -> datetime | None:
     return plan.blocked.until if plan.blocked is not None and plan.blocked.code is BlockCode.BACKOFF else None
-
-
-def _only_waits(plan: NodePlan) -> bool:
-    """Return whether the node is converged, except that somebody else has cordoned it."""
-    return plan.blocked is not None and plan.blocked.code is BlockCode.FOREIGN_CORDON
 
 
 def _isolated(plan: NodePlan) -> bool:

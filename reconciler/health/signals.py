@@ -42,6 +42,8 @@ KERNEL_EVENTS: Mapping[Kind, str] = {
 }
 
 
+BOOT_REFUTED = "boot_refuted"  # raised from the ledger: planner/node/refuted.py
+
 _OF_LOG = ("health.xid_", *(f"health.{kind.value}" for kind in KERNEL_EVENTS))
 
 
@@ -83,6 +85,8 @@ def unread_signals(profile: Profile, observed: Observed) -> tuple[str, ...]:
         found += tuple(dict.fromkeys(f"health.{name}" for gpu in facts.gpus for name in _unread_cells(gpu)))
     if facts is None or facts.nvlinks_active is None or any(_links_unread(facts)):
         found += ("health.nvlink_",)
+    if facts is None or facts.boot_id is None:
+        found += (f"health.{BOOT_REFUTED}",)
     if facts is None or facts.links is None or any(link.up is None for link in facts.links if link.kind == RDMA):
         found += ("health.port_",)
     if facts is None or facts.nvme is None or any(drive.critical_warning is None for drive in facts.nvme):

@@ -123,6 +123,12 @@ SIGNAL_RULES: Mapping[str, SignalRule] = {
     "nic_module": SignalRule(
         Effect.REPORTS, "a cable or a module at fault; where the port goes down, port_missing says so"
     ),
+    "boot_refuted": SignalRule(
+        Effect.ISOLATES,
+        "its TPM shows that it booted something else than what is declared, or is another machine's; a boot is asked "
+        "anew",
+        latched=True,
+    ),
     "xid_64": SignalRule(Effect.ISOLATES, "row remapping failed: memory that can't be repaired any more", latched=True),
     "xid_79": SignalRule(Effect.ISOLATES, "the GPU has fallen off the bus", latched=True),
     "xid_95": SignalRule(

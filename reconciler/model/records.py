@@ -29,6 +29,7 @@ FLEET = "fleet/*"  # subject of a hold that stops everything; no node and no poo
 STORM = "fleet/storm"  # of a hold that forbids whatever disrupts: the storm brake
 RETRACTED = "isolation/"  # subject of a hold, before a signal's name: nobody is isolated or repaired for it
 ISOLATED = "isolated: "  # before the signals, as the reason of a mark and the cause of the attempt that set it
+REFUTED = "its TPM refutes this boot: "  # before the reasons, as the detail of the attempt that asked it
 TOMBSTONE = "decommissioned/"  # subject of a hold, before a chassis' serial: that machine does not come back by itself
 CHANGES = (
     "changes/"  # before a fleet's name: the record that keeps since when version, spec and drivers are what they are
@@ -111,6 +112,13 @@ class Attempt:
     outcome: PublicText  # started | done | transient | permanent | ambiguous | refused
     detail: FreeText = ""
     ended_at: datetime | None = None
+    boot_id: Unpublished[FreeText] = ""  # the boot that the host was seen in before; "" = it was not
+    basis: PublicText = ""  # digest of what its boot had to prove, and of the TPM that had to; "" = nothing
+
+    @property
+    def judged(self) -> bool:
+        """Return whether it ended with a verdict on the node. One that failed in between says nothing of it."""
+        return self.outcome in ("done", "permanent")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from reconciler.lab.hardware.tpm import LIES
 from reconciler.model import desired as d
 from reconciler.model.access import InstallerPolicy
 from reconciler.model.attestor import AttestationVerdict
+from reconciler.model.desired import Rung
 from reconciler.model.gate import BootProof
 from reconciler.model.install import AttestationChallenge, AttestationFinish, InstallDocument
 from reconciler.model.measurements import BootMeasurements, FirmwareReference, PlatformMeasurements
@@ -138,6 +139,93 @@ def test_a_lie_of_the_booted_host_is_never_admitted(measured: Worlds, lie: str) 
     assert isinstance(here.gate, TpmGate)
     assert WHY[lie] in here.gate.said[0]
     assert (WHY[lie] or "another one") in report.results["n0"].detail
+
+
+def test_a_node_in_service_that_boots_something_else_is_out_at_the_first_quote(measured: Worlds) -> None:
+    here = _serving(measured)
+    _boot_anew(here, lie="altered_uki")
+    report = here.apply(wait_s=0.0)
+    assert not here.serves("n0"), report.results["n0"].detail
+    plan = here.plan().nodes["n0"]
+    assert plan.isolated == ("health.boot_refuted",)
+    assert WHY["altered_uki"] in plan.situation
+    asked = len(here.gate.said)  # type: ignore[attr-defined]
+    here.clock.elapsed += 3600.0
+    here.apply(wait_s=0.0)
+    assert len(here.gate.said) == asked, "the TPM says of one boot what it said before"  # type: ignore[attr-defined]
+    assert not here.serves("n0")
+
+
+def test_the_next_boot_is_asked_anew(measured: Worlds) -> None:
+    here = _serving(measured)
+    _boot_anew(here, lie="altered_uki")
+    here.apply(wait_s=0.0)
+    here.machine("n0").clear("tpm")
+    here.apply(wait_s=0.0)
+    assert not here.serves("n0"), "the boot is the same"
+    _boot_anew(here)
+    report = here.apply()
+    assert here.serves("n0"), report.results["n0"].detail
+    assert not here.plan().nodes["n0"].illness
+
+
+@pytest.mark.parametrize("way", ["a hold that was released", "other measurements"])
+def test_what_was_put_right_is_asked_again_of_the_same_boot(measured: Worlds, way: str) -> None:
+    here = _serving(measured)
+    _boot_anew(here, lie="altered_uki")
+    here.apply(wait_s=0.0)
+    here.machine("n0").clear("tpm")
+    here.clock.elapsed += 60.0
+    if way == "other measurements":
+        node = here.fleet.nodes["n0"]
+        reviewed = replace(PLATFORM, endorsement_authorities="reviewed")
+        here.fleet = replace(
+            here.fleet, nodes={"n0": replace(node, profile=replace(node.profile, measurements=reviewed, digest="new"))}
+        )
+        assert not here.plan().nodes["n0"].illness
+        return
+    here.ledger.hold("n0", "the loader was put back", "ops", None, here.clock.now())
+    here.ledger.release("n0", "ops", here.clock.now())
+    here.clock.elapsed += 60.0
+    report = here.apply()
+    assert here.serves("n0"), report.results["n0"].detail
+
+
+def test_the_ladder_heals_what_a_boot_heals(measured: Worlds) -> None:
+    assert PROFILE.remediation is not None
+    here = _serving(measured, replace(PROFILE.remediation, ladder=(Rung("power_cycle", 1),)))
+    machine = here.machine("n0")
+    _boot_anew(here, lie="altered_uki")
+    order = machine.power
+
+    def honest(action: str) -> None:
+        machine.clear("tpm")
+        order(action)
+
+    machine.power = honest  # type: ignore[method-assign]
+    report = here.apply()
+    assert here.serves("n0"), report.results["n0"].detail
+    assert "power_cycle" in here.did("n0")
+
+
+def _serving(measured: Worlds, remediation: d.Remediation | None = None) -> World:
+    here = measured()
+    node = here.fleet.nodes["n0"]
+    here.fleet = replace(
+        here.fleet,
+        nodes={"n0": replace(node, profile=replace(node.profile, remediation=remediation, digest="measured"))},
+    )
+    here.apply()
+    assert here.serves("n0")
+    return here
+
+
+def _boot_anew(here: World, lie: str = "") -> None:
+    machine = here.machine("n0")
+    if lie:
+        machine.inject("tpm", lie=lie)
+    machine.reboot()
+    here.clock.elapsed += 1800.0
 
 
 def _want_other_image(here: World) -> None:

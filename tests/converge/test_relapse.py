@@ -46,3 +46,43 @@ def test_what_the_spec_changed_since_is_no_relapse(world: Callable[..., World]) 
         )  # fmt: skip
         here.fleet = replace(here.fleet, nodes={"n0": replace(node, profile=profile)})
         assert here.apply().results["n0"].state is Ended.DONE
+
+
+def test_what_a_boot_loses_is_no_relapse(world: Callable[..., World]) -> None:
+    here = world(nodes=1)
+    here.adopt()
+    here.apply()
+    machine: Machine = here.machine("n0")
+    for _ in range(4):  # an image with a sealed root has the default again after each boot
+        machine.reboot()
+        here.clock.elapsed += 900.0
+        machine.sysctl_write("vm.swappiness", "60")
+        report = here.apply(wait_s=0.0)
+        assert report.results["n0"].state is Ended.DONE, report.results["n0"].detail
+    machine.sysctl_write("vm.swappiness", "60")
+    here.apply(wait_s=0.0)
+    machine.sysctl_write("vm.swappiness", "60")
+    waiting = here.plan().nodes["n0"].blocked
+    assert waiting is not None, "what somebody sets back in one boot is"
+    assert "configure_host was done 2 times" in waiting.detail
+
+
+def test_a_pause_of_one_action_keeps_no_other_back_that_nobody_notices(world: Callable[..., World]) -> None:
+    here = world(nodes=1)
+    here.adopt()
+    here.apply()
+    machine: Machine = here.machine("n0")
+    for _ in range(3):
+        machine.state.bios[DROPPED] = "Disabled"
+        here.apply(wait_s=0.0)
+    assert here.plan().nodes["n0"].blocked is not None
+    machine.sysctl_write("vm.swappiness", "60")
+    plan = here.plan().nodes["n0"]
+    assert plan.blocked is None
+    assert [action.id for action in plan.actions] == ["configure_host"]
+    here.apply(wait_s=0.0)
+    assert machine.system().sysctls["vm.swappiness"] == "1"
+    left = here.plan().nodes["n0"].blocked
+    assert left is not None
+    assert "soft_restart was done 2 times" in left.detail, "which waits on"
+    assert here.serves("n0")

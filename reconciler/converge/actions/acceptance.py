@@ -11,6 +11,7 @@ from reconciler.gate.results import recorded
 from reconciler.model.gate import BootProof, Certificate, GateJudgement, Verdict
 from reconciler.model.measurements import Attestation
 from reconciler.model.outcome import Done, Outcome, Permanent, Transient
+from reconciler.model.records import REFUTED
 from reconciler.model.soak import NAME as SOAK
 from reconciler.planner.node.retest import left_out_tests
 
@@ -34,20 +35,23 @@ async def _prove_boot(ctx: ActionContext) -> Outcome:
     if is_measured(ctx.desired.profile):
         ctx.step("asking the TPM what was booted")
         proof = await ctx.gate.attest(ctx.desired, ctx.host, ctx.observed, ctx.clock)
-        if not proof.judgement.valid:
+        if not proof.judgement.valid and proof.judgement.verdict is not Verdict.FAIL:
             return _outcome(proof.judgement, "")
-    evidence = dict(proof.evidence)
-    if ctx.desired.profile.measurements is not None and ctx.desired.profile.measurements.components:
+    evidence, platform = dict(proof.evidence), ctx.desired.profile.measurements
+    if proof.judgement.valid and platform is not None and platform.components:
+        # A failure here takes no node out of service: it may be of the BMC, which hands on what components sign.
         measured = await ctx.gate.measure(ctx.desired, ctx.bmc, ctx.observed, ctx.clock, ctx.step)
         if not measured.judgement.valid:
             return _outcome(measured.judgement, "")
         evidence["components"] = dict(measured.evidence)
     if boot_id is None or (await ctx.facts()).boot_id != boot_id:
         return Transient("it is not known of which boot the proof is: the host does not say, or was booted meanwhile")
-    if proof.endorsement is not None:
+    problem = "; ".join(proof.judgement.reasons)
+    if proof.judgement.valid and proof.endorsement is not None:
         problem = ctx.ledger.bind_endorsement(ctx.node, proof.endorsement, ctx.clock.now())
-        if problem:
-            return Permanent(problem)
+    if problem:
+        # The planner takes the node out of service for it, where it is of the boot that the intent names.
+        return Permanent((REFUTED if ctx.intent.get("boot_id") == boot_id else "") + problem)
     proved = Attestation(reference_of(ctx.desired.profile), ctx.clock.now(), proof.phase, boot_id)
     ctx.ledger.save_attestation(ctx.node, proved, evidence)
     return Done("what runs here is what was signed and measured")

@@ -250,8 +250,9 @@ def _to_attempt(
     number: int, action: str, target: str, cause: str, at: str, data: str, end: tuple[str, str, str] | None
 ) -> Attempt:
     what = f"attempt {number}"
-    to_object(data, f"intent of {what}")
-    begun = Attempt(action, target, cause, to_instant(at, f"time of {what}"), "started")
+    intent = to_object(data, f"intent of {what}")
+    boot_id, basis = str(intent.get("boot_id") or ""), str(intent.get("basis") or "")
+    begun = Attempt(action, target, cause, to_instant(at, f"time of {what}"), "started", boot_id=boot_id, basis=basis)
     if end is None:
         return begun
     word = from_json(end[1], f"outcome of {what}")

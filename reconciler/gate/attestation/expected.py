@@ -10,6 +10,7 @@ from reconciler.model.access import InstallerPolicy
 from reconciler.model.desired import Desired, Profile
 from reconciler.model.inputs import digest_of
 from reconciler.model.observed import Answered, Observed
+from reconciler.model.records import NodeRecord
 
 
 def is_measured(profile: Profile) -> bool:
@@ -39,6 +40,15 @@ def reference_of(profile: Profile) -> str:
         references = [asdict(reference) for reference in group.references if reference.fits(declared)]
         judged_by.append({"ids": group.ids, "authorities": group.authorities, "references": references})
     return digest_of(judged_by) if judged_by else ""
+
+
+def basis_of(profile: Profile, record: NodeRecord) -> str:
+    """Return a digest of what a boot is judged by, and of the TPM that has to prove it; "" where it is not measured.
+
+    Under another one, a boot that was refuted may be asked again.
+    """
+    reference = reference_of(profile)
+    return digest_of([reference, record.endorsement]) if reference else ""
 
 
 def expected_of_host(desired: Desired, observed: Observed) -> Expected | str:

@@ -206,7 +206,9 @@ class MemoryLedger:
     ) -> int:
         self._check_token(token, now)
         number = self._count()
-        self._begun[number] = _Begun(node, Attempt(action, target, cause, now, "started"), dict(intent))
+        boot_id, basis = str(intent.get("boot_id") or ""), str(intent.get("basis") or "")
+        attempt = Attempt(action, target, cause, now, "started", boot_id=boot_id, basis=basis)
+        self._begun[number] = _Begun(node, attempt, dict(intent))
         self._set_attempt(node, number, self._begun[number].attempt)
         return number
 

@@ -22,6 +22,7 @@ from reconciler.model.observed import Answered, Observation, Observed
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import NodeState
 from reconciler.planner.node.actions import spec_of
+from reconciler.planner.node.refuted import boot_signals
 
 NEWS = timedelta(hours=1)
 FLAPS = timedelta(days=1)  # a signal that returns within a day after a change is still that change's
@@ -96,7 +97,7 @@ def signal_updates(
         if desired is None or record is None or desired.state is not NodeState.ACTIVE:
             continue
         kept = {first_seen(key)[0]: key for key in record.silent_since if key.startswith("health.")}
-        found = signals(desired.profile, seen)
+        found = (*signals(desired.profile, seen), *boot_signals(desired, seen, record))
         if not kept and not found:
             continue
         shown = set(isolating(signal.path for signal in found if rules.match(desired, signal.path) is None))

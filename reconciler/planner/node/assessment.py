@@ -46,6 +46,7 @@ from reconciler.planner.node.decommission import Leaving, assess_leaving
 from reconciler.planner.node.in_place import fell_back, why_installer
 from reconciler.planner.node.provision import never_answered, unread_disk
 from reconciler.planner.node.record import gate_failure, is_drained, stale_signals_until, was_tested
+from reconciler.planner.node.refuted import boot_signals
 from reconciler.planner.node.renewals import assess_host_certificate
 from reconciler.planner.node.retest import asked_again, both, voided_since_certificate
 
@@ -95,7 +96,8 @@ def assess(
     explained_by, waiting = _host_cause(desired, observed, record, context, unread)
     builder = ConditionBuilder(explained_by if facts is None else "")
     _power(builder, desired, observed, record, context, waiting or unread.cause)
-    counted, ignored = _split_ignored(desired, context.signals.of(desired.profile, observed), rules)
+    shown = (*context.signals.of(desired.profile, observed), *boot_signals(desired, observed, record))
+    counted, ignored = _split_ignored(desired, shown, rules)
     found = tuple(s for s in counted if s.path not in retracted and s.effect is not Effect.REPORTS)
     reported = tuple(signal for signal in counted if signal not in found)
     until = stale_signals_until(record, context.now) if found else None

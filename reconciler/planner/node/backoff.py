@@ -4,7 +4,8 @@ The pause grows each time. It follows from the ledger's attempts alone, so a res
 (pitfall I1). A hash spreads it: nodes that failed together are not retried together (pitfall I9), and all runs agree.
 
 An action that succeeded and is needed again for the same drift does not last: a BIOS drops the setting, or somebody
-sets it back. Without a pause every pass would drain and restart that node (pitfalls C2, I10).
+sets it back. Without a pause every pass would drain and restart that node (pitfalls C2, I10). What a boot loses of the
+running system is no relapse: images with a sealed root lose sysctls so, and need them set once a boot.
 """
 
 from __future__ import annotations
@@ -53,19 +54,19 @@ def pause_s(node: str, action: str, failed: int) -> float:
 
 
 def backing_off(
-    record: NodeRecord, actions: Iterable[PlannedAction], drifted: Container[str], now: datetime
+    record: NodeRecord, actions: Iterable[PlannedAction], drifted: Container[str], now: datetime, boot_id: str = ""
 ) -> Blocked | None:
     """Return why `actions` have to wait, by the action that has to wait longest; None if all may go now.
 
     `drifted`: value paths that were as specified and are not any more. Paths that the spec has changed since are not
-    among them.
+    among them. `boot_id`: the node's present boot; "" if that is not known.
     """
     longest: Blocked | None = None
     before: list[ActionSpec] = []
     for action in actions if record.attempts else ():
         failed = None if any(spec.renews(action.name) for spec in before) else _failed(record, action)
         before.append(spec_of(action.name))
-        for found in (failed, _relapsed(record, action, drifted, now)):
+        for found in (failed, _relapsed(record, action, drifted, now, boot_id)):
             if found is not None and found.until is not None and found.until > now:
                 longest = found if longest is None or longest.until is None or found.until > longest.until else longest
     return longest
@@ -81,12 +82,16 @@ def _failed(record: NodeRecord, action: PlannedAction) -> Blocked | None:
     return Blocked(BlockCode.BACKOFF, detail, until)
 
 
-def _relapsed(record: NodeRecord, action: PlannedAction, drifted: Container[str], now: datetime) -> Blocked | None:
+def _relapsed(
+    record: NodeRecord, action: PlannedAction, drifted: Container[str], now: datetime, boot_id: str
+) -> Blocked | None:
     """Make an action wait whose effect does not last: an hour after the second time, then four, a day at most."""
     if not action.because or any(path not in drifted for path in action.because):
         return None
     cause = ", ".join(action.because)
     done = _done_and_lost(record, action, cause, now - RELAPSE_WITHIN)
+    if boot_id and spec_of(action.name).harmless:  # of the running system: no boot brings it into effect
+        done = [attempt for attempt in done if attempt.boot_id in ("", boot_id)]
     if len(done) < RELAPSES:
         return None
     pause = min(HOUR_S * FACTOR ** (len(done) - RELAPSES), DAY_S)

@@ -12,11 +12,11 @@ from reconciler.model.crash import of_its_own
 from reconciler.model.desired import Desired, Profile, Rung
 from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.inputs import fingerprint, key_of
-from reconciler.model.observed import Observed, Silent, crash_in
+from reconciler.model.observed import Answered, Observed, Silent, crash_in
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAction
 from reconciler.model.records import NodeRecord
 from reconciler.model.stakes import Stakes, stakes
-from reconciler.model.vocab import Certainty, Concern, NodeState, UnknownReason
+from reconciler.model.vocab import Certainty, Concern, NodeState
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.actions import NodeTraits, spec_of
 from reconciler.planner.node.assessment import Assessment, assess
@@ -35,7 +35,8 @@ from reconciler.planner.node.record import is_uneventful, isolating_signals
 from reconciler.planner.node.remarks import with_remarks
 from reconciler.planner.node.renewals import renewals
 from reconciler.planner.node.retest import planned_reasons
-from reconciler.planner.node.search import apply, search
+from reconciler.planner.node.search import apply, harmless, search
+from reconciler.planner.node.unknowns import incomplete
 from reconciler.planner.node.why import Question
 
 KUBELET_SERVICE = "host.services.kubelet"
@@ -126,6 +127,7 @@ class NodePlanner:
         state: Conditions,
         decided: _Decision,
     ) -> NodePlan:
+        decided, blocked = self._in_the_pause(desired, observed, record, items, state, decided)
         found, actions = decided.found, decided.actions
         items = with_remarks(items, self._catalogue(desired, observed, state), state)
         if desired.state is NodeState.ACTIVE:
@@ -140,10 +142,10 @@ class NodePlanner:
             situation=found.sentence,
             in_service=None if c.IN_SERVICE in state.unknown else c.IN_SERVICE in state.true,
             observed_at=observed.hot.at,
-            incomplete=_incomplete(desired, observed, state),
+            incomplete=incomplete(desired, observed, state),
             drift=items,
             actions=actions,
-            blocked=self._backing_off(record, decided.rows, actions, items) or found.blocked,
+            blocked=blocked or found.blocked,
             wave=0 if actions else None,
             fingerprint=fingerprint(shared, inputs, items, actions),
             shared=shared,
@@ -180,15 +182,52 @@ class NodePlanner:
             for signal, kind, detail in told
         ]  # fmt: skip
 
+    def _in_the_pause(
+        self,
+        desired: Desired,
+        observed: Observed,
+        record: NodeRecord,
+        items: Sequence[DriftItem],
+        state: Conditions,
+        decided: _Decision,
+    ) -> tuple[_Decision, Blocked | None]:
+        """Return what to do now, and why that has to wait.
+
+        While one action has to wait, those that no workload notices and that don't wait themselves go first: a boot of
+        a node in service is proved although a setting of its BIOS does not hold.
+        """
+        found = decided.found
+        blocked = self._backing_off(observed, record, decided.rows, decided.actions, items)
+        if blocked is None or found.goal is not Goal.IN_SERVICE or found.rung is not None:
+            return decided, blocked
+        full = self._catalogue(desired, observed, state)
+        start, left = starting_conditions(full, state), _doable(full, state)
+        while rows := harmless(left, state.unknown, start, found.wanted):
+            actions = self._explain(desired, observed, state, found, rows)
+            waiting = {
+                row.id for row in rows if self._backing_off(observed, record, (row,), actions, items) is not None
+            }
+            if not waiting:
+                return _Decision(found, rows, actions), None
+            left = Catalogue(tuple(row for row in left.rows if row.id not in waiting), left.staged)
+        return decided, blocked
+
     def _backing_off(
-        self, record: NodeRecord, rows: Sequence[Row], actions: Sequence[PlannedAction], items: Sequence[DriftItem]
+        self,
+        observed: Observed,
+        record: NodeRecord,
+        rows: Sequence[Row],
+        actions: Sequence[PlannedAction],
+        items: Sequence[DriftItem],
     ) -> Blocked | None:
         """Return why the actions that go now must wait. Later rungs are left out: they may never be needed."""
         if not record.attempts:
             return None
         now = {row.id for row in rows}
+        boot_id = (observed.host.value.boot_id or "") if isinstance(observed.host, Answered) else ""
         drifted = {item.path for item in items if item.kind is DriftClass.DRIFTED}
-        return backing_off(record, [action for action in actions if action.id in now], drifted, self.context.now)
+        here = [action for action in actions if action.id in now]
+        return backing_off(record, here, drifted, self.context.now, boot_id)
 
     def question(
         self, desired: Desired, observed: Observed, record: NodeRecord, *, postponed: Collection[str] = ()
@@ -205,8 +244,7 @@ class NodePlanner:
         usable = usable_rows(full, state, found, record, self.context.now)
         if found.harmless_only or self._search(desired, usable, start, found) != rows:
             # The goal is out of reach: the actions achieve as much of it as no workload notices.
-            harmless = (row for row in full.rows if row.harmless and row.id not in state.impossible)
-            usable, reached = Catalogue(tuple(harmless), ()), start
+            usable, reached = Catalogue(tuple(row for row in _doable(full, state).rows if row.harmless), ()), start
             for row in rows:
                 reached = apply(full, row, reached)
             wanted &= reached
@@ -253,7 +291,7 @@ class NodePlanner:
         full = self._catalogue(desired, observed, state)
         start = starting_conditions(full, state)
         if found.harmless_only:
-            return _harmless(full, state, start, found.wanted), found
+            return harmless(_doable(full, state), state.unknown, start, found.wanted), found
         rows = self._search(desired, usable_rows(full, state, found, record, self.context.now), start, found)
         if rows is None and found.goal is Goal.ISOLATED:  # it can't be drained: at least keep new work away
             found = replace(found, wanted=frozenset({c.MARKED}), sentence=found.sentence + undrainable(state))
@@ -266,7 +304,9 @@ class NodePlanner:
             found = isolate(f"{evidence}; no way back into service: {missing}", BlockCode.NO_PATH)
             rows = self._search(desired, usable_rows(full, state, found, record, self.context.now), start, found)
             return rows or (), found
-        return _harmless(full, state, start, found.wanted), no_path(desired, state, found, full, record, self.context)
+        return harmless(_doable(full, state), state.unknown, start, found.wanted), no_path(
+            desired, state, found, full, record, self.context
+        )
 
     def _search(
         self, desired: Desired, usable: Catalogue, start: frozenset[str], found: Situation
@@ -355,29 +395,6 @@ def _stakes(desired: Desired, observed: Observed) -> Stakes:
     return stakes(work, desired.profile.drain)
 
 
-def _harmless(full: Catalogue, state: Conditions, start: frozenset[str], wanted: frozenset[str]) -> tuple[Row, ...]:
-    """Choose actions that no workload notices, in catalogue order, until none adds to the goal."""
-    chosen: list[Row] = []
-    reached = start
-    while True:
-        for row in full.rows:
-            gains = (set(row.achieves) & wanted) - reached
-            ready = set(row.requires) <= reached and row.id not in state.impossible
-            if row.harmless and gains and not gains & set(state.unknown) and ready:
-                break
-        else:
-            return tuple(chosen)
-        chosen.append(row)
-        reached = apply(full, row, reached)
-
-
-def _incomplete(desired: Desired, observed: Observed, state: Conditions) -> tuple[str, ...]:
-    """Return the configured sources that did not answer for no known reason, each with its failure."""
-    found = []
-    for name, reading in (("redfish", observed.hot), ("redfish inventory", observed.inventory), ("ssh", observed.host),
-                          ("kubernetes", observed.member)):  # fmt: skip
-        if isinstance(reading, Silent) and reading.reason not in (UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED):
-            if name == "ssh" and c.HOST_UP not in state.unknown:
-                continue  # powered off, booting, or known to be down
-            found.append(f"{name}: {reading.reason}" + (f" ({reading.detail})" if reading.detail else ""))
-    return tuple(found) if desired.state is NodeState.ACTIVE else ()
+def _doable(full: Catalogue, state: Conditions) -> Catalogue:
+    """Return the catalogue without what the node's BMC can't do."""
+    return Catalogue(tuple(row for row in full.rows if row.id not in state.impossible), full.staged)

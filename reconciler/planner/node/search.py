@@ -7,7 +7,7 @@ the answer is minimal and the same every time.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 from reconciler.planner.node.catalogue import Catalogue, Row
@@ -118,3 +118,20 @@ def apply(catalogue: Catalogue, row: Row, state: frozenset[str]) -> frozenset[st
             achieved.add(staged.achieves)
             broken.update(staged.breaks)
     return ((state - consumed) | achieved) - broken | (set(row.achieves) - set(row.breaks))
+
+
+def harmless(
+    full: Catalogue, unknown: Container[str], start: frozenset[str], wanted: frozenset[str]
+) -> tuple[Row, ...]:
+    """Choose actions that no workload notices, in catalogue order, until none adds to the goal."""
+    chosen: list[Row] = []
+    reached = start
+    while True:
+        for row in full.rows:
+            gains = (set(row.achieves) & wanted) - reached
+            if row.harmless and gains and not any(name in unknown for name in gains) and set(row.requires) <= reached:
+                break
+        else:
+            return tuple(chosen)
+        chosen.append(row)
+        reached = apply(full, row, reached)

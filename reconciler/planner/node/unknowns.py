@@ -1,4 +1,4 @@
-"""Summarize why values are not known, in the same words for all nodes that are silent for the same reason."""
+"""Summarize why values and sources are not known, in the same words for all nodes that are silent for one reason."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from collections.abc import Iterable, Mapping
 from textwrap import shorten
 
 from reconciler.model.desired import Desired
+from reconciler.model.observed import Observed, Silent
+from reconciler.model.vocab import NodeState, UnknownReason
+from reconciler.planner.node import conditions as c
+from reconciler.planner.node.conditions import Conditions
 
 LENGTH = 200  # characters of a summary, about; `explain` has every value with its reason
 _CAUSE = 120  # characters of one cause
@@ -52,3 +56,15 @@ def _without_node(reason: str, desired: Desired) -> str:
     for address in (desired.endpoints.bmc, desired.endpoints.host):
         text = text.replace(address, "its address") if address else text
     return _SOCKET.sub("", text)
+
+
+def incomplete(desired: Desired, observed: Observed, state: Conditions) -> tuple[str, ...]:
+    """Return the configured sources that did not answer for no known reason, each with its failure."""
+    found = []
+    for name, reading in (("redfish", observed.hot), ("redfish inventory", observed.inventory), ("ssh", observed.host),
+                          ("kubernetes", observed.member)):  # fmt: skip
+        if isinstance(reading, Silent) and reading.reason not in (UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED):
+            if name == "ssh" and c.HOST_UP not in state.unknown:
+                continue  # powered off, booting, or known to be down
+            found.append(f"{name}: {reading.reason}" + (f" ({reading.detail})" if reading.detail else ""))
+    return tuple(found) if desired.state is NodeState.ACTIVE else ()
