@@ -80,6 +80,7 @@ READS: Mapping[str, tuple[tuple[str, ...], Read]] = {
     "NICs": (("nics",), lambda _, inv: _count(inv.nics)),
     "drives": (("drives",), lambda _, inv: _count(inv.drives)),
     "parts": (("parts",), lambda _, inv: _count(inv.parts)),
+    "components that sign": (("integrity",), lambda _, inv: _count(inv.integrity)),
 }
 
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from reconciler.converge.attestation import attest
+from reconciler.converge.components import measure_components
 from reconciler.converge.observe import io_seconds
 from reconciler.converge.ports import SoakRun
 from reconciler.converge.soak import Follower
@@ -25,12 +26,13 @@ from reconciler.model.gate import (
     BootProof,
     Certificate,
     CommandResult,
+    ComponentsProof,
     GateJudgement,
     TestResult,
     Verdict,
 )
 from reconciler.model.observed import Observed, Silent
-from reconciler.model.ports import Clock, Host
+from reconciler.model.ports import Bmc, Clock, Host
 from reconciler.model.soak import NAME as SOAK
 
 CERTIFICATE_FORMAT = "1.0"
@@ -54,6 +56,11 @@ class AcceptanceGate:
 
     async def attest(self, desired: Desired, host: Host, observed: Observed, clock: Clock) -> BootProof:
         return await attest(desired, host, observed, clock)
+
+    async def measure(
+        self, desired: Desired, bmc: Bmc, observed: Observed, clock: Clock, step: Callable[[str], None]
+    ) -> ComponentsProof:
+        return await measure_components(desired, bmc, observed, clock, step)
 
     def judge(self, certificate: Certificate, desired: Desired, observed: Observed, clock: Clock) -> GateJudgement:
         acceptance = _acceptance(desired)

@@ -19,6 +19,7 @@ from reconciler.converge.observe import answer, io_seconds
 from reconciler.model.desired import Desired, Settings
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.gate import CommandResult
+from reconciler.model.measurements import SignedMeasurements
 from reconciler.model.observed import (
     Answered,
     AttributeValue,
@@ -124,12 +125,14 @@ class GuardedBmc:
         if not self._taken:
             self._lease.take(self._scope)
             self._taken = True
-        proved_at = self._proved_at
-        if proved_at is None or self._clock.monotonic() - proved_at > PROVED_S:
-            await self.prove()
+        await self._prove_unless_fresh()
         self._lease.prove_bmc(self._scope)
         self.wrote = True
         return await (deadlines or self._deadlines).write(call())
+
+    async def _prove_unless_fresh(self) -> None:
+        if self._proved_at is None or self._clock.monotonic() - self._proved_at > PROVED_S:
+            await self.prove()
 
     def release(self) -> None:
         """Give back the lease on the BMC, since the action is over."""
@@ -153,6 +156,11 @@ class GuardedBmc:
 
     async def tasks(self) -> Sequence[str]:
         return await self._deadlines.read(self._bmc.tasks())
+
+    async def signed_measurements(self, component: str, nonce: bytes) -> SignedMeasurements:
+        """Ask for what changes nothing, and only this node's BMC: another's would answer for another machine."""
+        await self._prove_unless_fresh()
+        return await self._deadlines.read(self._bmc.signed_measurements(component, nonce))
 
     # --- writes ---
 

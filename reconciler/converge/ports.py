@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from reconciler.model.desired import Desired
-from reconciler.model.gate import BootProof, Certificate, GateJudgement
+from reconciler.model.gate import BootProof, Certificate, ComponentsProof, GateJudgement
 from reconciler.model.observed import Observed
-from reconciler.model.ports import Clock, Host
+from reconciler.model.ports import Bmc, Clock, Host
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,4 +47,12 @@ class GateRunner(Protocol):
         """Ask the host's TPM what it booted, and judge the answer by what the spec declares.
 
         Raises DriverError when the host is lost.
+        """
+
+    async def measure(
+        self, desired: Desired, bmc: Bmc, observed: Observed, clock: Clock, step: Callable[[str], None]
+    ) -> ComponentsProof:
+        """Ask the components that the spec declares what they run, and judge their answers. `step` tells how far it is.
+
+        What is not proved is a reason of the judgement, no exception.
         """

@@ -127,8 +127,10 @@ def connect(
     """Return a lab that has each machine at its addresses in the spec."""
     endpoints = {name: desired.endpoints for name, desired in fleet.nodes.items()}
     images = golden_images(fleet)
-    for machine in machines.values():
+    for name, machine in machines.items():
         machine.images, machine.measured = images, measured_images(fleet)
+        platform = fleet.nodes[name].profile.measurements
+        machine.components = platform.components if platform is not None else ()
         machine.installer_measured = fleet.settings.installer.measurements if fleet.settings.installer else None
     return Lab(
         fleet=fleet,

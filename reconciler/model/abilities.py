@@ -21,7 +21,7 @@ ONLY_SENT: Final = (
 
 
 class Ability(StrEnum):
-    """The kinds of write that a BMC may lack."""
+    """The kinds of request that a BMC may lack."""
 
     POWER = "power"  # off and on
     BMC_RESET = "bmc_reset"
@@ -33,6 +33,7 @@ class Ability(StrEnum):
     HTTP_BOOT = "http_boot"  # once, from a URI that is given to it
     PXE_BOOT = "pxe_boot"  # once
     FIRMWARE = "firmware"
+    MEASUREMENTS = "measurements"  # of components, which sign them
 
 
 @dataclass(frozen=True, slots=True)

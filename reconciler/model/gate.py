@@ -44,6 +44,14 @@ class BootProof:
 
 
 @dataclass(frozen=True, slots=True)
+class ComponentsProof:
+    """The result of asking a node's components what they run. `evidence`: JSON values for the journal, by component."""
+
+    judgement: GateJudgement
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class TestResult:
     """One test: its verdict, why, and the raw metrics that thresholds are judged from.
 

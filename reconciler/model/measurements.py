@@ -1,6 +1,6 @@
 """The measurements that a spec declares of a boot: digests that a quote of the TPM is judged by (DESIGN section 7.4).
 
-Digests are SHA-256 in hexadecimal.
+Digests are SHA-256 in hexadecimal. Those of components, which sign them by SPDM, are what each component says.
 """
 
 from __future__ import annotations
@@ -45,19 +45,56 @@ class FirmwareReference:
 
 
 @dataclass(frozen=True, slots=True)
-class PlatformMeasurements:
-    """The measurements of a model of machine. `endorsement_authorities`: PEM of the CAs of its TPMs' makers."""
+class ComponentReference:
+    """The measurements of components whose firmware has these versions, learned from one machine and reviewed."""
 
-    secure_boot: SecureBootKeys
+    versions: Mapping[str, str]  # firmware component -> version; a component that is not here does not count
+    values: Mapping[str, str]  # index of the measurement -> digest, or bits, in hexadecimal
+
+    def fits(self, versions: Mapping[str, str]) -> bool:
+        """Return whether the reference is for firmware of these versions."""
+        return all(versions.get(component) == version for component, version in self.versions.items())
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentMeasurements:
+    """Components of one kind, each of which must sign what it measured. `authorities`: PEM of their makers' CAs.
+
+    Without references a component must sign, and what it measured is not judged.
+    """
+
+    ids: tuple[str, ...]  # in the BMC's ComponentIntegrity
+    authorities: str
+    references: tuple[ComponentReference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformMeasurements:
+    """The measurements of a model of machine. `endorsement_authorities`: PEM of the CAs of its TPMs' makers.
+
+    `secure_boot`: None where components alone are measured.
+    """
+
+    secure_boot: SecureBootKeys | None
     firmware: tuple[FirmwareReference, ...] = ()
     endorsement_authorities: str | None = None
+    components: tuple[ComponentMeasurements, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SignedMeasurements:
+    """A component's answer as its BMC handed it on: nothing of it is verified yet."""
+
+    signed: str  # base64: what was asked and answered, and the signature
+    hash: str  # HashingAlgorithm
+    certificates: str  # PEM
 
 
 @dataclass(frozen=True, slots=True)
 class Attestation:
-    """A quote that was judged good, and what it was judged by."""
+    """A proof that was judged good, by quote or by the signatures of components, and what it was judged by."""
 
     reference: PublicText  # digest of the declared measurements
     at: datetime
-    phase: PublicText  # whose PCR 11 it had
+    phase: PublicText  # whose PCR 11 it had; "" where no quote was asked for
     boot_id: Unpublished[FreeText] = ""  # the boot that it was of; "" only where no host's is told either

@@ -154,6 +154,19 @@ class BmcEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class ComponentIntegrity:
+    """A component that proves its integrity through the BMC. `measures`: it can be asked for signed measurements."""
+
+    id: PublicText
+    kind: PublicText | None = None  # SPDM | TPM | TCM | ...
+    version: PublicText | None = None  # of that protocol; DGX says "unknown"
+    enabled: bool | None = None
+    target: PublicText | None = None  # URI of the component
+    protects: tuple[PublicText, ...] = ()  # URIs of what it vouches for
+    measures: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Manager:
     model: PublicText | None = None
     firmware: PublicText | None = None
@@ -182,6 +195,7 @@ class RedfishInventory:
     boot_options: tuple[BootOption, ...] | None = None  # in the present order
     staged_boot_order: tuple[Identifier, ...] = ()  # references, where another order waits for the next boot
     abilities: Abilities | None = None
+    integrity: Unpublished[tuple[ComponentIntegrity, ...] | None] = None  # (): the BMC has no ComponentIntegrity
 
 
 # --- SSH ---------------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from reconciler.model.install import AnyDocument, AttemptCredential, InstallDocu
 from reconciler.model.install_progress import InstallProgress
 from reconciler.model.ledger_ports import Ledger as Ledger
 from reconciler.model.ledger_ports import Recollection as Recollection
+from reconciler.model.measurements import SignedMeasurements
 from reconciler.model.observed import (
     Answered,
     AttributeValue,
@@ -162,6 +163,13 @@ class Bmc(Protocol):
 
     async def tasks(self) -> Sequence[str]:
         """Return the URIs of all tasks that the BMC remembers, also of those that ended. Raise DriverError."""
+
+    async def signed_measurements(self, component: str, nonce: bytes) -> SignedMeasurements:
+        """Let a component, by its Id in ComponentIntegrity, sign all its measurements under a nonce of 32 bytes.
+
+        It takes seconds, and as long as the BMC's task does: the caller has the deadline. It changes nothing. Raise
+        DriverError: REJECTED where the component is not listed or did not sign, UNSUPPORTED where none can be asked.
+        """
 
     async def secure_erase(self, serial: str) -> str:
         """Start to destroy all data on the drive with exactly this serial number; return the URI of the task.

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from reconciler.model.errors import Diagnostic, Position, did_you_mean
 from reconciler.model.gate_tools import TOOLS
-from reconciler.model.measurements import PlatformMeasurements
+from reconciler.model.measurements import ComponentReference, FirmwareReference
 from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec, Test
 from reconciler.spec.kinds.hardware_profile import HardwareProfileSpec
 from reconciler.spec.kinds.settings import NodeSettings
@@ -35,6 +35,7 @@ def check_combinations(declared: Declarations) -> Iterator[Diagnostic]:
                 *_overrides_fit(declared, pool.name, entry, chosen),
                 *_tests_fit(declared, chosen),
                 *_measured(declared, pool.name, entry, chosen),
+                *_components(declared, pool.name, entry, chosen),
             ]
             yield from (problem for problem in found if problem not in seen)
             seen.update(found)
@@ -130,19 +131,37 @@ def _measured(declared: Declarations, pool: str, entry: int | None, chosen: dict
     if not fits or ("hardware" in chosen and (hardware is None or not hardware.whole)):
         return  # which is told of the image or the profile
     platform = platform_measurements(hardware.spec.measurements) if hardware is not None else None
-    if hardware is None or platform is None:
+    if hardware is None or platform is None or platform.secure_boot is None:
         which = f"hardware profile {hardware.name!r} declares none" if hardware else "there is no hardware profile"
         yield Diagnostic(at, "", f"measurements need those of the model of machine, and {which}")
     elif platform.firmware:
-        yield from _referenced(hardware, platform, settings_of(declared, pool, entry))
+        yield from _referenced(hardware, "firmware", platform.firmware, settings_of(declared, pool, entry))
+
+
+def _components(
+    declared: Declarations, pool: str, entry: int | None, chosen: dict[str, Setting]
+) -> Iterator[Diagnostic]:
+    """Yield a problem for components without a reference for their firmware."""
+    hardware = declared.hardware.get(chosen["hardware"].value) if "hardware" in chosen else None
+    platform = platform_measurements(hardware.spec.measurements) if hardware is not None and hardware.whole else None
+    if hardware is None or platform is None:
+        return
+    for index, group in enumerate(platform.components):
+        if group.references:
+            which = f"components[{index}].references"
+            yield from _referenced(hardware, which, group.references, settings_of(declared, pool, entry))
 
 
 def _referenced(
     hardware: DeclaredResource[HardwareProfileSpec],
-    platform: PlatformMeasurements,
+    which: str,
+    references: Sequence[FirmwareReference | ComponentReference],
     settings: Iterable[tuple[DeclaredResource[Any], NodeSettings, Steps]],
 ) -> Iterator[Diagnostic]:
-    """Yield a problem for firmware without a reference: nodes that get it could not prove what they boot."""
+    """Yield a problem for firmware without a reference: nodes that get it could not prove what they run.
+
+    `which`: the key of the references below measurements.
+    """
     versions = {
         item.component: (item.version, hardware.at("firmware", index, "version"))
         for index, item in enumerate(hardware.spec.firmware)
@@ -152,15 +171,14 @@ def _referenced(
             if override.version is not None:
                 at = resource.at(*steps, "firmware", index, "version")
                 versions[override.component] = (override.version, at)
-    if any(
-        reference.fits({name: version for name, (version, _) in versions.items()}) for reference in platform.firmware
-    ):
+    if any(reference.fits({name: version for name, (version, _) in versions.items()}) for reference in references):
         return
-    judged = sorted({name for reference in platform.firmware for name in reference.versions})
+    judged = sorted({name for reference in references for name in reference.versions})
+    below = which.partition("[")[0]
     told = ", ".join(f"{name} {versions[name][0] if name in versions else 'which is not declared'}" for name in judged)
-    at = next((versions[name][1] for name in judged if name in versions), hardware.at("measurements", "firmware"))
+    at = next((versions[name][1] for name in judged if name in versions), hardware.at("measurements", below))
     hint = "learn it from a machine whose profile has no references, and review it, before the firmware is rolled out"
-    yield Diagnostic(at, "", f"no reference in measurements.firmware is for {told}", hint)
+    yield Diagnostic(at, "", f"no reference in measurements.{which} is for {told}", hint)
 
 
 def _overrides_fit(

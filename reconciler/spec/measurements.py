@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from reconciler.model.measurements import (
     BootMeasurements,
+    ComponentMeasurements,
+    ComponentReference,
     FirmwareReference,
     PlatformMeasurements,
     SecureBootKeys,
@@ -22,10 +24,19 @@ def platform_measurements(spec: kinds.PlatformMeasurements | None) -> PlatformMe
         return None
     keys = spec.secure_boot
     return PlatformMeasurements(
-        secure_boot=SecureBootKeys(keys.pk, keys.kek, keys.db, keys.dbx, keys.authorities),
+        secure_boot=None if keys is None else SecureBootKeys(keys.pk, keys.kek, keys.db, keys.dbx, keys.authorities),
         firmware=tuple(_reference(reference) for reference in spec.firmware),
         endorsement_authorities=spec.endorsement_authorities,
+        components=tuple(_component(group) for group in spec.components),
     )
+
+
+def _component(spec: kinds.ComponentMeasurements) -> ComponentMeasurements:
+    references = (
+        ComponentReference(dict(sorted(one.versions.items())), dict(sorted(one.values.items())))
+        for one in spec.references
+    )
+    return ComponentMeasurements(spec.ids, spec.authorities, tuple(references))
 
 
 def _reference(spec: kinds.FirmwareReference) -> FirmwareReference:

@@ -54,6 +54,7 @@ def policy_positions(
     if "hardware" in chosen:
         hardware = declared.hardware[chosen["hardware"].value]
         found["measurements"] = hardware.at("measurements")
+        found["measurements.components"] = hardware.at("measurements", "components")
         for index, item in enumerate(hardware.spec.firmware):
             found |= {
                 f"firmware.{item.component}.{f}": hardware.at("firmware", index, key) for f, key in _FIRMWARE.items()

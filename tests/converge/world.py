@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from reconciler.converge.actions import FUNCTIONS
 from reconciler.converge.actions.context import ActionContext, carry_out
 from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
+from reconciler.converge.components import measure_components
 from reconciler.converge.events import ActionFinished, ActionStarted, Event
 from reconciler.converge.guarded_ports import GuardedBmc, TimedCluster, TimedHost
 from reconciler.converge.lease import HeldLease
@@ -26,12 +27,12 @@ from reconciler.lab.inprocess import LabFabric, VirtualClock, run_virtual
 from reconciler.lab.scenario import Scenario
 from reconciler.model import desired as d
 from reconciler.model.access import ClusterAccess, InstallerPolicy
-from reconciler.model.gate import Binding, BootProof, Certificate, GateJudgement, TestResult, Verdict
+from reconciler.model.gate import Binding, BootProof, Certificate, ComponentsProof, GateJudgement, TestResult, Verdict
 from reconciler.model.limits import Guards
 from reconciler.model.observed import Answered, Observation, Observed, Taint
 from reconciler.model.outcome import Outcome, outcome_word
 from reconciler.model.plan import Plan, PlannedAction
-from reconciler.model.ports import Clock, Host
+from reconciler.model.ports import Bmc, Clock, Host
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION
 from reconciler.model.vocab import Activation, Certainty, Concern, Disruption, DrainProvider
 from reconciler.planner.fleet.plan_request import PlanRequest, take_snapshot
@@ -119,6 +120,11 @@ class QuickGate:
         verdict = self.boots.get(desired.node, Verdict.PASS)
         why = () if verdict is Verdict.PASS else ("an EFI program was started that is not declared",)
         return BootProof(GateJudgement(not why, verdict, why), self.tpms.get(desired.node, desired.node), "start")
+
+    async def measure(
+        self, desired: d.Desired, bmc: Bmc, observed: Observed, clock: Clock, step: Callable[[str], None]
+    ) -> ComponentsProof:
+        return await measure_components(desired, bmc, observed, clock, step)
 
     def trust(self, desired: d.Desired, observed: Observed) -> GateJudgement:
         same = desired.node == observed.node

@@ -13,6 +13,7 @@ from reconciler.model import abilities as a
 from reconciler.model import desired as d
 from reconciler.model import observed as o
 from reconciler.model.errors import Position
+from reconciler.model.measurements import ComponentMeasurements, PlatformMeasurements
 from reconciler.model.plan import BlockCode
 from reconciler.model.vocab import Power, Provision, VerifiedBy
 from tests import builders as b
@@ -89,6 +90,26 @@ def test_a_write_that_the_bmc_lacks_is_not_planned(ability: str) -> None:
     assert b.actions(plan) == []
     assert plan.blocked is not None
     assert (plan.blocked.code, "it has no licence" in plan.blocked.detail) == (BlockCode.IMPOSSIBLE, True)
+
+
+def test_components_are_asked_for_only_where_the_bmc_hands_on_what_they_sign() -> None:
+    """It is known before the node is drained, and also of a node that lacks nothing else."""
+    group = ComponentMeasurements(("HGX_IRoT_GPU_0",), "-----BEGIN CERTIFICATE-----")
+    places = {"measurements.components": Position("hardware.yaml", 14, 17)}
+    changes = {"measurements": PlatformMeasurements(None, components=(group,)), "provenance": places}
+    node = b.node(profile=b.profile(**changes))
+    assert b.actions(planned(found(), node)) == ["check_trust"], "what was not read rules nothing out"
+    assert b.actions(planned(found(abilities=lacking(measurements="")), node)) == ["check_trust"]
+    plan = planned(found(abilities=lacking(measurements="the BMC has no ComponentIntegrity")), node)
+    assert b.actions(plan) == []
+    assert plan.blocked is not None
+    assert plan.blocked.code is BlockCode.IMPOSSIBLE
+    assert "check_trust: the BMC has no ComponentIntegrity (hardware.yaml:14:17)" in plan.blocked.detail
+    other = b.facts(image=o.ImageIdentity("ubuntu-gpu", "2025.1", b.SHA, "D1", None, booted_disk="D1"))
+    inventory = b.inventory(abilities=lacking(measurements="the BMC has no ComponentIntegrity"))
+    assert b.actions(planned(b.observed(host=other, inventory=inventory), node)) == [], "nor is it installed in vain"
+    undeclared = b.observed(host=b.facts(), inventory=inventory)
+    assert planned(undeclared, b.node()).blocked is None
 
 
 @pytest.mark.parametrize(

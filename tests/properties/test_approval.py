@@ -23,7 +23,14 @@ from reconciler.model.documents import DocumentError, dump, load
 from reconciler.model.errors import Position
 from reconciler.model.inputs import fingerprint, sealed
 from reconciler.model.install import LinkKind
-from reconciler.model.measurements import BootMeasurements, FirmwareReference, PlatformMeasurements, SecureBootKeys
+from reconciler.model.measurements import (
+    BootMeasurements,
+    ComponentMeasurements,
+    ComponentReference,
+    FirmwareReference,
+    PlatformMeasurements,
+    SecureBootKeys,
+)
 from reconciler.model.network import DesiredLink, DesiredNetwork
 from reconciler.model.observed import Drive, Taint
 from reconciler.model.plan import NodePlan, Plan
@@ -59,6 +66,7 @@ PROFILE = replace(
         SecureBootKeys(("p",), ("k",), ("d",), ("x", "y"), ("m",)),
         (FirmwareReference({"bios": "1"}, {"0": "r"}, ("a",)),),
         "-----BEGIN CERTIFICATE-----",
+        (ComponentMeasurements(("GPU_0",), "-----BEGIN", (ComponentReference({"bios": "1"}, {"1": "r"}),)),),
     ),
     host=replace(b.PROFILE.host, user_ca=("ssh-ed25519 AAAA users",)),
     inventory=d.DesiredInventory(

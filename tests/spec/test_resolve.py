@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from reconciler.model.desired import DesiredFirmware, DesiredGpu, DiskLayout, Fleet, RootDisk, SpecSource
 from reconciler.model.errors import Position, SpecError
 from reconciler.model.install import ImageFormat
+from reconciler.model.measurements import ComponentMeasurements, ComponentReference, PlatformMeasurements
 from reconciler.model.observed import Taint
 from reconciler.model.vocab import Activation, DriftMode, NodeState, VerifiedBy
 from reconciler.spec import load_spec
@@ -368,6 +369,7 @@ def test_measurements_arrive_with_their_lines(fleet: Fleet) -> None:
     assert image is not None
     assert image.measurements is not None
     assert platform is not None
+    assert platform.secure_boot is not None
     assert fleet.settings.installer is not None
     assert image.measurements.applications == ("c" * 64, "d" * 64)
     assert image.measurements.pcr11 == {"enter-initrd": "e" * 64, "enter-initrd:leave-initrd": "f" * 64}
@@ -378,6 +380,26 @@ def test_measurements_arrive_with_their_lines(fleet: Fleet) -> None:
     places = desired.profile.provenance
     assert str(places["image.measurements"]) == "image.yaml:22:7"
     assert str(places["measurements"]) == "hardware.yaml:14:5"
+
+
+def test_measurements_of_components_arrive_without_those_of_a_boot() -> None:
+    pem = "-----BEGIN CERTIFICATE-----\\nMIIB\\n-----END CERTIFICATE-----\\n"
+    references = '[{versions: {bios: "2.5"}, values: {"2": "ab"}}]'
+    group = f'ids: [HGX_IRoT_GPU_0], authorities: "{pem}", references: {references}'
+    whole = FILES["hardware.yaml"].partition("  measurements:\n")[2].partition("---")[0]
+    image = FILES["image.yaml"]
+    boot = image[image.index("    measurements:\n") : image.index("}\n", image.index("pcr11:")) + 2]
+    found = load(("hardware.yaml", whole, f"    components: [{{{group}}}]\n"), ("image.yaml", boot, ""))
+    profile = found.nodes["gpu-a001"].profile
+    assert profile.measurements == PlatformMeasurements(
+        None,
+        components=(
+            ComponentMeasurements(
+                ("HGX_IRoT_GPU_0",), pem.replace("\\n", "\n"), (ComponentReference({"bios": "2.5"}, {"2": "ab"}),)
+            ),
+        ),
+    )
+    assert str(profile.provenance["measurements.components"]) == "hardware.yaml:14:17"
 
 
 def test_a_limit_that_is_a_share_is_one_of_the_declared_rate() -> None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from reconciler.converge.actions.context import ActionContext, action
 from reconciler.converge.ports import SoakRun
 from reconciler.converge.soak import stop
-from reconciler.gate.attestation.expected import is_measured, reference_of
+from reconciler.gate.attestation.expected import is_measured, must_prove, reference_of
 from reconciler.gate.certificate import compose, tests_digest
 from reconciler.gate.decline import first_results
 from reconciler.gate.results import recorded
-from reconciler.model.gate import Certificate, GateJudgement, Verdict
+from reconciler.model.gate import BootProof, Certificate, GateJudgement, Verdict
 from reconciler.model.measurements import Attestation
 from reconciler.model.outcome import Done, Outcome, Permanent, Transient
 from reconciler.model.records import REFUTED
@@ -23,20 +23,32 @@ from reconciler.planner.node.retest import left_out_tests
 async def check_trust(ctx: ActionContext) -> Outcome:
     """Check that the running image and firmware are those that were signed."""
     judgement = ctx.gate.trust(ctx.desired, ctx.observed)
-    if judgement.valid and is_measured(ctx.desired.profile):
+    if judgement.valid and must_prove(ctx.desired.profile):
         return await _prove_boot(ctx)
     return _outcome(judgement, "what runs here is what was signed")
 
 
 async def _prove_boot(ctx: ActionContext) -> Outcome:
-    """Let the TPM prove the present boot, and record that. The TPM must be the one that the node was enrolled with."""
-    ctx.step("asking the TPM what was booted")
+    """Let the TPM prove the present boot, and components what they run in it, as far as declared; record that.
+
+    The TPM must be the one that the node was enrolled with.
+    """
     boot_id = (await ctx.facts()).boot_id
-    proof = await ctx.gate.attest(ctx.desired, ctx.host, ctx.observed, ctx.clock)
-    if not proof.judgement.valid and proof.judgement.verdict is not Verdict.FAIL:
-        return _outcome(proof.judgement, "")
+    proof = BootProof(GateJudgement(True, Verdict.PASS))
+    if is_measured(ctx.desired.profile):
+        ctx.step("asking the TPM what was booted")
+        proof = await ctx.gate.attest(ctx.desired, ctx.host, ctx.observed, ctx.clock)
+        if not proof.judgement.valid and proof.judgement.verdict is not Verdict.FAIL:
+            return _outcome(proof.judgement, "")
+    evidence, platform = dict(proof.evidence), ctx.desired.profile.measurements
+    if proof.judgement.valid and platform is not None and platform.components:
+        # A failure here takes no node out of service: it may be of the BMC, which hands on what components sign.
+        measured = await ctx.gate.measure(ctx.desired, ctx.bmc, ctx.observed, ctx.clock, ctx.step)
+        if not measured.judgement.valid:
+            return _outcome(measured.judgement, "")
+        evidence["components"] = dict(measured.evidence)
     if boot_id is None or (await ctx.facts()).boot_id != boot_id:
-        return Transient("it is not known of which boot the quote is: the host does not say, or was booted meanwhile")
+        return Transient("it is not known of which boot the proof is: the host does not say, or was booted meanwhile")
     problem = "; ".join(proof.judgement.reasons)
     if proof.judgement.valid and proof.endorsement is not None:
         problem = ctx.ledger.bind_endorsement(ctx.node, proof.endorsement, ctx.clock.now())
@@ -44,7 +56,7 @@ async def _prove_boot(ctx: ActionContext) -> Outcome:
         # The planner takes the node out of service for it, where it is of the boot that the intent names.
         return Permanent((REFUTED if ctx.intent.get("boot_id") == boot_id else "") + problem)
     proved = Attestation(reference_of(ctx.desired.profile), ctx.clock.now(), proof.phase, boot_id)
-    ctx.ledger.save_attestation(ctx.node, proved, proof.evidence)
+    ctx.ledger.save_attestation(ctx.node, proved, evidence)
     return Done("what runs here is what was signed and measured")
 
 

@@ -74,7 +74,8 @@ class SqlAttestations(SqlRole):
         }  # fmt: skip
         with self._database.write([attestations], [node]) as connection:
             write_sealed(connection, at, attestations, row)
-            detail = f"a quote proves its boot {attestation.boot_id}"
+            proof = "a quote proves" if attestation.phase else "the signatures of its components prove"
+            detail = f"{proof} its boot {attestation.boot_id}"
             write_journal(connection, at, "", node, "attested", detail=detail, data=to_json(evidence))
 
 

@@ -106,6 +106,8 @@ def _entry(
             evidence = _object(data)
             if "since" in evidence:
                 seconds = (at - or_long_ago(evidence["since"])).total_seconds()
+        case "attested":  # what was measured, which a reference is learned from
+            evidence = _object(data)
         case "certificate":
             evidence = documents.get(_object(data).get("certificate", 0), {})
     action = f"{row.action}:{row.target}" if row.target else row.action

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from reconciler.drivers.redfish import bios, boot, firmware, power, staging, system
+from reconciler.drivers.redfish import bios, boot, firmware, integrity, power, staging, system
 from reconciler.drivers.redfish.fields import Document, Unknown, texts
 from reconciler.drivers.redfish.hot import boot_of
 from reconciler.drivers.redfish.media import Media
@@ -30,6 +30,7 @@ _PROBES: Mapping[Ability, Callable[[Tree, Resource], object]] = {
     Ability.HTTP_BOOT: boot.check_http,
     Ability.PXE_BOOT: lambda tree, found: boot.once_word(boot_of(tree, found)[0], "pxe"),
     Ability.FIRMWARE: lambda tree, _: firmware.update_service(tree),
+    Ability.MEASUREMENTS: lambda tree, _: integrity.collection(tree),
 }
 
 

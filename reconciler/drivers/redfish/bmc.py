@@ -13,9 +13,10 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
-from reconciler.drivers.redfish import boot, drives, firmware, power, staging
+from reconciler.drivers.redfish import boot, drives, firmware, integrity, power, staging
 from reconciler.drivers.redfish.bmc_gate import BmcRegistry
 from reconciler.drivers.redfish.failures import REASONS
 from reconciler.drivers.redfish.fields import Unknown, path, quote
@@ -29,6 +30,7 @@ from reconciler.drivers.redfish.wire import Wire
 from reconciler.drivers.secrets import Credentials
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.interning import share
+from reconciler.model.measurements import SignedMeasurements
 from reconciler.model.observed import Answered, AttributeValue, BmcTask, RedfishHot, RedfishInventory, Silent
 from reconciler.model.ports import Bmc, FirmwareFile, PowerAction
 
@@ -37,6 +39,7 @@ T = TypeVar("T")
 _POOL = ThreadPoolExecutor(512, "redfish")  # threads are created as they are needed
 _SUSPECT_POOL = ThreadPoolExecutor(16, "redfish-suspect")
 _MISSING = frozenset({Failure.UNREACHABLE, Failure.TIMEOUT, Failure.AMBIGUOUS})
+_MEASURING_POLL_S = 1.0  # of wall-clock time; a root of trust takes seconds to sign
 _SHORTEST_TRY_S = 2.0  # a call that was given up sooner says nothing about the BMC
 # Fleet seconds in which a BMC may be gone: after its reset, and during a flash, which may be its own.
 _RESET_S, _FLASH_S = 900.0, 3600.0
@@ -98,6 +101,13 @@ class RedfishBmc(Bmc):
 
     async def tasks(self) -> Sequence[str]:
         return await self._run(lambda: [uri for uri, _ in self._tree.tasks()[1]])
+
+    async def signed_measurements(self, component: str, nonce: bytes) -> SignedMeasurements:
+        found = await self._run(lambda: integrity.ask(self._tree, component, nonce))
+        while isinstance(found, str):
+            await asyncio.sleep(_MEASURING_POLL_S)
+            found = await self._run(partial(integrity.result, self._tree, component, found)) or found
+        return found
 
     # --- writes --------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 
 from reconciler.diff.boot_order import words
-from reconciler.drivers.redfish import abilities, bios, boot, devices, drives, events, hot
+from reconciler.drivers.redfish import abilities, bios, boot, devices, drives, events, hot, integrity
 from reconciler.drivers.redfish.chassis import read_parts
 from reconciler.drivers.redfish.fields import (
     Document,
@@ -64,6 +64,7 @@ def _read(tree: Tree) -> RedfishInventory:
         boot_options=None if order is None else order.options,
         staged_boot_order=() if order is None else order.staged,
         abilities=abilities.read_abilities(tree, host, survey),
+        integrity=survey.read("integrity", lambda: integrity.read_components(tree)),
         unknown=survey.unknown,
     )
     sensors, parts = read_parts(tree, found, dimms, survey)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from reconciler.gate.attestation.certificate_chain import issued
 from reconciler.gate.attestation.keys import PublicKey
 
 
@@ -37,17 +37,9 @@ def check_endorsement(certificate: bytes | None, key: PublicKey, authorities: st
         return "the endorsement certificate is of another key"
     if own.not_valid_before_utc > now:
         return f"the endorsement certificate is valid from {own.not_valid_before_utc:%Y-%m-%d} only"
-    if not any(_issued(own, authority) for authority in trusted):
+    if not any(issued(own, authority) for authority in trusted):
         return f"no declared CA issued the endorsement certificate: {own.issuer.rfc4514_string()} did"
     return ""
-
-
-def _issued(certificate: x509.Certificate, by: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(by)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
 
 
 def _without_padding(der: bytes) -> bytes:

@@ -1,7 +1,8 @@
-"""The proof of its boot that the spec asks of a node: of the installer that runs on it, and of its image."""
+"""The proof that the spec asks of a node: of its boot, by the installer and by its image, and of its components."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from reconciler.gate.attestation.exchange import Expected
@@ -17,20 +18,28 @@ def is_measured(profile: Profile) -> bool:
     return profile.image is not None and profile.image.measurements is not None
 
 
+def must_prove(profile: Profile) -> bool:
+    """Return whether nodes with this profile must prove anything after each boot: it, or what their components run."""
+    return is_measured(profile) or bool(profile.measurements and profile.measurements.components)
+
+
 def reference_of(profile: Profile) -> str:
-    """Return a digest of what a boot is judged by; "" where it is not measured. A boot is judged anew under another.
+    """Return a digest of what a node is judged by after a boot; "" if nothing. Under another it is judged anew.
 
     References for other firmware than the declared don't count: one that is added for the next wave changes nothing.
     """
     image, platform = profile.image, profile.measurements
-    if image is None or image.measurements is None:
-        return ""
-    if platform is None:
-        return digest_of([asdict(image.measurements)])
     declared = {item.component: item.version for item in profile.firmware}
-    firmware = [asdict(reference) for reference in platform.firmware if reference.fits(declared)]
-    keys = asdict(platform.secure_boot)
-    return digest_of([asdict(image.measurements), keys, platform.endorsement_authorities, firmware])
+    judged_by: list[object] = []
+    if image is not None and image.measurements is not None:
+        judged_by.append(asdict(image.measurements))
+        if platform is not None and platform.secure_boot is not None:
+            firmware = [asdict(reference) for reference in platform.firmware if reference.fits(declared)]
+            judged_by += [asdict(platform.secure_boot), platform.endorsement_authorities, firmware]
+    for group in platform.components if platform is not None else ():
+        references = [asdict(reference) for reference in group.references if reference.fits(declared)]
+        judged_by.append({"ids": group.ids, "authorities": group.authorities, "references": references})
+    return digest_of(judged_by) if judged_by else ""
 
 
 def basis_of(profile: Profile, record: NodeRecord) -> str:
@@ -47,16 +56,24 @@ def expected_of_host(desired: Desired, observed: Observed) -> Expected | str:
     profile = desired.profile
     if profile.image is None or profile.image.measurements is None:
         return "no measurements are declared for its image"
-    if profile.measurements is None:
+    if profile.measurements is None or profile.measurements.secure_boot is None:
         return "no measurements are declared for its hardware"
     if not profile.measurements.firmware:
         return Expected(profile.image.measurements, profile.measurements)  # no reference asks for versions
+    versions = versions_of(desired, observed)
+    if isinstance(versions, str):
+        return versions
+    return Expected(profile.image.measurements, profile.measurements, versions)
+
+
+def versions_of(desired: Desired, observed: Observed) -> Mapping[str, str] | str:
+    """Return the versions of the firmware components that a reference may name, or why they are not known."""
     if not isinstance(observed.inventory, Answered) or observed.inventory.value.firmware is None:
         return "the BMC does not say which firmware the node has"
     told = observed.inventory.value.firmware
-    found = {item.component: told[item.inventory_id].version for item in profile.firmware if item.inventory_id in told}
-    versions = {component: version for component, version in found.items() if version is not None}
-    return Expected(profile.image.measurements, profile.measurements, versions)
+    rows = [item for item in desired.profile.firmware if item.inventory_id in told]
+    found = {item.component: told[item.inventory_id].version for item in rows}
+    return {component: version for component, version in found.items() if version is not None}
 
 
 def expected_of_installer(desired: Desired, installer: InstallerPolicy | None) -> Expected | str:
@@ -66,6 +83,6 @@ def expected_of_installer(desired: Desired, installer: InstallerPolicy | None) -
     """
     if installer is None or installer.measurements is None:
         return "no measurements are declared for the installer"
-    if desired.profile.measurements is None:
+    if desired.profile.measurements is None or desired.profile.measurements.secure_boot is None:
         return "no measurements are declared for its hardware"
     return Expected(installer.measurements, desired.profile.measurements)

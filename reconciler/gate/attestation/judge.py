@@ -130,8 +130,11 @@ def _variables(events: Sequence[Event]) -> Iterator[tuple[str, Variable]]:
                 yield kind, variable
 
 
-def _secure_boot(events: Sequence[Event], keys: SecureBootKeys) -> Iterator[str]:
+def _secure_boot(events: Sequence[Event], keys: SecureBootKeys | None) -> Iterator[str]:
     """Yield why Secure Boot was not on under the declared keys, by the events of PCR 7."""
+    if keys is None:
+        yield "no keys of Secure Boot are declared for its hardware"
+        return
     allowed = {"secure_boot": (_ON,), "pk": keys.pk, "kek": keys.kek, "db": keys.db, "dbx": keys.dbx}
     seen, trusted = set(), b""
     for kind, variable in _variables(events):

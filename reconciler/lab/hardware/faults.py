@@ -155,6 +155,13 @@ FAULTS: Mapping[str, FaultKind] = {
         "hardware",
         {"lie": "altered_uki"},
     ),
+    "spdm": FaultKind(
+        "a component, or the BMC that hands on what it signed, lies: truncated, replayed (another nonce), altered "
+        "(after it was signed), other_chain (of another device), own_authority (a chain below a CA of its own), "
+        "other_firmware (truly signed), one_for_all (one component answers for all)",
+        "bmc",
+        {"lie": "altered"},
+    ),
     "wrong_boot_disk": FaultKind("the first drive with an image is booted, whatever was installed (L1)", "hardware"),
     # The system's services, seen from outside.
     "ssh_refused": FaultKind("connections to the SSH port are refused", "ssh"),

@@ -26,6 +26,8 @@ from reconciler.lab.hardware.in_place_side import InPlaceSide
 from reconciler.lab.hardware.installer_side import Serve
 from reconciler.lab.hardware.kernel_log import EVENTS
 from reconciler.lab.hardware.lifecycle import KERNEL_DEFAULTS, HardwareRejected, Rejection
+from reconciler.lab.hardware.spdm import LIES as SPDM_LIES
+from reconciler.lab.hardware.spdm import SpdmSide
 from reconciler.lab.hardware.state import GpuState, MachineState
 from reconciler.lab.hardware.timings import TYPICAL, Timings
 from reconciler.lab.hardware.tpm import LIES
@@ -35,7 +37,7 @@ from reconciler.model.vocab import Health
 __all__ = ["HardwareRejected", "Machine", "Rejection", "Timings"]
 
 
-class Machine(BmcSide, InPlaceSide, HostSide):
+class Machine(BmcSide, InPlaceSide, SpdmSide, HostSide):
     def __init__(
         self,
         state: MachineState,
@@ -72,19 +74,19 @@ class Machine(BmcSide, InPlaceSide, HostSide):
         complete = parse_fault(kind, parameters)
         if "gpu" in complete and not 0 <= int(complete["gpu"]) < len(self.state.gpus):
             raise ValueError(f"{self.name} has no GPU {complete['gpu']}")
-        self._check_parts(complete)
+        self._check_parts(kind, complete)
         if kind == parts.FAILED:
             parts.check(self.state, str(complete["part"]), int(complete["index"]), str(complete["how"]))
         self.state.faults[kind] = complete
         self._apply_fault(kind)
 
-    def _check_parts(self, given: Mapping[str, FaultValue]) -> None:
+    def _check_parts(self, kind: str, given: Mapping[str, FaultValue]) -> None:
         """Raise ValueError when a fault names a part that this machine lacks, or a value that the part can't have."""
         known: tuple[tuple[str, Collection[object]], ...] = (
             ("cell", CELLS),
             ("event", EVENTS),
             ("port", range(len(parts.rdma_ports(self.state)))),
-            ("lie", LIES),
+            ("lie", SPDM_LIES if kind == "spdm" else LIES),
             ("drive", range(len(self.state.drives))),
         )
         for name, values in known:

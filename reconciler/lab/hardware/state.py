@@ -105,6 +105,7 @@ class TaskState:
     state: str = "Running"  # Running | Completed | Exception
     messages: list[str] = field(default_factory=list)
     drive: str = ""  # serial number of the drive that it erases
+    component: str = ""  # Id of the component that it asks for measurements
 
     def percent(self, now: float) -> int:
         if self.state != "Running":

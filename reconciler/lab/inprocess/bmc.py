@@ -10,15 +10,18 @@ from typing import TypeVar
 from reconciler.diff.boot_order import NoSuchEntry, resolve
 from reconciler.lab.hardware import parts
 from reconciler.lab.hardware.machine import HardwareRejected, Machine, Rejection
+from reconciler.lab.hardware.spdm import SIGNING_S
 from reconciler.lab.hardware.state import DriveState, MachineState, TaskState
 from reconciler.model.abilities import URL, Abilities, BootOption
 from reconciler.model.errors import DriverError, Failure
+from reconciler.model.measurements import SignedMeasurements
 from reconciler.model.observed import (
     Answered,
     AttributeValue,
     BmcEvent,
     BmcTask,
     BootOverride,
+    ComponentIntegrity,
     Drive,
     FirmwareItem,
     Manager,
@@ -109,6 +112,10 @@ class MachineBmc:
 
     async def tasks(self) -> Sequence[str]:
         return await self._ask(lambda: [self._task(task).uri for task in self._machine.tasks()])
+
+    async def signed_measurements(self, component: str, nonce: bytes) -> SignedMeasurements:
+        await asyncio.sleep(SIGNING_S if self._latency_s else 0.0)
+        return await self._ask(lambda: self._machine.sign_measurements(component, nonce))
 
     # --- writes ---
 
@@ -270,6 +277,10 @@ class MachineBmc:
             manager=Manager("AST2600", bmc, self._clock.now()),
             parts=tuple(self._parts()),
             abilities=_abilities_of(state),
+            integrity=tuple(
+                ComponentIntegrity(id_, "SPDM", "1.1.0", enabled=True, measures=True)
+                for id_ in self._machine.component_ids
+            ),
             unknown=unknown,
         )
 

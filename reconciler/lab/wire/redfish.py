@@ -23,6 +23,7 @@ from reconciler.lab.hardware.machine import HardwareRejected, Machine, Rejection
 from reconciler.lab.wire import (
     redfish_bios,
     redfish_chassis,
+    redfish_integrity,
     redfish_manager,
     redfish_media,
     redfish_parts,
@@ -47,6 +48,7 @@ ROUTES: Routes = {
     **redfish_update.ROUTES,
     **redfish_chassis.ROUTES,
     **redfish_manager.ROUTES,
+    **redfish_integrity.ROUTES,
 }
 UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RETRY_AFTER_S = "5"
@@ -249,11 +251,12 @@ def find(path: str) -> tuple[Resource | None, str]:
     if resource is not None:
         return resource, ""
     parent, _, member = path.rpartition("/")
-    if f"{parent}/*" in ROUTES or "/Actions/" not in path:
+    below = next((part for part in ("/Actions/", "/Certificates/") if part in path), "")
+    if f"{parent}/*" in ROUTES or not below:
         return ROUTES.get(f"{parent}/*"), member
-    owner, _, called = path.partition("/Actions/")  # an action of a member of a collection
+    owner, _, called = path.partition(below)  # what belongs to a member of a collection
     parent, _, member = owner.rpartition("/")
-    return ROUTES.get(f"{parent}/*/Actions/{called}"), member
+    return ROUTES.get(f"{parent}/*{below}{called}"), member
 
 
 async def _silence(request: web.BaseRequest, kind: Silence) -> web.Response:

@@ -36,6 +36,8 @@ def _root(bmc: Bmc, _: str) -> Document:
         "UpdateService": "UpdateService",
         "Registries": "Registries",
     }
+    if bmc.machine.component_ids:
+        services["ComponentIntegrity"] = "ComponentIntegrity"
     return {
         "@odata.type": "#ServiceRoot.v1_9_0.ServiceRoot",
         "@odata.id": ROOT,

@@ -154,7 +154,9 @@ def _task(bmc: Bmc, id_: str) -> Document | None:
 
 def task_document(bmc: Bmc, task: TaskState) -> Document:
     running = task.state == "Running"
-    name = f"Secure erase of {task.drive}" if task.drive else f"Firmware update of {task.inventory_id}"
+    name = f"Firmware update of {task.inventory_id}"
+    if task.drive or task.component:
+        name = f"Secure erase of {task.drive}" if task.drive else f"Measurements of {task.component}"
     document = odata(f"{TASKS}/{task.id}", "Task.v1_4_3", name) | {
         "TaskState": bmc.quirks.task_words.get(task.state, task.state),
         "TaskStatus": "Critical" if task.state == "Exception" else "OK",
@@ -164,11 +166,16 @@ def task_document(bmc: Bmc, task: TaskState) -> Document:
         "HidePayload": True,
         "Messages": _messages(task),
     }
-    return document if running else document | {"EndTime": bmc.date(task.ends)}
+    if running:
+        return document
+    if task.component:  # where its answer is
+        action_ = f"{ROOT}/ComponentIntegrity/{task.component}/Actions/ComponentIntegrity.SPDMGetSignedMeasurements"
+        document |= {"HidePayload": False, "Payload": {"HttpHeaders": [f"Location: {action_}/data"]}}
+    return document | {"EndTime": bmc.date(task.ends)}
 
 
 def _messages(task: TaskState) -> list[Document]:
-    if task.drive:
+    if task.drive or task.component:
         return []
     id_ = {"Running": "TransferringToComponent", "Completed": "UpdateSuccessful"}.get(task.state, "ApplyFailed")
     texts = task.messages or [f"The image is being transferred to {task.inventory_id}."]

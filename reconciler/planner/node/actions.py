@@ -171,7 +171,7 @@ def _join(node: NodeTraits) -> Iterable[Variant]:
 
 
 def _check_trust(node: NodeTraits) -> Iterable[Variant]:
-    yield Variant(requires=node.firmware)
+    yield Variant(requires=(*node.firmware, *node.asked_by_bmc))
 
 
 def _run_gate(node: NodeTraits) -> Iterable[Variant]:
@@ -291,6 +291,7 @@ _SPECS = (
     ActionSpec(
         name="check_trust", concern=Concern.TRUST, disruption=Disruption.NONE, seconds=10,
         requires=(c.HOST_UP, c.IMAGE, c.SIGNATURE, c.BOOT), achieves=(c.TRUST,), variants=_check_trust, harmless=True,
+        refusals=possible.trust,
     ),
     ActionSpec(
         name="run_gate", concern=Concern.GATE, disruption=Disruption.NONE, seconds=1800,

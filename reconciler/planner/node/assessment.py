@@ -9,6 +9,7 @@ from datetime import datetime
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.gate.after import every_test, sentences, whole_reasons
 from reconciler.gate.asked import moved_tests
+from reconciler.gate.attestation.expected import is_measured
 from reconciler.gate.certificate import binding_of, due_tests, judge
 from reconciler.gate.decline import GRAY_DECLINE, declines
 from reconciler.health.signals import Signal
@@ -131,7 +132,7 @@ def assess(
         waiting=waiting,
         waits_until=until,
         gate_failed=_failed_gate(builder, desired, observed, record, context),
-        unproved=_unproved(facts, record, context.of_profile(desired.profile).reference),
+        unproved=_unproved(desired, facts, record, context.of_profile(desired.profile).reference),
         inventory=observed.inventory.value if isinstance(observed.inventory, Answered) else None,
         unread=unread,
         leaving=leaving,
@@ -142,17 +143,19 @@ def assess(
     )
 
 
-def _unproved(facts: HostFacts | None, record: NodeRecord, reference: str) -> str:
-    """Return why no quote of the TPM proves this boot, by what is declared now; "" where it does, or need not."""
+def _unproved(desired: Desired, facts: HostFacts | None, record: NodeRecord, reference: str) -> str:
+    """Return why this boot is not proved by what is declared now; "" where it is, or need not be."""
     if not reference:
         return ""
     found = record.attestation
+    boot = is_measured(desired.profile)
     if found is None:
-        return "no quote of its TPM has proved what it booted"
+        return f"no {'quote of its TPM has proved what it booted' if boot else 'component has signed what it runs'}"
     if facts is None:
-        return "it is not known which boot this is, so no quote of its TPM proves it"
+        return f"it is not known which boot this is, so no {'quote of its TPM' if boot else 'signature'} proves it"
     if found.boot_id != (facts.boot_id or ""):  # both are "" in a published observation
-        return "it was booted since a quote of its TPM proved what it booted"
+        proof = "a quote of its TPM proved what it booted" if boot else "its components signed what they run"
+        return f"it was booted since {proof}"
     return "" if found.reference == reference else "its boot was judged by other measurements than those declared"
 
 

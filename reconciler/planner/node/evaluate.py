@@ -108,7 +108,7 @@ def _of_inventory(
 ) -> dict[str, Any]:
     """Return what the BMC can't do, now or ever, of a node that needs something."""
     found = assessment.inventory
-    if found is None or not (items or assessment.signals):
+    if found is None or not (items or assessment.signals or assessment.unproved):
         return {}
     changes = {item.path for item in items if item.kind in ACTIONABLE} | (set() if installed else {possible.IMAGE})
     awaits = not installed and "boot.order" in changes and bool(possible.missing_entry(desired, found))

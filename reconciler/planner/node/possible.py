@@ -83,6 +83,15 @@ def _image(desired: Desired, found: RedfishInventory) -> list[str]:
     return why
 
 
+def trust(desired: Desired, found: RedfishInventory, _changes: Collection[str]) -> Refusals:
+    """Components that are not listed rule nothing out: a GPU is missing while the machine is off."""
+    declared = desired.profile.measurements
+    lack = _lack(found, Ability.MEASUREMENTS)
+    if declared is None or not declared.components or not lack:
+        return {}
+    return _whole(lack + at(desired, "measurements.components"))
+
+
 def _is_cosigned(signature: str) -> bool:
     try:
         read_bundle(signature)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.gate.after import tests_after_bios, tests_after_firmware
-from reconciler.gate.attestation.expected import is_measured
+from reconciler.gate.attestation.expected import must_prove
 from reconciler.model.desired import Desired
 from reconciler.model.vocab import Activation
 from reconciler.planner.node import conditions as c
@@ -43,9 +43,15 @@ class NodeTraits:
 
     @property
     def lost_by_boot(self) -> tuple[str, ...]:
-        """A quote of the TPM proves one boot, and MIG ends with it."""
-        measured = (c.TRUST,) if is_measured(self.desired.profile) else ()
+        """Quotes of the TPM and signatures of components prove one boot, and MIG ends with it."""
+        measured = (c.TRUST,) if must_prove(self.desired.profile) else ()
         return (*measured, c.GPU) if self.mig else measured
+
+    @property
+    def asked_by_bmc(self) -> tuple[str, ...]:
+        """The condition that the BMC is this node's, where components are asked through it."""
+        platform = self.desired.profile.measurements
+        return (c.IDENTITY,) if platform is not None and platform.components else ()
 
     def gate_after_firmware(self, component: str) -> tuple[str, ...]:
         """The gate, if new firmware of this component costs tests."""

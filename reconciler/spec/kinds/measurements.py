@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from reconciler.spec.kinds.base import Sha256
 from reconciler.strict_yaml.models import Checked, Matching, Model, Name, Text
@@ -29,6 +29,9 @@ def check_certificates(text: str) -> None:
 
 
 Phase = Annotated[str, Matching(r"[a-z][a-z0-9-]*(:[a-z][a-z0-9-]*)*", "a phase like enter-initrd:leave-initrd")]
+Index = Annotated[str, Matching(r"[1-9][0-9]{0,2}", "the index of a measurement, like 2")]
+ComponentId = Annotated[str, Matching(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", "an Id like HGX_IRoT_GPU_0")]
+Bits = Annotated[str, Matching(r"([0-9a-f]{2}){1,512}", "lower-case hex digits, two for each byte")]
 Digests = Annotated[tuple[Sha256, ...], Field(min_length=1)]
 
 
@@ -79,6 +82,35 @@ class FirmwareReference(Model):
         return self
 
 
+class ComponentReference(Model):
+    """The measurements of components whose firmware has these versions: learned from one machine, and reviewed."""
+
+    versions: Mapping[Name, Text] = Field(
+        min_length=1, description="Versions by firmware component of this profile. The BMC tells which a node has."
+    )
+    values: Mapping[Index, Bits] = Field(
+        min_length=1, description="Measurements by index, as the component signs them. Others are not judged."
+    )
+
+
+class ComponentMeasurements(Model):
+    """Components of one kind that must sign what they measured, by SPDM through the BMC."""
+
+    ids: tuple[ComponentId, ...] = Field(
+        min_length=1,
+        description="Ids in the BMC's ComponentIntegrity, like HGX_IRoT_GPU_0. A node is not admitted before each has "
+        "signed.",
+    )
+    authorities: Annotated[str, Checked(check_certificates, lines=True)] = Field(
+        description="Certificates (PEM) of the CAs of the components' makers, of which each is trusted itself."
+    )
+    references: tuple[ComponentReference, ...] = Field(
+        default=(),
+        description="References by version. Absent: a component must sign, and what it measured is not judged, as on "
+        "the canary that references are learned from.",
+    )
+
+
 class PlatformMeasurements(Model):
     """The measurements of this model of machine."""
 
@@ -87,9 +119,32 @@ class PlatformMeasurements(Model):
         description="Certificates (PEM) of the CAs of the TPMs' makers. Absent: a TPM is known by its first enrolment "
         "alone.",
     )
-    secure_boot: SecureBootKeys = Field(description="PCR 7: Secure Boot is on, under these keys.")
+    secure_boot: SecureBootKeys | None = Field(
+        default=None,
+        description="PCR 7: Secure Boot is on, under these keys. Images that declare measurements need it.",
+    )
     firmware: tuple[FirmwareReference, ...] = Field(
         default=(),
         description="References by version. Absent: the firmware is not judged, as on the canary that they are learned "
         "from.",
     )
+    components: tuple[ComponentMeasurements, ...] = Field(
+        default=(), description="GPUs and other components that the BMC lists in ComponentIntegrity."
+    )
+
+    @model_validator(mode="after")
+    def _says_something(self) -> PlatformMeasurements:
+        if self.secure_boot is None and (self.firmware or self.endorsement_authorities is not None):
+            raise ValueError("secureBoot is missing: firmware and endorsementAuthorities are judged together with it")
+        if self.secure_boot is None and not self.components:
+            raise ValueError("neither secureBoot nor components are given: nothing would be measured")
+        return self
+
+    @field_validator("components")
+    @classmethod
+    def _each_once(cls, components: tuple[ComponentMeasurements, ...]) -> tuple[ComponentMeasurements, ...]:
+        ids = [one for group in components for one in group.ids]
+        twice = sorted({one for one in ids if ids.count(one) > 1})
+        if twice:
+            raise ValueError(f"{', '.join(twice)} is declared twice")
+        return components

@@ -102,9 +102,14 @@ def test_inventory() -> None:
             Part("fan", "1/FAN1", Health.WARNING),
         ),
         unknown={"firmware.NIC0": "Version is 'n/a'"},
+        integrity=(),
         boot_options=tuple(BootOption(f"Boot000{n}", kind, "x") for n, kind in ((1, "Pxe"), (2, "Hdd"), (3, "Pxe"))),
         abilities=Abilities(
-            lacks=dict.fromkeys(map(str, Ability), "") | {"http_boot": "the BMC offers no boot from an HTTP URI"},
+            lacks=dict.fromkeys(map(str, Ability), "")
+            | {
+                "http_boot": "the BMC offers no boot from an HTTP URI",
+                "measurements": "the BMC has no ComponentIntegrity, and hands on no measurements of components",
+            },
             bios={
                 "SriovGlobalEnable": BiosLimit("Enumeration", allowed=("Enabled", "Disabled")),
                 "NumaNodesPerSocket": BiosLimit("Enumeration", allowed=("NPS1", "NPS4")),
