@@ -13,6 +13,8 @@ from datetime import datetime
 from typing import Annotated, Final, Generic, TypeVar
 
 from reconciler.model.abilities import Abilities, BootOption
+from reconciler.model.drives import DiskHealth as DiskHealth
+from reconciler.model.drives import NvmeHealth as NvmeHealth
 from reconciler.model.gpus import Gpu, SmiAnswer
 from reconciler.model.host_image import ImageIdentity as ImageIdentity
 from reconciler.model.host_image import Slot as Slot
@@ -231,33 +233,6 @@ class Link:
     up: bool | None
     rate_gbps: float | None = None
     kind: PublicText = "ethernet"  # ethernet | infiniband
-
-
-@dataclass(frozen=True, slots=True)
-class NvmeHealth:
-    """A drive and its SMART log. `critical_warning` is None: the log could not be read."""
-
-    device: Unpublished[PublicText]
-    serial: Identifier | None
-    model: Unpublished[PublicText | None]
-    critical_warning: int | None
-    media_errors: int | None
-    percentage_used: int | None
-    available_spare: int | None  # percent
-    spare_threshold: int | None = None  # percent, below which the drive itself warns
-
-
-@dataclass(frozen=True, slots=True)
-class DiskHealth:
-    """A SATA or SAS drive and what it says of itself. None: it does not say, or its log could not be read."""
-
-    device: Unpublished[PublicText]
-    serial: Identifier | None
-    model: Unpublished[PublicText | None]
-    passed: bool | None  # its own verdict
-    reallocated: int | None = None  # sectors; of a SATA drive
-    pending: int | None = None  # sectors that could not be read
-    uncorrectable: int | None = None  # sectors that could not be read in a scan of its own
 
 
 @dataclass(frozen=True, slots=True)

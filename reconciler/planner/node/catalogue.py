@@ -46,6 +46,10 @@ class Catalogue:
         """Return the conditions that an action makes true, at once or when what it staged is activated."""
         return set(row.achieves) | {staged.achieves for staged in self.staged if staged.condition in row.achieves}
 
+    def without(self, ids: Container[str]) -> Catalogue:
+        """Return the catalogue but for these actions."""
+        return Catalogue(tuple(row for row in self.rows if row.id not in ids), self.staged)
+
 
 def catalogue(node: NodeTraits) -> Catalogue:
     """Return all actions that make sense for the node, in the order of the table, which breaks ties."""

@@ -202,7 +202,7 @@ class NodePlanner:
         if blocked is None or found.goal is not Goal.IN_SERVICE or found.rung is not None:
             return decided, blocked
         full = self._catalogue(desired, observed, state)
-        start, left = starting_conditions(full, state), _doable(full, state)
+        start, left = starting_conditions(full, state), full.without(state.impossible)
         while rows := harmless(left, state.unknown, start, found.wanted):
             actions = self._explain(desired, observed, state, found, rows)
             waiting = {
@@ -210,7 +210,7 @@ class NodePlanner:
             }
             if not waiting:
                 return _Decision(found, rows, actions), None
-            left = Catalogue(tuple(row for row in left.rows if row.id not in waiting), left.staged)
+            left = left.without(waiting)
         return decided, blocked
 
     def _backing_off(
@@ -245,7 +245,10 @@ class NodePlanner:
         usable = usable_rows(full, state, found, record, self.context.now)
         if found.harmless_only or self._search(desired, usable, start, found) != rows:
             # The goal is out of reach: the actions achieve as much of it as no workload notices.
-            usable, reached = Catalogue(tuple(row for row in _doable(full, state).rows if row.harmless), ()), start
+            usable, reached = (
+                Catalogue(tuple(row for row in full.without(state.impossible).rows if row.harmless), ()),
+                start,
+            )
             for row in rows:
                 reached = apply(full, row, reached)
             wanted &= reached
@@ -292,7 +295,7 @@ class NodePlanner:
         full = self._catalogue(desired, observed, state)
         start = starting_conditions(full, state)
         if found.harmless_only:
-            return harmless(_doable(full, state), state.unknown, start, found.wanted), found
+            return harmless(full.without(state.impossible), state.unknown, start, found.wanted), found
         rows = self._search(desired, usable_rows(full, state, found, record, self.context.now), start, found)
         if rows is None and found.goal is Goal.ISOLATED:  # it can't be drained: at least keep new work away
             found = replace(found, wanted=frozenset({c.MARKED}), sentence=found.sentence + undrainable(state))
@@ -305,7 +308,7 @@ class NodePlanner:
             found = isolate(f"{evidence}; no way back into service: {missing}", BlockCode.NO_PATH)
             rows = self._search(desired, usable_rows(full, state, found, record, self.context.now), start, found)
             return rows or (), found
-        return harmless(_doable(full, state), state.unknown, start, found.wanted), no_path(
+        return harmless(full.without(state.impossible), state.unknown, start, found.wanted), no_path(
             desired, state, found, full, record, self.context
         )
 
@@ -397,8 +400,3 @@ def _stakes(desired: Desired, observed: Observed) -> Stakes:
     member = None if isinstance(observed.member, Silent) else observed.member.value
     work = () if member is None else member.work(observed.host, observed.member.at)
     return stakes(work, desired.profile.drain)
-
-
-def _doable(full: Catalogue, state: Conditions) -> Catalogue:
-    """Return the catalogue without what the node's BMC can't do."""
-    return Catalogue(tuple(row for row in full.rows if row.id not in state.impossible), full.staged)

@@ -1,0 +1,34 @@
+"""The health of drives, as their own logs tell it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reconciler.model.privacy import Identifier, PublicText, Unpublished
+
+
+@dataclass(frozen=True, slots=True)
+class NvmeHealth:
+    """A drive and its SMART log. `critical_warning` is None: the log could not be read."""
+
+    device: Unpublished[PublicText]
+    serial: Identifier | None
+    model: Unpublished[PublicText | None]
+    critical_warning: int | None
+    media_errors: int | None
+    percentage_used: int | None
+    available_spare: int | None  # percent
+    spare_threshold: int | None = None  # percent, below which the drive itself warns
+
+
+@dataclass(frozen=True, slots=True)
+class DiskHealth:
+    """A SATA or SAS drive and what it says of itself. None: it does not say, or its log could not be read."""
+
+    device: Unpublished[PublicText]
+    serial: Identifier | None
+    model: Unpublished[PublicText | None]
+    passed: bool | None  # its own verdict
+    reallocated: int | None = None  # sectors; of a SATA drive
+    pending: int | None = None  # sectors that could not be read
+    uncorrectable: int | None = None  # sectors that could not be read in a scan of its own
