@@ -246,6 +246,16 @@ class DiskHealth:
 
 
 @dataclass(frozen=True, slots=True)
+class DimmErrors:
+    """A memory module with errors since the boot. `label`: of its slot, where the firmware tells."""
+
+    place: Unpublished[PublicText]  # controller and module, as the kernel numbers them: mc0/dimm1
+    label: Unpublished[PublicText | None]
+    corrected: int
+    uncorrected: int
+
+
+@dataclass(frozen=True, slots=True)
 class Service:
     active: bool | None
     enabled: bool | None
@@ -281,6 +291,7 @@ class HostFacts:
     kubelet: PublicText | None = None
     installed: Unpublished[InstalledFacts | None] = None
     disks: tuple[DiskHealth, ...] | None = None  # drives that are no NVMe drives
+    dimm_errors: tuple[DimmErrors, ...] | None = None  # of modules that have had errors since the boot
 
 
 # --- Kubernetes --------------------------------------------------------------------------------------------------
