@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from reconciler.health.table import threshold
+from reconciler.health.table import threshold, window_s
 from reconciler.model.desired import DesiredInventory
 from reconciler.model.gpus import Gpu, GpuCells
-from reconciler.model.observed import DiskHealth, Link, NvmeHealth
+from reconciler.model.observed import DimmErrors, DiskHealth, Link, NvmeHealth
 
 NameAndDetail = tuple[str, str]
 
@@ -200,6 +200,15 @@ def disk_signals(drive: DiskHealth) -> Iterator[NameAndDetail]:
     bad = [f"{count} {words}" for count, words in counts if count and count >= threshold("disk_sectors")]
     if bad:
         yield "disk_sectors", f"sectors: {', '.join(bad)}"
+
+
+def dimm_signals(dimm: DimmErrors, uptime_s: float | None) -> Iterator[NameAndDetail]:
+    """Yield the signals of a module. Corrected errors are judged by their rate since the boot."""
+    if dimm.uncorrected >= threshold("edac_ue"):
+        yield "edac_ue", f"{dimm.uncorrected} uncorrectable errors since the boot"
+    windows = None if uptime_s is None else max(1.0, uptime_s / window_s("edac_ce"))
+    if windows is not None and dimm.corrected / windows >= threshold("edac_ce"):
+        yield "edac_ce", f"{dimm.corrected} corrected errors since the boot"
 
 
 def spare_is_low(drive: NvmeHealth) -> bool:

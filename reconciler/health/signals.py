@@ -17,6 +17,7 @@ from reconciler.health.parts import (
     RDMA,
     NameAndDetail,
     cell_signals,
+    dimm_signals,
     disk_signals,
     gpu_signals,
     has_own_signals,
@@ -94,6 +95,8 @@ def unread_signals(profile: Profile, observed: Observed) -> tuple[str, ...]:
         found += ("health.nvme_",)
     if facts is None or facts.disks is None or any(disk.passed is None for disk in facts.disks):
         found += ("health.disk_",)
+    if facts is None or facts.dimm_errors is None or facts.uptime_s is None:
+        found += ("health.edac_",)
     if facts is None or facts.xids is None or facts.kernel_events is None:
         found += _OF_LOG
     named = watched_conditions(profile)
@@ -160,6 +163,9 @@ def _of_host(profile: Profile, facts: HostFacts) -> Iterator[Signal]:
     for disk in facts.disks or ():
         for name, detail in disk_signals(disk):
             yield Signal(name, f"drive {disk.serial or disk.device}: {detail}")
+    for dimm in facts.dimm_errors or ():
+        for name, detail in dimm_signals(dimm, facts.uptime_s):
+            yield Signal(name, f"memory module {dimm.label or dimm.place}: {detail}")
     yield from _of_log(profile, facts)
 
 

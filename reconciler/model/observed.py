@@ -13,12 +13,13 @@ from datetime import datetime
 from typing import Annotated, Final, Generic, TypeVar
 
 from reconciler.model.abilities import Abilities, BootOption
-from reconciler.model.drives import DiskHealth as DiskHealth
-from reconciler.model.drives import NvmeHealth as NvmeHealth
 from reconciler.model.gpus import Gpu, SmiAnswer
 from reconciler.model.host_image import ImageIdentity as ImageIdentity
 from reconciler.model.host_image import Slot as Slot
 from reconciler.model.installed import InstalledFacts
+from reconciler.model.own_health import DimmErrors as DimmErrors
+from reconciler.model.own_health import DiskHealth as DiskHealth
+from reconciler.model.own_health import NvmeHealth as NvmeHealth
 from reconciler.model.privacy import FreeText, Identifier, NodeName, Privacy, PublicText, Unpublished
 from reconciler.model.vocab import BootPhase, Health, KernelEventKind, Power, UnknownReason
 
@@ -271,6 +272,7 @@ class HostFacts:
     kubelet: PublicText | None = None
     installed: Unpublished[InstalledFacts | None] = None
     disks: tuple[DiskHealth, ...] | None = None  # drives that are no NVMe drives
+    dimm_errors: tuple[DimmErrors, ...] | None = None  # of modules that have had errors since the boot
 
 
 # --- Kubernetes --------------------------------------------------------------------------------------------------

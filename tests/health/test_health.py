@@ -17,7 +17,7 @@ from reconciler.health.table import Effect, effect_of, signal_rules
 from reconciler.health.xids import is_hardware
 from reconciler.model.desired import Remediation, Rung
 from reconciler.model.gpus import GpuCells, SmiAnswer
-from reconciler.model.observed import DiskHealth, KernelEvent, Link, NvmeHealth, Xid
+from reconciler.model.observed import DimmErrors, DiskHealth, KernelEvent, Link, NvmeHealth, Xid
 from reconciler.model.records import Attempt
 from reconciler.model.vocab import KernelEventKind
 from tests import builders as b
@@ -102,6 +102,8 @@ def test_the_ladder_counts_attempts_inside_its_window() -> None:
         ("links", {"health.port_"}),
         ("nvme", {"health.nvme_"}),
         ("disks", {"health.disk_"}),
+        ("dimm_errors", {"health.edac_"}),
+        ("uptime_s", {"health.edac_"}),
         ("gpus", {"health.gpu_missing"}),
     ],
 )
@@ -141,6 +143,10 @@ def ports(*rates: float, down: int = 0) -> dict[str, Any]:
 
 def drive(**changes: Any) -> dict[str, Any]:
     return {"nvme": (replace(NvmeHealth("/dev/nvme0", "S1", "M", 0, 0, 3, 100, 10), **changes),)}
+
+
+def dimm(corrected: int, uncorrected: int) -> dict[str, Any]:
+    return {"dimm_errors": (DimmErrors("mc0/dimm1", "CPU1_DIMM_B1", corrected, uncorrected),), "uptime_s": 60.0}
 
 
 def disk(**changes: Any) -> dict[str, Any]:
@@ -189,6 +195,9 @@ SIGNALS: list[tuple[str, dict[str, Any], Effect]] = [
     ("nvme_worn", drive(percentage_used=180), Effect.REPORTS),
     ("nvme_spare", drive(available_spare=1), Effect.REPORTS),
     ("nvme_spare", drive(available_spare=4, spare_threshold=5), Effect.REPORTS),
+    ("edac_ue", dimm(0, 1), Effect.REPAIRS),
+    ("edac_ce", dimm(10, 0), Effect.REPORTS),
+    ("edac_ce", dimm(20, 0) | {"uptime_s": 2 * 86400.0}, Effect.REPORTS),
     ("disk_failing", disk(passed=False), Effect.REPAIRS),
     ("disk_sectors", disk(reallocated=387), Effect.REPORTS),
     ("disk_sectors", disk(pending=1, uncorrectable=2), Effect.REPORTS),
@@ -241,6 +250,9 @@ def test_a_well_node_has_no_signal() -> None:
         {"links": (Link("mlx5_0/1", None, None, "infiniband"), *ports(400, 400, 400)["links"])},
         drive(available_spare=5, spare_threshold=5),
         drive(critical_warning=None, percentage_used=None, available_spare=None),
+        dimm(9, 0),
+        dimm(19, 0) | {"uptime_s": 2 * 86400.0},  # over two days: fewer than ten a day
+        dimm(1000, 0) | {"uptime_s": None},
         disk(passed=None, reallocated=None, pending=None, uncorrectable=None),
     ],
 )

@@ -143,6 +143,7 @@ def truth(machine: Machine) -> HostFacts:
         container_runtime=f"containerd {disk.software['containerRuntime']}",
         kubelet=disk.software["kubelet"],
         disks=(),
+        dimm_errors=(),
         installed=host_facts(machine, (), ()).installed,  # both fabrics of the lab tell the same
     )
 

@@ -67,6 +67,7 @@ def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]
         kubelet=disk.software["kubelet"],
         installed=_installed(state, disk),
         disks=tuple(_disk(at, drive, unknown) for at, drive in enumerate(state.drives) if drive.sata),
+        dimm_errors=(),
     )
 
 

@@ -6,6 +6,7 @@ firmware, BIOS settings and image share one drain and, where activations and the
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from reconciler.model.vocab import Activation, Concern, Disruption

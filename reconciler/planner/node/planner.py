@@ -205,9 +205,7 @@ class NodePlanner:
         start, left = starting_conditions(full, state), full.without(state.impossible)
         while rows := harmless(left, state.unknown, start, found.wanted):
             actions = self._explain(desired, observed, state, found, rows)
-            waiting = {
-                row.id for row in rows if self._backing_off(observed, record, (row,), actions, items) is not None
-            }
+            waiting = {row.id for row in rows if self._backing_off(observed, record, (row,), actions, items)}
             if not waiting:
                 return _Decision(found, rows, actions), None
             left = left.without(waiting)

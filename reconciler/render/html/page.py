@@ -49,7 +49,7 @@ PAGE: Final = Policy[Redaction](
     marks=REDACTED.marks,
     classes={JournalEntry: _entry, NodeRecord: _record},
     omitted={  # the longest lists: the page shows of them what the plan says
-        HostFacts: ("gpus", "links", "nvme", "disks", "xids", "kernel_events"),
+        HostFacts: ("gpus", "links", "nvme", "disks", "dimm_errors", "xids", "kernel_events"),
         RedfishInventory: ("firmware", "nics", "drives", "sensors", "events", "parts", "boot_options"),
     },
     scopes=REDACTED.scopes,

@@ -95,7 +95,9 @@ class SignalRow(Model):
     )
     reads: int = Field(default=2, ge=1, le=2, description="How many readings are evidence. 1: an event or a latch.")
     window: PositiveDuration | None = Field(
-        default=None, description="How old an event of a log may be when it is first read. Absent: since the last boot."
+        default=None,
+        description="How old an event of a log may be when it is first read, or the time that `threshold` counts in. "
+        "Absent: since the last boot.",
     )
     threshold: float | None = Field(
         default=None, ge=0, description="The least value that is evidence, or the greatest that is none. Absent: any."

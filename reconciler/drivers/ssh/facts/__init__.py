@@ -13,7 +13,18 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, TypeVar
 
-from reconciler.drivers.ssh.facts import gpu, installed, kernel_log, network, nvlink, slots, software, storage, system
+from reconciler.drivers.ssh.facts import (
+    gpu,
+    installed,
+    kernel_log,
+    memory,
+    network,
+    nvlink,
+    slots,
+    software,
+    storage,
+    system,
+)
 from reconciler.drivers.ssh.facts.fact import Fact, Parsed
 from reconciler.model.fact_framing import FactRequest
 from reconciler.model.gate import CommandResult
@@ -49,6 +60,7 @@ FACTS: tuple[Fact[Any], ...] = (
     network.RDMA,
     storage.NVME,
     storage.DISKS,
+    memory.DIMM_ERRORS,
     installed.INTERFACES,
     installed.ROUTES,
     installed.USER_CA,
@@ -115,6 +127,7 @@ def host_facts(
         kubelet=reader.read(software.KUBELET),
         installed=_installed(reader),
         disks=reader.read(storage.DISKS),
+        dimm_errors=reader.read(memory.DIMM_ERRORS),
     )
 
 

@@ -36,6 +36,7 @@ FACTS: Mapping[str, Fact] = {
     "rdma": devices.rdma,
     "nvme": devices.nvme,
     "disks": devices.disks,
+    "dimm_errors": devices.dimm_errors,
     "interfaces": installed.interfaces,
     "routes": installed.routes,
     "user_ca": installed.user_ca,

@@ -81,6 +81,11 @@ def disks(context: FactContext) -> CommandResult:
     return CommandResult(0, "".join(blocks))
 
 
+def dimm_errors(_: FactContext) -> CommandResult:
+    """Print how many modules EDAC counts for: no fault of the lab makes one err."""
+    return CommandResult(0, "== 32 modules\n")
+
+
 def _report(name: str, drive: DriveState) -> dict[str, object]:
     return {
         "json_format_version": [1, 0],

@@ -1,4 +1,4 @@
-"""The health of drives, as their own logs tell it."""
+"""The health of drives and memory modules, as their own logs and counters tell it."""
 
 from __future__ import annotations
 
@@ -32,3 +32,13 @@ class DiskHealth:
     reallocated: int | None = None  # sectors; of a SATA drive
     pending: int | None = None  # sectors that could not be read
     uncorrectable: int | None = None  # sectors that could not be read in a scan of its own
+
+
+@dataclass(frozen=True, slots=True)
+class DimmErrors:
+    """A memory module with errors since the boot. `label`: of its slot, where the firmware tells."""
+
+    place: Unpublished[PublicText]  # controller and module, as the kernel numbers them: mc0/dimm1
+    label: Unpublished[PublicText | None]
+    corrected: int
+    uncorrected: int
