@@ -57,7 +57,7 @@ CHECKED := $(addprefix tests/,diff facts gate golden health planner properties r
 
 .PHONY: check
 check: lint ## Check style and types, and run the tests that need no other program: two minutes
-	$(PYTEST) -q -m "not wire and not tool" $(CHECKED) $(ARGS)
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-edit} $(PYTEST) -q -m "not wire and not tool" $(CHECKED) $(ARGS)
 
 .PHONY: coverage
 coverage: venv tools ## Run all tests and print which lines and branches they leave out

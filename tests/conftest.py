@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.kubernetes.control_plane import ControlPlane
 
 settings.register_profile("dev", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("edit", settings.get_profile("dev"), max_examples=20)  # `make check`, after each edit
 settings.register_profile(
     "ci",
     deadline=None,
