@@ -65,6 +65,6 @@ def judge_pairs(results: Iterable[PairResult], wanted: int = 1) -> PairVerdict:
     disagree = tuple(sorted(partner for partner, certified in failed.items() if certified))
     if len(disagree) >= PARTNERS and len(disagree) > len(agree):
         return PairVerdict(Decision.CONVICTED, agree, disagree)
-    if len(agree) >= wanted and len(agree) >= len(disagree):
+    if len(agree) >= wanted:
         return PairVerdict(Decision.CLEARED, agree, disagree, tuple(sorted(failed)))
     return PairVerdict(Decision.OPEN, agree, disagree)

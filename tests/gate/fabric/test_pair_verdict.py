@@ -11,7 +11,7 @@ from reconciler.gate.fabric.bisect import Passed
 from reconciler.gate.fabric.pair_verdict import Decision, PairResult, judge_pairs
 
 YES, NO, ERROR = Passed.YES, Passed.NO, Passed.ERROR
-A, B, C = "a", "b", "c"
+A, B, C, D = "a", "b", "c", "d"
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,7 @@ A, B, C = "a", "b", "c"
         ([(A, NO), (B, YES)], 2, Decision.OPEN),
         ([(A, NO), (B, YES), (C, NO)], 1, Decision.CONVICTED),
         ([(A, NO), (B, YES), (C, YES)], 2, Decision.CLEARED),
+        ([(A, NO), (B, NO), (C, YES), (D, YES)], 1, Decision.CLEARED),
     ],
 )
 def test_the_verdict_whatever_the_order(results: list[tuple[str, Passed]], wanted: int, decision: Decision) -> None:
@@ -55,6 +56,11 @@ def test_partners_without_certificate_convict_nobody_and_may_clear() -> None:
     assert judge_pairs([*ill, PairResult(C, NO)]).decision is Decision.OPEN
     found = judge_pairs([*ill, PairResult(C, YES, certified=False)])
     assert (found.decision, found.suspects) == (Decision.CLEARED, (A, B))
+
+
+def test_a_failure_counts_though_the_certificate_of_the_partner_ends_later() -> None:
+    found = judge_pairs([PairResult(A, NO), PairResult(A, NO, certified=False), PairResult(B, NO)])
+    assert (found.decision, found.disagree) == (Decision.CONVICTED, (A, B))
 
 
 def test_no_partner_at_all_is_no_proof() -> None:

@@ -58,6 +58,12 @@ def test_the_partner_that_costs_least_is_chosen(candidates: dict[str, Candidate]
     assert choose_partner("a", ONE_LEAF, candidates, (), roomy) == expected
 
 
+def test_gates_that_start_together_ask_for_different_partners() -> None:
+    everyone = dict.fromkeys("abcd", OUT)
+    chosen = [choose_partner(node, ONE_LEAF, everyone, (), roomy) for node in "abcd"]
+    assert [found.name for found in chosen if isinstance(found, Partner)] == ["b", "c", "d", "a"]
+
+
 @pytest.mark.parametrize(
     ("candidate", "reason"),
     [
