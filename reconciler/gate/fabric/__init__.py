@@ -6,6 +6,8 @@ rounds     which nodes test with one another, round after round
 blame      the statistics: how far the results speak against each part
 diagnose   from all results so far to the next round, or to the verdict
 bisect     the same for tests that a whole group takes together
+partners   with which node a gate tests, and how long it holds it
+pair_verdict  what a gate makes of its tests with partners
 
 docs/explanation/fabric.md tells how it works and how well.
 """

@@ -1,0 +1,136 @@
+"""The partner of a node whose gate tests between two nodes: which node it is, and for how long it is held.
+
+A partner shares the node's leaves, so that no spine takes part. It is out of service, or it has no work, a valid
+certificate, and room in the disruption budget. A node with work is never taken.
+
+A hold ends with its gate: it counts only while that gate runs and until its time is over. A reconciler that crashed has
+no gate that runs, so there is nothing to clean up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+from reconciler.gate.fabric.topology import Fabric
+
+
+class Service(StrEnum):
+    """The service of a node. UNKNOWN: it can't be read, so the node is left alone."""
+
+    OUT = "out of service"
+    IDLE = "in service without work"
+    WORKING = "in service with work"
+    UNKNOWN = "unknown"
+
+
+class Candidate(NamedTuple):
+    """A node as it is now. `certified`: its certificate is valid. `occupied`: an action or a gate of its own runs."""
+
+    service: Service
+    certified: bool
+    occupied: bool = False
+
+
+class Hold(NamedTuple):
+    """A partner that the gate of `node` holds. `attempt`: the gate's own; `until`: when the hold ends by itself."""
+
+    partner: str
+    node: str
+    attempt: str
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Partner:
+    """The node to test with. `certified`: its failures count. `charges`: it has to be taken out of service first."""
+
+    name: str
+    certified: bool
+    charges: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NoPartner:
+    """Why there is none. `wait`: a node is held, occupied, has work, can't be read or has no room in the budget."""
+
+    reason: str
+    wait: bool
+
+
+Refusal = Callable[[str], str | None]  # node -> why the disruption budget has no room for it; None: it has
+
+
+def live_holds(holds: Iterable[Hold], running: Collection[str], now: datetime) -> tuple[Hold, ...]:
+    """Return the holds that count: those of gates that run, by attempt, whose time is not over."""
+    return tuple(hold for hold in holds if hold.attempt in running and now < hold.until)
+
+
+def choose_partner(
+    node: str,
+    fabric: Fabric,
+    candidates: Mapping[str, Candidate],
+    holds: Iterable[Hold],
+    refusal: Refusal,
+    avoid: Collection[str] = (),
+) -> Partner | NoPartner:
+    """Choose the partner that costs least: certified and out of service, then idle, then out without a certificate.
+
+    `holds`: those that count, of all gates. `avoid`: nodes that it has tested with, and those that are suspected.
+    """
+    if node not in fabric.groups:
+        return NoPartner(f"the fabric does not know {node}", wait=False)
+    group = fabric.groups[node]
+    if not group:
+        return NoPartner(f"{node} has no leaf and no rack in the spec", wait=False)
+    held: dict[str, str] = {}
+    for hold in holds:
+        held[hold.partner] = f"the gate of {hold.node} holds it"
+        held[hold.node] = f"its own gate tests with {hold.partner}"
+    if node in held:
+        return NoPartner(f"{node}: {held[node]}", wait=True)
+    away: list[str] = []
+    found: list[tuple[int, bool, str]] = []
+    for name, candidate in _others(node, group, fabric, candidates, avoid):
+        why = held.get(name) or _unfit(name, candidate, refusal)
+        if why:
+            away.append(f"{name}: {why}")
+        elif candidate.service is Service.OUT or candidate.certified:
+            # By name from the node on: gates that start together don't all ask for the same partner.
+            found.append((_cost(candidate), name < node, name))
+    if found:
+        name = min(found)[2]
+        chosen = candidates[name]
+        return Partner(name, chosen.certified, chosen.service is not Service.OUT)
+    reason = f"no partner for {node} behind its leaf {group}"
+    return NoPartner("; ".join([reason, *away]), wait=bool(away))
+
+
+def _others(
+    node: str, group: str, fabric: Fabric, candidates: Mapping[str, Candidate], avoid: Collection[str]
+) -> Iterator[tuple[str, Candidate]]:
+    for name in fabric.members[group]:
+        if name != node and name not in avoid and name in candidates:
+            yield name, candidates[name]
+
+
+def _unfit(name: str, candidate: Candidate, refusal: Refusal) -> str | None:
+    """Return why a node can't be a partner now, though it may be later."""
+    if candidate.occupied:
+        return "an action or a gate of its own runs"
+    if candidate.service is Service.WORKING:
+        return "it has work"
+    if candidate.service is Service.UNKNOWN:
+        return "whether it has work can't be read"
+    if candidate.service is Service.IDLE and candidate.certified:
+        return refusal(name)
+    return None
+
+
+def _cost(candidate: Candidate) -> int:
+    if not candidate.certified:
+        return 2
+    return 0 if candidate.service is Service.OUT else 1
