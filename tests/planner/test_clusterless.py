@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 from reconciler.model.desired import Desired, DrainPolicy
-from reconciler.model.observed import Observed
-from reconciler.model.plan import NodePlan
+from reconciler.model.observed import Observed, Xid
+from reconciler.model.plan import Goal, NodePlan
 from reconciler.model.records import Attempt
 from reconciler.model.vocab import DrainProvider
 from tests import builders as b
@@ -61,3 +61,15 @@ def test_a_plan_that_drains_ends_with_an_admission_and_one_drain_is_for_one_time
     seen = b.observed(member=b.silent("not_asked"), inventory=b.inventory(bios={"New": "Off"}))
     made = plan(seen, node=wanted)
     assert (b.actions(made)[0], b.actions(made)[-1], made.in_service) == ("drain", "admit", True)
+
+
+def test_an_ill_node_is_drained_as_there_is_no_mark_and_then_left_to_a_person() -> None:
+    """Before, no sequence of actions isolated it, and it stayed in service."""
+    ill = b.observed(member=b.silent("not_asked"), host=b.facts(xids=(Xid(79, "0000:01:00", 1),)))
+    node = replace(NODE, profile=replace(NODE.profile, remediation=None))
+    before = plan(ill, node=node)
+    assert (before.in_service, before.goal, b.actions(before)) == (True, Goal.ISOLATED, ["drain"])
+    after = plan(ill, *done("drain"), node=node)
+    assert (after.in_service, after.goal, b.actions(after)) == (False, Goal.ISOLATED, [])
+    well = plan(SEEN, *done("drain"), node=node)
+    assert b.actions(well)[-1] == "admit"

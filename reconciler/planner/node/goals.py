@@ -176,6 +176,16 @@ def isolate(sentence: str, code: BlockCode) -> Situation:
     return Situation(Goal.ISOLATED, sentence, frozenset({c.MARKED}), Blocked(code, sentence))
 
 
+def taken_out(found: Situation, full: Catalogue) -> Situation:
+    """Return the situation with what isolates this node: without a cluster there is no mark, so it is drained.
+
+    That disrupts what runs there, which needs room in the budget, as every drain does.
+    """
+    if found.goal is not Goal.ISOLATED or any(c.MARKED in row.achieves for row in full.rows):
+        return found
+    return replace(found, wanted=found.wanted - {c.MARKED} | {c.QUIESCED})
+
+
 def usable_rows(
     catalogue: Catalogue, state: Conditions, found: Situation, record: NodeRecord, now: datetime
 ) -> Catalogue:

@@ -29,7 +29,7 @@ from reconciler.planner.node.estimates import Estimates
 from reconciler.planner.node.evaluate import test_items, with_drift
 from reconciler.planner.node.fingerprint import own_inputs, shared_inputs
 from reconciler.planner.node.gate_time import timed
-from reconciler.planner.node.goals import Situation, as_treatment, isolate, may_heal, situation, usable_rows
+from reconciler.planner.node.goals import Situation, as_treatment, isolate, may_heal, situation, taken_out, usable_rows
 from reconciler.planner.node.holds import Holds, retracted
 from reconciler.planner.node.reasons import no_path, reasons, starting_conditions, undrainable, unmet
 from reconciler.planner.node.record import is_uneventful, isolating_signals
@@ -288,9 +288,10 @@ class NodePlanner:
     ) -> tuple[tuple[Row, ...], Situation]:
         if found.goal is Goal.NOTHING:
             return (), found
+        full = self._catalogue(desired, observed, state)
+        found = taken_out(found, full)
         if found.wanted <= state.true:
             return (), found
-        full = self._catalogue(desired, observed, state)
         start = starting_conditions(full, state)
         if found.harmless_only:
             return harmless(full.without(state.impossible), state.unknown, start, found.wanted), found
@@ -303,12 +304,11 @@ class NodePlanner:
         if found.rung is not None or state.tampered:
             evidence = state.tampered or found.sentence
             missing = unmet(state, found.wanted) + undrainable(state)
-            found = isolate(f"{evidence}; no way back into service: {missing}", BlockCode.NO_PATH)
+            found = taken_out(isolate(f"{evidence}; no way back into service: {missing}", BlockCode.NO_PATH), full)
             rows = self._search(desired, usable_rows(full, state, found, record, self.context.now), start, found)
             return rows or (), found
-        return harmless(full.without(state.impossible), state.unknown, start, found.wanted), no_path(
-            desired, state, found, full, record, self.context
-        )
+        rows = harmless(full.without(state.impossible), state.unknown, start, found.wanted)
+        return rows, no_path(desired, state, found, full, record, self.context)
 
     def _search(
         self, desired: Desired, usable: Catalogue, start: frozenset[str], found: Situation
