@@ -28,6 +28,8 @@ from reconciler.model.ports import Host
 from tests import builders as b
 from tests.gate.cases import SEEN, gate_test, wanted
 
+pytestmark = pytest.mark.tool  # sh, and flock and timeout of util-linux and coreutils
+
 LONG = 3600
 
 

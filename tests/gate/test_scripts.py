@@ -27,6 +27,8 @@ from tests.gate.cases import SEEN, wanted
 from tests.gate.mutations import FOLDER
 from tests.gate.test_judges_never_raise import check
 
+pytestmark = pytest.mark.tool  # sh, and flock and timeout of util-linux and coreutils
+
 BASE = (
     "cat", "chmod", "cut", "env", "flock", "grep", "head", "kill", "mkdir", "mktemp", "mv", "rm", "sed", "setsid", "sh",
     "sleep", "tail", "timeout", "tr", "true",
