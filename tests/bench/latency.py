@@ -71,7 +71,7 @@ def _marks(nodes: int, events: int, burst: int) -> list[Table]:
             ("faults", "p50", "p99", "max", "cores used", "load average"),
             rows,
             (
-                f"target: p99 under {TARGET_MS} ms one at a time; at once is matches for information",
+                f"target: p99 under {TARGET_MS} ms one at a time; at once is for information",
                 f"{os.cpu_count()} cores for lab, reconciler, kubectl and whatever else runs",
                 "what was marked goes on: it is drained, restarted, tested and admitted while the next faults come",
             ),
