@@ -5,7 +5,7 @@ Asked again, a TPM says of one boot what it said before. So one refutation is pr
 
 from __future__ import annotations
 
-from reconciler.gate.attestation.expected import basis_of
+from reconciler.gate.attestation.expected import basis_of, is_measured
 from reconciler.health.signals import BOOT_REFUTED, Signal
 from reconciler.model.desired import Desired
 from reconciler.model.observed import Answered, Observed
@@ -19,7 +19,7 @@ def boot_signals(desired: Desired, observed: Observed, record: NodeRecord) -> tu
     A boot that was proved since, and a hold that somebody set and released, take it back.
     """
     facts = observed.host.value if isinstance(observed.host, Answered) else None
-    if not record.attempts or facts is None:
+    if not record.attempts or facts is None or not is_measured(desired.profile):
         return ()
     last = next((one for one in reversed(record.attempts) if one.action == "check_trust" and one.judged), None)
     if last is None or not last.detail.startswith(REFUTED) or last.boot_id != (facts.boot_id or ""):
