@@ -12,6 +12,7 @@ from reconciler.converge.actions.host import SYSCTL_FILE
 from reconciler.model.desired import DesiredGpu, DesiredHost, IgnoreRule
 from reconciler.model.gate import Verdict
 from reconciler.model.outcome import Done, Outcome, Permanent, Transient
+from reconciler.model.records import REFUTED
 from tests import builders as b
 from tests.converge.world import IMAGE, PROFILE, QuickGate, World
 
@@ -181,6 +182,17 @@ def test_a_node_that_does_not_prove_its_boot_is_not_admitted(world: Worlds) -> N
     assert here.gate.attested.count("n0") == 1
     assert "admit" not in here.did("n1")
     assert here.did("n1")[-1] == "check_trust!permanent"
+
+
+def test_a_quote_takes_a_node_out_only_where_it_is_of_the_boot_that_was_seen(world: Worlds) -> None:
+    here = world(nodes=1, profile=MEASURED)
+    here.gate.boots["n0"] = Verdict.FAIL
+    booted_since = here.act("check_trust", resumed={"boot_id": "another"})
+    assert isinstance(booted_since, Permanent)
+    assert not booted_since.detail.startswith(REFUTED)
+    seen = here.act("check_trust")
+    assert isinstance(seen, Permanent)
+    assert seen.detail.startswith(REFUTED)
 
 
 def test_a_boot_of_a_node_in_service_is_proved_without_disturbing_it(world: Worlds) -> None:

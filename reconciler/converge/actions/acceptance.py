@@ -38,10 +38,12 @@ async def _prove_boot(ctx: ActionContext) -> Outcome:
     if is_measured(ctx.desired.profile):
         ctx.step("asking the TPM what was booted")
         proof = await ctx.gate.attest(ctx.desired, ctx.host, ctx.observed, ctx.clock)
-        if not proof.judgement.valid and proof.judgement.verdict is not Verdict.FAIL:
+        if proof.judgement.verdict is Verdict.FAIL:
+            return _refuted(ctx, boot_id, "; ".join(proof.judgement.reasons))
+        if not proof.judgement.valid:
             return _outcome(proof.judgement, "")
     evidence, platform = dict(proof.evidence), ctx.desired.profile.measurements
-    if proof.judgement.valid and platform is not None and platform.components:
+    if platform is not None and platform.components:
         # A failure here takes no node out of service: it may be of the BMC, which hands on what components sign.
         measured = await ctx.gate.measure(ctx.desired, ctx.bmc, ctx.observed, ctx.clock, ctx.step)
         if not measured.judgement.valid:
@@ -49,15 +51,19 @@ async def _prove_boot(ctx: ActionContext) -> Outcome:
         evidence["components"] = dict(measured.evidence)
     if boot_id is None or (await ctx.facts()).boot_id != boot_id:
         return Transient("it is not known of which boot the proof is: the host does not say, or was booted meanwhile")
-    problem = "; ".join(proof.judgement.reasons)
-    if proof.judgement.valid and proof.endorsement is not None:
+    if proof.endorsement is not None:
         problem = ctx.ledger.bind_endorsement(ctx.node, proof.endorsement, ctx.clock.now())
-    if problem:
-        # The planner takes the node out of service for it, where it is of the boot that the intent names.
-        return Permanent((REFUTED if ctx.intent.get("boot_id") == boot_id else "") + problem)
+        if problem:
+            return _refuted(ctx, boot_id, problem)
     proved = Attestation(reference_of(ctx.desired.profile), ctx.clock.now(), proof.phase, boot_id)
     ctx.ledger.save_attestation(ctx.node, proved, evidence)
     return Done("what runs here is what was signed and measured")
+
+
+def _refuted(ctx: ActionContext, boot_id: str | None, why: str) -> Permanent:
+    """Return the failure for which the planner takes the node out of service, while it is in the boot of the intent."""
+    seen = boot_id is not None and ctx.intent.get("boot_id") == boot_id
+    return Permanent((REFUTED if seen else "") + why)
 
 
 @action
