@@ -1,4 +1,7 @@
-"""The `reconciler` command. Each command is imported when it is called, so that --help answers at once."""
+"""The `reconciler` command. Each command is imported when it is called, so that --help answers at once.
+
+A command's module imports its options. What it works with (specs, planner, drivers) it imports when it runs.
+"""
 
 from __future__ import annotations
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from reconciler.model.outcome import Outcome
-from reconciler.model.plan import PlannedAction
+if TYPE_CHECKING:  # each command's options name a listener to these, and --help needs no model
+    from reconciler.model.outcome import Outcome
+    from reconciler.model.plan import PlannedAction
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 HIDDEN: Final = "***"
+SEALED: Final = "sealed-"  # what a digest in place of a name begins with
 _UNSAFE: Final = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 # Line breaks are structure in JSON, and no other control character stands outside of its strings.
 _JSON: Final = re.compile("[\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u08e2\u180e\u200b-\u200f\u2028-\u202e"

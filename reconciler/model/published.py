@@ -16,7 +16,6 @@ from reconciler.model.observed import Observed
 from reconciler.model.records import Hold, NodeRecord, Rollout
 
 PUBLISHED_FORMAT: Final = "1.0"
-SEALED: Final = "sealed-"  # what a digest in place of a name begins with
 OWN_NAMES: Final = ("identity.serial", "identity.uuid", "host.hostname")  # paths at which the spec may name a machine
 NAMING_PATHS: Final = frozenset({*OWN_NAMES, "image.nonce", "image.root_disk"})  # paths that name a machine or a part
 

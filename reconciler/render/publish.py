@@ -22,8 +22,9 @@ from reconciler.diff import normalise
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.observed import HIDDEN, AttributeValue, Observation, Observed, Silent, Taint
 from reconciler.model.ports import Recollection
+from reconciler.model.printable import SEALED
 from reconciler.model.privacy import Privacy
-from reconciler.model.published import NAMING_PATHS, OWN_NAMES, PUBLISHED_FORMAT, SEALED, Published, PublishedNode
+from reconciler.model.published import NAMING_PATHS, OWN_NAMES, PUBLISHED_FORMAT, Published, PublishedNode
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, NodeRecord, read_mark, write_mark
 from reconciler.model.vocab import UnknownReason
 from reconciler.planner.fleet.plan_request import records_needed

@@ -8,7 +8,8 @@ from typing import Any
 
 from reconciler.model.desired import Fleet
 from reconciler.model.observed import HIDDEN, Answered, Observation, Observed, Silent, Taint
-from reconciler.model.published import OWN_NAMES, PUBLISHED_FORMAT, SEALED, Published
+from reconciler.model.printable import SEALED
+from reconciler.model.published import OWN_NAMES, PUBLISHED_FORMAT, Published
 from reconciler.model.records import Hold, NodeRecord, Rollout
 from reconciler.model.vocab import UnknownReason
 from reconciler.render.publish import PUBLISHED, Mentioned, Screen, own_names

@@ -12,15 +12,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from reconciler.model.desired import SpecSource
-from reconciler.model.errors import Position
-from reconciler.model.plan import PlannedAction
-from reconciler.model.printable import visible
-from reconciler.model.published import SEALED
+from reconciler.model.printable import SEALED, visible
 from reconciler.model.units import format_duration
-from reconciler.model.vocab import Disruption
+
+if TYPE_CHECKING:  # every command prints, and --help needs no model
+    from reconciler.model.desired import SpecSource
+    from reconciler.model.errors import Position
+    from reconciler.model.plan import PlannedAction
+    from reconciler.model.vocab import Disruption
 
 MAX_VALUE = 120  # characters of one value in a table; JSON always has all of it
 _OURS = "\t\u200b"  # the last parts links and mentions in Markdown

@@ -18,7 +18,8 @@ from reconciler.model.documents import dump, load
 from reconciler.model.drift import DriftClass
 from reconciler.model.observed import HIDDEN, Answered, Observation, Silent
 from reconciler.model.plan import Plan
-from reconciler.model.published import SEALED, Published
+from reconciler.model.printable import SEALED
+from reconciler.model.published import Published
 from reconciler.model.records import Hold, LedgerPlace, NodeRecord, Rollout
 from reconciler.model.vocab import UnknownReason
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest

@@ -7,22 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from reconciler.app.apply import (
-    ApplyJob,
-    StaleNodes,
-    load_plan,
-    plan_for_approval,
-    require_signed_spec,
-    require_startable,
-)
-from reconciler.app.apply import apply as apply_job
 from reconciler.app.ports import AllowedSigners, FleetRequest, RecordTarget
-from reconciler.app.recording import open_recorder, record
 from reconciler.cli.exit_codes import ExitCode, strongest
-from reconciler.cli.frontend import workspace_for
 from reconciler.cli.options import (
     Duration,
     detailed_exitcode,
@@ -33,14 +23,11 @@ from reconciler.cli.options import (
     signer_options,
 )
 from reconciler.cli.terminal import show
-from reconciler.model.documents import dump
 from reconciler.model.errors import UsageError
-from reconciler.model.plan import Goal, Plan
-from reconciler.model.report import ApplyOutcome
-from reconciler.render.apart import shown_apart
-from reconciler.render.comment import as_markdown
-from reconciler.render.outcome import human
-from reconciler.render.plan import human as plan_text
+
+if TYPE_CHECKING:
+    from reconciler.model.plan import Plan
+    from reconciler.model.report import ApplyOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +65,11 @@ def apply(
 
     Ctrl-C starts nothing more, and parks what runs so that the next run continues it.
     """
+    from reconciler.app.apply import ApplyJob, StaleNodes, load_plan, plan_for_approval, require_signed_spec
+    from reconciler.app.apply import apply as apply_job
+    from reconciler.app.recording import open_recorder, record
+    from reconciler.cli.frontend import workspace_for
+
     if not sys.stdin.isatty() and (options.plan_file is None or not options.yes):
         raise UsageError(
             "off a terminal, apply needs --plan FILE and --yes: make the plan with `reconciler plan --out FILE`"
@@ -106,6 +98,9 @@ def apply(
 
 def confirm(plan: Plan) -> None:
     """Show the plan and ask whether to apply it. Raise Abort when the answer is no."""
+    from reconciler.app.apply import require_startable
+    from reconciler.render.plan import human as plan_text
+
     show(plan_text(plan) + "\n", err=True)
     require_startable(plan)
     if plan.changes and not click.confirm(f"Apply this to {plan.totals.nodes_with_changes} nodes?", err=True):
@@ -117,6 +112,8 @@ def consent(plan: Plan | None, given: Sequence[str]) -> frozenset[str]:
 
     Raise UsageError for a consent that is missing, and for one that is to nothing in the plan.
     """
+    from reconciler.model.plan import Goal
+
     leaving = [] if plan is None else [n for n, node in plan.nodes.items() if node.goal is Goal.DECOMMISSIONED]
     wanted = {f"decommission {name}": plan.nodes[name] for name in leaving if plan and plan.nodes[name].changes}
     if strange := [text for text in given if text not in wanted]:
@@ -155,6 +152,11 @@ def exit_code(outcome: ApplyOutcome, *, detailed: bool) -> ExitCode:
 
 
 def print_outcome(outcome: ApplyOutcome, output: str) -> None:
+    from reconciler.model.documents import dump
+    from reconciler.render.apart import shown_apart
+    from reconciler.render.comment import as_markdown
+    from reconciler.render.outcome import human
+
     if output == "json":
         show(dump(outcome), output)
     else:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from reconciler.app.documents import write_file
-from reconciler.app.plan import make_plan, open_workspace
 from reconciler.app.ports import FleetRequest, PlanSource
 from reconciler.cli.exit_codes import ExitCode, strongest
-from reconciler.cli.frontend import TERMINAL
 from reconciler.cli.options import (
     OutFile,
     detailed_exitcode,
@@ -20,11 +18,9 @@ from reconciler.cli.options import (
     redact_option,
 )
 from reconciler.cli.terminal import say, show
-from reconciler.model.documents import dump
-from reconciler.model.plan import Plan
-from reconciler.render.apart import shown_apart
-from reconciler.render.comment import as_markdown
-from reconciler.render.plan import human
+
+if TYPE_CHECKING:
+    from reconciler.model.plan import Plan
 
 
 @click.command()
@@ -40,6 +36,14 @@ def plan(
     request: FleetRequest, source: PlanSource, out: Path | None, redact: bool, detailed_exitcode: bool, output: str
 ) -> int:
     """Show what would be done to each node, in which order and why. Nothing is changed, and no lease is taken."""
+    from reconciler.app.documents import write_file
+    from reconciler.app.plan import make_plan, open_workspace
+    from reconciler.cli.frontend import TERMINAL
+    from reconciler.model.documents import dump
+    from reconciler.render.apart import shown_apart
+    from reconciler.render.comment import as_markdown
+    from reconciler.render.plan import human
+
     made = make_plan(open_workspace(request, source, TERMINAL), source.observation, redact=redact)
     text = dump(made)
     if out is not None:

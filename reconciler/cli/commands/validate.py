@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from reconciler.app.validate import validate_spec
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.options import output_option
 from reconciler.cli.terminal import say, show
@@ -22,6 +21,8 @@ from reconciler.render.text import code, count, markdown, source
 @output_option
 def validate(spec: Path, rev: str | None, output: str) -> int:
     """Check a spec, and print every problem with its line. Nothing is contacted, and no secret is resolved."""
+    from reconciler.app.validate import validate_spec
+
     fleet, found = validate_spec(spec, rev)
     if output == "json":
         document = {"valid": fleet is not None, "diagnostics": [asdict(diagnostic) for diagnostic in found]}
