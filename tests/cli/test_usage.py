@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,18 @@ def test_every_command_explains_itself(name: str) -> None:
     assert done.code == 0
     assert done.err == ""
     assert len(done.out.splitlines()) > 5
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["validate", "--help"], ["plan", "--help"], ["apply", "--help"]], ids=" ".join
+)
+def test_help_loads_no_model_planner_or_driver(words: list[str]) -> None:
+    """Building the models costs three times as long as the help itself, and nobody who asks for help needs one."""
+    script = "import sys; from reconciler.cli.main import run; run(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, check=True)
+    heavy = {"pydantic", "rich", "deepdiff", "sqlalchemy", "aiohttp", "asyncssh", "sushy", "git"}
+    assert not heavy & set(done.stderr.split())
+    assert "Usage:" in done.stdout
 
 
 def test_the_version_is_printed() -> None:
