@@ -11,7 +11,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 from generated import fill  # noqa: E402 - found on the path that is set above
 
-from reconciler import __version__  # noqa: E402 - the same
+from reconciler import __version__  # noqa: E402 - found on the path that is set above
 
 project = "reconciler"
 version = release = __version__

@@ -1,6 +1,7 @@
 """The `reconciler` command. Each command is imported when it is called, so that --help answers at once.
 
-A command's module imports its options. What it works with (specs, planner, drivers) it imports when it runs.
+The modules of `validate`, `plan` and `apply` import their options alone, and what they work with when they run; all
+of it before they act, since a run may outlive the files that it was started from.
 """
 
 from __future__ import annotations

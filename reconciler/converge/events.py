@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # each command's options name a listener to these, and --help needs no model
+if TYPE_CHECKING:  # every command's options import this module, and help needs no model
     from reconciler.model.outcome import Outcome
     from reconciler.model.plan import PlannedAction
 

@@ -67,7 +67,7 @@ class SpecRepo:
         state: Path,
         branch: str = "",
         path: str = "",
-        signers: Signers = Signers(),  # noqa: B008 -- frozen
+        signers: Signers = Signers(),  # noqa: B008 - it is frozen
         credentials: Credentials | None = None,
         accept: str = "",
         timeout_s: float = TIMEOUT_S,

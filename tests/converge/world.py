@@ -85,7 +85,7 @@ class QuickGate:
         observed: Observed,
         clock: Clock,
         left_out: Collection[str] = (),
-        soak: SoakRun | None = None,  # noqa: ARG002 - the port's
+        soak: SoakRun | None = None,  # noqa: ARG002 - the port's signature
     ) -> Certificate:
         self.runs.append(desired.node)
         await host.run(("true",), timeout=10)

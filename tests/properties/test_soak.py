@@ -55,7 +55,7 @@ class ScriptedNode:
     shown: list[Shown] = field(default_factory=list)
     stopped: bool = False
 
-    async def run(self, argv: Sequence[str], *, timeout: float, stdin: str = "") -> CommandResult:  # noqa: ARG002 - the port's
+    async def run(self, argv: Sequence[str], *, timeout: float, stdin: str = "") -> CommandResult:  # noqa: ARG002 - the port's signature
         words = tuple(argv)
         if words == on_node.stop("a1"):
             self.stopped = True

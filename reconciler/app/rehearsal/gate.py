@@ -66,7 +66,7 @@ class RehearsalGate:
     def judge(self, certificate: Certificate, desired: Desired, observed: Observed, clock: Clock) -> GateJudgement:
         return self._real.judge(certificate, desired, observed, clock)
 
-    async def attest(self, desired: Desired, host: Host, observed: Observed, clock: Clock) -> BootProof:  # noqa: ARG002 - the port's
+    async def attest(self, desired: Desired, host: Host, observed: Observed, clock: Clock) -> BootProof:  # noqa: ARG002 - the port's signature
         """Assume that the node boots what the spec declares, as measurements are assumed to pass."""
         if self._failures.fails(desired.node, "check_trust"):
             return BootProof(GateJudgement(False, Verdict.FAIL, (FAILED,)))
@@ -76,10 +76,10 @@ class RehearsalGate:
     async def measure(
         self,
         desired: Desired,
-        bmc: Bmc,  # noqa: ARG002 - the port's
-        observed: Observed,  # noqa: ARG002 - the port's
+        bmc: Bmc,  # noqa: ARG002 - the port's signature
+        observed: Observed,  # noqa: ARG002 - the port's signature
         clock: Clock,
-        step: Callable[[str], None],  # noqa: ARG002 - the port's
+        step: Callable[[str], None],  # noqa: ARG002 - the port's signature
     ) -> ComponentsProof:
         """Assume that the components run what the spec declares, which failures of `attest` stand for, too."""
         platform = desired.profile.measurements

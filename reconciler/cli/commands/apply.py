@@ -68,6 +68,7 @@ def apply(
     from reconciler.app.apply import ApplyJob, StaleNodes, load_plan, plan_for_approval, require_signed_spec
     from reconciler.app.apply import apply as apply_job
     from reconciler.app.recording import open_recorder, record
+    from reconciler.cli.apply_dialogue import confirm, print_outcome
     from reconciler.cli.frontend import workspace_for
 
     if not sys.stdin.isatty() and (options.plan_file is None or not options.yes):
@@ -94,17 +95,6 @@ def apply(
     if recorder is not None:
         record(recorder, result.recording())
     return result.code
-
-
-def confirm(plan: Plan) -> None:
-    """Show the plan and ask whether to apply it. Raise Abort when the answer is no."""
-    from reconciler.app.apply import require_startable
-    from reconciler.render.plan import human as plan_text
-
-    show(plan_text(plan) + "\n", err=True)
-    require_startable(plan)
-    if plan.changes and not click.confirm(f"Apply this to {plan.totals.nodes_with_changes} nodes?", err=True):
-        raise click.Abort
 
 
 def consent(plan: Plan | None, given: Sequence[str]) -> frozenset[str]:
@@ -149,15 +139,3 @@ def exit_code(outcome: ApplyOutcome, *, detailed: bool) -> ExitCode:
     if detailed and (outcome.changes or outcome.incomplete or states - {"done", "converged"}):
         codes.append(ExitCode.CHANGES)
     return strongest(codes)
-
-
-def print_outcome(outcome: ApplyOutcome, output: str) -> None:
-    from reconciler.model.documents import dump
-    from reconciler.render.apart import shown_apart
-    from reconciler.render.comment import as_markdown
-    from reconciler.render.outcome import human
-
-    if output == "json":
-        show(dump(outcome), output)
-    else:
-        show(shown_apart(outcome, human if output == "human" else as_markdown), output)

@@ -16,7 +16,8 @@ from reconciler.app.apply import apply as apply_job
 from reconciler.app.gate_results import check_parquet, gate_history, gate_output, last_gate, write_parquet
 from reconciler.app.gate_run import ask_gate, note_gate, other_verdicts, plan_gate
 from reconciler.app.ports import AllowedSigners, FleetRequest
-from reconciler.cli.commands.apply import confirm, exit_code, print_outcome
+from reconciler.cli.apply_dialogue import confirm, print_outcome
+from reconciler.cli.commands.apply import exit_code
 from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.frontend import workspace_for
 from reconciler.cli.listing import print_listing

@@ -263,7 +263,7 @@ class _Forgetful:
     def batch(self) -> Any:
         yield
 
-    def save_install(self, attempt: InstallAttempt, now: datetime, told: str = "") -> None:  # noqa: ARG002 - the port's
+    def save_install(self, attempt: InstallAttempt, now: datetime, told: str = "") -> None:  # noqa: ARG002 - the port's signature
         self._attempts[attempt.digest] = attempt
 
     def install(self, digest: str) -> InstallAttempt | None:

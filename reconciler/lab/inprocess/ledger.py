@@ -115,7 +115,7 @@ class MemoryLedger:
         node.record = replace(node.record, **values)
         node.whole = None
 
-    def remember_identities(self, found: Mapping[str, tuple[str | None, str | None]], now: datetime) -> None:  # noqa: ARG002 - the port's
+    def remember_identities(self, found: Mapping[str, tuple[str | None, str | None]], now: datetime) -> None:  # noqa: ARG002 - the port's signature
         for node, (serial, uuid) in found.items():
             known = self._of(node).record
             self._change(node, serial=serial or known.serial, uuid=uuid or known.uuid)
@@ -132,7 +132,7 @@ class MemoryLedger:
     def known(self) -> Sequence[str]:
         return sorted(name for name, node in self._nodes.items() if node.record.applied)
 
-    def forget(self, names: Sequence[str], now: datetime) -> None:  # noqa: ARG002 - the port's
+    def forget(self, names: Sequence[str], now: datetime) -> None:  # noqa: ARG002 - the port's signature
         for name in names:
             self._change(name, applied={}, paths=None)
 
@@ -147,7 +147,7 @@ class MemoryLedger:
         for name in names:
             self._change(name, paths=paths)
 
-    def set_nonce(self, node: str, nonce: str, now: datetime) -> None:  # noqa: ARG002 - the port's
+    def set_nonce(self, node: str, nonce: str, now: datetime) -> None:  # noqa: ARG002 - the port's signature
         self._change(node, nonce=nonce)
 
     def save_certificate(self, certificate: Certificate) -> None:
@@ -156,7 +156,7 @@ class MemoryLedger:
     def save_results(self, runs: Sequence[TestRun], outputs: Mapping[str, str]) -> None:
         pass  # nobody asks a rehearsal for them
 
-    def bind_endorsement(self, node: str, fingerprint: str, now: datetime) -> str:  # noqa: ARG002 - the port's
+    def bind_endorsement(self, node: str, fingerprint: str, now: datetime) -> str:  # noqa: ARG002 - the port's signature
         others = [name for name, known in self._nodes.items() if known.record.endorsement == fingerprint]
         own = self._of(node).record.endorsement
         if others not in ([], [node]):
@@ -170,18 +170,18 @@ class MemoryLedger:
         self,
         node: str,
         attestation: Attestation,
-        evidence: Mapping[str, Any],  # noqa: ARG002 - the port's
+        evidence: Mapping[str, Any],  # noqa: ARG002 - the port's signature
     ) -> None:
         self._change(node, attestation=attestation)
 
     def record_drift(
         self,
-        run: str,  # noqa: ARG002 - the port's
+        run: str,  # noqa: ARG002 - the port's signature
         items: Sequence[tuple[str, str, str, Any, Any]],
-        nodes: Sequence[str],  # noqa: ARG002 - the port's
+        nodes: Sequence[str],  # noqa: ARG002 - the port's signature
         now: datetime,
         *,
-        unread: Mapping[str, tuple[str, ...]] | None = None,  # noqa: ARG002 - the port's
+        unread: Mapping[str, tuple[str, ...]] | None = None,  # noqa: ARG002 - the port's signature
     ) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:
         """Return now as first and last seen: drift history is for people."""
         return {(node, path): (now, now) for node, path, *_ in items}
@@ -195,7 +195,7 @@ class MemoryLedger:
 
     def begin(
         self,
-        run: str,  # noqa: ARG002 - the port's
+        run: str,  # noqa: ARG002 - the port's signature
         node: str,
         action: str,
         target: str,
@@ -212,7 +212,7 @@ class MemoryLedger:
         self._set_attempt(node, number, self._begun[number].attempt)
         return number
 
-    def resume(self, attempt: int, run: str, token: int, now: datetime) -> None:  # noqa: ARG002 - the port's
+    def resume(self, attempt: int, run: str, token: int, now: datetime) -> None:  # noqa: ARG002 - the port's signature
         """Continue an attempt. It is sorted among the others by when it was resumed."""
         self._check_token(token, now)
         begun = self._begun[attempt]
@@ -220,7 +220,7 @@ class MemoryLedger:
         self._of(begun.node).attempts.pop(attempt)
         self._set_attempt(begun.node, attempt, begun.attempt)
 
-    def amend(self, attempt: int, intent: Mapping[str, Any], now: datetime) -> None:  # noqa: ARG002 - the port's
+    def amend(self, attempt: int, intent: Mapping[str, Any], now: datetime) -> None:  # noqa: ARG002 - the port's signature
         self._begun[attempt].intent |= intent
 
     def before(self, attempt: int) -> Mapping[str, Any]:
@@ -254,7 +254,7 @@ class MemoryLedger:
 
     # --- installations ---
 
-    def save_install(self, attempt: InstallAttempt, now: datetime, told: str = "") -> None:  # noqa: ARG002 - the port's
+    def save_install(self, attempt: InstallAttempt, now: datetime, told: str = "") -> None:  # noqa: ARG002 - the port's signature
         self._installs[attempt.digest] = attempt
         newest = self.certified_install(attempt.node)
         known = None if newest is None else read_host_certificate(newest.host_key, newest.certificate)
@@ -284,7 +284,7 @@ class MemoryLedger:
         self._of(subject).whole = None
         return made
 
-    def release(self, subject: str, owner: str, now: datetime) -> int:  # noqa: ARG002 - the port's
+    def release(self, subject: str, owner: str, now: datetime) -> int:  # noqa: ARG002 - the port's signature
         kept = [hold for hold in self._holds if hold.subject != subject]
         released, self._holds = len(self._holds) - len(kept), kept
         if released:
@@ -297,7 +297,7 @@ class MemoryLedger:
     def rollouts(self) -> Mapping[str, Rollout]:
         return dict(self._rollouts)
 
-    def start_rollout(self, rollout: Rollout, run: str) -> None:  # noqa: ARG002 - the port's
+    def start_rollout(self, rollout: Rollout, run: str) -> None:  # noqa: ARG002 - the port's signature
         self._rollouts[rollout.pool] = rollout
 
     # --- leases, plans, runs ---
@@ -348,7 +348,7 @@ class MemoryLedger:
     def plan_used(self, plan_id: str) -> bool:
         return plan_id in self._used
 
-    def use_plan(self, plan_id: str, now: datetime) -> None:  # noqa: ARG002 - the port's
+    def use_plan(self, plan_id: str, now: datetime) -> None:  # noqa: ARG002 - the port's signature
         self._used.add(plan_id)
 
     def start_run(self, run: str, command: str, commit: str, plan: str, now: datetime) -> None:
