@@ -112,7 +112,7 @@ class EraseDocument:
     machine: Identity
     drives: tuple[str, ...]
     then: str = "erase"
-    format: str = "1.1"
+    format: str = "1.2"
 
 
 @dataclass(frozen=True)

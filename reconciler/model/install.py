@@ -13,6 +13,7 @@ from typing import Annotated, Final, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 FORMAT: Final = "1.0"
+ERASE_FORMAT: Final = "1.2"
 CREDENTIAL_SIZE: Final = 4096  # bytes of the placeholder on the boot medium
 MARKER: Final = b"@@RECONCILER-ATTEMPT@@"  # the placeholder begins with it, and is spaces from there to its end
 CREDENTIAL_NAME: Final = "attempt.cred"
@@ -176,7 +177,10 @@ class InstallDocument(ContractDocument):
 
 
 class EraseDocument(ContractDocument):
-    """All that an installer is told that destroys the data of drives, since version 1.1. It writes nothing else."""
+    """All that an installer is told that destroys the data of drives, since version 1.1. It writes nothing else.
+
+    Since 1.2 a drive that refuses does not keep it from the others.
+    """
 
     node: str
     nonce: str
@@ -185,7 +189,7 @@ class EraseDocument(ContractDocument):
         tuple[str, ...], Field(min_length=1, description="Serial numbers, exactly as the drives tell them.")
     ]
     then: Then = Then.ERASE
-    format: str = "1.1"
+    format: str = ERASE_FORMAT
 
 
 AnyDocument = InstallDocument | EraseDocument
@@ -212,6 +216,9 @@ class Erasure(ContractDocument):
     samples: tuple[DriveSample, ...] = ()
     samples_after: tuple[DriveSample, ...] = ()
     ended: bool = False
+    failed: Annotated[
+        str, Field(description="Since 1.2: why this drive is not erased, and what to do. The other drives go on.")
+    ] = ""
 
 
 class InstallStatus(ContractDocument):

@@ -161,6 +161,12 @@ class AttemptStore(Store, Protocol):
     def before(self, attempt: int) -> Mapping[str, Any]:
         """Return the intent, with amendments, of the previous attempt at the same action, target and node; else {}."""
 
+    def erasures(self, node: str) -> Mapping[str, Mapping[str, Any]]:
+        """Return the newest record of each drive of a node whose erase has ended, by serial number.
+
+        Attempts keep it in their intents: as `erasure` that of the drive they are for, as `erasures` those of others.
+        """
+
     def unfinished(self) -> Sequence[tuple[int, str, str, str, Mapping[str, Any]]]:
         """Return (attempt, node, action, target, intent with amendments) of all attempts without an outcome."""
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from reconciler.converge.actions.erase_boot import why_not_erased
 from reconciler.converge.erasing import (
     SAMPLE_BYTES,
     Unreadable,
@@ -18,6 +17,7 @@ from reconciler.converge.erasing import (
     sample,
     sanitize_log,
 )
+from reconciler.converge.erasure_records import why_not_erased
 
 # `nvme id-ctrl -o json` of a WD PC SN720 (NVMe 1.3): the keys that matter, with their real values.
 WD = {"sn": "1831A0801234        ", "mn": "WDC PC SN720 SDAPNTW-256G-1006          ", "fr": "10130001",

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.converge.actions.erase_boot import why_not_erased
+from reconciler.converge.erasure_records import why_not_erased
 from reconciler.installer import documents, erase
 from reconciler.installer.install import run_attempt
 from reconciler.installer.machine import Machine
@@ -38,6 +38,13 @@ json.dump(state, open(state_file, "w"))
 
 def save():
     json.dump(state, open(state_file, "w"))
+
+def of(key):
+    """A value of this drive, or else the one of all drives."""
+    return state["each"].get(os.path.basename(args[1]), {}).get(key, state[key])
+
+def keep(key, value):
+    state["each"].setdefault(os.path.basename(args[1]), {})[key] = value; save()
 
 def wipe(path):
     if state.get("lies"):
@@ -69,20 +76,19 @@ elif name == "hdparm":
         sys.exit("SECURITY_ERASE: Input/output error")
     state["password"] = ""; wipe(args[4]); save()
 elif args[0] == "id-ctrl":
-    print(json.dumps({"sn": state["nvme"].ljust(20), "mn": "SAMSUNG MZQL23T8HCLS", "fr": "GDC5602Q",
-                      "sanicap": state["sanicap"], "oacs": 23, "fna": 4}))
+    print(json.dumps({"sn": of("nvme").ljust(20), "mn": "SAMSUNG MZQL23T8HCLS", "fr": "GDC5602Q",
+                      "sanicap": of("sanicap"), "oacs": of("oacs"), "fna": 4}))
 elif args[0] == "get-log":
-    if state["log"][0] == 2:
-        state["looks"] -= 1
-        if state["looks"] <= 0:
-            wipe(args[1]); state["log"] = state.get("ends", [1, 1])
-        save()
-    status, untouched = state["log"]
+    if of("log")[0] == 2:
+        keep("looks", of("looks") - 1)
+        if of("looks") <= 0:
+            wipe(args[1]); keep("log", state.get("ends", [1, 1]))
+    status, untouched = of("log")
     progress = 30000 if status == 2 else 65535
     words = progress.to_bytes(2, "little") + (status | untouched << 8).to_bytes(2, "little")
     sys.stdout.buffer.write(words.ljust(64, b"\0"))
 elif args[0] == "sanitize":
-    state["log"] = [2, 0]; save()
+    keep("log", [2, 0])
 elif args[0] == "format":
     wipe(args[1])
 else:
@@ -142,9 +148,8 @@ def drives(bare: Machine, tmp_path: Path, authority: TlsAuthority, monkeypatch: 
         (programs / name).write_text(_PROGRAM)
         (programs / name).chmod(0o755)
     state = tmp_path / "state.json"
-    state.write_text(
-        json.dumps({"calls": [], "nvme": NVME, "sata": SATA, "sanicap": 3, "log": [0, 0], "looks": 3, "password": ""})
-    )
+    all_drives = {"nvme": NVME, "sata": SATA, "sanicap": 3, "oacs": 23, "log": [0, 0], "looks": 3, "password": ""}
+    state.write_text(json.dumps({"calls": [], "each": {}, **all_drives}))
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("DRIVES", str(state))
     monkeypatch.setattr(erase.Eraser.__init__, "__defaults__", (0.01,))
@@ -280,6 +285,63 @@ def test_all_drives_are_looked_up_before_one_is_touched(drives: Drives) -> None:
     drives.add("nvme0n1", NVME)
     assert not drives.erase(NVME, "NONE")
     assert drives.commands() == []
+
+
+# --- several drives --------------------------------------------------------------------------------------------------
+
+SECOND, THIRD = "S6CKNT0W700869", "S6CKNT0W700870"
+
+
+def three(drives: Drives, **second: Any) -> list[Path]:
+    """Add three drives, the second of which differs."""
+    files = [drives.add(f"nvme{at}n1", serial) for at, serial in enumerate((NVME, SECOND, THIRD))]
+    drives.state(each={"nvme1n1": {"nvme": SECOND, **second}, "nvme2n1": {"nvme": THIRD}})
+    return files
+
+
+def test_several_drives_are_erased_at_the_same_time_each_with_its_own_evidence(drives: Drives) -> None:
+    files = three(drives)
+    assert drives.erase(NVME, SECOND, THIRD)
+    assert [why_not_erased(serial, drives.evidence(serial)) for serial in (NVME, SECOND, THIRD)] == ["", "", ""]
+    assert not any(any(file.read_bytes()) for file in files)
+    calls = [call[1] for call in drives.state()["calls"] if call[1] in ("sanitize", "get-log")]
+    assert calls[:6] == ["get-log", "sanitize", "get-log"] * 2, "the second is begun while the first one works"
+
+
+def test_a_drive_that_refuses_is_named_with_the_way_out_and_the_others_are_erased(drives: Drives) -> None:
+    first, second, third = three(drives, sanicap=0, oacs=0)
+    kept = second.read_bytes()
+    assert not drives.erase(NVME, SECOND, THIRD)
+    assert [why_not_erased(serial, drives.evidence(serial)) for serial in (NVME, THIRD)] == ["", ""]
+    why = f"drive {SECOND} offers neither Sanitize nor Format NVM: destroy it"
+    assert drives.evidence(SECOND)["failed"] == why
+    assert why_not_erased(SECOND, drives.evidence(SECOND)), "what refuses proves nothing"
+    assert drives.reason() == f"{SECOND}: {why}; ended: {NVME}, {THIRD}"
+    assert (second.read_bytes(), any(first.read_bytes()), any(third.read_bytes())) == (kept, False, False)
+
+
+def test_a_drive_that_can_not_be_read_does_not_keep_the_installer_from_the_others(drives: Drives) -> None:
+    three(drives)
+    (drives.machine.dev / "nvme1n1").unlink()
+    assert not drives.erase(NVME, SECOND, THIRD)
+    assert "No such file or directory" in drives.evidence(SECOND)["failed"]
+    assert [why_not_erased(serial, drives.evidence(serial)) for serial in (NVME, THIRD)] == ["", ""]
+
+
+def test_no_drive_is_begun_any_more_once_the_server_takes_no_evidence(drives: Drives) -> None:
+    """That is no drive which refuses."""
+    three(drives)
+    drives.server.troubles.answers["status"] = [204, 403, 403, 403, 403, 403, 403]
+    assert not drives.erase(NVME, SECOND, THIRD)
+    assert len(drives.commands()) <= 1
+
+
+def test_a_server_of_before_is_not_sent_what_it_does_not_know(drives: Drives) -> None:
+    three(drives, sanicap=0, oacs=0)
+    assert not drives.erase(NVME, SECOND, THIRD, format="1.1")
+    assert drives.evidence(SECOND) == {}
+    assert f"{SECOND}: drive" in drives.reason()
+    assert why_not_erased(THIRD, drives.evidence(THIRD)) == ""
 
 
 def test_a_document_for_another_machine_erases_nothing(drives: Drives) -> None:

@@ -12,6 +12,7 @@ from reconciler.converge.actions.command import run
 from reconciler.converge.actions.context import ActionContext, Stop, action, poll, tolerate
 from reconciler.converge.actions.membership import TRIES, mark_of
 from reconciler.converge.actions.power import ensure_off, ensure_on
+from reconciler.converge.erasure_records import named
 from reconciler.converge.guarded_ports import known
 from reconciler.model.errors import Failure
 from reconciler.model.observed import Answered, Silent
@@ -140,7 +141,8 @@ async def tombstone(ctx: ActionContext) -> Outcome:
         return Done("it has its tombstone", changed=False)
     if system.power is not Power.OFF:
         return Declined("not_off", "the machine is on")
-    erased = f"erased: {', '.join(ctx.desired.erase)}" if ctx.desired.erase else "no drive was to be erased"
+    records = ctx.ledger.erasures(ctx.node)
+    erased = f"erased: {named(ctx.desired.erase, records)}" if ctx.desired.erase else "no drive was to be erased"
     reason = f"{ctx.node}, {serial}; {erased}; plan {ctx.plan}, spec {ctx.commit[:12] or 'outside of git'}"
     with ctx.ledger.batch():
         for subject in wanted:

@@ -33,6 +33,7 @@ from reconciler.converge.erasing import (
     sample_command,
     sanitize_log,
 )
+from reconciler.converge.erasure_records import ERASED, NOT_ERASED, evidence_of, finished
 from reconciler.converge.guarded_ports import known
 from reconciler.diff.normalise import same
 from reconciler.model.boot_ways import choose
@@ -105,8 +106,11 @@ def _earlier(ctx: ActionContext) -> dict[str, Any]:
     return {} if "ended_at" in found else found
 
 
-def _end(ctx: ActionContext, evidence: Mapping[str, Any], result: str, **more: Any) -> None:
-    ctx.journal(erasure={**evidence, "ended_at": _now(ctx), "result": result, **more})
+def _end(ctx: ActionContext, evidence: Mapping[str, Any], result: str, **more: Any) -> str:
+    """Journal the record of the drive, and return how its evidence is named."""
+    record = finished(evidence, result, ctx.clock.now(), **more)
+    ctx.journal(erasure=record)
+    return evidence_of(record)
 
 
 async def _version(ctx: ActionContext, *argv: str) -> str:
@@ -128,11 +132,11 @@ async def _judge(
     kept = [new.offset for old, new in zip(before, after, strict=True) if not new.blank and new.digest == old.digest]
     more["samples_after"] = [asdict(one) for one in after]
     if kept:
-        _end(ctx, evidence, "not erased", **more)
+        _end(ctx, evidence, NOT_ERASED, **more)
         where = ", ".join(map(str, kept))
         return Permanent(f"{proof}, but drive {evidence['serial']} still holds at byte {where} what it held before")
-    _end(ctx, evidence, "erased", **more)
-    return Done(f"{evidence['method']}: {proof}; {len(after)} samples hold nothing of what they held")
+    kept_as = _end(ctx, evidence, ERASED, **more)
+    return Done(f"{evidence['method']}: {proof}; {len(after)} samples hold nothing of what they held; {kept_as}")
 
 
 # --- NVMe ------------------------------------------------------------------------------------------------------------
@@ -194,10 +198,10 @@ async def _sanitized(
     """Judge the log at the end of a sanitize."""
     evidence = evidence or {"serial": ctx.action.target, "method": "nvme sanitize, begun by somebody else"}
     if not log.succeeded:
-        _end(ctx, evidence, "not erased", log=log.raw)
+        _end(ctx, evidence, NOT_ERASED, log=log.raw)
         return Permanent(f"drive {ctx.action.target} is not erased: its sanitize log says {log.words} ({log.raw[:16]})")
     if not log.proves(evidence.get("log_before", "")):
-        _end(ctx, evidence, "not erased", log=log.raw)
+        _end(ctx, evidence, NOT_ERASED, log=log.raw)
         return Permanent(f"drive {ctx.action.target} is not erased: its sanitize log is as it was before the command")
     if "samples" not in evidence:
         evidence["samples"] = [asdict(Sample(at, "", False)) for device in devices for at in offsets(device.size)]
@@ -243,7 +247,7 @@ async def _ata(ctx: ActionContext, device: BlockDevice) -> Outcome:
     await run(ctx, ("hdparm", "--user-master", "u", f"--{kind}", PASSWORD, device.path), seconds=ERASE_S)
     after = await _security(ctx, device)
     if after.enabled or after.locked:
-        _end(ctx, evidence, "not erased")
+        _end(ctx, evidence, NOT_ERASED)
         return Permanent(f"drive {drive.serial} is not erased: its password is still on")
     return await _judge(ctx, (device,), evidence, "the drive ended its erase, and its password is off")
 
@@ -297,8 +301,9 @@ async def _by_bmc(ctx: ActionContext, serial: str) -> Outcome:
     task = await poll(ctx, ended, within_s=ERASE_S, every_s=LOOK_S)
     if task is None:
         return Transient(f"the BMC's task {evidence['task']} has not ended since {began:%H:%M:%SZ}")
-    _end(ctx, evidence, "erased" if task.ok else "not erased", state=task.state, messages=list(task.messages))
+    result = ERASED if task.ok else NOT_ERASED
+    kept_as = _end(ctx, evidence, result, state=task.state, messages=list(task.messages))
     if not task.ok:
         said = "; ".join(task.messages) or task.state
         return Permanent(f"drive {serial} is not erased: the BMC's task ended as {task.state} ({said})")
-    return Done(f"Redfish Drive.SecureErase: task {evidence['task']} ended as {task.state}")
+    return Done(f"Redfish Drive.SecureErase: task {evidence['task']} ended as {task.state}; {kept_as}")

@@ -62,6 +62,19 @@ class SqlAttempts(SqlRole):
             found = connection.execute(query).all()
             return _with_amendments(connection, found)[found[0].id] if found else {}
 
+    def erasures(self, node: str) -> Mapping[str, Mapping[str, Any]]:
+        amendments = sa.select(journal.c.data).where(
+            journal.c.node == node, journal.c.event == "amendment", journal.c.action == "erase"
+        )
+        found: dict[str, Mapping[str, Any]] = {}
+        with self._database.read() as connection:
+            for (data,) in connection.execute(amendments.order_by(journal.c.id)):
+                intent = _intent(data)
+                for record in (intent.get("erasure"), *dict(intent.get("erasures") or {}).values()):
+                    if isinstance(record, dict) and "ended_at" in record:
+                        found[str(record.get("serial"))] = record
+        return found
+
     def unfinished(self) -> Sequence[tuple[int, str, str, str, Mapping[str, Any]]]:
         later = journal.alias("later")
         ended = sa.exists().where(later.c.attempt == journal.c.id, later.c.event == "outcome")

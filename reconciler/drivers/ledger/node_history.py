@@ -21,7 +21,8 @@ from reconciler.model.period_report import Past
 from reconciler.model.records import FLEET, JournalEntry
 
 _LEFT_OUT = ("amendment", "identity", "seal")  # events that say nothing to people by themselves
-_EVIDENCE = ("boot_id", "task", "started", "by", "erasure")  # of an intent; its install document carries keys
+# Of an intent. Its install document carries keys.
+_EVIDENCE = ("boot_id", "task", "started", "by", "erasure", "erasures")
 _ROLLOUTS = 50  # of which membership is read, the newest
 _PAGE = 5_000  # rows whose attempts and certificates are read by number
 

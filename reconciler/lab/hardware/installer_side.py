@@ -144,22 +144,38 @@ class InstallerSide(DriveSide, TpmSide):
         except ContractError as error:
             raise InstallRefused(str(error)) from None
         check_machine(document.machine, self.state)
+        drives = {drive.serial: drive for drive in self.state.drives}
         for serial in document.drives:
-            drive = next((drive for drive in self.state.drives if drive.serial == serial), None)
-            if drive is None or drive.sata or not drive.sanicap:
-                raise InstallRefused(f"no drive {serial} that can be sanitized")
-            begun = Erasure(
-                serial=serial, model=drive.model, firmware="GDC7302Q", method="nvme sanitize, block erase",
-                tool="nvme version 2.3", log_before=self.sanitize_log(drive)[:64].hex(), samples=self._samples(drive),
-            )  # fmt: skip
-            yield from self._report_erasure(base, begun)
-            if drive.sanitize_status != SANITIZING:
-                self.sanitize(drive, BLOCK_ERASE)
-            while drive.sanitize_status == SANITIZING:
-                yield Pause(LOOK_S)
-            log = self.sanitize_log(drive)[:64].hex()
-            after = {"log": log, "samples_after": self._samples(drive), "ended": True}
-            yield from self._report_erasure(base, begun.model_copy(update=after))
+            if serial not in drives:
+                raise InstallRefused(f"no drive has the serial number {serial}; drives here: {', '.join(drives)}")
+        refused: dict[str, str] = {}
+        for serial in document.drives:
+            if why := self._refuses(drives[serial]):
+                refused[serial] = why
+                told = Erasure(serial=serial, model="", firmware="", method="", tool="", failed=why)
+                yield from self._report_erasure(base, told)
+            else:
+                yield from self._sanitize(base, drives[serial])
+        if refused:
+            raise InstallRefused("; ".join(f"{serial}: {why}" for serial, why in refused.items()))
+
+    @staticmethod
+    def _refuses(drive: DriveState) -> str:
+        return "" if drive.sanicap and not drive.sata else f"drive {drive.serial} can't be sanitized: destroy it"
+
+    def _sanitize(self, base: str, drive: DriveState) -> Program:
+        begun = Erasure(
+            serial=drive.serial, model=drive.model, firmware="GDC7302Q", method="nvme sanitize, block erase",
+            tool="nvme version 2.3", log_before=self.sanitize_log(drive)[:64].hex(), samples=self._samples(drive),
+        )  # fmt: skip
+        yield from self._report_erasure(base, begun)
+        if drive.sanitize_status != SANITIZING:
+            self.sanitize(drive, BLOCK_ERASE)
+        while drive.sanitize_status == SANITIZING:
+            yield Pause(LOOK_S)
+        log = self.sanitize_log(drive)[:64].hex()
+        after = {"log": log, "samples_after": self._samples(drive), "ended": True}
+        yield from self._report_erasure(base, begun.model_copy(update=after))
 
     def _report_erasure(self, base: str, found: Erasure) -> Program:
         text = dump_contract(InstallStatus(phase=InstallPhase.ERASING, erasure=found))

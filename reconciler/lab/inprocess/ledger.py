@@ -232,6 +232,14 @@ class MemoryLedger:
         ]
         return (self._ended | self._begun)[max(same)].intent if same else {}
 
+    def erasures(self, node: str) -> Mapping[str, Mapping[str, Any]]:
+        found: dict[str, Mapping[str, Any]] = {}
+        for _, begun in sorted((self._ended | self._begun).items()):
+            records = [begun.intent.get("erasure"), *dict(begun.intent.get("erasures") or {}).values()]
+            mine = [record for record in records if begun.node == node and record and "ended_at" in record]
+            found |= {str(record["serial"]): record for record in mine}
+        return found
+
     def finish(self, attempt: int, outcome: str, detail: str, now: datetime) -> None:
         begun = self._begun.pop(attempt)
         self._ended = {number: one for number, one in self._ended.items() if _key(one) != _key(begun)}

@@ -33,6 +33,16 @@ def is_done_since_service(record: NodeRecord, action: str, target: str = "") -> 
     return False
 
 
+def used_at(record: NodeRecord) -> datetime | None:
+    """Return when the node was last installed or admitted, after which its drives may hold data; None if never."""
+    ends = (
+        attempt.ended_at or attempt.at
+        for attempt in reversed(record.attempts)
+        if attempt.outcome == "done" and (is_admission(attempt) or spec_of(attempt.action).installs)
+    )
+    return next(ends, None)
+
+
 def is_drained(record: NodeRecord, mark: Mark | None) -> bool:
     """Return whether a drain succeeded, under this mark if one is given, and no admission came after it.
 
