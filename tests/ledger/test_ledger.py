@@ -127,6 +127,30 @@ def test_what_the_attempt_before_learnt_outlives_its_end(ledger: SqlLedger, memo
     assert book.before(begin("a", "nic0")) == {"boot_id": "b"}
 
 
+@pytest.mark.parametrize("memory", [False, True])
+def test_the_newest_record_of_each_drive_is_found_in_whichever_attempt_wrote_it(
+    ledger: SqlLedger, memory: bool
+) -> None:
+    """Only erases that have ended, of this node; those that another drive's boot did are kept with that attempt."""
+    book = MemoryLedger("x") if memory else ledger
+    fence = book.acquire("fleet", "a", 3600.0, T0).token
+
+    def record(serial: str, result: str) -> dict[str, str]:
+        return {"serial": serial, "result": result, "ended_at": T0.isoformat()}
+
+    first = book.begin("r1", "a", "erase", "D1", "", {}, fence, T0)
+    book.amend(first, {"erasure": {"serial": "D1", "method": "nvme sanitize"}}, T0)
+    assert book.erasures("a") == {}, "it has begun, and not ended"
+    book.amend(first, {"erasures": {"D2": record("D2", "not erased")}}, T0)
+    book.amend(first, {"erasure": record("D1", "erased")}, T0)
+    assert book.erasures("a") == {"D1": record("D1", "erased"), "D2": record("D2", "not erased")}
+    book.finish(first, "done", "", T0)
+    second = book.begin("r1", "a", "erase", "D2", "", {}, fence, T0)
+    book.amend(second, {"erasure": record("D2", "erased")}, T0)
+    assert book.erasures("a") == {"D1": record("D1", "erased"), "D2": record("D2", "erased")}
+    assert book.erasures("b") == {}
+
+
 def test_an_attempt_that_is_gone_on_with_counts_once_and_from_then(ledger: SqlLedger) -> None:
     fence = token(ledger)
     first = ledger.begin("r1", "a", "update_firmware", "nic0", "", {"x": 1}, fence, T0)
