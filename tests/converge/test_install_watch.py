@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.converge.actions.install_watch import ENDS_S, LISTEN_S, LOOK_S, SILENT_S
+from reconciler.converge.actions.install_watch import AGAIN_S, ENDS_S, LISTEN_S, LOOK_S, SILENT_S
 from reconciler.converge.run import Ended
 from reconciler.lab.hardware.lifecycle import Lifecycle
 from reconciler.lab.hardware.timings import TYPICAL
@@ -176,7 +176,7 @@ def test_a_power_cut_during_the_write_fails_the_attempt_and_the_next_one_install
     outcome, seconds = timed(here, lambda: beside(here, cut))
     assert isinstance(outcome, Transient)
     assert "the machine went off, and the installer's last word was: writing" in outcome.detail
-    assert seconds < STARTS_S + TYPICAL.install_s / 2 + LOOK_S + 2 * LISTEN_S, "its disk is not booted"
+    assert seconds < STARTS_S + TYPICAL.install_s / 2 + LOOK_S + AGAIN_S + 2 * LISTEN_S, "its disk is not booted"
     assert installed(here, here.act("reimage"))
     assert writes(here) == (2, 1)
 

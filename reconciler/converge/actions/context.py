@@ -121,15 +121,27 @@ def patience_s(ctx: ActionContext, within_s: float) -> float:
 
 
 async def poll(
-    ctx: ActionContext, probe: Callable[[], Awaitable[T | None]], *, within_s: float, every_s: float
+    ctx: ActionContext, probe: Callable[[], Awaitable[T | None]], *, within_s: float, every_s: float, soon: bool = False
 ) -> T | None:
-    """Call `probe` until it returns a value; None if the time is over. Seconds are those of the fleet's clock."""
-    deadline = ctx.clock.monotonic() + patience_s(ctx, within_s)
+    """Call `probe` until it returns a value; None if the time is over. Seconds are those of the fleet's clock.
+
+    `soon`: most end long before the slow ones, so each pause is short as long as little time has passed.
+    """
+    began = ctx.clock.monotonic()
+    deadline = began + patience_s(ctx, within_s)
     while True:
-        found = await probe()
-        if found is not None or ctx.clock.monotonic() >= deadline:
+        found, now = await probe(), ctx.clock.monotonic()
+        if found is not None or now >= deadline:
             return found
-        await ctx.clock.sleep(every_s)
+        await ctx.clock.sleep(growing_pause_s(now - began, every_s) if soon else every_s)
+
+
+def growing_pause_s(waited_s: float, longest_s: float) -> float:
+    """Return the pause before the next look: a tenth of the time waited so far, between one second and `longest_s`.
+
+    So a look comes at most a tenth later than the event, and what takes long is not asked more often than before.
+    """
+    return min(longest_s, max(1.0, waited_s / 10))
 
 
 async def tolerate(write: Awaitable[object], *kinds: Failure) -> DriverError | None:

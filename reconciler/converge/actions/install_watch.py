@@ -18,7 +18,8 @@ from reconciler.planner.node.corroboration import BOOT_S
 
 SILENT_S = 600.0  # without a call of the installer, while our server could be reached
 ENDS_S = 120.0  # from its last words until the machine is off
-LISTEN_S, LOOK_S = 5.0, 30.0  # between reads of what it reports, and of the machine
+LISTEN_S = 2.0  # between reads of what it reports, which lies in our ledger; once it is done, of the power, too
+LOOK_S, AGAIN_S = 30.0, 5.0  # between looks at the machine, and until the second one at a machine that seems off
 PERCENT_STEP = 5
 OWNER = "install server"
 # Asking the same again may end otherwise for these, and for what no cause is given of.
@@ -54,7 +55,7 @@ class InstallWatch:
                 if ended is not None:
                     return ended
                 # A second look at once: one answer proves nothing (pitfall A11), and the last word may come meanwhile.
-                self._look_at = self._ctx.clock.monotonic() + (LISTEN_S if self._is_off else LOOK_S)
+                self._look_at = self._ctx.clock.monotonic() + (AGAIN_S if self._is_off else LOOK_S)
             await self._ctx.clock.sleep(LISTEN_S)
 
     @property

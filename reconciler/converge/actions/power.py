@@ -102,7 +102,7 @@ async def _host_after(ctx: ActionContext, *, unlike: str | None) -> HostFacts | 
             return None
         return reading.value
 
-    facts = await poll(ctx, probe, within_s=BOOT_S, every_s=3.0)
+    facts = await poll(ctx, probe, within_s=BOOT_S, every_s=3.0, soon=True)
     if facts is None:
         ctx.ledger.note_silences([(ctx.node, "ssh", True)], since)
     return facts
@@ -118,7 +118,7 @@ async def ensure_off(ctx: ActionContext) -> None:
             continue  # no system answers that could shut down
         ctx.step("powering off" if order is PowerAction.GRACEFUL_OFF else "forcing power off")
         failed = await tolerate(ctx.bmc.power(order), *_MAY_HAVE_WORKED, Failure.UNSUPPORTED, Failure.REJECTED)
-        if await poll(ctx, lambda: _reached(ctx, Power.OFF), within_s=seconds, every_s=2.0):
+        if await poll(ctx, lambda: _reached(ctx, Power.OFF), within_s=seconds, every_s=2.0, soon=True):
             return
     raise Stop(outcome_of(failed) if failed else Transient("it did not power off, neither on request nor by force"))
 
@@ -131,7 +131,7 @@ async def ensure_on(ctx: ActionContext) -> bool:
     failed: DriverError | None = None
     for _ in range(POWER_ON_TRIES):
         failed = await tolerate(ctx.bmc.power(PowerAction.ON), *_MAY_HAVE_WORKED)
-        if await poll(ctx, lambda: _reached(ctx, Power.ON), within_s=BETWEEN_TRIES_S, every_s=5.0):
+        if await poll(ctx, lambda: _reached(ctx, Power.ON), within_s=BETWEEN_TRIES_S, every_s=5.0, soon=True):
             return True
     raise Stop(outcome_of(failed) if failed else Transient("it did not power on"))
 

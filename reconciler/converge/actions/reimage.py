@@ -40,7 +40,7 @@ from reconciler.model.vocab import Power
 from reconciler.planner.node.corroboration import BOOT_S
 from reconciler.planner.node.possible import IN_PLACE
 
-ANSWER_S = 5.0  # between looks for the installed system
+ANSWER_S = 5.0  # at most, between looks for the installed system
 BUSY_S = 300.0  # from its first answer until it tells all of its image: a system that boots is busy
 
 
@@ -143,7 +143,7 @@ async def _prove(ctx: ActionContext, install: Install, before: str, *, wrote: bo
         busy_until = busy_until or now + BUSY_S
         return None if untold(reading.value) and now < busy_until else Answered(reading.at, reading.value.image)
 
-    answer = await poll(ctx, probe, within_s=BOOT_S, every_s=ANSWER_S)
+    answer = await poll(ctx, probe, within_s=BOOT_S, every_s=ANSWER_S, soon=True)
     if answer is None:
         return Transient(f"no system answers {format_duration(BOOT_S)} after the disk was booted; {before}")
     found = answer.value
