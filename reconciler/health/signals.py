@@ -44,7 +44,8 @@ KERNEL_EVENTS: Mapping[Kind, str] = {
 }
 
 
-BOOT_REFUTED = "boot_refuted"  # raised from the ledger: planner/node/refuted.py
+# Raised from the ledger: planner/node/boot_proofs.py.
+BOOT_REFUTED, BOOT_UNPROVED = "boot_refuted", "boot_unproved"
 
 _OF_LOG = ("health.xid_", *(f"health.{kind.value}" for kind in KERNEL_EVENTS))
 
@@ -88,7 +89,7 @@ def unread_signals(profile: Profile, observed: Observed) -> tuple[str, ...]:
     if facts is None or facts.nvlinks_active is None or any(_links_unread(facts)):
         found += ("health.nvlink_",)
     if facts is None or facts.boot_id is None:
-        found += (f"health.{BOOT_REFUTED}",)
+        found += (f"health.{BOOT_REFUTED}", f"health.{BOOT_UNPROVED}")
     if facts is None or facts.links is None or any(link.up is None for link in facts.links if link.kind == RDMA):
         found += ("health.port_",)
     if facts is None or facts.nvme is None or any(drive.critical_warning is None for drive in facts.nvme):

@@ -30,6 +30,7 @@ STORM = "fleet/storm"  # of a hold that forbids whatever disrupts: the storm bra
 RETRACTED = "isolation/"  # subject of a hold, before a signal's name: nobody is isolated or repaired for it
 ISOLATED = "isolated: "  # before the signals, as the reason of a mark and the cause of the attempt that set it
 REFUTED = "its TPM refutes this boot: "  # before the reasons, as the detail of the attempt that asked it
+UNPROVED = "its TPM does not prove this boot: "  # the same, where no quote came that could be judged
 TOMBSTONE = "decommissioned/"  # subject of a hold, before a chassis' serial: that machine does not come back by itself
 CHANGES = (
     "changes/"  # before a fleet's name: the record that keeps since when version, spec and drivers are what they are

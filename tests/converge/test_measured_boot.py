@@ -169,6 +169,48 @@ def test_the_next_boot_is_asked_anew(measured: Worlds) -> None:
     assert not here.plan().nodes["n0"].illness
 
 
+def test_a_node_in_service_whose_tpm_is_silent_is_out_after_three_tries(measured: Worlds) -> None:
+    """Whoever altered its system would keep the quote back. The boot before was proved, so its image can do it."""
+    here = _serving(measured)
+    here.machine("n0").inject("tpm_gone")
+    _boot_anew(here)
+    report = here.apply(wait_s=0.0)
+    assert not here.serves("n0"), report.results["n0"].detail
+    plan = here.plan().nodes["n0"]
+    assert plan.isolated == ("health.boot_unproved",)
+    assert "Could not load tcti" in plan.situation
+    assert "asked 3 times" in plan.situation
+
+
+def test_a_silent_tpm_that_speaks_in_the_next_boot_brings_its_node_back(measured: Worlds) -> None:
+    here = _serving(measured)
+    here.machine("n0").inject("tpm_gone")
+    _boot_anew(here)
+    here.apply(wait_s=0.0)
+    here.machine("n0").clear("tpm_gone")
+    _boot_anew(here)
+    report = here.apply()
+    assert here.serves("n0"), report.results["n0"].detail
+    assert not here.plan().nodes["n0"].illness
+
+
+def test_a_node_that_never_proved_a_boot_stays_in_service_when_measurements_are_declared(world: Worlds) -> None:
+    """Its image may have no tools to ask the TPM: declaring measurements must not empty a fleet."""
+    here = world(nodes=1)
+    here.gate = TpmGate()
+    here.apply()
+    assert here.serves("n0")
+    here.machine("n0").inject("tpm_gone")
+    node = here.fleet.nodes["n0"]
+    here.fleet = replace(here.fleet, nodes={"n0": replace(node, profile=MEASURED)})
+    for _ in range(4):
+        here.apply(wait_s=0.0)
+        here.clock.elapsed += 7200.0
+    assert here.serves("n0")
+    assert not here.plan().nodes["n0"].illness
+    assert len(here.gate.said) >= 3
+
+
 @pytest.mark.parametrize("way", ["a hold that was released", "other measurements"])
 def test_what_was_put_right_is_asked_again_of_the_same_boot(measured: Worlds, way: str) -> None:
     here = _serving(measured)

@@ -14,7 +14,7 @@ from reconciler.gate.results import recorded
 from reconciler.model.gate import BootProof, Certificate, GateJudgement, Verdict
 from reconciler.model.measurements import Attestation
 from reconciler.model.outcome import Done, Outcome, Permanent, Transient
-from reconciler.model.records import REFUTED
+from reconciler.model.records import REFUTED, UNPROVED
 from reconciler.model.soak import NAME as SOAK
 from reconciler.planner.node.retest import left_out_tests
 
@@ -40,6 +40,8 @@ async def _prove_boot(ctx: ActionContext) -> Outcome:
         proof = await ctx.gate.attest(ctx.desired, ctx.host, ctx.observed, ctx.clock)
         if proof.judgement.verdict is Verdict.FAIL:
             return _refuted(ctx, boot_id, "; ".join(proof.judgement.reasons))
+        if proof.judgement.verdict is Verdict.ERROR:
+            return Transient(UNPROVED + "; ".join(proof.judgement.reasons))
         if not proof.judgement.valid:
             return _outcome(proof.judgement, "")
     evidence, platform = dict(proof.evidence), ctx.desired.profile.measurements

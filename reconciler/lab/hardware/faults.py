@@ -155,6 +155,7 @@ FAULTS: Mapping[str, FaultKind] = {
         "hardware",
         {"lie": "altered_uki"},
     ),
+    "tpm_gone": FaultKind("the system finds no TPM, or was altered so that nobody asks it", "hardware"),
     "spdm": FaultKind(
         "a component, or the BMC that hands on what it signed, lies: truncated, replayed (another nonce), altered "
         "(after it was signed), other_chain (of another device), own_authority (a chain below a CA of its own), "

@@ -22,7 +22,7 @@ from reconciler.model.observed import Answered, Observation, Observed
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import NodeState
 from reconciler.planner.node.actions import spec_of
-from reconciler.planner.node.refuted import boot_signals
+from reconciler.planner.node.boot_proofs import boot_signals
 
 NEWS = timedelta(hours=1)
 FLAPS = timedelta(days=1)  # a signal that returns within a day after a change is still that change's

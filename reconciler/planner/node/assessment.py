@@ -20,6 +20,7 @@ from reconciler.model.observed import Answered, HostFacts, Member, Observed, Red
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, read_mark
 from reconciler.model.stakes import stakes
 from reconciler.model.vocab import DrainProvider, Power, Source
+from reconciler.planner.node.boot_proofs import boot_signals
 from reconciler.planner.node.conditions import (
     GATE,
     HEALTHY,
@@ -47,7 +48,6 @@ from reconciler.planner.node.decommission import Leaving, assess_leaving
 from reconciler.planner.node.in_place import fell_back, why_installer
 from reconciler.planner.node.provision import never_answered, unread_disk
 from reconciler.planner.node.record import gate_failure, is_drained, stale_signals_until, was_tested
-from reconciler.planner.node.refuted import boot_signals
 from reconciler.planner.node.renewals import assess_host_certificate
 from reconciler.planner.node.retest import asked_again, both, voided_since_certificate
 
