@@ -55,4 +55,6 @@ def _printed(result: CommandResult) -> str:
     if result.timed_out:
         return "it did not end in time"
     lines = (result.stderr or result.stdout).strip().splitlines()
+    while len(lines) > 1 and "Unable to run" in lines[-1]:  # tpm2-tools say why in the line before
+        lines.pop()
     return lines[-1][:_WORDS] if lines else f"exit status {result.exit_status}"

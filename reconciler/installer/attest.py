@@ -10,7 +10,8 @@ import base64
 import hashlib
 import re
 import struct
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,9 @@ from reconciler.installer.machine import Failed, Machine
 
 PCRS: Final = range(24)
 EK_CERTIFICATE: Final = "0x01c00002"  # NV index of the RSA endorsement certificate (TCG EK Credential Profile 2.2.1.4)
+# "noda", which createak leaves out: a TPM takes each loss of power after the use of a key without it for a wrong
+# password, and after three it refuses such keys for hours (TPM 2.0 Library part 1, 19.8).
+_AK: Final = "fixedtpm|fixedparent|sensitivedataorigin|userwithauth|noda|restricted|sign"
 _CREDENTIAL: Final = struct.pack(">II", 0xBADCC0DE, 1)  # how tpm2-tools mark a file with a credential and its secret
 _VALUE = re.compile(r"^\s*(\d+)\s*:\s*0x([0-9A-Fa-f]{64})\s*$", re.MULTILINE)
 
@@ -50,11 +54,12 @@ class _Tpm:
     def keys(self) -> dict[str, str | None]:
         """Make both keys, and return AttestationBegin."""
         ek, ak = self._at / "ek.pub", self._at / "ak.pub"
+        private, key = self._at / "ak.private", ("-G", "rsa2048:rsassa-sha256:null", "-g", "sha256", "-a", _AK)
         self._run("createek", "-c", self._ek, "-G", "rsa", "-u", ek)
-        self._run(
-            "createak", "-C", self._ek, "-c", self._ak, "-G", "rsa", "-g", "sha256", "-s", "rsassa",
-            "-u", ak, "-n", self._at / "ak.name",
-        )  # fmt: skip
+        with self._session() as session:
+            self._run("create", "-C", self._ek, "-P", session, *key, "-u", ak, "-r", private)
+        with self._session() as session:
+            self._run("load", "-C", self._ek, "-P", session, "-u", ak, "-r", private, "-c", self._ak)
         certificate = None
         with suppress(Failed):  # not every TPM has one; whether that will do is the server's to say
             certificate = _encoded(self._run("nvread", "-C", "o", EK_CERTIFICATE))
@@ -62,27 +67,23 @@ class _Tpm:
 
     def activate(self, credential: bytes) -> bytes:
         """Open the secret of a challenge, which takes this endorsement key and this attestation key together."""
-        session, sealed, opened = self._at / "session.ctx", self._at / "credential", self._at / "secret"
+        sealed, opened = self._at / "credential", self._at / "secret"
         sealed.write_bytes(_CREDENTIAL + credential)
+        with self._session() as session:
+            keys = ("-c", self._ak, "-C", self._ek)
+            self._run("activatecredential", *keys, "-i", sealed, "-o", opened, "-P", session)
+        return opened.read_bytes()
+
+    @contextmanager
+    def _session(self) -> Iterator[str]:
+        """Yield what authorises one use of the endorsement key, for `-P`."""
+        session = self._at / "session.ctx"
         self._run("startauthsession", "--policy-session", "-S", session)
         try:
             self._run("policysecret", "-S", session, "-c", "e")
-            self._run(
-                "activatecredential",
-                "-c",
-                self._ak,
-                "-C",
-                self._ek,
-                "-i",
-                sealed,
-                "-o",
-                opened,
-                "-P",
-                f"session:{session}",
-            )
+            yield f"session:{session}"
         finally:
             self._run("flushcontext", session)
-        return opened.read_bytes()
 
     def quote(self, qualification: bytes) -> dict[str, object]:
         """Return the quote, and what explains it, as AttestationFinish has it."""

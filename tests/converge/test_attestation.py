@@ -99,6 +99,10 @@ def test_a_host_without_an_answer_is_an_error_and_no_verdict(machine: m.Machine)
         ({1: CommandResult(127, "", "sh: tpm2_createek: not found\n")}, "made no keys: sh: tpm2_createek: not found"),
         ({1: CommandResult(-1, "", "", timed_out=True)}, "made no keys: it did not end in time"),
         ({1: CommandResult(0, "hello", "")}, "did not tell the TPM's keys"),
+        (
+            {2: CommandResult(1, "", "ERROR: Esys_Quote(0x921) - lockout mode\nERROR: Unable to run tpm2_quote\n")},
+            "gave no quote: ERROR: Esys_Quote(0x921) - lockout mode",
+        ),
         ({2: CommandResult(1, "", "ERROR: Unable to run tpm2_quote\n")}, "gave no quote: ERROR: Unable to run"),
         ({2: CommandResult(0, "{}", "")}, "did not tell the quote"),
     ):

@@ -30,24 +30,39 @@ SECRET, NONCE = b"thirty-two bytes of a secret ...", b"a nonce that counts once"
 HASTY = Patience(call=10, rest=0.01)
 
 
-@pytest.fixture
-def tpm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A TPM of its own, and tools that know it."""
-    state, socket = tmp_path / "tpm-state", tmp_path / "tpm"
-    state.mkdir()
-    process = subprocess.Popen(
-        ("swtpm", "socket", "--tpm2", "--tpmstate", f"dir={state}", "--server", f"type=unixio,path={socket}",
-         "--ctrl", f"type=unixio,path={socket}.ctrl", "--flags", "not-need-init,startup-clear"),
-    )  # fmt: skip
-    try:
-        while not socket.exists():
+class Tpm:
+    """A TPM that can lose its power."""
+
+    def __init__(self, folder: Path) -> None:
+        self._state, self.socket = folder / "tpm-state", folder / "tpm"
+        self._state.mkdir()
+        self.power_on()
+
+    def power_on(self) -> None:
+        self._process = subprocess.Popen(
+            ("swtpm", "socket", "--tpm2", "--tpmstate", f"dir={self._state}",
+             "--server", f"type=unixio,path={self.socket}", "--ctrl", f"type=unixio,path={self.socket}.ctrl",
+             "--flags", "not-need-init,startup-clear"),
+        )  # fmt: skip
+        while not self.socket.exists():
             time.sleep(0.05)
-        monkeypatch.setenv("TPM2TOOLS_TCTI", f"swtpm:path={socket}")
-        yield
-    finally:
+
+    def cut_power(self) -> None:
         with suppress(ProcessLookupError):
-            process.kill()
-        process.wait()
+            self._process.kill()
+        self._process.wait()
+        self.socket.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def tpm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tpm]:
+    """A TPM of its own, and tools that know it."""
+    made = Tpm(tmp_path)
+    try:
+        monkeypatch.setenv("TPM2TOOLS_TCTI", f"swtpm:path={made.socket}")
+        yield made
+    finally:
+        made.cut_power()
 
 
 @pytest.fixture
@@ -95,7 +110,7 @@ def measured(bare: Machine) -> Machine:
 
 
 def test_the_tpm_opens_the_challenge_and_quotes_nonce_and_host_key(
-    tpm: None, server: ContractServer, measured: Machine
+    tpm: Tpm, server: ContractServer, measured: Machine
 ) -> None:
     digest = hashlib.sha256(b"an event").hexdigest()
     tool("pcrextend", f"11:sha256={digest}")
@@ -126,7 +141,18 @@ def test_the_tpm_opens_the_challenge_and_quotes_nonce_and_host_key(
         tool(*check, "-q", "00" * 32)
 
 
-def test_a_challenge_for_another_tpm_is_not_opened(tpm: None, server: ContractServer, measured: Machine) -> None:
+def test_a_machine_that_lost_its_power_after_each_attempt_still_proves(
+    tpm: Tpm, server: ContractServer, measured: Machine
+) -> None:
+    """TPMs lock their keys after three such losses, unless the keys are exempt from that."""
+    for _ in range(5):
+        attest(measured, server)
+        assert base64.b64decode(server.finishes[-1].secret) == SECRET
+        tpm.cut_power()
+        tpm.power_on()
+
+
+def test_a_challenge_for_another_tpm_is_not_opened(tpm: Tpm, server: ContractServer, measured: Machine) -> None:
     def damaged(begin: AttestationBegin) -> AttestationChallenge:
         made = challenge(server.folder, begin)
         blob = bytearray(base64.b64decode(made.secret))
@@ -139,7 +165,7 @@ def test_a_challenge_for_another_tpm_is_not_opened(tpm: None, server: ContractSe
     assert server.finishes == []
 
 
-def test_a_machine_without_an_event_log_says_so(tpm: None, server: ContractServer, bare: Machine) -> None:
+def test_a_machine_without_an_event_log_says_so(tpm: Tpm, server: ContractServer, bare: Machine) -> None:
     with pytest.raises(Failed, match=r"the firmware's event log .* can't be read: No such file"):
         attest(bare, server)
 

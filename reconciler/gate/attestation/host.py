@@ -18,16 +18,32 @@ _BEGIN: Final = """
 set -eu
 umask 077
 rm -rf "$WORK" && mkdir -p "$WORK" && cd "$WORK"
-kind=rsa index=0x1c00002
-tpm2_nvread "$index" -o ek.crt 2>nvread.err ||
-    if tpm2_nvread 0x1c0000a -o ek.crt 2>nvread.err; then kind=ecc; else rm -f ek.crt; fi
+kind=rsa scheme=rsa2048:rsassa-sha256:null
+tpm2_nvread 0x1c00002 -o ek.crt 2>nvread.err ||
+    if tpm2_nvread 0x1c0000a -o ek.crt 2>nvread.err; then
+        kind=ecc scheme=ecc256:ecdsa-sha256:null
+    else
+        rm -f ek.crt
+    fi
 tpm2_createek -G "$kind" -c ek.ctx -u ek.pub >create.out
-tpm2_createak -C ek.ctx -c ak.ctx -G "$kind" -g sha256 -u ak.pub >create.out
+tpm2_flushcontext -t 2>flush.err || :
+tpm2_startauthsession --policy-session -S session >session.out
+tpm2_policysecret -S session -c e >session.out
+tpm2_create -C ek.ctx -P session:session -G "$scheme" -g sha256 -a "$ATTRIBUTES" -u ak.pub -r ak.priv >create.out
+tpm2_flushcontext -t 2>flush.err || :
+tpm2_policysecret -S session -c e >session.out
+tpm2_load -C ek.ctx -P session:session -u ak.pub -r ak.priv -c ak.ctx >create.out
+tpm2_flushcontext session 2>flush.err
 tpm2_flushcontext -t 2>flush.err || :
 printf '{"ek":"%s","ak":"%s"' "$(base64 -w0 <ek.pub)" "$(base64 -w0 <ak.pub)"
 [ ! -s ek.crt ] || printf ',"ek_cert":"%s"' "$(base64 -w0 <ek.crt)"
 printf '}\\n'
 """
+
+# "noda", which tpm2_createak leaves out: a TPM counts each loss of power after the use of a key without it as a wrong
+# password, and after three (a machine that was switched off by force, or crashed) it refuses such keys for hours.
+# Source: TPM 2.0 Library part 1, 19.8 (dictionary attack protection); swtpm and tpm2-tools 5.4 do so.
+ATTESTATION_KEY: Final = "fixedtpm|fixedparent|sensitivedataorigin|userwithauth|noda|restricted|sign"
 
 # The blob is what tpm2_activatecredential reads: a magic number, a version, and the two structures.
 _FINISH: Final = """
@@ -61,6 +77,7 @@ _PLACES: Final = {
     "KEY": "/etc/ssh/ssh_host_ed25519_key.pub",
     "LOG": "/sys/kernel/security/tpm0/binary_bios_measurements",
     "PCRS": QUOTED,
+    "ATTRIBUTES": ATTESTATION_KEY,
 }
 
 

@@ -71,7 +71,14 @@ class Machine:
 
     folder: Path
     port: int
+    tpm: subprocess.Popen[bytes]
     log: bytes = LOG
+
+    def cut_power(self) -> None:
+        """Let the TPM lose its power, without the word of warning that firmware and kernel have for it."""
+        self.tpm.kill()
+        self.tpm.wait()
+        self.tpm = _start(self.folder, self.port)
 
     def boot(self, log: bytes = LOG) -> None:
         """Measure what a log says, as the firmware did when it wrote it."""
@@ -110,17 +117,22 @@ def machine(folder: Path) -> Iterator[Machine]:
     """Run a TPM on loopback for as long as the block lasts."""
     (folder / "tpm").mkdir(parents=True)
     port = _two_free_ports()
+    made = Machine(folder, port, _start(folder, port))
+    try:
+        yield made
+    finally:
+        made.tpm.kill()
+        made.tpm.wait()
+
+
+def _start(folder: Path, port: int) -> subprocess.Popen[bytes]:
     process = subprocess.Popen([
         "swtpm", "socket", "--tpm2", "--tpmstate", f"dir={folder / 'tpm'}",
         "--server", f"type=tcp,port={port},bindaddr=127.0.0.1,disconnect",
         "--ctrl", f"type=tcp,port={port + 1},bindaddr=127.0.0.1", "--flags", "not-need-init,startup-clear",
     ])  # fmt: skip
-    try:
-        _await_port(port, process)
-        yield Machine(folder, port)
-    finally:
-        process.kill()
-        process.wait()
+    _await_port(port, process)
+    return process
 
 
 def _two_free_ports() -> int:

@@ -65,6 +65,22 @@ def test_a_quote_is_for_one_host_key(machine: m.Machine) -> None:
     assert "not for this nonce and this host key" in verdict(given, answer, EXPECTED).reasons[0]
 
 
+@pytest.mark.parametrize("kind", ["rsa", "ecc"])
+def test_a_tpm_that_lost_its_power_after_each_proof_still_proves(tmp_path: Path, kind: str) -> None:
+    """Switched off by force four times: TPMs lock their keys after three, unless the keys are exempt from that."""
+    with m.machine(tmp_path) as machine:
+        if kind == "ecc":  # told by the certificate that it has
+            machine.run("tpm2_nvdefine", "0x1c0000a", "-C", "o", "-s", "8", "-a", "ownerwrite|ownerread|authread|no_da")
+            (machine.folder / "ek.crt").write_bytes(b"not read")
+            machine.run("tpm2_nvwrite", "0x1c0000a", "-C", "o", "-i", "ek.crt")
+        for _ in range(5):
+            machine.boot()
+            begin = machine.begin().model_copy(update={"ek_cert": None})
+            sent, given = challenge(begin, m.PLATFORM, os.urandom, NOW)
+            assert verdict(given, machine.finish(sent), EXPECTED).reasons == ()
+            machine.cut_power()
+
+
 def test_another_machine_s_tpm_can_t_answer(machine: m.Machine, tmp_path: Path) -> None:
     sent, given = asked(machine)
     with m.machine(tmp_path) as other:
