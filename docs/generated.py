@@ -20,7 +20,7 @@ from reconciler.cli.main import COMMANDS, cli
 from reconciler.converge.actions import FUNCTIONS
 from reconciler.drivers.redfish.quirks import packaged
 from reconciler.drivers.status.metrics import PrometheusMetrics
-from reconciler.health.table import signal_rules
+from reconciler.health.table import health_table
 from reconciler.model.gate_tools import TOOLS as GATE_TOOLS
 from reconciler.model.status import FleetStatus
 from reconciler.planner.node.actions import NodeTraits
@@ -210,7 +210,7 @@ def signals() -> str:
                 rule.row.because,
                 rule.row.source,
             )
-            for name, rule in signal_rules().items()
+            for name, rule in health_table().rules.items()
         ),
     )
 

@@ -12,15 +12,14 @@ from reconciler.app.workspace import Workspace
 from reconciler.converge.guarded_ports import TimedCluster, known
 from reconciler.converge.lease import held_lease
 from reconciler.converge.retraction import IsolatedNode, isolated_nodes, take_back, why_it_stays
-from reconciler.health.table import isolating, signal_rules
+from reconciler.health.table import HealthTable, health_table
 from reconciler.model.errors import LeaseHeld, UsageError, did_you_mean
 from reconciler.model.records import RETRACTED
 from reconciler.planner.node.holds import by_subject, is_active, retracted, stopped
+from reconciler.spec.signals import PREFIX
 
 if TYPE_CHECKING:
     from reconciler.drivers.ledger import SqlLedger
-
-PREFIX = "health."
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ def list_isolation(workspace: Workspace) -> list[tuple[str, str, str, str]]:
 
 def retract(workspace: Workspace, signal: str, reason: str, duration_s: float | None) -> Retraction:
     """Retract `signal` for `duration_s`, or until it is restored, and lift the cordons that it alone has set."""
-    name = _known_signal(signal)
+    name = _known_signal(signal, _table(workspace))
     if not reason.strip():
         raise UsageError("a retraction needs a --reason: every report of the signal shows it")
     _need_cluster(workspace)
@@ -74,7 +73,7 @@ def retract(workspace: Workspace, signal: str, reason: str, duration_s: float | 
 
 def restore(workspace: Workspace, signal: str) -> str:
     """Let a retracted signal isolate nodes again, and return its full name."""
-    name = _known_signal(signal)
+    name = _known_signal(signal, _table(workspace))
     with workspace.ledger() as ledger:
         if not ledger.release(RETRACTED + name, whoami(), workspace.clock.now()):
             raise UsageError(f"{PREFIX}{name} is not retracted; `reconciler isolation list` names those that are")
@@ -139,13 +138,17 @@ def _need_cluster(workspace: Workspace) -> None:
         raise UsageError("the spec names no cluster, and only nodes of a cluster are isolated")
 
 
-def _known_signal(said: str) -> str:
+def _table(workspace: Workspace) -> HealthTable:
+    return health_table(workspace.fleet.settings.health)
+
+
+def _known_signal(said: str, table: HealthTable) -> str:
     """Return the name without "health.". Raise UsageError for a signal that isolates no node: a typo must not look like
     a remedy.
     """
     name = said.removeprefix(PREFIX)
-    if not isolating((PREFIX + name,)):
-        names = [known for known in signal_rules() if isolating((PREFIX + known,))]
+    if not table.isolating((PREFIX + name,)):
+        names = [known for known in table.rules if table.isolating((PREFIX + known,))]
         guess = did_you_mean(name, names) or f"those that do: {', '.join(names)}"
         raise UsageError(f"{said!r} is not a signal that isolates nodes; {guess}")
     return name

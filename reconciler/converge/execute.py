@@ -24,7 +24,7 @@ from reconciler.converge.observe import observe_node
 from reconciler.converge.remember import remember_facts, remember_service_status
 from reconciler.converge.retraction import take_back
 from reconciler.converge.run import Ended, NodeResult, Run
-from reconciler.health.table import rule_of
+from reconciler.health.table import table_of
 from reconciler.model.crash import of_its_own_async
 from reconciler.model.desired import Desired
 from reconciler.model.drift import ACTIONABLE
@@ -107,7 +107,7 @@ class NodeRun:
             plan = await self._look()
             if plan.isolated and is_retracted(plan, retracted(self.run.holds(), self.run.clock.now())):
                 return await self._finish(await self._take_back(plan))
-            if (found := evidence(plan)) and self.run.stop_of_all() is None:
+            if (found := evidence(plan, table_of(self.desired.profile))) and self.run.stop_of_all() is None:
                 confirmed, self._suspected = self._confirmed(found), frozenset(found)
                 if not confirmed:
                     self._inventory_due = True  # the BMC's part may be a day old: the second read must be fresh
@@ -200,7 +200,8 @@ class NodeRun:
 
     def _confirmed(self, found: tuple[str, ...]) -> frozenset[str]:
         """Return the signals that are proved: latched ones by one read, each other one by two reads of it."""
-        latched = {path for path in found if rule_of(path.removeprefix("health.")).latched}
+        table = table_of(self.desired.profile)
+        latched = {path for path in found if table.rule_of(path.removeprefix("health.")).latched}
         return frozenset(latched | (self._suspected & set(found)))
 
     async def _isolate(self, plan: NodePlan, signals: tuple[str, ...]) -> NodeResult | None:

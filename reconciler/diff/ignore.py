@@ -18,17 +18,13 @@ class IgnoreRules:
 
     def match(self, desired: Desired, path: str) -> IgnoreRule | None:
         for rule in self._live:
-            if _matches_path(rule.path, path) and _matches_node(rule, desired):
+            if rule.covers(path) and _matches_node(rule, desired):
                 return rule
         return None
 
     def key(self, desired: Desired) -> tuple[int, ...]:
         """Return the indexes of the rules that apply to this node; equal nodes with equal keys share a comparison."""
         return tuple(at for at, rule in enumerate(self._live) if _matches_node(rule, desired))
-
-
-def _matches_path(pattern: str, path: str) -> bool:
-    return path == pattern or path.startswith(pattern + ".") or fnmatchcase(path, pattern)
 
 
 def _matches_node(rule: IgnoreRule, desired: Desired) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from reconciler.health.table import window_s
+from reconciler.health.table import HealthTable, table_of
 from reconciler.model.desired import Profile
 from reconciler.model.observed import Answered, BmcEvent, Drive, Observed, RedfishInventory, Sensor, Silent
 from reconciler.model.vocab import BootPhase, Health, Power
@@ -51,24 +51,27 @@ def bmc_signals(profile: Profile, observed: Observed) -> Iterator[tuple[str, str
     yield from _of_drives(inventory.drives or ())
     yield from _of_parts(inventory)
     yield from _of_sensors(inventory)
-    yield from _of_events(inventory.events or ())
+    yield from _of_events(inventory.events or (), table_of(profile))
     if _parts_are_visible(observed):
         yield from _missing(profile, inventory)
 
 
-def unread_bmc_signals(observed: Observed) -> tuple[str, ...]:
-    """Return the names of the signals that this observation can neither confirm nor rule out."""
+def unread_bmc_signals(observed: Observed, own_events: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the names of the signals that this observation can neither confirm nor rule out.
+
+    `own_events`: signals of the fleet's own, which are read from the log.
+    """
     hot = None if isinstance(observed.hot, Silent) else observed.hot.value
     names = ["bmc_health"] if hot is None or hot.health is None else []
     if isinstance(observed.inventory, Silent):
-        return (*names, *_OF_INVENTORY)
+        return (*names, *_OF_INVENTORY, *own_events)
     found = observed.inventory.value
     if found.drives is None:
         names += ["drive_failed", "drive_failing"]
     if found.sensors is None or "sensors" in found.unknown:
         names.append("sensor_critical")
     if found.events is None:
-        names += ["dimm_ue", "bmc_event_critical"]
+        names += ["dimm_ue", "bmc_event_critical", *own_events]
     if found.dimms is None:
         names.append("dimm_failed")
     names += [name for kind, name in _OF_KIND.items() if found.parts is None or f"parts.{kind}" in found.unknown]
@@ -141,7 +144,7 @@ def _folded(name: str) -> str:
     return "".join(letter for letter in name.casefold() if letter.isalnum() or letter == "/")
 
 
-def _of_events(events: Iterable[BmcEvent]) -> Iterator[tuple[str, str]]:
+def _of_events(events: Iterable[BmcEvent], table: HealthTable) -> Iterator[tuple[str, str]]:
     """Yield signals for events that are recent by the BMC's own clock, which may be wrong (pitfall B6).
 
     An inventory is at most a day old (observation.inventoryMaxAge), so at least one reading sees each event; and a log
@@ -149,20 +152,23 @@ def _of_events(events: Iterable[BmcEvent]) -> Iterator[tuple[str, str]]:
     is only reported, for a person to judge.
     """
     open_ = [event for event in events if not event.settled]
-    ue = [event for event in _recent(open_, "dimm_ue") if event.kind == "memory_ue"]
-    reported = [
-        event for event in _recent(open_, "bmc_event_critical") if event.severity is Health.CRITICAL and event not in ue
-    ]
+    ue = [event for event in _recent(open_, "dimm_ue", table) if event.kind == "memory_ue"]
+    critical = _recent(open_, "bmc_event_critical", table)
+    reported = [event for event in critical if event.severity is Health.CRITICAL and event not in ue]
     reported += [event for event in open_ if event.age_s is None and event.kind == "memory_ue"]
     if ue:
         yield "dimm_ue", f"the BMC's log has {_events_text(ue, 'uncorrectable memory error')}"
     if reported:
         yield "bmc_event_critical", f"the BMC's log has {_events_text(reported, 'critical event')}"
+    for name, text in table.own_events.items():
+        if own := [event for event in _recent(open_, name, table) if text in event.message.casefold()]:
+            yield name, f"the BMC's log has {_events_text(own, 'event')}"
 
 
-def _recent(events: Iterable[BmcEvent], signal: str) -> list[BmcEvent]:
+def _recent(events: Iterable[BmcEvent], signal: str, table: HealthTable) -> list[BmcEvent]:
     """Return the events whose age is known and within the window of the signal."""
-    return [event for event in events if event.age_s is not None and event.age_s <= window_s(signal)]
+    window_s = table.window_s(signal)
+    return [event for event in events if event.age_s is not None and event.age_s <= window_s]
 
 
 def _events_text(events: Sequence[BmcEvent], what: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from reconciler.health.table import threshold, window_s
+from reconciler.health.table import HealthTable
 from reconciler.model.desired import DesiredInventory
 from reconciler.model.gpus import Gpu, GpuCells
 from reconciler.model.observed import DimmErrors, DiskHealth, Link, NvmeHealth
@@ -58,7 +58,7 @@ GPU_SIGNALS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def gpu_signals(gpu: Gpu) -> Iterator[NameAndDetail]:
+def gpu_signals(gpu: Gpu, table: HealthTable) -> Iterator[NameAndDetail]:
     """Yield the signals of a GPU that is not lost, without those of its cells."""
     if gpu.ecc_uncorrectable:
         yield "ecc", f"{gpu.ecc_uncorrectable} uncorrectable ECC errors since the driver loaded"
@@ -72,11 +72,11 @@ def gpu_signals(gpu: Gpu) -> Iterator[NameAndDetail]:
         yield "ecc_ever", f"{gpu.ecc_uncorrectable_ever} uncorrectable ECC errors in its life"
     if gpu.remapped_uncorrectable:
         yield "rows_remapped", f"{gpu.remapped_uncorrectable} rows are remapped for uncorrectable errors"
-    if _replays_often(gpu):
+    if _replays_often(gpu, table):
         yield "pcie_replays", f"{gpu.pcie_replays} PCIe replays since the driver loaded"
 
 
-def has_own_signals(gpu: Gpu) -> bool:
+def has_own_signals(gpu: Gpu, table: HealthTable) -> bool:
     """Return whether `gpu_signals` yields anything: a fast test, as nearly all GPUs are healthy."""
     return bool(
         gpu.ecc_uncorrectable
@@ -85,13 +85,13 @@ def has_own_signals(gpu: Gpu) -> bool:
         or gpu.ecc_enabled is False
         or gpu.ecc_uncorrectable_ever
         or gpu.remapped_uncorrectable
-        or _replays_often(gpu)
+        or _replays_often(gpu, table)
     )
 
 
-def _replays_often(gpu: Gpu) -> bool:
+def _replays_often(gpu: Gpu, table: HealthTable) -> bool:
     """Return whether it has replayed more since the driver loaded than training the link takes."""
-    return bool(gpu.pcie_replays) and (gpu.pcie_replays or 0) >= threshold("pcie_replays")
+    return bool(gpu.pcie_replays) and (gpu.pcie_replays or 0) >= table.threshold("pcie_replays")
 
 
 @lru_cache(maxsize=4096)
@@ -181,37 +181,37 @@ def _usual_rate(up: Sequence[Link]) -> float | None:
     return rate if count >= 2 and count == len(up) - 1 else None
 
 
-def nvme_signals(drive: NvmeHealth) -> Iterator[NameAndDetail]:
+def nvme_signals(drive: NvmeHealth, table: HealthTable) -> Iterator[NameAndDetail]:
     warning = drive.critical_warning or 0
     if warning & _BROKEN:
         yield "nvme_critical", f"critical warning {warning:#04x}: its reliability, memory backup or writing has failed"
     if warning & _HOT:
         yield "nvme_hot", f"critical warning {warning:#04x}: its temperature is out of bounds"
-    if drive.percentage_used is not None and drive.percentage_used >= threshold("nvme_worn"):
+    if drive.percentage_used is not None and drive.percentage_used >= table.threshold("nvme_worn"):
         yield "nvme_worn", f"{drive.percentage_used} % of its rated writes are used up"
-    if spare_is_low(drive):
+    if spare_is_low(drive, table):
         yield "nvme_spare", f"{drive.available_spare} % spare blocks are left"
 
 
-def disk_signals(drive: DiskHealth) -> Iterator[NameAndDetail]:
+def disk_signals(drive: DiskHealth, table: HealthTable) -> Iterator[NameAndDetail]:
     if drive.passed is False:
         yield "disk_failing", "its own verdict is that it fails"
     counts = ((drive.reallocated, "replaced"), (drive.pending, "can't be read"), (drive.uncorrectable, "uncorrectable"))
-    bad = [f"{count} {words}" for count, words in counts if count and count >= threshold("disk_sectors")]
+    bad = [f"{count} {words}" for count, words in counts if count and count >= table.threshold("disk_sectors")]
     if bad:
         yield "disk_sectors", f"sectors: {', '.join(bad)}"
 
 
-def dimm_signals(dimm: DimmErrors, uptime_s: float | None) -> Iterator[NameAndDetail]:
+def dimm_signals(dimm: DimmErrors, uptime_s: float | None, table: HealthTable) -> Iterator[NameAndDetail]:
     """Yield the signals of a module. Corrected errors are judged by their rate since the boot."""
-    if dimm.uncorrected >= threshold("edac_ue"):
+    if dimm.uncorrected >= table.threshold("edac_ue"):
         yield "edac_ue", f"{dimm.uncorrected} uncorrectable errors since the boot"
-    windows = None if uptime_s is None else max(1.0, uptime_s / window_s("edac_ce"))
-    if windows is not None and dimm.corrected / windows >= threshold("edac_ce"):
+    windows = None if uptime_s is None else max(1.0, uptime_s / table.window_s("edac_ce"))
+    if windows is not None and dimm.corrected / windows >= table.threshold("edac_ce"):
         yield "edac_ce", f"{dimm.corrected} corrected errors since the boot"
 
 
-def spare_is_low(drive: NvmeHealth) -> bool:
-    least = threshold("nvme_spare") if drive.spare_threshold is None else drive.spare_threshold
+def spare_is_low(drive: NvmeHealth, table: HealthTable) -> bool:
+    least = table.threshold("nvme_spare") if drive.spare_threshold is None else drive.spare_threshold
     low = drive.available_spare is not None and drive.available_spare < least
     return low or bool((drive.critical_warning or 0) & 0x01)

@@ -25,7 +25,7 @@ from reconciler.health.parts import (
     nvme_signals,
     port_signals,
 )
-from reconciler.health.table import Effect, effect_of
+from reconciler.health.table import Effect, HealthTable, SignalRule, health_table, table_of
 from reconciler.health.xids import is_hardware
 from reconciler.model.desired import NodeCondition, Profile
 from reconciler.model.gpus import Gpu, GpuCells
@@ -52,10 +52,11 @@ _OF_LOG = ("health.xid_", *(f"health.{kind.value}" for kind in KERNEL_EVENTS))
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One signal. Its path, health.<name>, is stable, as reports and ignore rules use it."""
+    """One signal, with the rule of its row. Its path, health.<name>, is stable: reports and ignore rules use it."""
 
     name: str
     detail: str
+    rule: SignalRule
     source: Source = Source.SSH
 
     @property
@@ -64,13 +65,20 @@ class Signal:
 
     @property
     def effect(self) -> Effect:
-        return effect_of(self.name)
+        return self.rule.effect
 
 
 def signals(profile: Profile, observed: Observed) -> tuple[Signal, ...]:
     """Return all signals of the host, the BMC and the cluster."""
-    of_bmc = (Signal(name, detail, Source.REDFISH) for name, detail in bmc.bmc_signals(profile, observed))
-    return (*host_signals(profile, observed), *of_bmc, *_of_cluster(profile, observed.member))
+    table = table_of(profile)
+    of_bmc = _judged(bmc.bmc_signals(profile, observed), table, Source.REDFISH)
+    of_cluster = _judged(_of_cluster(profile, observed.member), table, Source.KUBERNETES)
+    return (*host_signals(profile, observed), *of_bmc, *of_cluster)
+
+
+def _judged(found: Iterator[NameAndDetail], table: HealthTable, source: Source) -> Iterator[Signal]:
+    for name, detail in found:
+        yield Signal(name, detail, table.rule_of(name), source)
 
 
 def watched_conditions(profile: Profile) -> tuple[str, ...]:
@@ -81,7 +89,7 @@ def watched_conditions(profile: Profile) -> tuple[str, ...]:
 def unread_signals(profile: Profile, observed: Observed) -> tuple[str, ...]:
     """Return prefixes of the paths of signals that this observation can't confirm: a signal not read is not gone."""
     facts = None if isinstance(observed.host, Silent) else observed.host.value
-    found = tuple(f"health.{name}" for name in bmc.unread_bmc_signals(observed))
+    found = tuple(f"health.{name}" for name in bmc.unread_bmc_signals(observed, table_of(profile).own_events))
     if facts is None or facts.gpus is None:
         found += ("health.gpu_missing", *(f"health.{name}" for names in GPU_SIGNALS.values() for name in names))
     else:
@@ -106,10 +114,23 @@ def unread_signals(profile: Profile, observed: Observed) -> tuple[str, ...]:
 
 def host_signals(profile: Profile, observed: Observed) -> tuple[Signal, ...]:
     """Return the signals of the host itself; none when it did not answer."""
-    return () if isinstance(observed.host, Silent) else tuple(_of_host(profile, observed.host.value))
+    if isinstance(observed.host, Silent):
+        return ()
+    table = table_of(profile)
+    return tuple(_judged(_of_host(profile, observed.host.value, table), table, Source.SSH))
 
 
-def _of_cluster(profile: Profile, answer: Answered[Member | None] | Silent) -> Iterator[Signal]:
+def strictest_host_signals(profile: Profile, observed: Observed) -> tuple[Signal, ...]:
+    """Return the signals of the host by the packaged table, too: a fleet's row that says less admits no node."""
+    packaged = health_table()
+    if isinstance(observed.host, Silent) or not profile.health:
+        return host_signals(profile, observed)
+    strict = tuple(_judged(_of_host(profile, observed.host.value, packaged), packaged, Source.SSH))
+    known = {signal.name for signal in strict}
+    return (*strict, *(signal for signal in host_signals(profile, observed) if signal.name not in known))
+
+
+def _of_cluster(profile: Profile, answer: Answered[Member | None] | Silent) -> Iterator[NameAndDetail]:
     """Yield the conditions that are set. Those of a node with a silent kubelet are outdated, and do not count."""
     named = _named(profile)
     if not named or isinstance(answer, Silent) or answer.value is None or not _is_current(answer):
@@ -119,7 +140,7 @@ def _of_cluster(profile: Profile, answer: Answered[Member | None] | Silent) -> I
         if member.conditions.get(condition.type) == condition.status:
             why = member.reasons.get(condition.type, "")
             detail = f"{condition.type} is {condition.status}" + (f" ({why})" if why else "")
-            yield Signal(_name(condition), detail, Source.KUBERNETES)
+            yield _name(condition), detail
 
 
 def _is_current(answer: Answered[Member | None] | Silent) -> bool:
@@ -153,64 +174,63 @@ def _links_unread(facts: HostFacts) -> Iterator[int]:
             yield gpu.index
 
 
-def _of_host(profile: Profile, facts: HostFacts) -> Iterator[Signal]:
-    yield from _of_gpus(profile, facts)
+def _of_host(profile: Profile, facts: HostFacts, table: HealthTable) -> Iterator[NameAndDetail]:
+    yield from _of_gpus(profile, facts, table)
     yield from _of_nvlinks(profile, facts)
-    for name, detail in port_signals(profile.inventory, facts.links or ()):
-        yield Signal(name, detail)
+    yield from port_signals(profile.inventory, facts.links or ())
     for drive in facts.nvme or ():
-        for name, detail in nvme_signals(drive):
-            yield Signal(name, f"drive {drive.serial or drive.device}: {detail}")
+        for name, detail in nvme_signals(drive, table):
+            yield name, f"drive {drive.serial or drive.device}: {detail}"
     for disk in facts.disks or ():
-        for name, detail in disk_signals(disk):
-            yield Signal(name, f"drive {disk.serial or disk.device}: {detail}")
+        for name, detail in disk_signals(disk, table):
+            yield name, f"drive {disk.serial or disk.device}: {detail}"
     for dimm in facts.dimm_errors or ():
-        for name, detail in dimm_signals(dimm, facts.uptime_s):
-            yield Signal(name, f"memory module {dimm.label or dimm.place}: {detail}")
+        for name, detail in dimm_signals(dimm, facts.uptime_s, table):
+            yield name, f"memory module {dimm.label or dimm.place}: {detail}"
     yield from _of_log(profile, facts)
 
 
-def _of_gpus(profile: Profile, facts: HostFacts) -> Iterator[Signal]:
+def _of_gpus(profile: Profile, facts: HostFacts, table: HealthTable) -> Iterator[NameAndDetail]:
     if facts.gpus is not None:
         present = [gpu for gpu in facts.gpus if not gpu.lost]
         wanted = profile.inventory.gpus
         if wanted is not None and len(present) < wanted:
-            yield Signal("gpu_missing", f"{len(present)} of {wanted} GPUs answer")
+            yield "gpu_missing", f"{len(present)} of {wanted} GPUs answer"
         last: GpuCells | None = None
         shared: tuple[NameAndDetail, ...] = ()
         narrow: frozenset[int] | None = None
         for gpu in present:
             if gpu.cells is not last:  # equal cells are mostly one object, and their hash is dear
                 last, shared = gpu.cells, cell_signals(gpu.cells)
-            if shared or has_own_signals(gpu):
-                for name, detail in (*gpu_signals(gpu), *shared):
+            if shared or has_own_signals(gpu, table):
+                for name, detail in (*gpu_signals(gpu, table), *shared):
                     if name == NARROW:
                         narrow = narrower(present) if narrow is None else narrow
                         name = "pcie_width" if gpu.index in narrow else name
-                    yield Signal(name, f"GPU {gpu.index}: {detail}")
+                    yield name, f"GPU {gpu.index}: {detail}"
     if facts.smi is not None and facts.smi.exit_status == INFOROM_CORRUPT:
-        yield Signal("inforom_corrupt", f"nvidia-smi ended with {INFOROM_CORRUPT}: an infoROM is corrupted")
+        yield "inforom_corrupt", f"nvidia-smi ended with {INFOROM_CORRUPT}: an infoROM is corrupted"
 
 
-def _of_nvlinks(profile: Profile, facts: HostFacts) -> Iterator[Signal]:
+def _of_nvlinks(profile: Profile, facts: HostFacts) -> Iterator[NameAndDetail]:
     wanted = profile.inventory.nvlinks_per_gpu
     if wanted is not None and facts.nvlinks_active is not None:
         for index, active in sorted(facts.nvlinks_active.items()):
             if active < wanted:
-                yield Signal("nvlink_down", f"GPU {index}: {active} of {wanted} NVLinks are up")
+                yield "nvlink_down", f"GPU {index}: {active} of {wanted} NVLinks are up"
     for index, slow in sorted((facts.nvlinks_slow or {}).items()):
-        yield Signal("nvlink_slow", f"GPU {index}: {slow} of its NVLinks are slower than others of the node")
+        yield "nvlink_slow", f"GPU {index}: {slow} of its NVLinks are slower than others of the node"
 
 
-def _of_log(profile: Profile, facts: HostFacts) -> Iterator[Signal]:
+def _of_log(profile: Profile, facts: HostFacts) -> Iterator[NameAndDetail]:
     ignored = profile.remediation.ignore_xids if profile.remediation else ()
     for xid in facts.xids or ():
         if is_hardware(xid, ignored):
             kind = "SXid" if xid.switch else "XID"
-            yield Signal(f"xid_{xid.code}", f"{kind} {xid.code} on {xid.device}{_times(xid.count)}")
+            yield f"xid_{xid.code}", f"{kind} {xid.code} on {xid.device}{_times(xid.count)}"
     for event in facts.kernel_events or ():
         about = f" on {event.device}" if event.device else ""
-        yield Signal(event.kind.value, f"{KERNEL_EVENTS[event.kind]}{about}{_times(event.count)}, says the kernel log")
+        yield event.kind.value, f"{KERNEL_EVENTS[event.kind]}{about}{_times(event.count)}, says the kernel log"
 
 
 def _times(count: int) -> str:

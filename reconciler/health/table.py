@@ -1,22 +1,22 @@
-"""The consequence of each signal: the closed table of signals.yaml, reviewed like code.
+"""The consequence of each signal: the closed table of signals.yaml, reviewed like code, with a fleet's own rows.
 
 A signal that is not listed there can't be raised (`effect_of` raises KeyError, and a test raises every signal).
 """
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
+from functools import lru_cache
 from typing import Final
 
 from reconciler.model.after import Exchanged
+from reconciler.model.desired import Profile
+from reconciler.model.signal_changes import SignalChange
 from reconciler.model.units import parse_duration
-from reconciler.spec.kinds.signals import First, Next, Scope, SignalRow, SignalTable
-from reconciler.strict_yaml.read import InvalidFile, model_of
-
-FILE: Final = "signals.yaml"
+from reconciler.spec.kinds.signals import First, Next, Scope, SignalRow
+from reconciler.spec.signals import FILE, PREFIX, is_guarded, packaged, row_for, rows_of, weaker
 
 
 class Effect(StrEnum):
@@ -58,81 +58,88 @@ class SignalRule:
         self.part = _PARTS.get(row.scope) if row.next is Next.PERSON else None
 
 
-@cache
-def packaged() -> SignalTable:
-    """Return the table of this version, read from the package when it is first needed."""
-    found = pkgutil.get_data(__package__, FILE)
-    if found is None:
-        raise InvalidFile(f"{FILE}: is not in the package")
-    return model_of(SignalTable, found.decode(), f"{__package__}/{FILE}")
+@dataclass(frozen=True, slots=True, eq=False)
+class HealthTable:
+    """The rules by name of signal. A name that ends in "_" is for all that begin with it and have no row.
 
+    `own_events`: the text in the BMC's log, in lower case, that each row of the fleet's own looks for. `weakened`: what
+    the fleet's rows do less than the packaged ones that isolate, in words by name.
+    """
 
-@cache
-def signal_rules() -> Mapping[str, SignalRule]:
-    """Return the rules by name of signal. A name that ends in "_" is for all that begin with it without a row."""
-    return {name: SignalRule(row) for name, row in packaged().signals.items()}
+    rules: Mapping[str, SignalRule]
+    own_events: Mapping[str, str] = field(default_factory=dict)
+    weakened: Mapping[str, str] = field(default_factory=dict)
+    _found: dict[str, SignalRule | None] = field(default_factory=dict, repr=False)
 
-
-@cache
-def threshold(name: str) -> float:
-    """Return the number from which, or below which, a signal is raised. Raise KeyError where its row has none."""
-    found = rule_of(name).row.threshold
-    if found is None:
-        raise KeyError(f"signal {name!r} has no threshold in health/{FILE}")
-    return found
-
-
-@cache
-def window_s(name: str) -> float:
-    """Return how old an event of a signal may be when it is read. Raise KeyError where its row has no window."""
-    found = rule_of(name).row.window
-    if found is None:
-        raise KeyError(f"signal {name!r} has no window in health/{FILE}")
-    return parse_duration(found)
-
-
-def rule_of(name: str) -> SignalRule:
-    """Return the rule for a signal. Raise KeyError when there is none."""
-    rules = signal_rules()
-    found = rules.get(name)
-    if found is None:
-        prefixes = [known for known in rules if known.endswith("_") and name.startswith(known)]
-        if not prefixes:
+    def rule_of(self, name: str) -> SignalRule:
+        """Return the rule for a signal. Raise KeyError when there is none."""
+        found = self._rule(name)
+        if found is None:
             raise KeyError(f"signal {name!r} has no row in health/{FILE}")
-        found = rules[max(prefixes, key=len)]
-    return found
+        return found
+
+    def effect_of(self, name: str) -> Effect:
+        return self.rule_of(name).effect
+
+    def threshold(self, name: str) -> float:
+        """Return the number from which, or below which, a signal is raised. Raise KeyError where its row has none."""
+        found = self.rule_of(name).row.threshold
+        if found is None:
+            raise KeyError(f"signal {name!r} has no threshold in health/{FILE}")
+        return found
+
+    def window_s(self, name: str) -> float:
+        """Return how old an event of a signal may be when it is read. Raise KeyError where its row has no window."""
+        found = self.rule_of(name).row.window
+        if found is None:
+            raise KeyError(f"signal {name!r} has no window in health/{FILE}")
+        return parse_duration(found)
+
+    def remedy_of(self, names: Iterable[str]) -> Remedy:
+        """Return the strictest remedy of these signals: a node returns to service only when all of them are healed."""
+        found = {self.rule_of(name).remedy for name in names}
+        return next((one for one in (Remedy.PERSON, Remedy.POWER) if one in found), Remedy.LADDER)
+
+    def for_a_person(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """Return those value paths whose signals no rung of the ladder heals."""
+        return tuple(path for path in paths if (row := self._at(path)) is not None and row.remedy is Remedy.PERSON)
+
+    def isolating(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """Return those value paths (health.NAME) whose signals isolate: `host_down`, without a rule, does not."""
+        return tuple(path for path in paths if (row := self._at(path)) is not None and row.effect is Effect.ISOLATES)
+
+    def part_at(self, path: str) -> Exchanged | None:
+        """Return the part whose exchange heals the signal of a value path; None where it is not one kind of part."""
+        row = self._at(path)
+        return None if row is None else row.part
+
+    def _at(self, path: str) -> SignalRule | None:
+        name = path.removeprefix(PREFIX)
+        return None if name == path else self._rule(name)
+
+    def _rule(self, name: str) -> SignalRule | None:
+        if name not in self._found:
+            self._found[name] = row_for(name, self.rules)
+        return self._found[name]
 
 
-def remedy_of(names: Iterable[str]) -> Remedy:
-    """Return the strictest remedy of these signals: a node returns to service only when all of them are healed."""
-    found = {rule_of(name).remedy for name in names}
-    return next((one for one in (Remedy.PERSON, Remedy.POWER) if one in found), Remedy.LADDER)
+def health_table(changes: tuple[SignalChange, ...] = ()) -> HealthTable:
+    """Return the packaged table with a fleet's rows. Raise ValueError for a row that breaks a rule of the table."""
+    return _table(changes)
 
 
-def effect_of(name: str) -> Effect:
-    return rule_of(name).effect
+@lru_cache(maxsize=64)
+def _table(changes: tuple[SignalChange, ...]) -> HealthTable:
+    before, rows = packaged().signals, rows_of(changes)
+    own = {name: row.contains.casefold() for name, row in rows.items() if row.contains is not None}
+    weakened = {}
+    for change in changes:
+        row = row_for(change.name, before)
+        if row is not None and is_guarded(row) and (lost := weaker(row, rows[change.name])):
+            weakened[change.name] = "; ".join(lost)
+    return HealthTable({name: SignalRule(row) for name, row in rows.items()}, own, weakened)
 
 
-def for_a_person(paths: Iterable[str]) -> tuple[str, ...]:
-    """Return those value paths whose signals no rung of the ladder heals."""
-    return tuple(path for path in paths if (row := _rule_at(path)) is not None and row.remedy is Remedy.PERSON)
-
-
-def isolating(paths: Iterable[str]) -> tuple[str, ...]:
-    """Return those value paths (health.NAME) whose signals isolate. `host_down` and others without a rule do not."""
-    return tuple(path for path in paths if (row := _rule_at(path)) is not None and row.effect is Effect.ISOLATES)
-
-
-def part_at(path: str) -> Exchanged | None:
-    """Return the part whose exchange heals the signal of a value path; None where it is not one kind of part."""
-    row = _rule_at(path)
-    return None if row is None else row.part
-
-
-@cache
-def _rule_at(path: str) -> SignalRule | None:
-    name = path.removeprefix("health.")
-    try:
-        return None if name == path else rule_of(name)
-    except KeyError:
-        return None
+def table_of(profile: Profile) -> HealthTable:
+    """Return the table that the nodes of a profile are judged by."""
+    return health_table(profile.health)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from functools import cache
 
-from reconciler.health.table import packaged
 from reconciler.model.observed import Xid
 from reconciler.spec.kinds.signals import code_set
+from reconciler.spec.signals import packaged
 
 
 @cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from fnmatch import fnmatchcase
 
 from reconciler.model.acceptance import Acceptance as Acceptance
 from reconciler.model.acceptance import AskedGate as AskedGate
@@ -31,6 +32,7 @@ from reconciler.model.measurements import BootMeasurements, PlatformMeasurements
 from reconciler.model.network import DesiredNetwork
 from reconciler.model.observed import AttributeValue, Taint
 from reconciler.model.privacy import Address, AllPublic, Identifier, NodeName, PublicText
+from reconciler.model.signal_changes import SignalChange
 from reconciler.model.vocab import (
     Activation,
     BootWay,
@@ -193,6 +195,7 @@ class Profile:
     provenance: Mapping[str, Position]  # value path ("bios.SriovGlobalEnable") -> where the spec set it
     measurements: PlatformMeasurements | None = None  # of the model of machine
     boot_ways: tuple[BootWay, ...] = (BootWay.VIRTUAL_MEDIA, BootWay.HTTP)  # of installers, the preferred one first
+    health: tuple[SignalChange, ...] = ()  # of the table of signals; the fleet's, so the same in all profiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +273,9 @@ class IgnoreRule:
     owner: str = ""
     expires: str = ""  # ISO date; an expired rule no longer ignores, and is reported
 
+    def covers(self, path: str) -> bool:
+        return path == self.path or path.startswith(self.path + ".") or fnmatchcase(path, self.path)
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -299,6 +305,7 @@ class Settings:
     guards: Guards = field(default_factory=Guards)
     brake: Brake = field(default_factory=Brake)
     user_ca: tuple[str, ...] = ()  # public keys of the CAs that certify users; see DesiredHost
+    health: tuple[SignalChange, ...] = ()  # of the table of signals; see Profile
 
 
 @dataclass(frozen=True, slots=True)

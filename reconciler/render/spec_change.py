@@ -51,9 +51,14 @@ def verdict(change: Change) -> str:
 
 
 def _judged(change: Change) -> Iterator[str]:
-    """Yield what becomes of certificates and stored metrics."""
+    """Yield what becomes of the health of nodes, of certificates and of stored metrics."""
+    ill, well = (
+        {item.node for item in some if item.concern is Concern.HEALTH} for some in (change.caused, change.removed)
+    )
     admitted = {one.node for bar in change.bars for one in bar.admitted}
     for number, noun, what in (
+        (len(ill), "node", "ill by it"),
+        (len(well - ill), "node", "no longer ill by it"),
         (len(change.void_certificates), "certificate", "void"),
         (len(change.below_bar), "node", "below a bar that the change moves"),
         (len(admitted), "node", "above a bar that it lowers"),

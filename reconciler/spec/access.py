@@ -18,6 +18,7 @@ from reconciler.model.limits import Brake, Guards
 from reconciler.model.units import parse_duration
 from reconciler.model.vocab import VerifiedBy
 from reconciler.spec import limits
+from reconciler.spec.health import health_changes, health_positions, switched_off
 from reconciler.spec.kinds.fleet import FleetSpec, HostKeys, Installer, Tls
 from reconciler.spec.measurements import boot_measurements
 from reconciler.spec.parse import Declarations, DeclaredResource
@@ -60,9 +61,12 @@ def read_settings(declared: Declarations, tree: SpecTree) -> tuple[Settings, lis
         tolerate=spec.observation.tolerate,
         budgets=tuple(map(limits.budget, spec.budgets)),
         drift_mode=spec.drift.mode,
-        ignore=tuple(
-            IgnoreRule(rule.path, rule.reason, rule.pools, rule.nodes, rule.owner or "", rule.expires or "")
-            for rule in spec.ignore
+        ignore=(
+            *(
+                IgnoreRule(rule.path, rule.reason, rule.pools, rule.nodes, rule.owner or "", rule.expires or "")
+                for rule in spec.ignore
+            ),
+            *switched_off(spec),
         ),
         insecure=tuple(insecure),
         floors=tuple(Floor(persona, nodes) for persona, nodes in spec.floor.items()),
@@ -71,6 +75,7 @@ def read_settings(declared: Declarations, tree: SpecTree) -> tuple[Settings, lis
         user_ca=files.user_ca(spec.ssh.user_ca) if spec.ssh is not None and spec.ssh.user_ca is not None else (),
         brake=Brake(spec.brake.fleet, spec.brake.domain, parse_duration(spec.brake.within)),
         guards=Guards(spec.guards.reimage, spec.guards.reboot, spec.guards.forget, spec.guards.fail_gate),
+        health=health_changes(spec),
     )
     return settings, files.problems
 
@@ -104,6 +109,7 @@ def access_positions(declared: Declarations) -> Mapping[str, Position]:
     cluster = declared.clusters.get(fleet.spec.cluster) if fleet.spec.cluster else None
     places = {".".join(steps): fleet.at(*steps) for steps in _ACCESS}
     places["name"] = fleet.position
+    places |= health_positions(fleet)
     if cluster is not None:
         places |= {f"cluster.{key}": cluster.at(key) for key in ("kubeconfig", "context")}
     return places

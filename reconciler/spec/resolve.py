@@ -41,6 +41,7 @@ from reconciler.model.soak import phase as soak_phase
 from reconciler.model.units import parse_duration, parse_size
 from reconciler.model.vocab import BootWay
 from reconciler.spec.cohorts import threshold_of, with_peers
+from reconciler.spec.health import health_positions
 from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec, Test
 from reconciler.spec.kinds.golden_image import DiskLayout as DiskLayoutSpec
 from reconciler.spec.kinds.golden_image import GoldenImageSpec, ImageVersion
@@ -108,7 +109,7 @@ def resolve(
 
     `references`: what certified nodes measured, for the bars by peers.
     """
-    nodes, resolver = list(nodes), _Resolver(declared, settings.user_ca, references)
+    nodes, resolver = list(nodes), _Resolver(declared, settings, references)
     resolved = {node.name: resolver.node(node) for node in sorted(nodes, key=lambda node: (node.pool, node.name))}
     values = asdict(replace(settings, insecure=()))  # its sentences name lines, and follow from the rest
     digest = digest_of([values, [_identity(node) for node in resolved.values()]])
@@ -144,9 +145,11 @@ def _identity(node: Desired) -> list[Any]:
 
 
 class _Resolver:
-    def __init__(self, declared: Declarations, user_ca: tuple[str, ...], references: Sequence[Reference]) -> None:
+    def __init__(self, declared: Declarations, settings: Settings, references: Sequence[Reference]) -> None:
         self._declared = declared
-        self._user_ca = user_ca
+        self._user_ca = settings.user_ca
+        self._health = settings.health
+        self._health_places = health_positions(declared.fleets[0])
         self._references = references
         self._profiles: dict[tuple[str, int | None], tuple[Profile, Setting | None, str]] = {}
         self._interned: dict[tuple[Hashable, ...], Profile] = {}
@@ -195,6 +198,7 @@ class _Resolver:
         membership, member_places = self._membership(merged)
         provenance = policy_positions(declared, chosen, merged, settings_of(declared, pool, entry))
         provenance |= {path: setting.at for path, setting in (chosen | merged).items()} | image_places | member_places
+        provenance |= self._health_places
         user_ca = self._user_ca if image is not None else ()  # an installer writes it
         if user_ca:
             provenance["host.user_ca"] = declared.fleets[0].at("ssh", "userCa")
@@ -220,6 +224,7 @@ class _Resolver:
             provenance=dict(sorted(provenance.items())),
             measurements=platform_measurements(hardware.spec.measurements if hardware is not None else None),
             boot_ways=boot_ways(declared, hardware),
+            health=self._health,
         )
         return self._intern(profile), from_name, persona.name if persona else ""
 

@@ -18,6 +18,7 @@ from reconciler.spec.cohorts import read_references
 from reconciler.spec.combinations import check_combinations, check_installable
 from reconciler.spec.decommission import check_decommissioned
 from reconciler.spec.fleetwide import check_fleet
+from reconciler.spec.health import check_health
 from reconciler.spec.limits import ended_holds
 from reconciler.spec.load import load_documents
 from reconciler.spec.network import check_networks
@@ -78,6 +79,7 @@ def check_spec(
     fleet = declared.fleets[0]
     settings, found = read_settings(declared, tree)
     problems += found
+    problems += check_health(fleet)
     problems += check_combinations(declared)
     problems += check_decommissioned(declared, nodes)
     problems += check_networks(declared)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from reconciler.converge import dispatcher
+from reconciler.health.table import health_table
 from reconciler.model.desired import NodeCondition, Rung
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Silent
@@ -255,4 +256,4 @@ def test_a_node_that_serves_can_be_marked_whatever_else_is_unknown(beside: str, 
     desired = b.node("n1", profile=profile)
     seen = b.observed("n1", **({"member": replace(b.member("n1"), conditions=ILL)} | BESIDE[beside]))
     plan = b.planner().plan(desired, seen, NodeRecord("n1", serial=desired.serial))
-    assert evidence(plan) == ("health.condition_GpuUnhealthy",), plan.situation
+    assert evidence(plan, health_table()) == ("health.condition_GpuUnhealthy",), plan.situation

@@ -17,7 +17,7 @@ import pytest
 
 from reconciler.cli.main import cli
 from reconciler.drivers.secrets import SecretStore
-from reconciler.health.table import Effect, signal_rules
+from reconciler.health.table import Effect, health_table
 from reconciler.spec import check_spec
 from tests.conftest import ROOT
 from tests.docs.pages import README, blocks, documents, links, name, page, pages, table, text
@@ -38,7 +38,7 @@ def test_signals_that_isolate() -> None:
     told = {signal: reads for names, _, reads in rows for signal in re.findall(r"`(\w+)`", names)}
     assert {signal.replace("TYPE", ""): reads for signal, reads in told.items()} == {
         signal: "one" if row.latched else "two"
-        for signal, row in signal_rules().items()
+        for signal, row in health_table().rules.items()
         if row.effect is Effect.ISOLATES
     }
 

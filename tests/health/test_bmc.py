@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.health.bmc import bmc_signals
 from reconciler.health.signals import signals, unread_signals
-from reconciler.health.table import Effect, effect_of, rule_of
+from reconciler.health.table import Effect, health_table
 from reconciler.model.desired import DesiredInventory
 from reconciler.model.observed import BmcEvent, Drive, Part, Sensor, Silent
 from reconciler.model.vocab import BootPhase, Health, Power, Source, UnknownReason
@@ -50,7 +50,7 @@ CASES: list[tuple[str, dict[str, Any], Effect]] = [
 @pytest.mark.parametrize(("name", "said", "effect"), CASES, ids=[f"{at}-{case[0]}" for at, case in enumerate(CASES)])
 def test_each_signal_is_told_and_leads_to_what_the_table_says(name: str, said: dict[str, Any], effect: Effect) -> None:
     assert list(told(**said)) == [name]
-    assert effect_of(name) is effect
+    assert health_table().effect_of(name) is effect
 
 
 def test_a_port_that_is_gone() -> None:
@@ -58,7 +58,7 @@ def test_a_port_that_is_gone() -> None:
     assert dict(bmc_signals(b.profile(inventory=DesiredInventory(nics=2)), seen)) == {
         "nic_missing": "0 of 2 network ports are there"
     }
-    assert effect_of("nic_missing") is Effect.ISOLATES
+    assert health_table().effect_of("nic_missing") is Effect.ISOLATES
 
 
 def test_a_healthy_node_gives_no_signal_and_nothing_is_unread() -> None:
@@ -101,7 +101,7 @@ def test_an_event_counts_while_it_is_recent_and_open(changes: dict[str, Any], na
 
 
 def test_an_uncorrectable_error_is_one_event_and_latched() -> None:
-    assert rule_of("dimm_ue").latched
+    assert health_table().rule_of("dimm_ue").latched
     assert told(events=(UE, UE))["dimm_ue"].startswith("the BMC's log has 2 uncorrectable memory errors, the last")
 
 

@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 
 from reconciler.drivers.ssh.facts import host_facts
 from reconciler.health.signals import signals
-from reconciler.health.table import Effect, effect_of
+from reconciler.health.table import Effect, health_table
 from reconciler.model.desired import DesiredInventory
 from reconciler.model.gate import CommandResult
 from tests import builders as b
@@ -92,7 +92,7 @@ def test_the_table_of_detection(samples: Path, capsys: pytest.CaptureFixture[str
             told, wrong, silent = true[name], false[name], missed[name]
             precision = f"{told / (told + wrong):9.2f}" if told + wrong else f"{'-':>9}"
             print(f"{name:24} {told:5} {wrong:6} {silent:7} {precision} {told / (told + silent):6.2f}")
-    acted = [name for name in true | false if effect_of(name) is not Effect.REPORTS]
+    acted = [name for name in true | false if health_table().effect_of(name) is not Effect.REPORTS]
     assert len(rows) >= 80
     assert sum(false[name] for name in acted) == 0
     assert sum(missed.values()) == 2

@@ -13,7 +13,7 @@ import pytest
 from reconciler.health import bmc
 from reconciler.health.ladder import REMEDIATION, next_rung
 from reconciler.health.signals import KERNEL_EVENTS, signals, unread_signals
-from reconciler.health.table import Effect, effect_of, signal_rules
+from reconciler.health.table import Effect, health_table
 from reconciler.health.xids import is_hardware
 from reconciler.model.desired import Remediation, Rung
 from reconciler.model.gpus import GpuCells, SmiAnswer
@@ -215,7 +215,7 @@ SIGNALS: list[tuple[str, dict[str, Any], Effect]] = [
 def test_each_evidence_is_one_signal_with_its_effect(name: str, evidence: dict[str, Any], effect: Effect) -> None:
     found = signals(RDMA, b.observed(host=b.facts(**(WELL | evidence))))
     assert [signal.name for signal in found] == [name]
-    assert effect_of(name) is effect
+    assert health_table().effect_of(name) is effect
     assert found[0].detail
 
 
@@ -224,12 +224,12 @@ def test_the_table_has_no_row_that_nothing_raises() -> None:
     raised |= {"nic_missing", "port_uneven"}  # no node here has fewer ports on its BMC, or declares no rate
     raised |= set(bmc.unread_bmc_signals(b.observed(hot=b.silent(), inventory=b.silent())))  # test_bmc.py raises them
     raised |= {"boot_refuted", "boot_unproved"}  # from the ledger: converge/test_measured_boot.py
-    assert {name for name in signal_rules() if not name.endswith("_")} == {
-        name for name in raised if name in signal_rules()
+    assert {name for name in health_table().rules if not name.endswith("_")} == {
+        name for name in raised if name in health_table().rules
     }
     assert {event.kind for _, evidence, _ in SIGNALS for event in evidence.get("kernel_events", ())} == {*KERNEL_EVENTS}
     with pytest.raises(KeyError, match="no row"):
-        effect_of("a_new_one")
+        health_table().effect_of("a_new_one")
 
 
 def test_a_well_node_has_no_signal() -> None:

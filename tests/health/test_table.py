@@ -10,22 +10,24 @@ from typing import Any
 
 import pytest
 
-from reconciler.health.table import effect_of, packaged, rule_of, signal_rules, threshold, window_s
+from reconciler.health.table import health_table
 from reconciler.health.xids import is_hardware
 from reconciler.model.observed import HostFacts, Member, RedfishHot, RedfishInventory, Xid
 from reconciler.spec.kinds.signals import First, Next, Proof, Scope, SignalClass, SignalTable, code_set
+from reconciler.spec.signals import packaged
 from reconciler.strict_yaml.read import InvalidFile, model_of
 
 # Written by the closed table of Python and the sets of codes that the YAML replaced.
 BEFORE: dict[str, Any] = json.loads(Path(__file__).with_name("decisions.json").read_text())
 TEXT = (pkgutil.get_data("reconciler.health", "signals.yaml") or b"").decode()
-ROWS = {name: rule.row for name, rule in signal_rules().items()}
+TABLE = health_table()
+ROWS = {name: rule.row for name, rule in TABLE.rules.items()}
 
 
 def test_each_signal_that_was_in_code_is_decided_as_before() -> None:
     found = {
         name: [rule.effect.value, "one" if rule.latched else "two", rule.remedy.value]
-        for name, rule in signal_rules().items()
+        for name, rule in TABLE.rules.items()
         if name in BEFORE["signals"]
     }
     assert found == BEFORE["signals"]
@@ -44,12 +46,12 @@ def test_each_sxid_is_decided_as_before(said: str, fatal: bool | None) -> None:
 
 
 def test_limits_are_those_of_before() -> None:
-    assert [threshold(name) for name in ("pcie_replays", "nvme_worn", "nvme_spare")] == [1000, 100, 10]
-    assert window_s("dimm_ue") == window_s("bmc_event_critical") == 48 * 3600
+    assert [TABLE.threshold(name) for name in ("pcie_replays", "nvme_worn", "nvme_spare")] == [1000, 100, 10]
+    assert TABLE.window_s("dimm_ue") == TABLE.window_s("bmc_event_critical") == 48 * 3600
     with pytest.raises(KeyError, match="gpu_missing"):
-        threshold("gpu_missing")
+        TABLE.threshold("gpu_missing")
     with pytest.raises(KeyError, match="gpu_missing"):
-        window_s("gpu_missing")
+        TABLE.window_s("gpu_missing")
 
 
 # --- what holds for every row ----------------------------------------------------------------------------------------
@@ -124,5 +126,5 @@ def test_a_place_is_that_of_the_fault() -> None:
 
 def test_the_packaged_table_is_read_once_and_by_the_longest_prefix() -> None:
     assert packaged() is packaged()
-    assert rule_of("xid_79") is not rule_of("xid_119")
-    assert effect_of("condition_X") is rule_of("condition_").effect
+    assert TABLE.rule_of("xid_79") is not TABLE.rule_of("xid_119")
+    assert TABLE.effect_of("condition_X") is TABLE.rule_of("condition_").effect

@@ -45,11 +45,11 @@ from tests.render.test_publish import observation as observation_of
 # The exemptions as they were reviewed. Whoever adds one says here, too, that no action uses it.
 REVIEWED: Mapping[type, set[str]] = {
     d.Desired: {"profile", "provenance", "domains", "asked"},
-    d.Profile: {"digest", "provenance"},
+    d.Profile: {"digest", "provenance", "health"},
     d.Settings: {
         "concurrency", "redfish_deadline_s", "ssh_deadline_s", "kubernetes_deadline_s", "inventory_max_age_s",
         "tolerate", "budgets", "floors", "windows", "break_glass", "guards", "brake", "drift_mode", "ignore",
-        "insecure", "user_ca",
+        "insecure", "user_ca", "health",
     },
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.health.table import Effect, effect_of, isolating, signal_rules
+from reconciler.health.table import Effect, health_table
 from reconciler.model import desired as d
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
@@ -153,6 +153,8 @@ def test_drained_nodes_keep_within_the_budget_whoever_is_isolated(
 
 
 def test_the_table_is_closed() -> None:
-    for name in signal_rules():
-        assert effect_of(name if not name.endswith("_") else name + "x") in Effect
-    assert isolating(["health.host_down", "gate.certificate", "health.gpu_missing"]) == ("health.gpu_missing",)
+    for name in health_table().rules:
+        assert health_table().effect_of(name if not name.endswith("_") else name + "x") in Effect
+    assert health_table().isolating(["health.host_down", "gate.certificate", "health.gpu_missing"]) == (
+        "health.gpu_missing",
+    )

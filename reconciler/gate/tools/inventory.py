@@ -8,6 +8,7 @@ from reconciler.diff.facts import managed
 from reconciler.diff.readings import Missing
 from reconciler.gate.tools.common import ResultBuilder, Tool
 from reconciler.health.parts import nvme_signals
+from reconciler.health.table import HealthTable, health_table, table_of
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
 from reconciler.model.observed import NvmeHealth, Observed, Silent
@@ -35,16 +36,19 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
         if any(gpu.mig_current for gpu in observed.host.value.gpus or ()):
             builder.unjudged("MIG is on: NVLinks can't be counted")
         for drive in observed.host.value.nvme or ():
-            _judge_drive(builder, drive)
+            _judge_drive(builder, drive, table_of(desired.profile))
     return builder.result(test, outputs, evidence="")
 
 
-def _judge_drive(builder: ResultBuilder, drive: NvmeHealth) -> None:
-    """Fail for each fault in the SMART log. Where the number of drives is declared, a missing log shows in that."""
+def _judge_drive(builder: ResultBuilder, drive: NvmeHealth, table: HealthTable) -> None:
+    """Fail for each fault in the SMART log. Where the number of drives is declared, a missing log shows in that.
+
+    A row of the fleet that says less than the packaged one admits no drive.
+    """
     name = f"drive {drive.serial or drive.device}"
     if drive.critical_warning or drive.media_errors:
         builder.fail(f"{name}: critical warning {drive.critical_warning}, {drive.media_errors} media errors")
-    for _, detail in nvme_signals(drive):
+    for _, detail in dict.fromkeys([*nvme_signals(drive, health_table()), *nvme_signals(drive, table)]):
         builder.fail(f"{name}: {detail}")
 
 

@@ -12,7 +12,7 @@ from reconciler.diff.facts import managed
 from reconciler.diff.gpus import lacks_ecc_counters, summarise_gpus
 from reconciler.diff.readings import Missing
 from reconciler.gate.tools.common import ResultBuilder, Tool
-from reconciler.health.signals import host_signals
+from reconciler.health.signals import strictest_host_signals
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
 from reconciler.model.gpus import Gpu
@@ -50,7 +50,7 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
     bad = [xid for xid in facts.xids or () if xid.code not in ignored]
     for xid in bad:
         builder.fail(f"{'SXid' if xid.switch else 'XID'} {xid.code} on {xid.device}, {xid.count} times since boot")
-    for signal in host_signals(desired.profile, observed):
+    for signal in strictest_host_signals(desired.profile, observed):
         if signal.name in TRANSIENT:
             builder.unjudged(signal.detail)
         elif not signal.name.startswith("xid_") and signal.name not in LIFETIME and signal.name not in BY_DESIGN:

@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from reconciler.health.table import isolating
+from reconciler.health.table import HealthTable, health_table
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.drift import DriftClass
 from reconciler.model.observed import Answered, Observation, Observed
@@ -34,11 +34,14 @@ NAMED = 5
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
-def evidence(plan: NodePlan) -> tuple[str, ...]:
-    """Return the signals (value paths) for which this node would be isolated: it serves, and its plan can mark it."""
+def evidence(plan: NodePlan, table: HealthTable) -> tuple[str, ...]:
+    """Return the signals (value paths) for which this node would be isolated: it serves, and its plan can mark it.
+
+    `table`: that of the fleet.
+    """
     if plan.in_service is not True or not any(action.name == "mark" for action in plan.actions):
         return ()
-    return isolating(item.path for item in plan.illness if item.kind is DriftClass.DRIFTED)
+    return table.isolating(item.path for item in plan.illness if item.kind is DriftClass.DRIFTED)
 
 
 class Isolation:
@@ -51,6 +54,7 @@ class Isolation:
         self, fleet: Fleet, observation: Observation, records: Mapping[str, NodeRecord], now: datetime
     ) -> None:
         self._fleet = fleet
+        self._table = health_table(fleet.settings.health)
         self._now = now
         active = [node for node in fleet.nodes.values() if node.state is NodeState.ACTIVE]
         self._pools: dict[str, int] = {}
@@ -89,9 +93,13 @@ class Isolation:
             if change:
                 self._after.setdefault(signal, {})[name] = since, change
 
+    def evidence(self, plan: NodePlan) -> tuple[str, ...]:
+        """Return the signals for which a node would be isolated, whatever the caps say."""
+        return evidence(plan, self._table)
+
     def suspect(self, plan: NodePlan, observed: Observed, record: NodeRecord) -> None:
         """Take in what a node shows now. Call this for all ill nodes before the first `verdict`."""
-        for signal in evidence(plan):
+        for signal in self.evidence(plan):
             known = next((key for key in record.silent_since if first_seen(key)[0] == signal), None)
             since = self._now if known is None else record.silent_since[known]
             change = first_seen(known)[1] if known else after_change(
@@ -103,7 +111,7 @@ class Isolation:
     def verdict(self, plan: NodePlan) -> tuple[tuple[str, ...], tuple[Incident, ...]]:
         """Return (signals for which the node may be isolated now, incidents for those for which it may not)."""
         allowed, incidents = [], []
-        for signal in evidence(plan):
+        for signal in self.evidence(plan):
             refusal = self._refusal(plan, signal)
             if refusal is None:
                 allowed.append(signal)
@@ -150,7 +158,7 @@ def isolate(
     records: Mapping[str, NodeRecord],
 ) -> tuple[dict[str, NodePlan], tuple[Incident, ...]]:
     """Return the plans of the nodes to isolate now, with their signals, and incidents for a person to decide."""
-    ill = [plan for plan in plans.values() if evidence(plan)]
+    ill = [plan for plan in plans.values() if isolation.evidence(plan)]
     for plan in ill:
         isolation.suspect(plan, observed[plan.node], records.get(plan.node) or NodeRecord(plan.node))
     found: dict[str, NodePlan] = {}

@@ -17,6 +17,7 @@ from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Disruption, NodeState
 from reconciler.planner.fleet.gate_forecast import gate_forecast
 from reconciler.planner.fleet.guards import refusals
+from reconciler.planner.fleet.health_rows import weakened_rows
 from reconciler.planner.fleet.isolation import Isolation, isolate, isolation_signals
 from reconciler.planner.fleet.live_permit import LivePermit, LiveRollouts
 from reconciler.planner.fleet.observer_outage import observer_outage
@@ -112,6 +113,7 @@ def _notes(fleet: Fleet, observation: Observation, rules: IgnoreRules, now: date
         notes.append(f"BREAK GLASS: windows are lifted until {glass.until} by {glass.by}: {glass.reason}")
     elif glass is not None:
         notes.append(f"breakGlass of {glass.by} ended at {glass.until}: take it out of the spec")
+    notes += weakened_rows(fleet, rules.expired)
     over = [hold for hold in fleet.holds if not is_active(hold, now)]
     notes += [f"hold of {h.subject} by {h.owner} ended at {h.until}: take it out of {h.position}" for h in over]
     return tuple(notes)

@@ -16,10 +16,11 @@ from reconciler import __version__
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.gate.certificate import digest_of
 from reconciler.health.signals import signals, unread_signals
-from reconciler.health.table import isolating
+from reconciler.health.table import Effect
 from reconciler.model.desired import DesiredInventory, Fleet, Profile, Remediation
 from reconciler.model.observed import Answered, Observation, Observed
 from reconciler.model.records import NodeRecord
+from reconciler.model.signal_changes import SignalChange
 from reconciler.model.vocab import NodeState
 from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.boot_proofs import boot_signals
@@ -100,7 +101,8 @@ def signal_updates(
         found = (*signals(desired.profile, seen), *boot_signals(desired, seen, record))
         if not kept and not found:
             continue
-        shown = set(isolating(signal.path for signal in found if rules.match(desired, signal.path) is None))
+        hard = (signal.path for signal in found if signal.effect is Effect.ISOLATES)
+        shown = {path for path in hard if rules.match(desired, path) is None}
         for signal in sorted(shown - kept.keys()):
             change = after_change(fleet, seen, record, changes, now)
             yield name, signal + (_AFTER + change if change else ""), True
@@ -117,11 +119,12 @@ def _driver(seen: Observed) -> str | None:
 
 
 def _spec(pool: str, profile: Profile) -> str:
-    """Return the key of what signals are judged by: the inventory, and the policy on XIDs and node conditions."""
-    return f"spec {pool} {_judged_by(profile.inventory, profile.remediation)}"
+    """Return the key of what signals are judged by: inventory, policy on XIDs and conditions, rows of the table."""
+    return f"spec {pool} {_judged_by(profile.inventory, profile.remediation, profile.health)}"
 
 
 @lru_cache(maxsize=256)
-def _judged_by(inventory: DesiredInventory, policy: Remediation | None) -> str:
+def _judged_by(inventory: DesiredInventory, policy: Remediation | None, health: tuple[SignalChange, ...]) -> str:
     said = None if policy is None else [policy.ignore_xids, [asdict(one) for one in policy.node_conditions]]
-    return digest_of([asdict(inventory), said])[:16]
+    rows = [[asdict(change) for change in health]] if health else []
+    return digest_of([asdict(inventory), said, *rows])[:16]

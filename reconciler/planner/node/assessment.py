@@ -13,8 +13,8 @@ from reconciler.gate.attestation.expected import is_measured
 from reconciler.gate.certificate import binding_of, due_tests, judge
 from reconciler.gate.decline import GRAY_DECLINE, declines
 from reconciler.health.signals import Signal
-from reconciler.health.table import Effect
-from reconciler.model.desired import Acceptance, Desired, Revalidation
+from reconciler.health.table import Effect, table_of
+from reconciler.model.desired import Desired, Profile, Revalidation
 from reconciler.model.gate import Binding, Certificate
 from reconciler.model.observed import Answered, HostFacts, Member, Observed, RedfishInventory, Silent
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, read_mark
@@ -100,7 +100,7 @@ def assess(
     _power(builder, desired, observed, record, context, waiting or unread.cause)
     shown = (*context.signals.of(desired.profile, observed), *boot_signals(desired, observed, record))
     if record.certificate is not None and record.certificate.first:
-        shown = (*shown, *_gray_decline(record.certificate, desired.profile.acceptance))
+        shown = (*shown, *_gray_decline(record.certificate, desired.profile))
     counted, ignored = _split_ignored(desired, shown, rules)
     found = tuple(s for s in counted if s.path not in retracted and s.effect is not Effect.REPORTS)
     reported = tuple(signal for signal in counted if signal not in found)
@@ -180,12 +180,13 @@ def _host_cause(
     return "", ""
 
 
-def _gray_decline(certificate: Certificate, acceptance: Acceptance | None) -> Iterator[Signal]:
+def _gray_decline(certificate: Certificate, profile: Profile) -> Iterator[Signal]:
     """Yield a signal for each metric that is less than when the node first passed the test. They are reported only."""
-    for one in declines(certificate, acceptance):
+    for one in declines(certificate, profile.acceptance):
         now, first = (f"{value:g} {one.unit}".rstrip() for value in (one.now, one.first))
         said = f"{now}, {one.share:.1%} less than the {first} when it first passed"
-        yield Signal(f"{GRAY_DECLINE}{one.test}.{one.metric}", said, Source.LEDGER)
+        name = f"{GRAY_DECLINE}{one.test}.{one.metric}"
+        yield Signal(name, said, table_of(profile).rule_of(name), Source.LEDGER)
 
 
 def _split_ignored(
@@ -317,7 +318,8 @@ def _gate(
             builder.set(GATE, None, binding)
         return {}, frozenset()
     judgement = judge(record.certificate, acceptance, binding, context.now)
-    done = both(voided_since_certificate(record, acceptance, binding), asked_again(desired, record))
+    voided = voided_since_certificate(record, acceptance, binding, table_of(desired.profile))
+    done = both(voided, asked_again(desired, record))
     due = due_tests(record.certificate, acceptance, context.now)
     run = frozenset().union(judgement.by_test, done, due)
     if record.certificate is not None and record.certificate.adopted:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from reconciler.gate.attestation.expected import basis_of, is_measured, reference_of
 from reconciler.health.signals import BOOT_REFUTED, BOOT_UNPROVED, Signal
+from reconciler.health.table import table_of
 from reconciler.model.desired import Desired
 from reconciler.model.observed import Answered, Observed
 from reconciler.model.records import REFUTED, UNPROVED, Attempt, NodeRecord
@@ -28,13 +29,15 @@ def boot_signals(desired: Desired, observed: Observed, record: NodeRecord) -> tu
     asked = _asked(record, facts.boot_id or "")
     last = next((one for one in asked if one.judged), None)
     if last is not None and last.detail.startswith(REFUTED):
-        found = Signal(BOOT_REFUTED, last.detail, Source.SSH)
+        name, detail = BOOT_REFUTED, last.detail
     elif last is None and len(asked) >= SILENT_TRIES and _proved_before(desired, record):
         last = asked[0]
-        found = Signal(BOOT_UNPROVED, f"{last.detail} (asked {len(asked)} times)", Source.SSH)
+        name, detail = BOOT_UNPROVED, f"{last.detail} (asked {len(asked)} times)"
     else:
         return ()
-    return (found,) if last.basis == basis_of(desired.profile, record) else ()
+    if last.basis != basis_of(desired.profile, record):
+        return ()
+    return (Signal(name, detail, table_of(desired.profile).rule_of(name), Source.SSH),)
 
 
 def _asked(record: NodeRecord, boot_id: str) -> list[Attempt]:

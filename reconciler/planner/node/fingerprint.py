@@ -30,6 +30,7 @@ EXEMPT: Final[Mapping[type, Mapping[str, str]]] = {
     },
     Profile: {
         "digest": "follows from the other fields",
+        "health": "decides which actions are planned, and those are bound",
         "provenance": "lines of the spec: a value on another line is the same value",
     },
     Settings: {
@@ -47,6 +48,7 @@ EXEMPT: Final[Mapping[type, Mapping[str, str]]] = {
         "brake": _LIVE,
         "user_ca": "bound with each host that is to have it",
         "drift_mode": "governs `run` and schedules, not an apply",
+        "health": "decides which actions are planned, and those are bound",
         "ignore": "decides which actions are planned, and those are bound",
         "insecure": "sentences that follow from the TLS and host-key policy, which are bound",
     },

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from reconciler.health.ladder import next_rung
-from reconciler.health.table import Remedy, for_a_person, isolating, remedy_of
+from reconciler.health.table import Effect, Remedy, table_of
 from reconciler.model.desired import Desired, Rung
 from reconciler.model.plan import BlockCode, Blocked, Goal
 from reconciler.model.records import NodeRecord
@@ -92,7 +92,7 @@ def _leaving(leaving: Leaving, state: Conditions) -> Situation:
 
 def _isolating_evidence(state: Conditions) -> str:
     """Return the evidence on which the node is taken out of service at once; "" if there is none."""
-    return "; ".join(signal.detail for signal in state.signals if isolating((signal.path,)))
+    return "; ".join(signal.detail for signal in state.signals if signal.effect is Effect.ISOLATES)
 
 
 def _untouchable(
@@ -139,9 +139,10 @@ def _unhealthy(
     desired: Desired, record: NodeRecord, state: Conditions, wanted: frozenset[str], now: datetime
 ) -> Situation:
     evidence = "; ".join(signal.detail for signal in state.signals) or "the host is down"
-    remedy = remedy_of(signal.name for signal in state.signals)
+    table = table_of(desired.profile)
+    remedy = table.remedy_of(signal.name for signal in state.signals)
     if remedy is Remedy.PERSON:
-        paths = tuple(dict.fromkeys(for_a_person(signal.path for signal in state.signals)))
+        paths = tuple(dict.fromkeys(table.for_a_person(signal.path for signal in state.signals)))
         which = ", ".join(path.removeprefix("health.") for path in paths)
         found = isolate(
             f"unhealthy ({evidence}); no action heals {which}: repair the node, or set `state: quarantined` for it in "

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from reconciler.diff.compare import Comparer
 from reconciler.health.signals import Signal
-from reconciler.health.table import Effect, Remedy, remedy_of
+from reconciler.health.table import Effect, Remedy, table_of
 from reconciler.model.crash import of_its_own
 from reconciler.model.desired import Desired, Profile, Rung
 from reconciler.model.drift import DriftClass, DriftItem
@@ -340,7 +340,8 @@ class NodePlanner:
             # What follows a boot, a flash or a treatment can be observed only after it has happened.
             predicted = predicted or bool(row.reboots) or spec_of(row.name).flashes
             if found.rung is not None and row.name == found.rung.action:
-                actions += self._later_rungs(desired, full, found.rung, remedy_of(s.name for s in state.signals))
+                remedy = table_of(desired.profile).remedy_of(signal.name for signal in state.signals)
+                actions += self._later_rungs(desired, full, found.rung, remedy)
         return tuple(actions)
 
     def _later_rungs(self, desired: Desired, full: Catalogue, first: Rung, remedy: Remedy) -> list[PlannedAction]:

@@ -20,7 +20,7 @@ from reconciler.gate.after import (
 from reconciler.gate.certificate import binding_of, due_tests, judge, tests_digest
 from reconciler.gate.exchanged import exchanged
 from reconciler.health.ladder import REMEDIATION
-from reconciler.health.table import for_a_person, part_at
+from reconciler.health.table import HealthTable, health_table, table_of
 from reconciler.model.after import PASSIVE, Exchanged
 from reconciler.model.desired import Acceptance, Desired
 from reconciler.model.gate import Binding
@@ -41,21 +41,28 @@ def cost_of(acceptance: Acceptance, action: str, target: str, *, treats: bool) -
     return tests_after(acceptance, action, spec.retests if treats else ())
 
 
-def voided_since_certificate(record: NodeRecord, acceptance: Acceptance, found: Binding | str | None = None) -> Reasons:
+def voided_since_certificate(
+    record: NodeRecord,
+    acceptance: Acceptance,
+    found: Binding | str | None = None,
+    table: HealthTable | None = None,
+) -> Reasons:
     """Return what was done to the machine since its certificate was issued, by the tests that it voids.
 
     The binding of a certificate shows changed hardware and firmware. It does not show that the node was treated or
     wiped, nor what a person did after it was drained for a repair, or held after it had failed its gate. `found`: what
     a certificate of today would bind: a part of the kind that was at fault is another one now, so that was the repair.
+    `table`: that of the node; None is the packaged one.
     """
     if record.certificate is None or not (record.attempts or record.released_at):
         return {}
     issued = record.certificate.issued_at
     others = exchanged(record.certificate.binding, found) if isinstance(found, Binding) else frozenset[Exchanged]()
+    table = health_table() if table is None else table
     void: dict[str, dict[str, None]] = {}
     for attempt in record.attempts:
         if attempt.at >= issued and attempt.outcome != "refused":
-            for why, tests in _voided(attempt, acceptance, others):
+            for why, tests in _voided(attempt, acceptance, others, table):
                 for test in tests:
                     void.setdefault(test, {})[f"{why} after the certificate was issued"] = None
     if _released_since_failure(record):
@@ -66,14 +73,14 @@ def voided_since_certificate(record: NodeRecord, acceptance: Acceptance, found: 
 
 
 def _voided(
-    attempt: Attempt, acceptance: Acceptance, others: Collection[Exchanged]
+    attempt: Attempt, acceptance: Acceptance, others: Collection[Exchanged], table: HealthTable
 ) -> Iterator[tuple[str, frozenset[str]]]:
     treats = attempt.cause == REMEDIATION
     done = f"{attempt.action}:{attempt.target}" if attempt.target else attempt.action
     yield done, cost_of(acceptance, attempt.action, attempt.target, treats=treats)
     if attempt.action == "drain":
-        for path in for_a_person(attempt.cause.split(", ")):
-            part = part_at(path)
+        for path in table.for_a_person(attempt.cause.split(", ")):
+            part = table.part_at(path)
             known = part is not None and part in others
             tests = tests_after_exchange(acceptance, part) if part is not None and known else every_test(acceptance)
             yield f"drained for the repair of {path}", tests
@@ -107,7 +114,8 @@ def left_out_tests(desired: Desired, observed: Observed, record: NodeRecord, now
     binding = binding_of(desired, observed, tests_digest(acceptance))
     if isinstance(binding, str):
         return frozenset()
-    asked = {*judge(known, acceptance, binding, now).by_test, *voided_since_certificate(record, acceptance, binding)}
+    voided = voided_since_certificate(record, acceptance, binding, table_of(desired.profile))
+    asked = {*judge(known, acceptance, binding, now).by_test, *voided}
     asked.update(due_tests(known, acceptance, now))
     passive = {test.name for test in acceptance.tests if test.tool in PASSIVE}
     return frozenset(result.test for result in known.results) - asked - passive

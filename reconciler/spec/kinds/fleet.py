@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from reconciler.model.vocab import DriftMode
 from reconciler.spec.kinds.base import Enforced, NodeShare, PositiveDuration, Resource, TreePath, WebUrl
+from reconciler.spec.kinds.health import Health
 from reconciler.spec.kinds.limits import Brake, BreakGlass, Budget, Guards, PoolsWindow
 from reconciler.spec.kinds.measurements import BootMeasurements
 from reconciler.spec.kinds.settings import SharedSettings
@@ -225,6 +226,7 @@ class FleetSpec(Model):
     )
     drift: Drift = Field(default=Drift(), description="What `run` does about drift.")
     ignore: tuple[Ignore, ...] = Field(default=(), description="Drift that is counted but not acted upon.")
+    health: Health = Field(default=Health(), description="Rows of the table of signals that this fleet has otherwise.")
     windows: tuple[PoolsWindow, ...] = Field(
         default=(), description="When nodes may be taken out of service, and firmware updates begin. Absent: always."
     )

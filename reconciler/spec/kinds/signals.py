@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field, model_validator
 
@@ -61,6 +61,8 @@ class Proof(StrEnum):
     NEW_SERIAL = "new_serial"
 
 
+EVENTS: Final = "bmc.events"
+
 _RANGE = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?")
 
 
@@ -87,6 +89,11 @@ class SignalRow(Model):
     """One signal: its evidence, its consequence, and the proof that it is healed."""
 
     fact: Fact = Field(description="What it is read from: host.FIELD, bmc.FIELD or member.FIELD of an observation.")
+    contains: Text | None = Field(
+        default=None,
+        description="What the message of a log entry holds, in upper or lower case. Absent: the code knows its "
+        "evidence.",
+    )
     scope: Scope = Field(description="The part that it is evidence against.")
     cause: SignalClass = Field(
         alias="class",
@@ -129,6 +136,10 @@ class SignalRow(Model):
             raise ValueError("a transient signal isolates no node")
         if self.peers and self.first is First.ISOLATE:
             raise ValueError("a signal that is judged against peers isolates no node")
+        if self.first is not First.REPORT and Proof.GATE not in self.healed_by:
+            raise ValueError("a signal that takes a node out of service is healed by gate, too (K2)")
+        if self.contains is not None and (self.fact != EVENTS or self.window is None):
+            raise ValueError(f"`contains` is of fact {EVENTS}, and needs a window: logs are never cleared")
         return self
 
 
