@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from reconciler.model.observed import BmcEvent, DimmErrors, NvmeHealth, Xid
 from reconciler.model.signal_changes import SignalChange
 from reconciler.model.vocab import Health
 from tests import builders as b
-from tests.spec.example import load
+from tests.spec.example import load, messages
 
 WORN = b.facts(nvme=(NvmeHealth("nvme0", "D1", "PM9A3", 0, 0, 60, 100),))
 CORRECTED = b.facts(dimm_errors=(DimmErrors("mc0/dimm0", "DIMM_A1", 15, 0),), uptime_s=86_400.0)
@@ -127,3 +128,11 @@ def test_the_spec_brings_its_rows_to_each_node() -> None:
     assert str(fleet.places["health.lid_open"]).startswith("fleet.yaml:23:")
     node = next(iter(fleet.nodes.values()))
     assert str(node.profile.provenance["health.edac_ce"]).startswith("fleet.yaml:19:")
+
+
+def test_the_rows_of_the_guide_are_those_of_a_valid_spec() -> None:
+    text = (Path(__file__).parents[2] / "docs/how-to/health-rows.md").read_text()
+    rows = text.partition("```yaml\nspec:\n")[2].partition("```")[0]
+    edit = ("fleet.yaml", "  drift: {mode: correct}\n", rows + "  drift: {mode: correct}\n")
+    assert messages(edit) == []
+    assert {change.name for change in load(edit).settings.health} == {"edac_ce", "drive_failing", "xid_119", "lid_open"}

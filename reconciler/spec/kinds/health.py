@@ -13,7 +13,7 @@ from reconciler.strict_yaml.models import Matching, Model, Text
 
 RowName = Annotated[
     str,
-    Matching(r"[a-z][A-Za-z0-9_.-]*", "a name of signals like edac_ce, xid_119 or condition_GpuUnhealthy"),
+    Matching(r"[a-z][A-Za-z0-9_./-]*", "a name of signals like edac_ce, xid_119 or condition_GpuUnhealthy"),
 ]
 ADDED = ("fact", "contains", "scope", "cause", "source")  # fields that only a row of the fleet's own has
 
