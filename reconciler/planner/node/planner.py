@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from reconciler.diff.compare import Comparer
 from reconciler.health.signals import Signal
-from reconciler.health.table import Effect, Remedy, table_of
+from reconciler.health.table import Effect, table_of
 from reconciler.model.crash import of_its_own
 from reconciler.model.desired import Desired, Profile, Rung
 from reconciler.model.drift import DriftClass, DriftItem
@@ -340,23 +340,24 @@ class NodePlanner:
             # What follows a boot, a flash or a treatment can be observed only after it has happened.
             predicted = predicted or bool(row.reboots) or spec_of(row.name).flashes
             if found.rung is not None and row.name == found.rung.action:
-                remedy = table_of(desired.profile).remedy_of(signal.name for signal in state.signals)
-                actions += self._later_rungs(desired, full, found.rung, remedy)
+                actions += self._later_rungs(desired, full, found.rung, state)
         return tuple(actions)
 
-    def _later_rungs(self, desired: Desired, full: Catalogue, first: Rung, remedy: Remedy) -> list[PlannedAction]:
+    def _later_rungs(self, desired: Desired, full: Catalogue, first: Rung, state: Conditions) -> list[PlannedAction]:
         """Return the later rungs of the ladder: approving a treatment approves what follows if it does not help."""
         policy = desired.profile.remediation
         assert policy is not None, "a rung comes from a policy"
+        remedy = table_of(desired.profile).remedy_of(signal.name for signal in state.signals)
         later = [
             rung
             for rung in policy.ladder[policy.ladder.index(first) + 1 :]
             if rung.action != first.action and may_heal(rung.action, remedy)
         ]
         rows = {row.name: row for row in full.rows}
-        why = (f"if {first.action} does not help",)
         return [
-            self._action(desired, as_treatment(rows[rung.action]), why, True) for rung in later if rung.action in rows
+            self._action(desired, as_treatment(rows[rung.action]), (f"if {first.action} does not help",), True)
+            for rung in later
+            if rung.action in rows
         ]
 
     def _action(self, desired: Desired, row: Row, because: tuple[str, ...], predicted: bool) -> PlannedAction:
