@@ -34,6 +34,7 @@ from reconciler.model.measurements import (
 from reconciler.model.network import DesiredLink, DesiredNetwork
 from reconciler.model.observed import Drive, Taint
 from reconciler.model.plan import NodePlan, Plan
+from reconciler.model.signal_changes import SignalChange
 from reconciler.model.vocab import Activation, DrainProvider, Provision
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
@@ -251,17 +252,19 @@ def test_approval_binds_everything(begun: bool) -> None:
 def test_what_is_exempt_makes_no_plan_stale() -> None:
     exempt = [change for change in CHANGES if is_exempt(change[0])]
     found = {path.removeprefix("node.profile.").removeprefix("node.").removeprefix("settings.") for path, *_ in exempt}
-    empty = {"provenance", "ignore", "windows", "insecure"}  # nothing in them to change: given below
+    empty = {"provenance", "ignore", "windows", "insecure", "health"}  # nothing in them to change: given below
     assert {name.partition(".")[0].partition(" ")[0] for name in found} >= (
         set.union(*REVIEWED.values()) - {"profile"} - empty
     )
     at = Position("elsewhere.yaml", 3, 1)
+    rows = (SignalChange("edac_ce", "this make corrects often", threshold=30),)
     more = {
         "provenance": (
             replace(NODE, provenance={"node": at}, profile=replace(PROFILE, provenance={"drain": at})),
             SETTINGS,
         ),
         "ignore": (NODE, replace(SETTINGS, ignore=(d.IgnoreRule("host.other", "the vendor's tool"),))),
+        "health": (replace(NODE, profile=replace(PROFILE, health=rows)), replace(SETTINGS, health=rows)),
         "windows": (NODE, replace(SETTINGS, windows=())),
         "insecure": (NODE, replace(SETTINGS, insecure=("said on another line",))),
     }

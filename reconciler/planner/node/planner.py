@@ -348,17 +348,11 @@ class NodePlanner:
         policy = desired.profile.remediation
         assert policy is not None, "a rung comes from a policy"
         remedy = table_of(desired.profile).remedy_of(signal.name for signal in state.signals)
-        later = [
-            rung
-            for rung in policy.ladder[policy.ladder.index(first) + 1 :]
-            if rung.action != first.action and may_heal(rung.action, remedy)
-        ]
+        later = policy.ladder[policy.ladder.index(first) + 1 :]
+        names = [one.action for one in later if one.action != first.action and may_heal(one.action, remedy)]
         rows = {row.name: row for row in full.rows}
-        return [
-            self._action(desired, as_treatment(rows[rung.action]), (f"if {first.action} does not help",), True)
-            for rung in later
-            if rung.action in rows
-        ]
+        why = (f"if {first.action} does not help",)
+        return [self._action(desired, as_treatment(rows[name]), why, True) for name in names if name in rows]
 
     def _action(self, desired: Desired, row: Row, because: tuple[str, ...], predicted: bool) -> PlannedAction:
         measured = self.estimates.of(desired.profile.inventory, row.name, row.target)
