@@ -6,6 +6,8 @@ All but the roll-up come from the inventory, which is read less often: see `Obse
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
 from reconciler.health.table import HealthTable, table_of
 from reconciler.model.desired import Profile
@@ -165,9 +167,33 @@ def _of_events(events: Iterable[BmcEvent], table: HealthTable) -> Iterator[tuple
             yield name, f"the BMC's log has {_events_text(own, 'event')}"
 
 
-def _recent(events: Iterable[BmcEvent], signal: str, table: HealthTable) -> list[BmcEvent]:
-    """Return the events whose age is known and within the window of the signal."""
-    window_s = table.window_s(signal)
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """The entries in the log of an event that was seen earlier. Both are False where it has none, or was not read."""
+
+    is_open: bool = False
+    is_settled: bool = False
+
+
+def logged(signal: str, observed: Observed, table: HealthTable, since: datetime) -> Logged:
+    """Return what has become of the entries of a signal that was seen at `since`, however old they are by now."""
+    if isinstance(observed.inventory, Silent):
+        return Logged()
+    later_s = max(0.0, (observed.inventory.at - since).total_seconds())
+    found = _recent(observed.inventory.value.events or (), signal, table, later_s)
+    mine = [event.settled for event in found if _is_of(event, signal, table)]
+    return Logged(not all(mine), bool(mine) and all(mine))
+
+
+def _is_of(event: BmcEvent, signal: str, table: HealthTable) -> bool:
+    if signal in table.own_events:
+        return table.own_events[signal] in event.message.casefold()
+    return event.kind == "memory_ue" if signal == "dimm_ue" else event.severity is Health.CRITICAL
+
+
+def _recent(events: Iterable[BmcEvent], signal: str, table: HealthTable, later_s: float = 0.0) -> list[BmcEvent]:
+    """Return the events whose age is known and within the window of the signal, as of `later_s` ago."""
+    window_s = table.window_s(signal) + later_s
     return [event for event in events if event.age_s is not None and event.age_s <= window_s]
 
 

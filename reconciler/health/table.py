@@ -102,18 +102,21 @@ class HealthTable:
 
     def for_a_person(self, paths: Iterable[str]) -> tuple[str, ...]:
         """Return those value paths whose signals no rung of the ladder heals."""
-        return tuple(path for path in paths if (row := self._at(path)) is not None and row.remedy is Remedy.PERSON)
+        return tuple(path for path in paths if (row := self.rule_at(path)) is not None and row.remedy is Remedy.PERSON)
 
     def isolating(self, paths: Iterable[str]) -> tuple[str, ...]:
         """Return those value paths (health.NAME) whose signals isolate: `host_down`, without a rule, does not."""
-        return tuple(path for path in paths if (row := self._at(path)) is not None and row.effect is Effect.ISOLATES)
+        return tuple(
+            path for path in paths if (row := self.rule_at(path)) is not None and row.effect is Effect.ISOLATES
+        )
 
     def part_at(self, path: str) -> Exchanged | None:
         """Return the part whose exchange heals the signal of a value path; None where it is not one kind of part."""
-        row = self._at(path)
+        row = self.rule_at(path)
         return None if row is None else row.part
 
-    def _at(self, path: str) -> SignalRule | None:
+    def rule_at(self, path: str) -> SignalRule | None:
+        """Return the rule for the signal of a value path; None for what is no signal of the table."""
         name = path.removeprefix(PREFIX)
         return None if name == path else self._rule(name)
 

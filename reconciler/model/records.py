@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 
@@ -31,6 +31,8 @@ RETRACTED = "isolation/"  # subject of a hold, before a signal's name: nobody is
 ISOLATED = "isolated: "  # before the signals, as the reason of a mark and the cause of the attempt that set it
 REFUTED = "its TPM refutes this boot: "  # before the reasons, as the detail of the attempt that asked it
 UNPROVED = "its TPM does not prove this boot: "  # the same, where no quote came that could be judged
+UNHEALED = "unhealed "  # before a signal's value path, in a key beside a node's silences: an event that was seen
+IN_BOOT = " in boot "  # after that path, and before a digest of the boot that it was seen in; "" = not known
 TOMBSTONE = "decommissioned/"  # subject of a hold, before a chassis' serial: that machine does not come back by itself
 CHANGES = (
     "changes/"  # before a fleet's name: the record that keeps since when version, spec and drivers are what they are
@@ -191,6 +193,11 @@ class Lease:
 def isolated_for(text: str) -> tuple[str, ...]:
     """The signals (value paths) of a mark's reason or an attempt's cause; () when it is of something else."""
     return tuple(text.removeprefix(ISOLATED).split(", ")) if text.startswith(ISOLATED) else ()
+
+
+def unhealed_paths(keys: Iterable[str]) -> dict[str, str]:
+    """Return those keys of `NodeRecord.silent_since` that are of events not proved healed, with their value paths."""
+    return {key: key.removeprefix(UNHEALED).partition(IN_BOOT)[0] for key in keys if key.startswith(UNHEALED)}
 
 
 def write_mark(mark: Mark) -> str:

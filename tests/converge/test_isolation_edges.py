@@ -257,3 +257,24 @@ def test_a_node_that_serves_can_be_marked_whatever_else_is_unknown(beside: str, 
     seen = b.observed("n1", **({"member": replace(b.member("n1"), conditions=ILL)} | BESIDE[beside]))
     plan = b.planner().plan(desired, seen, NodeRecord("n1", serial=desired.serial))
     assert evidence(plan, health_table()) == ("health.condition_GpuUnhealthy",), plan.situation
+
+
+# --- what heals it ---------------------------------------------------------------------------------------------------
+
+
+def test_an_error_of_memory_is_healed_by_another_module_and_not_by_time(adopted: Worlds) -> None:
+    """The entry in the BMC's log is out of its window after two days. The module is still the one that lost data."""
+    here = adopted()
+    here.machine("n1").inject("failed_part", part="dimm", index=7, how="logged")
+    here.apply(wait_s=0.0)
+    assert reason(here, "n1") == ISOLATED + "health.dimm_ue"
+    for _ in range(3):
+        here.clock.elapsed += 24 * HOUR
+        here.apply(wait_s=0.0)
+        assert not here.serves("n1")
+    here.machine("n1").clear("failed_part")
+    here.clock.elapsed += HOUR
+    here.apply()
+    assert here.serves("n1")
+    done = attempts(here, "n1")
+    assert done[-2:] == ["run_gate", "admit"], "through its gate"

@@ -100,10 +100,10 @@ class Machine(BmcSide, InPlaceSide, SpdmSide, HostSide):
             parse_fault(kind, {})
         ended = list(self.state.faults) if kind is None else [kind]
         for name in ended:
-            if self.state.faults.pop(name, None) is not None:
-                self._repair(name)
+            if (fault := self.state.faults.pop(name, None)) is not None:
+                self._repair(name, fault)
 
-    def _repair(self, kind: str) -> None:
+    def _repair(self, kind: str, fault: Mapping[str, FaultValue]) -> None:
         for gpu in self.state.gpus:
             _repair_gpu(gpu, kind)
         if kind == "port":
@@ -114,7 +114,7 @@ class Machine(BmcSide, InPlaceSide, SpdmSide, HostSide):
             lines = {line for _, line in EVENTS.values()}
             self.state.os.kernel_log = [line for line in self.state.os.kernel_log if line not in lines]
         if kind == parts.FAILED:
-            self.state.events.clear()  # a technician who swaps a part clears the log
+            parts.swap(self.state, fault)
             self._touch()
         if kind == "host_hung" and self.state.os is not None:
             self.state.os.hung = False

@@ -28,8 +28,16 @@ def missing(state: MachineState, part: str, index: int) -> bool:
     return _failure(state, part, index) == "missing"
 
 
-def dimm_serial(slot: int) -> str:
-    return f"80CE{slot:014X}"
+def dimm_serial(state: MachineState, slot: int) -> str:
+    return f"80CE{slot + 0x100 * state.swapped_dimms.get(slot, 0):014X}"
+
+
+def swap(state: MachineState, fault: Mapping[str, Any]) -> None:
+    """Have a technician swap the part that failed, and clear the log of the BMC. Drives keep their serial numbers."""
+    if fault["part"] == "dimm":
+        slot = int(fault["index"]) + 1
+        state.swapped_dimms[slot] = state.swapped_dimms.get(slot, 0) + 1
+    state.events.clear()
 
 
 def listed_drives(state: MachineState) -> list[DriveState]:

@@ -307,7 +307,7 @@ class MachineBmc:
             for at, name in enumerate(names):
                 if self._there(part, at):
                     health = Health.CRITICAL if parts.critical(state, part, at) else Health.OK
-                    yield Part(kind, name, health, parts.dimm_serial(at + 1) if part == "dimm" else None)
+                    yield Part(kind, name, health, parts.dimm_serial(state, at + 1) if part == "dimm" else None)
 
     def _event(self, event: Mapping[str, object]) -> BmcEvent:
         at = self._epoch + timedelta(seconds=float(str(event["at"])))

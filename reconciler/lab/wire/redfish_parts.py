@@ -94,7 +94,7 @@ def _dimm(bmc: Bmc, id_: str) -> Document | None:
         "OperatingSpeedMhz": 4800,
         "Manufacturer": "Samsung",
         "PartNumber": "M321R8GA0BB0-CQKZJ",
-        "SerialNumber": parts.dimm_serial(int(id_)),
+        "SerialNumber": parts.dimm_serial(state, int(id_)),
         "Location": {"PartLocation": {"ServiceLabel": locator, "LocationType": "Slot"}},
         "Status": _dimm_status(state, int(id_) - 1),
     }

@@ -24,6 +24,7 @@ from reconciler.model.signal_changes import SignalChange
 from reconciler.model.vocab import NodeState
 from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.boot_proofs import boot_signals
+from reconciler.planner.node.unhealed import event_updates, unhealed_signals
 
 NEWS = timedelta(hours=1)
 FLAPS = timedelta(days=1)  # a signal that returns within a day after a change is still that change's
@@ -99,6 +100,9 @@ def signal_updates(
             continue
         kept = {first_seen(key)[0]: key for key in record.silent_since if key.startswith("health.")}
         found = (*signals(desired.profile, seen), *boot_signals(desired, seen, record))
+        earlier = unhealed_signals(desired, seen, record, found)
+        yield from ((name, key, new) for key, new in event_updates(seen, record, found, earlier))
+        found = (*found, *earlier)
         if not kept and not found:
             continue
         hard = (signal.path for signal in found if signal.effect is Effect.ISOLATES)

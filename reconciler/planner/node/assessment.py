@@ -50,6 +50,7 @@ from reconciler.planner.node.provision import never_answered, unread_disk
 from reconciler.planner.node.record import gate_failure, is_drained, stale_signals_until, was_tested
 from reconciler.planner.node.renewals import assess_host_certificate
 from reconciler.planner.node.retest import asked_again, both, voided_since_certificate
+from reconciler.planner.node.unhealed import unhealed_signals
 
 _ON = frozenset({Power.ON, Power.POWERING_ON})
 
@@ -98,10 +99,7 @@ def assess(
     explained_by, waiting = _host_cause(desired, observed, record, context, unread)
     builder = ConditionBuilder(explained_by if facts is None else "")
     _power(builder, desired, observed, record, context, waiting or unread.cause)
-    shown = (*context.signals.of(desired.profile, observed), *boot_signals(desired, observed, record))
-    if record.certificate is not None and record.certificate.first:
-        shown = (*shown, *_gray_decline(record.certificate, desired.profile))
-    counted, ignored = _split_ignored(desired, shown, rules)
+    counted, ignored = _split_ignored(desired, _shown(desired, observed, record, context), rules)
     found = tuple(s for s in counted if s.path not in retracted and s.effect is not Effect.REPORTS)
     reported = tuple(signal for signal in counted if signal not in found)
     until = stale_signals_until(record, context.now) if found else None
@@ -178,6 +176,14 @@ def _host_cause(
     if host_down(desired, observed, record, context.now, context.neighbours_answer):
         return "the host is down", ""
     return "", ""
+
+
+def _shown(desired: Desired, observed: Observed, record: NodeRecord, context: Context) -> tuple[Signal, ...]:
+    """Return the signals that were read now, and those of the ledger: of earlier events, of the boot, of the gate."""
+    shown = (*context.signals.of(desired.profile, observed), *boot_signals(desired, observed, record))
+    if record.certificate is not None and record.certificate.first:
+        shown = (*shown, *_gray_decline(record.certificate, desired.profile))
+    return (*shown, *unhealed_signals(desired, observed, record, shown))
 
 
 def _gray_decline(certificate: Certificate, profile: Profile) -> Iterator[Signal]:
