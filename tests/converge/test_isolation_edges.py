@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.converge import dispatcher
 from reconciler.health.table import health_table
-from reconciler.model.desired import NodeCondition, Rung
+from reconciler.model.desired import BudgetLimit, NodeCondition, Rung
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Silent
 from reconciler.model.records import ISOLATED, RETRACTED, NodeRecord
@@ -278,3 +278,20 @@ def test_an_error_of_memory_is_healed_by_another_module_and_not_by_time(adopted:
     assert here.serves("n1")
     done = attempts(here, "n1")
     assert done[-2:] == ["run_gate", "admit"], "through its gate"
+
+
+def test_a_node_that_a_person_booted_after_its_gpu_fell_off_the_bus_passes_its_gate_first(adopted: Worlds) -> None:
+    """It was isolated and not drained, so no treatment of ours voids its certificate. The row asks for a gate."""
+    here = adopted(settings={"budgets": NONE_OUT})
+    here.machine("n1").inject("xid_79", gpu=1)
+    here.apply(wait_s=0.0)
+    assert "health.xid_79" in reason(here, "n1")
+    assert attempts(here, "n1") == ["mark"]
+    here.machine("n1").clear("xid_79")
+    here.fleet = replace(here.fleet, settings=replace(here.fleet.settings, budgets=(BudgetLimit("fleet", "100%"),)))
+    here.machine("n1").power("force_restart")
+    here.clock.elapsed += HOUR
+    here.apply()
+    assert here.serves("n1")
+    assert "run_gate" in attempts(here, "n1")
+    assert "power_cycle" not in attempts(here, "n1")

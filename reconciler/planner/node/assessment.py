@@ -49,7 +49,7 @@ from reconciler.planner.node.in_place import fell_back, why_installer
 from reconciler.planner.node.provision import never_answered, unread_disk
 from reconciler.planner.node.record import gate_failure, is_drained, stale_signals_until, was_tested
 from reconciler.planner.node.renewals import assess_host_certificate
-from reconciler.planner.node.retest import asked_again, both, voided_since_certificate
+from reconciler.planner.node.retest import asked_again, both, owed_since_isolation, voided_since_certificate
 from reconciler.planner.node.unhealed import unhealed_signals
 
 _ON = frozenset({Power.ON, Power.POWERING_ON})
@@ -324,8 +324,10 @@ def _gate(
             builder.set(GATE, None, binding)
         return {}, frozenset()
     judgement = judge(record.certificate, acceptance, binding, context.now)
-    voided = voided_since_certificate(record, acceptance, binding, table_of(desired.profile))
-    done = both(voided, asked_again(desired, record))
+    table = table_of(desired.profile)
+    done = both(voided_since_certificate(record, acceptance, binding, table), asked_again(desired, record))
+    if IN_SERVICE not in builder.true:
+        done = both(done, owed_since_isolation(record, acceptance, table))
     due = due_tests(record.certificate, acceptance, context.now)
     run = frozenset().union(judgement.by_test, done, due)
     if record.certificate is not None and record.certificate.adopted:

@@ -20,15 +20,18 @@ from reconciler.gate.after import (
 from reconciler.gate.certificate import binding_of, due_tests, judge, tests_digest
 from reconciler.gate.exchanged import exchanged
 from reconciler.health.ladder import REMEDIATION
-from reconciler.health.table import HealthTable, health_table, table_of
+from reconciler.health.table import HealthTable, SignalRule, health_table, table_of
 from reconciler.model.after import PASSIVE, Exchanged
 from reconciler.model.desired import Acceptance, Desired
 from reconciler.model.gate import Binding
 from reconciler.model.observed import Observed
-from reconciler.model.records import Attempt, NodeRecord
+from reconciler.model.records import Attempt, NodeRecord, isolated_for
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.catalogue import Row
+from reconciler.planner.node.record import is_admission
+from reconciler.planner.node.unhealed import is_event
+from reconciler.spec.kinds.signals import Proof
 
 
 def cost_of(acceptance: Acceptance, action: str, target: str, *, treats: bool) -> frozenset[str]:
@@ -92,6 +95,26 @@ def _released_since_failure(record: NodeRecord) -> bool:
     return failed is not None and record.released_at is not None and record.released_at > failed.at
 
 
+def owed_since_isolation(record: NodeRecord, acceptance: Acceptance, table: HealthTable) -> Reasons:
+    """Return every test of a node that is out since it was isolated for an event, if the event's row asks for a gate.
+
+    Nobody may have treated it since, and a log tells no more of it after a boot. A state that was read wrongly, and is
+    read rightly again, asks for nothing; neither does a node that is back in service, as a retraction brings it.
+    """
+    for attempt in reversed(record.attempts):
+        if is_admission(attempt) or (record.certificate is not None and attempt.at < record.certificate.issued_at):
+            break
+        if attempt.action == "mark" and attempt.outcome != "refused":
+            paths = [path for path in isolated_for(attempt.cause) if _asks_for_gate(table.rule_at(path))]
+            why = f"isolated for {', '.join(paths)} after the certificate was issued"
+            return {test.name: (why,) for test in acceptance.tests} if paths else {}
+    return {}
+
+
+def _asks_for_gate(rule: SignalRule | None) -> bool:
+    return rule is not None and is_event(rule) and Proof.GATE in rule.row.healed_by
+
+
 def asked_again(desired: Desired, record: NodeRecord) -> Reasons:
     """Return what a person who asks for a new gate says of each test, until a certificate was issued since."""
     acceptance, by_hand, known = desired.profile.acceptance, desired.asked, record.certificate
@@ -116,6 +139,7 @@ def left_out_tests(desired: Desired, observed: Observed, record: NodeRecord, now
         return frozenset()
     voided = voided_since_certificate(record, acceptance, binding, table_of(desired.profile))
     asked = {*judge(known, acceptance, binding, now).by_test, *voided}
+    asked.update(owed_since_isolation(record, acceptance, table_of(desired.profile)))
     asked.update(due_tests(known, acceptance, now))
     passive = {test.name for test in acceptance.tests if test.tool in PASSIVE}
     return frozenset(result.test for result in known.results) - asked - passive
