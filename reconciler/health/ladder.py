@@ -22,7 +22,7 @@ def next_rung(
 
     `may_help`: whether an action can be tried on the node and may heal it; other rungs are passed over.
     """
-    if policy is None:
+    if policy is None or is_over_limit(policy, attempts, now):
         return None
     since = now - timedelta(seconds=policy.window_s)
     for rung in policy.ladder:
@@ -32,6 +32,16 @@ def next_rung(
         if used < rung.attempts:
             return rung
     return None
+
+
+def is_over_limit(policy: Remediation, attempts: tuple[Attempt, ...], now: datetime) -> bool:
+    """Return whether the node was repaired as often as the policy allows, whatever the rungs and whatever they healed.
+
+    A node that falls ill again and again has a fault that no rung finds.
+    """
+    since = now - timedelta(seconds=policy.most_within_s)
+    used = sum(_counts(attempt) and attempt.at > since for attempt in attempts)
+    return policy.most is not None and used >= policy.most
 
 
 def _counts(attempt: Attempt) -> bool:

@@ -100,6 +100,11 @@ class HealthTable:
         found = {self.rule_of(name).remedy for name in names}
         return next((one for one in (Remedy.PERSON, Remedy.POWER) if one in found), Remedy.LADDER)
 
+    def rungs_of(self, names: Iterable[str]) -> frozenset[str] | None:
+        """Return the rungs that may heal each of these signals; None where none of their rows names any."""
+        named = [rungs for name in names if (rungs := self.rule_of(name).row.rungs) is not None]
+        return frozenset[str](named[0]).intersection(*named[1:]) if named else None
+
     def for_a_person(self, paths: Iterable[str]) -> tuple[str, ...]:
         """Return those value paths whose signals no rung of the ladder heals."""
         return tuple(path for path in paths if (row := self.rule_at(path)) is not None and row.remedy is Remedy.PERSON)

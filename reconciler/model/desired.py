@@ -173,6 +173,8 @@ class Remediation:
     ignore_xids: tuple[int, ...] = ()
     host_down_after_s: float = 300.0
     node_conditions: tuple[NodeCondition, ...] = ()
+    most: int | None = None  # attempts of all rungs together within `most_within_s`; None = any number
+    most_within_s: float = 7 * 86400.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ class SignalChange:
     threshold: float | None = None
     first: str | None = None
     next: str | None = None
+    rungs: tuple[str, ...] | None = None
     healed_by: tuple[str, ...] | None = None
     source: str | None = None
 

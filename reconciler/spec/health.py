@@ -72,6 +72,7 @@ def _change(name: str, row: SignalOverride) -> SignalChange:
         threshold=row.threshold,
         first=None if row.first is None else row.first.value,
         next=None if row.next is None else row.next.value,
+        rungs=None if row.rungs is None else tuple(rung.value for rung in row.rungs),
         healed_by=None if row.healed_by is None else tuple(proof.value for proof in row.healed_by),
         source=row.source,
     )

@@ -307,6 +307,8 @@ class _Resolver:
             node_conditions=tuple(
                 NodeCondition(condition.type, condition.status.value) for condition in policy.spec.node_conditions
             ),
+            most=None if policy.spec.limit is None else policy.spec.limit.attempts,
+            most_within_s=parse_duration(policy.spec.limit.within if policy.spec.limit is not None else "7d"),
         )
 
 

@@ -86,7 +86,8 @@ PROFILE = replace(
         d.Revalidation(86400.0),
     ),
     remediation=d.Remediation(
-        "standard", (d.Rung("power_cycle", 1),), 86400.0, (13,), 300.0, (d.NodeCondition("GpuUnhealthy", "True"),)
+        "standard", (d.Rung("power_cycle", 1),), 86400.0, (13,), 300.0, (d.NodeCondition("GpuUnhealthy", "True"),),
+        most=3,
     ),
 )  # fmt: skip
 NETWORK = DesiredNetwork(

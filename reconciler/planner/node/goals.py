@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from reconciler.health.ladder import next_rung
+from reconciler.health.ladder import is_over_limit, next_rung
 from reconciler.health.table import Effect, Remedy, table_of
 from reconciler.model.desired import Desired, Rung
 from reconciler.model.plan import BlockCode, Blocked, Goal
 from reconciler.model.records import NodeRecord
+from reconciler.model.units import format_duration
 from reconciler.model.vocab import NodeState
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.actions import admission_requires, spec_of
@@ -150,26 +152,36 @@ def _unhealthy(
             BlockCode.NO_PATH,
         )
         return replace(found, wanted=found.wanted | {c.QUIESCED}, evidence=paths)
-    may_help = partial(_may_be_tried, state=state, remedy=remedy)
+    rungs = table.rungs_of(signal.name for signal in state.signals)
+    may_help = partial(_may_be_tried, state=state, remedy=remedy, rungs=rungs)
     rung = next_rung(desired.profile.remediation, record.attempts, now, may_help)
     if rung is not None:
         sentence = f"unhealthy ({evidence}); next rung of the ladder: {rung.action}"
         return Situation(Goal.IN_SERVICE, sentence, wanted, rung=rung)
-    why = "the ladder's attempts are used up" if desired.profile.remediation else "no remediation policy"
-    if remedy is Remedy.POWER and desired.profile.remediation:
+    policy = desired.profile.remediation
+    why = "the ladder's attempts are used up" if policy else "no remediation policy"
+    if policy is not None and is_over_limit(policy, record.attempts, now):
+        within = format_duration(policy.most_within_s)
+        why = f"it was repaired {policy.most} times within {within}, the policy's limit: a person must look"
+    elif (remedy is Remedy.POWER or rungs is not None) and policy:
         why += ", but for those that can't help"
     return isolate(f"unhealthy ({evidence}); {why}", BlockCode.ATTEMPTS)
 
 
-def may_heal(action: str, remedy: Remedy) -> bool:
-    """Return whether a treatment may heal what needs this remedy: a new image heals nothing that needs power."""
+def may_heal(action: str, remedy: Remedy, rungs: Collection[str] | None) -> bool:
+    """Return whether a treatment may heal what needs this remedy: a new image heals nothing that needs power.
+
+    `rungs`: those that the rows of the signals name; None = they name none.
+    """
+    if rungs is not None and action not in rungs:
+        return False
     return remedy is Remedy.LADDER or (remedy is Remedy.POWER and not spec_of(action).installs)
 
 
-def _may_be_tried(action: str, state: Conditions, remedy: Remedy) -> bool:
+def _may_be_tried(action: str, state: Conditions, remedy: Remedy, rungs: Collection[str] | None) -> bool:
     """Return whether a treatment may heal the node, and needs neither a silent host (C3) nor what its BMC lacks."""
     reaches = c.HOST_UP in state.true or c.HOST_UP not in spec_of(action).requires
-    return may_heal(action, remedy) and reaches and action not in state.impossible
+    return may_heal(action, remedy, rungs) and reaches and action not in state.impossible
 
 
 def isolate(sentence: str, code: BlockCode) -> Situation:

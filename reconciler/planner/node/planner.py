@@ -347,12 +347,13 @@ class NodePlanner:
         """Return the later rungs of the ladder: approving a treatment approves what follows if it does not help."""
         policy = desired.profile.remediation
         assert policy is not None, "a rung comes from a policy"
-        remedy = table_of(desired.profile).remedy_of(signal.name for signal in state.signals)
+        table, names = table_of(desired.profile), [signal.name for signal in state.signals]
+        remedy, rungs = table.remedy_of(names), table.rungs_of(names)
         later = policy.ladder[policy.ladder.index(first) + 1 :]
-        names = [one.action for one in later if one.action != first.action and may_heal(one.action, remedy)]
+        may = [one.action for one in later if one.action != first.action and may_heal(one.action, remedy, rungs)]
         rows = {row.name: row for row in full.rows}
         why = (f"if {first.action} does not help",)
-        return [self._action(desired, as_treatment(rows[name]), why, True) for name in names if name in rows]
+        return [self._action(desired, as_treatment(rows[name]), why, True) for name in may if name in rows]
 
     def _action(self, desired: Desired, row: Row, because: tuple[str, ...], predicted: bool) -> PlannedAction:
         measured = self.estimates.of(desired.profile.inventory, row.name, row.target)

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from reconciler.spec.kinds.base import PositiveDuration
+from reconciler.spec.kinds.remediation_policy import RungAction
 from reconciler.spec.kinds.signals import Fact, First, Next, Proof, Scope, SignalClass
 from reconciler.strict_yaml.models import Matching, Model, Text
 
@@ -34,6 +35,11 @@ class SignalOverride(Model):
     )
     first: First | None = Field(default=None, description="isolate, drain or report.")
     next: Next | None = Field(default=None, description="ladder, power or person, for what isolates or drains.")
+    rungs: tuple[RungAction, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="The rungs of the policy's ladder that may heal it; others are left out.",
+    )
     healed_by: tuple[Proof, ...] | None = Field(
         default=None, min_length=1, description="What proves together that it is healed."
     )
@@ -57,7 +63,7 @@ class SignalOverride(Model):
             if others or self.because is not None:
                 raise ValueError("`off` excludes all other keys: a signal that is left alone needs no row")
         elif not others:
-            raise ValueError("changes nothing: give reads, window, threshold, first, next, healedBy or off")
+            raise ValueError("changes nothing: give reads, window, threshold, first, next, rungs, healedBy or off")
         elif self.because is None:
             raise ValueError("no `because`: say why this fleet judges otherwise")
         return self

@@ -33,6 +33,13 @@ class RungSpec(Model):
     attempts: int = Field(default=1, ge=1, le=10, description="Tries within the window before the next rung.")
 
 
+class RepairLimit(Model):
+    """The most repairs of one node, of all rungs together, before a person must look."""
+
+    attempts: int = Field(ge=1, le=100, description="Attempts of all rungs together.")
+    within: PositiveDuration = Field(default="7d", description="Attempts older than this no longer count.")
+
+
 class ConditionStatus(StrEnum):
     """The statuses that may count as bad. Unknown is not among them: a silent detector says nothing about the node."""
 
@@ -68,6 +75,10 @@ class RemediationPolicySpec(Model):
     window: PositiveDuration = Field(default="1d", description="Attempts older than this no longer count.")
     ladder: tuple[RungSpec, ...] = Field(
         description="Rungs, mildest first. When all are used up the node is isolated and reported."
+    )
+    limit: RepairLimit | None = Field(
+        default=None,
+        description="How often one node is repaired at most, whatever the rungs and signals. Absent: as rungs say.",
     )
     ignore_xids: tuple[Annotated[int, Field(ge=1, le=9999)], ...] = Field(
         default=(), description="XID codes that say nothing about the hardware, such as 13 or 31."

@@ -10,6 +10,7 @@ from typing import Annotated, Final
 from pydantic import Field, model_validator
 
 from reconciler.spec.kinds.base import PositiveDuration
+from reconciler.spec.kinds.remediation_policy import RungAction
 from reconciler.strict_yaml.models import Checked, Matching, Model, Text
 
 
@@ -116,6 +117,11 @@ class SignalRow(Model):
         description="ladder: every rung; power: a reboot or a power cycle; person: no rung, a part must be replaced. "
         "Absent for what is only reported.",
     )
+    rungs: tuple[RungAction, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="The rungs that may heal it, of those in the policy's ladder. Absent: all that `next` allows.",
+    )
     healed_by: tuple[Proof, ...] = Field(
         min_length=1, description="What proves together that it is healed: never that time has passed."
     )
@@ -138,6 +144,10 @@ class SignalRow(Model):
             raise ValueError("a signal that is judged against peers isolates no node")
         if self.first is not First.REPORT and Proof.GATE not in self.healed_by:
             raise ValueError("a signal that takes a node out of service is healed by gate, too (K2)")
+        if self.rungs is not None and self.next not in (Next.LADDER, Next.POWER):
+            raise ValueError("`rungs` are for a signal with `next: ladder` or `next: power`")
+        if self.rungs is not None and self.next is Next.POWER and RungAction.REIMAGE in self.rungs:
+            raise ValueError("a signal with `next: power` has no rung reimage: wiping a disk brings no part back")
         if self.contains is not None and (self.fact != EVENTS or self.window is None):
             raise ValueError(f"`contains` is of fact {EVENTS}, and needs a window: logs are never cleared")
         return self
