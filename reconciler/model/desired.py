@@ -30,6 +30,7 @@ from reconciler.model.limits import Hours as Hours
 from reconciler.model.limits import Window as Window
 from reconciler.model.measurements import BootMeasurements, PlatformMeasurements
 from reconciler.model.network import DesiredNetwork
+from reconciler.model.notices import Channel
 from reconciler.model.observed import AttributeValue, Taint
 from reconciler.model.privacy import Address, AllPublic, Identifier, NodeName, PublicText
 from reconciler.model.signal_changes import SignalChange
@@ -308,6 +309,7 @@ class Settings:
     brake: Brake = field(default_factory=Brake)
     user_ca: tuple[str, ...] = ()  # public keys of the CAs that certify users; see DesiredHost
     health: tuple[SignalChange, ...] = ()  # of the table of signals; see Profile
+    notifications: tuple[Channel, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

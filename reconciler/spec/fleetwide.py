@@ -10,6 +10,7 @@ from reconciler.spec.kinds.fleet import FleetSpec
 from reconciler.spec.kinds.persona import PersonaSpec
 from reconciler.spec.limits import check_limits
 from reconciler.spec.node_source import NodeSource
+from reconciler.spec.notifications import check_notifications
 from reconciler.spec.parse import Declarations, DeclaredResource
 
 
@@ -19,6 +20,7 @@ def check_fleet(
     """Yield the problems of the Fleet. Call it for a spec that was read in full: half a spec misses too much."""
     yield from _ignored_exist(fleet, declared, {node.name for node in nodes})
     yield from check_limits(fleet, declared, nodes)
+    yield from check_notifications(fleet, declared)
     if fleet.spec.redfish is None and any(node.endpoints.bmc for node in nodes):
         yield fleet.problem((), "nodes have a bmc, and spec.redfish does not say how to reach it")
     if fleet.spec.ssh is None and any(node.endpoints.host for node in nodes):

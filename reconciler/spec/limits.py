@@ -23,7 +23,7 @@ from reconciler.strict_yaml.parse import Steps
 
 def budget(spec: kinds.Budget) -> BudgetLimit:
     per_s = parse_duration(spec.per) if spec.per else None
-    return BudgetLimit(spec.scope, spec.nodes, spec.reasons or (), per_s, _hours(spec.during) if spec.during else None)
+    return BudgetLimit(spec.scope, spec.nodes, spec.reasons or (), per_s, hours(spec.during) if spec.during else None)
 
 
 def windows(declared: Declarations) -> Iterator[Window]:
@@ -40,10 +40,10 @@ def break_glass(spec: kinds.BreakGlass | None) -> BreakGlass | None:
 
 
 def _window(spec: kinds.Window) -> Window:
-    return Window(spec.kind, _hours(spec), reason=spec.reason or "")
+    return Window(spec.kind, hours(spec), reason=spec.reason or "")
 
 
-def _hours(spec: kinds.Hours) -> Hours:
+def hours(spec: kinds.Hours) -> Hours:
     days = tuple(at for at, day in enumerate(kinds.Day) if day in spec.days)
     return Hours(days, _minute(spec.begin), _minute(spec.end), spec.timezone)
 

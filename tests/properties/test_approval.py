@@ -32,6 +32,7 @@ from reconciler.model.measurements import (
     SecureBootKeys,
 )
 from reconciler.model.network import DesiredLink, DesiredNetwork
+from reconciler.model.notices import Channel
 from reconciler.model.observed import Drive, Taint
 from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.signal_changes import SignalChange
@@ -50,7 +51,7 @@ REVIEWED: Mapping[type, set[str]] = {
     d.Settings: {
         "concurrency", "redfish_deadline_s", "ssh_deadline_s", "kubernetes_deadline_s", "inventory_max_age_s",
         "tolerate", "budgets", "floors", "windows", "break_glass", "guards", "brake", "drift_mode", "ignore",
-        "insecure", "user_ca", "health",
+        "insecure", "notifications", "user_ca", "health",
     },
 }  # fmt: skip
 
@@ -114,6 +115,7 @@ SETTINGS = replace(
     ),
     budgets=(d.BudgetLimit("fleet", "2"),),
     floors=(d.Floor("training", "1"),),
+    notifications=(Channel("oncall", "pager"),),
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from reconciler.spec.kinds.base import Enforced, NodeShare, PositiveDuration, Re
 from reconciler.spec.kinds.health import Health
 from reconciler.spec.kinds.limits import Brake, BreakGlass, Budget, Guards, PoolsWindow
 from reconciler.spec.kinds.measurements import BootMeasurements
+from reconciler.spec.kinds.notifications import Notification
 from reconciler.spec.kinds.settings import SharedSettings
 from reconciler.strict_yaml.models import Checked, Matching, Model, Name, Text
 
@@ -234,6 +235,9 @@ class FleetSpec(Model):
     guards: Guards = Field(default=Guards(), description="Limits beyond which a plan is refused as a whole.")
     brake: Brake = Field(
         default=Brake(), description="How many nodes may go bad at once before no further disruption begins."
+    )
+    notifications: tuple[Notification, ...] = Field(
+        default=(), description="Channels through which `run` tells people what happens. Absent: it tells nobody."
     )
     defaults: SharedSettings = Field(default=SharedSettings(), description="Settings that pools and nodes inherit.")
 

@@ -20,7 +20,7 @@ from reconciler.spec.kinds.settings import (
     SysctlName,
     SysctlValue,
 )
-from reconciler.strict_yaml.models import Model, Text
+from reconciler.strict_yaml.models import Model, Name, Text
 
 
 class Erase(Model):
@@ -101,6 +101,9 @@ class NodePoolSpec(SharedSettings):
 
     state: NodeState = Field(
         default=NodeState.ACTIVE, description="active, quarantined or retired. Only active nodes are acted upon."
+    )
+    owner: Name | None = Field(
+        default=None, description="Who is responsible for the pool, by which `notifications` of the Fleet may select."
     )
     hold: Hold | None = Field(default=None, description="Forbids acting on any node of the pool.")
     domains: Domains = Field(default={}, description="Failure domains that all nodes of the pool share.")
