@@ -1,0 +1,152 @@
+"""Find the notices of a pass: what holds now, what ended unseen, and what nobody can judge.
+
+The journal tells of nodes that were isolated and healed between two passes, or while no process led the fleet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from reconciler.model.notices import NoticeEvent, Severity
+from reconciler.model.observed import Observation, Observed
+from reconciler.model.plan import BlockCode, Goal, NodePlan, Plan
+from reconciler.model.records import NodeRecord, isolated_for
+from reconciler.planner.fleet.isolation import isolation_signals
+
+SEVERITY = {
+    NoticeEvent.WINDOW: Severity.INFO,
+    NoticeEvent.ISOLATED: Severity.WARNING,
+    NoticeEvent.REPAIR: Severity.CRITICAL,
+    NoticeEvent.INCIDENT: Severity.CRITICAL,
+    NoticeEvent.HALTED: Severity.CRITICAL,
+    NoticeEvent.DONE: Severity.INFO,
+}
+_ASIDE = (BlockCode.QUARANTINED, BlockCode.RETIRED, BlockCode.DECOMMISSIONED)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One matter as it is now. `key`: the same from its beginning to its end, and in every process.
+
+    `subject`: the node, pool or scope. `reason`: in a few words, by which notices are counted together. `nodes`: those
+    that it is about; () = it is about the pool, or the whole fleet where `pool` is "".
+    """
+
+    key: str
+    event: NoticeEvent
+    subject: str
+    reason: str
+    detail: str = ""
+    nodes: tuple[str, ...] = ()
+    pool: str = ""
+    begins: datetime | None = None  # of a window
+    begun: datetime | None = None  # of what the journal tells; None: as of now
+
+    @property
+    def severity(self) -> Severity:
+        return SEVERITY[self.event]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The notices of one pass. `unclear`: keys of what neither holds nor has ended, as far as is known.
+
+    `ended`: what began and ended since the last pass. `unread`: nodes that could not be read in full. `blind`: of what
+    is not in `holding` nothing is known.
+    """
+
+    holding: Mapping[str, Notice]
+    unclear: frozenset[str] = frozenset()
+    ended: Mapping[str, Notice] = field(default_factory=dict)
+    unread: frozenset[str] = frozenset()
+    blind: bool = False
+
+
+def find(
+    plan: Plan, observation: Observation, records: Mapping[str, NodeRecord], *, since: datetime, outage: str
+) -> Found:
+    """Return the notices of a pass. `since`: the last pass that was told of. `outage`: as of ObservationPass."""
+    holding = {one.key: one for one in _of_fleet(plan, outage)}
+    if outage:
+        return Found(holding, blind=True)
+    unclear, ended = set(), {}
+    for name, node in plan.nodes.items():
+        key, seen = f"node/{name}", observation.nodes.get(name)
+        state = _judge(node, seen) if seen is not None else None
+        if isinstance(state, Notice):
+            holding[key] = state
+        elif state is None:
+            unclear.add(key)
+        elif (missed := _missed(node, records.get(name), since)) is not None:
+            ended[key] = missed
+    return Found(holding, frozenset(unclear), ended, frozenset(plan.incomplete))
+
+
+def _of_fleet(plan: Plan, outage: str) -> Iterator[Notice]:
+    halted = NoticeEvent.HALTED
+    if outage:
+        yield Notice("outage", halted, "the reconciler", "reaches no node", outage)
+    if plan.stopped:
+        yield Notice("stop", halted, "the fleet", "is stopped", plan.stopped)
+    if plan.braked:
+        yield Notice("brake", halted, "the fleet", "is held back by the storm brake", plan.braked)
+    if plan.refused:
+        yield Notice("refused", halted, "the plan", "is refused", "; ".join(plan.refused))
+    for rollout in plan.rollouts:
+        if rollout.halted:
+            key, reason = f"rollout/{rollout.pool}", "halted its rollout"
+            yield Notice(key, halted, f"pool {rollout.pool}", reason, rollout.halted, rollout.failed, rollout.pool)
+    for one in plan.incidents:
+        key = f"incident/{one.signal}/{one.scope}"
+        yield Notice(key, NoticeEvent.INCIDENT, one.scope, f"shows {one.signal}", one.detail, one.nodes)
+    yield from _windows(plan)
+
+
+def _windows(plan: Plan) -> Iterator[Notice]:
+    """Yield the windows that work waits for, by pool and beginning."""
+    waiting: dict[tuple[str, datetime], list[NodePlan]] = {}
+    for node in plan.nodes.values():
+        blocked = node.blocked
+        if blocked is not None and blocked.code is BlockCode.WINDOW and blocked.until is not None and node.changes:
+            waiting.setdefault((node.pool, blocked.until), []).append(node)
+    for (pool, begins), nodes in waiting.items():
+        key = f"window/{pool}/{begins.isoformat()}"
+        names = tuple(node.node for node in nodes)
+        reason = f"has a window from {begins:%Y-%m-%d %H:%M} UTC"
+        actions = sorted({action.name for node in nodes for action in node.actions})
+        detail = f"Work waits for it: {', '.join(actions)}"
+        yield Notice(key, NoticeEvent.WINDOW, f"pool {pool}", reason, detail, names, pool, begins)
+
+
+def _judge(node: NodePlan, seen: Observed) -> Notice | bool | None:
+    """Return the node's notice, False when there is none, and None when nobody can say yet."""
+    signals = isolation_signals(seen) or node.isolation
+    evidence = "; ".join(str(item.observed) for item in node.illness)
+    if node.blocked is not None and node.blocked.code in _ASIDE:
+        return False
+    if node.waits_for_person or (node.goal is Goal.ISOLATED and node.in_service is False and not node.changes):
+        why = node.blocked.detail if node.blocked is not None else node.situation
+        detail = f"{why}. Evidence: {evidence}" if evidence else why
+        return _of_node(node, NoticeEvent.REPAIR, "needs a repair", detail)
+    if signals or (node.in_service is False and evidence):
+        paths = signals or tuple(item.path for item in node.illness)
+        return _of_node(node, NoticeEvent.ISOLATED, f"is out of service for {', '.join(paths)}", evidence)
+    return False if node.in_service and not node.illness and not node.incomplete else None
+
+
+def _missed(node: NodePlan, record: NodeRecord | None, since: datetime) -> Notice | None:
+    """Return the notice of a node that was isolated after `since`, and is in service again."""
+    for attempt in reversed(record.attempts if record is not None else ()):
+        if attempt.at <= since:
+            break
+        signals = isolated_for(attempt.cause) if attempt.action == "mark" and attempt.outcome != "refused" else ()
+        if signals:
+            reason = f"is out of service for {', '.join(signals)}"
+            return replace(_of_node(node, NoticeEvent.ISOLATED, reason, ""), begun=attempt.at)
+    return None
+
+
+def _of_node(node: NodePlan, event: NoticeEvent, reason: str, detail: str) -> Notice:
+    return Notice(f"node/{node.node}", event, node.node, reason, detail, (node.node,), node.pool)
