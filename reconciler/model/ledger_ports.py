@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from reconciler.model.gate import Certificate
 from reconciler.model.install_progress import InstallAttempt
 from reconciler.model.measurements import Attestation
+from reconciler.model.notices import NoticeStore
 from reconciler.model.period_report import ServiceStatus
 from reconciler.model.records import Hold, Lease, LedgerPlace, NodeRecord, Rollout
 from reconciler.model.results import TestRun
@@ -251,7 +252,16 @@ class InstallLedger(NodeStore, InstallStore, Protocol):
 
 
 class Ledger(
-    Recollection, NodeStore, AttemptStore, InstallStore, HoldStore, RolloutStore, LeaseStore, RunStore, Protocol
+    Recollection,
+    NodeStore,
+    AttemptStore,
+    InstallStore,
+    HoldStore,
+    RolloutStore,
+    LeaseStore,
+    RunStore,
+    NoticeStore,
+    Protocol,
 ):
     """The reconciler's memory: every role, for what wires the program together."""
 

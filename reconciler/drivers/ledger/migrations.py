@@ -146,6 +146,17 @@ def _add_gate_results(connection: sa.Connection) -> None:
         connection.exec_driver_sql(statement)
 
 
+def _add_outbox(connection: sa.Connection) -> None:
+    for statement in (
+        "CREATE TABLE IF NOT EXISTS channels (fleet TEXT NOT NULL, channel TEXT NOT NULL, state TEXT NOT NULL, "
+        "at TEXT NOT NULL, PRIMARY KEY (fleet, channel))",
+        "CREATE TABLE IF NOT EXISTS outbox (key TEXT PRIMARY KEY, fleet TEXT NOT NULL, channel TEXT NOT NULL, "
+        "thread TEXT NOT NULL, severity TEXT NOT NULL, over INTEGER NOT NULL, title TEXT NOT NULL, body TEXT NOT NULL, "
+        "since TEXT NOT NULL, number INTEGER NOT NULL, tries INTEGER NOT NULL, error TEXT NOT NULL, next_at TEXT)",
+    ):
+        connection.exec_driver_sql(statement)
+
+
 # Step n migrates version n to version n + 1; the first creates a new ledger of the newest version. The others change
 # what a released version wrote, and have their own DDL, because the tables in `schema` are always the newest.
 MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (
@@ -157,6 +168,7 @@ MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (
     _add_attestations,
     _seal_rows,
     _add_gate_results,
+    _add_outbox,
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 

@@ -261,6 +261,33 @@ attestations = sa.Table(
     sa.Column("phase", sa.Text),
 )
 
+channels = sa.Table(  # what each channel of `notifications` was told
+    "channels",
+    metadata,
+    sa.Column("fleet", sa.Text, primary_key=True),
+    sa.Column("channel", sa.Text, primary_key=True),
+    sa.Column("state", sa.Text, nullable=False),  # JSON
+    sa.Column("at", sa.Text, nullable=False),
+)
+
+outbox = sa.Table(  # messages that no channel has taken yet
+    "outbox",
+    metadata,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("fleet", sa.Text, nullable=False),
+    sa.Column("channel", sa.Text, nullable=False),
+    sa.Column("thread", sa.Text, nullable=False),
+    sa.Column("severity", sa.Text, nullable=False),
+    sa.Column("over", sa.Integer, nullable=False),
+    sa.Column("title", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("since", sa.Text, nullable=False),
+    sa.Column("number", sa.Integer, nullable=False),  # among the messages of that instant
+    sa.Column("tries", sa.Integer, nullable=False),
+    sa.Column("error", sa.Text, nullable=False),  # of the last try; "" = none failed
+    sa.Column("next_at", sa.Text),
+)
+
 LEDGER_ID, VERSION, FENCE = "ledger_id", "schema_version", "fencing_token"
 BOOTED = "booted "  # and a boot id: when that boot of the machine began, by its wall clock
 HEAD = "journal_head"  # id and digest of the journal's last row; before the first one, 0 and the ledger's id

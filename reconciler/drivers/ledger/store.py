@@ -21,6 +21,7 @@ from reconciler.drivers.ledger.lease_time import SharedClock
 from reconciler.drivers.ledger.leases import SqlLeases
 from reconciler.drivers.ledger.node_history import SqlHistory
 from reconciler.drivers.ledger.nodes import SqlNodes
+from reconciler.drivers.ledger.outbox import SqlOutbox
 from reconciler.drivers.ledger.results import SqlResults
 from reconciler.drivers.ledger.rollouts import SqlRollouts
 from reconciler.drivers.ledger.runs import SqlRuns
@@ -55,6 +56,7 @@ class SqlLedger(
     SqlRuns,
     SqlHistory,
     SqlResults,
+    SqlOutbox,
 ):
     """The ledger in an SQLite file or a PostgreSQL database. Close it after use."""
 
