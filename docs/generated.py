@@ -22,6 +22,7 @@ from reconciler.drivers.redfish.quirks import packaged
 from reconciler.drivers.status.metrics import PrometheusMetrics
 from reconciler.health.table import health_table
 from reconciler.model.gate_tools import TOOLS as GATE_TOOLS
+from reconciler.model.notices import ChannelStatus
 from reconciler.model.status import FleetStatus
 from reconciler.planner.node.actions import NodeTraits
 from reconciler.planner.node.catalogue import catalogue
@@ -263,6 +264,7 @@ def metrics() -> str:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     found.passed(FleetStatus(started_at=at, ended_at=at))
     found.watch_deaf(at)
+    found.channels({"oncall": ChannelStatus()})
     return table(
         ("metric", "type", "says"),
         (

@@ -20,6 +20,7 @@ from reconciler.converge.dispatcher import POLL_S, Dispatcher
 from reconciler.converge.events import LoopTold, Progress, ignore
 from reconciler.converge.lease import HeldLease
 from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, take_over
+from reconciler.converge.notifier import Notifier, PassNews
 from reconciler.converge.observation_pass import ObservationPass, make_plan, planner_for
 from reconciler.converge.observe import observe
 from reconciler.converge.pass_messages import PassMessages
@@ -28,6 +29,7 @@ from reconciler.converge.run import Attempts, PassContext, Run, RunPorts
 from reconciler.converge.status import fleet_status, measured, node_status
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import first_of_ours
+from reconciler.model.notices import Messenger
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
 from reconciler.model.ports import Clock, Fabric, Ledger, Metrics
@@ -47,7 +49,7 @@ REST = 0.25  # of the interval, after a pass that took longer than that
 
 @dataclass(frozen=True, slots=True)
 class LoopDeps:
-    """Everything that outlasts a term of leadership. `signatures`: as for `plan_fleet`.
+    """Everything that outlasts a term of leadership. `signatures`: as for `plan_fleet`. `messenger` None: tell nobody.
 
     `begin` puts the work under a spec on record and returns the id of that run. `saw` is called with each pass.
     """
@@ -61,6 +63,7 @@ class LoopDeps:
     signatures: Callable[[Fleet], Mapping[tuple[str, str], bool | None]]
     interval_s: float
     time_scale: float = 1.0
+    messenger: Messenger | None = None
     saw: Callable[[Fleet, Plan, Observation], None] = lambda _fleet, _plan, _observation: None
 
 
@@ -93,6 +96,7 @@ class LeaderTerm:
         observation: Observation,
         messages: PassMessages,
         listening: asyncio.Task[None],
+        notifier: Notifier,
         due: float,
         passed: Callable[[Plan], None],
     ) -> None:
@@ -101,6 +105,7 @@ class LeaderTerm:
         self._dispatcher = dispatcher
         self._messages = messages
         self._listening = listening
+        self._notifier = notifier
         self._passed = passed
         self._next: Fleet | None = None  # a new spec, which the next pass puts in force
         self._reading: asyncio.Task[Observation] | None = None  # a pass under way
@@ -116,6 +121,7 @@ class LeaderTerm:
         """Make the first pass, and return the term that continues from it. `passed` is called after every pass."""
         listener, messages = ClusterListener(deps.clock, deps.progress, deps.metrics), PassMessages(deps.progress)
         listening = asyncio.create_task(listener.listen(fabric.watch()))
+        notifier = Notifier(deps.ledger, deps.messenger, deps.clock, deps.metrics, deps.progress)
         try:
             began, names = deps.clock.monotonic(), list(fleet.nodes)
             observation = await _observe(deps, fleet, fabric, names, fresh_inventory=True)
@@ -136,11 +142,12 @@ class LeaderTerm:
             records = _remember(planned, run)
             await _forget(planned, run, None)
             listener.dispatcher = Dispatcher(run, observation, planned.plan.nodes, records)
-            term = cls(deps, listener.dispatcher, observation, messages, listening, due, passed)
-            term._publish(planned)
+            term = cls(deps, listener.dispatcher, observation, messages, listening, notifier, due, passed)
+            term._publish(planned, records)
         except BaseException:  # a cancellation too: nobody else owns the listener yet
             listening.cancel()
             await asyncio.wait([listening])
+            await notifier.close()
             raise
         return term
 
@@ -159,6 +166,7 @@ class LeaderTerm:
             self._listening.cancel()
             if self._reading is not None:
                 self._reading.cancel()
+            await self._notifier.close()
             await self._dispatcher.park()
             await asyncio.wait([task for task in (self._listening, self._reading) if task is not None])
 
@@ -182,6 +190,7 @@ class LeaderTerm:
             await self._until_changed()
             if self._listening.done():
                 self._listening.result()
+            self._notifier.check()
 
     async def _until_changed(self) -> None:
         """Wait until something has changed, or for a while: time, too, opens windows, ends bakes and pauses."""
@@ -238,9 +247,9 @@ class LeaderTerm:
         records = _remember(planned, run)
         await _forget(planned, run, dispatcher.at_work)
         dispatcher.renew(planned.look.observation, planned.plan.nodes, records)
-        self._publish(planned)
+        self._publish(planned, records)
 
-    def _publish(self, planned: _Planned) -> None:
+    def _publish(self, planned: _Planned, records: Mapping[str, NodeRecord]) -> None:
         """Record the nodes' statuses and report the pass to everybody who watches."""
         deps, look, plan = self._deps, planned.look, planned.plan
         newer = {name: own for name, own in self._dispatcher.worker_plans.items() if name in plan.nodes}
@@ -254,6 +263,7 @@ class LeaderTerm:
         self._observation = look.observation
         self._status = fleet_status(known, look.observation, self._status, acting=acting)
         deps.metrics.passed(self._status)
+        self._notifier.passed(PassNews(look.fleet, known, look.observation, records, look.outage))
         self._passed(plan)
         self._messages.planned(plan, look.observation, len(self._dispatcher.at_work))
 

@@ -27,6 +27,7 @@ from reconciler.model.install_progress import InstallProgress
 from reconciler.model.ledger_ports import Ledger as Ledger
 from reconciler.model.ledger_ports import Recollection as Recollection
 from reconciler.model.measurements import SignedMeasurements
+from reconciler.model.notices import ChannelStatus
 from reconciler.model.observed import (
     Answered,
     AttributeValue,
@@ -286,6 +287,9 @@ class Metrics(Protocol):
 
     def watch_deaf(self, since: datetime | None) -> None:
         """Set since when the watch on the cluster has failed. None: it works, or there is none."""
+
+    def channels(self, channels: Mapping[str, ChannelStatus]) -> None:
+        """Replace how the channels do that people are told through, by name."""
 
 
 class Installer(Protocol):

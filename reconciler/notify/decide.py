@@ -21,7 +21,7 @@ from reconciler.notify.words import of_many, of_one
 from reconciler.planner.fleet.hours import cover
 
 FEW = 3  # notices that get a message each, at a time
-BURST = 6  # messages within PERIOD; more notices than that share one
+BURST = 5  # messages within PERIOD; more notices than that share one
 PERIOD = timedelta(minutes=10)  # what is one storm, and the pause after its first message
 PAUSE = timedelta(minutes=5)  # after the first message about a notice; doubled after each further one
 LONGEST = timedelta(hours=4)  # pause

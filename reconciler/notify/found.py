@@ -5,15 +5,17 @@ The journal tells of nodes that were isolated and healed between two passes, or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from reconciler.health.ladder import REMEDIATION
 from reconciler.model.notices import NoticeEvent, Severity
 from reconciler.model.observed import Observation, Observed
 from reconciler.model.plan import BlockCode, Goal, NodePlan, Plan
 from reconciler.model.records import NodeRecord, isolated_for
 from reconciler.planner.fleet.isolation import isolation_signals
+from reconciler.planner.node.conditions import TREATED
 
 SEVERITY = {
     NoticeEvent.WINDOW: Severity.INFO,
@@ -122,30 +124,41 @@ def _windows(plan: Plan) -> Iterator[Notice]:
 
 def _judge(node: NodePlan, seen: Observed) -> Notice | bool | None:
     """Return the node's notice, False when there is none, and None when nobody can say yet."""
-    signals = isolation_signals(seen) or node.isolation
+    signals = isolation_signals(seen) or node.isolation or tuple(item.path for item in node.illness)
     evidence = "; ".join(str(item.observed) for item in node.illness)
+    out = node.in_service is False
     if node.blocked is not None and node.blocked.code in _ASIDE:
         return False
-    if node.waits_for_person or (node.goal is Goal.ISOLATED and node.in_service is False and not node.changes):
+    if node.waits_for_person or (node.goal is Goal.ISOLATED and out and node.blocked is None and not node.changes):
         why = node.blocked.detail if node.blocked is not None else node.situation
-        detail = f"{why}. Evidence: {evidence}" if evidence else why
-        return _of_node(node, NoticeEvent.REPAIR, "needs a repair", detail)
-    if signals or (node.in_service is False and evidence):
-        paths = signals or tuple(item.path for item in node.illness)
-        return _of_node(node, NoticeEvent.ISOLATED, f"is out of service for {', '.join(paths)}", evidence)
+        return _of_node(node, NoticeEvent.REPAIR, "needs a repair", why)
+    treated = any(TREATED in action.achieves for action in node.actions)
+    if isolation_signals(seen) or node.isolation or (out and (signals or treated)):
+        return _of_node(node, NoticeEvent.ISOLATED, _reason(signals), evidence or node.situation)
     return False if node.in_service and not node.illness and not node.incomplete else None
 
 
 def _missed(node: NodePlan, record: NodeRecord | None, since: datetime) -> Notice | None:
-    """Return the notice of a node that was isolated after `since`, and is in service again."""
+    """Return the notice of a node that was isolated or treated after `since`, and is in service again."""
+    signals: tuple[str, ...] = ()
+    treatments: list[str] = []
+    begun: datetime | None = None
     for attempt in reversed(record.attempts if record is not None else ()):
         if attempt.at <= since:
             break
-        signals = isolated_for(attempt.cause) if attempt.action == "mark" and attempt.outcome != "refused" else ()
-        if signals:
-            reason = f"is out of service for {', '.join(signals)}"
-            return replace(_of_node(node, NoticeEvent.ISOLATED, reason, ""), begun=attempt.at)
-    return None
+        shown = isolated_for(attempt.cause) if attempt.action == "mark" else ()
+        treats = attempt.cause == REMEDIATION
+        if attempt.outcome != "refused" and (shown or treats):
+            signals, begun = shown or signals, attempt.at
+            treatments += [attempt.action] if treats else []
+    if begun is None:
+        return None
+    detail = f"Treated by {', '.join(reversed(treatments))}" if treatments else ""
+    return replace(_of_node(node, NoticeEvent.ISOLATED, _reason(signals), detail), begun=begun)
+
+
+def _reason(signals: Sequence[str]) -> str:
+    return f"is out of service for {', '.join(signals)}" if signals else "is out of service for treatment"
 
 
 def _of_node(node: NodePlan, event: NoticeEvent, reason: str, detail: str) -> Notice:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -20,6 +20,7 @@ from reconciler.lab.hardware.machine import Machine
 from reconciler.model.desired import BudgetLimit, DrainPolicy, Fleet, Rung
 from reconciler.model.errors import LedgerError
 from reconciler.model.limits import Guards
+from reconciler.model.notices import ChannelStatus
 from reconciler.model.records import FLEET, STORM
 from reconciler.model.spec_feed import Pulled
 from reconciler.model.status import FleetStatus, LoopStatus, NodeStatus, Role
@@ -63,6 +64,9 @@ class Seen:
         pass
 
     def acted(self, action: str, outcome: str, seconds: float) -> None:
+        pass
+
+    def channels(self, channels: Mapping[str, ChannelStatus]) -> None:
         pass
 
     def watch_deaf(self, since: datetime | None) -> None:

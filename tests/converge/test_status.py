@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from reconciler.converge.events import ActionFinished, ActionStarted, ActionStep, Event
 from reconciler.converge.status import fleet_status, measured, service_statuses
 from reconciler.model.drift import DriftClass, DriftItem
+from reconciler.model.notices import ChannelStatus
 from reconciler.model.observed import Observation, Observed
 from reconciler.model.outcome import Declined, Done
 from reconciler.model.plan import BlockCode, Blocked, BudgetLine, Goal, NodePlan
@@ -156,6 +158,7 @@ class Counted:
     def acted(self, action: str, outcome: str, seconds: float) -> None:
         self.actions.append((action, outcome, seconds))
 
+    def channels(self, channels: Mapping[str, ChannelStatus]) -> None: ...
     def watch_deaf(self, since: datetime | None) -> None: ...
 
 

@@ -29,6 +29,7 @@ from reconciler.lab.inprocess.ledger import MemoryLedger
 from reconciler.lab.scenario import Scenario
 from reconciler.model import desired as d
 from reconciler.model.gate import Binding, Certificate, Verdict
+from reconciler.model.notices import ChannelStatus
 from reconciler.model.spec_feed import Pulled
 from reconciler.model.status import FleetStatus, LoopStatus, NodeStatus
 from reconciler.model.units import format_duration
@@ -278,6 +279,9 @@ class _Watch:
 
     def acted(self, action: str, outcome: str, seconds: float) -> None:
         """Of no interest."""
+
+    def channels(self, channels: Mapping[str, ChannelStatus]) -> None:
+        pass
 
     def watch_deaf(self, since: datetime | None) -> None:
         """Of no interest."""

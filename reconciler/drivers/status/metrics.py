@@ -13,7 +13,7 @@ that nodes and limits that are gone have no series.
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -26,13 +26,14 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
-from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from reconciler import __version__
 from reconciler.model.drift import DriftClass
+from reconciler.model.notices import ChannelStatus
 from reconciler.model.plan import BudgetLine
 from reconciler.model.status import FleetStatus, LoopStatus, NodeStatus, Role
 from reconciler.model.units import format_duration
@@ -51,6 +52,7 @@ class PrometheusMetrics:
         registry = self.registry = CollectorRegistry()
         self.status = LoopStatus()
         self.under_way: dict[str, dict[str, str]] = {}  # node -> the action that runs, and its latest step
+        self.told: Mapping[str, ChannelStatus] = {}  # by channel
         self._fleet: FleetStatus | None = None
         self._deaf_since: datetime | None = None
         self._actions = Counter("reconciler_actions", "Actions that ended.", ["action", "outcome"], registry=registry)
@@ -81,6 +83,7 @@ class PrometheusMetrics:
         self.status = status
         if status.role is not Role.LEADER:
             self.under_way.clear()
+            self.told = {}
 
     def passed(self, fleet: FleetStatus) -> None:
         self._fleet = fleet
@@ -98,6 +101,9 @@ class PrometheusMetrics:
     def watch_deaf(self, since: datetime | None) -> None:
         self._deaf_since = since
 
+    def channels(self, channels: Mapping[str, ChannelStatus]) -> None:
+        self.told = channels
+
     def unrecorded(self) -> None:
         """Count a record (`--record`) that could not be written."""
         self._unrecorded.inc()
@@ -114,6 +120,8 @@ class PrometheusMetrics:
         if self._deaf_since is not None:
             help_text = "Since when the watch on the cluster has failed: nodes wait for the next pass. None: it works."
             yield _gauge("reconciler_watch_deaf_since_timestamp_seconds", help_text, self._deaf_since.timestamp())
+        if self.told:
+            yield from _of_channels(self.told)
         if self._fleet is not None:
             yield from _of_fleet(self._fleet)
 
@@ -179,6 +187,24 @@ def _of_fleet(fleet: FleetStatus) -> Iterator[Metric]:
     for (signal, scope), count in sorted(fleet.incidents.items()):
         incidents.add_metric([signal, scope], count)
     yield incidents
+
+
+def _of_channels(channels: Mapping[str, ChannelStatus]) -> Iterator[Metric]:
+    unsent = GaugeMetricFamily(
+        "reconciler_notifications_unsent", "Messages that a channel has not taken yet.", labels=["channel"]
+    )
+    help_text = "Whether the last try to tell a channel failed."
+    failing = GaugeMetricFamily("reconciler_notifications_failing", help_text, labels=["channel"])
+    help_text = "Messages that a channel took since this process leads."
+    sent = CounterMetricFamily("reconciler_notifications_sent", help_text, labels=["channel"])
+    help_text = "Tries to tell a channel that failed since this process leads."
+    failures = CounterMetricFamily("reconciler_notifications_failures", help_text, labels=["channel"])
+    for name, status in sorted(channels.items()):
+        unsent.add_metric([name], status.unsent)
+        failing.add_metric([name], bool(status.error))
+        sent.add_metric([name], status.sent)
+        failures.add_metric([name], status.failures)
+    yield from (unsent, failing, sent, failures)
 
 
 def _of_nodes(fleet: FleetStatus) -> Iterator[Metric]:

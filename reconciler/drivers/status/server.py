@@ -73,6 +73,7 @@ class StatusServer:
             "last_pass": None if status.last_pass is None else status.last_pass.isoformat(),
             "last_pass_age_s": None if status.last_pass is None else (now - status.last_pass).total_seconds(),
             "stopped": status.stopped,
+            "channels": {name: one.error for name, one in sorted(self._metrics.told.items())},
             "acting": dict(sorted(self._metrics.under_way.items())),
             "time_scale": status.time_scale,
         }

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from reconciler.lab.inprocess.outbox import MemoryOutbox
 from reconciler.model.errors import LeaseHeld
 from reconciler.model.gate import Certificate
 from reconciler.model.host_certificate import read_host_certificate
@@ -47,7 +48,7 @@ class _Node:
     whole: NodeRecord | None = None
 
 
-class MemoryLedger:
+class MemoryLedger(MemoryOutbox):
     """`ledger_id`: the id of the ledger that is copied, whose marks in a cluster are then ours."""
 
     def __init__(
@@ -59,6 +60,7 @@ class MemoryLedger:
         rollouts: Mapping[str, Rollout] | None = None,
         durations: Sequence[tuple[str, str, str, float]] = (),
     ) -> None:
+        super().__init__()
         self._id = ledger_id
         self._holds = list(holds)
         self._rollouts = dict(rollouts or {})
