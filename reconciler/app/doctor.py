@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from reconciler.app.workspace import Workspace
 from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
+from reconciler.drivers.messenger import AppriseMessenger
 from reconciler.drivers.programs import ask
 from reconciler.drivers.secrets import SecretStore, default_path
 from reconciler.model.boot_ways import choose, passed_over
@@ -120,6 +121,14 @@ def _installer_secrets(workspace: Workspace, where: str) -> Iterator[Finding]:
             yield _tried(f"secret {name}", partial(_resolved, secrets, name, f"for the installer's {use}"), where)
 
 
+def _channels(workspace: Workspace, where: str) -> Iterator[Finding]:
+    """Load the URL of each channel, and contact nobody: `notify test` does."""
+    messenger = AppriseMessenger(lambda: workspace.secrets)
+    for channel in workspace.fleet.settings.notifications:
+        found = _tried(f"channel {channel.name}", partial(messenger.check, channel), where)
+        yield replace(found, remedy="" if found.ok else f"{found.remedy}; then try it: reconciler notify test")
+
+
 def _resolved(secrets: SecretStore, name: str, use: str) -> str:
     secrets.resolve(name)
     return use
@@ -146,6 +155,7 @@ def _secrets(workspace: Workspace) -> Iterator[Finding]:
         kubeconfig = settings.cluster.kubeconfig
         yield _tried(f"secret {kubeconfig}", lambda: str(workspace.secrets.file(kubeconfig)), where)
     yield from _installer_secrets(workspace, where)
+    yield from _channels(workspace, where)
     keys = {n.profile.image.key for n in fleet.nodes.values() if n.profile.image is not None and n.profile.image.key}
     for key_name in sorted(keys):
         known = workspace.secrets.public_key(key_name) is not None

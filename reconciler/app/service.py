@@ -21,6 +21,7 @@ from reconciler.converge.events import LoopTold, Progress
 from reconciler.converge.leader_term import LoopDeps
 from reconciler.converge.loop import Loop
 from reconciler.drivers.ledger import SqlLedger
+from reconciler.drivers.messenger import AppriseMessenger
 from reconciler.drivers.signers import Signers
 from reconciler.drivers.spec_directory import SpecDirectory
 from reconciler.drivers.spec_repo import SpecRepo
@@ -164,7 +165,8 @@ class Service:
         deps = LoopDeps(
             begin=begin, ledger=ledger, clock=workspace.clock, gate=workspace.gate, metrics=self._metrics,
             progress=progress, signatures=self._verified, interval_s=self._options.interval_s,
-            time_scale=workspace.time_scale, **({} if recorder is None else {"saw": recorder.pass_ended}),
+            time_scale=workspace.time_scale, messenger=AppriseMessenger(lambda: workspace.secrets),
+            **({} if recorder is None else {"saw": recorder.pass_ended}),
         )  # fmt: skip
 
         def reach(fleet: Fleet) -> WireFabric:

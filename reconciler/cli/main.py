@@ -49,6 +49,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "isolation": ("isolation", "List isolated nodes, or retract a health signal."),
     "stop": ("stop", "Stop the whole fleet."),
     "resume": ("stop", "Lift the stop of the whole fleet, and the storm brake."),
+    "notify": ("notify", "Try the channels through which people are told."),
     "lease": ("lease", "List leases, or release one."),
     "ledger": ("ledger", "Show the ledger, take over nodes, or waive tests."),
     "reference": ("reference", "Build what peers measured, for bars by peers."),

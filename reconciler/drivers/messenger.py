@@ -90,7 +90,7 @@ class AppriseMessenger:
 
     def _url(self, channel: Channel) -> Secret:
         try:
-            return self._secrets().resolve(channel.url, fresh=channel.name in self._failed)
+            return self._secrets().url(channel.url, fresh=channel.name in self._failed)
         except UsageError as error:
             raise NotDelivered(str(error)) from None
 

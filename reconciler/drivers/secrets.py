@@ -197,6 +197,18 @@ class SecretStore:
             raise SecretError(f"{self._where(name)}: may not be sent to {shown_url(address)}; allow lists {allowed}")
         if address is None and source.allow:
             raise SecretError(f"{self._where(name)}: is for {', '.join(source.allow)} alone")
+        return self._cached(name, source, fresh=fresh)
+
+    def url(self, name: str, *, fresh: bool = False) -> Secret:
+        """Return a secret that is a URL, and is sent to where it says itself. An `allow` list must cover that."""
+        source = self._source(name)
+        found = self._cached(name, source, fresh=fresh)
+        place = re.split(r"[/?#]", found.reveal().partition("://")[2], maxsplit=1)[0].rpartition("@")[2]
+        if source.allow and not _is_allowed(place, source.allow):
+            raise SecretError(f"{self._where(name)}: its URL is not for {', '.join(source.allow)}, as allow says")
+        return found
+
+    def _cached(self, name: str, source: SecretSource, *, fresh: bool) -> Secret:
         now = time.monotonic()
         if name not in self._read or (fresh and now - self._read_at[name] > REREAD_S):
             self._read_at[name] = now  # set first, so that of many callers one reads

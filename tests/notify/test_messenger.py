@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.drivers.messenger import AppriseMessenger, _harmless, _load, _without_parts
-from reconciler.drivers.secrets import Secret, SecretStore
+from reconciler.drivers.secrets import Secret, SecretError, SecretStore
 from reconciler.model.notices import Channel, Message, NotDelivered, Severity
 from tests.notify.receivers import mail_server, webhook
 
@@ -135,3 +135,24 @@ def test_no_part_of_a_url_is_shown() -> None:
     shown = _without_parts("päss of me@x for abcdef at smtp.example.com failed", url)
     for part in ("päss", "abcdef", "smtp.example.com"):
         assert part not in shown
+
+
+def test_a_url_goes_only_where_its_allow_list_says(tmp_path: Path) -> None:
+    """A lab's secrets are for loopback, whatever they say."""
+    for url, fits in (
+        ("json://127.0.0.1:8080/hook", True),
+        ("mailto://user:p%40ss@127.0.0.1:25?to=ops@example.com", True),
+        ("json://hooks.example.com/hook", False),
+        ("json://127.0.0.1@hooks.example.com/hook", False),
+        ("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/#general", False),
+    ):
+        (tmp_path / "url").write_text(url)
+        (tmp_path / "url").chmod(0o600)
+        (tmp_path / "secrets.yaml").write_text('secrets: {pager: {file: url, allow: ["127.0.0.0/8"]}}\n')
+        store = SecretStore.load(tmp_path / "secrets.yaml")
+        if fits:
+            assert store.url("pager").reveal() == url
+        else:
+            with pytest.raises(SecretError, match="as allow says") as met:
+                store.url("pager")
+            assert "hook" not in str(met.value)
