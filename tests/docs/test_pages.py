@@ -92,7 +92,7 @@ def test_every_dependency_is_explained() -> None:
     project = (ROOT / "pyproject.toml").read_text()
     declared = project.partition("\ndependencies = [")[2].partition("\n]")[0]
     named = {re.split(r"[>=\[]", item)[0] for item in re.findall(r'^    "([^"]+)"', declared, re.MULTILINE)}
-    assert {row[0] for row in table(page("explanation/dependencies"), "package")} == named | {"psycopg", "pyarrow"}
+    assert {row[0] for row in table(page("explanation/dependencies"), "package")} == named | {"apprise", "psycopg", "pyarrow"}
 
 
 # --- examples ---------------------------------------------------------------------------------------------------------
@@ -128,6 +128,22 @@ def test_the_example_of_limits_loads(tmp_path: Path) -> None:
     assert len(fleet.settings.budgets) == 3
     assert fleet.settings.windows
     assert fleet.rollouts["infer"].max_failures == 1
+
+
+def test_the_example_of_notifications_loads(tmp_path: Path) -> None:
+    in_fleet, _, in_pool = example("how-to/notifications", "# in the Fleet").partition("# in a NodePool\n")
+    shutil.copytree(ROOT / "fleet-spec", tmp_path / "fleet-spec")
+    fleet_file, pool_file = tmp_path / "fleet-spec" / "fleet.yaml", tmp_path / "fleet-spec" / "pools" / "infer.yaml"
+    for file, lines in ((fleet_file, in_fleet.partition("\n")[2]), (pool_file, in_pool)):
+        file.write_text(file.read_text().rstrip("\n") + "\n" + re.sub(r"(?m)^(?=.)", "  ", lines))
+    secrets = tmp_path / "secrets.yaml"
+    secrets.write_text(example("how-to/notifications", "# secrets.yaml"))
+    fleet, problems = check_spec(tmp_path / "fleet-spec", directory="fleet-spec")
+    assert not problems
+    assert fleet is not None
+    oncall, chat, mail = fleet.settings.notifications
+    assert (oncall.severity, chat.pools, mail.digest_s) == ("critical", ("infer",), 86400.0)
+    SecretStore.load(secrets)
 
 
 def test_the_example_of_secrets_loads(tmp_path: Path) -> None:
