@@ -166,8 +166,9 @@ class Notifier:
             one_first = first.get(name)
             if one_first is None or name in self._tries:
                 continue
-            if one_first.next_at is not None and one_first.next_at > now:
-                due = min(due, (one_first.next_at - now).total_seconds())
+            pause = (one_first.next_at - now).total_seconds() if one_first.next_at is not None else 0.0
+            if 0 < pause <= LONGEST_S:  # a longer one is of a clock that was set back
+                due = min(due, pause)
                 self._status[name] = replace(self._status[name], error=one_first.error)
                 continue
             task = self._tries[name] = asyncio.create_task(self._try(channel, one_first))

@@ -47,7 +47,7 @@ def decide(
     channel: Channel, state: ChannelState, found: Found, now: datetime, context: Context, *, backlog: int = 0
 ) -> tuple[ChannelState, tuple[Message, ...]]:
     """Return the state after this pass, and the messages to be sent. `backlog`: messages that wait to be sent."""
-    state = _absorb(channel, state, found, now, context)
+    state = _absorb(channel, _set_back(state, now) if state.seen_at > now else state, found, now, context)
     news = {key: one for key, one in state.known.items() if _is_news(channel, one) and _may_follow(one, now)}
     urgent = {key: one for key, one in news.items() if one.over_at is None and _severity(one) is Severity.CRITICAL}
     held = len(news) > len(urgent) and _is_held(channel, state, now)
@@ -65,6 +65,22 @@ def decide(
     if len(chosen) > 1 and (storm or collected):
         return _tell_together(channel, state, chosen, now, context, storm=storm)
     return _tell_each(channel, state, chosen, now, context)
+
+
+def _set_back(state: ChannelState, now: datetime) -> ChannelState:
+    """Return the state for a clock that was set back: nothing happened later than now, and no pause lasts longer."""
+    known = {
+        key: replace(
+            one,
+            since=min(one.since, now),
+            told_at=min(one.told_at, now),
+            over_at=None if one.over_at is None else min(one.over_at, now),
+        )
+        for key, one in state.known.items()
+    }
+    held_since = None if state.held_since is None else min(state.held_since, now)
+    sent = tuple(min(at, now) for at in state.sent)
+    return replace(state, known=known, sent=sent, held_since=held_since, storm_until=min(state.storm_until, now))
 
 
 # --- what the channel knows ----------------------------------------------------------------------------------------
@@ -196,7 +212,7 @@ def _tell_each(
         number = state.number + len(messages) + 1
         over = one.over_at is not None
         severity = Severity.INFO if over else _severity(one)
-        key_ = _digest(context.seed, channel.name, str(number))
+        key_ = _key(channel, number, now, context)
         messages.append(Message(key_, channel.name, thread, severity, over, title, body, (key,)))
     return _told(state, chosen, now, len(messages)), tuple(messages)
 
@@ -216,7 +232,7 @@ def _tell_together(
     over = all(one.over_at is not None for one in chosen.values())
     severities = [Severity.INFO if one.over_at is not None else _severity(one) for one in chosen.values()]
     worst = max(severities, key=lambda severity: severity.rank)
-    key = _digest(context.seed, channel.name, str(state.number + 1))
+    key = _key(channel, state.number + 1, now, context)
     message = Message(key, channel.name, thread, worst, over, title, body, tuple(sorted(chosen)))
     return _told(state, chosen, now, 1), (message,)
 
@@ -242,6 +258,11 @@ def _told(state: ChannelState, chosen: Mapping[str, Known], now: datetime, messa
     return replace(
         state, known={**state.known, **told}, sent=(*state.sent, *[now] * messages), number=state.number + messages
     )
+
+
+def _key(channel: Channel, number: int, now: datetime, context: Context) -> str:
+    """Return a key that no other message has, also if the numbers of a channel begin again."""
+    return _digest(context.seed, channel.name, str(number), now.isoformat())
 
 
 def _digest(*parts: str) -> str:

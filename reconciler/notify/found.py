@@ -135,7 +135,7 @@ def _judge(node: NodePlan, seen: Observed) -> Notice | bool | None:
     treated = any(TREATED in action.achieves for action in node.actions)
     if isolation_signals(seen) or node.isolation or (out and (signals or treated)):
         return _of_node(node, NoticeEvent.ISOLATED, _reason(signals), evidence or node.situation)
-    return False if node.in_service and not node.illness and not node.incomplete else None
+    return False if node.in_service and not (node.illness or treated or node.incomplete) else None
 
 
 def _missed(node: NodePlan, record: NodeRecord | None, since: datetime) -> Notice | None:

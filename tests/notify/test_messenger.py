@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -156,3 +158,14 @@ def test_a_url_goes_only_where_its_allow_list_says(tmp_path: Path) -> None:
             with pytest.raises(SecretError, match="as allow says") as met:
                 store.url("pager")
             assert "hook" not in str(met.value)
+
+
+def test_a_python_without_apprise_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "apprise", None)
+    with pytest.raises(NotDelivered, match=r"pip install 'gpu-fleet-reconciler\[notifications\]'"):
+        messenger(tmp_path, "json://127.0.0.1/hook").check(CHANNEL)
+
+
+def test_who_tells_nobody_does_not_wait_for_apprise() -> None:
+    program = "import sys, reconciler.app.service, reconciler.app.doctor; sys.exit('apprise' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -258,6 +258,29 @@ def test_a_channel_that_is_down_gets_one_message_for_all_that_it_missed() -> Non
     assert len(message.about) == 11
 
 
+def test_a_clock_that_is_set_back_silences_nobody() -> None:
+    told = Told(replace(ONCALL, digest_s=3600.0))
+    told.see(holding(*map(isolated, NODES), halted()))
+    told.now -= timedelta(days=30)
+    told.see(holding(*map(repair, NODES), halted()))
+    for _ in range(60):
+        told.see(holding(*map(repair, NODES), halted()))
+    assert sum("12 nodes to repair" in title for title in told.titles()) == 1
+    began = len(told.messages)
+    for _ in range(90):
+        told.see(holding())
+    assert len(told.messages) > began
+
+
+def test_a_state_that_was_lost_makes_no_key_twice() -> None:
+    told = Told()
+    (first,) = told.see(holding(halted()))
+    told.state = ChannelState()
+    (second,) = told.see(holding(halted()))
+    assert first.key != second.key
+    assert first.thread == second.thread
+
+
 # --- any history ---------------------------------------------------------------------------------------------------
 
 NOTICES = [notice(node) for node in NODES for notice in (isolated, repair)] + [halted(), incident(NODES[:5])]
