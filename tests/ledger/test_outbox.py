@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.drivers.ledger.schema import VERSION
+from reconciler.lab.inprocess.ledger import MemoryLedger
 from reconciler.model.errors import LeaseHeld
 from reconciler.model.notices import Message, Severity, Unsent
 from tests.ledger.conftest import Open
@@ -94,3 +95,16 @@ def test_an_older_ledger_gets_an_outbox(where: str) -> None:
         assert [one.message for one in newer.unsent()] == [message("a")]
     finally:
         newer.close()
+
+
+def test_a_ledger_in_memory_keeps_messages_as_the_others_do() -> None:
+    ledger = MemoryLedger("memory")
+    ledger.save_notices("oncall", "1", [message("b"), message("a")], T0)
+    ledger.save_notices("oncall", "2", [message("a")], T0 + MINUTE)
+    ledger.save_notices("chat", "3", [message("c", "chat")], T0)
+    ledger.message_failed("b", "away", T0 + MINUTE)
+    ledger.message_sent("a", T0)
+    ledger.message_sent("a", T0)
+    ledger.drop_channels(["oncall"])
+    assert ledger.unsent() == [Unsent(message("b"), T0, 1, "away", T0 + MINUTE)]
+    assert ledger.channel_states() == {"oncall": "2"}

@@ -207,18 +207,27 @@ def test_a_window_is_told_before_it_begins(telling: Callable[..., Telling]) -> N
 
 
 def test_a_reconciler_that_reaches_nobody_says_so_and_that_no_node_healed(telling: Callable[..., Telling]) -> None:
-    here = telling(
-        nodes=4, profile=WATCHED, settings={"budgets": (BudgetLimit("fleet", "0"),), "notifications": (ONCALL,)}
-    )
+    """The node's mark stands in the cluster, but nobody sees whether it is still ill."""
+    none_out = {"budgets": (BudgetLimit("fleet", "0"),), "notifications": (ONCALL,)}
+    here = telling(nodes=5, profile=WATCHED, settings=none_out)
     fall_ill(here, "n1")
 
     def blind() -> None:
-        for name in here.lab.machines:
-            here.machine(name).inject("bmc_unreachable")
-            here.machine(name).inject("host_hung")
+        for machine in here.lab.machines.values():
+            machine.inject("bmc_unreachable")
+            machine.inject("ssh_refused")
+        here.lab.cluster.down = True  # type: ignore[union-attr]
 
-    here.at(10 * MINUTE, blind, then=HOUR)
-    assert not any("ended" in title for title in here.receiver.titles())
+    def see() -> None:
+        for machine in here.lab.machines.values():
+            machine.clear("bmc_unreachable")
+            machine.clear("ssh_refused")
+        here.lab.cluster.down = False  # type: ignore[union-attr]
+
+    here.at(30 * MINUTE, blind, see, then=HOUR)
+    about = [title for title in here.receiver.titles() if "reaches no node" in title]
+    assert about == ["test: the reconciler reaches no node", "test: ended: the reconciler reaches no node"]
+    assert not any("ended: n1" in title for title in here.receiver.titles())
 
 
 def test_a_bug_in_a_messenger_stops_nothing(telling: Callable[..., Telling]) -> None:
