@@ -15,6 +15,7 @@ from tests.bench.report import Table
 from tests.gate.fabric.trial import SCENES, trial
 
 NODES = (8, 64, 512)
+LARGE, OF_LARGE = 500, 10  # a trial of 512 nodes takes a quarter of a second: of such sizes one seed in ten is played
 
 
 class Played(NamedTuple):
@@ -28,14 +29,15 @@ class Played(NamedTuple):
 
 
 def section(seeds: int, sizes: Sequence[int] = NODES) -> list[Table]:
-    """Play `seeds` seeds of each size, an equal share of them for each scene, on all processors."""
+    """Play `seeds` seeds of each size, a tenth of that of LARGE ones, an equal share for each scene, on all cores."""
     first = random.SystemRandom().randrange(10**12)
     rows, missed = [], []
     with ProcessPoolExecutor() as pool:
         for nodes in sizes:
+            share = max(1, seeds // len(SCENES) // (OF_LARGE if nodes >= LARGE else 1))
             for at, scene in enumerate(SCENES):
-                share = range(first + at * seeds, first + at * seeds + seeds // len(SCENES))
-                played = list(pool.map(partial(_play, nodes, scene), share, chunksize=max(1, seeds // 1000)))
+                drawn = range(first + at * seeds, first + at * seeds + share)
+                played = list(pool.map(partial(_play, nodes, scene), drawn, chunksize=max(1, share // 200)))
                 rows.append(_row(nodes, scene, played))
                 missed += [f"trial({one.seed}, {nodes}, {scene!r})" for one in played if one.wronged]
     notes = (
@@ -44,6 +46,7 @@ def section(seeds: int, sizes: Sequence[int] = NODES) -> list[Table]:
         "flap: slow in 40-80 % of runs. double: two faults, a third of them flapping. congested: two, and one round in "
         "which all that crosses the spines has half its pace.",
         "misnamed: a healthy part was named, mostly another part of the faulty link, or the leaf on its other side.",
+        f"Of fleets of {LARGE} nodes and more, one seed in {OF_LARGE} is played.",
         *(f"A healthy node was convicted in {where}" for where in missed),
     )
     columns = (

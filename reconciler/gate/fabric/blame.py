@@ -8,10 +8,11 @@ is healthy and has LUCK of its runs low by noise, other traffic or its partner.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain, islice
 from math import log
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from reconciler.gate.fabric.results import Reading
 from reconciler.gate.fabric.topology import Fabric, Part, PartKind
@@ -67,6 +68,12 @@ class Blame(NamedTuple):
 
 
 Tally = defaultdict[str, Counter[str]]  # node -> partner -> runs
+_NONE: Final[Counter[str]] = Counter()
+
+
+def _of(tally: Tally, node: str) -> Counter[str]:
+    """Return what a tally has of a node, without an entry for one that it has nothing of."""
+    return tally.get(node, _NONE)
 
 
 class Accounts:
@@ -79,16 +86,17 @@ class Accounts:
     def __init__(self, fabric: Fabric, readings: Sequence[Reading]) -> None:
         self.fabric, self.live = fabric, list(readings)
         self.convicted: list[Part] = []
+        self._hidden: dict[int | None, frozenset[str]] = {}
         self.runs: Tally = defaultdict(Counter)
         self.unread: defaultdict[int, Tally] = defaultdict(lambda: defaultdict(Counter))
-        self._at: defaultdict[str, list[int]] = defaultdict(list)
-        for at, reading in enumerate(readings):
-            one, other = reading.run.one, reading.run.other
-            for node, partner in ((one, other), (other, one)):
-                self.runs[node][partner] += 1
-                self._at[node].append(at)
-                for rail in _bits(reading.unread):
-                    self.unread[rail][node][partner] += 1
+        for (one, other), count in Counter((reading.run.one, reading.run.other) for reading in readings).items():
+            self.runs[one][other] += count
+            self.runs[other][one] += count
+        self._totals = {node: met.total() for node, met in self.runs.items()}
+        for reading in (reading for reading in readings if reading.unread):
+            for rail in _bits(reading.unread):
+                self.unread[rail][reading.run.one][reading.run.other] += 1
+                self.unread[rail][reading.run.other][reading.run.one] += 1
         legs = (leg.spines for reading in readings for leg in (reading.run.there, reading.run.back))
         self.crossings = Counter(chain.from_iterable(legs))  # spine -> rails of runs that took it
         self._hot = [at for at, reading in enumerate(readings) if reading.there or reading.back]
@@ -97,6 +105,7 @@ class Accounts:
     def explain(self, part: Part) -> None:
         """Take from the accounts what a convicted part explains."""
         self.convicted.append(part)
+        self._hidden.clear()
         kept = []
         for at in self._hot:
             reading = self.live[at]
@@ -107,6 +116,15 @@ class Accounts:
                 kept.append(at)
         self._hot = kept
         self._count()
+
+    @cached_property
+    def _at(self) -> Mapping[str, Sequence[int]]:
+        """Return where in the readings each node takes part."""
+        found: dict[str, list[int]] = {node: [] for node in self.fabric.groups}
+        for at, reading in enumerate(self.live):
+            found[reading.run.one].append(at)
+            found[reading.run.other].append(at)
+        return found
 
     @property
     def hot(self) -> Iterator[Reading]:
@@ -132,42 +150,60 @@ class Accounts:
 
     def of_node(self, node: str) -> Blame:
         """Return the account of a node: runs with most rails low."""
-        partners = self._partners(node, None)
-        runs = sum(self.runs[node][partner] for partner in partners)
-        return Blame(Part(PartKind.NODE, node), sum(self.broad[node][partner] for partner in partners), runs)
+        lows, runs = _of(self.broad, node), self.runs[node]
+        part, partners = Part(PartKind.NODE, node), self._partners(node, None)
+        return Blame(part, sum(lows[one] for one in partners), sum(runs[one] for one in partners))
+
+    def links(self, least: float) -> list[Blame]:
+        """Return the accounts of all links whose figure may be `least`, were no run of theirs good."""
+        return [
+            self.of_link(node, rail)
+            for rail, tally in self.narrow.items()
+            for node, lows in tally.items()
+            if strength(1, 1) * lows.total() >= least
+        ]
 
     def of_link(self, node: str, rail: int, without: str = "") -> Blame:
         """Return the account of a node's link to a leaf: runs with that rail low, without those of the node's own.
 
         `without`: a partner whose runs don't count.
         """
+        part, lows = Part(PartKind.LINK, node, rail), _of(self.narrow[rail], node)
+        if not without and not self.hidden(rail):
+            unread, broad = _of(self.unread[rail], node), _of(self.broad, node)
+            return Blame(part, lows.total(), self._totals.get(node, 0) - unread.total() - broad.total())
         partners = [partner for partner in self._partners(node, rail) if partner != without]
         runs = sum(self._link_runs(node, partner, rail) for partner in partners)
-        return Blame(Part(PartKind.LINK, node, rail), sum(self.narrow[rail][node][one] for one in partners), runs)
+        return Blame(part, sum(lows[one] for one in partners), runs)
 
     def _link_runs(self, node: str, partner: str, rail: int) -> int:
-        return self.runs[node][partner] - self.unread[rail][node][partner] - self.broad[node][partner]
+        return self.runs[node][partner] - _of(self.unread[rail], node)[partner] - _of(self.broad, node)[partner]
 
-    def _partners(self, node: str, rail: int | None) -> list[str]:
+    def _partners(self, node: str, rail: int | None) -> Collection[str]:
         """Return the partners whose runs tell of a node: those that go through nothing that is convicted."""
-        if not self.convicted:
-            return list(self.runs[node])
-        return [partner for partner in self.runs[node] if not self.is_explained(node, partner, rail)]
+        met, hidden = self.runs[node], self.hidden(rail)
+        if not hidden:
+            return met
+        return () if node in hidden else [partner for partner in met if partner not in hidden]
+
+    def hidden(self, rail: int | None) -> frozenset[str]:
+        """Return the nodes all of whose runs on a rail go through a convicted part; `rail` None: on all rails."""
+        if rail not in self._hidden:
+            behind = (self._behind(part) for part in self.convicted if part.rail is None or part.rail == rail)
+            self._hidden[rail] = frozenset(chain.from_iterable(behind))
+        return self._hidden[rail]
+
+    def _behind(self, part: Part) -> Iterable[str]:
+        if part.kind is PartKind.LEAF:
+            return self.fabric.members[part.name]
+        if part.kind is PartKind.RACK:
+            return [node for node, rack in self.fabric.racks.items() if rack == part.name]
+        return [part.name] if part.blames_node else ()
 
     def is_explained(self, node: str, partner: str, rail: int | None) -> bool:
         """Return whether what two nodes measure goes through a convicted part; `rail` None: on all rails."""
-        groups, racks = self.fabric.groups, self.fabric.racks
-        ends = {node: (groups[node], racks.get(node)), partner: (groups[partner], racks.get(partner))}
-        for part in self.convicted:
-            if part.rail is not None and part.rail != rail:
-                continue
-            if part.kind is PartKind.LEAF and part.name in (ends[node][0], ends[partner][0]):
-                return True
-            if part.kind is PartKind.RACK and part.name in (ends[node][1], ends[partner][1]):
-                return True
-            if part.blames_node and part.name in (node, partner):
-                return True
-        return False
+        hidden = self.hidden(rail)
+        return node in hidden or partner in hidden
 
     def proven(self, blame: Blame) -> Blame:
         """Return the account by independent partners alone: those whose runs with others are good.
@@ -175,12 +211,12 @@ class Accounts:
         `partners`: those of them that saw the part low about as often as the others did.
         """
         name, rail = blame.part.name, blame.part.rail
-        lows = self.broad if rail is None else self.narrow[rail]
+        lows = _of(self.broad if rail is None else self.narrow[rail], name)
         counted: dict[str, tuple[int, int]] = {}
         for partner in self._partners(name, rail):
             runs = self.runs[name][partner] if rail is None else self._link_runs(name, partner, rail)
             if runs > 0 and self._clean(partner, name, rail):
-                counted[partner] = (lows[name][partner], runs)
+                counted[partner] = (lows[partner], runs)
         found, runs = sum(low for low, _ in counted.values()), sum(runs for _, runs in counted.values())
         least = found / runs / 3 if runs else 0.0
         seen = tuple(sorted(partner for partner, (low, of) in counted.items() if low and low / of >= least))
@@ -188,9 +224,10 @@ class Accounts:
 
     def _clean(self, partner: str, suspect: str, rail: int | None) -> bool:
         others = [one for one in self._partners(partner, rail) if one != suspect]
-        runs = sum(self.runs[partner][one] for one in others)
-        tallies = [self.broad] if rail is None else [self.broad, self.narrow[rail]]
-        lows = sum(tally[partner][one] for tally in tallies for one in others)
+        every, broad = self.runs[partner], _of(self.broad, partner)
+        runs, lows = sum(every[one] for one in others), sum(broad[one] for one in others) if broad else 0
+        if rail is not None and (narrow := _of(self.narrow[rail], partner)):
+            lows += sum(narrow[one] for one in others)
         return runs > 0 and lows / runs <= CLEAN
 
     def common(self) -> Iterator[Blame]:
@@ -203,7 +240,7 @@ class Accounts:
             members = self.fabric.members[group]
             if len(members) > 1 and lows >= LEAST_SHARE / 2 * sum(self.runs[node].total() for node in members) / 2:
                 yield self.leaf(group, rail)
-        for rack in {self.fabric.racks.get(node, "") for node in self.broad} - {""}:
+        for rack in sorted({self.fabric.racks.get(node, "") for node in self.broad} - {""}):
             yield self._rack(rack)
         yield from self._spines()
 
@@ -213,7 +250,7 @@ class Accounts:
             (group, rail)
             for reading in self.hot
             if not self.is_broad(reading)
-            for group in {groups[reading.run.one], groups[reading.run.other]}
+            for group in dict.fromkeys((groups[reading.run.one], groups[reading.run.other]))
             for rail in _bits(reading.there | reading.back)
         )
 
@@ -222,9 +259,7 @@ class Accounts:
 
         def runs(exclude: frozenset[str]) -> Iterator[tuple[Reading, int, int]]:
             for reading in self._touching(members, exclude):
-                if reading.unread & bit or (
-                    self.convicted and self.is_explained(reading.run.one, reading.run.other, rail)
-                ):
+                if reading.unread & bit or self.is_explained(reading.run.one, reading.run.other, rail):
                     continue
                 low = not self.is_broad(reading) and bool((reading.there | reading.back) & bit)
                 yield reading, 1, int(low)
@@ -236,7 +271,7 @@ class Accounts:
 
         def runs(exclude: frozenset[str]) -> Iterator[tuple[Reading, int, int]]:
             for reading in self._touching(members, exclude):
-                if not (self.convicted and self.is_explained(reading.run.one, reading.run.other, None)):
+                if not self.is_explained(reading.run.one, reading.run.other, None):
                     yield reading, 1, int(self.is_broad(reading))
 
         return self._without_worst(Part(PartKind.RACK, rack), members, runs)
@@ -267,7 +302,7 @@ class Accounts:
     def _touching(self, members: frozenset[str], exclude: frozenset[str]) -> Iterator[Reading]:
         """Yield the readings of members. Of fewer than four, runs with others alone tell one from the next."""
         inside = len(members) > 3
-        for node in members - exclude:
+        for node in sorted(members - exclude):  # an order of its own: ties are decided alike in each process
             for at in self._at[node]:
                 one, other = self.live[at].run.one, self.live[at].run.other
                 partner = other if one == node else one

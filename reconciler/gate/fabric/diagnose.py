@@ -117,7 +117,8 @@ def _void(fabric: Fabric, readings: Sequence[Reading]) -> Iterator[tuple[int, Pa
     for reading in readings:
         run = reading.run
         counts = low.setdefault(run.round, {}).setdefault((run.one, run.other, run.control), [0, 0])
-        counts[0] += max(reading.there.bit_count(), reading.back.bit_count()) * 2 > fabric.rails
+        if reading.there or reading.back:
+            counts[0] += max(reading.there.bit_count(), reading.back.bit_count()) * 2 > fabric.rails
         counts[1] += 1
     for number, pairs in low.items():
         bad = {pair: lows * 2 >= runs for pair, (lows, runs) in pairs.items()}
@@ -166,8 +167,7 @@ def _worst(accounts: Accounts) -> Blame | None:
         worst = max(shared, key=lambda blame: blame.weight)
         return worst if worst.rounds >= ROUNDS else None  # nobody is blamed for what may be a common cause
     nodes = [accounts.of_node(node) for node in accounts.broad]
-    links = [accounts.of_link(node, rail) for rail, tally in accounts.narrow.items() for node in tally]
-    for many in (nodes, links):
+    for many in (nodes, accounts.links(CONVICTS)):
         proven = [accounts.proven(blame) for blame in many if blame.convicts]
         guilty = [blame for blame in proven if blame.convicts and len(blame.partners) >= PARTNERS]
         for blame in sorted(guilty, key=lambda blame: -blame.strength):
@@ -253,7 +253,7 @@ def _suspects(accounts: Accounts, convicted: Iterable[Part]) -> list[Blame]:
     nodes = {part.name for part in known if part.kind is PartKind.NODE}
     links = {(part.name, part.rail) for part in known}
     every = [accounts.of_node(node) for node in accounts.broad]
-    every += [accounts.of_link(node, rail) for rail, tally in accounts.narrow.items() for node in tally]
+    every += accounts.links(SUSPECTS)
     worst: dict[str, Blame] = {}
     for blame in sorted(every, key=lambda blame: -blame.strength):
         part = blame.part
@@ -283,7 +283,7 @@ def _next(
             unclear.append(blame)
         else:
             seats.loopback(node, wanted)
-    met = {frozenset((reading.run.one, reading.run.other)) for reading in readings}
+    met = {frozenset(pair) for pair in {(reading.run.one, reading.run.other) for reading in readings}}
     guilty = {part.name: part for part in accounts.convicted if part.blames_node}
     slow = {name for name, part in guilty.items() if part.kind is PartKind.NODE}
     due = [pair for pair in dict.fromkeys(screenings(fabric)) if frozenset(pair) not in met and slow.isdisjoint(pair)]
@@ -314,10 +314,12 @@ def _seat_controls(seats: Seats, fabric: Fabric, good: Sequence[str]) -> None:
             seats.pair(*pair, SCREENING_RUNS, control=True)
 
 
-def _partners(accounts: Accounts, node: str) -> list[str]:
+def _partners(accounts: Accounts, node: str) -> Collection[str]:
     """Return the partners with which a node has a run that could be read."""
-    blind = [accounts.unread[rail][node] for rail in range(accounts.fabric.rails)] if accounts.unread else []
-    return [name for name, runs in accounts.runs[node].items() if any(runs > by[name] for by in blind) or not blind]
+    if not any(node in tally for tally in accounts.unread.values()):
+        return accounts.runs[node]
+    blind = [accounts.unread[rail][node] for rail in range(accounts.fabric.rails)]
+    return [name for name, runs in accounts.runs[node].items() if any(runs > by[name] for by in blind)]
 
 
 def _seat(seats: Seats, accounts: Accounts, node: str, rail: int | None, bad: Set[str]) -> None:

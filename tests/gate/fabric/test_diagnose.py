@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -48,6 +51,23 @@ def test_no_node_is_convicted_before_two_independent_partners() -> None:
     assert one.convicted == ()
     assert [str(each) for each in two.convicted] == ["node n5: 12 of 12 runs are low"]
     assert len(two.convicted[0].partners) == 2
+
+
+@pytest.mark.parametrize("seed", [13 + 7919 * 6, 13 + 7919 * 50])
+def test_each_process_names_the_same_evidence(seed: int) -> None:
+    """A seed that a bench prints is played again in another process, which hashes names differently."""
+    program = (
+        "from tests.gate.fabric.trial import trial\n"
+        f"print([(str(one), one.partners) for one in trial({seed}, 8, 'one').diagnosis.convicted])"
+    )
+    said = set()
+    for salt in ("0", "1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": salt, "PYTHONPATH": os.pathsep.join(sys.path)}
+        ran = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+        )
+        said.add(ran.stdout)
+    assert len(said) == 1, said
 
 
 def test_any_number_of_runs_with_one_partner_convicts_nobody() -> None:
