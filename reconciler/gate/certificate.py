@@ -277,20 +277,27 @@ def judge_test(test: GateTest, result: TestResult | None) -> tuple[Verdict, tupl
         )
     verdict, reasons = _PASS, list[str]()
     for threshold in test.thresholds:
-        value = finite(result.metrics.get(threshold.metric))
+        name, value = f"{test.name}: {threshold.metric}", finite(result.metrics.get(threshold.metric))
         if value is None:  # NaN and infinity are no evidence either
             verdict = worse(verdict, Verdict.UNJUDGED)
-            reasons.append(f"{test.name}: {threshold.metric} was not measured")
+            reasons.append(f"{name} was not measured")
         elif threshold.min is not None and value < threshold.min:
             verdict = Verdict.FAIL
-            reasons.append(f"{test.name}: {threshold.metric} {value:g} < {threshold.min:g}")
+            reasons.append(f"{name} {value:g} < {threshold.min:g}{_part(result, threshold.metric)}")
         elif threshold.max is not None and value > threshold.max:
             verdict = Verdict.FAIL
-            reasons.append(f"{test.name}: {threshold.metric} {value:g} > {threshold.max:g}")
+            reasons.append(f"{name} {value:g} > {threshold.max:g}{_part(result, threshold.metric)}")
         elif why := against_peers(threshold.cohort, result.tool_version, value):
             verdict = Verdict.FAIL
-            reasons.append(f"{test.name}: {threshold.metric} {why}")
+            reasons.append(f"{name} {why}{_part(result, threshold.metric)}")
     return verdict, tuple(reasons)
+
+
+def _part(result: TestResult, metric: str) -> str:
+    """Return which part's metric is that of the worst part, in brackets; "" where it is no one part's."""
+    value = result.metrics.get(metric)
+    same = [name for name, each in result.metrics.items() if name.startswith(f"{metric}.") and each == value]
+    return f" ({same[0]})" if len(same) == 1 else ""
 
 
 def _missing_metrics(test: GateTest, result: TestResult, gpus: int) -> tuple[str, ...]:

@@ -117,6 +117,12 @@ ROWS: tuple[Row, ...] = (
     _row(".... .. .... .. .. .. ..", "failed_part"),
     _row(".... PP .P.P .. PP .. ..", "slow_storage", "read_mbps .* < 5000"),
     _row(".... PP .P.P .. PP .. ..", "low_nccl", "busbw_peak .* < 440"),
+    # No acceptance test here loads a GPU or a rail: tests/lab/test_gate_faults.py has one for each of these.
+    _row(".... .. .... .. .. .. ..", "slow_gpu"),
+    _row(".... .. .... .. .. .. ..", "throttle"),
+    _row(".... .. .... .. .. .. ..", "cable"),
+    _row(".... .. .... .. .. .. ..", "flap"),
+    _row(".... .. .... .. .. .. ..", "leaf"),
     _row(".... .. .... .. .. .. ..", "mig_lost_on_boot"),
     _row("oooo oo o... xo oo oo xx", "host_hung", _SILENT),
     _row("oooo oo oooo xo oo oo xx", "host_hung", _SILENT + "|host is down", persistent=True),

@@ -184,6 +184,25 @@ def test_slow_links_slow_the_reference_training() -> None:
     assert after < 0.9 * before
 
 
+@pytest.mark.parametrize(
+    ("tool", "args", "metric"),
+    [
+        ("dcgmproftester", {"seconds": 30}, "gflops.3"),
+        ("command", {"run": "reference-train --steps 20", "metrics": "mfu"}, "mfu"),
+    ],
+)
+@pytest.mark.parametrize("fault", ["slow_gpu", "throttle"])
+def test_one_slow_gpu_slows_loads_and_the_training(fault: str, tool: str, args: dict[str, Any], metric: str) -> None:
+    world, test = World(), GateTest("test", tool, args, (), 600.0)
+    healthy = world.run(judged(world, test)).metrics
+    world.machine.inject(fault)
+    found = world.run(judged(world, test)).metrics
+    assert found[metric] < 0.8 * healthy[metric]
+    assert {name: found[name] for name in found if name.endswith(".4")} == {
+        name: healthy[name] for name in found if name.endswith(".4")
+    }
+
+
 async def judged(world: World, test: GateTest) -> TestResult:
     desired = world.lab.fleet.nodes[NODE]
     observed = await observe_node(desired, world.fabric, world.clock, world.lab.fleet.settings)

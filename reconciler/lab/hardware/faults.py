@@ -117,6 +117,35 @@ FAULTS: Mapping[str, FaultKind] = {
         {"part": "psu", "index": 0, "how": "critical"},
     ),
     "slow_storage": FaultKind("drives read and write at this share of their speed", "hardware", {"factor": 0.3}),
+    # The fleet's example gate sees none of the next five: it loads no GPU for long, and tests no rail.
+    "slow_gpu": FaultKind(
+        "a GPU computes at this share of its speed, though its clock, heat and links are as they should be",
+        "hardware",
+        {"gpu": 3, "share": 0.7},
+    ),
+    "throttle": FaultKind(
+        "under load the clock falls to `mhz`, `by`: thermal (that GPU gets too hot), or power_brake (of all GPUs, "
+        "as a power supply asks for it)",
+        "hardware",
+        {"gpu": 3, "by": "thermal", "mhz": 1110.0},
+    ),
+    "cable": FaultKind(
+        "the cable of an RDMA port garbles data: the link is up and counts errors, and what leaves the node keeps "
+        "this share of its rate, as it is sent again",
+        "hardware",
+        {"port": 3, "pace": 0.6},
+    ),
+    "flap": FaultKind(
+        "the link of an RDMA port goes down and up again every so many seconds",
+        "hardware",
+        {"port": 3, "every_s": 15.0},
+    ),
+    "leaf": FaultKind(
+        "the leaf switch of a rail is slow: what leaves the node there keeps this share of its rate. Set it on each "
+        "node behind the leaf",
+        "hardware",
+        {"port": 3, "pace": 0.5},
+    ),
     "low_nccl": FaultKind("collectives reach this bus bandwidth only, in GB/s", "hardware", {"busbw": 212.0}),
     "mig_lost_on_boot": FaultKind("MIG instances are gone after every boot", "hardware"),
     "host_hung": FaultKind(

@@ -17,6 +17,7 @@ from typing import Any
 
 from reconciler.lab.hardware import kernel_log, parts
 from reconciler.lab.hardware.faults import FaultValue
+from reconciler.lab.hardware.slowness import show_brake
 from reconciler.lab.hardware.state import DiskImage, GpuState, MachineState, OsState
 from reconciler.lab.hardware.timers import Timers
 from reconciler.lab.hardware.timings import TYPICAL, Timings
@@ -330,6 +331,8 @@ class Lifecycle:
             system.hung = True
         if kind == "kernel_event":
             system.kernel_log.append(kernel_log.EVENTS[str(parameters["event"])][1])
+        elif kind == "throttle":
+            show_brake(state, on=parameters["by"] == "power_brake")
         elif kind in ("port", "drive"):
             parts.break_port_or_drive(kind, state, parameters)
         elif kind in ("xid_79", "ecc_errors", "nvlink_down", "nvlink_slow", "gpu_cell"):

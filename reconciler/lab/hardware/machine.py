@@ -26,6 +26,7 @@ from reconciler.lab.hardware.in_place_side import InPlaceSide
 from reconciler.lab.hardware.installer_side import Serve
 from reconciler.lab.hardware.kernel_log import EVENTS
 from reconciler.lab.hardware.lifecycle import KERNEL_DEFAULTS, HardwareRejected, Rejection
+from reconciler.lab.hardware.slowness import THROTTLES, show_brake
 from reconciler.lab.hardware.spdm import LIES as SPDM_LIES
 from reconciler.lab.hardware.spdm import SpdmSide
 from reconciler.lab.hardware.state import GpuState, MachineState
@@ -87,6 +88,7 @@ class Machine(BmcSide, InPlaceSide, SpdmSide, HostSide):
             ("event", EVENTS),
             ("port", range(len(parts.rdma_ports(self.state)))),
             ("lie", SPDM_LIES if kind == "spdm" else LIES),
+            ("by", THROTTLES),
             ("drive", range(len(self.state.drives))),
         )
         for name, values in known:
@@ -106,6 +108,8 @@ class Machine(BmcSide, InPlaceSide, SpdmSide, HostSide):
     def _repair(self, kind: str, fault: Mapping[str, FaultValue]) -> None:
         for gpu in self.state.gpus:
             _repair_gpu(gpu, kind)
+        if kind == "throttle":
+            show_brake(self.state, on=False)
         if kind == "port":
             parts.repair_ports(self.state)
         if kind == "drive":

@@ -1,7 +1,8 @@
 """Loads of GPUs and readings of links that the gate runs, in the words of the real programs.
 
 gpu_burn and dcgmproftester with the samples of nvidia-smi beside them, mlxlink and the kernel's counters of RDMA ports,
-AMD's amd-smi and rvs, and a reference training. A GPU that is lost is in none of them; slow links slow the training.
+AMD's amd-smi and rvs, and a reference training. A GPU that is lost is in none of them; slow links slow the training,
+and so does its slowest GPU.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 
 from reconciler.gate.tools.link_counters import COUNTERS
+from reconciler.lab.hardware.slowness import Rail, port_of, rail, under_load
 from reconciler.lab.hardware.tools.call import Call, Ran, Tool, cuda_error, done, failed
 from reconciler.model.gate import CommandResult
 
 RAILS = 8
 _PEAK = 481.0  # GB/s between the GPUs of a healthy node
-_CLOCK, _POWER, _HEAT = 1755, 690.0, 61
+_RATE = 400e9  # bits a second of a rail
 
 
 def _samples(call: Call, seconds: float) -> str:
@@ -24,13 +26,17 @@ def _samples(call: Call, seconds: float) -> str:
     rows = []
     for at in range(rounds):
         for gpu in call.visible_gpus:
-            share = call.jitter(f"heat {gpu.index}", 0.02) if at else 0.5
-            rows.append(f"{gpu.index}, {_HEAT * share:.0f}, {_POWER * share:.1f}, {_CLOCK if at else 345}\n")
+            load, share = under_load(call.machine.state, gpu), call.jitter(f"heat {gpu.index}", 0.02) if at else 0.5
+            clock = load.clock if at else 345
+            rows.append(f"{gpu.index}, {load.heat * share:.0f}, {load.power * share:.1f}, {clock:.0f}\n")
     return "--- samples\n" + "".join(rows) + "--- end\n"
 
 
 def _speeds(call: Call, peak: float) -> list[float]:
-    return [peak * call.jitter(f"speed {gpu.index}", 0.01) for gpu in call.visible_gpus]
+    return [
+        peak * under_load(call.machine.state, gpu).pace * call.jitter(f"speed {gpu.index}", 0.01)
+        for gpu in call.visible_gpus
+    ]
 
 
 def gpu_burn(call: Call, words: Sequence[str]) -> Ran:
@@ -41,7 +47,8 @@ def gpu_burn(call: Call, words: Sequence[str]) -> Ran:
     text = f"Using compare file: compare.ptx\nBurning for {seconds:g} seconds.\n"
     for percent in (50, 100):
         work = " - ".join(f"{100 * percent} ({speed:.0f} Gflop/s)" for speed in speeds)
-        errors, heat = " - ".join("0" for _ in speeds), " - ".join(f"{_HEAT} C" for _ in speeds)
+        errors = " - ".join("0" for _ in speeds)
+        heat = " - ".join(f"{under_load(call.machine.state, gpu).heat:.0f} C" for gpu in call.visible_gpus)
         text += f"{percent:.1f}%  proc'd: {work}   errors: {errors}   temps: {heat} \n"
     text += f"Killing processes with SIGTERM (soft kill)\ndone\n\nTested {len(speeds)} GPUs:\n"
     text += "".join(f"\tGPU {at}: OK\n" for at in range(len(speeds)))
@@ -62,29 +69,36 @@ def dcgmproftester(call: Call, words: Sequence[str]) -> Ran:
     return done("\n".join(lines) + _samples(call, seconds), seconds=seconds + 5)
 
 
-def link_counters(_call: Call, words: Sequence[str]) -> Ran:
-    files = [
-        f"/sys/class/infiniband/mlx5_{port}/ports/1/counters/{name} 0\n" for name in COUNTERS for port in range(RAILS)
-    ]
-    return done(("".join(files) + "--- read\n") * 2, seconds=float(words[0]))
+def link_counters(call: Call, words: Sequence[str]) -> Ran:
+    """Print the counters, wait, and print them again. Counts of faults are those since the machine's clock began."""
+    seconds, readings = float(words[0]), []
+    for at in (call.machine.now, call.machine.now + seconds):
+        lines = []
+        for port in range(RAILS):
+            link = rail(call.machine.state, port)
+            garbled, downs = int(link.garbled * at), link.downs(0.0, at)
+            counts = {
+                "symbol_error": garbled, "port_rcv_errors": garbled // 3, "local_link_integrity_errors": garbled // 40,
+                "link_downed": downs, "link_error_recovery": downs,
+            }  # fmt: skip
+            folder = f"/sys/class/infiniband/mlx5_{port}/ports/1/counters"
+            lines += [f"{folder}/{name} {counts.get(name, 0)}\n" for name in COUNTERS]
+        readings.append("".join(lines) + "--- read\n")
+    return done("".join(readings), seconds=seconds)
 
 
 def mlxlink(call: Call) -> Ran:
     options = dict(zip(call.args, call.args[1:], strict=False))
-    rail = options.get("-d", "")
-    if not rail.startswith("mlx5_") or int(rail.removeprefix("mlx5_") or RAILS) >= RAILS:
-        return failed(1, f"-E- Failed to open device: {rail}\n")
+    device = options.get("-d", "")
+    if port_of(device) not in range(RAILS):
+        return failed(1, f"-E- Failed to open device: {device}\n")
+    counters = _physical(rail(call.machine.state, port_of(device)), call.machine.now)
     sections: dict[str, dict[str, str]] = {
         "Operational Info": {"State": "Active", "Physical state": "LinkUp", "Speed": "IB-NDR", "Width": "4x"},
         "Troubleshooting Info": {"Status Opcode": "0", "Recommendation": "No issue was observed"},
         "Tool Information": {"Firmware Version": "28.43.2026", "MFT Version": "mft 4.30.1-8"},
         "Module Info": {"Temperature [C]": "49 [-10..80]"},
-        "Physical Counters and BER Info": {
-            "Time Since Last Clear [Min]": f"{call.machine.now / 60 + 1:.1f}",
-            "Effective Physical Errors": "0", "Effective Physical BER": "15E-255",
-            "Raw Physical Errors Per Lane": "31,12,44,9", "Link Down Counter": "0", "Link Error Recovery Counter": "0",
-            "Raw Physical BER": "3E-10",
-        },
+        "Physical Counters and BER Info": counters,
     }  # fmt: skip
     if "-e" in call.args:
         sections["EYE Opening Info"] = {"Last FOM": "112,118,109,121"}
@@ -93,6 +107,22 @@ def mlxlink(call: Call) -> Ran:
         for title, lines in sections.items()
     )
     return done(text + "\n", seconds=2)
+
+
+def _physical(link: Rail, now: float) -> dict[str, str]:
+    """Return what the firmware counted since the link came up last: it clears all but the losses of the link then."""
+    up = now % link.every_s if link.every_s else now
+    garbled = int(link.garbled * up)
+    rate = f"{garbled / (_RATE * max(up, 1.0)):.0E}"
+    return {
+        "Time Since Last Clear [Min]": f"{up / 60 + (not link.every_s):.1f}",
+        "Effective Physical Errors": str(garbled),
+        "Effective Physical BER": rate if garbled else "15E-255",
+        "Raw Physical Errors Per Lane": "31,12,44,9" if not garbled else f"{91 * garbled},12,44,9",
+        "Link Down Counter": str(link.downs(0.0, now)),
+        "Link Error Recovery Counter": "0",
+        "Raw Physical BER": "4E-6" if garbled else "3E-10",
+    }
 
 
 def amd_smi(call: Call) -> Ran:
@@ -131,7 +161,8 @@ def reference_train(call: Call) -> Ran:
         return Ran(CommandResult(1, "", f"RuntimeError: {error}\n"), 4.0)
     limit = call.machine.fault("low_nccl")
     links = min(1.0, float(limit["busbw"]) / _PEAK) if limit else 1.0
-    mfu = 0.42 * call.jitter("mfu", 0.005) / (0.7 + 0.3 / links)
+    slowest = min(under_load(call.machine.state, gpu).pace for gpu in call.visible_gpus)
+    mfu = 0.42 * call.jitter("mfu", 0.005) / (0.7 / slowest + 0.3 / links)
     return done(f"step 20\nmfu {mfu:.4f} ratio\nstep_ms {160 / mfu:.1f} ms\nhash 5f2c9e\n", seconds=300)
 
 
