@@ -78,7 +78,7 @@ class Machine(BmcSide, InPlaceSide, SpdmSide, HostSide):
         self._check_parts(kind, complete)
         if kind == parts.FAILED:
             parts.check(self.state, str(complete["part"]), int(complete["index"]), str(complete["how"]))
-        self.state.faults[kind] = complete
+        self.state.faults[kind], self.state.fault_since[kind] = complete, self.now
         self._apply_fault(kind)
 
     def _check_parts(self, kind: str, given: Mapping[str, FaultValue]) -> None:

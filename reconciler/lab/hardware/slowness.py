@@ -1,4 +1,4 @@
-"""How the faults slow_gpu, throttle, cable, flap and leaf slow GPUs and rails: what the lab's tools measure of it.
+"""The effect of the faults slow_gpu, throttle, cable, flap and leaf on GPUs and rails, for the tools that measure it.
 
 A cable and a leaf slow what leaves the node. A test of an adapter with itself passes neither of them.
 """
@@ -49,25 +49,32 @@ class Rail(NamedTuple):
     """What an RDMA port's link does to its traffic.
 
     `pace`: share of the line rate of what leaves the node; `garbled`: symbol errors a second; `every_s`: seconds from
-    one loss of the link to the next, 0 = never.
+    one loss of the link to the next, 0 = never; `since`: when that began.
     """
 
     pace: float = 1.0
     garbled: float = 0.0
     every_s: float = 0.0
+    since: float = 0.0
 
-    def downs(self, since: float, until: float) -> int:
-        """Return how often the link goes down in a time."""
-        return int(until // self.every_s) - int(since // self.every_s) if self.every_s else 0
+    def errors(self, at: float) -> int:
+        """Return how many symbol errors the port has counted."""
+        return int(self.garbled * (at - self.since))
+
+    def downs(self, at: float) -> int:
+        """Return how often the link has gone down."""
+        return int((at - self.since) // self.every_s) if self.every_s else 0
 
 
 def rail(state: MachineState, port: int) -> Rail:
-    cable, flap, leaf = (
-        found if found is not None and found["port"] == port else None
-        for found in (state.faults.get("cable"), state.faults.get("flap"), state.faults.get("leaf"))
+    found = {kind: state.faults[kind] for kind in ("cable", "flap", "leaf") if kind in state.faults}
+    mine = {kind: given for kind, given in found.items() if given["port"] == port}
+    return Rail(
+        min((float(given["pace"]) for given in mine.values() if "pace" in given), default=1.0),
+        _GARBLED if "cable" in mine else 0.0,
+        float(mine["flap"]["every_s"]) if "flap" in mine else 0.0,
+        min((state.fault_since[kind] for kind in mine), default=0.0),
     )
-    paces = [float(found["pace"]) for found in (cable, leaf) if found is not None]
-    return Rail(min(paces, default=1.0), _GARBLED if cable else 0.0, float(flap["every_s"]) if flap else 0.0)
 
 
 def port_of(device: str) -> int:

@@ -266,4 +266,5 @@ class MachineState:
     events: list[dict[str, Any]] = field(default_factory=list)
     counters: Counters = field(default_factory=Counters)
     faults: dict[str, dict[str, Any]] = field(default_factory=dict)  # kind -> parameters
+    fault_since: dict[str, float] = field(default_factory=dict)  # kind -> when it was injected last
     etag: int = 1  # grows with every change that Redfish shows

@@ -70,13 +70,13 @@ def dcgmproftester(call: Call, words: Sequence[str]) -> Ran:
 
 
 def link_counters(call: Call, words: Sequence[str]) -> Ran:
-    """Print the counters, wait, and print them again. Counts of faults are those since the machine's clock began."""
+    """Print the counters, wait, and print them again."""
     seconds, readings = float(words[0]), []
     for at in (call.machine.now, call.machine.now + seconds):
         lines = []
         for port in range(RAILS):
             link = rail(call.machine.state, port)
-            garbled, downs = int(link.garbled * at), link.downs(0.0, at)
+            garbled, downs = link.errors(at), link.downs(at)
             counts = {
                 "symbol_error": garbled, "port_rcv_errors": garbled // 3, "local_link_integrity_errors": garbled // 40,
                 "link_downed": downs, "link_error_recovery": downs,
@@ -111,15 +111,14 @@ def mlxlink(call: Call) -> Ran:
 
 def _physical(link: Rail, now: float) -> dict[str, str]:
     """Return what the firmware counted since the link came up last: it clears all but the losses of the link then."""
-    up = now % link.every_s if link.every_s else now
-    garbled = int(link.garbled * up)
-    rate = f"{garbled / (_RATE * max(up, 1.0)):.0E}"
+    up = (now - link.since) % link.every_s if link.downs(now) else now
+    garbled = min(link.errors(now), int(link.garbled * up))
     return {
         "Time Since Last Clear [Min]": f"{up / 60 + (not link.every_s):.1f}",
         "Effective Physical Errors": str(garbled),
-        "Effective Physical BER": rate if garbled else "15E-255",
-        "Raw Physical Errors Per Lane": "31,12,44,9" if not garbled else f"{91 * garbled},12,44,9",
-        "Link Down Counter": str(link.downs(0.0, now)),
+        "Effective Physical BER": f"{garbled / (_RATE * up):.0E}" if garbled else "15E-255",
+        "Raw Physical Errors Per Lane": f"{91 * garbled},12,44,9" if garbled else "31,12,44,9",
+        "Link Down Counter": str(link.downs(now)),
         "Link Error Recovery Counter": "0",
         "Raw Physical BER": "4E-6" if garbled else "3E-10",
     }

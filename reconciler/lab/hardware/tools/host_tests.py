@@ -132,7 +132,7 @@ def perftest(call: Call) -> Ran:
     device, size, seconds = options["-d"], int(options["-s"]), float(options["-D"])
     leaves = call.args[-1] != "localhost"  # to a server: over the cable, through the leaf
     link = rail(call.machine.state, port_of(device)) if leaves else Rail()
-    if link.downs(call.machine.now, call.machine.now + seconds):
+    if link.downs(call.machine.now + seconds) > link.downs(call.machine.now):
         # The words and the status of perftest 4.5 and 6.06 whose queue pair used up its retries.
         text = " Completion with error at client\n Failed status 12: wr_id 0 syndrom 0x81\nscnt=128, ccnt=0\n"
         return Ran(CommandResult(1, text), seconds)
