@@ -173,7 +173,14 @@ def _soak(value: Any) -> Any:
     """Accept a time alone. 0s is no soak, as in earlier versions."""
     if value == "0s":
         return None
-    return {"duration": value} if isinstance(value, str) else value
+    return {"duration": value} if isinstance(value, str) else _with_tuples(value)
+
+
+def _with_tuples(value: Any) -> Any:
+    """Return a document with tuples for lists: what passes a validator of Python is no JSON any more to Pydantic."""
+    if isinstance(value, dict):
+        return {name: _with_tuples(each) for name, each in value.items()}
+    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
 
 
 class Revalidation(Model):
