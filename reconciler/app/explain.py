@@ -9,6 +9,7 @@ from pathlib import Path
 from reconciler.app.holds import check_subject
 from reconciler.app.ports import FleetRequest, Frontend
 from reconciler.app.runtime import new_id
+from reconciler.app.under_way import under_way
 from reconciler.app.workspace import Workspace
 from reconciler.converge.observation_pass import with_sightings
 from reconciler.drivers.git import origins
@@ -57,6 +58,7 @@ def _with_observation(workspace: Workspace, made: Explanation, file: Path | None
         return replace(
             made, now=workspace.clock.now(), observation=seen, plan=replace(plan, nodes={**plan.nodes, node: own}),
             record=record, holds=holds, estimates=workspace.estimates(ledger),
+            under_way=under_way(ledger, workspace.clock.now()).get(node, ""),
             alternatives={} if question is None else alternatives(question),
         )  # fmt: skip
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.app.holds import check_subject
 from reconciler.app.html_report import observe_for_report, write_page
+from reconciler.app.under_way import under_way
 from reconciler.app.workspace import Workspace
 from reconciler.gate.certificate import by_test
 from reconciler.gate.cohort import notes
@@ -86,6 +87,8 @@ def period_report(
         past, name = ledger.past(begin, now), fleet.settings.fleet
         declined = _declined(fleet, ledger)
         report = reports.period_report(past, name, fleet.nodes, begin, now, workspace.time_scale, declined)
+        acting = {node: far for node, far in under_way(ledger, now).items() if far and node in fleet.nodes}
+        report = replace(report, under_way=acting)
         if html is not None and found is not None:
             workspace.frontend.say(f"written to {write_page(workspace, ledger, found, report, html)}")
     return report

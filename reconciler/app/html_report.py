@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler import __version__
 from reconciler.app.documents import write_file
+from reconciler.app.under_way import under_way
 from reconciler.app.workspace import Workspace, drift_report
 from reconciler.converge.status import node_status
 from reconciler.drivers.git import origins
 from reconciler.model.errors import Position, ReconcilerError
-from reconciler.model.install_progress import progress_words
 from reconciler.model.observed import Observation
 from reconciler.model.period_report import PeriodReport
 from reconciler.model.plan import Plan
@@ -49,18 +49,14 @@ def write_page(
 ) -> Path:
     """Write index.html into `directory`, and return its path. Raise ReconcilerError when it can't be written."""
     plan = found.plan
-    acting = {node for _, node, *_ in ledger.unfinished()}
+    acting = under_way(ledger, workspace.clock.now())
     material = Material(
         workspace.fleet, found.seen, plan, drift_report(plan, found.seen), ledger.nodes(list(plan.nodes)),
         {name: node_status(node, acting=name in acting) for name, node in plan.nodes.items()},
         workspace.clock.now(), __version__, holds=tuple(ledger.holds()),
         origins=origins(workspace.fleet.source, _places(workspace, plan)),
         histories=_histories(workspace, ledger, plan), report=report,
-        installing={
-            node: progress_words(attempt)
-            for node in acting & plan.nodes.keys()
-            if (attempt := ledger.open_install(node)) is not None
-        },
+        under_way={node: far for node, far in acting.items() if far and node in plan.nodes},
     )  # fmt: skip
     try:
         directory.mkdir(parents=True, exist_ok=True)

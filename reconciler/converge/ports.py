@@ -10,6 +10,7 @@ from reconciler.model.desired import Desired
 from reconciler.model.gate import BootProof, Certificate, ComponentsProof, GateJudgement
 from reconciler.model.observed import Observed
 from reconciler.model.ports import Bmc, Clock, Host
+from reconciler.model.soak_progress import SoakProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class SoakRun:
     id: str
     resumed: bool = False
     step: Callable[[str], None] = lambda _: None  # tells whoever watches how far it is
+    note: Callable[[SoakProgress], None] = lambda _: None  # keeps how far it is, after each look that found no bad sign
 
 
 class GateRunner(Protocol):

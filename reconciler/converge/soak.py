@@ -22,7 +22,7 @@ from reconciler.model.gate import CommandResult, TestResult, Verdict
 from reconciler.model.observed import Observed
 from reconciler.model.ports import Clock, Host
 from reconciler.model.soak import NAME, loads_of, seconds_of
-from reconciler.model.units import format_duration
+from reconciler.model.soak_progress import SoakProgress
 
 LOOK_S: Final = 60.0
 LOOKS: Final = 500  # of a long soak, which is looked at less often than a short one
@@ -79,6 +79,8 @@ class Follower:
             self._show(found)
             if ended := await self._judge(found):
                 return ended
+            if (progress := self._progress(found)) is not None:
+                self.run.note(progress)
             await self.clock.sleep(min(SELDOM_S, max(LOOK_S, self._soak.seconds / LOOKS)))
 
     async def _judge(self, found: Look) -> TestResult | None:
@@ -130,13 +132,15 @@ class Follower:
         return TestResult(NAME, NAME, verdict, (why,) if why else (), metrics)
 
     def _show(self, found: Look) -> None:
-        done = found.lasted_s if found.lasted_s is not None else max((run.ended_s for run in found.runs), default=None)
-        if done is not None:
-            left = max(0, self._soak.seconds - done)
-            self.run.step(
-                f"soak: {min(100, 100 * done // self._soak.seconds)} %, {format_duration(done)} of "
-                f"{format_duration(self._soak.seconds)}, {format_duration(left)} left"
-            )
+        if (progress := self._progress(found)) is not None:
+            self.run.step(progress.words)
+
+    def _progress(self, found: Look) -> SoakProgress | None:
+        """Return how far the soak is; None where the node does not say, as after another boot."""
+        done = found.lasted_s if found.lasted_s is not None else found.elapsed_s
+        if done is None or found.began != found.boot:
+            return None
+        return SoakProgress(self._soak.seconds, done, self.clock.now())
 
     # --- the node ------------------------------------------------------------------------------------------------
 

@@ -48,7 +48,9 @@ def headline(made: Explanation) -> str:
     differs = f"{count(differing, 'value')} not as specified" if differing else ""
     unknown = sum(item.kind is DriftClass.UNKNOWN for item in plan.drift)
     lacks = f"{unknown} not known" if unknown else ""
-    if plan.blocked is not None:
+    if made.under_way:
+        what = made.under_way
+    elif plan.blocked is not None:
         what = HEADLINES[plan.blocked.code]
     elif made.plan is not None and made.plan.refused:
         what = "its plan is refused"
@@ -146,6 +148,7 @@ def waiting_document(made: Explanation) -> dict[str, Any] | None:
     began = since(made)
     return {
         "headline": headline(made),
+        "under_way": made.under_way,
         "code": None if plan.blocked is None else plan.blocked.code.value,
         "detail": "" if plan.blocked is None else plan.blocked.detail,
         "since": None if began is None else _moment(began),

@@ -30,7 +30,8 @@ _UNMANAGED = ("gate.", "health.", "trust.", "image.nonce")  # drift of what no l
 class Explanation:
     """`observation`, `plan` and `record` are None when only the spec is explained. `path` "" = everything.
 
-    `origins`: which commits set the lines that are shown. `alternatives`: by action, what there is without it.
+    `under_way`: how far an unfinished attempt is. `origins`: which commits set the lines that are shown.
+    `alternatives`: by action, what there is without it.
     """
 
     fleet: Fleet
@@ -45,6 +46,7 @@ class Explanation:
     origins: Mapping[Position, LineOrigin] = field(default_factory=dict)
     estimates: Estimates = field(default_factory=Estimates)
     time_scale: float = 1.0
+    under_way: str = ""
 
     @property
     def desired(self) -> Desired:

@@ -117,6 +117,8 @@ def sections(report: PeriodReport) -> Iterator[Section]:
     yield _availability(report)
     if report.recoveries:
         yield Section("Out of service", (_spread("Back in service", report.recover),), _OUT, list(_out(report)))
+    if report.under_way:
+        yield Section("Under way", (), ("node", "how far"), sorted(report.under_way.items()))
     if report.quarantined:
         yield Section("Quarantined", (), _QUARANTINED, list(_quarantined(report.quarantined)))
     if report.introduced or report.removed or report.open:

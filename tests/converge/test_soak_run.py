@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
+from reconciler.app.under_way import under_way
 from reconciler.converge import lease
 from reconciler.converge.gate import AcceptanceGate
 from reconciler.converge.run import Ended
 from reconciler.model import soak
 from reconciler.model.desired import Acceptance, Desired, GatePhase, GateTest, Profile, Threshold
+from reconciler.model.errors import LedgerError
 from reconciler.model.gate import Certificate
 from reconciler.model.outcome import Done, Outcome, Permanent
+from reconciler.model.soak_progress import JOURNALED, progress_of
 from tests.converge.world import PROFILE, QuickGate, World
 
 Worlds = Callable[..., World]
@@ -100,6 +104,49 @@ def test_a_run_that_dies_is_continued_without_a_second_soak_or_a_second_test(wor
     assert here.serves("n0")
     assert here.clock.elapsed - unit.began < 25.5 * HOUR, "it was not begun anew"
     assert [names for names in gates(here) if "short" in names] == [("health", "short")]
+
+
+def test_how_far_it_is_is_journaled_for_whoever_asks_also_after_its_reconciler_died(world: Worlds) -> None:
+    here = soaking(world, 24 * HOUR)
+    notes: list[Mapping[str, Any]] = []
+    amend = here.ledger.amend
+
+    def noted(attempt: int, intent: Mapping[str, Any], now: datetime) -> None:
+        notes.append(intent)
+        amend(attempt, intent, now)
+
+    here.ledger.amend = noted  # type: ignore[method-assign]
+    here.run(dies_after(here, 10 * HOUR))
+    unit = here.machine("n0").state.soak
+    assert unit is not None
+    [(_, _, _, _, intent)] = here.ledger.unfinished()
+    progress = progress_of(intent)
+    assert progress is not None
+    assert progress.seconds == 24 * HOUR
+    assert 9.4 * HOUR < progress.done_s <= 10 * HOUR
+    assert abs((progress.ends_at - here.clock.now()).total_seconds() - 14 * HOUR) < 120
+    assert len(notes) < 25, "ten hours are no thousand rows"
+    later = here.clock.now() + timedelta(hours=3)
+    assert under_way(here.ledger, later)["n0"].startswith("soak: 9h")
+    assert "of 1d00h and no bad sign when last looked at 3h" in under_way(here.ledger, later)["n0"]
+    assert "nobody has read" in under_way(here.ledger, later + timedelta(hours=24))["n0"]
+
+    report = here.apply(wait_s=2 * WEEK)
+    assert report.results["n0"].state is Ended.DONE, report.results["n0"].detail
+    assert under_way(here.ledger, here.clock.now()) == {}
+
+
+def test_a_ledger_that_keeps_no_note_ends_no_soak(world: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = soaking(world, 2 * HOUR)
+    amend = here.ledger.amend
+
+    def refused(attempt: int, intent: Mapping[str, Any], now: datetime) -> None:
+        if JOURNALED in intent:
+            raise LedgerError("database is locked")
+        amend(attempt, intent, now)
+
+    monkeypatch.setattr(here.ledger, "amend", refused)
+    assert isinstance(here.act("run_gate"), Done)
 
 
 def test_a_soak_that_the_spec_asks_for_no_more_does_not_load_a_node_in_service(world: Worlds) -> None:

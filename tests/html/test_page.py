@@ -166,7 +166,7 @@ def test_a_fleet_as_specified_is_told_in_a_word(material: Any) -> None:
 
 def test_an_install_says_how_far_it_is(material: Any) -> None:
     name = sorted(material.plan.nodes)[3]
-    data = Reader(page(replace(material, installing={name: "writing 47 %, 812 MB/s"}))).data
+    data = Reader(page(replace(material, under_way={name: "installing: writing 47 %, 812 MB/s"}))).data
     shown = dict(zip(data["nodes"]["name"], data["nodes"]["headline"], strict=True))
     assert data["texts"][shown[name]] == "installing: writing 47 %, 812 MB/s"
     assert [at for at in shown.values() if "installing" in data["texts"][at]] == [shown[name]]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from typing import Final
 
 from reconciler.converge.actions.context import ActionContext, action
 from reconciler.converge.ports import SoakRun
@@ -11,12 +14,17 @@ from reconciler.gate.attestation.expected import is_measured, must_prove, refere
 from reconciler.gate.certificate import compose, tests_digest
 from reconciler.gate.decline import first_results
 from reconciler.gate.results import recorded
+from reconciler.model.errors import LedgerError
 from reconciler.model.gate import BootProof, Certificate, GateJudgement, Verdict
 from reconciler.model.measurements import Attestation
 from reconciler.model.outcome import Done, Outcome, Permanent, Transient
 from reconciler.model.records import REFUTED, UNPROVED
 from reconciler.model.soak import NAME as SOAK
+from reconciler.model.soak_progress import JOURNALED, SoakProgress
 from reconciler.planner.node.retest import left_out_tests
+
+_NOTED_S: Final = 1800.0  # between two notes of how far a soak is, at most
+_NOTES: Final = 50  # of a soak that is too short for that
 
 
 @action
@@ -85,16 +93,33 @@ async def run_gate(ctx: ActionContext) -> Outcome:
     goes_on = bool(begun) and begun_with == loads and not soaks <= left_out
     if (soaks or begun) and not goes_on:
         await stop(ctx.host, ctx.clock)  # it is of nobody, or of other loads, and would run beside the tests
+        if JOURNALED in ctx.resumed:
+            ctx.journal(**{JOURNALED: None})
     ctx.step("running the acceptance tests" + (f", but for {', '.join(sorted(left_out))}" if left_out else ""))
     certificate, judgement = await _run(ctx, left_out, soaks, ctx.record.certificate)
     if soaks - left_out and judgement.by_test.keys() == soaks:
         soak = str(begun) if goes_on else f"{ctx.node}-{ctx.attempt}"
         ctx.journal(soak=soak, loads=loads)  # before it begins: whoever comes after us goes on with it
-        run = SoakRun(soak, goes_on, ctx.step)
+        run = SoakRun(soak, goes_on, ctx.step, _noted(ctx))
         every = frozenset(result.test for result in certificate.results)
         certificate, judgement = await _run(ctx, every - soaks, frozenset(), certificate, run)
     kept = len(certificate.results) - len(certificate.measured)
     return _outcome(judgement, f"{len(certificate.measured)} tests passed" + (f", {kept} stand" if kept else ""))
+
+
+def _noted(ctx: ActionContext) -> Callable[[SoakProgress], None]:
+    """Return what journals how far a soak is: often enough for people, and few rows for days."""
+    due = ctx.clock.monotonic()
+
+    def note(progress: SoakProgress) -> None:
+        nonlocal due
+        if ctx.clock.monotonic() < due:
+            return
+        due = ctx.clock.monotonic() + min(_NOTED_S, progress.seconds / _NOTES)
+        with suppress(LedgerError):  # the lease decides whether a run without its ledger goes on, and no note
+            ctx.journal(**{JOURNALED: progress.journaled()})
+
+    return note
 
 
 async def _run(

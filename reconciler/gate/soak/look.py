@@ -10,6 +10,7 @@ from typing import Final
 from reconciler.model.gate import CommandResult
 
 _RUN: Final = re.compile(r"(\d{1,9}) (\d{1,9}) (\d{1,4}) (\d{1,9}) (\d{1,9}) (\d{1,3})")
+_SECONDS: Final = re.compile(r"[0-9]{1,9}")
 _KEYS: Final = ("LoadState", "ActiveState", "SubState", "Result", "ExecMainStatus")
 
 
@@ -27,7 +28,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """`began`: boot id that the soak began in, "" where its files are gone. `lasted_s`: None while it goes on."""
+    """`began`: boot id that the soak began in, "" where its files are gone. `lasted_s`: None while it goes on.
+
+    `elapsed_s`: since it began; None where that can't be said.
+    """
 
     boot: str
     unit: Mapping[str, str]
@@ -35,6 +39,7 @@ class Look:
     runs: tuple[Run, ...]
     lasted_s: int | None
     refused: str = ""
+    elapsed_s: int | None = None
 
     @property
     def is_active(self) -> bool:
@@ -59,9 +64,10 @@ def read(output: CommandResult) -> Look | str:
             runs.append(Run(*map(int, found.groups())))
         elif equals and name in _KEYS:
             unit[name] = value
-        elif key in ("now", "began", "done", "refused"):
+        elif key in ("now", "began", "elapsed", "done", "refused"):
             words[key] = rest
-    if not words.get("now") or "ActiveState" not in unit or not words.get("done", "0").isdigit():
+    if not words.get("now") or "ActiveState" not in unit or not _SECONDS.fullmatch(words.get("done", "0")):
         return "the state of the soak is incomplete"
     lasted = int(words["done"]) if "done" in words else None
-    return Look(words["now"], unit, words.get("began", ""), tuple(runs), lasted, words.get("refused", ""))
+    elapsed = int(words["elapsed"]) if _SECONDS.fullmatch(words.get("elapsed", "")) else None
+    return Look(words["now"], unit, words.get("began", ""), tuple(runs), lasted, words.get("refused", ""), elapsed)

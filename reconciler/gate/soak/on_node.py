@@ -1,8 +1,8 @@
 """The commands of a soak on its node. All state is in files there, so that any reconciler can go on with it.
 
-/var/lib/reconciler/soak/<id>/: `loads` is a script that runs the step of a number, `boot` the boot that it
-began in, `runs` has a line for each step that ended, `out/` what they printed, and `done` is there as soon as the time
-is over. Time is that since boot: a clock that is set changes nothing.
+/var/lib/reconciler/soak/<id>/: `loads` is a script that runs the step of a number, `boot` the boot that it began in,
+`begun` the uptime then, `runs` has a line for each step that ended, `out/` what they printed, and `done` is there as
+soon as the time is over. Time is that since boot: a clock that is set changes nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RUNNER: Final = f"""#!/bin/sh
 d=$1; seconds=$2; shift 2; cd "$d" || exit 73
 exec 9>{FILE}; flock -n 9 || {{ echo 'another gate runs on this node' >refused; exit 75; }}
 now() {{ cut -d. -f1 /proc/uptime; }}
-begun=$(now); n=0; round=0; over=0
+begun=$(now); echo "$begun" >begun; n=0; round=0; over=0
 while [ $over = 0 ]; do
   round=$((round + 1)); step=0
   for limit in "$@"; do
@@ -50,7 +50,9 @@ exec systemd-run --quiet --unit="$unit" --property=Type=exec --property=RemainAf
 _LOOK: Final = """d=$1; echo "now $(cat /proc/sys/kernel/random/boot_id)"
 systemctl show -p LoadState,ActiveState,SubState,Result,ExecMainStatus "$2"
 if cd "$d" 2>/dev/null; then
-  echo "began $(cat boot)"; tail -n "+$3" runs | sed 's/^/run /'
+  echo "began $(cat boot)"
+  [ ! -s begun ] || echo "elapsed $(($(cut -d. -f1 /proc/uptime) - $(cat begun)))"
+  tail -n "+$3" runs | sed 's/^/run /'
   [ ! -e refused ] || echo "refused $(cat refused)"
   [ ! -e done ] || echo "done $(cat done)"
 fi

@@ -38,7 +38,7 @@ class Material:
     origins: AllPublic[Mapping[Position, LineOrigin]] = field(default_factory=dict)
     histories: Mapping[NodeName, NodeHistory] = field(default_factory=dict)
     report: PeriodReport | None = None
-    installing: Mapping[NodeName, PublicText] = field(default_factory=dict)  # how far, of nodes at work
+    under_way: Mapping[NodeName, PublicText] = field(default_factory=dict)  # how far, of nodes at work
 
     def explained(self, node: str) -> Explanation:
         """Return what `explain` shows of a node, so that the page says the same in the same words."""
@@ -53,4 +53,5 @@ class Material:
             holds=self.holds,
             origins=self.origins,
             time_scale=self.plan.time_scale,
+            under_way=self.under_way.get(node, ""),
         )

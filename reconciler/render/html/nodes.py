@@ -92,7 +92,7 @@ class Nodes:
             "domains": {label: self._text(name) for label, name in sorted(desired.domains.items())},
             "status": _STATUSES.index(self._material.statuses[plan.node]),
             "service": 2 if plan.in_service is None else int(plan.in_service),
-            "headline": self._text(self._headline(made)),
+            "headline": self._text(made.under_way or headline(made)),
             "persona": self._text(desired.persona),
             "shared": shared,
             "own": own,
@@ -106,10 +106,6 @@ class Nodes:
             "gate": self._evidence.of(made),
             "history": self._history(plan.node),
         }
-
-    def _headline(self, made: Explanation) -> str:
-        installing = self._material.installing.get(made.node)
-        return f"installing: {installing}" if installing else headline(made)
 
     # --- values --------------------------------------------------------------------------------------------------
 

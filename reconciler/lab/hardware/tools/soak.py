@@ -61,7 +61,8 @@ def _look(call: Call, folder: str, first: int, run: Run) -> Ran:
     else:
         lines += ["Result=success", "ExecMainStatus=0", "LoadState=not-found", "ActiveState=inactive", "SubState=dead"]
     if here is not None:
-        lines += [f"began {here.boot_id}", *(f"run {line}" for line in here.lines[first - 1 :])]
+        lines += [f"began {here.boot_id}", f"elapsed {machine.now - here.began:.0f}"]
+        lines += [*(f"run {line}" for line in here.lines[first - 1 :])]
         lines += [f"done {here.lasted:.0f}"] if here.lasted is not None else []
     return done("\n".join([*lines, "end", ""]))
 
