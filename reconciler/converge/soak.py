@@ -30,6 +30,7 @@ SELDOM_S: Final = 600.0  # between two looks, at most: the first bad sign should
 SILENT_S: Final = 1800.0  # of a host, before the attempt ends: a network that comes back finds the soak at work
 SHUTDOWN_S: Final = 120.0  # that a system takes to stop its other units, at most 90 s each unless told otherwise
 _COMMAND_S: Final = 60.0
+_KEPT_RUNS: Final = 50  # whose outputs whoever comes next reads again, at most
 _STARTED, _BEGUN_BEFORE = 0, on_node.BEGUN  # exit statuses of the start
 _HEALTH: Final = GateTest("health", "xid", {}, (), _COMMAND_S)
 
@@ -48,6 +49,8 @@ class Follower:
     _load_of: Mapping[int, tuple[GateTest, bool]] = field(init=False)  # step -> its load, whether it is the last of it
     _outputs: list[tuple[Run, CommandResult]] = field(default_factory=list)  # of the load that is not whole yet
     _read: int = 0  # runs that were read
+    _whole: int = 0  # the last of them that made a load whole
+    _kept: int = 0  # the last run of which the node keeps what came of it, instead of its output
 
     async def result(self) -> TestResult:
         """Return what the soak measured. Its unit and its files are gone from the node then, however it ended."""
@@ -59,7 +62,7 @@ class Follower:
         whole = [(load, at == len(steps[load.name])) for load in loads for at in range(1, len(steps[load.name]) + 1)]
         self._load_of = dict(enumerate(whole, 1))
         every = [step for load in loads for step in steps[load.name]]
-        if not self.run.resumed and (problem := await self._start(every)):
+        if problem := await (self._restore() if self.run.resumed else self._start(every)):
             await stop(self.host, self.clock, self.run.id)
             return self._ended(Verdict.ERROR, problem)
         result = await self._follow()
@@ -73,6 +76,26 @@ class Follower:
             return ""
         return f"systemd does not start the soak: {started.stderr.strip()[:200]}"
 
+    async def _restore(self) -> str:
+        """Go on from what the reconciler before this one has judged, so that only what is new is read."""
+        kept = await self._command(on_node.kept(self.run.id))
+        number, _, judged = kept.stdout.partition("\n")
+        if kept.exit_status != 0 or not number:
+            return ""  # nothing was judged yet, or its files are gone, which the first look tells
+        try:
+            self._soak.restore(judged)
+            self._read = self._whole = self._kept = int(number)
+        except ValueError as error:
+            return f"what was judged of the soak before can't be read: {error}"
+        return ""
+
+    async def _keep(self) -> None:
+        """Let the node keep what came of the runs so far, instead of what they printed."""
+        if self._whole > self._kept:
+            kept = await self._command(*on_node.keep(self.run.id, self._whole, self._soak.kept()))
+            if kept.exit_status == 0:  # else at the next look: until then there is more to read again, and no harm
+                self._kept = self._whole
+
     async def _follow(self) -> TestResult:
         while True:
             found = await self._look()
@@ -81,6 +104,9 @@ class Follower:
                 return ended
             if (progress := self._progress(found)) is not None:
                 self.run.note(progress)
+            await self._keep()
+            if len(found.runs) == on_node.MOST_RUNS:
+                continue  # there are more
             await self.clock.sleep(min(SELDOM_S, max(LOOK_S, self._soak.seconds / LOOKS)))
 
     async def _judge(self, found: Look) -> TestResult | None:
@@ -93,6 +119,10 @@ class Follower:
         for run in found.runs:
             if (bad := await self._add(run)) is not None:
                 return self._ended(*bad, lasted_s=run.ended_s)
+            if self._whole - self._kept >= _KEPT_RUNS:
+                await self._keep()
+        if len(found.runs) == on_node.MOST_RUNS:
+            return None  # its last ones come first: they may say why the rest is broken
         if (why := broken(found)) is not None:
             if why[0] is Verdict.ERROR:  # a system that shuts down stops its units first, and answers for a while
                 await self.clock.sleep(SHUTDOWN_S)
@@ -122,7 +152,7 @@ class Follower:
         load, whole = self._load_of[run.step]
         if not whole:
             return None
-        outputs, self._outputs = self._outputs, []
+        outputs, self._outputs, self._whole = self._outputs, [], run.number
         result = TOOLS[load.tool].judge(load, self.desired, self.observed, [each for _, each in outputs])
         verdict, reasons = self._soak.add(load, outputs[0][0].began_s, run.ended_s, result)
         return None if verdict is Verdict.PASS else (verdict, "; ".join(reasons))

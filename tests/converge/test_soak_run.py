@@ -20,6 +20,7 @@ from reconciler.model.errors import LedgerError
 from reconciler.model.gate import Certificate
 from reconciler.model.outcome import Done, Outcome, Permanent
 from reconciler.model.soak_progress import JOURNALED, progress_of
+from tests.converge.test_soak import listening
 from tests.converge.world import PROFILE, QuickGate, World
 
 Worlds = Callable[..., World]
@@ -134,6 +135,28 @@ def test_how_far_it_is_is_journaled_for_whoever_asks_also_after_its_reconciler_d
     report = here.apply(wait_s=2 * WEEK)
     assert report.results["n0"].state is Ended.DONE, report.results["n0"].detail
     assert under_way(here.ledger, here.clock.now()) == {}
+
+
+def test_a_week_takes_no_more_room_than_an_hour_and_is_not_read_again(
+    world: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = soaking(world)
+    here.run(dies_after(here, 100 * HOUR))
+    unit = here.machine("n0").state.soak
+    assert unit is not None
+    before = len(unit.outputs)
+    assert before >= 195
+    assert len([output for output in unit.outputs if output]) <= 2
+    assert len(unit.judged) < 1000
+
+    read = listening(monkeypatch)
+    report = here.apply(wait_s=2 * WEEK)
+    assert report.results["n0"].state is Ended.DONE, report.results["n0"].detail
+    assert min(read) > before - 2
+    certificate = here.ledger.node("n0").certificate
+    assert certificate is not None
+    [hours] = [result.metrics["hours"] for result in certificate.results if result.test == "soak"]
+    assert hours >= 168
 
 
 def test_a_ledger_that_keeps_no_note_ends_no_soak(world: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,6 +215,7 @@ class SoakUnit:
     step: int = 0
     next_at: float = 0.0
     lasted: float | None = None
+    judged: str = ""  # what the reconciler let it keep
 
 
 @dataclass(slots=True)

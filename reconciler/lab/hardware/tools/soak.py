@@ -19,6 +19,8 @@ _START, _LOOK, _STOP = (
         on_node.stop("x"),
     )
 )
+_KEEP = on_node.keep("x", 1, "")[0][2]
+_KEPT = on_node.kept("x")[2]
 _OUTPUT = on_node.output("x", 1)[2]
 _CASE: Final = re.compile(r"^\d+\) (.*?) ;;$", re.MULTILINE | re.DOTALL)
 Run = Callable[[Sequence[str]], Ran]
@@ -29,11 +31,16 @@ def soak_script(call: Call, run: Run) -> Ran | None:
     match call.args:
         case ("-c", script, "sh", folder, _, _, _, seconds, *_) if script == _START:
             return _start(call, folder, float(seconds))
-        case ("-c", script, "sh", folder, _, first) if script == _LOOK:
+        case ("-c", script, "sh", folder, _, first, _) if script == _LOOK:
             return _look(call, folder, int(first), run)
         case ("-c", script, "sh", _, _) if script == _STOP:
             call.machine.state.soak = None
             return done()
+        case ("-c", script, "sh", folder, number) if script == _KEEP:
+            return _keep(call, folder, int(number))
+        case ("-c", script, "sh", folder) if script == _KEPT:
+            unit = _unit(call, folder)
+            return done(unit.judged) if unit is not None else failed(1)
         case ("-c", script, "sh", path) if script == _OUTPUT:
             return _output(call, path)
         case _:
@@ -43,17 +50,31 @@ def soak_script(call: Call, run: Run) -> Ran | None:
 def _start(call: Call, folder: str, seconds: float) -> Ran:
     machine = call.machine
     soak = folder.rsplit("/", 1)[-1]
-    if machine.state.soak is not None and machine.state.soak.id == soak:
+    if _unit(call, folder) is not None:
         return failed(on_node.BEGUN)
     steps = [shlex.split(case) for case in _CASE.findall(call.stdin)]
     machine.state.soak = SoakUnit(soak, machine.system().boot_id, machine.now, seconds, steps, next_at=machine.now)
     return done(seconds=0.3)
 
 
+def _unit(call: Call, folder: str) -> SoakUnit | None:
+    unit = call.machine.state.soak
+    return unit if unit is not None and unit.id == folder.rsplit("/", 1)[-1] else None
+
+
+def _keep(call: Call, folder: str, number: int) -> Ran:
+    unit = _unit(call, folder)
+    if unit is None:
+        return failed(73)
+    unit.judged = call.stdin
+    for at in range(min(number, len(unit.outputs))):
+        unit.outputs[at] = []
+    return done()
+
+
 def _look(call: Call, folder: str, first: int, run: Run) -> Ran:
-    machine, unit = call.machine, call.machine.state.soak
+    machine, here = call.machine, _unit(call, folder)
     lines = [f"now {machine.system().boot_id}"]
-    here = unit if unit is not None and unit.id == folder.rsplit("/", 1)[-1] else None
     if here is not None and here.boot_id == machine.system().boot_id:
         _advance(here, machine.now, run)
         state = "exited" if here.lasted is not None else "running"
@@ -88,7 +109,8 @@ def _advance(unit: SoakUnit, now: float, run: Run) -> None:
 
 def _output(call: Call, path: str) -> Ran:
     unit, number = call.machine.state.soak, path.rsplit("/", 1)[-1]
-    if unit is None or f"/{unit.id}/" not in path or not 0 < int(number) <= len(unit.outputs):
+    listed = unit is not None and f"/{unit.id}/" in path and 0 < int(number) <= len(unit.outputs)
+    if unit is None or not listed or not unit.outputs[int(number) - 1]:
         return failed(1, f"cat: {path}: No such file or directory\n")
     stdout, stderr = unit.outputs[int(number) - 1]
     return failed(0, stderr, stdout=stdout)
