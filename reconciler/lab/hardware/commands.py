@@ -174,6 +174,8 @@ def _systemctl(call: Call) -> Ran:
         return done(seconds=0.2)
     if units == [IN_PLACE_UNIT]:
         return _in_place_unit(machine, verb)
+    if verb == "kill":
+        return soak.kill(call, units)
     if verb in ("daemon-reload", "reload"):
         return done(seconds=0.5)
     if verb in ("is-active", "is-enabled"):

@@ -216,6 +216,7 @@ class SoakUnit:
     next_at: float = 0.0
     lasted: float | None = None
     judged: str = ""  # what the reconciler let it keep
+    killed: bool = False  # its unit was, by somebody
 
 
 @dataclass(slots=True)

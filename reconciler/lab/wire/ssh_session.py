@@ -13,6 +13,7 @@ import asyncssh
 
 from reconciler.lab.hardware import commands
 from reconciler.lab.hardware.machine import HardwareRejected, Machine
+from reconciler.lab.hardware.tools.soak import SCRIPTS_THAT_READ
 from reconciler.lab.wire import facts
 from reconciler.lab.wire.ssh_tools import fact_context, host_tools
 from reconciler.model.fact_framing import build_answer, parse_program
@@ -113,7 +114,8 @@ class Session:
 
 def _reads_stdin(argv: list[str]) -> bool:
     """Tell whether a command reads stdin. Others ignore it, so that they do not wait for its end."""
-    return argv in (["sh", "-s"], ["cat"]) or argv[:1] == ["tee"] or argv[:2] == ["python3", "-c"]
+    known = argv in (["sh", "-s"], ["cat"]) or argv[:1] == ["tee"] or argv[:2] == ["python3", "-c"]
+    return known or (argv[:2] == ["sh", "-c"] and argv[2:3] in SCRIPTS_THAT_READ)
 
 
 def surface(task: asyncio.Task[None]) -> None:

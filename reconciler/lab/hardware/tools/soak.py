@@ -22,6 +22,7 @@ _START, _LOOK, _STOP = (
 _KEEP = on_node.keep("x", 1, "")[0][2]
 _KEPT = on_node.kept("x")[2]
 _OUTPUT = on_node.output("x", 1)[2]
+SCRIPTS_THAT_READ: Final = ([_START], [_KEEP])  # stdin
 _CASE: Final = re.compile(r"^\d+\) (.*?) ;;$", re.MULTILINE | re.DOTALL)
 Run = Callable[[Sequence[str]], Ran]
 
@@ -62,6 +63,15 @@ def _unit(call: Call, folder: str) -> SoakUnit | None:
     return unit if unit is not None and unit.id == folder.rsplit("/", 1)[-1] else None
 
 
+def kill(call: Call, units: Sequence[str]) -> Ran:
+    """Kill the soak's unit, as `systemctl kill --signal=KILL` does, and none but that."""
+    unit = call.machine.state.soak
+    if unit is None or list(units) != [on_node.unit_of(unit.id).removesuffix(".service")]:
+        return failed(1, f"Failed to kill unit {' '.join(units)}.service: Unit {' '.join(units)}.service not loaded.\n")
+    unit.killed = True
+    return done()
+
+
 def _keep(call: Call, folder: str, number: int) -> Ran:
     unit = _unit(call, folder)
     if unit is None:
@@ -75,7 +85,9 @@ def _keep(call: Call, folder: str, number: int) -> Ran:
 def _look(call: Call, folder: str, first: int, run: Run) -> Ran:
     machine, here = call.machine, _unit(call, folder)
     lines = [f"now {machine.system().boot_id}"]
-    if here is not None and here.boot_id == machine.system().boot_id:
+    if here is not None and here.boot_id == machine.system().boot_id and here.killed:
+        lines += ["Result=signal", "ExecMainStatus=9", "LoadState=loaded", "ActiveState=failed", "SubState=failed"]
+    elif here is not None and here.boot_id == machine.system().boot_id:
         _advance(here, machine.now, run)
         state = "exited" if here.lasted is not None else "running"
         lines += ["Result=success", "ExecMainStatus=0", "LoadState=loaded", "ActiveState=active", f"SubState={state}"]
