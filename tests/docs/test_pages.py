@@ -92,7 +92,11 @@ def test_every_dependency_is_explained() -> None:
     project = (ROOT / "pyproject.toml").read_text()
     declared = project.partition("\ndependencies = [")[2].partition("\n]")[0]
     named = {re.split(r"[>=\[]", item)[0] for item in re.findall(r'^    "([^"]+)"', declared, re.MULTILINE)}
-    assert {row[0] for row in table(page("explanation/dependencies"), "package")} == named | {"apprise", "psycopg", "pyarrow"}
+    assert {row[0] for row in table(page("explanation/dependencies"), "package")} == named | {
+        "apprise",
+        "psycopg",
+        "pyarrow",
+    }
 
 
 # --- examples ---------------------------------------------------------------------------------------------------------
