@@ -19,7 +19,7 @@ from tests.machine.timeline import INSTALL, parts_of, shown
 Figure = Callable[[str], None]
 WRITES_S = 1200.0
 _POLL_S = 0.5
-_ESP = "C12A7328-F81F-11D2-BA4B-00A0C93EC93B"
+ESP = "C12A7328-F81F-11D2-BA4B-00A0C93EC93B"
 _LEASE_S = 60.0  # until another run may act in place of one that was killed
 
 
@@ -148,7 +148,7 @@ def unpacked(images: Path, version: str, raw: Path) -> list[dict[str, Any]]:
 def written_of(images: Path, version: str) -> int:
     """Return how many bytes of a version an install writes: root and hash tree. Of the ESP it takes files."""
     raw = images / "measured.raw"
-    sizes = [part["size"] * SECTOR for part in unpacked(images, version, raw) if part["type"].upper() != _ESP]
+    sizes = [part["size"] * SECTOR for part in unpacked(images, version, raw) if part["type"].upper() != ESP]
     raw.unlink()
     return sum(sizes)
 

@@ -14,6 +14,7 @@ from tests.machine.builds import IMAGE
 from tests.machine.fleet import Fleet
 from tests.machine.machine import NAME, SECTOR, Machine, holds_data
 from tests.machine.operations import (
+    ESP,
     Figure,
     converge,
     next_version,
@@ -43,7 +44,8 @@ def break_root(images: Path, version: str, pki: Pki) -> None:
     """Make a build of a version whose root can't be read, though its signature is good."""
     raw, served = images / "broken.raw", images / "broken.raw.zst"
     partitions = unpacked(images, version, raw)
-    root = max(partitions, key=lambda part: part["size"])  # greater than ESP and hash tree
+    systems = [part for part in partitions if part["type"].upper() != ESP]
+    root = max(systems, key=lambda part: part["size"])  # greater than its hash tree
     with raw.open("r+b") as file:
         file.seek(root["start"] * SECTOR)
         file.write(bytes(1 << 16))
