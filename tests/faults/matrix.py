@@ -118,8 +118,8 @@ ROWS: tuple[Row, ...] = (
     _row(".... PP .P.P .. PP .. ..", "slow_storage", "read_mbps .* < 5000"),
     _row(".... PP .P.P .. PP .. ..", "low_nccl", "busbw_peak .* < 440"),
     # No acceptance test here loads a GPU or a rail: tests/lab/test_gate_faults.py has one for each of these.
-    _row(".... .. .... .. .. .. ..", "slow_gpu"),
-    _row(".... .. .... .. .. .. ..", "throttle"),
+    _row(".... .. .... .. .. .. ..", "slow_gpu", gpu=1),
+    _row(".... .. .... .. .. .. ..", "throttle", gpu=1),
     _row(".... .. .... .. .. .. ..", "cable"),
     _row(".... .. .... .. .. .. ..", "flap"),
     _row(".... .. .... .. .. .. ..", "leaf"),
