@@ -25,7 +25,11 @@ PASSIVE: Final = ("inventory", "xid")  # they cost nothing, so every gate runs t
 _COLLECTIVES: Final = ("nccl-tests", "rccl-tests")
 REBOOT: Final = _kinds(*_COLLECTIVES, "perftest", diag=2)
 GPU: Final = _kinds("gpu-burn", "dcgmproftester", "nvbandwidth", "amd-smi", "rvs", *_COLLECTIVES, diag=3)
-NIC: Final[tuple[Kind, ...]] = (*_kinds("link-counters", "mlxlink", "perftest"), ("iperf3", {"server": None}))
+NIC: Final[tuple[Kind, ...]] = (
+    *_kinds("link-counters", "mlxlink", "perftest"),
+    ("iperf3", {"server": None}),
+    ("iperf3", {"partners": None}),
+)
 BIOS: Final = _kinds("pcie", "nvbandwidth", "hpcc", "stress-ng", "memtester")
 
 

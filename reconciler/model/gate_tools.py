@@ -15,6 +15,7 @@ Value = str | int | bool
 Arguments = Mapping[str, Value]
 COLLECTIVES: Final = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv")
 STRESSORS: Final = "cpu,vm"
+SERVER, PARTNERS, INTERFACE = "server", "partners", "interface"  # arguments of tests between two nodes
 RATE: Final = re.compile(r"[a-z][A-Za-z0-9]{0,62}")  # a rate that the HardwareProfile or the test's arguments declare
 
 
@@ -178,11 +179,13 @@ _ROWS: Final = (
     ToolRow(
         "iperf3",
         "TCP to a declared server; without one, over the node's loopback, which proves the CPU and the kernel alone.",
-        "gbps or retransmits",
-        "gbps|retransmits",
+        "gbps, gbps.there, gbps.back or retransmits",
+        r"gbps(\.there|\.back)?|retransmits",
         {
-            "server": text(
-                r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}", "a host name or address", "Host that runs `iperf3 -s`."
+            SERVER: text(r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}", "a host name or address", "Host that runs `iperf3 -s`."),
+            PARTNERS: whole(2, 8, "How many nodes it has to pass with, both ways at once."),
+            INTERFACE: text(
+                r"[A-Za-z0-9._-]{1,15}", "an interface", "The partner's to send to; else its spec address."
             ),
             "port": whole(1, 65535, "Port of the server; 5201 unless said."),
             "seconds": whole(1, 3600, "How long it sends; 10 unless said."),

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 
 from reconciler.model.after import AlwaysAll, Done, Exchanged
 from reconciler.model.errors import Diagnostic, did_you_mean
-from reconciler.model.gate_tools import TOOLS
+from reconciler.model.gate_tools import INTERFACE, PARTNERS, SERVER, TOOLS
 from reconciler.model.soak import NAME as SOAK
 from reconciler.model.soak import is_load
 from reconciler.model.units import format_duration, parse_duration
@@ -60,6 +60,9 @@ def _check_soak(profile: DeclaredResource[AcceptanceProfileSpec], soak: Soak) ->
             yield profile.problem(
                 (*steps, "validity"), "a load has no validity of its own", "the soak has the profile's"
             )
+        if PARTNERS in load.args:
+            problem = "a load of a soak takes no partners: they would be held for all of it"
+            yield profile.problem((*steps, "args", PARTNERS), problem, "make it a test of a phase")
         if not is_load(load.tool.value):
             why = TOOLS[load.tool].experimental or "it loads nothing"
             yield profile.problem((*steps, "tool"), f"{load.tool} can't be a load of a soak: {why}")
@@ -88,6 +91,15 @@ def _check_test(profile: DeclaredResource[AcceptanceProfileSpec], test: Test, st
             yield profile.problem((*steps, "args", name), f"{test.tool} takes no argument {name!r}", hint)
         elif problem := row.arguments[name].check(value):
             yield profile.problem((*steps, "args", name), problem)
+    if PARTNERS in test.args:
+        for name in (SERVER, "reverse"):
+            if name in test.args:
+                problem = (
+                    f"{name} is for a test without partners: with them, a partner serves, and both ways are tested"
+                )
+                yield profile.problem((*steps, "args", name), problem, f"leave {name} or {PARTNERS} out")
+    elif INTERFACE in test.args and INTERFACE in row.arguments:
+        yield profile.problem((*steps, "args", INTERFACE), f"{INTERFACE} is of a partner, and there is none")
     for name, argument in row.arguments.items():
         if argument.needed and name not in test.args:
             yield profile.problem(steps, f"{test.tool} needs args.{name}", argument.about)

@@ -25,11 +25,12 @@ class Tool:
     """An acceptance tool.
 
     `commands` returns the argv of each run, () when the observation alone is judged, or a sentence when the tool can't
-    run on this node.
+    run on this node. `serve` returns the command that answers `commands` on a partner; None: it tests one node alone.
     """
 
     commands: Callable[[GateTest, Desired, Observed], tuple[tuple[str, ...], ...] | str]
     judge: Callable[[GateTest, Desired, Observed, Sequence[CommandResult]], TestResult]
+    serve: Callable[[GateTest], tuple[str, ...]] | None = None
 
 
 @dataclass(slots=True)

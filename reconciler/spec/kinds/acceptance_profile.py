@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
-from reconciler.model.gate_tools import RATE, TOOLS
+from reconciler.model.gate_tools import PARTNERS, RATE, TOOLS
 from reconciler.model.soak import is_load
 from reconciler.spec.kinds.base import Duration, PositiveDuration, Resource
 from reconciler.strict_yaml.characters import check_line
@@ -213,7 +213,8 @@ class AcceptanceProfileSpec(Model):
     def loads(self) -> tuple[Test, ...]:
         """Return the loads of the soak: its own, or the tests of the phases that load the node."""
         own = () if self.soak is None else self.soak.loads
-        return own or tuple(test for phase in self.phases for test in phase.tests if is_load(test.tool.value))
+        tests = (test for phase in self.phases for test in phase.tests)
+        return own or tuple(test for test in tests if is_load(test.tool.value) and PARTNERS not in test.args)
 
     @field_validator("phases")
     @classmethod
