@@ -11,6 +11,7 @@ from reconciler.converge.actions import FUNCTIONS
 from reconciler.converge.actions.context import ActionContext, carry_out
 from reconciler.converge.events import ActionFinished, ActionStarted, ActionStep
 from reconciler.converge.guarded_ports import GuardedBmc, TimedCluster, TimedHost
+from reconciler.converge.partner_pool import GatePartners, PartnerPool
 from reconciler.converge.run import Executed, Run
 from reconciler.gate.attestation.expected import basis_of
 from reconciler.health.ladder import REMEDIATION
@@ -49,13 +50,13 @@ class Attempted:
     inventory_due: bool
 
 
-async def attempt(run: Run, subject: Subject, action: PlannedAction) -> Attempted:
+async def attempt(run: Run, subject: Subject, action: PlannedAction, pool: PartnerPool) -> Attempted:
     """Try an action once: begin it in the journal, carry it out, and record how it ended."""
     clock, node = run.clock, subject.desired.node
     began, zero = clock.now(), clock.monotonic()
     number, intent, resumed = _begin(run, subject, action, began)
     run.ports.progress(ActionStarted(node, action))
-    ctx = _context(run, subject, action, number, intent, resumed)
+    ctx = _context(run, subject, action, number, intent, resumed, pool)
     crashes: list[Crash] = []
 
     def crashed(crash: Crash) -> Outcome:
@@ -107,6 +108,7 @@ def _context(
     number: int,
     intent: Mapping[str, Any],
     resumed: Mapping[str, Any],
+    pool: PartnerPool,
 ) -> ActionContext:
     """Build what the action works with. `resumed`: the intent of an attempt whose run died; {} when there is none."""
     desired, observed, record = subject.desired, subject.observed, subject.record
@@ -114,6 +116,13 @@ def _context(
     clock, lease = ports.clock, ports.lease
     bmc, host, cluster = ports.fabric.bmc(desired), ports.fabric.host(desired), ports.fabric.cluster()
     facts = observed.host.value if isinstance(observed.host, Answered) else None
+
+    def step(text: str) -> None:
+        ports.progress(ActionStep(desired.node, action.id, text))
+
+    def journal(partners: tuple[str, ...]) -> None:
+        ports.ledger.amend(number, {"partners": list(partners)}, clock.now())
+
     return ActionContext(
         action=action,
         desired=desired,
@@ -134,7 +143,8 @@ def _context(
         intent=intent,
         resumed=resumed,
         plan=run.context.plan_id,
-        step=lambda text: ports.progress(ActionStep(desired.node, action.id, text)),
+        step=step,
+        partners=GatePartners(pool, desired.node, str(number), journal, step),
         operator=lease.lease.holder,
         commit=run.fleet.source.commit,
     )

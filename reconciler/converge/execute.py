@@ -281,7 +281,11 @@ class NodeRun:
             self._limits.begin_rollout(plan)
             self._wave_open = True
         self._seen_since = False
-        made = await attempt(self.run, Subject(self.desired, self._latest, self.record, plan), action)
+        subject, pool = Subject(self.desired, self._latest, self.record, plan), self._limits.partners
+        with pool.acting(self.node) as held:
+            if held and begin:  # evidence of illness waits for no gate
+                return self._result(Ended.POSTPONED, held)
+            made = await attempt(self.run, subject, action, pool)
         outcome = made.outcome
         self._worked = self._worked or not isinstance(outcome, Declined)
         if not isinstance(outcome, Declined):
@@ -360,7 +364,7 @@ class NodeRun:
         cluster = self.run.ports.fabric.cluster()
         if cluster is None or member is None or isinstance(member, Silent) or member.value is None:
             return False
-        if self.run.stop() is not None:
+        if self.run.stop() is not None or self._limits.partners.holder(self.node):
             return False
         mark = read_mark(member.value.annotations.get(OWNER_ANNOTATION))
         healthy = bool(member.value.ready) and self.plan is not None and not _isolated(self.plan)

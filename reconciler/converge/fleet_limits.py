@@ -14,16 +14,19 @@ from dataclasses import replace
 
 from reconciler.converge.brake import look_for_storm
 from reconciler.converge.observe import answer, control_plane
+from reconciler.converge.partner_pool import PartnerPool
 from reconciler.converge.run import Run
 from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.plan import NodePlan
 from reconciler.model.records import NodeRecord
+from reconciler.model.vocab import Reason
 from reconciler.planner.fleet.isolation import Isolation
 from reconciler.planner.fleet.live_permit import LivePermit, LiveRollouts
 from reconciler.planner.fleet.permit import Permit
 from reconciler.planner.fleet.rollouts import Rollouts
 from reconciler.planner.node.workload import flashes
 
+PARTNER_S = 1800.0  # that a partner is held for at most, by which a window has to be open
 CLUSTER_AGE_S = 10.0  # reservations within this time share one read of the cluster
 
 
@@ -45,6 +48,8 @@ class FleetLimits:
     ) -> None:
         self.rollouts = Rollouts()
         self._run = run
+        self.partners = PartnerPool(run, self)
+        self._charged_partners: set[str] = set()
         self._reserved: set[str] = set()
         self._lock = asyncio.Lock()
         self._cluster_read: float | None = None  # by the monotonic clock
@@ -98,6 +103,39 @@ class FleetLimits:
             self._reserved.add(plan.node)
             return ""
 
+    # --- partners of gates, which serve until they are taken ---
+
+    def plan_of(self, node: str) -> NodePlan | None:
+        return self._plans.get(node)
+
+    def refusal_of_partner(self, node: str) -> str:
+        """Return why a node that serves may not be taken out as a partner now; "" when it may."""
+        permit = self.permit()
+        stop = self._run.stop() or permit.brake
+        refused = stop or permit.budget.allows(node, {Reason.RENEWAL})
+        if refused is None and permit.windows:
+            refused = permit.windows.refusal(self._run.fleet.nodes[node].pool, PARTNER_S)
+        return "" if refused is None else refused.detail
+
+    def charge_partner(self, node: str) -> str:
+        """Charge a partner to the budget; return why that may not be, "" when it is charged."""
+        if why := self.refusal_of_partner(node):
+            return why
+        self._charged_partners.add(node)
+        self._permit.reserve(node)
+        self._reserved.add(node)
+        return ""
+
+    def is_charged_partner(self, node: str) -> bool:
+        return node in self._charged_partners
+
+    def free_partner(self, node: str) -> None:
+        """End the charge of a partner: it counts as it is observed."""
+        if node in self._charged_partners:
+            self._charged_partners.discard(node)
+            self.end(node)
+            self.release(node, self._plans.get(node))
+
     def isolate(
         self, plan: NodePlan, observed: Observed, record: NodeRecord, confirmed: AbstractSet[str]
     ) -> tuple[str, ...]:
@@ -136,12 +174,14 @@ class FleetLimits:
         self._permit.isolate(node)
 
     def end(self, node: str) -> None:
-        """Forget the reservation of a node that nobody works on any more."""
-        self._reserved.discard(node)
+        """Forget the reservation of a node that nobody works on any more, unless it is a partner."""
+        if node not in self._charged_partners:
+            self._reserved.discard(node)
 
     def release(self, node: str, plan: NodePlan | None) -> None:
-        """Charge a node that nobody works on any more by what is seen of it."""
-        self._permit.release(self.nodes[node], plan)
+        """Charge a node that nobody works on any more by what is seen of it, unless it is a partner."""
+        if node not in self._charged_partners:
+            self._permit.release(self.nodes[node], plan)
 
     def look_at_rollouts(self) -> None:
         """Bring `rollouts` up to date with holds, time and what was reported."""

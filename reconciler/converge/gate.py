@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import secrets
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from reconciler.converge.attestation import attest
 from reconciler.converge.components import measure_components
+from reconciler.converge.gate_command import run_alone
 from reconciler.converge.observe import io_seconds
-from reconciler.converge.ports import SoakRun
+from reconciler.converge.pair_test import PairTest, Side
+from reconciler.converge.ports import Partners, SoakRun
 from reconciler.converge.soak import Follower
 from reconciler.gate.certificate import binding_of, judge, judge_test, tests_digest, worse
 from reconciler.gate.evidence import experimental
-from reconciler.gate.lock import end, locked, of_run, unlocked
+from reconciler.gate.lock import unlocked
 from reconciler.gate.printed import printed
 from reconciler.gate.tools import TOOLS
 from reconciler.gate.trust import check_trust, verify_image
@@ -31,12 +30,12 @@ from reconciler.model.gate import (
     TestResult,
     Verdict,
 )
+from reconciler.model.gate_tools import PARTNERS
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.ports import Bmc, Clock, Host
 from reconciler.model.soak import NAME as SOAK
 
 CERTIFICATE_FORMAT = "1.0"
-_END_S = 15.0  # for what a command has started to end
 _RETRIED = (Verdict.UNJUDGED, Verdict.ERROR)  # once; they never count against the hardware
 
 
@@ -77,6 +76,7 @@ class AcceptanceGate:
         clock: Clock,
         left_out: Collection[str] = (),
         soak: SoakRun | None = None,
+        partners: Partners | None = None,
     ) -> Certificate:
         """Run the test phases in order, without the tests that are left_out, and certify what was measured.
 
@@ -94,7 +94,11 @@ class AcceptanceGate:
                         results[test.name] = await _soak(test, desired, host, observed, clock, soak)
                         verdict = worse(verdict, judge_test(test, results[test.name])[0])
                     continue
-                results[test.name] = await _run_with_retry(test, desired, host, observed, clock)
+                if PARTNERS in test.args:
+                    pairs = PairTest(test, Side(desired, observed, host), clock, partners)
+                    results[test.name] = await pairs.result()
+                else:
+                    results[test.name] = await _run_with_retry(test, desired, host, observed, clock)
                 if not experimental(test.tool):
                     verdict = worse(verdict, judge_test(test, results[test.name])[0])
             if verdict is not Verdict.PASS:
@@ -175,30 +179,8 @@ async def _run_commands(
         return TestResult(test.name, test.tool, Verdict.UNJUDGED, (commands,), {})
     timeout = io_seconds(clock, test.timeout_s)
     for argv in commands:
-        output = unlocked(await _run_command(argv, host, timeout))
+        output = unlocked(await run_alone(argv, host, timeout))
         if isinstance(output, str):
             return TestResult(test.name, test.tool, Verdict.ERROR, (output,), {})
         outputs.append(output)
     return tool.judge(test, desired, observed, outputs)
-
-
-async def _run_command(argv: Sequence[str], host: Host, timeout: float) -> CommandResult:
-    """Run one command alone on the node. Whatever happens, nothing that it started stays there.
-
-    Its guard sees to that where it is told of the end. That it was told is not known after a time limit, when nobody
-    waits for the command any more, or when the connection was lost.
-    """
-    run = secrets.token_hex(8)
-    try:
-        output = await host.run(locked(of_run(run, argv)), timeout=timeout)
-    except (DriverError, asyncio.CancelledError):
-        await _end(run, host)
-        raise
-    if output.timed_out:
-        await _end(run, host)
-    return output
-
-
-async def _end(run: str, host: Host) -> None:
-    with suppress(DriverError):  # a host that can't be reached: timeout(1) there ends the command, and then its guard
-        await host.run(end(run), timeout=_END_S)

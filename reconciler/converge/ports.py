@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
+from reconciler.gate.fabric.partners import NoPartner
 from reconciler.model.desired import Desired
 from reconciler.model.gate import BootProof, Certificate, ComponentsProof, GateJudgement
 from reconciler.model.observed import Observed
@@ -23,6 +24,40 @@ class SoakRun:
     note: Callable[[SoakProgress], None] = lambda _: None  # keeps how far it is, after each look that found no bad sign
 
 
+@dataclass(frozen=True, slots=True)
+class TakenPartner:
+    """A node that is held for the gate of another. `certified`: its failures count; `near`: behind the same leaf."""
+
+    desired: Desired
+    observed: Observed
+    host: Host
+    near: bool
+    certified: bool
+
+    @property
+    def name(self) -> str:
+        return self.desired.node
+
+
+class Partners(Protocol):
+    """The partners that one gate takes for the tests of its node."""
+
+    async def take(self, *, near: bool, avoid: Collection[str]) -> TakenPartner | NoPartner:
+        """Hold a partner, charged to the budget if it serves, behind the node's own leaf or another one.
+
+        Waits for one that can be had soon.
+        """
+
+    async def free(self, partner: TakenPartner) -> None:
+        """End the hold. A partner that was taken out of service for it serves again."""
+
+    async def recover(self, names: Collection[str]) -> None:
+        """Give back those of these nodes that a run which died held for this gate."""
+
+    def tell(self, text: str) -> None:
+        """Tell whoever watches what the gate does."""
+
+
 class GateRunner(Protocol):
     async def run(
         self,
@@ -32,11 +67,12 @@ class GateRunner(Protocol):
         clock: Clock,
         left_out: Collection[str] = (),
         soak: SoakRun | None = None,
+        partners: Partners | None = None,
     ) -> Certificate:
         """Run the acceptance tests on the host. A test that can't run is a result in the certificate, no exception.
 
-        `left_out`: names of the tests that are left out. `soak`: without it, the soak is left out, too. Raises
-        DriverError when the host is lost.
+        `left_out`: names of the tests that are left out. `soak`: without it, the soak is left out, too.
+        `partners`: without it, tests with partners can't be judged. Raises DriverError when the host is lost.
         """
 
     def judge(self, certificate: Certificate, desired: Desired, observed: Observed, clock: Clock) -> GateJudgement:

@@ -184,9 +184,7 @@ _ROWS: Final = (
         {
             SERVER: text(r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}", "a host name or address", "Host that runs `iperf3 -s`."),
             PARTNERS: whole(2, 8, "How many nodes it has to pass with, both ways at once."),
-            INTERFACE: text(
-                r"[A-Za-z0-9._-]{1,15}", "an interface", "The partner's to send to; else its spec address."
-            ),
+            INTERFACE: text(r"[A-Za-z0-9._-]{1,15}", "an interface", "Interface of a partner to send to."),
             "port": whole(1, 65535, "Port of the server; 5201 unless said."),
             "seconds": whole(1, 3600, "How long it sends; 10 unless said."),
             "streams": whole(1, 128, "Streams at the same time; 1 unless said."),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reconciler.converge.apply import ApplyReport
-from reconciler.converge.ports import SoakRun
+from reconciler.converge.ports import Partners, SoakRun
 from reconciler.converge.run import Ended
 from reconciler.model.desired import Acceptance, GatePhase, GateTest, RolloutPolicy, Threshold
 from reconciler.model.drift import DriftClass
@@ -51,6 +51,7 @@ class MeasuringGate(QuickGate):
         clock: Clock,
         left_out: Collection[str] = (),
         soak: SoakRun | None = None,
+        partners: Partners | None = None,  # noqa: ARG002 - the port's signature
     ) -> Certificate:
         found = await super().run(desired, host, observed, clock, left_out, soak)
         speed = {"busbw_peak": self.speeds[desired.node]}

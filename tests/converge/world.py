@@ -16,7 +16,7 @@ from reconciler.converge.events import ActionFinished, ActionStarted, Event
 from reconciler.converge.guarded_ports import GuardedBmc, TimedCluster, TimedHost
 from reconciler.converge.lease import HeldLease
 from reconciler.converge.observe import observe, observe_node
-from reconciler.converge.ports import SoakRun
+from reconciler.converge.ports import Partners, SoakRun
 from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.drivers.ledger import SqlLedger
@@ -86,6 +86,7 @@ class QuickGate:
         clock: Clock,
         left_out: Collection[str] = (),
         soak: SoakRun | None = None,  # noqa: ARG002 - the port's signature
+        partners: Partners | None = None,  # noqa: ARG002 - the port's signature
     ) -> Certificate:
         self.runs.append(desired.node)
         await host.run(("true",), timeout=10)

@@ -14,7 +14,7 @@ from reconciler.app.apply import outcome_document
 from reconciler.converge.apply import ApplyReport
 from reconciler.converge.events import ActionFinished, ActionStarted, Event
 from reconciler.converge.gate import AcceptanceGate
-from reconciler.converge.ports import SoakRun
+from reconciler.converge.ports import Partners, SoakRun
 from reconciler.converge.run import Ended, NodeResult
 from reconciler.lab.hardware.faults import FaultValue
 from reconciler.lab.hardware.machine import Machine
@@ -124,6 +124,7 @@ class MeasuringGate(Gate):
         clock: Clock,
         left_out: Collection[str] = (),
         soak: SoakRun | None = None,
+        partners: Partners | None = None,  # noqa: ARG002 - the port's signature
     ) -> Certificate:
         certificate = await self._real.run(desired, host, observed, clock, left_out, soak)
         judgement = self._real.judge(certificate, desired, observed, clock)

@@ -48,6 +48,7 @@ PASSING = (
     Recording("memtester", {"mebibytes": 1, "loops": 1}, ("memtester.txt",)),
     Recording("hpcc", {"order": 300}, ("hpcc.txt",)),
     Recording("iperf3", {"seconds": 1, "streams": 2}, ("iperf3.txt",)),
+    Recording("iperf3", {"seconds": 1, "streams": 2, "partners": 2}, ("iperf3-bidir.txt",)),
     Recording("clock", {}, ("chronyc-version.txt", "chronyc-tracking.txt")),
     # A line of a public guide to RoCE, with addresses of the documentation; the version is that of Debian's package.
     Recording("perftest", {"rails": "mlx5_0"}, ("perftest-version.txt", "perftest.txt"), (1, 0)),

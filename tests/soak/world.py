@@ -11,7 +11,7 @@ from typing import Any
 
 from reconciler.converge.apply import ApplyReport
 from reconciler.converge.events import Event
-from reconciler.converge.ports import SoakRun
+from reconciler.converge.ports import Partners, SoakRun
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.lab.fleet import build_lab
 from reconciler.lab.hardware.control_plane import ClusterTruth, NodeObject, NotFound
@@ -86,6 +86,7 @@ class Gate(QuickGate):
         clock: Clock,
         left_out: Collection[str] = (),
         soak: SoakRun | None = None,
+        partners: Partners | None = None,  # noqa: ARG002 - the port's signature
     ) -> Certificate:
         name = desired.node
         self.verdicts = {failing.replace("-", "_"): Verdict.FAIL for failing in self.failing}  # of all current gates

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from reconciler.converge.gate import CERTIFICATE_FORMAT, AcceptanceGate
-from reconciler.converge.ports import SoakRun
+from reconciler.converge.ports import Partners, SoakRun
 from reconciler.gate.certificate import TestDigests, binding_of, tests_digest
 from reconciler.gate.evidence import GPU_COUNT, required_metrics
 from reconciler.gate.tools import TOOLS
@@ -41,6 +41,7 @@ class RehearsalGate:
         clock: Clock,
         left_out: Collection[str] = (),
         soak: SoakRun | None = None,
+        partners: Partners | None = None,  # noqa: ARG002 - the port's signature
     ) -> Certificate:
         acceptance = desired.profile.acceptance
         assert acceptance is not None, "the catalogue has no run_gate without an acceptance profile"

@@ -83,6 +83,8 @@ async def run_gate(ctx: ActionContext) -> Outcome:
     The ledger keeps certificate, measurements and outputs, whatever the verdict. Other tests than the node's own, which
     a person asked for, certify nothing, and what they find is no failure of it.
     """
+    if ctx.partners is not None and (left := ctx.resumed.get("partners")):
+        await ctx.partners.recover(left)
     if (other := ctx.desired.other_tests) is not None:
         return await _run_other(ctx, other.name)
     acceptance = ctx.desired.profile.acceptance
@@ -134,7 +136,7 @@ async def _run(
     `kept`: tests whose earlier results stand. `later`: tests that are still to come, of which
     nothing stands.
     """
-    run = await ctx.gate.run(ctx.desired, ctx.host, ctx.observed, ctx.clock, kept | later, soak)
+    run = await ctx.gate.run(ctx.desired, ctx.host, ctx.observed, ctx.clock, kept | later, soak, ctx.partners)
     found = recorded(run, ctx.desired, ctx.attempt)
     certificate = compose(found.certificate, known, kept)
     if (acceptance := ctx.desired.profile.acceptance) is not None:
@@ -147,7 +149,8 @@ async def _run(
 
 async def _run_other(ctx: ActionContext, name: str) -> Outcome:
     ctx.step(f"running the tests of {name}")
-    found = recorded(await ctx.gate.run(ctx.desired, ctx.host, ctx.observed, ctx.clock), ctx.desired, ctx.attempt)
+    run = await ctx.gate.run(ctx.desired, ctx.host, ctx.observed, ctx.clock, partners=ctx.partners)
+    found = recorded(run, ctx.desired, ctx.attempt)
     ctx.ledger.save_results(found.runs, found.outputs)
     told = ", ".join(f"{run.test} {run.verdict}" for run in found.runs)
     return Done(f"tests of {name}, which certify nothing: {told}")

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar, assert_never
 
 from reconciler.converge.guarded_ports import GuardedBmc, TimedCluster, TimedHost, WrongMachine, known
 from reconciler.converge.lease import Occupied
-from reconciler.converge.ports import GateRunner
+from reconciler.converge.ports import GateRunner, Partners
 from reconciler.diff.compare import Comparer
 from reconciler.model.desired import Desired, Settings
 from reconciler.model.drift import ACTIONABLE, DriftItem
@@ -71,6 +71,7 @@ class ActionContext:
     resumed: Mapping[str, Any]
     plan: str
     step: Callable[[str], None]  # reports progress to whoever watches the run
+    partners: Partners | None = None  # for tests of its gate
     operator: str = ""  # who runs this, for evidence
     commit: str = ""  # of the spec
 

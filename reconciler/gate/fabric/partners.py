@@ -1,7 +1,8 @@
 """The partner of a node whose gate tests between two nodes: which node it is, and for how long it is held.
 
-A partner shares the node's leaves, so that no spine takes part. It is out of service, or it has no work, a valid
-certificate, and room in the disruption budget. A node with work is never taken.
+A near partner shares the node's leaves, so that no spine takes part; a far one is behind another leaf, so that the
+node's own is not all that is tested. It is out of service, or it has no work, a valid certificate, and room in the
+disruption budget. A node with work is never taken.
 
 A hold ends with its gate: it counts only while that gate runs and until its time is over. A reconciler that crashed has
 no gate that runs, so there is nothing to clean up.
@@ -13,9 +14,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from reconciler.gate.fabric.topology import Fabric
+
+SHOWN: Final = 5  # nodes that a reason names
 
 
 class Service(StrEnum):
@@ -76,6 +79,8 @@ def choose_partner(
     holds: Iterable[Hold],
     refusal: Refusal,
     avoid: Collection[str] = (),
+    *,
+    near: bool = True,
 ) -> Partner | NoPartner:
     """Choose the partner that costs least: certified and out of service, then idle, then out without a certificate.
 
@@ -94,7 +99,8 @@ def choose_partner(
         return NoPartner(f"{node}: {held[node]}", wait=True)
     away: list[str] = []
     found: list[tuple[int, bool, str]] = []
-    for name, candidate in _others(node, group, fabric, candidates, avoid):
+    names = fabric.members[group] if near else _behind_others(fabric, group)
+    for name, candidate in _others(node, names, candidates, avoid):
         why = held.get(name) or _unfit(name, candidate, refusal)
         if why:
             away.append(f"{name}: {why}")
@@ -105,14 +111,21 @@ def choose_partner(
         name = min(found)[2]
         chosen = candidates[name]
         return Partner(name, chosen.certified, chosen.service is not Service.OUT)
-    reason = f"no partner for {node} behind its leaf {group}"
-    return NoPartner("; ".join([reason, *away]), wait=bool(away))
+    reason = f"no partner for {node} behind {'its leaf' if near else 'another leaf than'} {group}"
+    more = [f"and {len(away) - SHOWN} more"] if len(away) > SHOWN else []
+    return NoPartner("; ".join([reason, *away[:SHOWN], *more]), wait=bool(away))
+
+
+def _behind_others(fabric: Fabric, group: str) -> Iterator[str]:
+    for other, names in fabric.members.items():
+        if other and other != group:
+            yield from names
 
 
 def _others(
-    node: str, group: str, fabric: Fabric, candidates: Mapping[str, Candidate], avoid: Collection[str]
+    node: str, names: Iterable[str], candidates: Mapping[str, Candidate], avoid: Collection[str]
 ) -> Iterator[tuple[str, Candidate]]:
-    for name in fabric.members[group]:
+    for name in names:
         if name != node and name not in avoid and name in candidates:
             yield name, candidates[name]
 

@@ -1,0 +1,206 @@
+"""Run one test of the gate with partners over SSH: a server on the partner, the client on the node.
+
+Which partner is next, and what follows, is decided by gate/fabric/pair_steps.py, without any I/O. A partner is held
+while it is tested with, and longer only where it disagrees, since two of those have to test each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from reconciler.converge.gate_command import run_alone
+from reconciler.converge.observe import io_seconds
+from reconciler.converge.ports import Partners, TakenPartner
+from reconciler.gate.certificate import judge_test
+from reconciler.gate.fabric.bisect import Passed
+from reconciler.gate.fabric.pair_steps import Ask, AskControl, Control, Ended, Met, next_step
+from reconciler.gate.lock import unlocked
+from reconciler.gate.printed import printed
+from reconciler.gate.tools import TOOLS
+from reconciler.model.desired import Desired, GateTest
+from reconciler.model.errors import DriverError
+from reconciler.model.gate import CommandResult, TestResult, Verdict
+from reconciler.model.gate_tools import INTERFACE, PARTNERS, SERVER
+from reconciler.model.observed import Observed
+from reconciler.model.ports import Clock, Host
+
+_LOOK_S: Final = 15.0
+_SERVES_S: Final = 60.0  # that a server outlives its client's time limit, so that it is not what ends first
+_PASSED: Final = {Verdict.PASS: Passed.YES, Verdict.FAIL: Passed.NO}
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two nodes of a test."""
+
+    desired: Desired
+    observed: Observed
+    host: Host
+
+
+@dataclass(slots=True)
+class PairTest:
+    """One test of a node with partners. A DriverError is raised where the node itself was lost."""
+
+    test: GateTest
+    node: Side
+    clock: Clock
+    partners: Partners | None
+    _met: list[Met] = field(default_factory=list)
+    _controls: list[Control] = field(default_factory=list)
+    _nobody: list[bool] = field(default_factory=list)  # sides on which there is no further partner
+    _reasons: list[str] = field(default_factory=list)  # why a partner or a test with one could not be had
+    _held: dict[str, TakenPartner] = field(default_factory=dict)
+    _results: dict[str, TestResult] = field(default_factory=dict)  # by partner
+    _outputs: list[CommandResult] = field(default_factory=list)
+
+    async def result(self) -> TestResult:
+        """Return the verdict and what was measured with each partner. No partner is held any more then."""
+        began = self.clock.now()
+        if self.partners is None:
+            ended = Ended(Verdict.UNJUDGED, "needs partners, and none can be had here")
+        else:
+            try:
+                ended = await self._to_the_end(self.partners)
+            finally:
+                for name in list(self._held):
+                    await self.partners.free(self._held.pop(name))
+        found = composed(self.test, ended, self._results, self._reasons)
+        return replace(found, started_at=began, ended_at=self.clock.now(), printed=printed(self._outputs))
+
+    async def _to_the_end(self, partners: Partners) -> Ended:
+        wanted = int(self.test.args[PARTNERS])
+        while True:
+            step = next_step(self._met, self._controls, wanted, self._nobody)
+            match step:
+                case Ended():
+                    return step
+                case Ask(near):
+                    if (ended := await self._meet(partners, near)) is not None:
+                        return ended
+                case AskControl(one, other):
+                    partners.tell(f"{self.test.name}: {one} and {other} disagree with the node, and test each other")
+                    await self._control(one, other)
+
+    async def _meet(self, partners: Partners, near: bool) -> Ended | None:
+        """Test with one more partner. A verdict follows at once where one has to be waited for too long."""
+        taken = await partners.take(near=near, avoid={one.partner for one in self._met})
+        if not isinstance(taken, TakenPartner):
+            self._reasons.append(taken.reason)
+            if taken.wait:
+                return Ended(Verdict.UNJUDGED, f"needs partners: {len(self._results)} could be tested with")
+            self._nobody.append(near)
+            return None
+        name = taken.name
+        self._held[name] = taken
+        partners.tell(f"{self.test.name}: with {name}, behind {'the same' if near else 'another'} leaf")
+        result = await self._pair(self.node, _side(taken))
+        self._results[name] = result
+        verdict, why = judge_test(self.test, result)
+        passed = _PASSED.get(verdict, Passed.ERROR)
+        if passed is not Passed.YES:
+            self._reasons.extend(f"with {name}: {reason}" for reason in why)
+        self._met.append(Met(name, near, taken.certified, passed))
+        if passed is not Passed.NO:
+            await partners.free(self._held.pop(name))
+        return None
+
+    async def _control(self, one: str, other: str) -> None:
+        client, server = _side(self._held[one]), _side(self._held[other])
+        try:
+            result = await self._pair(client, server)
+        except DriverError as lost:
+            result = TestResult(self.test.name, self.test.tool, Verdict.ERROR, (f"{one} was lost: {lost}",), {})
+        verdict, why = judge_test(self.test, result)
+        self._reasons.extend(f"{one} with {other}: {reason}" for reason in why)
+        self._controls.append(Control(one, other, _PASSED.get(verdict, Passed.ERROR)))
+
+    async def _pair(self, client: Side, server: Side) -> TestResult:
+        """Run the test between two nodes. Its server is ended however that goes."""
+        tool = TOOLS[self.test.tool]
+        assert tool.serve is not None, "the spec takes partners of no other tool"
+        try:
+            address = await _address(self.test, server, io_seconds(self.clock, _LOOK_S))
+        except DriverError as lost:
+            return self._error(f"the partner was lost: {lost}")
+        if address is None:
+            return self._error(f"the partner has no address on {self.test.args.get(INTERFACE, 'record')}")
+        test = replace(self.test, args={**self.test.args, SERVER: address})
+        commands = tool.commands(test, client.desired, client.observed)
+        assert not isinstance(commands, str)
+        timeout = io_seconds(self.clock, self.test.timeout_s)
+        serving = timeout * len(commands) + io_seconds(self.clock, _SERVES_S)
+        task = asyncio.create_task(run_alone(tool.serve(test), server.host, serving))
+        outputs: list[CommandResult] = []
+        try:
+            for argv in commands:
+                output = unlocked(await run_alone(argv, client.host, timeout))
+                if isinstance(output, str):
+                    return self._error(output)
+                outputs.append(output)
+        finally:
+            served = await _end(task)
+            self._outputs += outputs
+        result = tool.judge(test, client.desired, client.observed, outputs)
+        return replace(result, reasons=(*result.reasons, f"its partner: {served}")) if served else result
+
+    def _error(self, why: str) -> TestResult:
+        return TestResult(self.test.name, self.test.tool, Verdict.ERROR, (why,), {})
+
+
+def _side(partner: TakenPartner) -> Side:
+    return Side(partner.desired, partner.observed, partner.host)
+
+
+async def _end(task: asyncio.Task[CommandResult]) -> str:
+    """End a server; return why it had ended before, "" when it had not."""
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task})  # whose end is told by no exception: one here is of whoever cancels us
+        return ""
+    if isinstance(lost := task.exception(), DriverError):
+        return f"was lost: {lost}"
+    output = unlocked(task.result())
+    return output if isinstance(output, str) else f"its server ended: {(output.stderr or output.stdout).strip()[-200:]}"
+
+
+async def _address(test: GateTest, server: Side, timeout: float) -> str | None:
+    """Return the address of a partner: that of the interface which the test names, or where the spec reaches it."""
+    interface = test.args.get(INTERFACE)
+    if interface is None:
+        host = server.desired.endpoints.host or ""
+        bracketed = host.startswith("[")
+        return (host[1:].partition("]")[0] if bracketed else host.partition(":")[0]) or None
+    output = await server.host.run(("ip", "-j", "addr", "show", "dev", str(interface)), timeout=timeout)
+    with suppress(ValueError, KeyError, TypeError, IndexError, AttributeError):  # what is no such list has no address
+        rows: list[dict[str, Any]] = json.loads(output.stdout)[0]["addr_info"]
+        return next((str(row["local"]) for row in rows if row.get("scope") == "global"), None)
+    return None
+
+
+def composed(test: GateTest, ended: Ended, results: dict[str, TestResult], reasons: Collection[str]) -> TestResult:
+    """Return the result of a node: what each partner saw, and the worst that those saw who decide its verdict."""
+    metrics = {
+        _of_partner(metric, name): value for name, result in results.items() for metric, value in result.metrics.items()
+    }
+    deciding = {Verdict.PASS: ended.agree, Verdict.FAIL: ended.disagree}.get(ended.verdict, ())
+    for metric in sorted({metric for name in deciding for metric in results[name].metrics}):
+        worst = max if any(bar.metric == metric and bar.min is None for bar in test.thresholds) else min
+        metrics[metric] = worst(results[name].metrics[metric] for name in deciding if metric in results[name].metrics)
+    versions = sorted({result.tool_version for result in results.values() if result.tool_version})
+    told = (ended.why, *reasons) if ended.verdict is not Verdict.PASS or ended.why else ()
+    shown = "\n".join(f"{name}: {result.evidence[:1000]}" for name, result in results.items())
+    return TestResult(
+        test.name, test.tool, ended.verdict, told, metrics, versions[0] if versions else "", shown[:4000]
+    )  # fmt: skip
+
+
+def _of_partner(metric: str, partner: str) -> str:
+    """Return the name under which a metric is kept by partner: gbps.there -> gbps.PARTNER.there."""
+    head, dot, part = metric.partition(".")
+    return f"{head}.{partner}{dot}{part}"

@@ -1,0 +1,286 @@
+"""Hold nodes as partners for the gates of others, and give them back.
+
+A hold, its charge to the budget and its entry in the journal are one step, which nothing can come between. A partner
+that serves is marked only then, and looked at again: what has got work meanwhile is let go. A reconciler that is killed
+leaves a mark of ours on a node to which nothing was done, and the next run lifts that like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from reconciler.converge.actions.context import Stop
+from reconciler.converge.actions.membership import lift_mark
+from reconciler.converge.guarded_ports import TimedCluster, TimedHost
+from reconciler.converge.observe import observe_node
+from reconciler.converge.ports import TakenPartner
+from reconciler.gate.fabric.partners import (
+    Candidate,
+    Hold,
+    NoPartner,
+    Partner,
+    Service,
+    choose_partner,
+    live_holds,
+)
+from reconciler.gate.fabric.topology import Fabric
+from reconciler.model.errors import DriverError
+from reconciler.model.observed import Answered, Member, Observed, Silent
+from reconciler.model.records import OWNER_ANNOTATION, Mark, read_mark
+from reconciler.model.vocab import NodeState, UnknownReason
+from reconciler.planner.fleet.live_permit import in_service
+from reconciler.planner.node.holds import held
+
+if TYPE_CHECKING:
+    from reconciler.converge.fleet_limits import FleetLimits
+    from reconciler.converge.run import Run
+
+WAIT_S: Final = 900.0  # for a partner that can't be had now; a later run tries again
+_POLL_S: Final = 15.0
+_HOLD: Final = timedelta(hours=2)  # after which a hold ends by itself
+_REASON: Final = "partner for the gate of "  # of a mark
+_UNFIT: Final = Candidate(Service.UNKNOWN, certified=False)
+
+
+class PartnerPool:
+    """The nodes that are held, and those that can't be since something is done to them."""
+
+    def __init__(self, run: Run, limits: FleetLimits) -> None:
+        self._run = run
+        self._limits = limits
+        self._holds: dict[str, Hold] = {}  # by partner
+        self._acting: dict[str, str] = {}  # node -> the attempt that acts on it
+        self._waiting: set[str] = set()  # nodes whose gates wait for a partner: they do nothing
+        self._lock = asyncio.Lock()
+
+    @contextmanager
+    def acting(self, node: str) -> Iterator[str]:
+        """Note that an action runs on a node. Yields why it may not while the node is a partner, "" when it may."""
+        if holder := self.holder(node):
+            yield f"it is held as a partner for the gate of {holder}"
+            return
+        self._acting[node] = ""
+        try:
+            yield ""
+        finally:
+            del self._acting[node]
+
+    def holder(self, node: str) -> str:
+        """Return the node whose gate holds this one as a partner; "" when none does."""
+        hold = self._holds.get(node)
+        return hold.node if hold is not None and self._live([hold]) else ""
+
+    def _live(self, holds: Collection[Hold]) -> tuple[Hold, ...]:
+        running = [attempt for attempt in self._acting.values() if attempt]
+        return live_holds(holds, running, self._run.clock.now())
+
+    # --- taking ---
+
+    async def take(self, gate: GatePartners, *, near: bool, avoid: Collection[str]) -> TakenPartner | NoPartner:
+        """Hold a partner for a gate, and wait for one that may be had soon. Meanwhile others may test with its node."""
+        clock, said = self._run.clock, ""
+        self._acting[gate.node] = gate.attempt
+        until = clock.monotonic() + WAIT_S
+        self._waiting.add(gate.node)
+        try:
+            while True:
+                async with self._lock:
+                    found = await self._try(gate, near, set(avoid))
+                    if isinstance(found, TakenPartner):
+                        self._waiting.discard(gate.node)  # before another gate may choose this very node
+                        return found
+                if not found.wait or clock.monotonic() >= until:
+                    return found
+                if found.reason != said:
+                    said = found.reason
+                    gate.tell(f"waits for a partner: {said}")
+                await clock.sleep(_POLL_S)
+        finally:
+            self._waiting.discard(gate.node)
+
+    async def _try(self, gate: GatePartners, near: bool, avoid: set[str]) -> TakenPartner | NoPartner:
+        away: list[str] = []
+        others = [hold for hold in self._live(self._holds.values()) if hold.node != gate.node]
+        fabric = Fabric.of_domains({name: node.domains for name, node in self._run.fleet.nodes.items()}, rails=1)
+        while True:
+            chosen = choose_partner(gate.node, fabric, _Candidates(self), others, self._refusal, avoid, near=near)
+            if isinstance(chosen, NoPartner):
+                return replace(chosen, reason="; ".join([chosen.reason, *away]), wait=chosen.wait or bool(away))
+            taken = await self._hold(gate, chosen, near)
+            if isinstance(taken, TakenPartner):
+                return taken
+            away.append(f"{chosen.name}: {taken}")
+            avoid.add(chosen.name)
+
+    def candidate(self, name: str) -> Candidate:
+        """Return what is known of a node as a partner."""
+        run, seen = self._run, self._limits.nodes.get(name)
+        desired = run.fleet.nodes[name]
+        record = run.ledger.node(name)
+        if seen is None or desired.state is not NodeState.ACTIVE or held(desired, record, run.holds(), run.clock.now()):
+            return _UNFIT
+        service = self._service(seen)
+        if service in (Service.UNKNOWN, Service.WORKING):
+            return Candidate(service, certified=False)
+        occupied = name in self._acting and name not in self._waiting
+        certificate = record.certificate
+        certified = (
+            certificate is not None
+            and not certificate.adopted  # nothing was measured
+            and desired.profile.acceptance is not None
+            and run.ports.gate.judge(certificate, desired, seen, run.clock).valid
+        )
+        return Candidate(service, certified, occupied)
+
+    def _service(self, seen: Observed) -> Service:
+        """Return the service of a node. One that somebody else has cordoned is not ours to use."""
+        unread = isinstance(seen.host, Silent) and seen.host.reason is not UnknownReason.NOT_ASKED
+        serves = in_service(self._run.fleet, seen)
+        if unread or serves is None:
+            return Service.UNKNOWN
+        if self._run.fleet.settings.cluster is None:
+            plan = self._limits.plan_of(seen.node)
+            return Service.OUT if plan is not None and plan.in_service is False else Service.UNKNOWN
+        member = None if isinstance(seen.member, Silent) else seen.member.value
+        if member is None:
+            return Service.OUT
+        if member.work(seen.host, self._run.clock.now()):
+            return Service.WORKING
+        if serves:
+            return Service.IDLE
+        mark = read_mark(member.annotations.get(OWNER_ANNOTATION))
+        ours = mark is not None and mark.ledger == self._run.ledger.id
+        return Service.OUT if ours else Service.UNKNOWN
+
+    def _refusal(self, name: str) -> str | None:
+        return self._limits.refusal_of_partner(name) or None
+
+    async def _hold(self, gate: GatePartners, chosen: Partner, near: bool) -> TakenPartner | str:
+        """Look at the node anew, and hold it if it is still what was chosen; otherwise return why not."""
+        run, name = self._run, chosen.name
+        desired = run.fleet.nodes[name]
+        fresh = await observe_node(desired, run.ports.fabric, run.clock, run.fleet.settings)
+        self._limits.see(fresh)
+        await self._limits.look_at_cluster()  # nothing is awaited from here on until it is held
+        if isinstance(fresh.host, Silent):
+            return f"its host is silent ({fresh.host.reason})"
+        now = self.candidate(name)
+        if now != Candidate(now.service, chosen.certified) or (now.service is Service.IDLE) is not chosen.charges:
+            return "it is no longer what it was when it was chosen"
+        plan, _ = run.plan_node(desired, fresh, run.ledger.node(name))
+        host = run.ports.fabric.host(desired)
+        if plan.illness or plan.isolated or plan.isolation or host is None:
+            return "it is ill" if host is not None else "the spec names no host address for it"
+        if chosen.charges and (why := self._limits.charge_partner(name)):
+            return why
+        self._holds[name] = Hold(name, gate.node, gate.attempt, run.clock.now() + _HOLD)
+        gate.journal(tuple(sorted(hold.partner for hold in self._holds.values() if hold.node == gate.node)))
+        if chosen.charges and (why := await self._take_out(gate, fresh)):
+            await self.free(gate, name)
+            return why
+        port = TimedHost(host, run.clock, run.fleet.settings, run.ports.lease)
+        return TakenPartner(desired, fresh, port, near, chosen.certified)
+
+    async def _take_out(self, gate: GatePartners, seen: Observed) -> str:
+        """Mark a node that serves, and look whether it has work now; return why it can't be a partner."""
+        run, cluster = self._run, self._cluster()
+        try:
+            member = await cluster.member(seen.node)
+            if member is None or member.unschedulable or member.work(seen.host, run.clock.now()):
+                return "it has work now, or somebody has cordoned it"
+            at = run.clock.now().isoformat(timespec="seconds")
+            reason = _REASON + gate.node
+            await cluster.mark(member, Mark(run.ledger.id, run.context.plan_id, reason, at, cordoned=True))
+            member = await cluster.member(seen.node)
+        except DriverError as error:
+            return f"it can't be marked: {error}"
+        self._see(seen, member)
+        return "" if member is not None and not member.work(seen.host, run.clock.now()) else "it has got work meanwhile"
+
+    def _cluster(self) -> TimedCluster:
+        run = self._run
+        cluster = run.ports.fabric.cluster()
+        assert cluster is not None, "without a cluster no node is known to be idle"
+        return TimedCluster(cluster, run.clock, run.fleet.settings, run.ports.lease)
+
+    def _see(self, seen: Observed, member: Member | None) -> None:
+        self._limits.see(replace(seen, member=Answered(self._run.clock.now(), member)))
+
+    # --- giving back ---
+
+    async def free(self, gate: GatePartners, name: str) -> None:
+        """End the hold of a gate. A mark that can't be lifted now is lifted by the work on that node."""
+        hold = self._holds.get(name)
+        if hold is None or hold.node != gate.node:
+            return
+        try:
+            if self._limits.is_charged_partner(name):
+                cluster = self._cluster()
+                await lift_mark(cluster, name, self._run.ledger.id)
+                self._see(self._limits.nodes[name], await cluster.member(name))
+        except (DriverError, Stop) as error:
+            gate.tell(f"{name} can't be given back now, and keeps its mark: {error}")
+        finally:
+            del self._holds[name]
+            self._limits.free_partner(name)
+
+    async def recover(self, gate: GatePartners, names: Collection[str]) -> None:
+        """Give back the partners that a run held for this gate and died: they carry a mark that says so."""
+        for name in names:
+            if name in self._holds or name in self._acting or name not in self._limits.nodes:
+                continue
+            try:
+                member = await self._cluster().member(name) if self._run.fleet.settings.cluster is not None else None
+                mark = None if member is None else read_mark(member.annotations.get(OWNER_ANNOTATION))
+                if mark is not None and mark.reason == _REASON + gate.node:
+                    await lift_mark(self._cluster(), name, self._run.ledger.id)
+                    self._see(self._limits.nodes[name], await self._cluster().member(name))
+            except (DriverError, Stop) as error:
+                gate.tell(f"{name} can't be given back now, and keeps its mark: {error}")
+
+
+class _Candidates(Mapping[str, Candidate]):
+    """The nodes of the fleet as partners, each looked at only when it is asked for."""
+
+    def __init__(self, pool: PartnerPool) -> None:
+        self._pool = pool
+
+    def __getitem__(self, name: str) -> Candidate:
+        return self._pool.candidate(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._pool._run.fleet.nodes)
+
+    def __len__(self) -> int:
+        return len(self._pool._run.fleet.nodes)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._pool._run.fleet.nodes
+
+
+@dataclass(frozen=True, slots=True)
+class GatePartners:
+    """Partners for one gate. It implements the port of that name."""
+
+    pool: PartnerPool
+    node: str
+    attempt: str
+    journal: Callable[[tuple[str, ...]], None]  # the partners that it holds
+    step: Callable[[str], None]
+
+    async def take(self, *, near: bool, avoid: Collection[str]) -> TakenPartner | NoPartner:
+        return await self.pool.take(self, near=near, avoid=avoid)
+
+    async def free(self, partner: TakenPartner) -> None:
+        await self.pool.free(self, partner.name)
+
+    async def recover(self, names: Collection[str]) -> None:
+        await self.pool.recover(self, names)
+
+    def tell(self, text: str) -> None:
+        self.step(text)
