@@ -30,6 +30,7 @@ from reconciler.model.observed import Observed
 from reconciler.model.ports import Clock, Host
 
 _LOOK_S: Final = 15.0
+_HEAD_START_S: Final = 2.0  # of a server before its client, which tries again for a while
 _SERVES_S: Final = 60.0  # that a server outlives its client's time limit, so that it is not what ends first
 _PASSED: Final = {Verdict.PASS: Passed.YES, Verdict.FAIL: Passed.NO}
 
@@ -104,7 +105,7 @@ class PairTest:
         verdict, why = judge_test(self.test, result)
         passed = _PASSED.get(verdict, Passed.ERROR)
         if passed is not Passed.YES:
-            self._reasons.extend(f"with {name}: {reason}" for reason in why)
+            self._explain(f"with {name}", why)
         self._met.append(Met(name, near, taken.certified, passed))
         if passed is not Passed.NO:
             await partners.free(self._held.pop(name))
@@ -117,7 +118,7 @@ class PairTest:
         except DriverError as lost:
             result = TestResult(self.test.name, self.test.tool, Verdict.ERROR, (f"{one} was lost: {lost}",), {})
         verdict, why = judge_test(self.test, result)
-        self._reasons.extend(f"{one} with {other}: {reason}" for reason in why)
+        self._explain(f"{one} with {other}", why)
         self._controls.append(Control(one, other, _PASSED.get(verdict, Passed.ERROR)))
 
     async def _pair(self, client: Side, server: Side) -> TestResult:
@@ -138,6 +139,7 @@ class PairTest:
         task = asyncio.create_task(run_alone(tool.serve(test), server.host, serving))
         outputs: list[CommandResult] = []
         try:
+            await self.clock.sleep(_HEAD_START_S)
             for argv in commands:
                 output = unlocked(await run_alone(argv, client.host, timeout))
                 if isinstance(output, str):
@@ -148,6 +150,9 @@ class PairTest:
             self._outputs += outputs
         result = tool.judge(test, client.desired, client.observed, outputs)
         return replace(result, reasons=(*result.reasons, f"its partner: {served}")) if served else result
+
+    def _explain(self, who: str, why: Collection[str]) -> None:
+        self._reasons.extend(f"{who}: {reason.removeprefix(f'{self.test.name}: ')}" for reason in why)
 
     def _error(self, why: str) -> TestResult:
         return TestResult(self.test.name, self.test.tool, Verdict.ERROR, (why,), {})

@@ -29,8 +29,10 @@ from reconciler.gate.fabric.partners import (
     live_holds,
 )
 from reconciler.gate.fabric.topology import Fabric
+from reconciler.model.desired import Desired
 from reconciler.model.errors import DriverError
-from reconciler.model.observed import Answered, Member, Observed, Silent
+from reconciler.model.gate import Certificate, Verdict
+from reconciler.model.observed import Answered, Member, Observed, Silent, was_asked
 from reconciler.model.records import OWNER_ANNOTATION, Mark, read_mark
 from reconciler.model.vocab import NodeState, UnknownReason
 from reconciler.planner.fleet.live_permit import in_service
@@ -128,14 +130,17 @@ class PartnerPool:
         if service in (Service.UNKNOWN, Service.WORKING):
             return Candidate(service, certified=False)
         occupied = name in self._acting and name not in self._waiting
-        certificate = record.certificate
-        certified = (
-            certificate is not None
-            and not certificate.adopted  # nothing was measured
-            and desired.profile.acceptance is not None
-            and run.ports.gate.judge(certificate, desired, seen, run.clock).valid
-        )
-        return Candidate(service, certified, occupied)
+        return Candidate(service, self._certified(desired, seen, record.certificate), occupied)
+
+    def _certified(self, desired: Desired, seen: Observed, certificate: Certificate | None) -> bool:
+        """Return whether a node's own gate holds. Of one that was not asked yet, only what is on record is known."""
+        if certificate is None or certificate.adopted or desired.profile.acceptance is None:
+            return False  # of an adopted node, nothing was measured
+        if not was_asked(seen):
+            return all(result.verdict is Verdict.PASS for result in certificate.results)
+        if any(isinstance(one, Silent) for one in (seen.host, seen.hot, seen.inventory)):
+            return False
+        return self._run.ports.gate.judge(certificate, desired, seen, self._run.clock).valid
 
     def _service(self, seen: Observed) -> Service:
         """Return the service of a node. One that somebody else has cordoned is not ours to use."""

@@ -15,6 +15,7 @@ from reconciler.lab.hardware.installer_side import Serve
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.timings import TYPICAL, Timings
 from reconciler.lab.install_server import InstallServer
+from reconciler.lab.pair_network import PairNetwork
 from reconciler.lab.scenario import Drift, Scenario
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.errors import UsageError
@@ -37,6 +38,7 @@ class Lab:
     public_keys: Mapping[str, str]
     installs: InstallServer
     images: dict[tuple[str, str], Mapping[str, str]]
+    network: PairNetwork
 
     def machine(self, node: str) -> Machine:
         """Return the machine of a node. Raise UsageError when there is none."""
@@ -127,8 +129,10 @@ def connect(
     """Return a lab that has each machine at its addresses in the spec."""
     endpoints = {name: desired.endpoints for name, desired in fleet.nodes.items()}
     images = golden_images(fleet)
+    network = PairNetwork.of_nodes(fleet.nodes)
     for name, machine in machines.items():
         machine.images, machine.measured = images, measured_images(fleet)
+        machine.network = network
         platform = fleet.nodes[name].profile.measurements
         machine.components = platform.components if platform is not None else ()
         machine.installer_measured = fleet.settings.installer.measurements if fleet.settings.installer else None
@@ -142,6 +146,7 @@ def connect(
         public_keys=public_keys,
         installs=installs,
         images=images,
+        network=network,
     )
 
 

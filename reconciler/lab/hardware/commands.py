@@ -56,6 +56,8 @@ def _env(call: Call) -> Ran:
 
 def _shell(call: Call) -> Ran:
     if lock.is_end((call.name, *call.args)):
+        if call.machine.network is not None:
+            call.machine.network.end(call.args[-1])
         return done()
     match call.args:
         case ("-c", line, "sh") if _WORDS.fullmatch(line):

@@ -32,6 +32,7 @@ from reconciler.lab.hardware.spdm import SpdmSide
 from reconciler.lab.hardware.state import GpuState, MachineState
 from reconciler.lab.hardware.timings import TYPICAL, Timings
 from reconciler.lab.hardware.tpm import LIES
+from reconciler.lab.pair_network import PairNetwork
 from reconciler.model.observed import BmcEvent
 from reconciler.model.vocab import Health
 
@@ -55,6 +56,7 @@ class Machine(BmcSide, InPlaceSide, SpdmSide, HostSide):
         self.serve = serve
         self.firmware_images = firmware_images or {}
         self.registry = registry
+        self.network: PairNetwork | None = None  # None: no traffic leaves the machine
 
     @property
     def name(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from reconciler.lab.hardware.slowness import Rail, port_of, rail
 from reconciler.lab.hardware.tools import gpu_tests
@@ -21,6 +22,7 @@ _PATTERNS = (
     "Walking Ones", "Walking Zeroes", "8-bit Writes", "16-bit Writes",
 )  # fmt: skip
 _RULE = "-" * 87
+_IPERF3 = 2.9e9  # bytes a second
 
 
 def memtester(call: Call) -> Ran:
@@ -92,20 +94,57 @@ def _hpcc(call: Call, words: Sequence[str]) -> Ran:
 
 
 def iperf3(call: Call) -> Ran:
+    if "-s" in call.args:
+        return _iperf3_server(call)
     options = dict(zip(call.args, call.args[1:], strict=False))
     return _iperf3(call, int(options["-t"]), int(options["-P"]), "-R" in call.args)
 
 
+def _iperf3_server(call: Call) -> Ran:
+    """Serve until the gate's run ends, which the mark in the environment names."""
+    if call.machine.network is not None:
+        call.machine.network.serve(call.machine.name, call.environment.get("RECONCILER_GATE_RUN", ""))
+    return done(seconds=1e6)
+
+
 def _iperf3(call: Call, seconds: int, streams: int, reverse: bool) -> Ran:
-    moved = int(2.9e9 * call.jitter("iperf3", 0.02)) * seconds
+    speed = _IPERF3 * call.jitter("iperf3", 0.02)
+    return _iperf3_document(seconds, streams, int(reverse), _iperf3_way("", seconds, speed), streams)
+
+
+def _iperf3_pair(call: Call, words: Sequence[str]) -> Ran:
+    """Measure both ways at once with the server of another machine, through the lab's network."""
+    options = dict(pairwise(words))
+    network = call.machine.network
+    ran = None if network is None else network.measure(call.machine.name, words[0])
+    if ran is None or ran.there[0] is None or ran.back[0] is None:
+        error = {"error": "unable to connect to server: Connection refused"}
+        document = {"start": {"version": "iperf 3.12"}, "intervals": [], "end": {}, **error}
+        return Ran(CommandResult(1, json.dumps(document, indent=1) + "\n"), 10.0)
+    seconds, streams = int(options["-t"]), int(options["-P"])
+    ways = {
+        **_iperf3_way("", seconds, _IPERF3 * ran.there[0]),
+        **_iperf3_way("_bidir_reverse", seconds, _IPERF3 * ran.back[0]),
+    }
+    return _iperf3_document(seconds, streams, 0, ways, 2 * streams)
+
+
+def _iperf3_way(way: str, seconds: int, speed: float) -> dict[str, dict[str, float]]:
+    moved = int(speed) * seconds
     whole = {"start": 0, "end": seconds, "seconds": seconds, "bytes": moved, "bits_per_second": 8 * moved / seconds}
+    return {f"sum_sent{way}": {**whole, "retransmits": 3}, f"sum_received{way}": whole}
+
+
+def _iperf3_document(
+    seconds: int, streams: int, reverse: int, ways: Mapping[str, Mapping[str, float]], counted: int
+) -> Ran:
     document = {
         "start": {
             "version": "iperf 3.12",
-            "test_start": {"protocol": "TCP", "num_streams": streams, "duration": seconds, "reverse": int(reverse)},
+            "test_start": {"protocol": "TCP", "num_streams": streams, "duration": seconds, "reverse": reverse},
         },
         "intervals": [],
-        "end": {"streams": [{}] * streams, "sum_sent": {**whole, "retransmits": 3}, "sum_received": whole},
+        "end": {"streams": [{}] * counted, **ways},
     }
     return done(json.dumps(document, indent=1) + "\n", seconds=seconds + 0.5)
 
@@ -160,6 +199,8 @@ def shell(call: Call) -> Ran:
         return perftest(Call(call.machine, words[0], (*words[1:], "localhost")))
     if "lspci -vvv" in script:
         return lspci(Call(call.machine, "lspci", ("-vvv", "-D")))
+    if 'iperf3 -c "$@"' in script:
+        return _iperf3_pair(call, words)
     if "iperf3 -s" in script:
         return iperf3(Call(call.machine, "iperf3", tuple(words[1:])))
     for pattern, run in _SCRIPTS.items():

@@ -1,0 +1,201 @@
+"""A gate with partners on a lab fleet: who is held, charged, convicted and given back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.converge.apply import ApplyReport
+from reconciler.converge.events import ActionStep
+from reconciler.converge.gate import AcceptanceGate
+from reconciler.converge.observe import observe
+from reconciler.converge.ports import Partners, SoakRun
+from reconciler.converge.run import Ended
+from reconciler.gate import certificate as c
+from reconciler.lab.hardware.cluster_objects import PodObject
+from reconciler.lab.leaf_spine import Broken, FabricFault
+from reconciler.model.desired import Acceptance, AskedGate, BudgetLimit, Desired, GatePhase, GateTest, Threshold
+from reconciler.model.gate import Binding, Certificate, TestResult, Verdict
+from reconciler.model.observed import Observed
+from reconciler.model.ports import Clock, Host
+from reconciler.model.records import Mark
+from tests.converge.world import PROFILE, QuickGate, World
+
+WIRE = GateTest("wire", "iperf3", {"partners": 2, "seconds": 5}, (Threshold("gbps", min=20.0),), 60.0)
+PAIRS = Acceptance("pairs", (GatePhase("network", (WIRE,)),), None)
+
+
+class WireGate(QuickGate):
+    """The real gate for what it runs, which remembers who served meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._real = AcceptanceGate(lambda _: None)
+
+    async def run(
+        self,
+        desired: Desired,
+        host: Host,
+        observed: Observed,
+        clock: Clock,
+        left_out: Collection[str] = (),
+        soak: SoakRun | None = None,
+        partners: Partners | None = None,
+    ) -> Certificate:
+        self.runs.append(desired.node)
+        return await self._real.run(desired, host, observed, clock, left_out, soak, partners)
+
+
+@dataclass
+class Wired(World):
+    """Six nodes in service behind two leaves, each with a certificate that was measured."""
+
+    nodes: int = 6
+    busy: bool = False  # whether the nodes have work
+    gate: QuickGate = field(default_factory=WireGate)
+
+    def __post_init__(self) -> None:
+        self.profile = replace(PROFILE, digest="wired", acceptance=PAIRS)
+        super().__post_init__()
+        nodes = {
+            name: replace(node, domains={"rack": f"r{at}", "leaf": f"l{at // 3}"})
+            for at, (name, node) in enumerate(self.fleet.nodes.items())
+        }
+        self.fleet = replace(self.fleet, nodes=nodes)
+        self.network = self.lab.network
+        self.network.fabric.groups = {name: node.domains["leaf"] for name, node in nodes.items()}
+        for pod in self.cluster_pods():
+            if not self.busy:
+                pod.phase = "Succeeded"
+        self.run(self._certify())
+        self.clock.elapsed += 60.0
+
+    def cluster_pods(self) -> list[PodObject]:
+        assert self.lab.cluster is not None
+        return self.lab.cluster.pods()
+
+    async def _certify(self) -> None:
+        seen = await observe(self.fleet, list(self.fleet.nodes), self.fabric, self.clock)
+        for name, desired in self.fleet.nodes.items():
+            binding = c.binding_of(desired, seen.nodes[name], c.tests_digest(PAIRS))
+            assert isinstance(binding, Binding)
+            result = TestResult("wire", "iperf3", Verdict.PASS, (), {"gbps": 23.0, "retransmits": 3.0}, "3.12")
+            self.ledger.save_certificate(Certificate("1.0", name, self.clock.now(), binding, (result,)))
+
+    def break_part(self, kind: FabricFault, name: str) -> None:
+        self.network.fabric.faults.append(Broken(kind, name))
+
+    def test(self, *names: str, **changes: Any) -> ApplyReport:
+        """Run the gate of nodes as a person asks for it."""
+        own = self.fleet
+        asked = AskedGate(self.clock.now(), "ops", None)
+        nodes = {name: replace(node, asked=asked if name in names else None) for name, node in own.nodes.items()}
+        self.fleet = replace(own, nodes=nodes)
+        try:
+            return self.apply(selected=names, **changes)
+        finally:
+            self.fleet = own
+
+    def told(self) -> list[str]:
+        return [event.step for event in self.events if isinstance(event, ActionStep)]
+
+    def others_serve(self, *but: str) -> bool:
+        return all(self.serves(name) and not self.marked(name) for name in self.fleet.nodes if name not in but)
+
+    def verdict(self, name: str) -> tuple[str, str]:
+        (run,) = self.ledger.last_gate(name)
+        return run.verdict, "; ".join(run.reasons)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Wired:
+    return Wired(tmp_path)
+
+
+def test_a_good_node_passes_with_a_partner_on_each_side_and_they_serve_again(world: Wired) -> None:
+    report = world.test("n0")
+    assert report.results["n0"].state is Ended.DONE, report.results
+    assert world.gate.runs == ["n0"]
+    certificate = world.ledger.node("n0").certificate
+    assert certificate is not None
+    (result,) = certificate.results
+    with_whom = {metric.split(".")[1] for metric in result.metrics if metric.count(".") == 2}
+    assert len(with_whom) == 2
+    assert {world.fleet.nodes[name].domains["leaf"] for name in with_whom} == {"l0", "l1"}
+    assert result.metrics["gbps"] > 20
+    assert world.others_serve()
+    assert world.network.serving == frozenset()
+    assert any("behind another leaf" in text for text in world.told())
+    attempt = [one for one in world.ledger.node("n0").attempts if one.action == "run_gate"]
+    assert attempt
+    assert world.plan().nodes["n1"].actions == (), "a partner keeps its certificate and is not tested for that"
+
+
+def test_a_bad_nic_is_convicted_after_two_partners(world: Wired) -> None:
+    world.break_part(FabricFault.NIC, "n0")
+    report = world.test("n0")
+    assert report.results["n0"].state is Ended.FAILED, report.results
+    verdict, why = world.verdict("n0")
+    assert verdict == "fail", why
+    assert "which pass with each other" in why
+    assert not world.serves("n0")
+    assert world.others_serve("n0")
+    assert world.network.serving == frozenset()
+
+
+def test_a_bad_leaf_convicts_nobody(world: Wired) -> None:
+    world.break_part(FabricFault.LEAF, "l0")
+    world.test("n0")
+    verdict, why = world.verdict("n0")
+    assert verdict == "unjudged", why
+    assert "a common cause" in why
+    assert world.others_serve("n0")
+
+
+def test_a_bad_partner_convicts_nobody(world: Wired) -> None:
+    world.break_part(FabricFault.NIC, "n1")
+    report = world.test("n0")
+    assert report.results["n0"].state is Ended.DONE, (report.results, world.told())
+    assert world.others_serve()
+
+
+def test_without_room_in_the_budget_it_needs_partners_and_is_no_verdict(tmp_path: Path) -> None:
+    world = Wired(tmp_path, settings={"budgets": (BudgetLimit("fleet", "1"),)})
+    world.test("n0")
+    verdict, why = world.verdict("n0")
+    assert verdict == "unjudged", why
+    assert "needs partners" in why
+    assert any("waits for a partner" in text and "budget" in text for text in world.told())
+    assert world.others_serve("n0")
+
+
+def test_nodes_with_work_are_never_partners(tmp_path: Path) -> None:
+    world = Wired(tmp_path, busy=True)
+    world.test("n0")
+    verdict, why = world.verdict("n0")
+    assert verdict == "unjudged"
+    assert "it has work" in why
+    assert world.others_serve("n0")
+    assert world.lab.cluster is not None
+    assert world.lab.cluster.evictions <= 2, "its own work leaves the node under test, and nobody else's does"
+
+
+def test_the_mark_that_a_killed_run_left_on_a_partner_is_lifted(world: Wired) -> None:
+    async def killed() -> None:
+        cluster = world.fabric.cluster()
+        assert cluster is not None
+        member = await cluster.member("n1")
+        assert member is not None
+        at = world.clock.now().isoformat(timespec="seconds")
+        mark = Mark(world.ledger.id, "plan-0", "partner for the gate of n0", at, cordoned=True)
+        await cluster.mark(member, mark)
+
+    world.run(killed())
+    assert not world.serves("n1")
+    world.apply()
+    assert world.others_serve()
+    assert world.gate.runs == [], "nothing was done to it, so it needs no gate"
