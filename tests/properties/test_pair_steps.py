@@ -97,6 +97,9 @@ def test_a_bad_node_among_good_ones_is_always_convicted() -> None:
         assert truth.judge("n6")[0].verdict is Verdict.PASS, f"seed {seed}"
 
 
+ALL_WAYS = (("l0", "l1"), ("l0", "l2"), ("l1", "l2"))
+
+
 @pytest.mark.parametrize(
     "broken",
     [lambda truth: truth.bad_leaves.add("l1"), lambda truth: truth.bad_ways.update(map(frozenset, ALL_WAYS))],
@@ -111,9 +114,6 @@ def test_a_common_cause_is_an_incident_and_convicts_nobody(broken: Callable[[Tru
         ended, _ = truth.judge("n5")
         assert ended.verdict is Verdict.UNJUDGED, f"seed {seed}: {ended}"
         assert ended.incident, f"seed {seed}: {ended}"
-
-
-ALL_WAYS = (("l0", "l1"), ("l0", "l2"), ("l1", "l2"))
 
 
 @pytest.mark.parametrize("partners", [0, 1])
