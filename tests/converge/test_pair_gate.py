@@ -13,11 +13,14 @@ from reconciler.converge.apply import ApplyReport
 from reconciler.converge.events import ActionStep
 from reconciler.converge.gate import AcceptanceGate
 from reconciler.converge.observe import observe
+from reconciler.converge.pair_test import PairTest
+from reconciler.converge.partner_pool import PartnerPool
 from reconciler.converge.ports import Partners, SoakRun
 from reconciler.converge.run import Ended
 from reconciler.gate import certificate as c
 from reconciler.lab.hardware.cluster_objects import PodObject
 from reconciler.lab.leaf_spine import Broken, FabricFault
+from reconciler.lab.pair_network import PairNetwork
 from reconciler.model.desired import Acceptance, AskedGate, BudgetLimit, Desired, GatePhase, GateTest, Threshold
 from reconciler.model.gate import Binding, Certificate, TestResult, Verdict
 from reconciler.model.observed import Observed
@@ -173,6 +176,29 @@ def test_without_room_in_the_budget_it_needs_partners_and_is_no_verdict(tmp_path
     assert world.others_serve("n0")
 
 
+@pytest.mark.parametrize("broken", [(), ("n0",)], ids=["good", "bad"])
+def test_no_more_nodes_are_out_than_the_budget_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: tuple[str, ...]
+) -> None:
+    """One partner at a time is enough to pass; two are held where they disagree, for which there is no room."""
+    world = Wired(tmp_path, settings={"budgets": (BudgetLimit("fleet", "2"),)})
+    for name in broken:
+        world.break_part(FabricFault.NIC, name)
+    out: list[int] = []
+    serve = PairNetwork.serve
+
+    def counted(network: PairNetwork, node: str, run: str) -> None:
+        out.append(sum(not world.serves(name) for name in world.fleet.nodes))
+        serve(network, node, run)
+
+    monkeypatch.setattr(PairNetwork, "serve", counted)
+    world.test("n0")
+    assert out
+    assert max(out) == 2, "the node, and one partner"
+    assert world.verdict("n0")[0] == ("unjudged" if broken else "pass")
+    assert world.others_serve("n0")
+
+
 def test_nodes_with_work_are_never_partners(tmp_path: Path) -> None:
     world = Wired(tmp_path, busy=True)
     world.test("n0")
@@ -199,3 +225,29 @@ def test_the_mark_that_a_killed_run_left_on_a_partner_is_lifted(world: Wired) ->
     world.apply()
     assert world.others_serve()
     assert world.gate.runs == [], "nothing was done to it, so it needs no gate"
+
+
+class Killed(BaseException):
+    """Ends a run as SIGKILL does: nothing is given back."""
+
+
+def test_a_run_that_is_killed_leaves_its_partners_to_the_next(world: Wired, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next run may look at the tested node alone, so the journal has to name the partners."""
+
+    async def killed(*_: object) -> TestResult:
+        raise Killed
+
+    async def kept(*_: object) -> None:
+        return
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PairTest, "_pair", killed)
+        patch.setattr(PartnerPool, "free", kept)
+        with pytest.raises(BaseException):  # noqa: B017 - an event loop may wrap what ends it
+            world.test("n0")
+    left = [name for name in world.fleet.nodes if name != "n0" and world.marked(name)]
+    assert len(left) == 1
+    world.clock.elapsed += 600.0  # the dead run's lease
+    report = world.test("n0")
+    assert report.results["n0"].state is Ended.DONE, (report.results, world.told())
+    assert world.others_serve()

@@ -14,6 +14,7 @@ from reconciler.model.gate import Verdict
 
 SEEDS = 3000
 MOST_STEPS = 12
+ALL_WAYS = (("l0", "l1"), ("l0", "l2"), ("l1", "l2"))
 BAD_NODES, BAD_LEAVES, BAD_WAYS, ERRORS = 0.15, 0.1, 0.1, 0.1
 
 
