@@ -46,7 +46,7 @@ def show_brake(state: MachineState, *, on: bool) -> None:
 
 
 class Rail(NamedTuple):
-    """What an RDMA port's link does to its traffic.
+    """The effect of an RDMA port's link on its traffic.
 
     `pace`: share of the line rate of what leaves the node; `garbled`: symbol errors a second; `every_s`: seconds from
     one loss of the link to the next, 0 = never; `since`: when that began.
