@@ -11,6 +11,7 @@ from reconciler.render.explain_values import HEAD as VALUES
 from reconciler.render.explain_values import human_values, value_documents, value_rows
 from reconciler.render.explain_waiting import headline, human_waiting, limit_words, waiting_document
 from reconciler.render.explanation import Explanation
+from reconciler.render.finding import finding_document, finding_lines
 from reconciler.render.tables import markdown_table
 from reconciler.render.text import clock, markdown, page, position, source, warnings
 from reconciler.render.waiting import may_go, since
@@ -24,6 +25,7 @@ def human(made: Explanation) -> str:
         f"  spec {source(made.fleet.source)}; named at {position(desired.provenance.get('node'))}",
         f"  {', '.join(_facts(desired))}",
         *(f"  {line}" for line in warnings(made.fleet.settings.insecure, made.time_scale)),
+        *(f"  {line}" for line in finding_lines(made)),
         "",
         *human_values(made),
         *human_waiting(made),
@@ -55,6 +57,8 @@ def as_markdown(made: Explanation) -> str:
         lines += [""] if lines[-1] else []
     for line in warnings(made.fleet.settings.insecure, made.time_scale):
         lines += [f"> {markdown(line, 400)}", ""]
+    said = finding_lines(made)
+    lines += [*(f"- {markdown(line.strip(), 1000)}" for line in said), ""] if said else []
     lines += _table(VALUES, value_rows(made))
     rows = action_rows(made)
     if rows:
@@ -77,6 +81,7 @@ def as_json(made: Explanation) -> str:
         "source": to_jsonable_python(made.fleet.source),
         "values": value_documents(made),
         "plan": None if plan is None else to_jsonable_python(plan),
+        "finding": finding_document(made),
         "waiting": waiting_document(made),
         "actions": action_documents(made),
     }

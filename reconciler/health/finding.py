@@ -1,0 +1,169 @@
+"""One finding from all signals of a node: the cause, its evidence, what was ruled out, and what stays open.
+
+`SHARED` is the table of causes that all GPUs of a node have in common; memory modules, single GPUs and applications
+follow, in this order. A source that was not read rules nothing out. A finding is shown and decides nothing: what
+follows from each signal is in signals.yaml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from reconciler.health.parts import cell_signals, dimm_signals, gpu_signals
+from reconciler.health.signals import Signal, signals
+from reconciler.health.table import HealthTable, table_of
+from reconciler.health.xids import is_hardware
+from reconciler.model.desired import Profile
+from reconciler.model.gpus import Gpu
+from reconciler.model.observed import HostFacts, Observed, Part, Silent, Xid
+from reconciler.model.vocab import Health
+
+UNKNOWN: Final = "not known: no pattern fits these signals"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A diagnosis. `evidence`: the signals that the cause explains; `apart`: those that it does not explain.
+
+    `ruled_out` and `open`: other causes, with the reading that excludes each, or the reading that lacks.
+    """
+
+    cause: str
+    evidence: tuple[Signal, ...] = ()
+    apart: tuple[Signal, ...] = ()
+    ruled_out: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A cause that the GPUs of a node share: all of them show `symptom`. `culprit`: the signal of the part at fault."""
+
+    symptom: str
+    culprit: str
+    kind: str  # of that part, as the BMC names it
+    parts: str
+    beyond: str  # the cause when the parts are well
+
+
+SHARED: Final = (
+    Shared("power_brake", "psu_failed", "power_supply", "power supplies", "the power feed of the node or its rack"),
+    Shared("thermal_slowdown", "fan_failed", "fan", "fans", "the cooling of the node or its rack"),
+)
+_MODULE: Final = frozenset({"edac_ue", "edac_ce", "dimm_ue", "dimm_failed", "memory_ue", "machine_check"})
+_NAMES_A_MODULE: Final = frozenset({"edac_ue", "edac_ce", "dimm_ue", "dimm_failed"})
+_OF_ONE_GPU: Final = frozenset(
+    {
+        *("ecc", "row_remap_failed", "row_remap_pending", "sram_threshold", "unrepairable_memory"),
+        *("repair_pending", "gpu_recovery"),
+    }
+)
+
+
+def finding(profile: Profile, observed: Observed, counts: Callable[[Signal], bool] = lambda _: True) -> Finding | None:
+    """Return the finding of a node; None when it shows no signal that `counts` and no application's XID."""
+    found = tuple(
+        sorted({one for one in signals(profile, observed) if counts(one)}, key=lambda one: (one.path, one.detail))
+    )
+    seen = _Seen(observed, found, table_of(profile))
+    of_work = dict.fromkeys(f"{_xid(one)}: the application's, by NVIDIA's catalogue" for one in seen.of_application)
+    if not found:
+        return Finding("the application, not the node", ruled_out=tuple(of_work)) if of_work else None
+    made = seen.shared() or seen.module() or seen.one_gpu() or Finding(UNKNOWN, found)
+    apart = tuple(one for one in found if one not in made.evidence)
+    return Finding(made.cause, made.evidence, apart, (*made.ruled_out, *of_work), made.open)
+
+
+class _Seen:
+    """The readings that a diagnosis compares."""
+
+    def __init__(self, observed: Observed, found: Sequence[Signal], table: HealthTable) -> None:
+        self._found, self._table = found, table
+        self._names = frozenset(one.name for one in found)
+        facts: HostFacts | None = None if isinstance(observed.host, Silent) else observed.host.value
+        self._dimms = None if facts is None else facts.dimm_errors
+        self._uptime_s = None if facts is None else facts.uptime_s
+        self._gpus = () if facts is None or facts.gpus is None else facts.gpus
+        self._xids = () if facts is None or facts.xids is None else facts.xids
+        self._parts = None if isinstance(observed.inventory, Silent) else observed.inventory.value.parts
+
+    @property
+    def of_application(self) -> list[Xid]:
+        found = (one for one in self._xids if not one.switch and one.code != 154 and not is_hardware(one))
+        return sorted(found, key=lambda one: (one.code, one.device))
+
+    def shared(self) -> Finding | None:
+        """Return the cause that all GPUs have in common. One GPU alone can't show that it shares anything."""
+        for row in SHARED:
+            many = len(self._gpus)
+            if many < 2 or row.symptom not in self._names or not all(row.symptom in self._shown(g) for g in self._gpus):
+                continue
+            evidence = self._signals({row.symptom, row.culprit})
+            out = (f"a fault of one GPU: all {many} show {row.symptom}",)
+            parts = [part for part in self._parts or () if part.kind == row.kind]
+            ill = [part.id for part in parts if part.health is Health.CRITICAL]
+            if row.culprit in self._names:
+                return Finding(f"{row.parts}: {', '.join(sorted(ill))}", evidence, ruled_out=out)
+            if parts and all(_judged(part) for part in parts):
+                out = (*out, f"{row.parts} of the node: the BMC judges {len(parts)}, and none is critical")
+                return Finding(row.beyond, evidence, ruled_out=out)
+            return Finding(row.beyond, evidence, ruled_out=out, open=(f"{row.parts} of the node: not read",))
+        return None
+
+    def module(self) -> Finding | None:
+        """Return the memory modules that count errors, by slot where it is known."""
+        if not self._names & _NAMES_A_MODULE:
+            return None
+        places = {part.id for part in self._parts or () if part.kind == "dimm" and part.health is Health.CRITICAL}
+        for dimm in self._dimms or ():
+            if any(name in self._names for name, _ in dimm_signals(dimm, self._uptime_s, self._table)):
+                places.add(dimm.label or dimm.place)
+        where = ", ".join(sorted(places)) or "the slot is not known"
+        evidence, clean = self._signals(_MODULE), [gpu for gpu in self._gpus if gpu.ecc_uncorrectable == 0]
+        if self._gpus and len(clean) == len(self._gpus):
+            out = (f"the GPUs' own memory: all {len(clean)} count no uncorrectable error",)
+            return Finding(f"memory modules: {where}", evidence, ruled_out=out)
+        return Finding(f"memory modules: {where}", evidence)
+
+    def one_gpu(self) -> Finding | None:
+        """Return the GPUs that are ill, each for itself: coincident faults of GPUs have no common cause by that."""
+        ill = [gpu for gpu in self._gpus if self._names & _OF_ONE_GPU & self._shown(gpu) or any(self._codes(gpu))]
+        if not ill:
+            return None
+        names = {name for gpu in ill for name in (*(self._shown(gpu) & _OF_ONE_GPU), *self._codes(gpu))}
+        cause = ", ".join(f"GPU {gpu.index} at {gpu.pci}" for gpu in sorted(ill, key=lambda gpu: gpu.index))
+        well = len(self._gpus) - len(ill)
+        out = [f"a cause that the GPUs share: {well} of {len(self._gpus)} show none of it"] if well else []
+        if self._dimms and self._uptime_s is not None and not self._names & _MODULE:
+            out.append(f"main memory: EDAC counts {len(self._dimms)} modules, and none is ill")
+        elif not self._names & _MODULE:
+            return Finding(cause, self._signals(names), ruled_out=tuple(out), open=("main memory: not read",))
+        return Finding(cause, self._signals(names), ruled_out=tuple(out))
+
+    def _codes(self, gpu: Gpu) -> Iterator[str]:
+        for xid in self._xids:
+            name = f"xid_{xid.code}"
+            if not xid.switch and name in self._names and is_hardware(xid) and _slot(xid.device) == _slot(gpu.pci):
+                yield name
+
+    def _shown(self, gpu: Gpu) -> frozenset[str]:
+        own = () if gpu.lost else (*gpu_signals(gpu, self._table), *cell_signals(gpu.cells))
+        return frozenset(name for name, _ in own)
+
+    def _signals(self, names: frozenset[str] | set[str]) -> tuple[Signal, ...]:
+        return tuple(one for one in self._found if one.name in names)
+
+
+def _judged(part: Part) -> bool:
+    return part.health is not None and part.health is not Health.CRITICAL
+
+
+def _xid(one: Xid) -> str:
+    return f"XID {one.code} on {one.device}"
+
+
+def _slot(address: str) -> str:
+    """Return a PCI address without its function and the leading zeros of its domain: drivers write both differently."""
+    return address.partition(".")[0].lstrip("0").casefold()

@@ -1,0 +1,104 @@
+"""One finding from the signals of a node: its cause, its evidence, what is ruled out and what stays open."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.health.finding import UNKNOWN, Finding, finding
+from reconciler.model.observed import DimmErrors, Part, Xid
+from reconciler.model.vocab import Health
+from tests import builders as b
+
+BRAKED = replace(b.CELLS, loaded=True, power_brake=True)
+HOT = replace(b.CELLS, loaded=True, thermal_slowdown=True)
+
+
+def found(parts: tuple[Part, ...] | None = (), **facts: Any) -> Finding | None:
+    seen = b.observed(host=b.facts(**facts), inventory=b.inventory(parts=parts))
+    return finding(b.profile(), seen)
+
+
+def certain(parts: tuple[Part, ...] | None = (), **facts: Any) -> Finding:
+    made = found(parts, **facts)
+    assert made is not None
+    return made
+
+
+def names(signals: tuple[Any, ...]) -> list[str]:
+    return [signal.name for signal in signals]
+
+
+def psu(health: Health | None) -> Part:
+    return Part("power_supply", "1/PSU0", health)
+
+
+def gpus(**ill: Any) -> tuple[Any, ...]:
+    return tuple(b.gpu(index, **ill) for index in range(2))
+
+
+def test_a_healthy_node_has_none() -> None:
+    assert found() is None
+    assert finding(b.profile(), b.observed(host=b.silent(), inventory=b.silent(), hot=b.silent())) is None
+
+
+def test_gpus_that_all_brake_are_the_power_supply_s() -> None:
+    made = certain((psu(Health.CRITICAL),), gpus=gpus(cells=BRAKED))
+    assert made.cause == "power supplies: 1/PSU0"
+    assert set(names(made.evidence)) == {"power_brake", "psu_failed"}
+    assert made.apart == ()
+    assert made.ruled_out == ("a fault of one GPU: all 2 show power_brake",)
+
+
+def test_without_an_ill_supply_it_is_the_feed_and_a_supply_that_was_not_read_stays_open() -> None:
+    well = certain((psu(Health.OK),), gpus=gpus(cells=BRAKED))
+    assert well.cause == "the power feed of the node or its rack"
+    assert any("none is critical" in said for said in well.ruled_out)
+    for unread in (None, (), (psu(None),)):
+        made = certain(unread, gpus=gpus(cells=BRAKED))
+        assert made.open == ("power supplies of the node: not read",)
+        assert not any("power supplies" in said for said in made.ruled_out)
+    assert certain(gpus=gpus(cells=HOT)).cause == "the cooling of the node or its rack"
+
+
+def test_one_gpu_that_brakes_is_no_power_supply() -> None:
+    assert certain(gpus=(b.gpu(0), b.gpu(1, cells=BRAKED))).cause == UNKNOWN
+
+
+def test_ecc_is_the_gpu_s_and_an_application_s_xid_is_ruled_out() -> None:
+    ill = b.gpu(1, ecc_uncorrectable=2)
+    xids = (Xid(48, ill.pci, 1), Xid(13, ill.pci, 4))
+    made = certain(gpus=(b.gpu(0), ill), xids=xids)
+    assert made.cause == f"GPU 1 at {ill.pci}"
+    assert set(names(made.evidence)) == {"ecc", "xid_48"}
+    assert f"XID 13 on {ill.pci}: the application's, by NVIDIA's catalogue" in made.ruled_out
+    assert "a cause that the GPUs share: 1 of 2 show none of it" in made.ruled_out
+
+
+def test_errors_of_a_memory_module_name_its_slot() -> None:
+    dimm = DimmErrors("mc0/dimm1", "DIMM_A1", 0, 1)
+    made = certain(dimm_errors=(dimm,), uptime_s=1000.0)
+    assert made.cause == "memory modules: DIMM_A1"
+    assert names(made.evidence) == ["edac_ue"]
+    assert made.ruled_out == ("the GPUs' own memory: all 2 count no uncorrectable error",)
+    both = certain(dimm_errors=(dimm,), uptime_s=1000.0, gpus=(b.gpu(0), b.gpu(1, ecc_uncorrectable=1)))
+    assert names(both.apart) == ["ecc"], "a GPU's own memory is not the module's"
+    assert both.ruled_out == ()
+
+
+def test_an_application_s_xid_alone_is_the_application_s() -> None:
+    made = certain(xids=(Xid(13, "0", 1),))
+    assert made.cause == "the application, not the node"
+    assert made.evidence == ()
+
+
+@given(st.permutations([Xid(79, "0", 1), Xid(48, "1", 1), Xid(13, "0", 1), Xid(31, "1", 2)]), st.integers(1, 3))
+def test_order_and_duplicates_do_not_matter(xids: list[Xid], times: int) -> None:
+    made = certain(xids=tuple(xids))
+    again = certain(xids=tuple(xids) * times)
+    assert made == again
+    straight = certain(xids=tuple(sorted(xids, key=lambda one: one.code)))
+    assert made == straight
