@@ -101,7 +101,7 @@ class _Seen:
             if many < 2 or row.symptom not in self._names or not all(row.symptom in self._shown(g) for g in self._gpus):
                 continue
             evidence = self._signals({row.symptom, row.culprit})
-            out = (f"a fault of one GPU: all {many} show {row.symptom}",)
+            out: tuple[str, ...] = (f"a fault of one GPU: all {many} show {row.symptom}",)
             parts = [part for part in self._parts or () if part.kind == row.kind]
             ill = [part.id for part in parts if part.health is Health.CRITICAL]
             if row.culprit in self._names:
