@@ -461,3 +461,18 @@ def test_every_form_holds_the_same(place: Place, node: str) -> None:
         if not said.startswith("expected"):  # the clock goes on from one form to the next
             assert said in text
             assert said in plain
+
+
+def test_the_signals_of_a_node_are_one_finding(demo: Path, spec: Path) -> None:
+    """The finding has each signal that the plan shows as drift, and no other."""
+    told = {}
+    for node in json.loads(demo.read_text())["nodes"]:
+        found = reconciler("explain", node, spec, "--observation", demo, "--output", "json").json
+        drift = {item["path"] for item in found["plan"]["drift"] if item["path"].startswith("health.")}
+        finding = found["finding"]
+        shown = set() if finding is None else {one["path"] for one in (*finding["evidence"], *finding["apart"])}
+        assert shown == drift, node
+        told |= {node: finding} if finding else {}
+    assert told, "the fleet has an ill node"
+    for node, finding in told.items():
+        assert f"health: {finding['cause']}" in reconciler("explain", node, spec, "--observation", demo).out
