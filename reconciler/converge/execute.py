@@ -320,10 +320,7 @@ class NodeRun:
                 assert_never(outcome)
 
     def _begin_anew(self, action: PlannedAction) -> None:
-        """Count no more what this action undid, even by failing: being needed again, it need not fail to hold.
-
-        No two actions undo each other, so each is still counted.
-        """
+        """Count no more what this action undid, even by failing. No two actions undo each other: each is counted."""
         undone = spec_of(action.name).undoes - {action.name}
         for step in [step for step in self._done if step[0].partition(":")[0] in undone]:
             del self._done[step]

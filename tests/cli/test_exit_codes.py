@@ -36,6 +36,7 @@ from reconciler.model.errors import (
     StalePlan,
     UsageError,
 )
+from reconciler.model.notices import NotDelivered
 from reconciler.model.plan import Scope
 from reconciler.model.recording import RecordError
 from reconciler.model.report import APPLY_FORMAT, ActionEnd, ApplyOutcome, NodeEnd
@@ -80,6 +81,7 @@ ERRORS = {
     StaleNodes("x", outcome("stale")): 5, Refused("x"): 8, Blind("x"): 4, QuirksError("x"): 1, RecordError("x"): 1,
     LedgerError("x"): 1, BadLedgerUrl("x"): 64, NoLedger("x"): 64, DriverError(Failure.TIMEOUT, "x"): 1,
     ReconcilerError("x"): 1, NoTable("x"): 64, BadStub("x"): 64, BuildFailed("x"): 1,
+    NotDelivered("x"): 1,
 }  # fmt: skip
 
 

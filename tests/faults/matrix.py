@@ -140,6 +140,7 @@ ROWS: tuple[Row, ...] = (
     _row(".... .. .... .. .. .. ..", "erase_lies"),
     # No image here declares measurements: tests/converge/test_measured_boot.py plays each lie.
     _row(".... .. .... .. .. .. ..", "tpm"),
+    _row(".... .. .... .. .. .. ..", "tpm_gone"),
     _row(".... .. .... .. .. .. ..", "spdm"),  # nor of components: tests/converge/test_components.py plays each lie
     _row("oooo o. oooo .. .. .. ..", "wrong_boot_disk", "booted .* from another installation", prepare=_second_system),
     _row("ssoo oo oooo so oo oo ss", "ssh_refused", "connection refused"),

@@ -21,6 +21,8 @@ VALUES: dict[str, tuple[gate_tools.Value, ...]] = {
     "mebibytes": (1,),
     "server": ("10.0.0.1", "fd00::1"),
     "port": (5201,),
+    "partners": (2,),
+    "interface": ("ens1np0",),
     "seconds": (1,),
     "streams": (8,),
     "reverse": (True,),

@@ -326,7 +326,7 @@ def _gate(
     judgement = judge(record.certificate, acceptance, binding, context.now)
     table = table_of(desired.profile)
     done = both(voided_since_certificate(record, acceptance, binding, table), asked_again(desired, record))
-    if IN_SERVICE not in builder.true:
+    if IN_SERVICE not in builder.true and HEALTHY in builder.true:  # treated, it is tested for that
         done = both(done, owed_since_isolation(record, acceptance, table))
     due = due_tests(record.certificate, acceptance, context.now)
     run = frozenset().union(judgement.by_test, done, due)
