@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -16,9 +17,9 @@ from pathlib import Path
 
 import asyncssh
 
-_PROGRAMS = ("unshare", "nsenter", "mount", "systemd-run", "systemctl")
+_PROGRAMS = ("setpriv", "unshare", "nsenter", "mount", "systemd-run", "systemctl")
 _SYSTEMD, _SSHD = Path("/lib/systemd/systemd"), Path("/usr/sbin/sshd")
-_BOOTED_S = 20.0
+_BOOTED_S = 60.0
 
 # $1: the folder. Units of the distribution are hidden: of a whole boot, soaks need nothing.
 _BOOT = """set -e
@@ -76,9 +77,10 @@ class SoakMachine:
         """Switch it on, and return when its sshd answers. Raise NoMachine where namespaces are forbidden."""
         (self.folder / "boot_id").write_text(f"{uuid.uuid4()}\n")
         spaces = ("--pid", "--mount-proc", "--mount", "--uts", "--ipc", "--cgroup")
+        apart = ("setpriv", "--pdeathsig", "KILL", "--", "unshare", "--fork", "--kill-child", *spaces)
         with (self.folder / "console").open("wb") as console:
             self._process = subprocess.Popen(
-                ["unshare", "--fork", "--kill-child", *spaces, "sh", self.folder / "boot.sh", self.folder],
+                [*apart, "sh", self.folder / "boot.sh", self.folder],
                 stdin=subprocess.DEVNULL, stdout=console, stderr=console,
             )  # fmt: skip
         until = time.monotonic() + _BOOTED_S
@@ -96,16 +98,26 @@ class SoakMachine:
             return False
 
     def cut_power(self) -> None:
-        """End all of its processes at once: the kernel does so where process 1 of a namespace is killed."""
+        """End all of its processes at once: the kernel does so where process 1 of a namespace is killed.
+
+        Process 1 is gone only when all others are, and unshare waits for it. So the next boot finds its port free.
+        """
         if self._process is not None:
-            self._process.kill()
+            os.kill(self._init() or self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
 
+    def _init(self) -> int | None:
+        """Return the number that the machine's process 1 has here; None where it has none any more."""
+        assert self._process is not None
+        try:
+            children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        except OSError:
+            return None
+        return int(children[0]) if children else None
+
     def run(self, *argv: str) -> str:
         """Run a command on it, as somebody at its console does, and return what it printed."""
-        assert self._process is not None
-        [init] = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        enter = ("nsenter", "-t", init, "-m", "-p", "-C", "-i", "-u")
-        done = subprocess.run([*enter, *argv], capture_output=True, text=True, check=True, timeout=20)
+        enter = ("nsenter", "-t", str(self._init()), "-m", "-p", "-C", "-i", "-u")
+        done = subprocess.run([*enter, *argv], capture_output=True, text=True, check=True, timeout=60)
         return done.stdout
