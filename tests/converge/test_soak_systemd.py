@@ -1,8 +1,12 @@
-"""A soak under a real systemd, followed over a real sshd by a process that is killed, and by the next one."""
+"""A soak under a real systemd, followed over a real sshd by a process that is killed, and by the next one.
+
+They wait for a minute of real time and more, so that only `make soak-systemd` runs them.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -19,7 +23,11 @@ from reconciler.gate.soak import on_node
 from tests.cli.shell import ROOT, until
 from tests.converge.soak_machine import NoMachine, SoakMachine
 
-pytestmark = [pytest.mark.tool, pytest.mark.wire]
+pytestmark = [
+    pytest.mark.tool,
+    pytest.mark.wire,
+    pytest.mark.skipif("SOAK_SYSTEMD" not in os.environ, reason="make soak-systemd runs it"),
+]
 
 UNIT = on_node.unit_of("a1")
 LOAD = "sleep 0.3; cat /var/lib/reconciler/printed"
@@ -50,9 +58,10 @@ def started(machine: SoakMachine, seconds: int = LONG, *, resumed: bool = False)
 
 
 def seconds_left(line: str) -> int:
-    found = re.match(r"soak: .* (?:(\d+)m)?(?:(\d+)s)? left", line)
+    found = re.match(r"soak: .* (?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)? left", line)
     assert found is not None, line
-    return 60 * int(found[1] or 0) + int(found[2] or 0)
+    hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return 3600 * hours + 60 * minutes + seconds
 
 
 def in_the_middle(machine: SoakMachine, process: subprocess.Popen[str]) -> int:
