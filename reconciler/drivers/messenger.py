@@ -14,6 +14,7 @@ import asyncio
 import re
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
@@ -79,9 +80,9 @@ class AppriseMessenger:
             error: Exception | None = None
             try:
                 _send(self._url(channel), message)
-            except Exception as met:  # noqa: BLE001 - it is raised again where it is awaited
+            except Exception as met:  # noqa: BLE001 - told by its kind: the text of others' errors may hold the URL
                 error = met if isinstance(met, NotDelivered) else NotDelivered(type(met).__name__)
-            if not loop.is_closed():
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(end, error)
 
         thread = self._trying[channel.name] = threading.Thread(target=work, name=f"tell {channel.name}", daemon=True)
