@@ -465,7 +465,7 @@ def test_every_form_holds_the_same(place: Place, node: str) -> None:
 
 def test_the_signals_of_a_node_are_one_finding(demo: Path, spec: Path) -> None:
     """The finding has each signal that the plan shows as drift, and no other."""
-    told = {}
+    told: dict[str, Any] = {}
     for node in json.loads(demo.read_text())["nodes"]:
         found = reconciler("explain", node, spec, "--observation", demo, "--output", "json").json
         drift = {item["path"] for item in found["plan"]["drift"] if item["path"].startswith("health.")}
