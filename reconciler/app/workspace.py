@@ -224,9 +224,9 @@ class Workspace:
 
     # --- passes --------------------------------------------------------------------------------------------------
 
-    def observe(self) -> Observation:
-        """Read the selected nodes once, and show the progress."""
-        return run_async(self._observe(self._revoked_host_keys()))
+    def observe(self, previous: Observation | None = None) -> Observation:
+        """Read the selected nodes once, and show the progress. An inventory in `previous` is read anew when it must."""
+        return run_async(self._observe(self._revoked_host_keys(), previous))
 
     def _revoked_host_keys(self) -> Sequence[str]:
         """Return the host keys that are never trusted; none where no ledger is there yet."""
@@ -240,13 +240,13 @@ class Workspace:
         finally:
             ledger.close()
 
-    async def _observe(self, revoked: Sequence[str]) -> Observation:
+    async def _observe(self, revoked: Sequence[str], previous: Observation | None) -> Observation:
         fabric = self.fabric(revoked=revoked)
         try:
             with self.frontend.progress("observing", self.time_scale) as progress:
                 return await observe(
                     self.watched, self.selection[0], fabric, self.clock,
-                    fresh_inventory=True, progress=progress, time_scale=self.time_scale,
+                    previous=previous, fresh_inventory=previous is None, progress=progress, time_scale=self.time_scale,
                 )  # fmt: skip
         finally:
             await fabric.close()

@@ -32,6 +32,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "validate": ("validate", "Check a spec, and contact nothing."),
     "doctor": ("doctor", "Check programs, secrets, ledger and reachability."),
     "observe": ("observe", "Read every node and print the observation."),
+    "status": ("status", "Show how the fleet stands, and what runs."),
     "drift": ("drift", "Show how the nodes differ from the spec."),
     "adopt": ("adopt", "Accept drift by editing the spec."),
     "plan": ("plan", "Show what would be done, and why."),
