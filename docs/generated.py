@@ -198,7 +198,7 @@ def _first_paragraph(item: object) -> str:
 
 def signals() -> str:
     return table(
-        ("signal", "of", "class", "effect", "reads", "remedy", "healed by", "why", "source"),
+        ("signal", "of", "class", "effect", "reads", "remedy", "healed by", "domains", "why", "source"),
         (
             (
                 f"`{name}TYPE`" if name.endswith("_") else f"`{name}`",
@@ -208,6 +208,7 @@ def signals() -> str:
                 "one" if rule.latched else "two",
                 rule.remedy.value if rule.effect.value != "reports" else "",
                 " and ".join(proof.value.replace("_", " ") for proof in rule.row.healed_by),
+                " ".join(f"`{label}`" for label in rule.domains),
                 rule.row.because,
                 rule.row.source,
             )

@@ -377,4 +377,5 @@ def drift_report(plan: Plan, observation: Observation) -> DriftReport:
         time_scale=plan.time_scale,
         stopped=plan.stopped,
         braked=plan.braked,
+        incidents=plan.incidents,
     )

@@ -59,7 +59,7 @@ class PassMessages:
         self._progress(LoopTold("brake", message, problem=bool(plan.braked), fields={"held_back": len(held)}))
 
     def _tell_incidents(self, plan: Plan) -> None:
-        current = {(one.signal, one.scope): one for one in plan.incidents}
+        current = {one.key: one for one in plan.incidents}
         for key, one in current.items():
             if key not in self._incidents:
                 many = "1 node" if len(one.nodes) == 1 else f"{len(one.nodes)} nodes"

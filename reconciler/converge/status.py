@@ -72,7 +72,7 @@ def fleet_status(
         braked=plan.braked,
         held_by_brake=len(held_by_brake(plan)),
         isolated=Counter(node.pool for node in plan.nodes.values() if isolation_signals(observation.nodes[node.node])),
-        incidents={(one.signal, one.scope): len(one.nodes) for one in plan.incidents},
+        incidents={one.key: len(one.nodes) for one in plan.incidents},
     )
 
 

@@ -15,7 +15,7 @@ from reconciler.model.after import Exchanged
 from reconciler.model.desired import Profile
 from reconciler.model.signal_changes import SignalChange
 from reconciler.model.units import parse_duration
-from reconciler.spec.kinds.signals import First, Next, Scope, SignalRow
+from reconciler.spec.kinds.signals import EVENTS, First, Next, Scope, SignalClass, SignalRow
 from reconciler.spec.signals import FILE, PREFIX, is_guarded, packaged, row_for, rows_of, weaker
 
 
@@ -40,15 +40,39 @@ _PARTS: Final = {Scope.GPU: Exchanged.GPU, Scope.DRIVE: Exchanged.DRIVE, Scope.D
 _REMEDIES: Final = {Next.LADDER: Remedy.LADDER, Next.POWER: Remedy.POWER, Next.PERSON: Remedy.PERSON}
 
 
+class Group(StrEnum):
+    """The kind of cause outside of nodes that a signal may have, by which incidents of failure domains are grouped."""
+
+    ENVIRONMENT = "environment"  # power, cooling
+    FABRIC = "fabric"  # links, switches, clocks
+
+
+_OUTSIDE: Final = (Scope.PORT, Scope.PSU, Scope.FAN, Scope.RACK)
+_LOGS: Final = (EVENTS, "host.xids", "host.kernel_events")
+
+
+def _domains(row: SignalRow) -> tuple[str, ...]:
+    """Return the labels, as patterns, of the failure domains that may cause a signal; () = the node's own alone.
+
+    An event of a part stays the node's own: it lasts until the node is booted, also when the domain is well again.
+    """
+    if row.cause is SignalClass.ENVIRONMENT:
+        return row.domains or ("*",)
+    if row.cause in (SignalClass.TERMINAL, SignalClass.APPLICATION) or row.fact in _LOGS:
+        return ()
+    return row.domains or (("*",) if row.scope in _OUTSIDE else ())
+
+
 class SignalRule:
     """The row of a signal, in the words of the planner.
 
     A `latched` signal is evidence after one reading: an event, or a state that only a repair or a reset clears. Others
     need two readings. `remedy` matters for signals that isolate or repair. `part`: what a person exchanges to heal
-    it, where that is one kind of part and nothing else.
+    it, where that is one kind of part and nothing else. `domains`: labels, as patterns, of the failure domains that
+    may be its cause.
     """
 
-    __slots__ = ("effect", "latched", "part", "remedy", "row")
+    __slots__ = ("domains", "effect", "latched", "part", "remedy", "row")
 
     def __init__(self, row: SignalRow) -> None:
         self.row = row
@@ -56,6 +80,11 @@ class SignalRule:
         self.latched = row.reads == 1
         self.remedy = Remedy.LADDER if row.next is None else _REMEDIES[row.next]
         self.part = _PARTS.get(row.scope) if row.next is Next.PERSON else None
+        self.domains = _domains(row)
+
+    @property
+    def group(self) -> Group:
+        return Group.ENVIRONMENT if self.row.cause is SignalClass.ENVIRONMENT else Group.FABRIC
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -34,6 +34,7 @@ class BlockCode(StrEnum):
     """Why something does not happen now."""
 
     STOPPED = "stopped"  # the whole fleet is: nothing begins anywhere
+    DOMAIN = "domain"  # an incident of its failure domain: it is neither drained nor treated for that while it lasts
     STORM = "storm"  # too many nodes went bad at once: nothing that disrupts begins anywhere
     HELD = "held"
     QUARANTINED = "quarantined"
@@ -224,15 +225,23 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """Evidence of illness on more nodes than may be isolated for it: a person decides.
+    """Evidence of illness on many nodes at once: a person decides.
 
-    `scope`: "pool train-a" or "the fleet". `nodes`: those that show the signal and are not isolated for it.
+    Without a `cause` they are more than may be isolated for it: `scope` is "pool train-a" or "the fleet", and `nodes`
+    those that show the signal and are not isolated for it. With one ("environment", "fabric") it is an incident of
+    the failure domain `scope` ("rack r1"), and `nodes` those that show it there and are not treated for it.
     """
 
-    signal: PublicText  # its value path, e.g. "health.gpu_missing"
+    signal: PublicText  # its value path, e.g. "health.gpu_missing"; of a failure domain all of them, with ", " between
     scope: PublicText
     nodes: tuple[PublicText, ...]
-    detail: FreeText  # why they are not isolated, and what to do
+    detail: FreeText  # why nothing is done to them, and what to do
+    cause: PublicText = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The cause or signal, and the scope: the same from the beginning of the incident to its end."""
+        return self.cause or self.signal, self.scope
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ REFUTED = "its TPM refutes this boot: "  # before the reasons, as the detail of 
 UNPROVED = "its TPM does not prove this boot: "  # the same, where no quote came that could be judged
 UNHEALED = "unhealed "  # before a signal's value path, in a key beside a node's silences: an event that was seen
 IN_BOOT = " in boot "  # after that path, and before a digest of the boot that it was seen in; "" = not known
+SHARED = "shared "  # before a path, beside a node's silences: since when it shows what its failure domain may cause
+WAS_SHARED, BEGUN = "was shared ", " begun "  # before a path, before when it began: since when it shows that no more
 TOMBSTONE = "decommissioned/"  # subject of a hold, before a chassis' serial: that machine does not come back by itself
 CHANGES = (
     "changes/"  # before a fleet's name: the record that keeps since when version, spec and drivers are what they are

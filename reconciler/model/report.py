@@ -8,7 +8,7 @@ from datetime import datetime
 
 from reconciler.model.desired import SpecSource
 from reconciler.model.drift import DriftClass, DriftItem
-from reconciler.model.plan import RolloutPlan, Scope
+from reconciler.model.plan import Incident, RolloutPlan, Scope
 from reconciler.model.privacy import FreeText, NodeName, PublicText
 
 DRIFT_FORMAT = "1.0"
@@ -35,6 +35,7 @@ class DriftReport:
     time_scale: float = 1.0
     stopped: FreeText = ""  # by whom, why and since when
     braked: FreeText = ""  # by the storm brake: as in Plan
+    incidents: tuple[Incident, ...] = ()  # as in Plan
 
     @property
     def unknown(self) -> frozenset[str]:

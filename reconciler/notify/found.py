@@ -101,8 +101,9 @@ def _of_fleet(plan: Plan, outage: str) -> Iterator[Notice]:
             key, reason = f"rollout/{rollout.pool}", "halted its rollout"
             yield Notice(key, halted, f"pool {rollout.pool}", reason, rollout.halted, rollout.failed, rollout.pool)
     for one in plan.incidents:
-        key = f"incident/{one.signal}/{one.scope}"
-        yield Notice(key, NoticeEvent.INCIDENT, one.scope, f"shows {one.signal}", one.detail, one.nodes)
+        key = f"incident/{'/'.join(one.key)}"
+        reason = f"has an incident ({one.cause})" if one.cause else f"shows {one.signal}"
+        yield Notice(key, NoticeEvent.INCIDENT, one.scope, reason, one.detail, one.nodes)
     yield from _windows(plan)
 
 
@@ -129,6 +130,8 @@ def _judge(node: NodePlan, seen: Observed) -> Notice | bool | None:
     out = node.in_service is False
     if node.blocked is not None and node.blocked.code in _ASIDE:
         return False
+    if node.blocked is not None and node.blocked.code is BlockCode.DOMAIN:
+        return None  # its domain's incident is told, once for all of its nodes
     if node.waits_for_person or (node.goal is Goal.ISOLATED and out and node.blocked is None and not node.changes):
         why = node.blocked.detail if node.blocked is not None else node.situation
         return _of_node(node, NoticeEvent.REPAIR, "needs a repair", why)

@@ -14,7 +14,7 @@ from reconciler.render.headline import Headline, Verdict
 from reconciler.render.markdown import Cell, MarkdownWriter
 from reconciler.render.measured import range_of_values, wording_of
 from reconciler.render.tables import table
-from reconciler.render.text import NodeNames, clock, count, page, source, stop, value, warnings
+from reconciler.render.text import NodeNames, clock, count, incidents, page, source, stop, value, warnings
 
 ORDER = (
     DriftClass.CONFLICT,
@@ -96,7 +96,7 @@ def human(report: DriftReport) -> str:
     rows = grouped(report.items)
     lines = [
         f"Drift of fleet {report.fleet}: {verdict(report)}",
-        *(f"  {line}" for line in stop(report.stopped, report.braked)),
+        *(f"  {line}" for line in (*stop(report.stopped, report.braked), *incidents(report.incidents))),
         f"  spec {source(report.source)}",
         f"  observed {clock(report.started_at)} to {report.finished_at.strftime('%H:%M:%S')}; "
         f"scope {report.scope.selected:,} of {count(report.scope.total, 'node')}",
@@ -217,7 +217,8 @@ def write(writer: MarkdownWriter, report: DriftReport) -> None:
     """The same for a comment."""
     rows = grouped(report.items)
     writer.paragraph(verdict(report)[:1].upper() + verdict(report)[1:] + ".", bold=True)
-    writer.quoted_list([*stop(report.stopped, report.braked), *warnings(report.insecure, report.time_scale)])
+    above = [*stop(report.stopped, report.braked), *incidents(report.incidents)]
+    writer.quoted_list([*above, *warnings(report.insecure, report.time_scale)])
     for section in sections(rows):
         writer.heading(section.title)
         writer.table(section.head, section.rows)

@@ -14,6 +14,7 @@ from reconciler.render.waiting import WaitStart, holds, limits, mark, may_go, ro
 
 HEADLINES = {
     BlockCode.STOPPED: "the whole fleet is stopped",
+    BlockCode.DOMAIN: "its failure domain has an incident",
     BlockCode.STORM: "the storm brake is set",
     BlockCode.HELD: "held",
     BlockCode.QUARANTINED: "quarantined",

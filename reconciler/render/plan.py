@@ -16,7 +16,20 @@ from reconciler.render import offline, rollouts, spec_change, timeline
 from reconciler.render.drift import REPORTED_HEAD, reported
 from reconciler.render.measured import range_of, range_of_values, wording, wording_of
 from reconciler.render.tables import table
-from reconciler.render.text import clock, count, disruption, estimate, fold, page, plain, source, stop, value, warnings
+from reconciler.render.text import (
+    clock,
+    count,
+    disruption,
+    estimate,
+    fold,
+    incidents,
+    page,
+    plain,
+    source,
+    stop,
+    value,
+    warnings,
+)
 
 
 def verdict(plan: Plan) -> str:
@@ -93,10 +106,7 @@ def isolation(plan: Plan) -> list[str]:
             if signals := getattr(node, of):
                 groups.setdefault(", ".join(signals), []).append(node.node)
         lines += [f"{state}: {fold(nodes)} ({signals})" for signals, nodes in groups.items()]
-    return lines + [
-        f"INCIDENT {one.signal} on {count(len(one.nodes), 'node')} of {one.scope}: {plain(one.detail, 1000)}"
-        for one in plan.incidents
-    ]
+    return lines + incidents(plan.incidents)
 
 
 def budget(plan: Plan) -> list[str]:

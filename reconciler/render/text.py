@@ -22,7 +22,7 @@ from reconciler.model.units import format_duration
 if TYPE_CHECKING:  # every command prints, and --help needs no model
     from reconciler.model.desired import SpecSource
     from reconciler.model.errors import Position
-    from reconciler.model.plan import PlannedAction
+    from reconciler.model.plan import Incident, PlannedAction
     from reconciler.model.vocab import Disruption
 
 MAX_VALUE = 120  # characters of one value in a table; JSON always has all of it
@@ -130,6 +130,15 @@ def source(spec: SpecSource) -> str:
 
 def position(at: Position | None) -> str:
     return str(at) if at is not None else "the default"
+
+
+def incidents(found: Iterable[Incident]) -> list[str]:
+    """Return a line for each incident, which a person must decide."""
+    return [
+        f"INCIDENT {f'of {one.scope}, ' if one.cause else ''}{one.signal} on {count(len(one.nodes), 'node')}"
+        f"{'' if one.cause else f' of {one.scope}'}: {plain(one.detail, 1000)}"
+        for one in found
+    ]
 
 
 def stop(stopped: str, braked: str) -> list[str]:

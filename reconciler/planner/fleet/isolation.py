@@ -17,7 +17,7 @@ from reconciler.health.table import HealthTable, health_table
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.drift import DriftClass
 from reconciler.model.observed import Answered, Observation, Observed
-from reconciler.model.plan import Goal, Incident, NodePlan
+from reconciler.model.plan import BlockCode, Goal, Incident, NodePlan
 from reconciler.model.records import CHANGES, OWNER_ANNOTATION, Mark, NodeRecord, isolated_for, read_mark
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import NodeState
@@ -168,7 +168,7 @@ def isolate(
         if allowed:
             isolation.charge(plan.node, allowed)
             found[plan.node] = replace(plan, isolation=allowed)
-        else:
+        elif plan.blocked is None or plan.blocked.code is not BlockCode.DOMAIN:  # whose incident tells of it
             incidents += refused
     return found, tuple(merged(incidents))
 

@@ -15,6 +15,7 @@ from reconciler.model.observed import Observation
 from reconciler.model.plan import PLAN_FORMAT, Blocked, NodePlan, Plan, Scope, Totals
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Disruption, NodeState
+from reconciler.planner.fleet.domain_incidents import Look, active_incidents, as_incident, by_node
 from reconciler.planner.fleet.gate_forecast import gate_forecast
 from reconciler.planner.fleet.guards import refusals
 from reconciler.planner.fleet.health_rows import weakened_rows
@@ -29,8 +30,9 @@ from reconciler.planner.fleet.windows import glass_broken
 from reconciler.planner.fleet.work_queue import schedule
 from reconciler.planner.node.conditions import Context
 from reconciler.planner.node.corroboration import host_is_own
-from reconciler.planner.node.holds import braked, by_subject, is_active, stopped
+from reconciler.planner.node.holds import braked, by_subject, is_active, retracted, stopped
 from reconciler.planner.node.planner import NodePlanner
+from reconciler.planner.node.signal_cache import SignalCache
 
 VALID_FOR = timedelta(hours=2)  # of real time, in which people approve; a lab's may run faster (conventions P12)
 
@@ -75,7 +77,7 @@ def plan_fleet(
         rollouts=times.rollouts,
         stopped=_detail(stopped(planner.holds, now)),
         braked=_detail(permit.brake),
-        incidents=incidents,
+        incidents=(*planner.context.incidents, *incidents),
         recipe=RECIPE,
         shared={key: planner.shared[key] for key in sorted({plan.shared for plan in plans.values() if plan.shared})},
     )
@@ -124,9 +126,18 @@ def node_planner(
 ) -> NodePlanner:
     """Return the planner of single nodes; apply uses it to plan one node again from fresh facts."""
     domains = answering_domains(fleet, observation)
-    context = Context(fleet.settings, ledger.id, now, request.signatures, domains, request.endpoints)
-    rules = IgnoreRules(fleet.settings.ignore, now)
-    return NodePlanner(context, Comparer(rules), by_subject(fleet.holds, ledger.holds), request.estimates)
+    rules, holds = IgnoreRules(fleet.settings.ignore, now), by_subject(fleet.holds, ledger.holds)
+    wrong, cache = retracted(holds, now), SignalCache()
+
+    def counts(node: Desired, path: str) -> bool:
+        return path not in wrong and rules.match(node, path) is None
+
+    found = active_incidents(Look(fleet, observation, ledger.records, now, cache, counts))
+    context = Context(
+        fleet.settings, ledger.id, now, request.signatures, domains, request.endpoints, cache,
+        tuple(map(as_incident, found)), by_node(found),
+    )  # fmt: skip
+    return NodePlanner(context, Comparer(rules), holds, request.estimates)
 
 
 def answering_domains(fleet: Fleet, observation: Observation) -> frozenset[str]:

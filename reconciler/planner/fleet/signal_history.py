@@ -22,6 +22,7 @@ from reconciler.model.observed import Answered, Observation, Observed
 from reconciler.model.records import NodeRecord
 from reconciler.model.signal_changes import SignalChange
 from reconciler.model.vocab import NodeState
+from reconciler.planner.fleet.domain_incidents import shared_updates
 from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.boot_proofs import boot_signals
 from reconciler.planner.node.unhealed import event_updates, unhealed_signals
@@ -103,6 +104,8 @@ def signal_updates(
         earlier = unhealed_signals(desired, seen, record, found)
         yield from ((name, key, new) for key, new in event_updates(seen, record, found, earlier))
         found = (*found, *earlier)
+        outside = {one.path for one in found if one.rule.domains and rules.match(desired, one.path) is None}
+        yield from ((name, key, new) for key, new in shared_updates(desired, seen, record, outside, now))
         if not kept and not found:
             continue
         hard = (signal.path for signal in found if signal.effect is Effect.ISOLATES)

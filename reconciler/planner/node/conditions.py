@@ -16,6 +16,7 @@ from reconciler.gate.attestation.expected import reference_of
 from reconciler.gate.certificate import TestDigests, tests_digest
 from reconciler.health.signals import Signal
 from reconciler.model.desired import Profile, Settings
+from reconciler.model.plan import Incident
 from reconciler.model.records import Mark
 from reconciler.model.vocab import Concern
 from reconciler.planner.node.signal_cache import SignalCache
@@ -85,7 +86,7 @@ class Context:
 
     `signatures`: (image, version) -> whether its signature verifies; None if the key is not known. `endpoints`: digest
     of the file given with --endpoints, which overrides the addresses of nodes; "" if there is none. `signals`: those
-    that were computed already.
+    that were computed already. `of_domain`: node -> value path of a signal -> the failure domain that causes it.
     """
 
     settings: Settings
@@ -95,6 +96,8 @@ class Context:
     neighbours_answer: frozenset[str] = frozenset()  # failure domains, as "label=value", in which another node answers
     endpoints: str = ""
     signals: SignalCache = field(default_factory=SignalCache, compare=False)
+    incidents: tuple[Incident, ...] = ()  # of failure domains
+    of_domain: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     _profiles: dict[str, ProfileConditions] = field(default_factory=dict, compare=False)
 
     def of_profile(self, profile: Profile) -> ProfileConditions:
@@ -148,6 +151,12 @@ class Conditions:
     needs_installer: str | None = None  # why; "": it writes an image itself, None: there is no other way
     fell_back: str = ""  # from the wanted image, which was proved before: it is not written again by itself
     asked_tests: frozenset[str] = frozenset()  # that a gate would run now; () = none, or it isn't known which
+    of_domain: Mapping[str, str] = field(default_factory=dict)  # signals of an incident of a failure domain -> which
+
+    @property
+    def own_signals(self) -> tuple[Signal, ...]:
+        """The signals that no incident of a failure domain explains."""
+        return tuple(one for one in self.signals if one.path not in self.of_domain) if self.of_domain else self.signals
 
     @property
     def key(self) -> Hashable:
@@ -158,7 +167,7 @@ class Conditions:
             self.unconfirmed, self.foreign_cordon, self.tampered, self.waiting, self.waits_until, self.gate_failed,
             tuple(self.impossible.items()), self.entry_awaits_image, self.unread,
             None if self.leaving is None else self.leaving.key(), self.needs_installer, self.fell_back,
-            self.asked_tests,
+            self.asked_tests, tuple(self.of_domain.items()),
         )  # fmt: skip
 
 

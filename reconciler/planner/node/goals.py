@@ -141,10 +141,13 @@ def _unhealthy(
     desired: Desired, record: NodeRecord, state: Conditions, wanted: frozenset[str], now: datetime
 ) -> Situation:
     evidence = "; ".join(signal.detail for signal in state.signals) or "the host is down"
+    own = state.own_signals
+    if state.signals and not own:
+        return _of_domain(state, wanted, evidence)
     table = table_of(desired.profile)
-    remedy = table.remedy_of(signal.name for signal in state.signals)
+    remedy = table.remedy_of(signal.name for signal in own)
     if remedy is Remedy.PERSON:
-        paths = tuple(dict.fromkeys(table.for_a_person(signal.path for signal in state.signals)))
+        paths = tuple(dict.fromkeys(table.for_a_person(signal.path for signal in own)))
         which = ", ".join(path.removeprefix("health.") for path in paths)
         found = isolate(
             f"unhealthy ({evidence}); no action heals {which}: repair the node, or set `state: quarantined` for it in "
@@ -152,7 +155,7 @@ def _unhealthy(
             BlockCode.NO_PATH,
         )
         return replace(found, wanted=found.wanted | {c.QUIESCED}, evidence=paths)
-    rungs = table.rungs_of(signal.name for signal in state.signals)
+    rungs = table.rungs_of(signal.name for signal in own)
     may_help = partial(_may_be_tried, state=state, remedy=remedy, rungs=rungs)
     rung = next_rung(desired.profile.remediation, record.attempts, now, may_help)
     if rung is not None:
@@ -166,6 +169,18 @@ def _unhealthy(
     elif (remedy is Remedy.POWER or rungs is not None) and policy:
         why += ", but for those that can't help"
     return isolate(f"unhealthy ({evidence}); {why}", BlockCode.ATTEMPTS)
+
+
+def _of_domain(state: Conditions, wanted: frozenset[str], evidence: str) -> Situation:
+    """Return the situation of a node whose failure domain explains all that it shows: neither drained nor treated.
+
+    What isolates still isolates, as new work would fail there: a cordon disrupts nobody (DESIGN 7.2).
+    """
+    where = " and ".join(dict.fromkeys(state.of_domain.values()))
+    detail = f"unhealthy ({evidence}) by an incident of {where}: neither drained nor treated for it while it lasts"
+    if c.REGISTERED in state.true and _isolating_evidence(state):
+        return isolate(detail, BlockCode.DOMAIN)
+    return Situation(Goal.IN_SERVICE, detail, wanted, Blocked(BlockCode.DOMAIN, detail), harmless_only=True)
 
 
 def may_heal(action: str, remedy: Remedy, rungs: Collection[str] | None) -> bool:

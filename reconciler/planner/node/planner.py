@@ -347,7 +347,7 @@ class NodePlanner:
         """Return the later rungs of the ladder: approving a treatment approves what follows if it does not help."""
         policy = desired.profile.remediation
         assert policy is not None, "a rung comes from a policy"
-        table, names = table_of(desired.profile), [signal.name for signal in state.signals]
+        table, names = table_of(desired.profile), [signal.name for signal in state.own_signals]
         remedy, rungs = table.remedy_of(names), table.rungs_of(names)
         later = policy.ladder[policy.ladder.index(first) + 1 :]
         may = [one.action for one in later if one.action != first.action and may_heal(one.action, remedy, rungs)]

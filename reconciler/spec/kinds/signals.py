@@ -110,6 +110,13 @@ class SignalRow(Model):
     threshold: float | None = Field(
         default=None, ge=0, description="The least value that is evidence, or the greatest that is none. Absent: any."
     )
+    domains: tuple[Text, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="Labels of the failure domains that may be its cause, with * and ?: many nodes of one that show it "
+        "within ten minutes are an incident of the domain. Absent: every domain for class environment and for scope "
+        "port, psu, fan and rack; none for others.",
+    )
     peers: bool = Field(default=False, description="Whether it is judged against other parts of its kind only.")
     first: First = Field(description="isolate: at once; drain: as budget and brake allow; report: as drift.")
     next: Next | None = Field(
@@ -140,6 +147,8 @@ class SignalRow(Model):
             raise ValueError("a signal of class application is only reported: no node is treated for its work (K1)")
         if self.cause is SignalClass.TRANSIENT and self.first is First.ISOLATE:
             raise ValueError("a transient signal isolates no node")
+        if self.domains is not None and self.cause in (SignalClass.TERMINAL, SignalClass.APPLICATION):
+            raise ValueError("a terminal signal, or one of an application, is the node's own: it has no `domains`")
         if self.peers and self.first is First.ISOLATE:
             raise ValueError("a signal that is judged against peers isolates no node")
         if self.first is not First.REPORT and Proof.GATE not in self.healed_by:
