@@ -227,7 +227,8 @@ def _of_log(profile: Profile, facts: HostFacts) -> Iterator[NameAndDetail]:
     for xid in facts.xids or ():
         if is_hardware(xid, ignored):
             kind = "SXid" if xid.switch else "XID"
-            yield f"xid_{xid.code}", f"{kind} {xid.code} on {xid.device}{_times(xid.count)}"
+            said = f": {xid.text}" if xid.code == 154 else ""
+            yield f"xid_{xid.code}", f"{kind} {xid.code} on {xid.device}{_times(xid.count)}{said}"
     for event in facts.kernel_events or ():
         about = f" on {event.device}" if event.device else ""
         yield event.kind.value, f"{KERNEL_EVENTS[event.kind]}{about}{_times(event.count)}, says the kernel log"

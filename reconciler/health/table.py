@@ -129,6 +129,10 @@ class HealthTable:
         found = {self.rule_of(name).remedy for name in names}
         return next((one for one in (Remedy.PERSON, Remedy.POWER) if one in found), Remedy.LADDER)
 
+    def services(self) -> tuple[str, ...]:
+        """Return the units that rows name, each once."""
+        return tuple(sorted({rule.row.service for rule in self.rules.values() if rule.row.service is not None}))
+
     def rungs_of(self, names: Iterable[str]) -> frozenset[str] | None:
         """Return the rungs that may heal each of these signals; None where none of their rows names any."""
         named = [rungs for name in names if (rungs := self.rule_of(name).row.rungs) is not None]

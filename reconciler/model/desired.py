@@ -154,7 +154,7 @@ class DrainPolicy:
 class Rung:
     """A step of the remediation ladder: an action, and how often it may be tried before the next rung."""
 
-    action: str  # soft_restart | power_cycle | reimage
+    action: str  # the name of the action
     attempts: int = 1
 
 

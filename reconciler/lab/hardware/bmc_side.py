@@ -101,6 +101,7 @@ class BmcSide(InstallerSide):
         """Remove mains power briefly: everything restarts, the BMC too, and all staged firmware becomes active."""
         self.catch_up()
         was_on = self.state.power != "off"
+        self.state.mains_lost = True
         if was_on:
             self._power_off()
         self._restart_bmc()

@@ -89,6 +89,18 @@ FAULTS: Mapping[str, FaultKind] = {
         "hardware",
         {"gpu": 3, "cell": "recovery_action", "text": "Reset", "persistent": False},
     ),
+    "xid": FaultKind(
+        "a GPU logs an Xid, and logs it again after each remedy milder than the one that heals it: `heals` reset, "
+        "boot, cold (the power is off) or ac (no outlet gives power); `persistent`: none heals it",
+        "hardware",
+        {"gpu": 3, "code": 119, "heals": "reset", "persistent": False},
+    ),
+    "fabric_manager": FaultKind(
+        "the fabric manager hangs and the GPUs are in no fabric, until it is started anew; `persistent`: and then too",
+        "hardware",
+        {"persistent": False},
+    ),
+    "gpu_reset_fails": FaultKind("nvidia-smi refuses to reset GPUs, as a process holds them (K3)", "hardware"),
     "smi_doubt": FaultKind(
         "nvidia-smi -q -x ends with `status` after a whole document, and counts `more` GPUs than it describes",
         "hardware",

@@ -26,6 +26,7 @@ from reconciler.lab.hardware.in_place_side import InPlaceSide
 from reconciler.lab.hardware.installer_side import Serve
 from reconciler.lab.hardware.kernel_log import EVENTS
 from reconciler.lab.hardware.lifecycle import KERNEL_DEFAULTS, HardwareRejected, Rejection
+from reconciler.lab.hardware.remedies import LEVELS
 from reconciler.lab.hardware.slowness import THROTTLES, show_brake
 from reconciler.lab.hardware.spdm import LIES as SPDM_LIES
 from reconciler.lab.hardware.spdm import SpdmSide
@@ -91,6 +92,7 @@ class Machine(BmcSide, InPlaceSide, SpdmSide, HostSide):
             ("port", range(len(parts.rdma_ports(self.state)))),
             ("lie", SPDM_LIES if kind == "spdm" else LIES),
             ("by", THROTTLES),
+            ("heals", LEVELS),
             ("drive", range(len(self.state.drives))),
         )
         for name, values in known:
@@ -158,5 +160,5 @@ def _repair_gpu(gpu: GpuState, kind: str) -> None:
         gpu.nvlinks_down = 0
     elif kind == "nvlink_slow":
         gpu.nvlinks_slow = 0
-    elif kind == "gpu_cell":
+    elif kind in ("gpu_cell", "fabric_manager"):
         gpu.cells.clear()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
+from reconciler.health.cure import Cure, cure_of
 from reconciler.health.ladder import is_over_limit, next_rung
 from reconciler.health.table import Effect, Remedy, table_of
 from reconciler.model.desired import Desired, Rung
@@ -31,7 +31,7 @@ class Situation:
     """The situation of a node, and the goal that follows from it.
 
     `wanted`: the conditions of the goal. `harmless_only`: only actions that no workload notices may run. `evidence`:
-    value paths given as the reason of actions that no later action requires.
+    value paths given as the reason of actions that no later action requires. `service`: the unit that a rung restarts.
     """
 
     goal: Goal
@@ -41,6 +41,7 @@ class Situation:
     harmless_only: bool = False
     rung: Rung | None = None
     evidence: tuple[str, ...] = ()
+    service: str = ""
 
 
 def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditions, now: datetime) -> Situation:
@@ -145,8 +146,8 @@ def _unhealthy(
     if state.signals and not own:
         return _of_domain(state, wanted, evidence)
     table = table_of(desired.profile)
-    remedy = table.remedy_of(signal.name for signal in own)
-    if remedy is Remedy.PERSON:
+    cure = cure_of(table, own)
+    if cure.remedy is Remedy.PERSON:
         paths = tuple(dict.fromkeys(table.for_a_person(signal.path for signal in own)))
         which = ", ".join(path.removeprefix("health.") for path in paths)
         found = isolate(
@@ -155,18 +156,17 @@ def _unhealthy(
             BlockCode.NO_PATH,
         )
         return replace(found, wanted=found.wanted | {c.QUIESCED}, evidence=paths)
-    rungs = table.rungs_of(signal.name for signal in own)
-    may_help = partial(_may_be_tried, state=state, remedy=remedy, rungs=rungs)
+    may_help = partial(_may_be_tried, state=state, cure=cure)
     rung = next_rung(desired.profile.remediation, record.attempts, now, may_help)
     if rung is not None:
         sentence = f"unhealthy ({evidence}); next rung of the ladder: {rung.action}"
-        return Situation(Goal.IN_SERVICE, sentence, wanted, rung=rung)
+        return Situation(Goal.IN_SERVICE, sentence, wanted, rung=rung, service=cure.service)
     policy = desired.profile.remediation
     why = "the ladder's attempts are used up" if policy else "no remediation policy"
     if policy is not None and is_over_limit(policy, record.attempts, now):
         within = format_duration(policy.most_within_s)
         why = f"it was repaired {policy.most} times within {within}, the policy's limit: a person must look"
-    elif (remedy is Remedy.POWER or rungs is not None) and policy:
+    elif policy is not None and not all(may_heal(rung.action, cure) for rung in policy.ladder):
         why += ", but for those that can't help"
     return isolate(f"unhealthy ({evidence}); {why}", BlockCode.ATTEMPTS)
 
@@ -183,20 +183,24 @@ def _of_domain(state: Conditions, wanted: frozenset[str], evidence: str) -> Situ
     return Situation(Goal.IN_SERVICE, detail, wanted, Blocked(BlockCode.DOMAIN, detail), harmless_only=True)
 
 
-def may_heal(action: str, remedy: Remedy, rungs: Collection[str] | None) -> bool:
-    """Return whether a treatment may heal what needs this remedy: a new image heals nothing that needs power.
-
-    `rungs`: those that the rows of the signals name; None = they name none.
-    """
-    if rungs is not None and action not in rungs:
+def may_heal(action: str, cure: Cure) -> bool:
+    """Return whether a treatment may heal all signals of a node: a new image heals nothing that needs power."""
+    if cure.remedy is Remedy.PERSON or (cure.rungs is not None and action not in cure.rungs):
         return False
-    return remedy is Remedy.LADDER or (remedy is Remedy.POWER and not spec_of(action).installs)
+    return spec_of(action).may_heal(cure)
 
 
-def _may_be_tried(action: str, state: Conditions, remedy: Remedy, rungs: Collection[str] | None) -> bool:
+def is_rung(found: Situation, row: Row) -> bool:
+    """Return whether this action is the rung that the node is to be treated with."""
+    if found.rung is None or row.name != found.rung.action:
+        return False
+    return not spec_of(row.name).of_service or row.target == found.service
+
+
+def _may_be_tried(action: str, state: Conditions, cure: Cure) -> bool:
     """Return whether a treatment may heal the node, and needs neither a silent host (C3) nor what its BMC lacks."""
     reaches = c.HOST_UP in state.true or c.HOST_UP not in spec_of(action).requires
-    return may_heal(action, remedy, rungs) and reaches and action not in state.impossible
+    return may_heal(action, cure) and reaches and action not in state.impossible
 
 
 def isolate(sentence: str, code: BlockCode) -> Situation:
@@ -222,7 +226,7 @@ def usable_rows(
     ill = bool(_isolating_evidence(state))
     rows = []
     for row in catalogue.rows:
-        rung = found.rung is not None and row.name == found.rung.action
+        rung = is_rung(found, row)
         brings = catalogue.brings(row)
         if row.id in state.impossible or brings & set(state.unknown):
             continue

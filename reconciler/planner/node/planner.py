@@ -6,6 +6,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from reconciler.diff.compare import Comparer
+from reconciler.health.cure import cure_of
 from reconciler.health.signals import Signal
 from reconciler.health.table import Effect, table_of
 from reconciler.model.crash import of_its_own
@@ -29,7 +30,16 @@ from reconciler.planner.node.estimates import Estimates
 from reconciler.planner.node.evaluate import test_items, with_drift
 from reconciler.planner.node.fingerprint import own_inputs, shared_inputs
 from reconciler.planner.node.gate_time import timed
-from reconciler.planner.node.goals import Situation, as_treatment, isolate, may_heal, situation, taken_out, usable_rows
+from reconciler.planner.node.goals import (
+    Situation,
+    as_treatment,
+    is_rung,
+    isolate,
+    may_heal,
+    situation,
+    taken_out,
+    usable_rows,
+)
 from reconciler.planner.node.holds import Holds, retracted
 from reconciler.planner.node.reasons import no_path, reasons, starting_conditions, undrainable, unmet
 from reconciler.planner.node.record import is_uneventful, isolating_signals
@@ -339,7 +349,7 @@ class NodePlanner:
             actions.append(action)
             # What follows a boot, a flash or a treatment can be observed only after it has happened.
             predicted = predicted or bool(row.reboots) or spec_of(row.name).flashes
-            if found.rung is not None and row.name == found.rung.action:
+            if found.rung is not None and is_rung(found, row):
                 actions += self._later_rungs(desired, full, found.rung, state)
         return tuple(actions)
 
@@ -347,11 +357,10 @@ class NodePlanner:
         """Return the later rungs of the ladder: approving a treatment approves what follows if it does not help."""
         policy = desired.profile.remediation
         assert policy is not None, "a rung comes from a policy"
-        table, names = table_of(desired.profile), [signal.name for signal in state.own_signals]
-        remedy, rungs = table.remedy_of(names), table.rungs_of(names)
+        cure = cure_of(table_of(desired.profile), state.own_signals)
         later = policy.ladder[policy.ladder.index(first) + 1 :]
-        may = [one.action for one in later if one.action != first.action and may_heal(one.action, remedy, rungs)]
-        rows = {row.name: row for row in full.rows}
+        may = [one.action for one in later if one.action != first.action and may_heal(one.action, cure)]
+        rows = {row.name: row for row in full.rows if not spec_of(row.name).of_service or row.target == cure.service}
         why = (f"if {first.action} does not help",)
         return [self._action(desired, as_treatment(rows[name]), why, True) for name in may if name in rows]
 
