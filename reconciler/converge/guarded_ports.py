@@ -205,6 +205,9 @@ class GuardedBmc:
     async def secure_erase(self, serial: str) -> str:
         return await self._write(lambda: self._bmc.secure_erase(serial))
 
+    async def set_indicator(self, lit: bool) -> None:
+        await self._write(lambda: self._bmc.set_indicator(lit))
+
     async def reset(self) -> None:
         await self._write(self._bmc.reset)
 

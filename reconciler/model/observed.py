@@ -92,6 +92,7 @@ class RedfishHot:
     ]  # differs from the current values; {} = nothing pending
     tasks: Unpublished[tuple[BmcTask, ...] | None]  # those not yet finished
     health: Health | None
+    indicator: Unpublished[bool | None] = None  # whether its locator LED shows a person where it is
     etag: Unpublished[FreeText | None] = None  # of the system; a change makes the inventory due
     unknown: Mapping[PublicText, FreeText] = field(default_factory=dict)
 

@@ -179,6 +179,9 @@ class Bmc(Protocol):
         calling again.
         """
 
+    async def set_indicator(self, lit: bool) -> None:
+        """Switch the locator LED on or off. UNSUPPORTED where the machine has none that can be switched. Idempotent."""
+
     async def reset(self) -> None:
         """Restart the BMC itself. It does not answer for minutes, and the machine goes on running."""
 

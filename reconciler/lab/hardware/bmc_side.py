@@ -74,6 +74,13 @@ class BmcSide(InstallerSide):
                 task.messages.append("The BMC restarted during the update.")
         self._timers.at(state.bmc_ready_at, "bmc", lambda: self._consume_staged("bmc_reset"))
 
+    def set_indicator(self, lit: bool) -> None:
+        self.catch_up()
+        if self.state.indicator is None:
+            raise HardwareRejected(Rejection.UNSUPPORTED, "this machine has no locator LED")
+        self.state.indicator = lit
+        self._touch()
+
     # --- power ---
 
     def power(self, action: str) -> None:

@@ -263,6 +263,7 @@ class MachineState:
     os: OsState | None = None
     booted_disk: str | None = None  # serial of the drive that the running system booted from
     installer: InstallerRun | None = None
+    indicator: bool | None = False  # whether its locator LED is on; None: it has none
     bmc_ready_at: float = 0.0  # the BMC answers from then on (it restarts on reset and on its own firmware)
     bmc_boots: int = 0  # sessions of an earlier boot of the BMC are void
     powered_off_at: float = float("-inf")

@@ -176,6 +176,9 @@ class MachineBmc:
     async def secure_erase(self, serial: str) -> str:
         return TASKS + await self._ask(lambda: self._machine.secure_erase(serial))
 
+    async def set_indicator(self, lit: bool) -> None:
+        await self._ask(lambda: self._machine.set_indicator(lit))
+
     async def reset(self) -> None:
         await self._ask(self._machine.reset_bmc)
 
@@ -231,6 +234,7 @@ class MachineBmc:
             pending_bios=dict(state.pending_bios),
             tasks=tuple(self._task(task) for task in machine.tasks() if task.state == "Running"),
             health=self._health(),
+            indicator=state.indicator,
             etag=str(state.etag),
         )
 
