@@ -164,6 +164,12 @@ class SignalRow(Model):
             raise ValueError("a signal that is judged against peers isolates no node")
         if self.first is not First.REPORT and Proof.GATE not in self.healed_by:
             raise ValueError("a signal that takes a node out of service is healed by gate, too (K2)")
+        if self.contains is not None and (self.fact != EVENTS or self.window is None):
+            raise ValueError(f"`contains` is of fact {EVENTS}, and needs a window: logs are never cleared")
+        return self
+
+    @model_validator(mode="after")
+    def _check_rungs(self) -> SignalRow:
         if self.rungs is not None and self.next not in (Next.LADDER, Next.POWER):
             raise ValueError("`rungs` are for a signal with `next: ladder` or `next: power`")
         if self.service is not None and self.next not in (Next.LADDER, Next.POWER):
@@ -172,8 +178,6 @@ class SignalRow(Model):
             raise ValueError("`rungs` and `service` belong together: restart_service restarts the unit of `service`")
         if self.rungs is not None and self.next is Next.POWER and RungAction.REIMAGE in self.rungs:
             raise ValueError("a signal with `next: power` has no rung reimage: wiping a disk brings no part back")
-        if self.contains is not None and (self.fact != EVENTS or self.window is None):
-            raise ValueError(f"`contains` is of fact {EVENTS}, and needs a window: logs are never cleared")
         return self
 
 
