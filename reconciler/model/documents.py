@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import SchemaValidator, core_schema, from_json, to_json
 
 from reconciler.model.errors import UsageError
+from reconciler.model.fabric_report import FabricReport
 from reconciler.model.fleet_overview import FleetOverview
 from reconciler.model.gate import Certificate
 from reconciler.model.inputs import RECIPE, tampered
@@ -28,10 +29,29 @@ from reconciler.model.reference import Reference
 from reconciler.model.report import ApplyOutcome, DriftReport
 
 Document = (
-    Observation | Plan | DriftReport | ApplyOutcome | Certificate | Published | PeriodReport | Reference | FleetOverview
+    Observation
+    | Plan
+    | DriftReport
+    | ApplyOutcome
+    | Certificate
+    | Published
+    | PeriodReport
+    | Reference
+    | FleetOverview
+    | FabricReport
 )
 D = TypeVar(
-    "D", Observation, Plan, DriftReport, ApplyOutcome, Certificate, Published, PeriodReport, Reference, FleetOverview
+    "D",
+    Observation,
+    Plan,
+    DriftReport,
+    ApplyOutcome,
+    Certificate,
+    Published,
+    PeriodReport,
+    Reference,
+    FleetOverview,
+    FabricReport,
 )
 
 MAJOR: Final = 1
@@ -45,6 +65,7 @@ NAMES: Final[Mapping[type[Document], str]] = {
     Published: "published observation",
     Reference: "reference",
     FleetOverview: "status",
+    FabricReport: "fabric report",
 }
 
 

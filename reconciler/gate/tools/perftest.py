@@ -92,12 +92,12 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
             builder.error(f"--version ends with {outputs[0].exit_status}")
     each = iter(outputs[1:])
     speeds = {rail: [_rail(builder, test, rail, way, next(each)) for way in ways] for rail in rails}
+    if PARTNERS in test.args:  # kept also where another rail could not run
+        by_way = {f"gbps.{rail}.{way}": one for rail, of in speeds.items() for way, one in zip(_WAYS, of, strict=True)}
+        builder.metrics |= {name: speed for name, speed in by_way.items() if speed is not None}
     known = {rail: [speed for speed in of_ways if speed is not None] for rail, of_ways in speeds.items()}
     if all(len(found) == len(ways) for found in known.values()):
         builder.parts("gbps", {rail: min(found) for rail, found in known.items()})
-        if PARTNERS in test.args:
-            for rail, found in known.items():
-                builder.metrics |= {f"gbps.{rail}.{way}": speed for way, speed in zip(_WAYS, found, strict=True)}
     return builder.result(test, outputs)
 
 
