@@ -23,10 +23,11 @@ from reconciler.model.observed import Answered, Observed, Xid
 from reconciler.model.records import IN_BOOT, UNHEALED, NodeRecord, isolated_for, unhealed_paths
 from reconciler.model.vocab import Source
 from reconciler.planner.node.record import is_admission
-from reconciler.spec.kinds.signals import EVENTS, Proof
+from reconciler.spec.kinds.signals import COUNTED, EVENTS, Proof
 from reconciler.spec.signals import PREFIX
 
-_FACTS: Final = {EVENTS: Source.REDFISH, "host.xids": Source.SSH, "host.kernel_events": Source.SSH}
+_OF_HOST: Final = ("host.xids", "host.kernel_events", *COUNTED)
+_FACTS: Final = {EVENTS: Source.REDFISH, **dict.fromkeys(_OF_HOST, Source.SSH)}
 _WORDS: Final = {
     Proof.FACT_CLEAR: "an entry that is gone or settled",
     Proof.FACT_CLEAR_AFTER_NEW_BOOT: "a boot without it",
@@ -35,7 +36,7 @@ _WORDS: Final = {
 
 
 def is_event(rule: SignalRule) -> bool:
-    """Return whether a signal is read from a log, so that it is no evidence of healing not to see it any more."""
+    """Return whether a signal is read from a log, or is a rise of a counter: to see it no more is no healing."""
     return rule.row.fact in _FACTS
 
 
@@ -46,7 +47,11 @@ def key_of(path: str, observed: Observed) -> str:
 
 def _key(path: str, boot_id: str) -> str:
     """Return the key of an event that was seen in a boot; "" = not known in which. A published key tells no boot id."""
-    return f"{UNHEALED}{path}{IN_BOOT}{hashlib.sha256(boot_id.encode()).hexdigest()[:12] if boot_id else ''}"
+    return f"{UNHEALED}{path}{IN_BOOT}{boot_digest(boot_id)}"
+
+
+def boot_digest(boot_id: str) -> str:
+    return hashlib.sha256(boot_id.encode()).hexdigest()[:12] if boot_id else ""
 
 
 def kept_events(record: NodeRecord) -> Mapping[str, tuple[str, datetime]]:

@@ -1,4 +1,4 @@
-"""Xid and SXid messages, and other lines about hardware, in the kernel log since boot. Repeated ones are counted.
+"""Xid and SXid messages, and other lines about hardware, in the kernel log since boot. Their bursts are counted.
 
 The grammar is wider than in NVIDIA's documents: old drivers leave out "PCI:", some messages end with the code, SXid
 lines may lack a severity or be a continuation, and a GPU can fall off the bus without the word Xid (counted as 79).
@@ -55,7 +55,7 @@ pick() {
         }
         END { if (!NR) exit 1; print "== " NR " lines" }'
 }
-journalctl -q -k -b -o cat --no-pager 2>/dev/null | pick || dmesg | pick
+journalctl -q -k -b -o short-monotonic --no-pager 2>/dev/null | pick || dmesg | pick
 """.replace("@FILTER@", kernel_events.FILTER)
 
 
@@ -67,13 +67,15 @@ class KernelLog:
 
 def parse_kernel_log(answer: CommandResult) -> Parsed[KernelLog]:
     found: dict[tuple[bool, int, str], Xid] = {}
+    bursts = kernel_events.Bursts()
     named = ""
     lines = [line.rstrip() for line in answer.stdout.splitlines()]
     for line in lines:
         if match := _XID.search(line):
-            _add(found, match, switch=False, count=1)
+            _add(found, match, switch=False, count=int(bursts.begins(match.group("pci", "code"), line)))
         elif match := _SXID.search(line):
-            _add(found, match, switch=True, count=int(not match["rest"].startswith("Data {")))
+            first = not match["rest"].startswith("Data {") and bursts.begins(("S", *match.group("pci", "code")), line)
+            _add(found, match, switch=True, count=int(first))
         elif match := _GPU_FELL.search(line):
             _add_fallen(found, match["pci"], line)
         elif match := _GPU_NAMED.search(line):
