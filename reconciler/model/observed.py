@@ -17,6 +17,7 @@ from reconciler.model.gpus import Gpu, SmiAnswer
 from reconciler.model.host_image import ImageIdentity as ImageIdentity
 from reconciler.model.host_image import Slot as Slot
 from reconciler.model.installed import InstalledFacts
+from reconciler.model.own_health import Counters as Counters
 from reconciler.model.own_health import DimmErrors as DimmErrors
 from reconciler.model.own_health import DiskHealth as DiskHealth
 from reconciler.model.own_health import NvmeHealth as NvmeHealth
@@ -274,6 +275,8 @@ class HostFacts:
     installed: Unpublished[InstalledFacts | None] = None
     disks: tuple[DiskHealth, ...] | None = None  # drives that are no NVMe drives
     dimm_errors: tuple[DimmErrors, ...] | None = None  # of modules that have had errors since the boot
+    counters: Unpublished[Counters | None] = None  # of the kernel, of ports and PCI devices
+    gpu_counters: Unpublished[Counters | None] = None  # of the driver: seconds of slowed clocks, by PCI address
 
 
 # --- Kubernetes --------------------------------------------------------------------------------------------------

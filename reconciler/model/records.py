@@ -32,6 +32,7 @@ ISOLATED = "isolated: "  # before the signals, as the reason of a mark and the c
 REFUTED = "its TPM refutes this boot: "  # before the reasons, as the detail of the attempt that asked it
 UNPROVED = "its TPM does not prove this boot: "  # the same, where no quote came that could be judged
 UNHEALED = "unhealed "  # before a signal's value path, in a key beside a node's silences: an event that was seen
+COUNTED = "counted "  # before a look at counters, in a key beside a node's silences (planner/node/counted.py)
 IN_BOOT = " in boot "  # after that path, and before a digest of the boot that it was seen in; "" = not known
 SHARED = "shared "  # before a path, beside a node's silences: since when it shows what its failure domain may cause
 WAS_SHARED, BEGUN = "was shared ", " begun "  # before a path, before when it began: since when it shows that no more

@@ -88,6 +88,7 @@ class KernelEventKind(StrEnum):
     MACHINE_CHECK = "machine_check"
     NIC_FAILED = "nic_failed"
     NIC_MODULE = "nic_module"  # a module or cable
+    TASK_HUNG = "task_hung"  # a process of the GPU's driver
 
 
 class UnknownReason(StrEnum):

@@ -21,6 +21,7 @@ EVENTS: Final[Mapping[str, tuple[str, str]]] = {
         "00000000:5E:00.0",
         "mlx5_core 0000:5e:00.0: poll_health:174: device's health compromised - reached miss count.",
     ),
+    "task_hung": ("nvidia-smi", "INFO: task nvidia-smi:41204 blocked for more than 362 seconds."),
     "nic_module": (
         "00000000:5E:00.0",
         "mlx5_core 0000:5e:00.0: Port module event[error]: module 0, Cable error, High Temperature",

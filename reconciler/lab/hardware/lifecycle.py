@@ -314,7 +314,10 @@ class Lifecycle:
         if cold:
             parts.repair_ports(self.state)
         repaired = ("ecc_errors", "host_hung", "node_condition", "kernel_event")
-        for kind in (*repaired, *(("xid_79", "nvlink_down", "gpu_cell", "port") if cold else ())):
+        for kind in (
+            *repaired,
+            *(("xid_79", "nvlink_down", "gpu_cell", "port", "flap", "error_counter") if cold else ()),
+        ):
             if kind in faults and not faults[kind]["persistent"]:
                 del faults[kind]
 

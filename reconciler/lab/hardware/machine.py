@@ -19,6 +19,7 @@ from typing import Any
 
 from reconciler.lab.hardware import bios, parts
 from reconciler.lab.hardware.bmc_side import BmcSide
+from reconciler.lab.hardware.error_counters import COUNTERS
 from reconciler.lab.hardware.faults import FaultValue, parse_fault
 from reconciler.lab.hardware.gpu_cells import CELLS
 from reconciler.lab.hardware.host_side import HostSide
@@ -94,6 +95,7 @@ class Machine(BmcSide, InPlaceSide, SpdmSide, HostSide):
             ("by", THROTTLES),
             ("heals", LEVELS),
             ("drive", range(len(self.state.drives))),
+            ("counter", COUNTERS),
         )
         for name, values in known:
             if name in given and given[name] not in values:

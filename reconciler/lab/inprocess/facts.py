@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
 
+from reconciler.lab.hardware.error_counters import error_counters, slowed_seconds
 from reconciler.lab.hardware.host_network import host_network
 from reconciler.lab.hardware.kernel_log import EVENTS, unanswered
 from reconciler.lab.hardware.machine import Machine
@@ -68,6 +69,8 @@ def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]
         installed=_installed(state, disk),
         disks=tuple(_disk(at, drive, unknown) for at, drive in enumerate(state.drives) if drive.sata),
         dimm_errors=(),
+        counters=error_counters(state, machine.now),
+        gpu_counters=slowed_seconds(state, machine.now) if disk.driver else None,
     )
 
 

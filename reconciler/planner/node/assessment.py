@@ -44,6 +44,7 @@ from reconciler.planner.node.corroboration import (
     tampered,
     unproved_source,
 )
+from reconciler.planner.node.counted import counter_signals
 from reconciler.planner.node.decommission import Leaving, assess_leaving
 from reconciler.planner.node.in_place import fell_back, why_installer
 from reconciler.planner.node.provision import never_answered, unread_disk
@@ -181,6 +182,7 @@ def _host_cause(
 def _shown(desired: Desired, observed: Observed, record: NodeRecord, context: Context) -> tuple[Signal, ...]:
     """Return the signals that were read now, and those of the ledger: of earlier events, of the boot, of the gate."""
     shown = (*context.signals.of(desired.profile, observed), *boot_signals(desired, observed, record))
+    shown = (*shown, *counter_signals(desired, observed, record))
     if record.certificate is not None and record.certificate.first:
         shown = (*shown, *_gray_decline(record.certificate, desired.profile))
     return (*shown, *unhealed_signals(desired, observed, record, shown))

@@ -25,10 +25,11 @@ from reconciler.model.records import IN_BOOT, UNHEALED, Attempt, NodeRecord, iso
 from reconciler.model.vocab import Source
 from reconciler.planner.node.record import is_admission
 from reconciler.spec.kinds.remediation_policy import RungAction
-from reconciler.spec.kinds.signals import EVENTS, Proof
+from reconciler.spec.kinds.signals import COUNTED, EVENTS, Proof
 from reconciler.spec.signals import PREFIX
 
-_FACTS: Final = {EVENTS: Source.REDFISH, "host.xids": Source.SSH, "host.kernel_events": Source.SSH}
+_OF_HOST: Final = ("host.xids", "host.kernel_events", *COUNTED)
+_FACTS: Final = {EVENTS: Source.REDFISH, **dict.fromkeys(_OF_HOST, Source.SSH)}
 _AFTER_RESETS: Final = "+"  # in a key, after the boot
 _WORDS: Final = {
     Proof.FACT_CLEAR: "an entry that is gone or settled",
@@ -39,7 +40,7 @@ _WORDS: Final = {
 
 
 def is_event(rule: SignalRule) -> bool:
-    """Return whether a signal is read from a log, so that it is no evidence of healing not to see it any more."""
+    """Return whether a signal is read from a log, or is a rise of a counter: to see it no more is no healing."""
     return rule.row.fact in _FACTS
 
 
@@ -55,7 +56,11 @@ def key_of(path: str, observed: Observed, record: NodeRecord) -> str:
 
 def _key(path: str, boot_id: str) -> str:
     """Return the key of an event that was seen in a boot; "" = not known in which. A published key tells no boot id."""
-    return f"{UNHEALED}{path}{IN_BOOT}{hashlib.sha256(boot_id.encode()).hexdigest()[:12] if boot_id else ''}"
+    return f"{UNHEALED}{path}{IN_BOOT}{boot_digest(boot_id)}"
+
+
+def boot_digest(boot_id: str) -> str:
+    return hashlib.sha256(boot_id.encode()).hexdigest()[:12] if boot_id else ""
 
 
 def _boot_of(key: str) -> str:

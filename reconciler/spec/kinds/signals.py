@@ -64,6 +64,7 @@ class Proof(StrEnum):
 
 
 EVENTS: Final = "bmc.events"
+COUNTED: Final = ("host.counters", "host.gpu_counters")  # facts that are judged by how much they rise
 
 _RANGE = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?")
 
@@ -101,6 +102,11 @@ class SignalRow(Model):
         default=None,
         description="What the message of a log entry holds, in upper or lower case. Absent: the code knows its "
         "evidence.",
+    )
+    counters: tuple[Text, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="The counters of `fact` whose rise, together, is evidence from `threshold` on within `window`.",
     )
     scope: Scope = Field(description="The part that it is evidence against.")
     cause: SignalClass = Field(
@@ -166,6 +172,10 @@ class SignalRow(Model):
             raise ValueError("a signal that takes a node out of service is healed by gate, too (K2)")
         if self.contains is not None and (self.fact != EVENTS or self.window is None):
             raise ValueError(f"`contains` is of fact {EVENTS}, and needs a window: logs are never cleared")
+        if (self.counters is not None) != (self.fact in COUNTED):
+            raise ValueError(f"`counters` are of the facts {' and '.join(COUNTED)}, which have no other evidence")
+        if self.counters is not None and (self.window is None or not self.threshold):
+            raise ValueError("a signal of counters has a window, and a threshold above 0 for their rise in it")
         return self
 
     @model_validator(mode="after")

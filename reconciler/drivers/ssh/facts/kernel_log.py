@@ -1,4 +1,4 @@
-"""Xid and SXid messages, and other lines about hardware, in the kernel log since boot. Repeated ones are counted.
+"""Xid and SXid messages, and other lines about hardware, in the kernel log since boot. Their bursts are counted.
 
 The grammar is wider than in NVIDIA's documents: old drivers leave out "PCI:", some messages end with the code, SXid
 lines may lack a severity or be a continuation, and a GPU can fall off the bus without the word Xid (counted as 79).
@@ -58,7 +58,7 @@ pick() {
         }
         END { if (!NR) exit 1; print "== " NR " lines" }'
 }
-journalctl -q -k -b -o cat --no-pager 2>/dev/null | pick || dmesg | pick
+journalctl -q -k -b -o short-monotonic --no-pager 2>/dev/null | pick || dmesg | pick
 """.replace("@FILTER@", kernel_events.FILTER)
 
 
@@ -74,13 +74,15 @@ class KernelLog:
 def parse_kernel_log(answer: CommandResult) -> Parsed[KernelLog]:
     found: _Found = {}
     before: dict[str, _Found] = {}
+    bursts = kernel_events.Bursts()
     named = ""
     lines = [line.rstrip() for line in answer.stdout.splitlines()]
     for line in lines:
         if match := _XID.search(line):
-            _add(found, match, switch=False, count=1)
+            _add(found, match, switch=False, count=int(bursts.begins(match.group("pci", "code"), line)))
         elif match := _SXID.search(line):
-            _add(found, match, switch=True, count=int(not match["rest"].startswith("Data {")))
+            first = not match["rest"].startswith("Data {") and bursts.begins(("S", *match.group("pci", "code")), line)
+            _add(found, match, switch=True, count=int(first))
         elif match := _GPU_FELL.search(line):
             _add_fallen(found, match["pci"], line)
         elif match := _GPU_NAMED.search(line):
@@ -89,6 +91,7 @@ def parse_kernel_log(answer: CommandResult) -> Parsed[KernelLog]:
             _add_fallen(found, named, line)
         elif (reset := gpu_reset.read(line)) is not None:
             found, before = _after_reset(found, before, *reset)
+            bursts = kernel_events.Bursts()  # what a reset did not end is another event, however soon it comes
     if not answer.stdout.strip():
         raise Unreadable("the kernel log is empty: it was cleared, has rotated or may not be read")
     # An Xid with only continuation lines, whose first line was rotated away, happened at least once.
