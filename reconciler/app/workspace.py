@@ -251,6 +251,14 @@ class Workspace:
         finally:
             await fabric.close()
 
+    @property
+    def wanted_rights(self) -> tuple[Right, ...]:
+        """The rights in the cluster that this spec needs."""
+        from reconciler.drivers.kube.rights import rights_for
+
+        policies = {node.profile.digest: node.profile.drain for node in self.fleet.nodes.values()}
+        return rights_for(one.checkpoint.way for one in policies.values() if one.checkpoint is not None)
+
     def missing_rights(self) -> tuple[Right, ...]:
         """Ask the cluster which rights it does not give us. Raise DriverError when it does not answer."""
 
@@ -258,7 +266,7 @@ class Workspace:
             fabric = self.fabric()
             try:
                 cluster = fabric.cluster()
-                return () if cluster is None else await cluster.missing_rights()
+                return () if cluster is None else await cluster.missing_rights(self.wanted_rights)
             finally:
                 await fabric.close()
 

@@ -20,6 +20,8 @@ from reconciler.model.acceptance import Peers as Peers
 from reconciler.model.acceptance import Revalidation as Revalidation
 from reconciler.model.acceptance import Threshold as Threshold
 from reconciler.model.access import ClusterAccess, HostKeyPolicy, InstallerPolicy, TlsPolicy
+from reconciler.model.drain import Checkpoint as Checkpoint
+from reconciler.model.drain import DrainPolicy as DrainPolicy
 from reconciler.model.errors import Position
 from reconciler.model.install import ImageFormat
 from reconciler.model.limits import Brake, Guards
@@ -37,7 +39,6 @@ from reconciler.model.signal_changes import SignalChange
 from reconciler.model.vocab import (
     Activation,
     BootWay,
-    DrainProvider,
     DriftMode,
     NodeState,
     Provision,
@@ -137,17 +138,6 @@ class DesiredMembership:
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
     join: tuple[str, ...] = ()  # argv run on the host when it is not a member; () = verify only
-
-
-@dataclass(frozen=True, slots=True)
-class DrainPolicy:
-    provider: DrainProvider
-    timeout_s: float = 600.0
-    grace_s: float | None = None  # None: each pod's own
-    force: bool = False  # delete what is left when the timeout passes
-    command: tuple[str, ...] = ()  # provider `command`: argv on the host; exit 0 = quiesced
-    evict_unmanaged: bool = False  # evict pods that no controller starts again
-    delete_empty_dir_data: bool = False  # evict pods with emptyDir volumes
 
 
 @dataclass(frozen=True, slots=True)

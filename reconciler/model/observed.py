@@ -21,6 +21,9 @@ from reconciler.model.own_health import Counters as Counters
 from reconciler.model.own_health import DimmErrors as DimmErrors
 from reconciler.model.own_health import DiskHealth as DiskHealth
 from reconciler.model.own_health import NvmeHealth as NvmeHealth
+from reconciler.model.pods import Pod as Pod
+from reconciler.model.pods import PodCheckpoint as PodCheckpoint
+from reconciler.model.pods import Workload as Workload
 from reconciler.model.privacy import FreeText, Identifier, NodeName, Privacy, PublicText, Unpublished
 from reconciler.model.vocab import BootPhase, Health, KernelEventKind, Power, UnknownReason
 
@@ -287,24 +290,6 @@ class Taint:
     key: str
     value: str
     effect: str
-
-
-@dataclass(frozen=True, slots=True)
-class Pod:
-    namespace: Unpublished[FreeText]
-    name: Unpublished[FreeText]
-    uid: Unpublished[FreeText]
-    phase: PublicText
-    owner_kind: PublicText  # DaemonSet, ReplicaSet, Job, Node (a mirror pod), "" = bare
-    evictable: bool  # not a DaemonSet's, not a mirror pod, not finished
-    local_storage: bool = False  # it has an emptyDir volume, whose data end with it
-    terminating_since: datetime | None = None  # None: nobody has asked for its deletion
-    ends_at: datetime | None = None  # when the grace period of its deletion is over
-    finalizers: tuple[Unpublished[FreeText], ...] = ()  # what must be done before its object may go
-
-    def kept_by_finalizer(self, at: datetime) -> bool:
-        """Return whether nothing but finalizers keep the object."""
-        return bool(self.finalizers) and self.ends_at is not None and self.ends_at <= at
 
 
 @dataclass(frozen=True, slots=True)

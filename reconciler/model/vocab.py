@@ -161,6 +161,14 @@ class DrainProvider(StrEnum):
     NONE = "none"
 
 
+class CheckpointWay(StrEnum):
+    """The ways to ask work to save its state before it is evicted."""
+
+    ANNOTATION = "annotation"  # on its pods, which answer by another one
+    COMMAND = "command"  # on the host
+    HTTP = "http"  # a POST to its pods, through the API server
+
+
 # Conditions of a node object that its kubelet sets. Any other is a detector's.
 OF_KUBELET = frozenset({"Ready", "MemoryPressure", "DiskPressure", "PIDPressure"})
 

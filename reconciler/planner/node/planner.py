@@ -13,10 +13,9 @@ from reconciler.model.crash import of_its_own
 from reconciler.model.desired import Desired, Profile, Rung
 from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.inputs import fingerprint, key_of
-from reconciler.model.observed import Answered, Observed, Silent, crash_in
+from reconciler.model.observed import Answered, Observed, crash_in
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAction
 from reconciler.model.records import NodeRecord
-from reconciler.model.stakes import Stakes, stakes
 from reconciler.model.vocab import Certainty, Concern, NodeState
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.actions import NodeTraits, spec_of
@@ -26,6 +25,7 @@ from reconciler.planner.node.catalogue import Catalogue, Row, catalogue
 from reconciler.planner.node.conditions import Conditions, Context
 from reconciler.planner.node.crash import stopped_by, unplanned
 from reconciler.planner.node.decommission import subjects
+from reconciler.planner.node.draining import busy, draining
 from reconciler.planner.node.estimates import Estimates
 from reconciler.planner.node.evaluate import test_items, with_drift
 from reconciler.planner.node.fingerprint import own_inputs, shared_inputs
@@ -145,7 +145,7 @@ class NodePlanner:
             items = (*items, *self._signal_items(desired, state), *renewals(desired, state))
         shared = self.key(desired.profile) if actions else ""
         inputs = own_inputs(desired, observed, record) if actions else {}
-        lost = _stakes(desired, observed) if any(spec_of(action.name).drains for action in actions) else Stakes()
+        drain = draining(desired, observed, actions)
         return NodePlan(
             node=desired.node,
             pool=desired.pool,
@@ -155,15 +155,16 @@ class NodePlanner:
             observed_at=observed.hot.at,
             incomplete=incomplete(desired, observed, state),
             drift=items,
-            actions=actions,
+            actions=drain.actions,
             blocked=blocked or found.blocked,
             wave=0 if actions else None,
             fingerprint=fingerprint(shared, inputs, items, actions),
             shared=shared,
             inputs=inputs,
             isolated=() if state.mark is None else isolating_signals(record, state.mark),
-            unmanaged_pods=lost.unmanaged,
-            local_pods=lost.local,
+            unmanaged_pods=drain.lost.unmanaged,
+            local_pods=drain.lost.local,
+            drain_waits=drain.waits,
         )
 
     def _retracted(self) -> frozenset[str]:
@@ -267,7 +268,7 @@ class NodePlanner:
         held = record.holds or not self.holds.keys().isdisjoint(subjects(desired, record))
         if held or state.leaving or record.malformed or state.foreign_mark is not None or not is_uneventful(record):
             return self._make_decision(desired, observed, record, state)
-        key = (desired.profile.digest, desired.state, _busy(observed), _other(desired), state.key)
+        key = (desired.profile.digest, desired.state, busy(observed), _other(desired), state.key)
         if key not in self._decisions:
             self._decisions[key] = self._make_decision(desired, observed, record, state)
         return self._decisions[key]
@@ -280,16 +281,16 @@ class NodePlanner:
 
     def _catalogue(self, desired: Desired, observed: Observed, state: Conditions) -> Catalogue:
         clustered = self.context.settings.cluster is not None and desired.profile.membership is not None
-        busy = _busy(observed)
+        is_busy = busy(observed)
         registered, cordoned = c.REGISTERED in state.true, state.foreign_cordon
-        stuck = busy and KUBELET_SERVICE in state.because.get(c.HOST, ())
+        stuck = is_busy and KUBELET_SERVICE in state.because.get(c.HOST, ())
         at_stake = bool(state.because.get(c.QUIESCED))
         leaving = None if state.leaving is None else (desired.serial, state.leaving.key())
         slot = state.needs_installer == ""
         own = (leaving, slot, _other(desired))
-        key = (desired.profile.digest, clustered, registered, busy, cordoned, stuck, at_stake, *own)
+        key = (desired.profile.digest, clustered, registered, is_busy, cordoned, stuck, at_stake, *own)
         if key not in self._catalogues:
-            traits = NodeTraits(desired, clustered, registered, busy, cordoned, stuck, at_stake, state.leaving, slot)
+            traits = NodeTraits(desired, clustered, registered, is_busy, cordoned, stuck, at_stake, state.leaving, slot)
             self._catalogues[key] = catalogue(traits)
         return self._catalogues[key]
 
@@ -392,15 +393,3 @@ def _reported(signal: Signal) -> str:
 
 def _other(desired: Desired) -> str:
     return "" if desired.other_tests is None else desired.other_tests.name
-
-
-def _busy(observed: Observed) -> bool:
-    member = None if isinstance(observed.member, Silent) else observed.member.value
-    return member is not None and bool(member.work(observed.host, observed.member.at))
-
-
-def _stakes(desired: Desired, observed: Observed) -> Stakes:
-    """Return the pods that lose something for good when the node is drained."""
-    member = None if isinstance(observed.member, Silent) else observed.member.value
-    work = () if member is None else member.work(observed.host, observed.member.at)
-    return stakes(work, desired.profile.drain)
