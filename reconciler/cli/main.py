@@ -48,6 +48,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "hold": ("hold", "Forbid actions on a node or a pool, or list the holds."),
     "release": ("hold", "Release the holds of a node or a pool."),
     "isolation": ("isolation", "List isolated nodes, or retract a health signal."),
+    "repair": ("repair", "Guide the exchange of a part, or list what waits."),
     "stop": ("stop", "Stop the whole fleet."),
     "resume": ("stop", "Lift the stop of the whole fleet, and the storm brake."),
     "notify": ("notify", "Try the channels through which people are told."),

@@ -147,7 +147,7 @@ class Part:
     kind: PublicText  # system | chassis | power_supply | fan | leak_detector | dimm | memory | processor | switch
     id: Annotated[str, Privacy.ORDINAL]
     health: Health | None
-    serial: Unpublished[Identifier | None] = None  # of a DIMM
+    serial: Unpublished[Identifier | None] = None  # of a DIMM, a power supply or a fan
 
 
 @dataclass(frozen=True, slots=True)

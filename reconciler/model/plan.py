@@ -27,6 +27,7 @@ class Goal(StrEnum):
     TESTED = "tested"  # by hand with other tests than its own, and left out of service
     CONVERGED_CORDONED = "converged_cordoned"  # a foreign cordon stands: everything but admission
     DECOMMISSIONED = "decommissioned"  # out of the fleet for good, with the declared drives erased
+    REPAIR = "repair"  # a person exchanges parts: out of service and off, until they are accepted
     ISOLATED = "isolated"  # unhealthy or untrusted with no rung left: out of service, reported
 
 

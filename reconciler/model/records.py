@@ -21,6 +21,7 @@ from reconciler.model.privacy import (
     Unpublished,
     ValuePath,
 )
+from reconciler.model.repairs import Repair
 
 MARK_TAINT = "reconciler.dev/maintenance"
 OWNER_ANNOTATION = "reconciler.dev/owner"  # JSON of Mark
@@ -148,6 +149,7 @@ class NodeRecord:
     endorsement: Identifier | None = None  # fingerprint of its TPM's endorsement key, as it was first enrolled
     attestation: Attestation | None = None  # the last boot that a quote proved
     host_certificate: HostCertificate | None = None  # of the key that its last installation recorded
+    repair: Repair | None = None  # under way: a person exchanges parts
     fleet: FreeText = ""  # another one that shares the ledger, and that the node belongs to: it is left alone
 
 

@@ -28,8 +28,9 @@ NEVER_ASKED = {
     "check_trust",  # trust is read off the node as soon as what it needs is there
     "renew_host_certificate",  # after weeks, as test_host_certificate.py has it, with a crash in its midst
 }
-# These need a typed consent, which no run of the matrix gives: test_decommission.py kills each of them in its midst.
-BY_CONSENT = {spec.name for spec in ACTIONS.values() if spec.decommissions}
+# These need a person's consent or order, which no run of the matrix gives: test_decommission.py and test_repair.py kill
+# each of them in its midst.
+BY_CONSENT = {spec.name for spec in ACTIONS.values() if spec.decommissions or spec.repairs}
 
 
 def assert_none(names: Set[str], lacks: str) -> None:

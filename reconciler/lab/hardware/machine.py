@@ -111,6 +111,18 @@ class Machine(BmcSide, InPlaceSide, SpdmSide, HostSide):
             if (fault := self.state.faults.pop(name, None)) is not None:
                 self._repair(name, fault)
 
+    def exchange(self, part: str, index: int) -> None:
+        """Have a technician put another part in place of one: psu, fan, drive, dimm, gpu or nic, counted from 0.
+
+        The faults of the part go with it. Raise ValueError while the machine is on, for what is not hot-plugged.
+        """
+        self.catch_up()
+        parts.exchange(self.state, part, index)
+        for kind, given in list(self.state.faults.items()):
+            if parts.of_part(kind, given, part, index):
+                del self.state.faults[kind]
+        self._touch()
+
     def _repair(self, kind: str, fault: Mapping[str, FaultValue]) -> None:
         for gpu in self.state.gpus:
             _repair_gpu(gpu, kind)

@@ -246,7 +246,7 @@ class MachineState:
     pxe_url: str = ""  # the boot file that DHCP names, with {mac} in it; "" = nobody answers
     memory_bytes: int = 2 * 2**40
     dimms: int = 32
-    swapped_dimms: dict[int, int] = field(default_factory=dict)  # slot, from 1 -> how often a technician swapped it
+    swapped: dict[str, int] = field(default_factory=dict)  # part/index -> how often a technician swapped it
     processors: int = 2
     gpus: list[GpuState] = field(default_factory=list)
     drives: list[DriveState] = field(default_factory=list)

@@ -311,7 +311,13 @@ class MachineBmc:
             for at, name in enumerate(names):
                 if self._there(part, at):
                     health = Health.CRITICAL if parts.critical(state, part, at) else Health.OK
-                    yield Part(kind, name, health, parts.dimm_serial(state, at + 1) if part == "dimm" else None)
+                    yield Part(kind, name, health, self._serial(part, at))
+
+    def _serial(self, part: str, at: int) -> str | None:
+        """Return the serial number that the BMC tells; that of a fan, as most BMCs, it does not."""
+        state = self._machine.state
+        told = {"dimm": parts.dimm_serial(state, at + 1), "psu": parts.supply_serial(state, at)}
+        return told.get(part)
 
     def _event(self, event: Mapping[str, object]) -> BmcEvent:
         at = self._epoch + timedelta(seconds=float(str(event["at"])))

@@ -32,6 +32,7 @@ from reconciler.planner.node.leaving_variants import (
     tombstone,
 )
 from reconciler.planner.node.possible import IN_PLACE
+from reconciler.planner.node.repair_variants import accept_parts, set_indicator, shut_down
 from reconciler.planner.node.traits import NodeTraits as NodeTraits
 from reconciler.planner.node.traits import Staged as Staged
 from reconciler.planner.node.traits import Variant as Variant
@@ -76,6 +77,7 @@ class ActionSpec:
     installs: bool = False  # writes an image
     boots_installer: bool = False  # so that a medium of ours may be left in the BMC
     decommissions: bool = False  # ends the machine's life in the fleet: only with a typed consent, and never undone
+    repairs: bool = False  # belongs to a repair by a person
     takes_out: bool = False  # ends the node's service: planned for an ill node without a fresh inventory
     harmless: bool = False  # no workload notices it, so it may run on a node in service
     retriable: bool = True  # False: the action itself waits as long as allowed, so its failure ends the node's run
@@ -343,6 +345,21 @@ _SPECS = (
         name="admit", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=5,
         achieves=(c.IN_SERVICE,), breaks=(c.QUIESCED,), forbids=(c.IN_SERVICE,),
         variants=_admit, fault="node_conflicts",
+    ),
+    # A repair by a person: to the LED and off, and back as soon as what was put in is accepted.
+    ActionSpec(
+        name="set_indicator", concern=Concern.HARDWARE, disruption=Disruption.NONE, seconds=5,
+        requires=(c.IDENTITY,), variants=set_indicator, repairs=True, fault="bmc_503",
+    ),
+    ActionSpec(
+        name="shut_down", concern=Concern.HARDWARE, disruption=Disruption.POWER_CYCLE, seconds=120,
+        requires=(c.IDENTITY, c.QUIESCED, c.INDICATED), achieves=(c.OFF,), breaks=(c.POWER_ON, c.HOST_UP),
+        forbids=(c.OFF,), variants=shut_down, repairs=True, refusals=possible.power, fault="power_ignored",
+    ),
+    ActionSpec(
+        name="accept_parts", concern=Concern.HARDWARE, disruption=Disruption.NONE, seconds=60,
+        requires=(c.IDENTITY, c.POWER_ON), achieves=(c.PARTS_ACCEPTED,), breaks=(c.GATE,), variants=accept_parts,
+        repairs=True, retriable=False, fault="bmc_503",
     ),
     # Decommissioning, in its order: each step needs those before it, and destroys what nobody can bring back.
     ActionSpec(

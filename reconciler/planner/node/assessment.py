@@ -50,6 +50,7 @@ from reconciler.planner.node.in_place import fell_back, why_installer
 from reconciler.planner.node.provision import never_answered, unread_disk
 from reconciler.planner.node.record import gate_failure, is_drained, stale_signals_until, was_tested
 from reconciler.planner.node.renewals import assess_host_certificate
+from reconciler.planner.node.repair import assess_repair
 from reconciler.planner.node.retest import asked_again, both, owed_since_isolation, voided_since_certificate
 from reconciler.planner.node.unhealed import unhealed_signals
 
@@ -116,6 +117,7 @@ def assess(
     _identity(builder, desired, observed, facts, record)
     assess_host_certificate(builder, observed, record, context)
     clustered = context.settings.cluster is not None and desired.profile.membership is not None
+    assess_repair(builder, observed, record)
     leaving = assess_leaving(builder, desired, observed, record, clustered=clustered)
     return Assessment(
         conditions=builder,

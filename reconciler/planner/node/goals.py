@@ -12,6 +12,7 @@ from reconciler.health.table import Effect, Remedy, table_of
 from reconciler.model.desired import Desired, Rung
 from reconciler.model.plan import BlockCode, Blocked, Goal
 from reconciler.model.records import NodeRecord
+from reconciler.model.repairs import Repair, RepairPhase
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import NodeState
 from reconciler.planner.node import conditions as c
@@ -22,6 +23,7 @@ from reconciler.planner.node.conditions import Conditions
 from reconciler.planner.node.decommission import Leaving, buried
 from reconciler.planner.node.holds import Holds, held, stopped
 from reconciler.planner.node.leaving_variants import leaving_requires
+from reconciler.planner.node.repair import repair_requires, repair_sentence
 
 FAILURES = 3  # of one action in a row within a day, after which a person must look (pitfalls F7, I5)
 
@@ -54,6 +56,8 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
         if tombstone is not None:
             return Situation(Goal.DECOMMISSIONED, tombstone.detail, frozenset())
         return _leaving(state.leaving, state)
+    if record.repair is not None:
+        return _in_repair(record.repair, desired, state)
     wanted = goal_conditions(desired, state)
     if c.HOST_CERTIFICATE in state.because and not _failed_to_renew(record, now):
         wanted |= {c.HOST_CERTIFICATE}  # else it would keep all other work from the node
@@ -73,6 +77,18 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
         detail = f"out of service for the tests of {desired.other_tests.name}, which admit nobody"
         return Situation(Goal.TESTED, detail, frozenset({c.GATE}))
     return Situation(Goal.IN_SERVICE, "in service as specified", wanted)
+
+
+def _in_repair(repair: Repair, desired: Desired, state: Conditions) -> Situation:
+    """Return the situation of a node whose parts a person exchanges. The signals are why, as in other repairs."""
+    sentence, wanted = repair_sentence(repair), repair_requires(repair)
+    if state.waiting and repair.phase is RepairPhase.RETURNING:
+        blocked = Blocked(BlockCode.UNDER_WAY, state.waiting, state.waits_until)
+        return Situation(Goal.REPAIR, state.waiting, wanted, blocked, harmless_only=True)
+    table = table_of(desired.profile)
+    paths = tuple(dict.fromkeys(table.for_a_person(signal.path for signal in state.signals)))
+    rests = Blocked(BlockCode.HELD, sentence) if wanted <= state.true else None
+    return Situation(Goal.REPAIR, sentence, wanted, rests, evidence=paths)
 
 
 def _failed_to_renew(record: NodeRecord, now: datetime) -> bool:

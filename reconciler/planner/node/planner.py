@@ -266,7 +266,8 @@ class NodePlanner:
     def _decide(self, desired: Desired, observed: Observed, record: NodeRecord, state: Conditions) -> _Decision:
         """Decide what to do. Nodes of one profile in one state share this, unless holds or attempts set one apart."""
         held = record.holds or not self.holds.keys().isdisjoint(subjects(desired, record))
-        if held or state.leaving or record.malformed or state.foreign_mark is not None or not is_uneventful(record):
+        alone = held or state.leaving or state.repair or record.malformed
+        if alone or state.foreign_mark is not None or not is_uneventful(record):
             return self._make_decision(desired, observed, record, state)
         key = (desired.profile.digest, desired.state, busy(observed), _other(desired), state.key)
         if key not in self._decisions:
@@ -287,10 +288,12 @@ class NodePlanner:
         at_stake = bool(state.because.get(c.QUIESCED))
         leaving = None if state.leaving is None else (desired.serial, state.leaving.key())
         slot = state.needs_installer == ""
-        own = (leaving, slot, _other(desired))
+        own = (leaving, slot, _other(desired), state.repair)
         key = (desired.profile.digest, clustered, registered, is_busy, cordoned, stuck, at_stake, *own)
         if key not in self._catalogues:
-            traits = NodeTraits(desired, clustered, registered, is_busy, cordoned, stuck, at_stake, state.leaving, slot)
+            traits = NodeTraits(
+                desired, clustered, registered, is_busy, cordoned, stuck, at_stake, state.leaving, slot, state.repair
+            )
             self._catalogues[key] = catalogue(traits)
         return self._catalogues[key]
 
