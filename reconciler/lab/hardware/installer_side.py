@@ -224,8 +224,7 @@ class InstallerSide(DriveSide, TpmSide):
         if document.attest:
             yield from self._prove(base)
         for key in self._host_keys():
-            while (yield InstallerCall(f"{base}/hostkey", key)) is None:
-                yield Pause(self.timings.document_retry_s)
+            yield from self._until_certified(run, base, key)
         if keeps:
             self.publish_slot(drive, image)
         else:
@@ -271,6 +270,14 @@ class InstallerSide(DriveSide, TpmSide):
                 return
             yield Pause(self.timings.document_retry_s)
         raise InstallRefused(f"{phase}: the server does not answer", InstallCause.FETCH)
+
+    def _until_certified(self, run: InstallerRun, base: str, key: str) -> Program:
+        """Send the host key until it is certified, for two hours at most: what makes the disk boot comes after it."""
+        for _ in range(4 * self.timings.last_word_tries):
+            if (yield InstallerCall(f"{base}/hostkey", key)) is not None or run.silent:
+                return
+            yield Pause(self.timings.document_retry_s)
+        raise InstallRefused("hostkey: the server does not answer", InstallCause.FETCH)
 
     def _last_word(
         self, run: InstallerRun, base: str, phase: InstallPhase, detail: str, cause: InstallCause | None = None
