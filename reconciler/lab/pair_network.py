@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -15,13 +16,14 @@ _RAILS = 8  # where the spec does not say
 
 @dataclass
 class PairNetwork:
-    """The network of a lab. `addresses`: address in the spec, without its port -> node.
+    """The network of a lab. `addresses`: address, without its port -> node; `rail_addresses`: those of RDMA ports.
 
     `pace_of`: the share of the line rate that the link of a node's rail keeps of what leaves it.
     """
 
     fabric: LeafSpine
     addresses: Mapping[str, str]
+    rail_addresses: Mapping[str, str]
     pace_of: Callable[[str, int], float] = lambda _node, _rail: 1.0
     _serving: dict[str, str] = field(default_factory=dict)  # run of a gate -> node whose server it has started
 
@@ -33,8 +35,11 @@ class PairNetwork:
         rails = max((node.profile.inventory.rdma_ports or _RAILS for node in nodes.values()), default=_RAILS)
         chance = random.Random(f"{seed} network")  # noqa: S311  noise of a lab, not a secret
         fabric = LeafSpine(groups, racks, rails, _SPINES, chance, noise=0.01, traffic=0.0)
-        hosts = {node.endpoints.host.partition(":")[0]: name for name, node in nodes.items() if node.endpoints.host}
-        return cls(fabric, hosts)
+        hosts = [(node.endpoints.host.partition(":")[0], name) for name, node in nodes.items() if node.endpoints.host]
+        shared = Counter(host for host, _ in hosts)  # as on loopback, where it tells no node from another
+        known = {host: name for host, name in hosts if shared[host] == 1}
+        own = {_rail_address(at): name for at, name in enumerate(nodes)}
+        return cls(fabric, {**known, **own}, own)
 
     def serve(self, node: str, run: str) -> None:
         """Start a server on a node, as a part of a gate's run, which `end` ends."""
@@ -59,6 +64,14 @@ class PairNetwork:
     def _kept(self, source: str, paces: tuple[float | None, ...]) -> tuple[float | None, ...]:
         return tuple([None if pace is None else pace * self.pace_of(source, at) for at, pace in enumerate(paces)])
 
+    def address_of(self, node: str) -> str:
+        """Return the address of a node's RDMA ports; "" for a node that is not in the network."""
+        return next((address for address, name in self.rail_addresses.items() if name == node), "")
+
     def alone(self, node: str, rail: int) -> float:
         """Return the pace of a rail's adapter that sends to itself."""
         return self.fabric.loopback(node, 1)[0][rail] if rail < self.fabric.rails else 1.0
+
+
+def _rail_address(at: int) -> str:
+    return f"10.77.{at // 250}.{at % 250 + 1}"

@@ -29,6 +29,7 @@ NIC: Final[tuple[Kind, ...]] = (
     *_kinds("link-counters", "mlxlink", "perftest"),
     ("iperf3", {"server": None}),
     ("iperf3", {"partners": None}),
+    ("command", {"partners": None}),
 )
 BIOS: Final = _kinds("pcie", "nvbandwidth", "hpcc", "stress-ng", "memtester")
 

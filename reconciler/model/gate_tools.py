@@ -15,7 +15,7 @@ Value = str | int | bool
 Arguments = Mapping[str, Value]
 COLLECTIVES: Final = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv")
 STRESSORS: Final = "cpu,vm"
-SERVER, PARTNERS, INTERFACE = "server", "partners", "interface"  # arguments of tests between two nodes
+SERVER, PARTNERS, INTERFACE, SERVE = "server", "partners", "interface", "serve"  # arguments of tests between two nodes
 RATE: Final = re.compile(r"[a-z][A-Za-z0-9]{0,62}")  # a rate that the HardwareProfile or the test's arguments declare
 
 
@@ -374,6 +374,8 @@ _ROWS: Final = (
         r"[A-Za-z_][\w.]*",
         {
             "run": Argument("Command line for the node's shell.", _line, needed=True),
+            **_PARTNERS,
+            SERVE: Argument("Command line for a partner's shell; `$PARTNER` is its address in both.", _line),
             "metrics": text(
                 r"[A-Za-z_][\w.]*(\s*,\s*[A-Za-z_][\w.]*)*", "a list of names", "Metrics that it prints.", needed=True
             ),

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 
 from reconciler.model.after import AlwaysAll, Done, Exchanged
 from reconciler.model.errors import Diagnostic, did_you_mean
-from reconciler.model.gate_tools import INTERFACE, ONE_WAY, PARTNERS, TOOLS
+from reconciler.model.gate_tools import INTERFACE, ONE_WAY, PARTNERS, SERVE, TOOLS
 from reconciler.model.soak import NAME as SOAK
 from reconciler.model.soak import is_load
 from reconciler.model.units import format_duration, parse_duration
@@ -91,15 +91,7 @@ def _check_test(profile: DeclaredResource[AcceptanceProfileSpec], test: Test, st
             yield profile.problem((*steps, "args", name), f"{test.tool} takes no argument {name!r}", hint)
         elif problem := row.arguments[name].check(value):
             yield profile.problem((*steps, "args", name), problem)
-    if PARTNERS in test.args:
-        for name in ONE_WAY:
-            if name in test.args:
-                problem = (
-                    f"{name} is for a test without partners: with them, a partner serves, and both ways are tested"
-                )
-                yield profile.problem((*steps, "args", name), problem, f"leave {name} or {PARTNERS} out")
-    elif INTERFACE in test.args and INTERFACE in row.arguments:
-        yield profile.problem((*steps, "args", INTERFACE), f"{INTERFACE} is of a partner, and there is none")
+    yield from _check_partners(profile, test, (*steps, "args"))
     for name, argument in row.arguments.items():
         if argument.needed and name not in test.args:
             yield profile.problem(steps, f"{test.tool} needs args.{name}", argument.about)
@@ -107,3 +99,19 @@ def _check_test(profile: DeclaredResource[AcceptanceProfileSpec], test: Test, st
         if not row.measures(threshold.metric):
             problem = f"{test.tool} measures no {threshold.metric!r}"
             yield profile.problem((*steps, "thresholds", index, "metric"), problem, f"it measures {row.metrics}")
+
+
+def _check_partners(profile: DeclaredResource[AcceptanceProfileSpec], test: Test, steps: Steps) -> Iterator[Diagnostic]:
+    row = TOOLS[test.tool]
+    if PARTNERS in test.args:
+        for name in ONE_WAY:
+            if name in test.args:
+                problem = (
+                    f"{name} is for a test without partners: with them, a partner serves, and both ways are tested"
+                )
+                yield profile.problem((*steps, name), problem, f"leave {name} or {PARTNERS} out")
+    if SERVE in row.arguments and (PARTNERS in test.args) is not (SERVE in test.args):
+        lacking, there = (SERVE, PARTNERS) if PARTNERS in test.args else (PARTNERS, SERVE)
+        yield profile.problem((*steps, there), f"{there} needs args.{lacking}", row.arguments[lacking].about)
+    if PARTNERS not in test.args and INTERFACE in test.args and INTERFACE in row.arguments:
+        yield profile.problem((*steps, INTERFACE), f"{INTERFACE} is of a partner, and there is none")

@@ -111,6 +111,17 @@ def test_two_faults_are_both_named(world: Searched) -> None:
     assert sorted(named(world.search())) == ["NIC n2, rail mlx5_0", "cable n8, rail mlx5_1"]
 
 
+def test_the_address_of_a_rail_finds_the_partner_where_the_specs_tells_no_node_from_another(world: Searched) -> None:
+    """As in a lab on loopback, and behind a jump host."""
+    assert world.network.measure("n0", "127.0.0.1") is None
+    world.break_part(FabricFault.CABLE, "n5", 0)
+    report = world.search(replace(RAILS, args={**RAILS.args, "interface": "ib0"}))
+    assert named(report) == ["cable n5, rail mlx5_0"]
+    report = world.search(replace(RAILS, args={**RAILS.args, "interface": "ib99"}))
+    assert (report.at_fault, report.good) == ((), ())
+    assert any("no address on ib99" in why for why in report.unrun)
+
+
 def test_over_tcp_the_link_is_named_as_a_node_with_itself_proves_no_adapter(tmp_path: Path) -> None:
     world = Searched(tmp_path, nodes=NODES)
     world.break_part(FabricFault.NIC, "n5", 0)

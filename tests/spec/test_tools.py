@@ -22,6 +22,7 @@ VALUES: dict[str, tuple[gate_tools.Value, ...]] = {
     "server": ("10.0.0.1", "fd00::1"),
     "port": (5201,),
     "partners": (2,),
+    "serve": ("torchrun --node_rank=0 bench.py",),
     "interface": ("ens1np0",),
     "seconds": (1,),
     "streams": (8,),

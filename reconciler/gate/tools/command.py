@@ -4,6 +4,9 @@ It prints one JSON object last, {"mfu": 0.42, "step_ms": {"value": 381, "unit": 
 `step_ms 381 ms` among others. Only the names in args.metrics count, and each must be there with one value and one unit.
 With args.repeat the program runs that often, and the text that it prints for the name args.same, such as a hash of the
 weights after training with one seed, must be the same each time: a GPU that computes wrongly shows in it.
+
+With args.partners, args.serve runs on another node, and starts again whenever it ends: each run of a collective over
+two nodes, such as NCCL's by torchrun, needs another one there. $PARTNER is that node's address in both.
 """
 
 from __future__ import annotations
@@ -21,9 +24,10 @@ from reconciler.gate.tools.common import (
     shown,
     storable,
 )
+from reconciler.gate.tools.shell import AGAIN
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
-from reconciler.model.gate_tools import listed
+from reconciler.model.gate_tools import SERVER, listed
 from reconciler.model.observed import Observed
 
 LARGEST = 2**20  # characters of output that are read
@@ -31,7 +35,18 @@ _LINE = re.compile(r"^[ \t]*([A-Za-z_][\w.]{0,79})(?:[ \t]*[=:][ \t]*|[ \t]+)(\S
 
 
 def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tuple[str, ...], ...] | str:
-    return (("env", "LC_ALL=C", "sh", "-c", str(test.args.get("run", "")), "sh"),) * int(test.args.get("repeat", 1))
+    run = (*_environment(test), "sh", "-c", str(test.args.get("run", "")), "sh")
+    return (run,) * int(test.args.get("repeat", 1))
+
+
+def _serve(test: GateTest) -> tuple[str, ...]:
+    """Return the command that runs the partner's part again and again, until it is ended or can't run."""
+    return (*_environment(test), "sh", "-c", AGAIN, "sh", "sh", "-c", str(test.args["serve"]), "sh")
+
+
+def _environment(test: GateTest) -> tuple[str, ...]:
+    partner = (f"PARTNER={test.args[SERVER]}",) if SERVER in test.args else ()
+    return ("env", "LC_ALL=C", *partner)
 
 
 def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequence[CommandResult]) -> TestResult:
@@ -122,4 +137,4 @@ def _only(builder: ResultBuilder, name: str, found: _Cells) -> tuple[Any, str] |
     return None
 
 
-TOOL = Tool(_commands, _judge)
+TOOL = Tool(_commands, _judge, _serve)

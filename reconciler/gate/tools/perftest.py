@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from reconciler.gate.tools.common import ResultBuilder, Tool, count, note_if_killed, number
-from reconciler.gate.tools.shell import in_scratch
+from reconciler.gate.tools.shell import AGAIN, in_scratch
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
 from reconciler.model.gate_tools import PARTNERS, SERVER, Value, listed
@@ -31,8 +31,7 @@ _THERE = (
     'n=0; while :; do "$@" >out.txt 2>err.txt; r=$?; n=$((n+1)); [ $n -lt 20 ] && '
     "grep -q 'Couldn.t connect to' err.txt || break; sleep 0.5; done; cat out.txt; cat err.txt >&2; exit $r"
 )
-# Ends by itself where a program can't even start, as without the device.
-_SERVE = 'serve() { n=0; while [ $n -lt 20 ]; do "$@" >/dev/null && n=0 || { n=$((n+1)); sleep 0.2; }; done; }'
+_SERVE = f"serve() {{ {AGAIN}; }}"
 _WAYS: Mapping[str, str] = {"there": "write", "back": "read"}  # from the node, and to it
 _VERSION = re.compile(r"Version: (\S{1,20})\n")
 _TITLE = re.compile(r"^ *RDMA_(Write|Read) (Bidirectional )?BW Test *$", re.MULTILINE)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 SCRATCH = "reconciler-gate"
+# Runs its words again and again, as what serves one client and ends. Ends itself where they fail many times on end.
+AGAIN = 'n=0; while [ $n -lt 20 ]; do "$@" >/dev/null && n=0 || { n=$((n+1)); sleep 0.2; }; done'
 _BEGIN = f"""t="${{TMPDIR:-/tmp}}/{SCRATCH}"; rm -rf "$t".??????; d=$(mktemp -d "$t.XXXXXX") || exit 73
 p=; trap 'rm -rf "$d"; [ -z "$p" ] || kill "$p" 2>/dev/null' EXIT; trap 'exit 143' HUP INT TERM; cd "$d" || exit 73
 """

@@ -193,3 +193,44 @@ def test_a_partner_on_which_a_gate_runs_is_told_as_that(judge: Judge, servers: d
     assert result.verdict is Verdict.UNJUDGED, result
     assert any("another gate runs on this node" in reason for reason in result.reasons), result.reasons
     assert given.held == set()
+
+
+# The two halves of a program over two nodes: each ends with one exchange, as the ranks of a collective do.
+WAITS = (
+    "import os,socket; s=socket.create_server((os.environ['PARTNER'],{port})); c=s.accept()[0]; c.recv(9); c.send(b'7')"
+)
+MEETS = """import os,socket,time
+for _ in range(50):
+    try: s=socket.create_connection((os.environ['PARTNER'],{port})); break
+    except OSError: time.sleep(0.1)
+s.send(b'x'); print('busbw', float(s.recv(9))*{times}, 'GB/s')"""
+
+
+def program(at_least: float, times: int = 50, serve: str = WAITS) -> GateTest:
+    port = free_port()
+    run, other = (text.format(port=port, times=times) for text in (MEETS, serve))
+    args: dict[str, str | int] = {
+        "run": f'python3 -c "{run}"',
+        "serve": f'python3 -c "{other}"',
+        "metrics": "busbw",
+        "partners": 2,
+    }
+    return GateTest("pair", "command", {**args, "repeat": 2, "port": port}, (Threshold("busbw", min=at_least),), 20.0)
+
+
+def test_a_program_of_the_site_runs_over_two_nodes_with_each_partner(judge: Judge) -> None:
+    test = program(340.0)
+    result, given = judge(["near"], ["far"], test)
+    assert result.verdict is Verdict.PASS, result
+    assert result.metrics["busbw"] == result.metrics["busbw.near"] == result.metrics["busbw.far"] == 350.0
+    assert given.held == set()
+    assert nothing_is_left(test), "also of the part that starts again whenever it ends"
+
+
+def test_a_program_that_can_not_run_on_the_partner_is_no_verdict(judge: Judge) -> None:
+    test = program(340.0, serve="import no_such_collective")
+    result, given = judge(["near"], ["far"], test)
+    assert result.verdict is Verdict.UNJUDGED, result
+    assert any("exit status 1" in reason for reason in result.reasons), result.reasons
+    assert given.held == set()
+    assert nothing_is_left(test)

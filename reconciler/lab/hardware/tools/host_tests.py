@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from reconciler.lab.hardware.host_network import interface
 from reconciler.lab.hardware.slowness import Rail, port_of, rail
 from reconciler.lab.hardware.tools import gpu_tests
 from reconciler.lab.hardware.tools.call import Call, Ran, Tool, done, failed
@@ -164,6 +165,18 @@ def _verify(call: Call, words: Sequence[str]) -> Ran:
     return done(json.dumps(document, indent=1) + "\n", seconds=1 + 2 * moved / 3e9)
 
 
+def ip(call: Call) -> Ran:
+    """Show the address of an RDMA port, as `ip -j addr show dev NAME` of iproute2 5 and 6 does."""
+    network, name = call.machine.network, call.args[-1]
+    rails = [interface(nic) for nic in call.machine.state.nics if nic.rdma]
+    if call.args[:-1] != ("-j", "addr", "show", "dev") or name not in rails or network is None:
+        return failed(1, f'Device "{name}" does not exist.\n')
+    address = network.address_of(call.machine.name)
+    row = {"family": "inet", "local": address, "prefixlen": 16, "scope": "global", "label": name}
+    document = [{"ifname": name, "operstate": "UP", "link_type": "infiniband", "addr_info": [row]}]
+    return done(json.dumps(document) + "\n")
+
+
 def perftest(call: Call) -> Ran:
     if "--version" in call.args:
         return failed(1, stdout="Version: 6.06\n")  # perftest 4.5 ends with 1 there
@@ -242,6 +255,7 @@ _SCRIPTS = {
 TOOLS: Mapping[str, Tool] = {
     "memtester": memtester,
     "chronyc": chronyc,
+    "ip": ip,
     "lspci": lspci,
     "iperf3": iperf3,
     "ib_write_bw": perftest,
