@@ -26,6 +26,7 @@ from reconciler.health.parts import (
     port_signals,
 )
 from reconciler.health.table import Effect, HealthTable, SignalRule, health_table, table_of
+from reconciler.health.telemetry import telemetry_signals, unread_telemetry
 from reconciler.health.xids import is_hardware
 from reconciler.model.desired import NodeCondition, Profile
 from reconciler.model.gpus import Gpu, GpuCells
@@ -109,6 +110,7 @@ def unread_signals(profile: Profile, observed: Observed) -> tuple[str, ...]:
         found += ("health.edac_",)
     if facts is None or facts.xids is None or facts.kernel_events is None:
         found += _OF_LOG
+    found += tuple(f"health.{name}" for name in unread_telemetry(facts))
     for group, rules in table_of(profile).counted.items():
         if facts is None or facts.boot_id is None or getattr(facts, group.field) is None:
             found += tuple(f"health.{rule.name}" for rule in rules)
@@ -191,6 +193,7 @@ def _of_host(profile: Profile, facts: HostFacts, table: HealthTable) -> Iterator
     for dimm in facts.dimm_errors or ():
         for name, detail in dimm_signals(dimm, facts.uptime_s, table):
             yield name, f"memory module {dimm.label or dimm.place}: {detail}"
+    yield from telemetry_signals(facts, table)
     yield from _of_log(profile, facts)
 
 

@@ -16,6 +16,10 @@ from reconciler.model.abilities import Abilities, BootOption
 from reconciler.model.gpus import Gpu, SmiAnswer
 from reconciler.model.host_image import ImageIdentity as ImageIdentity
 from reconciler.model.host_image import Slot as Slot
+from reconciler.model.host_services import AmdGpu as AmdGpu
+from reconciler.model.host_services import ClockState as ClockState
+from reconciler.model.host_services import Daemons as Daemons
+from reconciler.model.host_services import DcgmIncident as DcgmIncident
 from reconciler.model.installed import InstalledFacts
 from reconciler.model.own_health import Counters as Counters
 from reconciler.model.own_health import DimmErrors as DimmErrors
@@ -276,6 +280,11 @@ class HostFacts:
     dimm_errors: tuple[DimmErrors, ...] | None = None  # of modules that have had errors since the boot
     counters: Unpublished[Counters | None] = None  # of the kernel, of ports and PCI devices
     gpu_counters: Unpublished[Counters | None] = None  # of the driver: seconds of slowed clocks, by PCI address
+    daemons: Daemons | None = None
+    daemon_counters: Unpublished[Counters | None] = None  # of systemd: restarts of units
+    clock: ClockState | None = None
+    dcgm: tuple[DcgmIncident, ...] | None = None  # (): its watches find nothing
+    amd_gpus: tuple[AmdGpu, ...] | None = None
 
 
 # --- Kubernetes --------------------------------------------------------------------------------------------------
