@@ -331,7 +331,7 @@ class Member:
     kubelet_version: PublicText
     pods: tuple[Pod, ...]
     control_plane: bool = False
-    # Of conditions that no kubelet sets: type -> in words.
+    # Of conditions that no kubelet sets, and of those of kubelet that are bad: type -> in words.
     reasons: Unpublished[Mapping[PublicText, FreeText]] = field(default_factory=dict)
     # Of the machine whose kubelet wrote the object, as its DMI has it; "" = it did not say.
     system_uuid: Identifier = ""

@@ -251,7 +251,13 @@ def test_the_table_has_no_row_that_nothing_raises() -> None:
     raised |= {"nic_missing", "port_uneven"}  # no node here has fewer ports on its BMC, or declares no rate
     raised |= set(bmc.unread_bmc_signals(b.observed(hot=b.silent(), inventory=b.silent())))  # test_bmc.py raises them
     raised |= {"boot_refuted", "boot_unproved"}  # from the ledger: converge/test_measured_boot.py
-    raised |= {"bmc_silent", "host_silent", "facts_silent"}  # from the ledger: planner/test_watchdog.py
+    raised |= {
+        "bmc_silent",
+        "host_silent",
+        "facts_silent",
+        "kubelet_not_ready",
+    }  # from the ledger: planner/test_watchdog.py
+    raised |= {"node_pressure"}  # test_node_conditions.py
     raised |= {rule.name for rules in health_table().counted.values() for rule in rules}  # planner/test_counted.py
     assert {name for name in health_table().rules if not name.endswith("_")} == {
         name for name in raised if name in health_table().rules

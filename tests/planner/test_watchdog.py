@@ -57,6 +57,17 @@ def test_a_source_that_is_silent_for_the_window_is_told_and_reported(
     assert told(b.observed(), LONG, source) == [], "it answers again, though the ledger has not learnt it yet"
 
 
+def test_a_kubelet_that_is_not_ready_while_its_host_answers_is_told_with_its_reason() -> None:
+    reasons = {"Ready": "KubeletNotReady: container runtime is down"}
+    seen = b.observed(member=b.member(ready=False, conditions={"Ready": "False"}, reasons=reasons))
+    assert silences(seen)["not_ready"]
+    said = "its kubelet has not been ready for 15m: KubeletNotReady: container runtime is down"
+    assert told(seen, LONG, "not_ready")[0][0] == "kubelet_not_ready"
+    assert told(seen, LONG, "not_ready")[0][1].startswith(said[:45])
+    assert told(seen, timedelta(minutes=4), "not_ready") == []
+    assert told(replace(seen, host=silent()), LONG, "not_ready") == [], "that is the host's silence"
+
+
 @pytest.mark.parametrize("reason", [UnknownReason.EXPLAINED, UnknownReason.NOT_ASKED, UnknownReason.CRASHED])
 def test_a_silence_with_a_known_cause_is_none(reason: UnknownReason) -> None:
     seen = replace(b.observed(), hot=silent(reason), host=silent(reason))

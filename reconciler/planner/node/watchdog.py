@@ -19,6 +19,7 @@ from reconciler.model.units import format_duration
 from reconciler.model.vocab import Source, UnknownReason
 
 _BMC_SILENT, _HOST_SILENT, _FACTS_SILENT = "bmc_silent", "host_silent", "facts_silent"
+_NOT_READY: Final = "kubelet_not_ready"  # of a host that answers
 # Facts of a host that answers, without which most signals of its hardware can't be told -> in words.
 WATCHED: Final = {"gpus": "GPUs", "xids": "kernel log", "links": "ports", "counters": "counters of errors"}
 _NO_SILENCE: Final = frozenset({UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED, UnknownReason.CRASHED})
@@ -46,6 +47,13 @@ def _signals(desired: Desired, observed: Observed, record: NodeRecord) -> Iterat
                 why = facts.unknown.get(field, "no reason given")
                 detail = f"its {words} could not be read for {how_long}: {why}"
                 yield Signal(_FACTS_SILENT, detail, table.rule_of(_FACTS_SILENT), Source.SSH)
+        member = observed.member.value if isinstance(observed.member, Answered) else None
+        how_long = _lasted(_NOT_READY, "not_ready", observed.member, desired, record)
+        if member is not None and not member.ready and how_long:
+            detail = (
+                f"its kubelet has not been ready for {how_long}: {member.reasons.get('Ready') or 'no reason given'}"
+            )
+            yield Signal(_NOT_READY, detail, table.rule_of(_NOT_READY), Source.KUBERNETES)
 
 
 def _is_silent(reading: Answered[Any] | Silent) -> bool:
