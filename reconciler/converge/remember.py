@@ -21,6 +21,7 @@ from reconciler.model.vocab import BootPhase, Concern, UnknownReason
 from reconciler.planner.fleet import signal_history
 from reconciler.planner.node.corroboration import same_uuid
 from reconciler.planner.node.holds import end_of, is_active, is_copy
+from reconciler.planner.node.watchdog import WATCHED
 
 LOOKS_APART = timedelta(hours=2)  # scheduled looks come hourly, and late
 # A bug of ours is no silence of a source, and no evidence that a host is down.
@@ -112,13 +113,15 @@ def agreed_identity(seen: Observed) -> tuple[str | None, str | None]:
 
 
 def silences(seen: Observed) -> Mapping[str, bool]:
-    """Return for each source whether it is silent without a known cause, and for `not_ready` what the cluster says.
+    """Return for each source and fact if it is silent without a known cause, and for `not_ready` what the cluster says.
 
     A host that boots counts as silent, though its cause is known: the boot may never end.
     """
     found = {"redfish": _silent(seen.hot), "ssh": _silent(seen.host) or _boots(seen)}
     if isinstance(seen.member, Answered):
         found["not_ready"] = seen.member.value is None or seen.member.value.ready is False
+    if isinstance(seen.host, Answered):
+        found |= {field: getattr(seen.host.value, field) is None for field in WATCHED}
     return found
 
 

@@ -26,12 +26,13 @@ from reconciler.health.parts import (
     port_signals,
 )
 from reconciler.health.table import Effect, HealthTable, SignalRule, health_table, table_of
+from reconciler.health.telemetry import telemetry_signals, unread_telemetry
 from reconciler.health.xids import is_hardware
 from reconciler.model.desired import NodeCondition, Profile
 from reconciler.model.gpus import Gpu, GpuCells
 from reconciler.model.observed import Answered, HostFacts, Member, Observed, Silent
+from reconciler.model.vocab import PRESSURES, Source
 from reconciler.model.vocab import KernelEventKind as Kind
-from reconciler.model.vocab import Source
 
 # Kind, which is also the name of the signal, -> its meaning.
 KERNEL_EVENTS: Mapping[Kind, str] = {
@@ -109,11 +110,11 @@ def unread_signals(profile: Profile, observed: Observed) -> tuple[str, ...]:
         found += ("health.edac_",)
     if facts is None or facts.xids is None or facts.kernel_events is None:
         found += _OF_LOG
+    found += tuple(f"health.{name}" for name in unread_telemetry(facts))
     for group, rules in table_of(profile).counted.items():
         if facts is None or facts.boot_id is None or getattr(facts, group.field) is None:
             found += tuple(f"health.{rule.name}" for rule in rules)
-    named = watched_conditions(profile)
-    return (*found, *named) if named and not _is_current(observed.member) else found
+    return found if _is_current(observed.member) else (*found, "health.node_pressure", *watched_conditions(profile))
 
 
 def host_signals(profile: Profile, observed: Observed) -> tuple[Signal, ...]:
@@ -136,11 +137,13 @@ def strictest_host_signals(profile: Profile, observed: Observed) -> tuple[Signal
 
 def _of_cluster(profile: Profile, answer: Answered[Member | None] | Silent) -> Iterator[NameAndDetail]:
     """Yield the conditions that are set. Those of a node with a silent kubelet are outdated, and do not count."""
-    named = _named(profile)
-    if not named or isinstance(answer, Silent) or answer.value is None or not _is_current(answer):
+    if isinstance(answer, Silent) or answer.value is None or not _is_current(answer):
         return
     member = answer.value
-    for condition in named:
+    for pressure in PRESSURES:
+        if member.conditions.get(pressure) == "True":
+            yield "node_pressure", f"{pressure}: {member.reasons.get(pressure) or 'no reason given'}"
+    for condition in _named(profile):
         if member.conditions.get(condition.type) == condition.status:
             why = member.reasons.get(condition.type, "")
             detail = f"{condition.type} is {condition.status}" + (f" ({why})" if why else "")
@@ -191,6 +194,7 @@ def _of_host(profile: Profile, facts: HostFacts, table: HealthTable) -> Iterator
     for dimm in facts.dimm_errors or ():
         for name, detail in dimm_signals(dimm, facts.uptime_s, table):
             yield name, f"memory module {dimm.label or dimm.place}: {detail}"
+    yield from telemetry_signals(facts, table)
     yield from _of_log(profile, facts)
 
 

@@ -16,6 +16,10 @@ from reconciler.model.abilities import Abilities, BootOption
 from reconciler.model.gpus import Gpu, SmiAnswer
 from reconciler.model.host_image import ImageIdentity as ImageIdentity
 from reconciler.model.host_image import Slot as Slot
+from reconciler.model.host_services import AmdGpu as AmdGpu
+from reconciler.model.host_services import ClockState as ClockState
+from reconciler.model.host_services import Daemons as Daemons
+from reconciler.model.host_services import DcgmIncident as DcgmIncident
 from reconciler.model.installed import InstalledFacts
 from reconciler.model.own_health import Counters as Counters
 from reconciler.model.own_health import DimmErrors as DimmErrors
@@ -280,6 +284,11 @@ class HostFacts:
     dimm_errors: tuple[DimmErrors, ...] | None = None  # of modules that have had errors since the boot
     counters: Unpublished[Counters | None] = None  # of the kernel, of ports and PCI devices
     gpu_counters: Unpublished[Counters | None] = None  # of the driver: seconds of slowed clocks, by PCI address
+    daemons: Daemons | None = None
+    daemon_counters: Unpublished[Counters | None] = None  # of systemd: restarts of units
+    clock: ClockState | None = None
+    dcgm: tuple[DcgmIncident, ...] | None = None  # (): its watches find nothing
+    amd_gpus: tuple[AmdGpu, ...] | None = None
 
 
 # --- Kubernetes --------------------------------------------------------------------------------------------------
@@ -308,7 +317,7 @@ class Member:
     kubelet_version: PublicText
     pods: tuple[Pod, ...]
     control_plane: bool = False
-    # Of conditions that no kubelet sets: type -> in words.
+    # Of conditions that no kubelet sets, and of those of kubelet that are bad: type -> in words.
     reasons: Unpublished[Mapping[PublicText, FreeText]] = field(default_factory=dict)
     # Of the machine whose kubelet wrote the object, as its DMI has it; "" = it did not say.
     system_uuid: Identifier = ""

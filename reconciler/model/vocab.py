@@ -170,7 +170,8 @@ class CheckpointWay(StrEnum):
 
 
 # Conditions of a node object that its kubelet sets. Any other is a detector's.
-OF_KUBELET = frozenset({"Ready", "MemoryPressure", "DiskPressure", "PIDPressure"})
+PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
+OF_KUBELET = frozenset({"Ready", *PRESSURES})
 
 
 class Reason(StrEnum):

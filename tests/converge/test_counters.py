@@ -84,6 +84,7 @@ def test_the_ledger_keeps_a_look_for_each_window_and_no_more(world: Worlds) -> N
     assert [" ".join(key.split()[:3]) for key in before] == [
         "counted counters 12h",
         "counted counters 1h",
+        "counted daemon_counters 20m",
         "counted gpu_counters 10m",
     ]
     for _ in range(3):

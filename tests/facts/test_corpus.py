@@ -35,6 +35,9 @@ FOLDERS = {
     "os-release": "os_release",
     "mokutil": "secure_boot",
     "dmidecode": "dmi",
+    "dcgmi-health": "dcgm_health",
+    "amd-smi": "amd_smi",
+    "rocm-smi": "amd_smi",
 }
 FIELDS = {fact.name: fact.fields for fact in FACTS}
 

@@ -123,6 +123,9 @@ ROWS: tuple[Row, ...] = (
     _row(".... .. .... .. .. .. ..", "cable"),
     _row(".... .. .... .. .. .. ..", "flap"),
     _row(".... .. .... .. .. .. ..", "error_counter"),  # each pass here is one apply, with one look at counters
+    _row(".... .. .... .. .. .. ..", "service_dead"),  # it is reported
+    _row(".... .. .... .. .. .. ..", "clock"),
+    _row(".... .. .... .. .P .. ..", "dcgm", "Memory system: Failure", gpu=1),
     _row(".... .. .... .. .. .. ..", "leaf"),
     _row(".... .. .... .. .. .. ..", "mig_lost_on_boot"),
     _row("oooo oo o... xo oo oo xx", "host_hung", _SILENT),

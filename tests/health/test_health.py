@@ -17,7 +17,18 @@ from reconciler.health.table import Effect, health_table
 from reconciler.health.xids import is_hardware
 from reconciler.model.desired import Remediation, Rung
 from reconciler.model.gpus import GpuCells, SmiAnswer
-from reconciler.model.observed import DimmErrors, DiskHealth, KernelEvent, Link, NvmeHealth, Xid
+from reconciler.model.observed import (
+    AmdGpu,
+    ClockState,
+    Daemons,
+    DcgmIncident,
+    DimmErrors,
+    DiskHealth,
+    KernelEvent,
+    Link,
+    NvmeHealth,
+    Xid,
+)
 from reconciler.model.records import Attempt
 from reconciler.model.vocab import KernelEventKind
 from tests import builders as b
@@ -106,6 +117,11 @@ def test_the_ladder_counts_attempts_inside_its_window() -> None:
         ("uptime_s", {"health.edac_"}),
         ("counters", {"health.port_flap", "health.aer_fatal"}),
         ("gpu_counters", {"health.thermal_time", "health.brake_time"}),
+        ("daemon_counters", {"health.service_restarts"}),
+        ("daemons", {"health.fabric_manager_down"}),
+        ("clock", {"health.clock_"}),
+        ("dcgm", {"health.dcgm_"}),
+        ("amd_gpus", {"health.amd_"}),
         ("gpus", {"health.gpu_missing"}),
     ],
 )
@@ -189,6 +205,14 @@ SIGNALS: list[tuple[str, dict[str, Any], Effect]] = [
     ("persistence_off", ill_gpu(persistence=False), Effect.REPORTS),
     ("nvlink_down", {"nvlinks_active": {0: 18, 1: 17}}, Effect.REPAIRS),
     ("nvlink_slow", {"nvlinks_slow": {1: 1}}, Effect.REPAIRS),
+    ("fabric_manager_down", {"daemons": Daemons(4, fabric_manager=False)}, Effect.REPORTS),
+    ("clock_free", {"clock": ClockState(synchronised=False)}, Effect.REPORTS),
+    ("clock_off", {"clock": ClockState(True, -1.2)}, Effect.REPORTS),
+    ("dcgm_failure", {"dcgm": (DcgmIncident("GPU 1", "Memory system", "Failure", "DBE"),)}, Effect.REPAIRS),
+    ("dcgm_warning", {"dcgm": (DcgmIncident("GPU 1", "Memory system", "Warning", "SBE"),)}, Effect.REPORTS),
+    ("dcgm_warning", {"dcgm": (DcgmIncident("GPU 1", "Thermal system", "Failure", "hot"),)}, Effect.REPORTS),
+    ("amd_ecc", {"amd_gpus": (AmdGpu(0, 7, 1),)}, Effect.REPAIRS),
+    ("amd_deferred", {"amd_gpus": (AmdGpu(0, 7, 0, 2),)}, Effect.REPORTS),
     ("port_missing", ports(400, 400, 400, down=1), Effect.ISOLATES),
     ("port_missing", ports(400, 400, 400), Effect.ISOLATES),
     ("port_slow", ports(400, 400, 400, 100), Effect.REPAIRS),
@@ -227,6 +251,13 @@ def test_the_table_has_no_row_that_nothing_raises() -> None:
     raised |= {"nic_missing", "port_uneven"}  # no node here has fewer ports on its BMC, or declares no rate
     raised |= set(bmc.unread_bmc_signals(b.observed(hot=b.silent(), inventory=b.silent())))  # test_bmc.py raises them
     raised |= {"boot_refuted", "boot_unproved"}  # from the ledger: converge/test_measured_boot.py
+    raised |= {
+        "bmc_silent",
+        "host_silent",
+        "facts_silent",
+        "kubelet_not_ready",
+    }  # from the ledger: planner/test_watchdog.py
+    raised |= {"node_pressure"}  # test_node_conditions.py
     raised |= {rule.name for rules in health_table().counted.values() for rule in rules}  # planner/test_counted.py
     assert {name for name in health_table().rules if not name.endswith("_")} == {
         name for name in raised if name in health_table().rules
@@ -257,6 +288,11 @@ def test_a_well_node_has_no_signal() -> None:
         dimm(9, 0),
         dimm(19, 0) | {"uptime_s": 2 * 86400.0},  # over two days: fewer than ten a day
         dimm(1000, 0) | {"uptime_s": None},
+        {"daemons": Daemons(0, fabric_manager=False)},  # no NVSwitch
+        {"daemons": Daemons(4, fabric_manager=None)},  # in a container, maybe
+        {"clock": ClockState(True, 0.9)},
+        {"clock": ClockState(None)},
+        {"amd_gpus": (AmdGpu(0, 7, None, None),)},
         disk(passed=None, reallocated=None, pending=None, uncorrectable=None),
     ],
 )

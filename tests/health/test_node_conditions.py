@@ -10,6 +10,7 @@ import pytest
 
 from reconciler.health.ladder import REMEDIATION
 from reconciler.health.signals import signals, unread_signals
+from reconciler.health.table import Effect
 from reconciler.model.desired import IgnoreRule, NodeCondition, Rung
 from reconciler.model.drift import DriftClass
 from reconciler.model.observed import Observed
@@ -63,6 +64,16 @@ def test_any_other_status_or_condition_is_none(conditions: dict[str, str]) -> No
     assert names(conditions) == []
 
 
+@pytest.mark.parametrize("pressure", ["MemoryPressure", "DiskPressure", "PIDPressure"])
+def test_a_pressure_is_its_works_and_reported(pressure: str) -> None:
+    [signal] = signals(b.profile(), seen({pressure: "True"}))
+    assert (signal.name, signal.detail, signal.effect) == (
+        "node_pressure", f"{pressure}: XidError: GPU 3", Effect.REPORTS,
+    )  # fmt: skip
+    assert signals(b.profile(), seen({pressure: "False"})) == ()
+    assert "health.node_pressure" in unread_signals(b.profile(), seen({pressure: "True"}, "Unknown"))
+
+
 def test_of_a_node_whose_kubelet_is_silent_conditions_say_nothing() -> None:
     assert names({"GpuUnhealthy": "True"}, "Unknown") == []
     assert names({"GpuUnhealthy": "True"}, "False") == ["condition_GpuUnhealthy"], "it speaks, and is not ready"
@@ -71,7 +82,7 @@ def test_of_a_node_whose_kubelet_is_silent_conditions_say_nothing() -> None:
 
 
 def test_what_nobody_can_tell_of_now_is_unread_and_not_gone() -> None:
-    both = ("health.condition_GpuUnhealthy", "health.condition_GpuHealthy")
+    both = ("health.node_pressure", "health.condition_GpuUnhealthy", "health.condition_GpuHealthy")
     assert unread_signals(NODE.profile, seen({})) == ()
     assert (
         unread_signals(NODE.profile, seen({}, "Unknown"))
@@ -79,7 +90,7 @@ def test_what_nobody_can_tell_of_now_is_unread_and_not_gone() -> None:
         == both
     )
     assert unread_signals(NODE.profile, b.observed(member=None)) == (), "it is known to be in no cluster"
-    assert unread_signals(b.profile(), b.observed(member=b.silent())) == (), "the policy names none"
+    assert unread_signals(b.profile(), b.observed(member=b.silent())) == ("health.node_pressure",), "it names none"
 
 
 def test_it_leads_through_the_ladder_back_into_service() -> None:

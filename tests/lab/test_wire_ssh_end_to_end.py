@@ -16,7 +16,17 @@ from reconciler.lab.inprocess.facts import host_facts
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.gate import CommandResult
 from reconciler.model.gpus import Gpu, GpuCells, MigDevice, SmiAnswer
-from reconciler.model.observed import Answered, HostFacts, ImageIdentity, Link, NvmeHealth, Service, Silent
+from reconciler.model.observed import (
+    Answered,
+    ClockState,
+    Daemons,
+    HostFacts,
+    ImageIdentity,
+    Link,
+    NvmeHealth,
+    Service,
+    Silent,
+)
 from reconciler.model.vocab import UnknownReason
 from tests.lab.ssh_bench import NODE, Bench, play
 
@@ -146,6 +156,11 @@ def truth(machine: Machine) -> HostFacts:
         dimm_errors=(),
         counters={},
         gpu_counters={},
+        daemons=Daemons(4, fabric_manager=True),
+        daemon_counters={},
+        clock=ClockState(True, 0.000004127),
+        dcgm=(),
+        amd_gpus=(),
         installed=host_facts(machine, (), ()).installed,  # both fabrics of the lab tell the same
     )
 
@@ -187,7 +202,13 @@ def counts_errors(machine: Machine) -> None:
     machine.inject("cable", port=3)
     machine.inject("error_counter", counter="aer_nonfatal", per_hour=3.6e9)
     machine.inject("throttle", by="power_brake")
-    machine.now  # noqa: B018
+
+
+def programs(machine: Machine) -> None:
+    machine.inject("service_dead")
+    machine.inject("error_counter", counter="restarts", device="kubelet.service", per_hour=3.6e9)
+    machine.inject("dcgm")
+    machine.inject("clock", seconds=-2.5)
 
 
 def other_identity(machine: Machine) -> None:
@@ -413,6 +434,7 @@ def not_ours(machine: Machine) -> None:
         mig,
         not_ours,
         counts_errors,
+        programs,
     ],
 )
 def test_wire_and_in_process_facts_are_equal(trouble: Callable[[Machine], None]) -> None:

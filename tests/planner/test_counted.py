@@ -24,7 +24,8 @@ Counts = Mapping[str, Mapping[str, int]]
 
 
 def seen(counts: Counts | None, at: datetime = b.NOW, boot: str = "b1", gpus: Counts | None = None) -> Observed:
-    facts = b.facts(counters=counts, gpu_counters=None if counts is None else gpus or {}, boot_id=boot)
+    others: Counts | None = None if counts is None else {}
+    facts = b.facts(counters=counts, gpu_counters=gpus or others, daemon_counters=others, boot_id=boot)
     return replace(b.observed(), host=Answered(at, facts))
 
 

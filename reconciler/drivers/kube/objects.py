@@ -140,8 +140,13 @@ def member(item: Json, pods: Iterable[Pod] = ()) -> Member:
         pods=tuple(pods),
         control_plane=any(role in labels for role in _CONTROL_PLANE),
         system_uuid=_text(_map(status, "nodeInfo"), "systemUUID"),
-        reasons={_text(c, "type"): _reason(c) for c in found if c.get("type") not in OF_KUBELET},
+        reasons={_text(c, "type"): _reason(c) for c in found if c.get("type") not in OF_KUBELET or _is_ill(c)},
     )
+
+
+def _is_ill(condition: Json) -> bool:
+    """Return whether a condition of kubelet's own is bad: Ready is good when True, pressures when False."""
+    return condition.get("status") != ("True" if condition.get("type") == "Ready" else "False")
 
 
 def _reason(condition: Json) -> str:

@@ -23,6 +23,9 @@ from reconciler.model.vocab import Concern, Source
 LIFETIME: Mapping[str, str] = {"ecc_ever": "ecc_uncorrectable_ever", "rows_remapped": "remapped_uncorrectable"}
 # Signals of how a node is configured and built. No repair changes that, so a failure would keep the node out forever.
 BY_DESIGN = frozenset({"persistence_off", "pcie_narrow", "port_uneven"})
+# Signals of programs around the hardware, and their warnings: what these are about, the other tests measure.
+OF_PROGRAMS = frozenset({"clock_free", "clock_off", "fabric_manager_down", "dcgm_warning"})
+NOT_JUDGED = frozenset({*LIFETIME, *BY_DESIGN, *OF_PROGRAMS})
 TRANSIENT = frozenset({"fabric_recovers"})  # soon over, so the test is run again rather than failed
 
 
@@ -53,7 +56,7 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
     for signal in strictest_host_signals(desired.profile, observed):
         if signal.name in TRANSIENT:
             builder.unjudged(signal.detail)
-        elif not signal.name.startswith("xid_") and signal.name not in LIFETIME and signal.name not in BY_DESIGN:
+        elif not signal.name.startswith("xid_") and signal.name not in NOT_JUDGED:
             builder.fail(signal.detail)
     for gpu in facts.gpus or ():
         for name in LIFETIME.values():

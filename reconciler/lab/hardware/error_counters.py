@@ -14,6 +14,7 @@ from reconciler.lab.hardware.state import MachineState
 COUNTERS: Final = (
     "link_downed", "link_error_recovery", "symbol_error", "port_rcv_errors", "port_xmit_discards",
     "local_link_integrity_errors", "excessive_buffer_overrun_errors", "aer_corrected", "aer_nonfatal", "aer_fatal",
+    "restarts",
 )  # fmt: skip
 FIRST_TO_COUNT: Final = 595  # branch of the driver whose nvidia-smi tells for how long clocks were slowed
 
@@ -35,11 +36,25 @@ def error_counters(state: MachineState, now: float) -> dict[str, dict[str, int]]
         }  # fmt: skip
         if shown := {name: count for name, count in counts.items() if count}:
             found[f"{nic.name}/1"] = shown
-    if (fault := faults.get("error_counter")) is not None:
-        seconds = now - max(booted, state.fault_since["error_counter"])
-        if count := int(float(fault["per_hour"]) * seconds / 3600.0):
-            found.setdefault(str(fault["device"]), {})[str(fault["counter"])] = count
+    name, device, count = _of_fault(state, now)
+    if count and name != "restarts":
+        found.setdefault(device, {})[name] = count
     return found
+
+
+def daemon_restarts(state: MachineState, now: float) -> dict[str, dict[str, int]]:
+    """Return how often systemd has started units anew, by unit."""
+    name, device, count = _of_fault(state, now)
+    return {device: {name: count}} if count and name == "restarts" else {}
+
+
+def _of_fault(state: MachineState, now: float) -> tuple[str, str, int]:
+    """Return counter, device and value of the fault error_counter since the boot."""
+    fault = state.faults.get("error_counter")
+    if fault is None or state.os is None:
+        return "", "", 0
+    seconds = now - max(state.os.booted_at, state.fault_since["error_counter"])
+    return str(fault["counter"]), str(fault["device"]), int(float(fault["per_hour"]) * seconds / 3600.0)
 
 
 def slowed_seconds(state: MachineState, now: float) -> dict[str, dict[str, int]]:

@@ -154,9 +154,20 @@ FAULTS: Mapping[str, FaultKind] = {
     ),
     "error_counter": FaultKind(
         "a counter of errors of `device` rises by `per_hour`, until the next cold boot: a counter of an RDMA port, or "
-        "aer_corrected, aer_nonfatal, aer_fatal of a PCI address; `persistent`: after it too",
+        "aer_corrected, aer_nonfatal, aer_fatal of a PCI address, or restarts of a unit; `persistent`: after it too",
         "hardware",
         {"counter": "aer_fatal", "device": "0000:5d:00.0", "per_hour": 7200.0, "persistent": False},
+    ),
+    "service_dead": FaultKind(
+        "a daemon has ended, until it is started or the system boots; `persistent`: it ends again after a boot",
+        "hardware",
+        {"service": "nvidia-fabricmanager", "persistent": False},
+    ),
+    "clock": FaultKind("the clock is this far off; 0 = it is synchronised with nothing", "hardware", {"seconds": 90.0}),
+    "dcgm": FaultKind(
+        "a health watch of DCGM finds this, until the next boot; `persistent`: after it too",
+        "hardware",
+        {"gpu": 3, "system": "Memory system", "health": "Failure", "persistent": False},
     ),
     "leaf": FaultKind(
         "the leaf switch of a rail is slow: what leaves the node there keeps this share of its rate. Set it on each "

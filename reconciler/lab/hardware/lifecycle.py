@@ -313,7 +313,7 @@ class Lifecycle:
         remedies.boot(self.state, cold=cold)
         if cold:
             parts.repair_ports(self.state)
-        repaired = ("ecc_errors", "host_hung", "node_condition", "kernel_event")
+        repaired = ("ecc_errors", "host_hung", "node_condition", "kernel_event", "service_dead", "dcgm")
         for kind in (
             *repaired,
             *(("xid_79", "nvlink_down", "gpu_cell", "port", "flap", "error_counter") if cold else ()),
@@ -333,6 +333,8 @@ class Lifecycle:
             return
         if kind == "host_hung":
             system.hung = True
+        if kind == "service_dead":
+            system.services_active[str(parameters["service"])] = False
         if kind == "kernel_event":
             system.kernel_log.append(kernel_log.EVENTS[str(parameters["event"])][1])
         elif kind == "xid":

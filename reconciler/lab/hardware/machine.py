@@ -24,6 +24,7 @@ from reconciler.lab.hardware.faults import FaultValue, parse_fault
 from reconciler.lab.hardware.gpu_cells import CELLS
 from reconciler.lab.hardware.host_side import HostSide
 from reconciler.lab.hardware.in_place_side import InPlaceSide
+from reconciler.lab.hardware.install_document import FRESH_SERVICES
 from reconciler.lab.hardware.installer_side import Serve
 from reconciler.lab.hardware.kernel_log import EVENTS
 from reconciler.lab.hardware.lifecycle import KERNEL_DEFAULTS, HardwareRejected, Rejection
@@ -32,6 +33,7 @@ from reconciler.lab.hardware.slowness import THROTTLES, show_brake
 from reconciler.lab.hardware.spdm import LIES as SPDM_LIES
 from reconciler.lab.hardware.spdm import SpdmSide
 from reconciler.lab.hardware.state import GpuState, MachineState
+from reconciler.lab.hardware.telemetry import SYSTEMS
 from reconciler.lab.hardware.timings import TYPICAL, Timings
 from reconciler.lab.hardware.tpm import LIES
 from reconciler.lab.pair_network import PairNetwork
@@ -96,6 +98,9 @@ class Machine(BmcSide, InPlaceSide, SpdmSide, HostSide):
             ("heals", LEVELS),
             ("drive", range(len(self.state.drives))),
             ("counter", COUNTERS),
+            ("system", SYSTEMS),
+            ("health", ("Warning", "Failure")),
+            ("service", FRESH_SERVICES),
         )
         for name, values in known:
             if name in given and given[name] not in values:
@@ -128,6 +133,8 @@ class Machine(BmcSide, InPlaceSide, SpdmSide, HostSide):
             _repair_gpu(gpu, kind)
         if kind == "throttle":
             show_brake(self.state, on=False)
+        if kind == "service_dead" and self.state.os is not None:
+            self.state.os.services_active[str(fault["service"])] = True
         if kind == "port":
             parts.repair_ports(self.state)
         if kind == "drive":

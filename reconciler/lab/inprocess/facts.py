@@ -8,12 +8,13 @@ from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
 
-from reconciler.lab.hardware.error_counters import error_counters, slowed_seconds
+from reconciler.lab.hardware.error_counters import daemon_restarts, error_counters, slowed_seconds
 from reconciler.lab.hardware.host_network import host_network
 from reconciler.lab.hardware.kernel_log import EVENTS, unanswered
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.software import installed
 from reconciler.lab.hardware.state import SPARE_THRESHOLD, DiskImage, DriveState, GpuState, MachineState
+from reconciler.lab.hardware.telemetry import clock_state, daemons, dcgm_incidents
 from reconciler.lab.hardware.tools.slots import installed_last
 from reconciler.lab.inprocess.gpu_cells import as_read, with_own_cells
 from reconciler.lab.wire.facts.installed import arguments, fingerprint
@@ -71,6 +72,11 @@ def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]
         dimm_errors=(),
         counters=error_counters(state, machine.now),
         gpu_counters=slowed_seconds(state, machine.now) if disk.driver else None,
+        daemons=daemons(state),
+        daemon_counters=daemon_restarts(state, machine.now),
+        clock=clock_state(state),
+        dcgm=dcgm_incidents(state) if disk.driver and state.gpus else None,
+        amd_gpus=(),
     )
 
 

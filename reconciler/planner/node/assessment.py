@@ -53,6 +53,7 @@ from reconciler.planner.node.renewals import assess_host_certificate
 from reconciler.planner.node.repair import assess_repair
 from reconciler.planner.node.retest import asked_again, both, owed_since_isolation, voided_since_certificate
 from reconciler.planner.node.unhealed import unhealed_signals
+from reconciler.planner.node.watchdog import silence_signals
 
 _ON = frozenset({Power.ON, Power.POWERING_ON})
 
@@ -184,7 +185,7 @@ def _host_cause(
 def _shown(desired: Desired, observed: Observed, record: NodeRecord, context: Context) -> tuple[Signal, ...]:
     """Return the signals that were read now, and those of the ledger: of earlier events, of the boot, of the gate."""
     shown = (*context.signals.of(desired.profile, observed), *boot_signals(desired, observed, record))
-    shown = (*shown, *counter_signals(desired, observed, record))
+    shown = (*shown, *counter_signals(desired, observed, record), *silence_signals(desired, observed, record))
     if record.certificate is not None and record.certificate.first:
         shown = (*shown, *_gray_decline(record.certificate, desired.profile))
     return (*shown, *unhealed_signals(desired, observed, record, shown))

@@ -64,7 +64,11 @@ class Proof(StrEnum):
 
 
 EVENTS: Final = "bmc.events"
-COUNTED: Final = ("host.counters", "host.gpu_counters")  # facts that are judged by how much they rise
+COUNTED: Final = (
+    "host.counters",
+    "host.gpu_counters",
+    "host.daemon_counters",
+)  # facts that are judged by how much they rise
 
 _RANGE = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?")
 
@@ -173,7 +177,7 @@ class SignalRow(Model):
         if self.contains is not None and (self.fact != EVENTS or self.window is None):
             raise ValueError(f"`contains` is of fact {EVENTS}, and needs a window: logs are never cleared")
         if (self.counters is not None) != (self.fact in COUNTED):
-            raise ValueError(f"`counters` are of the facts {' and '.join(COUNTED)}, which have no other evidence")
+            raise ValueError(f"`counters` are of the facts {', '.join(COUNTED)}, which have no other evidence")
         if self.counters is not None and (self.window is None or not self.threshold):
             raise ValueError("a signal of counters has a window, and a threshold above 0 for their rise in it")
         return self

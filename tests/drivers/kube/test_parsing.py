@@ -125,6 +125,19 @@ def test_a_silent_kubelet_is_not_ready(status: str, ready: bool) -> None:
     assert member.conditions == {"Ready": status}
 
 
+def test_conditions_of_kubelet_come_with_their_reasons_where_they_are_bad() -> None:
+    conditions = [
+        {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "container runtime is down"},
+        {"type": "DiskPressure", "status": "True", "reason": "KubeletHasDiskPressure"},
+        {"type": "MemoryPressure", "status": "False", "reason": "KubeletHasSufficientMemory"},
+    ]
+    member = objects.member(node(status={"conditions": conditions}))
+    assert member.reasons == {
+        "Ready": "KubeletNotReady: container runtime is down",
+        "DiskPressure": "KubeletHasDiskPressure",
+    }
+
+
 def test_conditions_of_detectors_come_with_their_reasons() -> None:
     found = [
         {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"},

@@ -25,6 +25,7 @@ from reconciler.drivers.ssh.facts import (
     software,
     storage,
     system,
+    telemetry,
 )
 from reconciler.drivers.ssh.facts.fact import Fact, Parsed
 from reconciler.model.fact_framing import FactRequest
@@ -62,6 +63,10 @@ FACTS: tuple[Fact[Any], ...] = (
     storage.DISKS,
     memory.DIMM_ERRORS,
     counters.COUNTERS,
+    telemetry.DAEMONS,
+    telemetry.CLOCK,
+    telemetry.DCGM,
+    telemetry.AMD,
     installed.INTERFACES,
     installed.ROUTES,
     installed.USER_CA,
@@ -101,6 +106,7 @@ def host_facts(
     report = _gpus(reader)
     links_up = reader.read(nvlink.NVLINK)
     log = reader.read(kernel_log.KERNEL_LOG)
+    daemons, restarts = reader.read(telemetry.DAEMONS) or (None, None)
     return HostFacts(
         hostname=reader.read(system.HOSTNAME),
         kernel=reader.read(system.KERNEL),
@@ -131,6 +137,11 @@ def host_facts(
         dimm_errors=reader.read(memory.DIMM_ERRORS),
         counters=reader.read(counters.COUNTERS),
         gpu_counters=None if report is None else report.slowed,
+        daemons=daemons,
+        daemon_counters=restarts,
+        clock=reader.read(telemetry.CLOCK),
+        dcgm=reader.read(telemetry.DCGM),
+        amd_gpus=reader.read(telemetry.AMD),
     )
 
 

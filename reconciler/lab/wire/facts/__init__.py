@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from reconciler.lab.wire.facts import devices, installed, nvidia_smi, software, system
+from reconciler.lab.wire.facts import devices, installed, nvidia_smi, software, system, telemetry
 from reconciler.lab.wire.facts.context import FactContext
 from reconciler.model.gate import CommandResult
 
@@ -38,6 +38,10 @@ FACTS: Mapping[str, Fact] = {
     "disks": devices.disks,
     "dimm_errors": devices.dimm_errors,
     "counters": devices.counters,
+    "daemons": telemetry.daemon_units,
+    "clock": telemetry.clock,
+    "dcgm_health": telemetry.dcgm_health,
+    "amd_smi": telemetry.amd_smi,
     "interfaces": installed.interfaces,
     "routes": installed.routes,
     "user_ca": installed.user_ca,

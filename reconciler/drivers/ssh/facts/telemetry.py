@@ -1,0 +1,151 @@
+"""The daemons of a GPU node, its clock, and what DCGM and amd-smi say of its GPUs. They are asked, not set up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from reconciler.drivers.ssh.facts.fact import Fact, Parsed, Unreadable, excerpt, find_json, whole_number
+from reconciler.model.gate import CommandResult
+from reconciler.model.host_services import AmdGpu, ClockState, Daemons, DcgmIncident
+from reconciler.model.own_health import Counters
+from reconciler.model.vocab import UnknownReason
+
+FABRIC_MANAGER: Final = "nvidia-fabricmanager.service"
+_UNITS: Final = (FABRIC_MANAGER, "kubelet.service", "containerd.service")
+
+# --- daemons ---------------------------------------------------------------------------------------------------------
+
+# An NVSwitch is a bridge of class 0680 by NVIDIA (10de).
+DAEMONS_COMMAND: Final = f"""\
+n=0
+for c in $(grep -slx 0x068000 /sys/bus/pci/devices/*/class); do
+    read -r v <"${{c%class}}vendor" && [ "$v" = 0x10de ] && n=$((n + 1))
+done
+echo "switches=$n"
+echo
+systemctl show --no-pager -p Id,LoadState,ActiveState,NRestarts -- {" ".join(_UNITS)}
+"""
+
+
+def parse_daemons(answer: CommandResult) -> Parsed[tuple[Daemons, Counters]]:
+    """Return the daemons, and how often systemd has started them anew by itself since each was started."""
+    head, _, rest = answer.stdout.partition("\n\n")
+    switches = re.fullmatch(r"switches=(\d{1,4})", head.strip())
+    units = {}
+    for block in rest.strip().split("\n\n"):
+        values = dict(line.partition("=")[::2] for line in block.splitlines() if "=" in line)
+        units[values.get("Id", "")] = values
+    if switches is None or not units.keys() >= set(_UNITS):
+        raise Unreadable(f"systemctl does not show the units: {excerpt(answer.stdout, 80)!r}")
+    manager = units[FABRIC_MANAGER]
+    runs = {"active": True, "reloading": True, "inactive": False, "failed": False}.get(manager.get("ActiveState", ""))
+    daemons = Daemons(int(switches[1]), runs if manager.get("LoadState") == "loaded" else None)
+    restarts = {name: whole_number(values.get("NRestarts")) for name, values in units.items()}
+    return Parsed((daemons, {name: {"restarts": count} for name, count in restarts.items() if count}))
+
+
+# --- the clock -------------------------------------------------------------------------------------------------------
+
+# chrony tells the offset; other programs, and chrony itself, tell the kernel whether it is synchronised.
+CLOCK_COMMAND: Final = "chronyc -c tracking 2>/dev/null || timedatectl show -p NTPSynchronized"
+_OFFSET, _LEAP = 4, 13  # columns of chronyc -c tracking: chronyc(1), tracking
+_SECONDS = re.compile(r"-?\d{1,12}\.\d{1,12}")
+
+
+def parse_clock(answer: CommandResult) -> Parsed[ClockState]:
+    line = answer.stdout.strip()
+    if line.startswith("NTPSynchronized="):
+        word = line.partition("=")[2]
+        if word not in ("yes", "no"):
+            raise Unreadable(f"timedatectl says {excerpt(line, 40)!r}")
+        return Parsed(ClockState(word == "yes"))
+    cells = line.split(",")
+    if len(cells) != _LEAP + 1 or not _SECONDS.fullmatch(cells[_OFFSET]):
+        raise Unreadable(f"neither chronyc nor timedatectl tells of the clock: {excerpt(line, 80)!r}")
+    synchronised = cells[_LEAP] != "Not synchronised"
+    return Parsed(ClockState(synchronised, float(cells[_OFFSET]) if synchronised else None))
+
+
+# --- DCGM ------------------------------------------------------------------------------------------------------------
+
+_NOT_WATCHED = re.compile(r"health watches not enabled|unable to (?:connect|check health)", re.IGNORECASE)
+
+
+def parse_dcgm(answer: CommandResult) -> Parsed[tuple[DcgmIncident, ...]]:
+    """Return the incidents of the watches that somebody has enabled in the host engine; unknown without any."""
+    if found := _NOT_WATCHED.search(answer.stdout + answer.stderr):
+        raise Unreadable(f"DCGM: {found[0].lower()}", UnknownReason.UNSUPPORTED)
+    document = find_json(answer.stdout)
+    body = document.get("body") if isinstance(document, dict) else None
+    if not isinstance(body, dict) or _word(body.get("Overall Health")) not in ("Healthy", "Warning", "Failure"):
+        raise Unreadable("DCGM gives no overall health")
+    return Parsed(tuple(_incidents(body)))
+
+
+def _incidents(body: Mapping[str, Any]) -> Iterator[DcgmIncident]:
+    """Yield what is below GROUP / NUMBER / Errors / SYSTEM. A system that is named and says nothing is not healthy."""
+    for group, entities in body.items():
+        for number, entity in _children(entities):
+            for _, errors in _children(entity):
+                for system, one in _children(errors):
+                    lines = one.get("overflow") if isinstance(one, dict) else None
+                    text = " ".join(str(line) for line in lines) if isinstance(lines, list) else ""
+                    name = f"{excerpt(group, 20)} {excerpt(number, 8)}"
+                    yield DcgmIncident(name, excerpt(system, 40), _word(one) or "Failure", excerpt(text))
+
+
+def _children(node: object) -> list[tuple[str, Any]]:
+    found = node.get("children") if isinstance(node, dict) else None
+    return list(found.items()) if isinstance(found, dict) else []
+
+
+def _word(node: object) -> str:
+    word = node.get("value") if isinstance(node, dict) else None
+    return excerpt(word, 20) if isinstance(word, str) else ""
+
+
+# --- AMD -------------------------------------------------------------------------------------------------------------
+
+
+_NO_AMD: Final = "no amd-smi, and no GPU of AMD's on the PCI bus"
+# grep says 1 when it has read all files and found none: GPUs are of vendor 1002, AMD's processors of another.
+AMD_COMMAND: Final = f"""\
+if ! command -v amd-smi >/dev/null; then
+    grep -qix 0x1002 /sys/bus/pci/devices/*/vendor
+    [ $? -eq 1 ] && echo "{_NO_AMD}" && exit
+fi
+amd-smi metric -e --json"""
+
+
+def parse_amd(answer: CommandResult) -> Parsed[tuple[AmdGpu, ...]]:
+    """Return the GPUs that amd-smi lists, in a list or, from 7.0 on, below gpu_data. A count of N/A is None."""
+    if answer.stdout.strip() == _NO_AMD:
+        return Parsed(())
+    document = find_json(answer.stdout)
+    rows = document.get("gpu_data") if isinstance(document, dict) else document
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise Unreadable("amd-smi lists no GPUs")
+    found = []
+    for row in rows:
+        index, ecc = whole_number(row.get("gpu")), row.get("ecc")
+        if index is None or not isinstance(ecc, dict):
+            raise Unreadable("amd-smi lists a GPU without a number or without counts of ECC")
+        counts = [whole_number(ecc.get(f"total_{kind}_count")) for kind in ("correctable", "uncorrectable", "deferred")]
+        found.append(AmdGpu(index, counts[0], counts[1], counts[2]))
+    return Parsed(tuple(found))
+
+
+DAEMONS = Fact("daemons", DAEMONS_COMMAND, parse_daemons, ("daemons", "daemon_counters"))
+CLOCK = Fact("clock", CLOCK_COMMAND, parse_clock, ("clock",))
+# dcgmi ends with other statuses where its watches are not enabled, or the host engine does not run.
+DCGM = Fact(
+    "dcgm_health",
+    "dcgmi health -g 0 -c -j",
+    parse_dcgm,
+    ("dcgm",),
+    timeout_s=10,
+    statuses=frozenset(range(127)) | {255},
+)
+AMD = Fact("amd_smi", AMD_COMMAND, parse_amd, ("amd_gpus",), timeout_s=15)

@@ -1,0 +1,50 @@
+"""Signals of what a host's own programs tell: its daemons and clock, DCGM's health watches, and AMD's memory counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from reconciler.health.table import HealthTable
+from reconciler.model.observed import AmdGpu, DcgmIncident, HostFacts
+
+# Failures of these are evidence against a GPU. Heat, power, and what only warns, are for a person to read: the thermal
+# watch fires on growth, without saying how far (DCGM 4.6.0).
+_OF_GPU: Final = frozenset({"PCIe system", "NVLINK system", "PMU system", "MCU system", "Memory system", "SM system"})
+
+
+def telemetry_signals(facts: HostFacts, table: HealthTable) -> Iterator[tuple[str, str]]:
+    daemons, clock = facts.daemons, facts.clock
+    if daemons is not None and daemons.nvswitches and daemons.fabric_manager is False:
+        yield "fabric_manager_down", f"nvidia-fabricmanager does not run, and there are {daemons.nvswitches} NVSwitches"
+    if clock is not None and clock.synchronised is False:
+        yield "clock_free", "its clock is not synchronised with any source"
+    if clock is not None and clock.offset_s is not None and abs(clock.offset_s) >= table.threshold("clock_off"):
+        yield "clock_off", f"its clock is {abs(clock.offset_s):.3g} s off the time of its sources"
+    for incident in facts.dcgm or ():
+        yield _of_dcgm(incident), f"{incident.entity}: {incident.system}: {incident.health}: {incident.text}"
+    for gpu in facts.amd_gpus or ():
+        yield from _of_amd(gpu)
+
+
+def unread_telemetry(facts: HostFacts | None) -> Iterator[str]:
+    """Yield the names of these signals that can't be told, or what they begin with."""
+    if facts is None or facts.daemons is None:
+        yield "fabric_manager_down"
+    if facts is None or facts.clock is None or facts.clock.synchronised is None:
+        yield "clock_"
+    if facts is None or facts.dcgm is None:
+        yield "dcgm_"
+    if facts is None or facts.amd_gpus is None or any(gpu.uncorrectable is None for gpu in facts.amd_gpus):
+        yield "amd_"
+
+
+def _of_dcgm(incident: DcgmIncident) -> str:
+    return "dcgm_failure" if incident.health == "Failure" and incident.system in _OF_GPU else "dcgm_warning"
+
+
+def _of_amd(gpu: AmdGpu) -> Iterator[tuple[str, str]]:
+    if gpu.uncorrectable:
+        yield "amd_ecc", f"GPU {gpu.index}: {gpu.uncorrectable} uncorrectable errors since the driver was loaded"
+    if gpu.deferred:
+        yield "amd_deferred", f"GPU {gpu.index}: {gpu.deferred} errors that were set aside before they were used"

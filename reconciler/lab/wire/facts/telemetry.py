@@ -1,0 +1,52 @@
+"""Daemons, clock and DCGM's health watches of a running machine, as systemctl, chronyc 4.3 and dcgmi print them."""
+
+from __future__ import annotations
+
+import json
+
+from reconciler.lab.hardware.error_counters import daemon_restarts
+from reconciler.lab.hardware.telemetry import clock_state, daemons, dcgm_incidents
+from reconciler.lab.wire.facts.context import FactContext
+from reconciler.model.gate import CommandResult
+
+
+def daemon_units(context: FactContext) -> CommandResult:
+    found = daemons(context.state)
+    restarts = daemon_restarts(context.state, context.now)
+    lines = [f"switches={found.nvswitches}\n"]
+    for name in ("nvidia-fabricmanager", "kubelet", "containerd"):
+        known, active = name in context.image.services, context.system.services_active.get(name)
+        count = restarts.get(f"{name}.service", {}).get("restarts", 0)
+        lines.append(
+            f"NRestarts={count}\nId={name}.service\nLoadState={'loaded' if known else 'not-found'}\n"
+            f"ActiveState={'active' if active else 'inactive'}\n"
+        )
+    return CommandResult(0, "\n".join(lines))
+
+
+def clock(context: FactContext) -> CommandResult:
+    """Print `chronyc -c tracking`."""
+    state = clock_state(context.state)
+    leap = "Normal" if state.synchronised else "Not synchronised"
+    offset = f"{state.offset_s or 0.0:.9f}"
+    cells = ["0A2A0001", "10.42.0.1", "3", "1732612345.123456789", offset, "0.000000214", "0.000008311", "-7.912"]
+    return CommandResult(0, ",".join([*cells, "0.001", "0.032", "0.000412371", "0.000183322", "64.2", leap]) + "\n")
+
+
+def amd_smi(_: FactContext) -> CommandResult:
+    """Print what the command says of a machine without AMD's GPUs: the lab has none."""
+    return CommandResult(0, "no amd-smi, and no GPU of AMD's on the PCI bus\n")
+
+
+def dcgm_health(context: FactContext) -> CommandResult:
+    """Print `dcgmi health -g 0 -c -j`. Its watches are enabled here."""
+    if not context.image.driver or not context.state.gpus:
+        return CommandResult(127, "", "sh: 1: dcgmi: not found\n")
+    incidents = dcgm_incidents(context.state)
+    body: dict[str, object] = {"Overall Health": {"value": incidents[0].health if incidents else "Healthy"}}
+    for one in incidents:
+        group, number = one.entity.split(" ")
+        error = {one.system: {"overflow": [one.text], "value": one.health}}
+        entity = {"children": {"Errors": {"children": error}}, "value": one.health}
+        body[group] = {"children": {number: entity}}
+    return CommandResult(0, json.dumps({"body": body, "header": ["Health Monitor Report"]}, indent=1) + "\n")
