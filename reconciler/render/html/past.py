@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from reconciler.model.period_report import PeriodReport, Times
+from reconciler.model.period_report import PeriodReport
+from reconciler.model.reliability import Times
 from reconciler.model.units import format_duration
 from reconciler.render.period_report import percent
 from reconciler.render.text import count
