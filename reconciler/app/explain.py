@@ -13,8 +13,10 @@ from reconciler.app.under_way import under_way
 from reconciler.app.workspace import Workspace
 from reconciler.converge.observation_pass import with_sightings
 from reconciler.drivers.git import origins
+from reconciler.planner.fleet.lemons import DAYS
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import node_planner
+from reconciler.planner.fleet.reliability import lemon_of
 from reconciler.planner.node.why import alternatives
 from reconciler.render.explanation import Explanation, values
 
@@ -60,6 +62,7 @@ def _with_observation(workspace: Workspace, made: Explanation, file: Path | None
             record=record, holds=holds, estimates=workspace.estimates(ledger),
             under_way=under_way(ledger, workspace.clock.now()).get(node, ""),
             alternatives={} if question is None else alternatives(question),
+            lemon=lemon_of(fleet, ledger.past(seen.finished_at - DAYS, seen.finished_at), node),
         )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,9 @@ from reconciler.model.desired import Desired, Fleet
 from reconciler.model.errors import UsageError
 from reconciler.model.gate import Certificate, Decline
 from reconciler.model.period_report import PeriodReport
+from reconciler.planner.fleet import lemons
 from reconciler.planner.fleet import period_report as reports
+from reconciler.planner.fleet.reliability import Period, reliability
 from reconciler.render.history import NodeHistory, OpenDrift
 
 if TYPE_CHECKING:
@@ -67,13 +69,21 @@ def _declined(fleet: Fleet, ledger: SqlLedger) -> tuple[Decline, ...]:
     return tuple(one for name, node in nodes for one in declines(records[name].certificate, node.profile.acceptance))
 
 
-def period_report(
-    workspace: Workspace, since: timedelta | datetime, html: Path | None, observation: Path | None
-) -> PeriodReport:
-    """Return what happened since then, and write it as a page into the directory `html` too.
-
-    The page shows the nodes as they are now, or as in the file `observation`.
+@dataclass(frozen=True, slots=True)
+class ReportRequest:
+    """`since`: the begin, or how long before now. `html`: a directory to write a page to, with the nodes as they are
+    now or as in the file `observation`. `lead_time`: of spares, in seconds; None = as long as failures kept nodes out.
     """
+
+    since: timedelta | datetime
+    html: Path | None = None
+    observation: Path | None = None
+    lead_time: float | None = None
+
+
+def period_report(workspace: Workspace, request: ReportRequest) -> PeriodReport:
+    """Return what happened in the period, and write the page that was asked for."""
+    since, html, observation = request.since, request.html, request.observation
     if observation is not None and html is None:
         raise UsageError("--observation needs --html: only the page shows the nodes as observed")
     fleet, now = workspace.fleet, workspace.clock.now()
@@ -85,10 +95,12 @@ def period_report(
         found = None if html is None else observe_for_report(workspace, ledger, observation)
         now = workspace.clock.now()
         past, name = ledger.past(begin, now), fleet.settings.fleet
+        month = past if begin == now - lemons.DAYS else ledger.past(now - lemons.DAYS, now)
         declined = _declined(fleet, ledger)
         report = reports.period_report(past, name, fleet.nodes, begin, now, workspace.time_scale, declined)
         acting = {node: far for node, far in under_way(ledger, now).items() if far and node in fleet.nodes}
-        report = replace(report, under_way=acting)
+        found_out = reliability(Period(fleet, past, begin, now, month, request.lead_time))
+        report = replace(report, under_way=acting, reliability=found_out)
         if html is not None and found is not None:
             workspace.frontend.say(f"written to {write_page(workspace, ledger, found, report, html)}")
     return report

@@ -26,7 +26,7 @@ from reconciler.converge.observe import observe
 from reconciler.converge.pass_messages import PassMessages
 from reconciler.converge.ports import GateRunner
 from reconciler.converge.run import Attempts, PassContext, Run, RunPorts
-from reconciler.converge.status import fleet_status, measured, node_status
+from reconciler.converge.status import fleet_status, measured, node_status, persona_statuses
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import first_of_ours
 from reconciler.model.notices import Messenger
@@ -261,7 +261,8 @@ class LeaderTerm:
         if not look.outage:
             deps.saw(look.fleet, plan, look.observation)
         self._observation = look.observation
-        self._status = fleet_status(known, look.observation, self._status, acting=acting)
+        status = fleet_status(known, look.observation, self._status, acting=acting)
+        self._status = replace(status, personas=persona_statuses(known, look.fleet))
         deps.metrics.passed(self._status)
         self._notifier.passed(PassNews(look.fleet, known, look.observation, records, look.outage))
         self._passed(plan)

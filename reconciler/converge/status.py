@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from reconciler.converge.events import ActionFinished, ActionStarted, ActionStep, Event, Progress
+from reconciler.model.desired import Fleet
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.outcome import outcome_word
@@ -15,8 +16,8 @@ from reconciler.model.period_report import ILL, ServiceStatus
 from reconciler.model.plan import BlockCode, Goal, NodePlan, Plan
 from reconciler.model.ports import Metrics
 from reconciler.model.records import OWNER_ANNOTATION, read_mark
-from reconciler.model.status import FleetStatus, NodeReport, NodeStatus
-from reconciler.model.vocab import Source, UnknownReason
+from reconciler.model.status import FleetStatus, NodeReport, NodeStatus, PersonaStatus
+from reconciler.model.vocab import NodeState, Source, UnknownReason
 from reconciler.planner.fleet.isolation import isolation_signals
 
 _ASIDE = (BlockCode.QUARANTINED, BlockCode.RETIRED, BlockCode.DECOMMISSIONED)
@@ -74,6 +75,20 @@ def fleet_status(
         isolated=Counter(node.pool for node in plan.nodes.values() if isolation_signals(observation.nodes[node.node])),
         incidents={one.key: len(one.nodes) for one in plan.incidents},
     )
+
+
+def persona_statuses(plan: Plan, fleet: Fleet) -> Mapping[str, PersonaStatus]:
+    """Return how many active nodes of each persona serve now, beside its objective."""
+    found: dict[str, list[bool]] = {}
+    for name, node in plan.nodes.items():
+        desired = fleet.nodes.get(name)
+        if desired is not None and desired.state is NodeState.ACTIVE:
+            serves = found.setdefault(desired.persona, [])
+            serves += [] if node.in_service is None else [node.in_service]
+    return {
+        persona: PersonaStatus(sum(serves), len(serves) - sum(serves), fleet.objectives.get(persona))
+        for persona, serves in sorted(found.items())
+    }
 
 
 def held_by_brake(plan: Plan) -> tuple[str, ...]:

@@ -7,11 +7,11 @@ follows from each signal is in signals.yaml.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from reconciler.health.parts import cell_signals, dimm_signals, gpu_signals
+from reconciler.health.parts import RDMA, cell_signals, dimm_signals, gpu_signals
 from reconciler.health.signals import Signal, signals
 from reconciler.health.table import HealthTable, table_of
 from reconciler.health.xids import is_hardware
@@ -62,8 +62,20 @@ _OF_ONE_GPU: Final = frozenset(
 )
 
 
-def finding(profile: Profile, observed: Observed, counts: Callable[[Signal], bool] = lambda _: True) -> Finding | None:
-    """Return the finding of a node; None when it shows no signal that `counts` and no application's XID."""
+_OF_PORT: Final = frozenset({"port_missing", "port_slow", "port_uneven", "nic_module"})
+_FAR_ENDS: Final = ("leaf", "switch", "tor")  # labels of failure domains that say where a node's cables end
+
+
+def finding(
+    profile: Profile,
+    observed: Observed,
+    counts: Callable[[Signal], bool] = lambda _: True,
+    domains: Mapping[str, str] | None = None,
+) -> Finding | None:
+    """Return the finding of a node; None when it shows no signal that `counts` and no application's XID.
+
+    `domains`: the failure domains of the node, which may say where its cables end.
+    """
     found = tuple(
         sorted({one for one in signals(profile, observed) if counts(one)}, key=lambda one: (one.path, one.detail))
     )
@@ -71,7 +83,7 @@ def finding(profile: Profile, observed: Observed, counts: Callable[[Signal], boo
     of_work = dict.fromkeys(f"{_xid(one)}: the application's, by NVIDIA's catalogue" for one in seen.of_application)
     if not found:
         return Finding("the application, not the node", ruled_out=tuple(of_work)) if of_work else None
-    made = seen.shared() or seen.module() or seen.one_gpu() or Finding(UNKNOWN, found)
+    made = seen.shared() or seen.module() or seen.one_gpu() or seen.cable(domains or {}) or Finding(UNKNOWN, found)
     apart = tuple(one for one in found if one not in made.evidence)
     return Finding(made.cause, made.evidence, apart, (*made.ruled_out, *of_work), made.open)
 
@@ -87,6 +99,8 @@ class _Seen:
         self._uptime_s = None if facts is None else facts.uptime_s
         self._gpus = () if facts is None or facts.gpus is None else facts.gpus
         self._xids = () if facts is None or facts.xids is None else facts.xids
+        links = () if facts is None or facts.links is None else facts.links
+        self._ports = [link for link in links if link.kind == RDMA]
         self._parts = None if isinstance(observed.inventory, Silent) else observed.inventory.value.parts
 
     @property
@@ -141,6 +155,25 @@ class _Seen:
         elif not self._names & _MODULE:
             return Finding(cause, self._signals(names), ruled_out=tuple(out), open=("main memory: not read",))
         return Finding(cause, self._signals(names), ruled_out=tuple(out))
+
+    def cable(self, domains: Mapping[str, str]) -> Finding | None:
+        """Return the cables of the ports that are ill, by both ends as far as they are known."""
+        slow = frozenset(self._bad_ports)
+        if not self._names & _OF_PORT or not slow:
+            return None
+        far = " or ".join(f"{label} {domains[label]}" for label in _FAR_ENDS if label in domains)
+        cause = f"cable from {', '.join(sorted(slow))} to {far or 'a switch that is not known'}, or a port at its ends"
+        well = len(self._ports) - len(slow)
+        out = (f"what the ports share: {well} of {len(self._ports)} are up, as fast as the fastest",) if well else ()
+        lacks = (
+            "the port of the switch" if far else "the switch and its port: no domain leaf, switch or tor is declared"
+        )
+        return Finding(cause, self._signals(_OF_PORT), ruled_out=out, open=(f"{lacks}: no source names the far end",))
+
+    @property
+    def _bad_ports(self) -> Iterator[str]:
+        best = max((link.rate_gbps or 0.0 for link in self._ports if link.up), default=0.0)
+        return (link.name for link in self._ports if link.up is False or (link.rate_gbps or best) < best)
 
     def _codes(self, gpu: Gpu) -> Iterator[str]:
         for xid in self._xids:

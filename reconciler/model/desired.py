@@ -328,7 +328,10 @@ class LineOrigin:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The whole spec, resolved. `nodes` in order of pool, then name. `rollouts`: by pool, where they are declared."""
+    """The whole spec, resolved. `nodes` in order of pool, then name. `rollouts`: by pool, where they are declared.
+
+    `objectives`: by persona, the share of node-hours in service that reports compare with.
+    """
 
     settings: AllPublic[Settings]
     source: SpecSource
@@ -337,3 +340,4 @@ class Fleet:
     rollouts: AllPublic[Mapping[str, RolloutPolicy]] = field(default_factory=dict)
     holds: AllPublic[tuple[SpecHold, ...]] = ()
     places: AllPublic[Mapping[str, Position]] = field(default_factory=dict)  # "ssh.user" -> where it is said
+    objectives: AllPublic[Mapping[str, float]] = field(default_factory=dict)

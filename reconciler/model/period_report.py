@@ -11,6 +11,8 @@ from datetime import datetime
 
 from reconciler.model.gate import Decline
 from reconciler.model.privacy import FreeText, NodeName, PublicText
+from reconciler.model.records import Attempt
+from reconciler.model.reliability import Reliability, Times
 from reconciler.model.status import NodeStatus
 from reconciler.model.vocab import Concern
 
@@ -74,13 +76,17 @@ class ActionTally:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The records of a period. `first`: by node, when it was observed for the first time ever."""
+    """The records of a period. `first`: by node, when it was observed for the first time ever.
+
+    `attempts`: by node, those at repairs, isolations, drains and gates that began in it, the oldest first.
+    """
 
     status_intervals: tuple[StatusInterval, ...] = ()
     episodes: tuple[Episode, ...] = ()
     actions: tuple[ActionTally, ...] = ()
     first: Mapping[str, datetime] = field(default_factory=dict)
     damaged: int = 0  # rows that can't be read
+    attempts: Mapping[str, tuple[Attempt, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +97,6 @@ class Day:
     introduced: int
     removed: int
     open: int
-
-
-@dataclass(frozen=True, slots=True)
-class Times:
-    """Durations in seconds of the fleet's time. None when there are none."""
-
-    count: int = 0
-    mean_s: float | None = None
-    median_s: float | None = None
-    p90_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,3 +188,4 @@ class PeriodReport:
     time_scale: float = 1.0
     declines: tuple[Decline, ...] = ()  # gray decline at the end of the period, the worst first
     under_way: Mapping[NodeName, PublicText] = field(default_factory=dict)  # at its end: how far a soak, an install is
+    reliability: Reliability = field(default_factory=Reliability)

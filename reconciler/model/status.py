@@ -72,6 +72,17 @@ class NodeReport:
 
 
 @dataclass(frozen=True, slots=True)
+class PersonaStatus:
+    """Nodes of a persona that are in service and out of it now; others are not known, or set aside. `objective`: the
+    share of node-hours in service that the spec asks for, None = nothing.
+    """
+
+    in_service: int = 0
+    out: int = 0
+    objective: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FleetStatus:
     """The findings of one pass. `observed`: per source, the instant of the oldest answer that it goes by."""
 
@@ -86,4 +97,5 @@ class FleetStatus:
     braked: str = ""  # by the storm brake, why and since when
     held_by_brake: int = 0  # nodes
     isolated: Mapping[str, int] = field(default_factory=dict)  # by pool: nodes with a mark on evidence of illness
-    incidents: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (signal, scope) -> nodes
+    incidents: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (signal or cause, scope) -> nodes
+    personas: Mapping[str, PersonaStatus] = field(default_factory=dict)

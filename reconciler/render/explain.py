@@ -12,8 +12,9 @@ from reconciler.render.explain_values import human_values, value_documents, valu
 from reconciler.render.explain_waiting import headline, human_waiting, limit_words, waiting_document
 from reconciler.render.explanation import Explanation
 from reconciler.render.finding import finding_document, finding_lines
+from reconciler.render.reliability import lemon_sentence
 from reconciler.render.tables import markdown_table
-from reconciler.render.text import clock, markdown, page, position, source, warnings
+from reconciler.render.text import clock, incidents, markdown, page, position, source, warnings
 from reconciler.render.waiting import may_go, since
 
 
@@ -25,7 +26,7 @@ def human(made: Explanation) -> str:
         f"  spec {source(made.fleet.source)}; named at {position(desired.provenance.get('node'))}",
         f"  {', '.join(_facts(desired))}",
         *(f"  {line}" for line in warnings(made.fleet.settings.insecure, made.time_scale)),
-        *(f"  {line}" for line in finding_lines(made)),
+        *(f"  {line}" for line in (*finding_lines(made), *_more_of_health(made))),
         "",
         *human_values(made),
         *human_waiting(made),
@@ -34,6 +35,15 @@ def human(made: Explanation) -> str:
     if actions:
         lines += ["", *actions]
     return page(lines).rstrip("\n") + "\n"
+
+
+def _more_of_health(made: Explanation) -> list[str]:
+    """Return the incidents that the node belongs to, and what it has cost."""
+    found = () if made.plan is None or made.path else made.plan.incidents
+    lines = incidents(one for one in found if made.node in one.nodes)
+    if made.lemon is not None and not made.path:
+        lines.append(f"lemon score: {lemon_sentence(made.lemon)}; nothing acts on it")
+    return lines
 
 
 def _facts(desired: Desired) -> list[str]:
@@ -57,7 +67,7 @@ def as_markdown(made: Explanation) -> str:
         lines += [""] if lines[-1] else []
     for line in warnings(made.fleet.settings.insecure, made.time_scale):
         lines += [f"> {markdown(line, 400)}", ""]
-    said = finding_lines(made)
+    said = [*finding_lines(made), *_more_of_health(made)]
     lines += [*(f"- {markdown(line.strip(), 1000)}" for line in said), ""] if said else []
     lines += _table(VALUES, value_rows(made))
     rows = action_rows(made)
@@ -82,6 +92,7 @@ def as_json(made: Explanation) -> str:
         "values": value_documents(made),
         "plan": None if plan is None else to_jsonable_python(plan),
         "finding": finding_document(made),
+        "lemon": None if made.lemon is None else to_jsonable_python(made.lemon),
         "waiting": waiting_document(made),
         "actions": action_documents(made),
     }

@@ -17,6 +17,7 @@ from reconciler.model.errors import Position, UsageError
 from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.records import Hold, NodeRecord
+from reconciler.model.reliability import Lemon
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Source
 from reconciler.planner.node.estimates import Estimates
@@ -31,7 +32,7 @@ class Explanation:
     """`observation`, `plan` and `record` are None when only the spec is explained. `path` "" = everything.
 
     `under_way`: how far an unfinished attempt is. `origins`: which commits set the lines that are shown.
-    `alternatives`: by action, what there is without it.
+    `alternatives`: by action, what there is without it. `lemon`: what it has cost in 28 days; None = nothing.
     """
 
     fleet: Fleet
@@ -43,6 +44,7 @@ class Explanation:
     record: NodeRecord | None = None
     holds: tuple[Hold, ...] = ()
     alternatives: Mapping[str, Alternative] = field(default_factory=dict)
+    lemon: Lemon | None = None
     origins: Mapping[Position, LineOrigin] = field(default_factory=dict)
     estimates: Estimates = field(default_factory=Estimates)
     time_scale: float = 1.0

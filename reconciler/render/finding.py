@@ -15,7 +15,7 @@ def finding_of(made: Explanation) -> Finding | None:
     if seen is None or plan is None or made.path:
         return None
     shown = {item.path for item in plan.drift}
-    return finding(made.desired.profile, seen, lambda signal: signal.path in shown)
+    return finding(made.desired.profile, seen, lambda signal: signal.path in shown, made.desired.domains)
 
 
 def finding_lines(made: Explanation) -> list[str]:

@@ -5,20 +5,22 @@ Sections are made once, and written for a terminal or as Markdown. Equal facts a
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
 from reconciler.model.gate import Decline
-from reconciler.model.period_report import PeriodReport, Quarantine, Times
+from reconciler.model.period_report import PeriodReport, Quarantine
 from reconciler.model.plan import BlockCode
+from reconciler.model.reliability import Times
 from reconciler.model.units import format_duration
+from reconciler.render import reliability
 from reconciler.render.headline import Headline, Verdict
 from reconciler.render.markdown import Cell, MarkdownWriter
 from reconciler.render.markdown import write as write_markdown
+from reconciler.render.section import Section
+from reconciler.render.section import percent as percent
 from reconciler.render.tables import table
 from reconciler.render.text import NodeNames, count, page, plain, warnings
 
@@ -28,14 +30,6 @@ _ROWS = 12  # of one section on a terminal; JSON has all of them
 _NAMES = 300  # characters of the nodes of one row
 _WHY = 200
 _WORTH_SAYING = 0.01  # of the node-hours: a runner that passes every few minutes always lacks the last of them
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    title: str
-    says: tuple[str, ...]
-    head: tuple[str, ...] = ()
-    rows: Sequence[Sequence[Cell]] = ()
 
 
 def verdict(report: PeriodReport) -> str:
@@ -89,11 +83,6 @@ def _cell(cell: Cell) -> str:
     return cell.within(_NAMES) if isinstance(cell, NodeNames) else plain(cell, _WHY)
 
 
-def percent(share: float) -> str:
-    """Return a percentage that is never rounded up: 99.999% is not all of the time."""
-    return "100%" if share >= 1 else f"{math.floor(share * 10_000) / 100:.2f}%"
-
-
 # --- what it is about ---
 
 
@@ -121,6 +110,7 @@ def sections(report: PeriodReport) -> Iterator[Section]:
         yield Section("Under way", (), ("node", "how far"), sorted(report.under_way.items()))
     if report.quarantined:
         yield Section("Quarantined", (), _QUARANTINED, list(_quarantined(report.quarantined)))
+    yield from reliability.sections(report.reliability)
     if report.introduced or report.removed or report.open:
         yield _drift(report)
         rows = [

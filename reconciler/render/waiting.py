@@ -203,6 +203,10 @@ def _says(sentence: str) -> Callable[[Explanation, NodePlan], Iterable[str]]:
 
 TERMS: Mapping[BlockCode, Callable[[Explanation, NodePlan], Iterable[str]]] = {
     BlockCode.STOPPED: _says("when somebody lifts the stop: reconciler resume"),
+    BlockCode.DOMAIN: _says(
+        "when the nodes of its failure domain are well; if it is ill by itself: `reconciler hold {node} --reason ...`, "
+        "then `reconciler release {node}`"
+    ),
     BlockCode.STORM: _says(
         "when those nodes are well, or the cause is understood, and somebody resumes: reconciler resume"
     ),

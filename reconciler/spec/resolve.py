@@ -121,6 +121,11 @@ def resolve(
         digest=digest,
         rollouts={name: _rollout(pool.spec.rollout) for name, pool in declared.pools.items()},
         holds=tuple(_holds(declared, nodes)),
+        objectives={
+            name: float(persona.spec.availability.rstrip("%")) / 100
+            for name, persona in declared.personas.items()
+            if persona.spec.availability is not None
+        },
     )
 
 

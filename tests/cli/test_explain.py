@@ -342,6 +342,20 @@ def test_a_pause_after_a_failure_shows_what_failed(place: Place) -> None:
     assert waiting["may_go"][0].startswith("not before ")
 
 
+def test_what_a_node_has_cost_is_shown_beside_its_health(place: Place) -> None:
+    place.look()
+    assert "lemon score" not in place.text("gpu-a001")
+    began = datetime.now(UTC) - timedelta(days=2)
+    place.attempt("gpu-a001", "power_cycle", "done", began=began, seconds=60, cause="remediation")
+    place.attempt("gpu-a001", "run_gate", "permanent", began=began + timedelta(hours=1), seconds=60)
+    old = datetime.now(UTC) - timedelta(days=30)
+    place.attempt("gpu-a002", "power_cycle", "done", began=old, seconds=60, cause="remediation")
+    said = "lemon score: 4 in 28 days (1 repair, 1 gate failure); nothing acts on it"
+    assert said in place.text("gpu-a001")
+    assert place.json("gpu-a001")["lemon"]["score"] == 4
+    assert "lemon score" not in place.text("gpu-a002"), "longer ago than 28 days"
+
+
 def test_used_up_attempts_show_when_they_expire(place: Place) -> None:
     now = datetime.now(UTC)
     for hours in (3, 2, 1):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -36,6 +38,23 @@ def test_a_report_needs_the_ledger_alone(ledger: Path) -> None:
     assert [(one["node"], round(one["seconds"])) for one in done.json["recoveries"]] == [("gpu-a001", 1800)]
     schema = reconciler("schema", "report").json
     jsonschema.validate(done.json, schema, jsonschema.Draft202012Validator)
+
+
+def test_csv_has_one_line_for_each_figure(ledger: Path) -> None:
+    done = reconciler("report", SPEC, "--ledger", str(ledger), "-o", "csv", "--lead-time", "5d")
+    assert done.code == 0
+    rows = list(csv.DictReader(io.StringIO(done.out)))
+    figures = {(row["table"], row["persona"], row["measure"]): row["value"] for row in rows if not row["signal"]}
+    assert float(figures["hours", "", "out"]) == pytest.approx(0.5, abs=0.01)
+    personas = {row["persona"] for row in rows if row["table"] == "objectives"}
+    assert "training" in personas
+    assert float(figures["objectives", "training", "availability"]) == pytest.approx(3.5 / 4, abs=0.01)
+    assert float(figures["spares", "training", "lead_s"]) == 5 * 86400
+    assert {row["table"] for row in rows} <= {
+        "hours", "recover", "objectives", "spares", "signals", "rungs", "parts", "lemons", "incidents", "proposals",
+    }  # fmt: skip
+    told = reconciler("report", SPEC, "--ledger", str(ledger))
+    assert "Availability by persona" in told.out
 
 
 def test_show_renders_what_was_kept(ledger: Path, tmp_path: Path) -> None:

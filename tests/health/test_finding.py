@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.health.finding import UNKNOWN, Finding, finding
-from reconciler.model.observed import DimmErrors, Part, Xid
+from reconciler.model.observed import DimmErrors, Link, Part, Xid
 from reconciler.model.vocab import Health
 from tests import builders as b
 
@@ -102,3 +102,21 @@ def test_order_and_duplicates_do_not_matter(xids: list[Xid], times: int) -> None
     assert made == again
     straight = certain(xids=tuple(sorted(xids, key=lambda one: one.code)))
     assert made == straight
+
+
+def test_a_bad_port_is_its_cable_by_both_ends_as_far_as_they_are_known() -> None:
+    inventory = replace(b.PROFILE.inventory, rdma_ports=3, rdma_rate_gbps=400)
+    ports = [Link(f"mlx5_{at}/1", True, 400.0, "infiniband") for at in range(3)]
+    slow = (*ports[:2], replace(ports[2], rate_gbps=100.0))
+    seen = b.observed(host=b.facts(links=slow), inventory=b.inventory(parts=()))
+    made = finding(b.profile(inventory=inventory), seen, domains={"rack": "r1", "leaf": "leaf-7"})
+    assert made is not None
+    assert made.cause == "cable from mlx5_2/1 to leaf leaf-7, or a port at its ends"
+    assert names(made.evidence) == ["port_slow"]
+    assert made.ruled_out == ("what the ports share: 2 of 3 are up, as fast as the fastest",)
+    assert made.open == ("the port of the switch: no source names the far end",)
+    down = b.observed(host=b.facts(links=tuple(replace(one, up=False) for one in ports)), inventory=b.inventory())
+    unknown = finding(b.profile(inventory=inventory), down)
+    assert unknown is not None
+    assert "a switch that is not known" in unknown.cause
+    assert unknown.ruled_out == (), "all ports are down: what they share is not ruled out"

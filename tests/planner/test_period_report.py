@@ -6,9 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from reconciler.model.period_report import ILL, Episode, Hours, Past, PeriodReport, StatusInterval, Times
+from reconciler.model.period_report import ILL, Episode, Hours, Past, PeriodReport, StatusInterval
+from reconciler.model.reliability import Times
 from reconciler.model.status import NodeStatus
-from reconciler.planner.fleet.period_report import period_report, times
+from reconciler.planner.fleet.durations import times
+from reconciler.planner.fleet.period_report import period_report
 
 T0 = datetime(2026, 11, 20, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from reconciler.app.workspace import drift_report
 from reconciler.health.signals import signals
 from reconciler.health.table import Effect, health_table
 from reconciler.model import desired as d
@@ -27,6 +28,9 @@ from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.planner.fleet.signal_history import signal_updates, states
 from reconciler.planner.node.conditions import TREATED
+from reconciler.render import drift as drift_text
+from reconciler.render import plan as plan_text
+from reconciler.render.comment import as_markdown
 from tests import builders as b
 
 PROFILE = b.profile(
@@ -271,3 +275,13 @@ def test_people_are_told_once_and_of_no_node() -> None:
     found = find(made, observation, {}, since=b.NOW - timedelta(hours=1), outage="")
     assert list(found.holding) == ["incident/fabric/nvlink-domain r1"]
     assert "3 of 16 active nodes" in found.holding["incident/fabric/nvlink-domain r1"].detail
+
+
+def test_plan_and_drift_show_it_with_its_domain_and_the_way_out() -> None:
+    made = planned(tuple(Node("port_slow") for _ in range(3)))
+    observation = Observation("1.0", "test", "", b.NOW, b.NOW, {name: b.observed(name) for name in made.nodes})
+    report = drift_report(made, observation)
+    for text in (plan_text.human(made), drift_text.human(report), as_markdown(report)):
+        said = " ".join(text.replace("\\", "").split())
+        assert "INCIDENT of nvlink-domain r1, health.port_slow on 3 nodes: 3 of 3 active nodes" in said
+        assert "None is drained or treated for it while it lasts" in said

@@ -30,7 +30,6 @@ from reconciler.model.period_report import (
     PeriodReport,
     Quarantine,
     Recovery,
-    Times,
 )
 from reconciler.model.plan import (
     BlockCode,
@@ -43,6 +42,7 @@ from reconciler.model.plan import (
     Scope,
     Totals,
 )
+from reconciler.model.reliability import Times
 from reconciler.model.report import ActionEnd, ApplyOutcome, DriftReport, NodeEnd
 from reconciler.model.vocab import Certainty, Concern, Disruption, Source, UnknownReason
 

@@ -67,6 +67,14 @@ def test_what_a_drain_may_evict(fleet: Fleet) -> None:
     assert (drain.evict_unmanaged, drain.delete_empty_dir_data) == (True, True)
 
 
+def test_an_objective_is_the_fleet_s_and_changes_no_node(fleet: Fleet) -> None:
+    asked = load(("persona.yaml", "  acceptance: standard", "  acceptance: standard\n  availability: 99.95%"))
+    assert asked.objectives == {"training": pytest.approx(0.9995)}
+    assert fleet.objectives == {}
+    assert asked.nodes["gpu-a001"].profile.digest == fleet.nodes["gpu-a001"].profile.digest, "no approval is stale"
+    assert asked.digest == fleet.digest
+
+
 def test_settings_of_the_fleet(fleet: Fleet) -> None:
     settings = fleet.settings
     assert settings.tls.ca == FILES["pki/bmc-ca.pem"]

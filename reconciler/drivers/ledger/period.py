@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, TypeVar
@@ -12,7 +13,9 @@ from reconciler.drivers.ledger import status_intervals
 from reconciler.drivers.ledger.rows import from_json, instant, to_instant
 from reconciler.drivers.ledger.schema import drift, journal, nodes, runs
 from reconciler.drivers.ledger.schema import status_intervals as intervals
+from reconciler.health.ladder import REMEDIATION
 from reconciler.model.period_report import ActionTally, Episode, Past, StatusInterval
+from reconciler.model.records import Attempt
 from reconciler.model.status import NodeStatus
 
 T = TypeVar("T")
@@ -31,7 +34,36 @@ def past(connection: sa.Connection, fleet: str, since: datetime, until: datetime
             first[name] = to_instant(at, "first seen")
         except ValueError:
             continue  # it was counted above if it falls in the period
-    return Past(statuses, drifts, actions, first, reader.damaged)
+    attempts = _attempts(connection, fleet, begin, end, reader)
+    return Past(statuses, drifts, actions, first, reader.damaged, attempts)
+
+
+def _attempts(
+    connection: sa.Connection, fleet: str, begin: str, end: str, reader: _Reader
+) -> dict[str, tuple[Attempt, ...]]:
+    """Return what was done to nodes for their health, by node, the oldest first: repairs, isolations, drains, gates."""
+    intent, outcome = journal.alias("intent"), journal.alias("outcome")
+    health = (intent.c.detail == REMEDIATION) | intent.c.action.in_(("mark", "drain", "run_gate"))
+    ended = (outcome.c.attempt == intent.c.id) & (outcome.c.event == "outcome")
+    query = (
+        sa.select(intent, outcome.c.data.label("said"), outcome.c.at.label("ended"))
+        .join(outcome, ended, isouter=True)
+        .where(intent.c.event == "intent", intent.c.at >= begin, intent.c.at <= end, health)
+        .order_by(intent.c.id)
+    )
+    if fleet:
+        ours = runs.c.fleet.is_(None) | runs.c.fleet.in_(("", fleet))
+        query = query.join(runs, runs.c.run == intent.c.run, isouter=True).where(ours)
+    found: dict[str, list[Attempt]] = defaultdict(list)
+    for node, attempt in reader.all(connection.execute(query), _attempt):
+        found[node].append(attempt)
+    return {node: tuple(some) for node, some in found.items()}
+
+
+def _attempt(row: Any) -> tuple[str, Attempt]:
+    ended = None if row.ended is None else to_instant(row.ended, "end")
+    outcome = "started" if row.said is None else str(from_json(row.said, "outcome"))
+    return row.node, Attempt(row.action, row.target, row.detail, to_instant(row.at, "start"), outcome, ended_at=ended)
 
 
 class _Reader:

@@ -6,8 +6,8 @@ store. They are in the fleet's time, which in a lab runs ahead.
 Series: one per node with its status and since when, because an alert must say which node, for how long (pitfall N1),
 and one more per node that is out of service: at most 20,000 for 10,000 nodes, which one Prometheus target can have.
 Budgets have three per limit, so per rack. Nothing else names a node: drift is by concern and class, actions by
-catalogue name without a target, incidents by signal and scope. Each pass replaces the results of the one before, so
-that nodes and limits that are gone have no series.
+catalogue name without a target, incidents by signal or cause and scope, availability by persona. Each pass replaces
+the results of the one before, so that nodes and limits that are gone have no series.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from reconciler import __version__
 from reconciler.model.drift import DriftClass
 from reconciler.model.notices import ChannelStatus
 from reconciler.model.plan import BudgetLine
-from reconciler.model.status import FleetStatus, LoopStatus, NodeStatus, Role
+from reconciler.model.status import FleetStatus, LoopStatus, NodeStatus, PersonaStatus, Role
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Concern
 
@@ -187,6 +187,26 @@ def _of_fleet(fleet: FleetStatus) -> Iterator[Metric]:
     for (signal, scope), count in sorted(fleet.incidents.items()):
         incidents.add_metric([signal, scope], count)
     yield incidents
+    yield from _of_personas(fleet.personas)
+
+
+def _of_personas(personas: Mapping[str, PersonaStatus]) -> Iterator[Metric]:
+    """Yield what burns an error budget: over a time, 1 - avg_over_time(ratio), divided by 1 - objective."""
+    help_text = "Share of the nodes of a persona that are in service now, of those of which it is known."
+    share = GaugeMetricFamily("reconciler_availability_ratio", help_text, labels=["persona"])
+    help_text = "Share of node-hours in service that the spec asks for."
+    wanted = GaugeMetricFamily("reconciler_availability_objective_ratio", help_text, labels=["persona"])
+    help_text = "How fast the error budget is spent now: 1 spends all of it in its period."
+    burn = GaugeMetricFamily("reconciler_error_budget_burn_ratio", help_text, labels=["persona"])
+    for persona, one in personas.items():
+        seen = one.in_service + one.out
+        if seen:
+            share.add_metric([persona], one.in_service / seen)
+        if one.objective is not None:
+            wanted.add_metric([persona], one.objective)
+        if one.objective is not None and seen:
+            burn.add_metric([persona], one.out / seen / (1 - one.objective))
+    yield from (share, wanted, burn)
 
 
 def _of_channels(channels: Mapping[str, ChannelStatus]) -> Iterator[Metric]:

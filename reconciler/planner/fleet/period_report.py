@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, zip_longest
 
@@ -25,11 +24,11 @@ from reconciler.model.period_report import (
     Quarantine,
     Recovery,
     StatusInterval,
-    Times,
 )
 from reconciler.model.plan import BlockCode
 from reconciler.model.status import NodeStatus
 from reconciler.model.vocab import Concern
+from reconciler.planner.fleet.durations import times
 
 _HOUR = timedelta(hours=1)
 _DAY = timedelta(days=1)
@@ -119,17 +118,6 @@ def _part(interval: StatusInterval) -> str:
     if interval.out is None:
         return "unobserved"
     return "out" if interval.out else "in_service"
-
-
-# --- times ---
-
-
-def times(seconds: Iterable[float]) -> Times:
-    found = sorted(seconds)
-    if not found:
-        return Times()
-    nine_of_ten = found[math.ceil(0.9 * len(found)) - 1]
-    return Times(len(found), statistics.fmean(found), statistics.median(found), nine_of_ten)
 
 
 # --- drift ---

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from reconciler.model.period_report import PeriodReport, Times
+from reconciler.model.period_report import PeriodReport
+from reconciler.model.reliability import Times
 from reconciler.model.units import format_duration
 from reconciler.render.period_report import percent
 from reconciler.render.text import count
@@ -29,6 +30,10 @@ def figures(made: PeriodReport) -> Iterator[Figure]:
     else:
         detail = f"{hours.in_service:,.0f} of {hours.in_service + hours.out:,.0f} node-hours seen"
         yield Figure("Availability", percent(made.availability), detail)
+    for one in made.reliability.objectives:
+        if one.burn is not None and one.budget_h is not None:
+            detail = f"{one.out_h:,.1f} of {one.budget_h:,.1f} node-hours that the objective allows"
+            yield Figure(f"Error budget of {one.persona}", f"{one.burn:.0%} spent", detail)
     if made.unobserved_share >= 0.0001:
         yield Figure("Not observed", percent(made.unobserved_share), f"{hours.unobserved:,.0f} node-hours")
 

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from reconciler.model.vocab import DrainProvider
 from reconciler.spec.kinds.base import NOT_ENFORCED, LabelKey, LabelValue, PositiveDuration, Resource
 from reconciler.spec.kinds.settings import HostSettings
-from reconciler.strict_yaml.models import Argv, Matching, Model, Name, Text
+from reconciler.strict_yaml.models import Argv, Checked, Matching, Model, Name, Text
 
 _MIG_PROFILE = re.compile(r"([1-7])g\.(\d+)gb(\+me(\.all)?|\+gfx|-me)?")
 _COMPUTE_SLICES = 7  # of every GPU that has MIG
@@ -53,6 +53,14 @@ MigLayout = Annotated[
         }
     ),
 ]
+
+
+def _share(text: str) -> None:
+    if not 0 < float(text.rstrip("%")) < 100:
+        raise ValueError(f"{text!r} is no objective: write more than 0% and less than 100%, which nothing keeps")
+
+
+Share = Annotated[str, Matching(r"\d{1,2}(\.\d{1,4})?%", "a share like 99.9%"), Checked(_share)]
 
 
 class Effect(StrEnum):
@@ -177,6 +185,11 @@ class PersonaSpec(Model):
     )
     acceptance: Name | None = Field(
         default=None, description="Name of the AcceptanceProfile that a node must pass. Absent: no tests are run."
+    )
+    availability: Share | None = Field(
+        default=None,
+        description="Objective for the share of node-hours in service, like 99.9%. Reports and metrics compare with "
+        "it; nothing acts on it.",
     )
     preserve: Annotated[tuple[Text, ...] | None, NOT_ENFORCED] = Field(
         default=None, description="State on the host that survives a change of persona."

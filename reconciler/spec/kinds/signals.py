@@ -170,6 +170,9 @@ class SignalRow(Model):
             raise ValueError("a transient signal isolates no node")
         if self.domains is not None and self.cause in (SignalClass.TERMINAL, SignalClass.APPLICATION):
             raise ValueError("a terminal signal, or one of an application, is the node's own: it has no `domains`")
+        inside = self.scope is Scope.GPU and self.cause is not SignalClass.ENVIRONMENT
+        if inside and not all(label.startswith("nvlink") for label in self.domains or ()):
+            raise ValueError("a GPU's fault is its node's own: its `domains` are NVLink's alone, as in nvlink*")
         if self.peers and self.first is First.ISOLATE:
             raise ValueError("a signal that is judged against peers isolates no node")
         if self.first is not First.REPORT and Proof.GATE not in self.healed_by:

@@ -27,7 +27,7 @@ from reconciler.model.drift import DriftClass
 from reconciler.model.errors import UsageError
 from reconciler.model.plan import BudgetLine
 from reconciler.model.ports import Metrics
-from reconciler.model.status import FleetStatus, LoopStatus, NodeReport, NodeStatus, Role
+from reconciler.model.status import FleetStatus, LoopStatus, NodeReport, NodeStatus, PersonaStatus, Role
 from reconciler.model.vocab import Concern, Reason, Source, UnknownReason
 
 pytestmark = pytest.mark.wire
@@ -341,3 +341,16 @@ def test_ten_thousand_nodes_are_one_scrape() -> None:
     assert time.monotonic() - started < 15
     assert len(samples) - before <= 10_000 + 100
     assert len(samples) < 10_500
+
+
+def test_the_error_budget_of_a_persona_burns_by_what_is_out_now() -> None:
+    found = metrics()
+    personas = {"training": PersonaStatus(98, 2, 0.99), "infer": PersonaStatus(3, 1), "new": PersonaStatus(0, 0, 0.9)}
+    found.passed(replace(FLEET, personas=personas, incidents={("fabric", "rack r1"): 4}))
+    samples = scrape(found)
+    assert value(samples, "reconciler_availability_ratio", persona="training") == pytest.approx(0.98)
+    assert value(samples, "reconciler_availability_objective_ratio", persona="training") == pytest.approx(0.99)
+    assert value(samples, "reconciler_error_budget_burn_ratio", persona="training") == pytest.approx(2.0)
+    assert value(samples, "reconciler_availability_ratio", persona="infer") == pytest.approx(0.75)
+    assert names(samples, "reconciler_error_budget_burn_ratio") == [{"persona": "training"}], "unknown is no number"
+    assert value(samples, "reconciler_incident_nodes", signal="fabric", scope="rack r1") == 4
