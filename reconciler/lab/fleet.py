@@ -13,6 +13,7 @@ from reconciler.lab.hardware import bios
 from reconciler.lab.hardware.control_plane import ClusterTruth
 from reconciler.lab.hardware.installer_side import Serve
 from reconciler.lab.hardware.machine import Machine
+from reconciler.lab.hardware.mains import Mains
 from reconciler.lab.hardware.timings import TYPICAL, Timings
 from reconciler.lab.install_server import InstallServer
 from reconciler.lab.pair_network import PairNetwork
@@ -39,6 +40,7 @@ class Lab:
     installs: InstallServer
     images: dict[tuple[str, str], Mapping[str, str]]
     network: PairNetwork
+    mains: Mains
 
     def machine(self, node: str) -> Machine:
         """Return the machine of a node. Raise UsageError when there is none."""
@@ -147,6 +149,7 @@ def connect(
         installs=installs,
         images=images,
         network=network,
+        mains=Mains(fleet.nodes, machines),
     )
 
 

@@ -170,6 +170,11 @@ def _boot(node: NodeTraits) -> Iterable[Variant]:
     yield Variant(breaks=node.lost_by_boot)
 
 
+def _ac_cycle(node: NodeTraits) -> Iterable[Variant]:
+    if node.desired.outlets:
+        yield Variant(breaks=node.lost_by_boot)
+
+
 def _power_on(node: NodeTraits) -> Iterable[Variant]:
     """A node that is off is out of service. It must be marked first, or it would serve as soon as it is up."""
     breaks = (*node.lost_by_boot, *((c.QUIESCED,) if node.busy else ()))
@@ -224,6 +229,7 @@ def _admit(node: NodeTraits) -> Iterable[Variant]:
 KUBELET: Final = "kubelet"
 _INSTALLER_S = 700.0  # two POSTs and the boot of an installer more than in place
 _BOOT = frozenset({Activation.REBOOT})
+_MAINS = frozenset({Activation.REBOOT, Activation.POWER_CYCLE, Activation.BMC_RESET, Activation.AC_CYCLE})
 _POWER = frozenset({Activation.REBOOT, Activation.POWER_CYCLE})
 
 # A boot covers `join`: the host answers before its kubelet is Ready. The other actions that one covers are what remains
@@ -295,6 +301,14 @@ _SPECS = (
         activates=_POWER, boots=True, proved_by_boot=True, refusals=possible.power,
         covers=frozenset({"soft_restart", "power_on", "join"}), undoes=frozenset({"set_gpu_mode"}), fault="post_hang",
         retests=REBOOT,
+    ),
+    # Of a node whose outlets the spec names. The BMC has to answer before, or nothing proves that they are its own.
+    ActionSpec(
+        name="ac_cycle", concern=Concern.HEALTH, disruption=Disruption.AC_CYCLE, seconds=900,
+        requires=(c.IDENTITY, c.POWER_ON, c.QUIESCED), achieves=(c.HOST_UP,), variants=_ac_cycle,
+        activates=_MAINS, boots=True, proved_by_boot=True, refusals=possible.mains,
+        covers=frozenset({"power_cycle", "soft_restart", "power_on", "reset_bmc", "join"}),
+        undoes=frozenset({"set_gpu_mode"}), fault="outlets_elsewhere", retests=REBOOT,
     ),
     ActionSpec(
         name="power_on", concern=Concern.HEALTH, disruption=Disruption.NONE, seconds=420,

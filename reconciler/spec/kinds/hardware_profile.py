@@ -56,7 +56,9 @@ class FirmwareComponent(Model):
     stage: int = Field(default=1, ge=1, le=99, description="Order of updates: lower stages first.")
     activation: Annotated[
         Activation,
-        Enforced(Activation.IMMEDIATE, Activation.BMC_RESET, Activation.REBOOT, Activation.POWER_CYCLE),
+        Enforced(
+            Activation.IMMEDIATE, Activation.BMC_RESET, Activation.REBOOT, Activation.POWER_CYCLE, Activation.AC_CYCLE
+        ),
     ] = Field(description="What makes an update take effect.")
     settle: Duration = Field(default="0s", description="How long to wait after activation.")
     minutes: float = Field(default=10.0, gt=0, le=600, description="How long an update takes.")
