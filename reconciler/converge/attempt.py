@@ -10,6 +10,7 @@ from typing import Any
 from reconciler.converge.actions import FUNCTIONS
 from reconciler.converge.actions.context import ActionContext, carry_out
 from reconciler.converge.events import ActionFinished, ActionStarted, ActionStep
+from reconciler.converge.evidence_bundle import keep_evidence
 from reconciler.converge.guarded_ports import GuardedBmc, TimedBmc, TimedCluster, TimedHost, TimedPdu
 from reconciler.converge.partner_pool import GatePartners, PartnerPool
 from reconciler.converge.run import Executed, Run
@@ -60,14 +61,20 @@ async def attempt(run: Run, subject: Subject, action: PlannedAction, pool: Partn
     run.ports.progress(ActionStarted(node, action))
     ctx = _context(run, subject, action, number, intent, resumed, pool)
     crashes: list[Crash] = []
+    kept: list[str] = []
+
+    async def act(ctx: ActionContext) -> Outcome:
+        if c.TREATED in action.achieves and spec_of(action.name).destroys_evidence:
+            kept.append(f" (evidence {(await keep_evidence(ctx))[:12]})")
+        return await FUNCTIONS[action.name](ctx)
 
     def crashed(crash: Crash) -> Outcome:
         crashes.append(crash)
         return Ambiguous(crash.sentence)  # what the action had begun may go on, as after a write without an answer
 
-    outcome = await of_its_own_async(node, action.id, lambda: carry_out(FUNCTIONS[action.name], ctx), crashed)
+    outcome = await of_its_own_async(node, action.id, lambda: carry_out(act, ctx), crashed)
     ended = clock.now()
-    run.ledger.finish(number, outcome_word(outcome), outcome.detail, ended)
+    run.ledger.finish(number, outcome_word(outcome), outcome.detail + "".join(kept), ended)
     if not isinstance(outcome, Declined) and spec_of(action.name).boots:
         _outdate(run, node, ended)
     seconds = clock.monotonic() - zero

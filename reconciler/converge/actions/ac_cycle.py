@@ -80,7 +80,7 @@ async def _cut(ctx: ActionContext, pdus: Mapping[TimedPdu, Sequence[str]]) -> No
 
 
 async def _give_power(ctx: ActionContext, pdus: Mapping[TimedPdu, Sequence[str]]) -> None:
-    """Switch all outlets on, each PDU whatever becomes of the others. One that stays off sets a hold and raises Stop."""
+    """Switch all outlets on, each PDU whatever the others do. One that stays off sets a hold, and raises Stop."""
     ctx.step("switching its outlets on")
     dark: list[str] = []
     for pdu, names in pdus.items():

@@ -85,6 +85,7 @@ class ActionSpec:
     # Tests that it costs as a treatment, unless the profile says otherwise; None = all.
     retests: tuple[Kind, ...] | None = None
     may_heal: Callable[[Cure], bool] = _anything  # as a rung of the ladder
+    destroys_evidence: bool = False  # as a treatment: what was logged and counted is gone after it
     of_service: bool = False  # its target is the unit that the row of a signal names
     fault: str | None = None  # the lab's fault that makes it fail in a rehearsal; None: its verdict fails
 
@@ -288,12 +289,14 @@ _SPECS = (
         name="gpu_reset", concern=Concern.HEALTH, disruption=Disruption.DRAIN, seconds=60,
         requires=(c.HOST_UP, c.QUIESCED), variants=_gpu_reset, undoes=frozenset({"set_gpu_mode"}),
         fault="gpu_reset_fails", retests=REBOOT, may_heal=lambda cure: cure.resets,
+        destroys_evidence=True,
     ),
     ActionSpec(
         name="soft_restart", concern=Concern.HEALTH, disruption=Disruption.REBOOT, seconds=420,
         requires=(c.HOST_UP, c.POWER_ON, c.QUIESCED), variants=_boot, activates=_BOOT, boots=True, proved_by_boot=True,
         covers=frozenset({"join"}), undoes=frozenset({"set_gpu_mode"}), fault="post_hang",
         retests=REBOOT,
+        destroys_evidence=True,
     ),
     ActionSpec(
         name="power_cycle", concern=Concern.HEALTH, disruption=Disruption.POWER_CYCLE, seconds=480,
@@ -301,6 +304,7 @@ _SPECS = (
         activates=_POWER, boots=True, proved_by_boot=True, refusals=possible.power,
         covers=frozenset({"soft_restart", "power_on", "join"}), undoes=frozenset({"set_gpu_mode"}), fault="post_hang",
         retests=REBOOT,
+        destroys_evidence=True,
     ),
     # Of a node whose outlets the spec names. The BMC has to answer before, or nothing proves that they are its own.
     ActionSpec(
@@ -309,6 +313,7 @@ _SPECS = (
         activates=_MAINS, boots=True, proved_by_boot=True, refusals=possible.mains,
         covers=frozenset({"power_cycle", "soft_restart", "power_on", "reset_bmc", "join"}),
         undoes=frozenset({"set_gpu_mode"}), fault="outlets_elsewhere", retests=REBOOT,
+        destroys_evidence=True,
     ),
     ActionSpec(
         name="power_on", concern=Concern.HEALTH, disruption=Disruption.NONE, seconds=420,
@@ -327,6 +332,7 @@ _SPECS = (
         covers=frozenset({"soft_restart", "power_on", "power_cycle", "join", "reimage"}),
         undoes=frozenset({"set_gpu_mode", "configure_host", "join", "check_trust", "run_gate"}),
         fault="installer_fails", may_heal=lambda cure: cure.remedy is Remedy.LADDER,
+        destroys_evidence=True,
     ),
     ActionSpec(
         name="join", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=60,

@@ -262,7 +262,8 @@ def changes(state: Conditions) -> bool:
 
 def as_treatment(row: Row) -> Row:
     """Return an action as a treatment: it voids the certificate, and is expected to heal the node."""
-    heals, requires = (c.TREATED, c.HEALTHY, c.HARDWARE), row.requires
+    heals: tuple[str, ...] = (c.TREATED, c.HEALTHY, c.HARDWARE)
+    requires = row.requires
     if Activation.AC_CYCLE in row.activates:  # it may begin from off, as a run that died in its midst leaves a machine
         heals, requires = (*heals, c.POWER_ON), tuple(name for name in requires if name != c.POWER_ON)
     return replace(row, requires=requires, achieves=(*row.achieves, *heals), breaks=(*row.breaks, c.GATE), forbids=())
