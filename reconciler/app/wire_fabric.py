@@ -13,7 +13,7 @@ from reconciler.drivers.endpoints import Overlay
 from reconciler.drivers.firmware_files import HttpFirmwareFiles
 from reconciler.drivers.installer import HttpInstaller
 from reconciler.drivers.kube import KubectlCluster, NodeWatch
-from reconciler.drivers.redfish import BmcRegistry, RedfishBmc
+from reconciler.drivers.redfish import BmcRegistry, RedfishBmc, RedfishPdu
 from reconciler.drivers.secrets import Credentials, SecretError, SecretStore
 from reconciler.drivers.ssh import SshHost
 from reconciler.gate.attestation.exchange import Expected
@@ -55,6 +55,7 @@ class WireFabric:
         self._overlay = overlay
         self._bmc_registry = BmcRegistry(_monotonic_instants(clock))
         self._bmcs: dict[str, RedfishBmc] = {}
+        self._pdus: dict[str, RedfishPdu] = {}
         self._hosts: dict[str, SshHost] = {}
         self._cluster: KubectlCluster | None = None
         self._installer: HttpInstaller | None = None
@@ -84,6 +85,27 @@ class WireFabric:
                 bmc_registry=self._bmc_registry,
             )
         return self._bmcs[desired.node]
+
+    def pdu(self, address: str) -> RedfishPdu:
+        secret = self._settings.pdu_credentials
+        if secret is None:
+            raise SecretError("the spec names no credentials for rack PDUs")
+        if address not in self._pdus:
+            url, tls = address, self._settings.tls
+            if self._overlay is not None:
+                target = self._overlay.pdu(address)
+                url, tls = target.url, TlsPolicy(target.ca)
+            self._pdus[address] = RedfishPdu(
+                url,
+                secret=secret,
+                credentials=self._credentials(secret, url),
+                ca_pem=tls.ca,
+                insecure=tls.insecure,
+                node=address,
+                read_timeout=self._deadline(self._settings.redfish_deadline_s),
+                bmc_registry=self._bmc_registry,
+            )
+        return self._pdus[address]
 
     def _credentials(self, secret: str, address: str) -> Callable[[], Credentials]:
         """Return a function that reads the credentials again, and falls back to the last ones when that fails.
@@ -192,12 +214,14 @@ class WireFabric:
             for name, node in before.nodes.items()
             if not same or name not in fleet.nodes or fleet.nodes[name].endpoints != node.endpoints
         }
-        unfit: list[KubectlCluster] = [] if same or self._cluster is None else [self._cluster]
+        unfit: list[KubectlCluster | RedfishPdu] = [] if same or self._cluster is None else [self._cluster]
         if not same:
             self._cluster = None
         if before.settings.installer != fleet.settings.installer and self._installer is not None:
             await self._installer.close()
             self._installer = None
+        unfit += [] if same else self._pdus.values()
+        self._pdus = self._pdus if same else {}
         ports = [port for known in (self._bmcs, self._hosts) for name in moved if (port := known.pop(name, None))]
         await self._close([*ports, *unfit])
 
@@ -210,12 +234,12 @@ class WireFabric:
         An interrupted process waits no longer than HURRY_S.
         """
         clusters = () if self._cluster is None else (self._cluster,)
-        await self._close([*self._bmcs.values(), *self._hosts.values(), *clusters])
+        await self._close([*self._bmcs.values(), *self._pdus.values(), *self._hosts.values(), *clusters])
         await self._files.close()
         if self._installer is not None:
             await self._installer.close()
 
-    async def _close(self, ports: Iterable[RedfishBmc | SshHost | KubectlCluster]) -> None:
+    async def _close(self, ports: Iterable[RedfishBmc | RedfishPdu | SshHost | KubectlCluster]) -> None:
         task = asyncio.current_task()
         interrupted = task is not None and task.cancelling() > 0
         with contextlib.suppress(TimeoutError):
@@ -236,7 +260,7 @@ def _monotonic_instants(clock: Clock) -> Callable[[], datetime]:
 def _connection_settings(settings: Settings) -> tuple[object, ...]:
     """Return the settings that every connection depends on, besides its address."""
     return (
-        settings.bmc_credentials, settings.tls, settings.redfish_deadline_s, settings.ssh_credentials,
-        settings.ssh_user, settings.host_keys, settings.ssh_deadline_s, settings.cluster,
+        settings.bmc_credentials, settings.pdu_credentials, settings.tls, settings.redfish_deadline_s,
+        settings.ssh_credentials, settings.ssh_user, settings.host_keys, settings.ssh_deadline_s, settings.cluster,
         settings.kubernetes_deadline_s,
     )  # fmt: skip

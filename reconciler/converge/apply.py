@@ -14,7 +14,7 @@ from datetime import datetime
 from reconciler.converge.dispatcher import Dispatcher
 from reconciler.converge.events import Progress, ignore
 from reconciler.converge.lease import held_lease
-from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, take_over
+from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, restore_mains, take_over
 from reconciler.converge.observation_pass import ObservationPass, make_plan, planner_for
 from reconciler.converge.observe import observe
 from reconciler.converge.ports import GateRunner
@@ -165,6 +165,7 @@ async def begin_run(request: ApplyRequest, ports: RunPorts) -> ApplyRun:
     started_at = clock.now()
     stop = stopped(by_subject((), ledger.holds()), started_at)
     check_stop("" if stop is None else stop.detail)
+    await restore_mains(ledger, ledger, ports.fabric, fleet, clock, ports.lease)
     observation = await observe(
         fleet,
         names,

@@ -10,7 +10,8 @@ from typing import Any
 from reconciler.converge.actions import FUNCTIONS
 from reconciler.converge.actions.context import ActionContext, carry_out
 from reconciler.converge.events import ActionFinished, ActionStarted, ActionStep
-from reconciler.converge.guarded_ports import GuardedBmc, TimedCluster, TimedHost
+from reconciler.converge.evidence_bundle import keep_evidence
+from reconciler.converge.guarded_ports import GuardedBmc, TimedBmc, TimedCluster, TimedHost, TimedPdu
 from reconciler.converge.partner_pool import GatePartners, PartnerPool
 from reconciler.converge.run import Executed, Run
 from reconciler.gate.attestation.expected import basis_of
@@ -24,6 +25,8 @@ from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Disruption
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.actions import spec_of
+
+BYSTANDERS = 64  # a rack PDU has up to 54 outlets
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +61,20 @@ async def attempt(run: Run, subject: Subject, action: PlannedAction, pool: Partn
     run.ports.progress(ActionStarted(node, action))
     ctx = _context(run, subject, action, number, intent, resumed, pool)
     crashes: list[Crash] = []
+    kept: list[str] = []
+
+    async def act(ctx: ActionContext) -> Outcome:
+        if c.TREATED in action.achieves and spec_of(action.name).destroys_evidence:
+            kept.append(f" (evidence {(await keep_evidence(ctx))[:12]})")
+        return await FUNCTIONS[action.name](ctx)
 
     def crashed(crash: Crash) -> Outcome:
         crashes.append(crash)
         return Ambiguous(crash.sentence)  # what the action had begun may go on, as after a write without an answer
 
-    outcome = await of_its_own_async(node, action.id, lambda: carry_out(FUNCTIONS[action.name], ctx), crashed)
+    outcome = await of_its_own_async(node, action.id, lambda: carry_out(act, ctx), crashed)
     ended = clock.now()
-    run.ledger.finish(number, outcome_word(outcome), outcome.detail, ended)
+    run.ledger.finish(number, outcome_word(outcome), outcome.detail + "".join(kept), ended)
     if not isinstance(outcome, Declined) and spec_of(action.name).boots:
         _outdate(run, node, ended)
     seconds = clock.monotonic() - zero
@@ -101,6 +110,27 @@ def _outdate(run: Run, node: str, now: datetime) -> None:
         run.ledger.finish(left.attempt, "ambiguous", "the node was rebooted for something else since", now)
 
 
+def _pdus(run: Run, desired: Desired) -> Mapping[str, TimedPdu]:
+    ports, settings = run.ports, run.fleet.settings
+    addresses = dict.fromkeys(outlet.pdu or "" for outlet in desired.outlets)
+    return {one: TimedPdu(ports.fabric.pdu(one), ports.clock, settings, ports.lease) for one in addresses}
+
+
+def _bystanders(run: Run, desired: Desired) -> tuple[tuple[str, TimedBmc], ...]:
+    """Return nodes that hang on the same PDUs, which a swapped cable would cut off: at most so many, the nearest."""
+    pdus = {outlet.pdu for outlet in desired.outlets}
+    if not pdus:
+        return ()
+    near = [
+        node
+        for node in run.fleet.nodes.values()
+        if node.node != desired.node and any(outlet.pdu in pdus for outlet in node.outlets)
+    ]
+    ports, settings = run.ports, run.fleet.settings
+    found = ((node.node, ports.fabric.bmc(node)) for node in near[:BYSTANDERS])
+    return tuple((name, TimedBmc(bmc, ports.clock, settings)) for name, bmc in found if bmc is not None)
+
+
 def _context(
     run: Run,
     subject: Subject,
@@ -134,6 +164,8 @@ def _context(
         bmc_port=None if bmc is None else GuardedBmc(bmc, desired, facts, record, clock, settings, lease),
         host_port=None if host is None else TimedHost(host, clock, settings, lease),
         cluster_port=None if cluster is None else TimedCluster(cluster, clock, settings, lease),
+        pdus=_pdus(run, desired),
+        bystanders=_bystanders(run, desired),
         installer_port=ports.fabric.installer(),
         firmware_files=ports.fabric.firmware_files(),
         gate=ports.gate,

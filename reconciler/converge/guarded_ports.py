@@ -33,7 +33,7 @@ from reconciler.model.observed import (
     Silent,
     Taint,
 )
-from reconciler.model.ports import Bmc, Clock, Cluster, FirmwareFile, Host, PowerAction
+from reconciler.model.ports import Bmc, Clock, Cluster, FirmwareFile, Host, Pdu, PowerAction
 from reconciler.model.records import Mark, NodeRecord
 from reconciler.model.vocab import UnknownReason
 from reconciler.planner.node.corroboration import identity
@@ -253,6 +253,36 @@ class _OwnHost(TimedHost):
 
     async def close(self) -> None:
         await self._host.close()
+
+
+class TimedPdu:
+    """The Pdu port with deadlines. It switches only while the run holds the lease, but on: power is always given back.
+
+    Whoever lost the lease in the midst of a cut must not leave a machine dark, and giving power harms nobody.
+    """
+
+    def __init__(self, pdu: Pdu, clock: Clock, settings: Settings, lease: HeldLease) -> None:
+        self._pdu = pdu
+        self._lease = lease
+        self._deadlines = Deadlines(clock, settings.redfish_deadline_s)
+
+    async def outlets(self, names: Sequence[str]) -> Mapping[str, bool]:
+        return await self._deadlines.read(self._pdu.outlets(names))
+
+    async def switch(self, names: Sequence[str], *, on: bool) -> None:
+        if not on:
+            self._lease.prove()
+        await self._deadlines.write(self._pdu.switch(names, on=on))
+
+
+class TimedBmc:
+    """Another node's BMC, to be asked whether it answers and for nothing else."""
+
+    def __init__(self, bmc: Bmc, clock: Clock, settings: Settings) -> None:
+        self._bmc, self._clock, self._seconds = bmc, clock, settings.redfish_deadline_s
+
+    async def hot(self) -> Answered[RedfishHot] | Silent:
+        return await answer(self._bmc.hot, self._seconds, self._clock)
 
 
 class TimedCluster:

@@ -81,6 +81,7 @@ class _File(_Part):
     time_scale: float = Field(gt=0, le=1_000_000)
     epoch: datetime | None = Field(default=None, strict=False)  # when the lab's time began; scaled time counts from it
     bmc: Mapping[str, _Bmc]
+    pdu: Mapping[str, _Bmc] = {}
     ssh: Mapping[str, _Ssh]
     clusters: Mapping[str, _Cluster]
     secrets: Mapping[str, str]
@@ -133,6 +134,10 @@ class Overlay:
         found = self._find(self._contents.bmc, address, "bmc")
         return BmcTarget(found.target, self._text(found.ca))
 
+    def pdu(self, address: str) -> BmcTarget:
+        found = self._find(self._contents.pdu, address, "pdu")
+        return BmcTarget(found.target, self._text(found.ca))
+
     def ssh(self, address: str) -> SshTarget:
         found = self._find(self._contents.ssh, address, "ssh")
         host, port = split_authority(found.target, SSH_PORT)
@@ -170,6 +175,8 @@ class Overlay:
         contents = self._contents
         for name, bmc in contents.bmc.items():
             self._check_loopback(f"bmc.{name}", _authority(bmc.target))
+        for name, pdu in contents.pdu.items():
+            self._check_loopback(f"pdu.{name}", _authority(pdu.target))
         for name, ssh in contents.ssh.items():
             self._check_loopback(f"ssh.{name}", ssh.target)
         if contents.installer is not None:

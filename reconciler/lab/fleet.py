@@ -13,6 +13,7 @@ from reconciler.lab.hardware import bios
 from reconciler.lab.hardware.control_plane import ClusterTruth
 from reconciler.lab.hardware.installer_side import Serve
 from reconciler.lab.hardware.machine import Machine
+from reconciler.lab.hardware.mains import Mains
 from reconciler.lab.hardware.slowness import rail
 from reconciler.lab.hardware.timings import TYPICAL, Timings
 from reconciler.lab.install_server import InstallServer
@@ -40,6 +41,7 @@ class Lab:
     installs: InstallServer
     images: dict[tuple[str, str], Mapping[str, str]]
     network: PairNetwork
+    mains: Mains
 
     def machine(self, node: str) -> Machine:
         """Return the machine of a node. Raise UsageError when there is none."""
@@ -149,6 +151,7 @@ def connect(
         installs=installs,
         images=images,
         network=network,
+        mains=Mains(fleet.nodes, machines),
     )
 
 

@@ -33,6 +33,7 @@ from reconciler.lab.pki import ImageKey, SshAuthority, TlsAuthority, new_passwor
 from reconciler.lab.scenario import Scenario
 from reconciler.lab.wire.kube import KubeServer
 from reconciler.lab.wire.redfish import RedfishServer
+from reconciler.lab.wire.redfish_pdu import PduServer
 from reconciler.lab.wire.redfish_update import substitute_for
 from reconciler.lab.wire.ssh import SshServer
 from reconciler.lab.wire.ssh_port import bound
@@ -179,6 +180,7 @@ class _LabRunner:
             "time_scale": self._options.time_scale,
             "epoch": self._epoch.isoformat(),
             "bmc": bmc,
+            "pdu": await self._serve_pdus(lab, context),
             "ssh": ssh,
             "clusters": await self._serve_cluster(lab, context),
             "secrets": self._secrets(lab.fleet),
@@ -186,6 +188,14 @@ class _LabRunner:
             "installer": {"listen": "127.0.0.1:0", "iso": await self._serve_iso(iso), "host_ca": _HOST_CA},
             "firmware": await self._serve_firmware(lab),
         }
+
+    async def _serve_pdus(self, lab: Lab, context: Any) -> dict[str, Any]:
+        targets = {}
+        for address in lab.mains.pdus():
+            server = PduServer(lab.mains, address, username=USERNAME, password=self._password, clock=self._clock)
+            self._stack.push_async_callback(server.stop)
+            targets[address] = {"target": f"https://127.0.0.1:{await server.start(context)}", "ca": "pki/bmc-ca.pem"}
+        return targets
 
     async def _start_ssh(self, name: str, machine: Machine, port: int) -> int:
         key = self._ssh.host_key(name)
@@ -254,6 +264,7 @@ class _LabRunner:
         settings = fleet.settings
         files = {
             settings.bmc_credentials: "secrets/bmc.json",
+            settings.pdu_credentials: "secrets/bmc.json",
             settings.ssh_credentials: "secrets/ssh_ed25519",
             settings.cluster.kubeconfig if settings.cluster else None: "kubeconfig",
         }

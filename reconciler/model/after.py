@@ -80,6 +80,7 @@ class Done(StrEnum):
     GPU_RESET = "gpu_reset"
     SOFT_RESTART = "soft_restart"
     POWER_CYCLE = "power_cycle"
+    AC_CYCLE = "ac_cycle"
     UPDATE_FIRMWARE = "update_firmware"  # the row of every component that has none of its own
 
 

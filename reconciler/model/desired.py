@@ -200,6 +200,19 @@ class Endpoints:
 
 
 @dataclass(frozen=True, slots=True)
+class Outlet:
+    """An outlet of a rack PDU that gives a node power. `pdu`: URL of its Redfish service.
+
+    `name`: A1, or 2/A1 for the outlet of one of several PDUs behind the service. `shared_with`: other nodes of the spec
+    that it gives power, which a cut would cut off too.
+    """
+
+    pdu: Address
+    name: PublicText
+    shared_with: tuple[NodeName, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Desired:
     node: NodeName
     pool: PublicText
@@ -216,6 +229,7 @@ class Desired:
     provision: Provision | None = None  # consent to wipe a machine that never answered
     network: DesiredNetwork | None = None
     erase: tuple[Identifier, ...] = ()  # serial numbers of the drives that a decommissioned node is to lose the data of
+    outlets: tuple[Outlet, ...] = ()
     asked: AllPublic[AskedGate | None] = None  # of a run; the spec asks for none
 
     @property
@@ -292,6 +306,7 @@ class Settings:
     drift_mode: DriftMode
     ignore: tuple[IgnoreRule, ...]
     insecure: tuple[str, ...]  # sentences for every report
+    pdu_credentials: str | None = None  # name of the secret for rack PDUs
     floors: tuple[Floor, ...] = ()
     windows: tuple[Window, ...] = ()
     break_glass: BreakGlass | None = None

@@ -189,6 +189,22 @@ class Bmc(Protocol):
         """Delete the session, of which a BMC has few (pitfall B1). Never raises; a closed port opens another one."""
 
 
+class Pdu(Protocol):
+    """The Redfish service of rack PDUs (DSP0268: PowerDistribution, Outlet)."""
+
+    async def outlets(self, names: Sequence[str]) -> Mapping[str, bool]:
+        """Return whether each of these outlets gives power. Raise DriverError.
+
+        REJECTED: there is no such outlet. UNSUPPORTED: it can't be switched, or does not tell.
+        """
+
+    async def switch(self, names: Sequence[str], *, on: bool) -> None:
+        """Let these outlets give power, or not. Idempotent: read them back. Raise DriverError as a Bmc does."""
+
+    async def close(self) -> None:
+        """Delete the session. Never raises."""
+
+
 class Host(Protocol):
     """One node's operating system, over SSH."""
 
@@ -350,6 +366,9 @@ class Fabric(Protocol):
 
     def bmc(self, desired: Desired) -> Bmc | None:
         """Return the node's BMC, None when the spec gives it no address. No I/O."""
+
+    def pdu(self, address: str) -> Pdu:
+        """Return the service of rack PDUs at an address of the spec. No I/O."""
 
     def host(self, desired: Desired) -> Host | None:
         """Return the node's host, None when the spec gives it no address. No I/O."""

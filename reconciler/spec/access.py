@@ -48,6 +48,7 @@ def read_settings(declared: Declarations, tree: SpecTree) -> tuple[Settings, lis
     settings = Settings(
         fleet=fleet.name,
         bmc_credentials=spec.redfish.credentials if spec.redfish else None,
+        pdu_credentials=(spec.redfish.pdu_credentials or spec.redfish.credentials) if spec.redfish else None,
         ssh_credentials=spec.ssh.credentials if spec.ssh else None,
         ssh_user=spec.ssh.user if spec.ssh else "root",
         tls=tls,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reconciler.model.errors import Diagnostic, did_you_mean
-from reconciler.model.vocab import BootWay, DrainProvider
+from reconciler.model.vocab import Activation, BootWay, DrainProvider
 from reconciler.spec.kinds.fleet import FleetSpec
 from reconciler.spec.kinds.persona import PersonaSpec
 from reconciler.spec.limits import check_limits
 from reconciler.spec.node_source import NodeSource
 from reconciler.spec.notifications import check_notifications
 from reconciler.spec.parse import Declarations, DeclaredResource
+from reconciler.spec.resolve import choices
 
 
 def check_fleet(
@@ -26,6 +27,7 @@ def check_fleet(
     if fleet.spec.ssh is None and any(node.endpoints.host for node in nodes):
         yield fleet.problem((), "nodes have a host, and spec.ssh does not say how to reach it")
     yield from _pxe_is_offered(fleet, declared)
+    yield from _mains_can_be_cut(declared, nodes)
     if fleet.spec.cluster is None:
         for persona in declared.personas.values():
             yield from _clusterless(persona)
@@ -48,6 +50,20 @@ def _pxe_is_offered(fleet: DeclaredResource[FleetSpec], declared: Declarations) 
             if way is BootWay.PXE:
                 hint = "write `pxe: true` in its `installer`, after docs/how-to/installer.md"
                 yield hardware.problem(("bootWays", index), "the Fleet does not offer PXE", hint)
+
+
+def _mains_can_be_cut(declared: Declarations, nodes: list[NodeSource]) -> Iterator[Diagnostic]:
+    """Yield a problem for each firmware that an AC cycle brings in, if a node that has it names no outlets."""
+    without: dict[str, str] = {}
+    for node in nodes:
+        if not node.outlets and "hardware" in (chosen := choices(declared, node.pool, node.entry)):
+            without.setdefault(chosen["hardware"].value, node.name)
+    for name, hardware in declared.hardware.items():
+        for index, item in enumerate(hardware.spec.firmware):
+            if item.activation is Activation.AC_CYCLE and name in without:
+                problem = f"nothing can bring it in on node {without[name]}, which names no outlets of rack PDUs"
+                hint = "give its entry `outlets`, as https://PDU#OUTLET"
+                yield hardware.problem(("firmware", index, "activation"), problem, hint)
 
 
 def _clusterless(persona: DeclaredResource[PersonaSpec]) -> Iterator[Diagnostic]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from reconciler.model.addresses import normalise_bmc, normalise_host
-from reconciler.model.desired import Endpoints, RootDisk, SpecHold
+from reconciler.model.desired import Endpoints, Outlet, RootDisk, SpecHold
 from reconciler.model.errors import Diagnostic, Position
 from reconciler.model.network import DesiredNetwork
 from reconciler.model.vocab import NodeState, Provision
@@ -43,6 +43,7 @@ class NodeSource:
     provision: Provision | None = None
     erase: tuple[str, ...] | None = None
     network: DesiredNetwork | None = None
+    outlets: tuple[Outlet, ...] = ()
     provenance: Mapping[str, Position] = field(default_factory=dict)
 
 

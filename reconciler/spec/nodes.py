@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
-from reconciler.model.desired import Endpoints, RootDisk, SpecHold
-from reconciler.model.errors import Position
+from reconciler.model.addresses import normalise_bmc
+from reconciler.model.desired import Endpoints, Outlet, RootDisk, SpecHold
+from reconciler.model.errors import Diagnostic, Position
 from reconciler.model.units import parse_size
 from reconciler.spec.inventory import InventoryReader
 from reconciler.spec.kinds.limits import Hold
@@ -19,6 +22,7 @@ from reconciler.spec.ranges import count, expand
 from reconciler.spec.tree import SpecTooLarge
 from reconciler.strict_yaml.parse import UnreadableFile, show_path
 
+_OUTLET: Final = re.compile(r"([A-Za-z0-9._-]{1,32}/)?[A-Za-z0-9._-]{1,32}")
 _PER_NODE: Final = ("name", "bmc", "host", "hostname", "serial", "uuid")  # ranges here are as long as that of the name
 
 
@@ -74,6 +78,7 @@ def _expand_entry(
             many = f"{number} values for {size} {'name' if size == 1 else 'names'}"
             hint = "write a range as long as that of the names, or entries of their own"
             problems.append(pool.problem((*steps, name), share or many, hint))
+    outlets = _outlets(pool, index, entry, size, problems)
     if entry.bmc is None and entry.host is None:
         problems.append(pool.problem(steps, "the node has no address", "give bmc, host or both"))
     if entry.provision is not None and entry.serial is None and entry.uuid is None:
@@ -83,7 +88,36 @@ def _expand_entry(
         for key, value in _single(entry)
         if value is not None and size > 1
     ]
-    return _nodes_of(pool, index, entry, columns, expansion.domains) if len(problems) == before else []
+    if len(problems) > before:
+        return []
+    nodes = _nodes_of(pool, index, entry, columns, expansion.domains)
+    return [replace(node, outlets=own) for node, own in zip(nodes, outlets, strict=True)]
+
+
+def _outlets(
+    pool: DeclaredResource[NodePoolSpec], index: int, entry: NodeEntry, size: int, problems: list[Diagnostic]
+) -> list[tuple[Outlet, ...]]:
+    """Return the outlets of each node of an entry, and add what is wrong with them to the problems."""
+    feeds: list[list[Outlet]] = []
+    for at, text in enumerate(entry.outlets):
+        try:
+            feeds.append([outlet_of(one) for one in expand(text)])
+        except ValueError as error:
+            problems.append(pool.problem(("nodes", index, "outlets", at), str(error)))
+            continue
+        if len(feeds[-1]) != size:
+            many = f"{len(feeds[-1])} outlets for {size} nodes: write a range as long as that of the names"
+            problems.append(pool.problem(("nodes", index, "outlets", at), many))
+    fit = [feed for feed in feeds if len(feed) == size]
+    return [tuple(feed[number] for feed in fit) for number in range(size)]
+
+
+def outlet_of(text: str) -> Outlet:
+    """Return the outlet of https://PDU#A1. Raise ValueError, in words, for anything else."""
+    address, _, name = text.partition("#")
+    if not _OUTLET.fullmatch(name):
+        raise ValueError(f"{text!r} names no outlet: write https://PDU#OUTLET, like https://10.20.9.1#A1")
+    return Outlet(normalise_bmc(address), name)
 
 
 def _single(entry: NodeEntry) -> Iterator[tuple[str, str | None]]:
@@ -104,7 +138,10 @@ def _nodes_of(
     columns: Mapping[str, list[str]],
     shared: DomainCache,
 ) -> list[NodeSource]:
-    at = {key: pool.at("nodes", index, key) for key in (*_PER_NODE, "rootDisk", "provision", "erase", "network")}
+    at = {
+        key: pool.at("nodes", index, key)
+        for key in (*_PER_NODE, "outlets", "rootDisk", "provision", "erase", "network")
+    }
     provenance = {"node": at["name"]} | {
         path: at[key]
         for key, path, value in (
@@ -116,6 +153,7 @@ def _nodes_of(
             ("rootDisk", "image.root_disk", entry.root_disk),
             ("provision", "provision", entry.provision),
             ("erase", "erase", entry.erase),
+            ("outlets", "outlets", entry.outlets or None),
             ("network", "network", entry.network),
             ("network", "installed.network", entry.network),
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
@@ -110,7 +111,7 @@ def resolve(
 
     `references`: what certified nodes measured, for the bars by peers.
     """
-    nodes, resolver = list(nodes), _Resolver(declared, settings, references)
+    nodes, resolver = with_shared_outlets(nodes), _Resolver(declared, settings, references)
     resolved = {node.name: resolver.node(node) for node in sorted(nodes, key=lambda node: (node.pool, node.name))}
     values = asdict(replace(settings, insecure=()))  # its sentences name lines, and follow from the rest
     digest = digest_of([values, [_identity(node) for node in resolved.values()]])
@@ -127,6 +128,22 @@ def resolve(
             if persona.spec.availability is not None
         },
     )
+
+
+def with_shared_outlets(nodes: Iterable[NodeSource]) -> list[NodeSource]:
+    """Return the nodes, each outlet with the other nodes that it gives power, too."""
+    nodes = list(nodes)
+    fed: defaultdict[tuple[str | None, str], list[str]] = defaultdict(list)
+    for node in nodes:
+        for outlet in node.outlets:
+            fed[outlet.pdu, outlet.name].append(node.name)
+    return [_with_shared(node, fed) if node.outlets else node for node in nodes]
+
+
+def _with_shared(node: NodeSource, fed: Mapping[tuple[str | None, str], Sequence[str]]) -> NodeSource:
+    others = [tuple(sorted({*fed[one.pdu, one.name]} - {node.name})) for one in node.outlets]
+    shared = (replace(one, shared_with=other) for one, other in zip(node.outlets, others, strict=True))
+    return replace(node, outlets=tuple(shared))
 
 
 def _rollout(spec: RolloutSpec) -> RolloutPolicy:
@@ -147,6 +164,7 @@ def _identity(node: Desired) -> list[Any]:
     where = [node.endpoints.bmc, node.endpoints.host, sorted(node.domains.items()), network]
     own = [node.node, node.pool, node.persona, node.state, node.hostname, node.serial, node.uuid, node.erase]
     own += [] if node.provision is None else [node.provision]
+    own += [f"{outlet.pdu}#{outlet.name}" for outlet in node.outlets]
     return [*own, *where, disk, node.profile.digest]
 
 
@@ -184,6 +202,7 @@ class _Resolver:
             provision=node.provision,
             erase=node.erase or (),
             network=node.network,
+            outlets=node.outlets,
         )
 
     def _profile(self, pool: str, entry: int | None) -> tuple[Profile, Setting | None, str]:

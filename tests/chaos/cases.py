@@ -58,6 +58,13 @@ CASES = (
     Case("soft_restart, sick", "soft_restart", faults={"xid": {"code": 79, "heals": "boot"}}, done=_RESTART),
     Case("power_cycle", "power_cycle", drift=_firmware("nic0"), done=_FLASH_NIC),
     Case("power_cycle, sick", "power_cycle", faults={"xid_79": {}}, done={"boots": 2, "power_cycles": 1}),
+    Case(
+        "ac_cycle",
+        "ac_cycle",
+        faults={"xid": {"code": 79, "heals": "ac"}},
+        done={"boots": 3, "power_cycles": 2},
+        time_scale=60.0,
+    ),
     Case("power_on", "power_on", drift=("powered_off",), done=_CYCLE),
     # The next run starts while the installer still asks for its document.
     Case("reimage", "reimage", drift=("old_image", "no_slots"), done=_INSTALL, time_scale=20.0),

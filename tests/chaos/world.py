@@ -60,6 +60,7 @@ def write_spec(directory: Path, cases: Sequence[Case]) -> Path:
                 "bmc": f"https://10.20.{at // 250}.{at % 250 + 1}",
                 "host": f"10.21.{at // 250}.{at % 250 + 1}",
                 "serial": f"SN-{at + 1:03d}",
+                "outlets": [f"https://10.22.0.{feed}#A{at + 1}" for feed in (1, 2)],
                 "domains": {"rack": f"r{at % 4}"},
             }
             for at, case in enumerate(cases)
@@ -82,7 +83,7 @@ def write_spec(directory: Path, cases: Sequence[Case]) -> Path:
     _write_second_profile(spec)
     _shorten_gate(spec)
     _write_personas(spec)
-    _add_mild_rungs(spec)
+    _add_rungs(spec)
     return spec
 
 
@@ -116,11 +117,13 @@ def _write_personas(spec: Path) -> None:
     path.write_text(text.replace(", kubelet: running", "") + "---\n" + joining + "\n")
 
 
-def _add_mild_rungs(spec: Path) -> None:
+def _add_rungs(spec: Path) -> None:
     path = spec / "remediation.yaml"
     mild = "".join(f"    - action: {name}\n      attempts: 1\n" for name in ("restart_service", "gpu_reset"))
     text = path.read_text()
-    assert "  ladder:\n" in text
+    last = "    - {action: power_cycle, attempts: 1}\n"
+    assert last in text
+    text = text.replace(last, f"{last}    - {{action: ac_cycle, attempts: 1}}\n")
     path.write_text(text.replace("  ladder:\n", f"  ladder:\n{mild}"))
 
 

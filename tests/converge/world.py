@@ -13,7 +13,7 @@ from reconciler.converge.actions.context import ActionContext, carry_out
 from reconciler.converge.apply import ApplyReport, ApplyRequest, apply
 from reconciler.converge.components import measure_components
 from reconciler.converge.events import ActionFinished, ActionStarted, Event
-from reconciler.converge.guarded_ports import GuardedBmc, TimedCluster, TimedHost
+from reconciler.converge.guarded_ports import GuardedBmc, TimedBmc, TimedCluster, TimedHost, TimedPdu
 from reconciler.converge.lease import HeldLease
 from reconciler.converge.observe import observe, observe_node
 from reconciler.converge.ports import Partners, SoakRun
@@ -169,6 +169,7 @@ class World:
     profile: d.Profile = PROFILE
     cluster: bool = True
     node: Mapping[str, Any] = field(default_factory=dict)
+    each: Callable[[d.Desired], d.Desired] = lambda node: node  # changes every node of the spec
     gate: QuickGate = field(default_factory=QuickGate)
     signatures: Mapping[tuple[str, str], bool | None] = field(default_factory=lambda: SIGNATURES)
 
@@ -177,7 +178,7 @@ class World:
         desired = []
         for at in range(self.nodes):
             own = {"profile": self.profile, "domains": {"rack": f"r{at % self.racks}"}, **self.node}
-            desired.append(desired_node(f"n{at}", at, **own))
+            desired.append(self.each(desired_node(f"n{at}", at, **own)))
         self.fleet = fleet_of(desired, cluster=self.cluster, **self.settings)
         plays: dict[str, dict[str, Any]] = {}
         for pattern in {*self.drift, *self.faults}:
@@ -260,6 +261,15 @@ class World:
             "bmc_port": GuardedBmc(bmc, desired, facts, record, self.clock, settings, lease),
             "host_port": None if host is None else TimedHost(host, self.clock, settings, lease),
             "cluster_port": None if cluster is None else TimedCluster(cluster, self.clock, settings, lease),
+            "pdus": {
+                outlet.pdu: TimedPdu(self.fabric.pdu(outlet.pdu or ""), self.clock, settings, lease)
+                for outlet in desired.outlets
+            },
+            "bystanders": tuple(
+                (other.node, TimedBmc(near, self.clock, settings))
+                for other in self.fleet.nodes.values()
+                if other.node != node and (near := self.fabric.bmc(other)) is not None
+            ),
             "installer_port": self.fabric.installer(), "firmware_files": self.fabric.firmware_files(),
             "gate": self.gate, "ledger": self.ledger, "clock": self.clock,
             "attempt": self.ledger.begin("test", node, action, target, "", intent, lease.token(), now),

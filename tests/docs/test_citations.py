@@ -156,7 +156,6 @@ KEPT = {
 
 # Rules that this version does not keep: "not yet" where the project means to, "not ours" where somebody else has to.
 NOT_KEPT = {
-    ("Pitfalls", "C4"): "not yet: activation by `ac_cycle` is refused, and power domains are labels for budgets alone",
     (
         "Pitfalls",
         "C6",
@@ -167,7 +166,6 @@ NOT_KEPT = {
     ("Pitfalls", "G4"): "not yet: lockdown is neither read nor lifted; a BMC that refuses a setting is reported",
     ("Pitfalls", "H2"): "not yet: at most 32 requests at once go to a cluster; evictions have no rate of their own",
     ("Pitfalls", "H11"): "not yet: Slurm is not asked; a drain by command can tell another scheduler",
-    ("Pitfalls", "K6"): "not yet: power domains are labels for budgets; no action knows what shares its power",
     (
         "Pitfalls",
         "K7",

@@ -109,7 +109,10 @@ def history(
 @click.argument("digest")
 @spec_options()
 def show_output(request: FleetRequest, digest: str) -> None:
-    """Print what the tool of a test printed, by the DIGEST of its row or the first digits of that."""
+    """Print what the tool of a test printed, by the DIGEST of its row or the first digits of that.
+
+    Evidence that was kept before a repair is printed the same way; `history` has its digest.
+    """
     show(gate_output(workspace_for(request), digest))
 
 

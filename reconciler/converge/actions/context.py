@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, assert_never
 
-from reconciler.converge.guarded_ports import GuardedBmc, TimedCluster, TimedHost, WrongMachine, known
+from reconciler.converge.guarded_ports import (
+    GuardedBmc,
+    TimedBmc,
+    TimedCluster,
+    TimedHost,
+    TimedPdu,
+    WrongMachine,
+    known,
+)
 from reconciler.converge.lease import Occupied
 from reconciler.converge.ports import GateRunner, Partners
 from reconciler.diff.compare import Comparer
@@ -71,6 +79,10 @@ class ActionContext:
     resumed: Mapping[str, Any]
     plan: str
     step: Callable[[str], None]  # reports progress to whoever watches the run
+    pdus: Mapping[str, TimedPdu] = field(default_factory=dict)  # of the node's outlets, by address
+    bystanders: tuple[
+        tuple[str, TimedBmc], ...
+    ] = ()  # nodes that must not lose power with it, with their BMCs, to read
     partners: Partners | None = None  # for tests of its gate
     operator: str = ""  # who runs this, for evidence
     commit: str = ""  # of the spec

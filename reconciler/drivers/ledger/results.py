@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from reconciler.drivers.ledger.base import SqlRole
 from reconciler.drivers.ledger.episodes import MANY
 from reconciler.drivers.ledger.rows import clean, from_json, instant, or_long_ago, to_json
-from reconciler.drivers.ledger.schema import gate_outputs, gate_results, gate_tests
+from reconciler.drivers.ledger.schema import gate_outputs, gate_results, gate_tests, journal
 from reconciler.drivers.ledger.writing import insert_new
 from reconciler.gate.printed import LONGEST
 from reconciler.model.errors import LedgerError
@@ -117,8 +117,12 @@ class SqlResults(SqlRole):
                 return replace(dropped, outputs=self._drop_outputs() if dropped.tests else 0)
 
     def _drop_outputs(self) -> int:
-        """Drop what tools printed in no test that is kept."""
-        kept = sa.exists().where(gate_tests.c.output == gate_outputs.c.digest)
+        """Drop what tools printed in no test that is kept. Evidence that the journal names stays as long as that."""
+        named = journal.c.data.contains(gate_outputs.c.digest)
+        kept = sa.or_(
+            sa.exists().where(gate_tests.c.output == gate_outputs.c.digest),
+            sa.exists().where(journal.c.event == "amendment", named),
+        )
         with self._database.write([]) as connection:
             if connection.dialect.name == "postgresql":  # a gate that prints the same again meanwhile would lose it
                 connection.exec_driver_sql("LOCK TABLE gate_tests, gate_outputs IN SHARE ROW EXCLUSIVE MODE")

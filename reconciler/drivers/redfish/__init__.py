@@ -1,6 +1,8 @@
 """One node's BMC over Redfish.
 
-    bmc         RedfishBmc, the port: threads, deadlines, cancelling
+    port        one service: threads, deadlines, cancelling
+    bmc         RedfishBmc, the port of a node's BMC
+    pdu         RedfishPdu, the port of rack PDUs
     bmc_gate    access to one BMC: one call at a time, gaps between requests, a probe of its port
     breaker     when a silent BMC is called again
     login_guard which secrets were refused, for the whole process
@@ -42,8 +44,9 @@ import logging
 
 from reconciler.drivers.redfish.bmc import RedfishBmc
 from reconciler.drivers.redfish.bmc_gate import BmcRegistry
+from reconciler.drivers.redfish.pdu import RedfishPdu
 
-__all__ = ["BmcRegistry", "RedfishBmc"]
+__all__ = ["BmcRegistry", "RedfishBmc", "RedfishPdu"]
 
 # What they would print is in the errors that we raise; without a handler Python prints warnings on stderr.
 for _name in ("sushy", "urllib3"):

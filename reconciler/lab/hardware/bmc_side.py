@@ -106,14 +106,26 @@ class BmcSide(InstallerSide):
 
     def ac_cycle(self) -> None:
         """Remove mains power briefly: everything restarts, the BMC too, and all staged firmware becomes active."""
+        self.set_mains(on=False)
+        self.set_mains(on=True)
+
+    def set_mains(self, *, on: bool) -> None:
+        """Take the power at the outlets, or give it again: the machine is then as it was before (on or off)."""
         self.catch_up()
-        was_on = self.state.power != "off"
-        self.state.mains_lost = True
-        if was_on:
-            self._power_off()
+        state = self.state
+        if state.mains is on:
+            return
+        state.mains = on
+        if not on:
+            state.on_before_cut, state.mains_lost = state.power != "off", True
+            if state.on_before_cut:
+                self._power_off()
+            state.bmc_ready_at = float("inf")
+            state.counters.cuts += 1
+            return
         self._restart_bmc()
         self._consume_staged("ac_cycle", "power_cycle", "reboot", "bmc_reset")
-        if was_on:
+        if state.on_before_cut:
             self._power_on()
 
     def _order_on(self) -> None:

@@ -101,6 +101,12 @@ FAULTS: Mapping[str, FaultKind] = {
         {"persistent": False},
     ),
     "gpu_reset_fails": FaultKind("nvidia-smi refuses to reset GPUs, as a process holds them (K3)", "hardware"),
+    "outlets_elsewhere": FaultKind(
+        "the outlets that the spec names for the machine give `node` power instead, and those of that node this one; "
+        "no node: the machine has more feeds than the spec names",
+        "hardware",
+        {"node": ""},
+    ),
     "smi_doubt": FaultKind(
         "nvidia-smi -q -x ends with `status` after a whole document, and counts `more` GPUs than it describes",
         "hardware",

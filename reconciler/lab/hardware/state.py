@@ -195,6 +195,7 @@ class Counters:
     overwritten_drives: int = 0  # raw drives that a benchmark wrote to
     tpm_clears: int = 0
     gpu_resets: int = 0
+    cuts: int = 0  # from mains
     killed_work: int = 0  # times that a running system went down while it had pods that were not evicted
 
 
@@ -271,5 +272,7 @@ class MachineState:
     counters: Counters = field(default_factory=Counters)
     faults: dict[str, dict[str, Any]] = field(default_factory=dict)  # kind -> parameters
     fault_since: dict[str, float] = field(default_factory=dict)  # kind -> when it was injected last
+    mains: bool = True  # an outlet gives power
+    on_before_cut: bool = False
     mains_lost: bool = False  # since the last boot: the power was taken at the outlets
     etag: int = 1  # grows with every change that Redfish shows

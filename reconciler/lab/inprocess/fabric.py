@@ -16,6 +16,7 @@ from reconciler.lab.inprocess import bmc, cluster_port
 from reconciler.lab.inprocess.bmc import MachineBmc
 from reconciler.lab.inprocess.cluster_port import TruthCluster
 from reconciler.lab.inprocess.host import MachineHost
+from reconciler.lab.inprocess.pdu import MainsPdu
 from reconciler.lab.inprocess.virtual_time import EPOCH
 from reconciler.lab.inprocess.watch import TruthWatch
 from reconciler.lab.install_server import BASE
@@ -135,6 +136,9 @@ class LabFabric:
         if image is not None:  # a spec that changes may name it since the lab was built
             self._lab.images.setdefault((image.name, image.version), image.contents)
         return None if desired.endpoints.bmc is None else self._bmcs[desired.endpoints.bmc]
+
+    def pdu(self, address: str) -> MainsPdu:
+        return MainsPdu(self._lab.mains, address, self._clock)
 
     def host(self, desired: Desired) -> MachineHost | None:
         return None if desired.endpoints.host is None else self._hosts[desired.endpoints.host]

@@ -18,8 +18,8 @@ from reconciler.model.desired import Desired, DesiredHost, Endpoints, Fleet, Pro
 
 # Addresses, credentials and trust anchors, and the fleet's name, which chooses the ledger. All else is desired state.
 TRUSTED: Final = (
-    "fleet", "bmc_credentials", "ssh_credentials", "ssh_user", "tls", "host_keys", "cluster", "installer", "insecure",
-    "user_ca",
+    "fleet", "bmc_credentials", "pdu_credentials", "ssh_credentials", "ssh_user", "tls", "host_keys", "cluster",
+    "installer", "insecure", "user_ca",
 )  # fmt: skip
 _NOWHERE: Final = Endpoints(None, None)
 
@@ -120,6 +120,7 @@ def _access(settings: Settings) -> Mapping[str, str]:
     return {
         "name": settings.fleet,
         "redfish.credentials": settings.bmc_credentials or "",
+        "redfish.pduCredentials": settings.pdu_credentials or "",
         "redfish.tls": _tls(settings.tls),
         "ssh.user": settings.ssh_user,
         "ssh.credentials": settings.ssh_credentials or "",

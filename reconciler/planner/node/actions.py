@@ -87,6 +87,7 @@ class ActionSpec:
     # Tests that it costs as a treatment, unless the profile says otherwise; None = all.
     retests: tuple[Kind, ...] | None = None
     may_heal: Callable[[Cure], bool] = _anything  # as a rung of the ladder
+    destroys_evidence: bool = False  # as a treatment: what was logged and counted is gone after it
     of_service: bool = False  # its target is the unit that the row of a signal names
     fault: str | None = None  # the lab's fault that makes it fail in a rehearsal; None: its verdict fails
 
@@ -172,6 +173,11 @@ def _boot(node: NodeTraits) -> Iterable[Variant]:
     yield Variant(breaks=node.lost_by_boot)
 
 
+def _ac_cycle(node: NodeTraits) -> Iterable[Variant]:
+    if node.desired.outlets:
+        yield Variant(breaks=node.lost_by_boot)
+
+
 def _power_on(node: NodeTraits) -> Iterable[Variant]:
     """A node that is off is out of service. It must be marked first, or it would serve as soon as it is up."""
     breaks = (*node.lost_by_boot, *((c.QUIESCED,) if node.busy else ()))
@@ -226,6 +232,7 @@ def _admit(node: NodeTraits) -> Iterable[Variant]:
 KUBELET: Final = "kubelet"
 _INSTALLER_S = 700.0  # two POSTs and the boot of an installer more than in place
 _BOOT = frozenset({Activation.REBOOT})
+_MAINS = frozenset({Activation.REBOOT, Activation.POWER_CYCLE, Activation.BMC_RESET, Activation.AC_CYCLE})
 _POWER = frozenset({Activation.REBOOT, Activation.POWER_CYCLE})
 
 # A boot covers `join`: the host answers before its kubelet is Ready. The other actions that one covers are what remains
@@ -284,12 +291,14 @@ _SPECS = (
         name="gpu_reset", concern=Concern.HEALTH, disruption=Disruption.DRAIN, seconds=60,
         requires=(c.HOST_UP, c.QUIESCED), variants=_gpu_reset, undoes=frozenset({"set_gpu_mode"}),
         fault="gpu_reset_fails", retests=REBOOT, may_heal=lambda cure: cure.resets,
+        destroys_evidence=True,
     ),
     ActionSpec(
         name="soft_restart", concern=Concern.HEALTH, disruption=Disruption.REBOOT, seconds=420,
         requires=(c.HOST_UP, c.POWER_ON, c.QUIESCED), variants=_boot, activates=_BOOT, boots=True, proved_by_boot=True,
         covers=frozenset({"join"}), undoes=frozenset({"set_gpu_mode"}), fault="post_hang",
         retests=REBOOT,
+        destroys_evidence=True,
     ),
     ActionSpec(
         name="power_cycle", concern=Concern.HEALTH, disruption=Disruption.POWER_CYCLE, seconds=480,
@@ -297,6 +306,16 @@ _SPECS = (
         activates=_POWER, boots=True, proved_by_boot=True, refusals=possible.power,
         covers=frozenset({"soft_restart", "power_on", "join"}), undoes=frozenset({"set_gpu_mode"}), fault="post_hang",
         retests=REBOOT,
+        destroys_evidence=True,
+    ),
+    # Of a node whose outlets the spec names. The BMC has to answer before, or nothing proves that they are its own.
+    ActionSpec(
+        name="ac_cycle", concern=Concern.HEALTH, disruption=Disruption.AC_CYCLE, seconds=900,
+        requires=(c.IDENTITY, c.POWER_ON, c.QUIESCED), achieves=(c.HOST_UP,), variants=_ac_cycle,
+        activates=_MAINS, boots=True, proved_by_boot=True, refusals=possible.mains,
+        covers=frozenset({"power_cycle", "soft_restart", "power_on", "reset_bmc", "join"}),
+        undoes=frozenset({"set_gpu_mode"}), fault="outlets_elsewhere", retests=REBOOT,
+        destroys_evidence=True,
     ),
     ActionSpec(
         name="power_on", concern=Concern.HEALTH, disruption=Disruption.NONE, seconds=420,
@@ -315,6 +334,7 @@ _SPECS = (
         covers=frozenset({"soft_restart", "power_on", "power_cycle", "join", "reimage"}),
         undoes=frozenset({"set_gpu_mode", "configure_host", "join", "check_trust", "run_gate"}),
         fault="installer_fails", may_heal=lambda cure: cure.remedy is Remedy.LADDER,
+        destroys_evidence=True,
     ),
     ActionSpec(
         name="join", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=60,

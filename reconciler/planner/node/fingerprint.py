@@ -66,6 +66,7 @@ _NAMES: Final[Mapping[tuple[type, str], str]] = {
     (Profile, "membership"): "cluster",
     (Settings, "fleet"): "fleet.name",
     (Settings, "bmc_credentials"): "fleet.redfish.credentials",
+    (Settings, "pdu_credentials"): "fleet.redfish.pduCredentials",
     (Settings, "ssh_credentials"): "fleet.ssh.credentials",
     (Settings, "ssh_user"): "fleet.ssh.user",
     (Settings, "tls"): "fleet.redfish.tls",
@@ -77,7 +78,18 @@ _NAMES: Final[Mapping[tuple[type, str], str]] = {
 _KEYS: Final[Mapping[type, str]] = {DesiredFirmware: "component", DesiredLink: "name", Taint: "key"}
 # Inputs whose position is recorded under another path, and inputs that the node's own line sets if no other does.
 _PLACED: Final = (("root_disk", "image.root_disk"), ("image.contents", "image"), ("acceptance", "gate.certificate"))
-_OF_NODES: Final = ("node", "pool", "state", "endpoints", "identity", "root_disk", "provision", "network", "erase")
+_OF_NODES: Final = (
+    "node",
+    "pool",
+    "state",
+    "endpoints",
+    "identity",
+    "root_disk",
+    "provision",
+    "network",
+    "erase",
+    "outlets",
+)
 
 
 def shared_inputs(profile: Profile, settings: Settings, endpoints: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from reconciler.model.plan import BlockCode, Blocked, Goal
 from reconciler.model.records import NodeRecord
 from reconciler.model.repairs import Repair, RepairPhase
 from reconciler.model.units import format_duration
-from reconciler.model.vocab import NodeState
+from reconciler.model.vocab import Activation, NodeState
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.actions import admission_requires, spec_of
 from reconciler.planner.node.backoff import failures
@@ -184,6 +184,9 @@ def _unhealthy(
         why = f"it was repaired {policy.most} times within {within}, the policy's limit: a person must look"
     elif policy is not None and not all(may_heal(rung.action, cure) for rung in policy.ladder):
         why += ", but for those that can't help"
+    if policy is not None:
+        impossible = {rung.action: state.impossible.get(rung.action, "") for rung in policy.ladder}
+        why += "".join(f"; {action} is impossible: {lack}" for action, lack in impossible.items() if lack)
     return isolate(f"unhealthy ({evidence}); {why}", BlockCode.ATTEMPTS)
 
 
@@ -290,8 +293,11 @@ def changes(state: Conditions) -> bool:
 
 def as_treatment(row: Row) -> Row:
     """Return an action as a treatment: it voids the certificate, and is expected to heal the node."""
-    heals = (c.TREATED, c.HEALTHY, c.HARDWARE)
-    return replace(row, achieves=(*row.achieves, *heals), breaks=(*row.breaks, c.GATE), forbids=())
+    heals: tuple[str, ...] = (c.TREATED, c.HEALTHY, c.HARDWARE)
+    requires = row.requires
+    if Activation.AC_CYCLE in row.activates:  # it may begin from off, as a run that died in its midst leaves a machine
+        heals, requires = (*heals, c.POWER_ON), tuple(name for name in requires if name != c.POWER_ON)
+    return replace(row, requires=requires, achieves=(*row.achieves, *heals), breaks=(*row.breaks, c.GATE), forbids=())
 
 
 def exhausted(row: Row, record: NodeRecord, now: datetime) -> bool:

@@ -33,6 +33,19 @@ def power(_desired: Desired, found: RedfishInventory, _changes: Collection[str])
     return _whole(_lack(found, Ability.POWER))
 
 
+def mains(desired: Desired, _found: RedfishInventory, _changes: Collection[str]) -> Refusals:
+    """Refuse before the drain what would cut off another node, or can't be done: outlets are told by the spec alone."""
+    profile = desired.profile
+    ladder = () if profile.remediation is None else profile.remediation.ladder
+    asked = any(item.activation is Activation.AC_CYCLE for item in profile.firmware)
+    if not asked and all(rung.action != "ac_cycle" for rung in ladder):
+        return {}
+    if not desired.outlets:
+        return _whole("the spec names no `outlets` for it" + at(desired, "node"))
+    others = sorted({node for outlet in desired.outlets for node in outlet.shared_with})
+    return _whole(f"its outlets give {', '.join(others)} power, too" + at(desired, "outlets") if others else "")
+
+
 def bmc_reset(desired: Desired, found: RedfishInventory, _changes: Collection[str]) -> Refusals:
     if not any(item.activation is Activation.BMC_RESET for item in desired.profile.firmware):
         return {}

@@ -78,7 +78,10 @@ class RedfishAccess(Model):
     """How BMCs are reached."""
 
     credentials: Name = Field(description="Name of a secret, which is defined outside the spec.")
-    tls: Tls = Field(description="How certificates of BMCs are verified.")
+    pdu_credentials: Name | None = Field(
+        default=None, description="Name of the secret for rack PDUs. Absent: that of BMCs."
+    )
+    tls: Tls = Field(description="How certificates of BMCs and rack PDUs are verified.")
 
 
 class SshAccess(Model):

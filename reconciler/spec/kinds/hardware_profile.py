@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from reconciler.model.gate_tools import RATE
 from reconciler.model.vocab import Activation, BootWay, VerifiedBy
-from reconciler.spec.kinds.base import Duration, Enforced, Resource, Sha256, Size, WebUrl
+from reconciler.spec.kinds.base import Duration, Resource, Sha256, Size, WebUrl
 from reconciler.spec.kinds.measurements import PlatformMeasurements
 from reconciler.spec.kinds.settings import Bios, FirmwarePolicy
 from reconciler.strict_yaml.models import Matching, Model, Name, Text
@@ -54,10 +54,7 @@ class FirmwareComponent(Model):
         default=FirmwarePolicy.EXACT, description="exact, or min: that version or a newer one."
     )
     stage: int = Field(default=1, ge=1, le=99, description="Order of updates: lower stages first.")
-    activation: Annotated[
-        Activation,
-        Enforced(Activation.IMMEDIATE, Activation.BMC_RESET, Activation.REBOOT, Activation.POWER_CYCLE),
-    ] = Field(description="What makes an update take effect.")
+    activation: Activation = Field(description="What makes an update take effect.")
     settle: Duration = Field(default="0s", description="How long to wait after activation.")
     minutes: float = Field(default=10.0, gt=0, le=600, description="How long an update takes.")
     url: WebUrl | None = Field(

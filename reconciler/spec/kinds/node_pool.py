@@ -38,6 +38,11 @@ class NodeEntry(NodeSettings):
     name: Text = Field(description="Name of the node, or a range of names like gpu-a[001-008].")
     bmc: Text | None = Field(default=None, description="URL of the BMC, like https://10.20.0.[11-18].")
     host: Text | None = Field(default=None, description="Address for SSH, host or host:port, like 10.20.1.[11-18].")
+    outlets: tuple[Text, ...] = Field(
+        default=(),
+        description="All outlets of rack PDUs that give the node power, as https://PDU#OUTLET, or #RACKPDU/OUTLET "
+        "where one service has several; may be ranges. With them a node can be cut off from mains (ac_cycle).",
+    )
     serial: Text | None = Field(default=None, description="Serial number of the system; may be a range.")
     uuid: Text | None = Field(default=None, description="System UUID. Not for ranges.")
     hostname: Text | None = Field(

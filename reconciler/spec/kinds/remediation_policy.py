@@ -25,6 +25,7 @@ class RungAction(StrEnum):
     GPU_RESET = "gpu_reset"
     SOFT_RESTART = "soft_restart"
     POWER_CYCLE = "power_cycle"
+    AC_CYCLE = "ac_cycle"  # of nodes whose outlets the spec names
     REIMAGE = "reimage"
 
 
@@ -32,8 +33,8 @@ class RungSpec(Model):
     """One rung of the remediation ladder."""
 
     action: RungAction = Field(
-        description="restart_service, gpu_reset, soft_restart, power_cycle or reimage. The first two are tried "
-        "for those signals alone whose rows say that they help."
+        description="restart_service, gpu_reset, soft_restart, power_cycle, ac_cycle or reimage. The first two are "
+        "tried for those signals alone whose rows say that they help, ac_cycle for nodes with `outlets`."
     )
     attempts: int = Field(default=1, ge=1, le=10, description="Tries within the window before the next rung.")
 

@@ -1,0 +1,146 @@
+"""Cut a node off from mains at the outlets of its rack PDUs, and give it power again.
+
+An outlet is bound to its node by the spec alone, and cables are swapped by people. So the cut is proved: the node's own
+BMC, which answered before, must fall silent, and no BMC of a bystander may. If either is not so the outlets give power
+again at once, the attempt is a permanent failure, and a hold keeps everybody from trying again (pitfalls C4, K6).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from reconciler.converge.actions.activation import answers_again, pending_settings, verify_activation
+from reconciler.converge.actions.context import ActionContext, Stop, action, poll, tolerate
+from reconciler.converge.actions.power import ensure_off, ensure_on, has_rebooted, wait_for_host
+from reconciler.converge.guarded_ports import GuardedBmc, TimedBmc, TimedPdu
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.observed import Silent
+from reconciler.model.outcome import Done, Outcome, Permanent, Transient
+
+SWITCHES_S = 60.0  # until an outlet tells that it was switched
+FALLS_SILENT_S = 120.0  # power supplies hold up for less than a second; a BMC's connections take longer to end
+RESTORES_S = 1800.0
+EMPTY_S = 30.0  # until capacitors are empty, so that standby logic starts anew
+BMC_BOOT_S = 900.0
+HOLDER = "reconciler"
+
+
+@action
+async def ac_cycle(ctx: ActionContext) -> Outcome:
+    """Power the machine off, switch all of its outlets off and on, and wait for a new boot id."""
+    boot_id = ctx.intent.get("boot_id")
+    pdus = _pdus(ctx)
+    if ctx.resumed.get("cut"):
+        await _give_power(ctx, pdus)
+        return await _come_back(ctx, boot_id)
+    if ctx.resumed and await has_rebooted(ctx, boot_id):
+        return Done("it had rebooted before the last run ended", changed=False)
+    pending = await pending_settings(ctx)
+    await _demand_power(pdus)
+    await ensure_off(ctx)
+    bystanders = [(name, bmc) for name, bmc in ctx.bystanders if not isinstance(await bmc.hot(), Silent)]
+    ctx.journal(cut=[[outlet.pdu, outlet.name] for outlet in ctx.desired.outlets])
+    try:
+        await _cut(ctx, pdus)
+        wrong = await _wrongly_cut(ctx, bystanders)
+        if not wrong:
+            await ctx.clock.sleep(EMPTY_S)
+    finally:
+        await _give_power(ctx, pdus)
+    if wrong:
+        ctx.ledger.hold(f"node/{ctx.node}", wrong, HOLDER, None, ctx.clock.now())
+        await answers_again(ctx, BMC_BOOT_S)
+        return Permanent(f"{wrong}. All outlets give power again; a hold keeps the node as it is")
+    outcome = await _come_back(ctx, boot_id)
+    await verify_activation(ctx, pending)
+    return outcome
+
+
+def _pdus(ctx: ActionContext) -> Mapping[TimedPdu, Sequence[str]]:
+    """Return the outlets of each PDU of the node."""
+    found: defaultdict[TimedPdu, list[str]] = defaultdict(list)
+    for outlet in ctx.desired.outlets:
+        found[ctx.pdus[outlet.pdu or ""]].append(outlet.name)
+    return found
+
+
+async def _demand_power(pdus: Mapping[TimedPdu, Sequence[str]]) -> None:
+    """Raise Stop unless every outlet answers and gives power: one that is off is a feed that nobody counts on."""
+    for pdu, names in pdus.items():
+        found = await pdu.outlets(names)
+        if off := sorted(name for name in names if not found[name]):
+            raise Stop(Transient(f"outlet {', '.join(off)} is off already: somebody works there"))
+
+
+async def _cut(ctx: ActionContext, pdus: Mapping[TimedPdu, Sequence[str]]) -> None:
+    ctx.step("switching its outlets off")
+    for pdu, names in pdus.items():
+        await _switch(ctx, pdu, names, on=False)
+
+
+async def _give_power(ctx: ActionContext, pdus: Mapping[TimedPdu, Sequence[str]]) -> None:
+    """Switch all outlets on, each PDU whatever the others do. One that stays off sets a hold, and raises Stop."""
+    ctx.step("switching its outlets on")
+    dark: list[str] = []
+    for pdu, names in pdus.items():
+        try:
+            await _switch(ctx, pdu, names, on=True, within_s=RESTORES_S)
+        except (Stop, DriverError) as error:
+            dark.append(str(error))
+    if dark:
+        why = f"outlets were switched off and can't be switched on again, switch them on by hand: {'; '.join(dark)}"
+        ctx.ledger.hold(f"node/{ctx.node}", why, HOLDER, None, ctx.clock.now())
+        raise Stop(Permanent(why))
+
+
+async def _switch(
+    ctx: ActionContext, pdu: TimedPdu, names: Sequence[str], *, on: bool, within_s: float = SWITCHES_S
+) -> None:
+    """Switch outlets of one PDU until it tells that all are so. Raise Stop if they are not in time."""
+    failed: list[DriverError] = []
+
+    async def probe() -> bool | None:
+        error = await tolerate(pdu.switch(names, on=on), Failure.AMBIGUOUS, Failure.BUSY, Failure.UNREACHABLE)
+        failed[:] = [] if error is None else [error]
+        try:
+            found = await pdu.outlets(names)
+        except DriverError as unread:
+            failed.append(unread)
+            return None
+        return True if all(found[name] is on for name in names) else None
+
+    if not await poll(ctx, probe, within_s=within_s, every_s=5.0, soon=True):
+        why = f": {failed[0]}" if failed else ""
+        raise Stop(Transient(f"outlet {', '.join(names)} can't be switched {'on' if on else 'off'}{why}"))
+
+
+async def _wrongly_cut(ctx: ActionContext, bystanders: Sequence[tuple[str, TimedBmc]]) -> str:
+    """Return what speaks against these outlets being the node's own, all of them and nobody else's; "" if nothing."""
+    ctx.step("waiting for its BMC to fall silent, and no other")
+    outlets = ", ".join(f"{outlet.pdu}#{outlet.name}" for outlet in ctx.desired.outlets)
+
+    async def probe() -> str | None:
+        for name, bmc in bystanders:
+            if await _is_silent(bmc):
+                return f"the outlets of {ctx.node} in the spec ({outlets}) give {name} power: its BMC fell silent"
+        return "" if await _is_silent(ctx.bmc) else None
+
+    found = await poll(ctx, probe, within_s=FALLS_SILENT_S, every_s=5.0, soon=True)
+    if found is None:
+        return f"with all of its outlets in the spec off ({outlets}) the BMC of {ctx.node} still answers: it has others"
+    return found
+
+
+async def _is_silent(bmc: GuardedBmc | TimedBmc) -> bool:
+    """Return whether two readings in a row fail: one may be lost on its way."""
+    return isinstance(await bmc.hot(), Silent) and isinstance(await bmc.hot(), Silent)
+
+
+async def _come_back(ctx: ActionContext, boot_id: str | None) -> Outcome:
+    ctx.step("waiting for the BMC")
+    if not await answers_again(ctx, BMC_BOOT_S):
+        return Transient("the outlets give power, and the BMC does not answer")
+    await ensure_on(ctx)
+    facts = await wait_for_host(ctx, unlike=boot_id)
+    return Done(f"cut off from mains and back, boot id {facts.boot_id}")

@@ -1,0 +1,225 @@
+"""An AC cycle cuts off one node and nobody else, and a wrong cable is noticed and undone (pitfalls C4, K6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from reconciler.converge.actions import FUNCTIONS
+from reconciler.converge.actions.context import ActionContext
+from reconciler.converge.run import Ended
+from reconciler.model import desired as d
+from reconciler.model.outcome import Done, Outcome, Permanent, Transient
+from reconciler.model.vocab import Activation
+from tests import builders as b
+from tests.converge.world import PROFILE, World
+
+Worlds = Callable[..., World]
+
+assert PROFILE.remediation is not None
+LADDER = (d.Rung("soft_restart"), d.Rung("power_cycle"), d.Rung("ac_cycle"))
+TREATED = replace(PROFILE, digest="treated", remediation=replace(PROFILE.remediation, ladder=LADDER))
+A, B = "https://pdu-a", "https://pdu-b"
+
+
+def outlets(number: int, *shared: str) -> tuple[d.Outlet, ...]:
+    return d.Outlet(A, f"A{number}", shared), d.Outlet(B, f"A{number}", shared)
+
+
+@pytest.fixture
+def fed(world: Worlds) -> Worlds:
+    """Worlds in which each node hangs on two PDUs. `shared`: node -> others on its outlets."""
+
+    def build(shared: Mapping[str, str] | None = None, **differences: Any) -> World:
+        def feeds(node: d.Desired) -> d.Desired:
+            other = (shared or {}).get(node.node)
+            return replace(node, outlets=outlets(int(node.node[1:]), *([other] if other else [])))
+
+        here = world(each=feeds, **{"nodes": 3, "profile": TREATED, **differences})
+        here.adopt()
+        return here
+
+    return build
+
+
+def cuts(here: World) -> list[int]:
+    return [machine.state.counters.cuts for machine in here.lab.machines.values()]
+
+
+def all_on(here: World) -> bool:
+    return all(here.lab.mains.on.values())
+
+
+def test_one_node_is_cut_off_and_comes_back(fed: Worlds) -> None:
+    here = fed()
+    before = here.machine("n1").system().boot_id
+    assert isinstance(here.act("ac_cycle", "n1"), Done)
+    assert cuts(here) == [0, 1, 0]
+    assert all_on(here)
+    assert here.lab.mains.switched == 4, "each outlet once off and once on"
+    assert here.machine("n1").system().boot_id != before
+
+
+def test_a_machine_is_shut_down_before_its_power_is_cut(fed: Worlds) -> None:
+    here = fed()
+    machine = here.machine("n0")
+    seen: list[str] = []
+    cut = machine.set_mains
+
+    def noting(*, on: bool) -> None:
+        if on is False and machine.state.mains:
+            seen.append(machine.state.power)
+        cut(on=on)
+
+    machine.set_mains = noting  # type: ignore[method-assign]
+    assert isinstance(here.act("ac_cycle"), Done)
+    assert seen == ["off"]
+
+
+@pytest.mark.parametrize("swapped", [True, False], ids=["another machine's", "not all of them"])
+def test_outlets_that_are_not_the_nodes_own_give_power_again_at_once(fed: Worlds, swapped: bool) -> None:
+    here = fed(faults={"n0": {"outlets_elsewhere": {"node": "n1" if swapped else ""}}})
+    outcome = here.act("ac_cycle")
+    assert isinstance(outcome, Permanent)
+    assert ("give n1 power: its BMC fell silent" if swapped else "it has others") in outcome.detail
+    assert all_on(here)
+    assert cuts(here) == ([0, 1, 0] if swapped else [0, 0, 0])
+    [hold] = here.ledger.holds()
+    assert hold.subject == "node/n0"
+    assert "n0" in hold.reason
+    assert here.machine("n1").state.mains
+
+
+def test_a_wrong_cable_costs_its_neighbour_seconds_not_half_a_minute(fed: Worlds) -> None:
+    """Nothing waits for capacitors there."""
+    here = fed(faults={"n0": {"outlets_elsewhere": {"node": "n1"}}})
+    lost: list[float] = []
+    machine = here.machine("n1")
+    cut = machine.set_mains
+
+    def noting(*, on: bool) -> None:
+        if machine.state.mains is not on:
+            lost.append(here.clock.elapsed)
+        cut(on=on)
+
+    machine.set_mains = noting  # type: ignore[method-assign]
+    here.act("ac_cycle")
+    gone, back = lost
+    assert back - gone < 30
+
+
+def test_an_outlet_that_is_off_already_is_left_to_who_switched_it(fed: Worlds) -> None:
+    here = fed()
+    here.lab.mains.switch([(A, "A0")], on=False)
+    switched = here.lab.mains.switched
+    outcome = here.act("ac_cycle")
+    assert outcome == Transient("outlet A0 is off already: somebody works there")
+    assert here.lab.mains.switched == switched
+
+
+def test_a_pdu_that_does_not_answer_cuts_nothing(fed: Worlds) -> None:
+    here = fed()
+    here.lab.mains.silent.add(B)
+    assert isinstance(here.act("ac_cycle"), Transient)
+    assert cuts(here) == [0, 0, 0]
+    assert here.machine("n0").state.power == "on", "it is not even shut down"
+
+
+def test_a_run_that_died_with_the_outlets_off_gives_power_again(fed: Worlds) -> None:
+    here = fed()
+    boot_id = here.machine("n0").system().boot_id
+    here.lab.mains.switch([(A, "A0"), (B, "A0")], on=False)
+    outcome = here.act("ac_cycle", resumed={"boot_id": boot_id, "cut": [[A, "A0"], [B, "A0"]]})
+    assert isinstance(outcome, Done)
+    assert all_on(here)
+    assert cuts(here)[0] == 1
+
+
+def test_it_is_the_rung_that_heals_what_no_power_cycle_does(fed: Worlds) -> None:
+    here = fed(faults={"n0": {"xid": {"code": 79, "heals": "ac"}}})
+    report = here.apply()
+    assert report.results["n0"].state is Ended.DONE
+    done = [
+        word for word in here.did("n0") if word.split(":")[0] in ("soft_restart", "power_cycle", "ac_cycle", "admit")
+    ]
+    assert done == ["soft_restart", "power_cycle", "ac_cycle", "admit"]
+    assert here.serves("n0")
+    assert cuts(here) == [1, 0, 0]
+
+
+def test_what_another_node_hangs_on_is_refused_before_the_drain(fed: Worlds) -> None:
+    """no_drain_in_vain: it says why, and neither is cut off."""
+    only = replace(TREATED, digest="only", remediation=replace(PROFILE.remediation, ladder=(d.Rung("ac_cycle"),)))  # type: ignore[type-var]
+    here = fed({"n0": "n1", "n1": "n0"}, profile=only, faults={"n0": {"xid": {"code": 119, "heals": "ac"}}})
+    plan = here.plan().nodes["n0"]
+    assert not any(action.name in ("drain", "ac_cycle") for action in plan.actions)
+    assert "ac_cycle is impossible: its outlets give n1 power, too" in plan.situation
+    here.apply()
+    assert cuts(here) == [0, 0, 0]
+    assert "drain" not in here.did("n0")
+
+
+def test_firmware_that_waits_for_mains_gets_an_ac_cycle(fed: Worlds) -> None:
+    firmware = (b.firmware("cpld", 1, Activation.AC_CYCLE),)
+    here = fed(
+        profile=replace(TREATED, digest="cpld", firmware=firmware),
+        drift={"n0": [{"old_firmware": {"component": "cpld"}}]},
+    )
+    report = here.apply()
+    assert report.results["n0"].state is Ended.DONE, report.results["n0"]
+    assert [word for word in here.did("n0") if word in ("update_firmware:cpld", "ac_cycle")] == [
+        "update_firmware:cpld", "ac_cycle",
+    ]  # fmt: skip
+    assert cuts(here) == [1, 0, 0]
+    assert here.serves("n0")
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["off", "cut off"])
+def test_a_run_that_is_killed_in_its_midst_is_gone_on_with(
+    fed: Worlds, monkeypatch: pytest.MonkeyPatch, cut: bool
+) -> None:
+    """A dark BMC tells nothing, so nothing could be planned for its node: the outlets are switched on before a look."""
+    here = fed(faults={"n0": {"xid": {"code": 79, "heals": "ac"}}})
+
+    async def killed(ctx: ActionContext) -> Outcome:
+        here.machine("n0").power("force_off")
+        if cut:
+            ctx.journal(cut=[[A, "A0"], [B, "A0"]])
+            here.lab.mains.switch([(A, "A0"), (B, "A0")], on=False)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setitem(FUNCTIONS, "ac_cycle", killed)
+        with pytest.raises(BaseException):  # noqa: B017 - the group that asyncio makes of it
+            here.apply()
+    here.clock.elapsed += 4000
+    for _ in range(2):
+        here.apply()
+        assert all_on(here)
+        here.clock.elapsed += 900
+    assert here.serves("n0"), here.did("n0")
+    assert cuts(here)[0] == 1
+    assert sum(attempt.action == "ac_cycle" for attempt in here.ledger.node("n0").attempts) == 1
+
+
+def test_outlets_that_stay_off_are_told_by_a_hold(fed: Worlds) -> None:
+    here = fed()
+    mains = here.lab.mains
+    switch = mains.switch
+
+    def one_way(sockets: Any, *, on: bool) -> None:
+        if not on:
+            switch(sockets, on=on)
+
+    mains.switch = one_way  # type: ignore[method-assign]
+    outcome = here.act("ac_cycle")
+    assert isinstance(outcome, Permanent)
+    [hold] = here.ledger.holds()
+    assert "switch them on by hand" in hold.reason
