@@ -48,6 +48,7 @@ class BlockCode(StrEnum):
     ROLLOUT = "rollout"  # its wave has not begun
     HALTED = "halted"  # the rollout of its pool has stopped: a person must look
     FOREIGN_CORDON = "foreign_cordon"
+    FOREIGN_HOLD = "foreign_hold"  # an operator maintains it: nothing that disrupts is done until that ends
     FOREIGN_MARK = "foreign_mark"  # marked by another ledger
     IMPOSSIBLE = "impossible"  # its BMC can't do what the spec asks for
     NO_PATH = "no_path"  # no sequence of actions reaches the goal; the unmet conditions are named

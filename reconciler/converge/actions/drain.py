@@ -19,6 +19,7 @@ from reconciler.model.records import OWNER_ANNOTATION, read_mark
 from reconciler.model.stakes import stakes
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import DrainProvider
+from reconciler.planner.node.foreign_holds import hold_of
 from reconciler.planner.node.holds import by_subject, held, stopped
 
 ROUND_S = 3.0
@@ -106,6 +107,8 @@ class _PodDrain:
             return False
         if hold := self._hold():
             raise Stop(Declined("held", hold.detail))
+        if others := hold_of(self.member):
+            raise Stop(Declined("foreign_hold", others))
         self._tell(why)
         await self.ctx.clock.sleep(WAIT_ROUND_S)
         return True
