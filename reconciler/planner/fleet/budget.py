@@ -212,6 +212,10 @@ class Budget:
     def is_out(self, node: str) -> bool:
         return node in self._out
 
+    @property
+    def counts_workloads(self) -> bool:
+        return bool(self._per_workload)
+
     def carried(self, node: str) -> frozenset[str]:
         """Return the workloads of a node; empty where no limit counts them."""
         return self._carried.get(node, frozenset())

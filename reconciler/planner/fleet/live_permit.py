@@ -66,7 +66,7 @@ class LivePermit:
         for name in sorted(fleet.nodes):
             seen = observation.nodes.get(name)
             self._budget.see(name, self._serves(seen, plans.get(name)))
-            self._budget.see_workloads(name, carried(seen))
+            self._see_workloads(name, seen)
             if seen is not None:
                 self._see_election(seen)
             if (plan := plans.get(name)) is not None:
@@ -78,7 +78,7 @@ class LivePermit:
         name = observed.node
         serves = self._serves(observed, plan)
         self._budget.see(name, serves and name not in self._reserved)
-        self._budget.see_workloads(name, carried(observed) | self._taken_from(name))
+        self._see_workloads(name, observed)
         if plan is not None:
             self._see_plan(plan)
         if self._see_election(observed):
@@ -100,9 +100,10 @@ class LivePermit:
             self._budget.isolate(plan.node)
         self._budget.see_stuck(plan.node, plan.waits_for_person)
 
-    def _taken_from(self, node: str) -> frozenset[str]:
-        """Return what a reserved node carried when it was reserved: its mark may not say so yet."""
-        return self._ran.get(node, frozenset())
+    def _see_workloads(self, node: str, observed: Observed | None) -> None:
+        """Take in what a node carries, and of a reserved one what it carried: its mark may not say so yet."""
+        if self._budget.counts_workloads:
+            self._budget.see_workloads(node, carried(observed) | self._ran.get(node, frozenset()))
 
     def _see_election(self, seen: Observed) -> bool:
         member = seen.member.value if isinstance(seen.member, Answered) else None
