@@ -22,7 +22,7 @@ from reconciler.planner.fleet.isolation import isolation_signals
 
 _ASIDE = (BlockCode.QUARANTINED, BlockCode.RETIRED, BlockCode.DECOMMISSIONED)
 _WITH_REASON = (NodeStatus.BLOCKED, NodeStatus.HELD, NodeStatus.SET_ASIDE)
-_HELD = (BlockCode.HELD, BlockCode.STOPPED, BlockCode.STORM, BlockCode.FOREIGN_CORDON)
+_HELD = (BlockCode.HELD, BlockCode.STOPPED, BlockCode.STORM, BlockCode.FOREIGN_CORDON, BlockCode.FOREIGN_HOLD)
 
 
 def measured(metrics: Metrics, progress: Progress) -> Progress:

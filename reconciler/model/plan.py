@@ -50,6 +50,7 @@ class BlockCode(StrEnum):
     ROLLOUT = "rollout"  # its wave has not begun
     HALTED = "halted"  # the rollout of its pool has stopped: a person must look
     FOREIGN_CORDON = "foreign_cordon"
+    FOREIGN_HOLD = "foreign_hold"  # an operator maintains it: nothing that disrupts is done until that ends
     FOREIGN_MARK = "foreign_mark"  # marked by another ledger
     IMPOSSIBLE = "impossible"  # its BMC can't do what the spec asks for
     NO_PATH = "no_path"  # no sequence of actions reaches the goal; the unmet conditions are named
@@ -218,6 +219,23 @@ class RolloutPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkloadCost:
+    """What the drains of a plan cost one workload whose pods depend on each other.
+
+    `pods` of `of_pods` on `nodes` nodes are evicted. `replicas`: of a LeaderWorkerSet, how many of `of_replicas` lose a
+    pod, and restart whole; 0 of 0: all of its pods depend on each other, and are interrupted.
+    """
+
+    workload: FreeText  # "JobSet ml/llama"
+    queue: FreeText  # of Kueue; "" = none, or its pods don't say
+    pods: int
+    of_pods: int
+    nodes: int
+    replicas: int = 0
+    of_replicas: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
     limit: tuple[PublicText, ...]
     exclude: tuple[PublicText, ...]
@@ -305,6 +323,7 @@ class Plan:
     braked: FreeText = ""  # by the storm brake, why and since when: nothing that disrupts begins until it is lifted
     change: Change | None = None  # of a pull request: what it does, apart from what had drifted before
     incidents: tuple[Incident, ...] = ()
+    workloads: tuple[WorkloadCost, ...] = ()  # that its drains interrupt
     offline: Offline | None = None  # made from what was published: it informs, and is never applied
     ledger: KnownLedger | None = None  # None: made by a version that did not say
     recipe: PublicText = ""  # of the fingerprints; "" = made by a version that bound less

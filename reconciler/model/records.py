@@ -63,6 +63,7 @@ class Mark:
     reason: str
     at: str
     cordoned: bool
+    workloads: tuple[str, ...] = ()  # of which pods ran there when it was set, by name; budgets count them
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +208,8 @@ def unhealed_paths(keys: Iterable[str]) -> dict[str, str]:
 
 def write_mark(mark: Mark) -> str:
     """The annotation's text."""
-    return json.dumps(asdict(mark), sort_keys=True, separators=(",", ":"))
+    said = {key: value for key, value in asdict(mark).items() if key != "workloads" or value}
+    return json.dumps(said, sort_keys=True, separators=(",", ":"))
 
 
 def read_mark(annotation: str | None) -> Mark | None:
@@ -221,4 +223,6 @@ def read_mark(annotation: str | None) -> Mark | None:
         mark = None
     if mark is None or not all(isinstance(text, str) for text in (mark.ledger, mark.plan, mark.reason, mark.at)):
         return Mark(ledger="?", plan="", reason=annotation[:200], at="", cordoned=False)
-    return replace(mark, cordoned=mark.cordoned is True)
+    workloads = found.get("workloads") if isinstance(found, dict) else None
+    names = tuple([name for name in workloads if isinstance(name, str)]) if isinstance(workloads, list) else ()
+    return replace(mark, cordoned=mark.cordoned is True, workloads=names)

@@ -29,6 +29,7 @@ HEADLINES = {
     BlockCode.ROLLOUT: "waits for its wave",
     BlockCode.HALTED: "its rollout is halted",
     BlockCode.FOREIGN_CORDON: "cordoned by somebody else",
+    BlockCode.FOREIGN_HOLD: "an operator of the cluster maintains it",
     BlockCode.FOREIGN_MARK: "another reconciler has it",
     BlockCode.IMPOSSIBLE: "left alone: its BMC can't do what the spec says",
     BlockCode.NO_PATH: "left alone: nothing leads to what the spec says",

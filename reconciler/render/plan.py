@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
-from reconciler.model.plan import BlockCode, BudgetLine, Goal, NodePlan, Plan, PlannedAction
+from reconciler.model.plan import BlockCode, BudgetLine, Goal, NodePlan, Plan, PlannedAction, WorkloadCost
 from reconciler.model.stakes import shown as shown_pods
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Certainty, Disruption
@@ -193,6 +193,9 @@ def human(plan: Plan) -> str:
     if lost:
         lines += ["", "Lost with the drains:"]
         lines += table(("what", "pods"), [(what, f"{shown_pods(pods)} ({len(pods)})") for what, pods in lost.items()])
+    if plan.workloads:
+        lines += ["", "Interrupted by the drains:"]
+        lines += table(("workload", "pods evicted", "what follows"), [interrupted(cost) for cost in plan.workloads])
     if waits := drain_waits(plan):
         lines += ["", "Before they evict, the drains wait:"]
         lines += table(
@@ -276,6 +279,16 @@ def at_stake(plan: Plan) -> dict[str, list[str]]:
         "data of pods with local storage": [pod for node in nodes for pod in node.local_pods],
     }
     return {what: pods for what, pods in found.items() if pods}
+
+
+def interrupted(cost: WorkloadCost) -> tuple[str, str, str]:
+    """Return the workload, how much of it is evicted, and what that does to the rest of it."""
+    name = cost.workload + (f" (queue {cost.queue})" if cost.queue else "")
+    pods = f"{cost.pods} of {cost.of_pods}, on {cost.nodes} {'node' if cost.nodes == 1 else 'nodes'}"
+    if cost.of_replicas:
+        whole = f"{cost.replicas} of {cost.of_replicas} replicas restart whole, the others serve on"
+        return name, pods, whole if cost.replicas < cost.of_replicas else "every replica restarts"
+    return name, pods, "all of its pods depend on each other: the whole is interrupted"
 
 
 def drain_waits(plan: Plan) -> dict[str, list[str]]:

@@ -223,6 +223,7 @@ TERMS: Mapping[BlockCode, Callable[[Explanation, NodePlan], Iterable[str]]] = {
     BlockCode.ROLLOUT: _says("when the waves before its own are well and have baked"),
     BlockCode.HALTED: _resumed,
     BlockCode.FOREIGN_CORDON: _says("when whoever cordoned it lifts the cordon: kubectl uncordon {node}"),
+    BlockCode.FOREIGN_HOLD: _says("when that operator has ended, or gives the node up: its sign goes then"),
     BlockCode.FOREIGN_MARK: _says(
         "when the other reconciler lifts its mark, or `reconciler ledger adopt` takes the mark over"
     ),

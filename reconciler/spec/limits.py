@@ -82,7 +82,7 @@ def ended_holds(declared: Declarations, now: datetime) -> Iterator[Diagnostic]:
 def _budgets_apply(fleet: DeclaredResource[FleetSpec], nodes: list[NodeSource]) -> Iterator[Diagnostic]:
     labels = {label for node in nodes for label in node.domains}
     for index, limit in enumerate(fleet.spec.budgets):
-        if limit.scope in {"fleet", "pool"}:
+        if limit.scope in {"fleet", "pool", "workload"}:
             continue
         place: Steps = ("budgets", index, "scope")
         if limit.scope not in labels:
@@ -93,7 +93,7 @@ def _budgets_apply(fleet: DeclaredResource[FleetSpec], nodes: list[NodeSource]) 
         if without:
             problem = f"{without} of {len(nodes)} nodes have no {limit.scope}, so this limit does not cover them"
             yield fleet.problem(place, problem, severity="warning")
-    if all(limit.per for limit in fleet.spec.budgets):
+    if all(limit.per or limit.scope == "workload" for limit in fleet.spec.budgets):
         problem = "no budget limits how many nodes may be out of service at once, so the limit is one node of the fleet"
         yield fleet.problem(("budgets",), problem, severity="warning")
 

@@ -24,6 +24,7 @@ from reconciler.model.plan import (
     Totals,
     Wave,
     WaveState,
+    WorkloadCost,
 )
 from reconciler.model.vocab import Certainty, Concern, Disruption
 from reconciler.render.comment import as_markdown
@@ -202,3 +203,16 @@ def test_what_the_drains_wait_for_is_shown() -> None:
     made = plan(node("n1", drain_waits=(waits,)), node("n2", drain_waits=(waits,)), node("n3"))
     assert re.search(rf"Before they evict, the drains wait:\n.*\n *{waits} +n\[1-2\] \(2\)", human(made))
     assert f"Drains wait {waits}: 2 nodes" in as_markdown(made)
+
+
+def test_what_the_drains_interrupt_is_shown() -> None:
+    costs = (
+        WorkloadCost("JobSet ml/llama", "research", 8, 64, 8),
+        WorkloadCost("LeaderWorkerSet serve/vllm", "", 4, 16, 4, 1, 4),
+    )
+    made = replace(plan(node("n1")), workloads=costs)
+    shown = human(made)
+    assert re.search(r"JobSet ml/llama \(queue research\) +8 of 64, on 8 nodes +all of its pods depend", shown)
+    assert re.search(r"LeaderWorkerSet serve/vllm +4 of 16, on 4 nodes +1 of 4 replicas restart whole", shown)
+    assert "Interrupted by the drains: 2 workloads" in as_markdown(made)
+    assert "ml/llama" not in as_markdown(made), "a comment says how many"

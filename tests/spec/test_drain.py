@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from reconciler.model.desired import Checkpoint, DrainPolicy
 from reconciler.model.vocab import CheckpointWay, DrainProvider
+from reconciler.spec.kinds.limits import Budget
 from reconciler.spec.kinds.persona import Drain
 from reconciler.spec.resolve import _drain
 
@@ -49,3 +50,11 @@ def test_work_is_asked_in_one_way(said: dict[str, Any], meant: Checkpoint) -> No
 def test_what_can_not_be_done_is_refused(said: dict[str, Any], why: str) -> None:
     with pytest.raises(ValidationError, match=why):
         policy(**said)
+
+
+@pytest.mark.parametrize("said", [{"per": "1h"}, {"nodes": "10%"}, {"during": {"from": "08:00", "to": "18:00"}}])
+def test_a_limit_of_each_workload_is_a_count(said: dict[str, Any]) -> None:
+    limit = {"scope": "workload", "nodes": "1"}
+    Budget.model_validate_json(json.dumps(limit))
+    with pytest.raises(ValidationError):
+        Budget.model_validate_json(json.dumps(limit | said))

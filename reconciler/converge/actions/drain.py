@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
@@ -18,6 +19,7 @@ from reconciler.model.records import OWNER_ANNOTATION, read_mark
 from reconciler.model.stakes import stakes
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import DrainProvider
+from reconciler.planner.node.foreign_holds import hold_of
 from reconciler.planner.node.holds import by_subject, held, stopped
 
 ROUND_S = 3.0
@@ -58,6 +60,7 @@ class _PodDrain:
     member: Member | None = None
     left: Sequence[Pod] = ()
     waits: Waits = field(init=False)
+    _forced: bool = False  # everything is deleted, whatever its budgets say
     reported: tuple[object, float] | None = None  # what the latest progress line said, and when (monotonic)
 
     def __post_init__(self) -> None:
@@ -88,7 +91,7 @@ class _PodDrain:
                 return Transient(self._blocking(deleting=deleting))
             past_grace = dead and now - began >= (policy.grace_s or USUAL_GRACE_S)
             if not deleting and not self.trouble and (past_grace or now >= deadline):
-                deleting, deadline, self.asked = True, now + FORCED_S, set()
+                deleting, deadline, self.asked, self._forced = True, now + FORCED_S, set(), True
                 self.ctx.step(f"deleting {_pods(len(self.left))}")
             grace_s = 0.0 if deleting and dead else policy.grace_s
             await self._ask(cluster.delete if deleting else cluster.evict, grace_s, deadline)
@@ -104,6 +107,8 @@ class _PodDrain:
             return False
         if hold := self._hold():
             raise Stop(Declined("held", hold.detail))
+        if others := hold_of(self.member):
+            raise Stop(Declined("foreign_hold", others))
         self._tell(why)
         await self.ctx.clock.sleep(WAIT_ROUND_S)
         return True
@@ -159,10 +164,25 @@ class _PodDrain:
     # --- writing ---
 
     async def _ask(self, remove: Callable[..., Awaitable[None]], grace_s: float | None, deadline: float) -> None:
-        """Ask for the removal of each pod, once; of one that was refused, in each round."""
+        """Ask for the removal of each pod, once; of one that was refused, in each round.
+
+        Pods on which others depend go last and together, the largest workload at the end. They stay while another pod
+        is refused, so that a budget that never yields costs no job its progress.
+        """
         if self.trouble:
             return
-        for pod in self.left:
+        alone = [pod for pod in self.left if pod.workload is None]
+        await self._remove(alone, remove, grace_s, deadline)
+        if any(pod.uid in self.refused for pod in alone) and not self._forced:
+            return
+        sizes = Counter(pod.workload for pod in self.left)
+        rest = [pod for pod in self.left if pod.workload is not None]
+        await self._remove(sorted(rest, key=lambda pod: (sizes[pod.workload], pod.workload)), remove, grace_s, deadline)
+
+    async def _remove(
+        self, pods: Sequence[Pod], remove: Callable[..., Awaitable[None]], grace_s: float | None, deadline: float
+    ) -> None:
+        for pod in pods:
             if pod.uid in self.asked:
                 continue  # it is terminating
             if self.ctx.clock.monotonic() >= deadline:
@@ -211,7 +231,8 @@ class _PodDrain:
             since = f"terminating since {pod.terminating_since:%H:%M:%SZ}"
             over = pod.ends_at <= self.ctx.clock.now()
             return f"{since}, kept{_finalizers(pod)}" if over else f"{since}, it has until {pod.ends_at:%H:%M:%SZ}"
-        return self.refused.get(pod.uid, "asked to end")
+        waits = "asked to end" if pod.uid in self.asked else "goes last, as others depend on it"
+        return self.refused.get(pod.uid, waits)
 
     def _kept(self) -> Iterable[str]:
         """Return the pods that only a finalizer keeps, which are no work on a dead node."""

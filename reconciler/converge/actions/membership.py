@@ -51,7 +51,10 @@ async def mark(ctx: ActionContext) -> Outcome:
         at = ctx.clock.now().isoformat(timespec="seconds")
         because = ", ".join(ctx.action.because)
         reason = because if isolated_for(because) else because[:200]  # the planner parses the signals again
-        return ctx.cluster.mark(member, Mark(ctx.ledger.id, ctx.plan, reason, at, cordoned))
+        # What ran there counts until it serves again: pods that leave are forgotten otherwise (budgets per workload).
+        ran = {pod.workload.whole for pod in member.pods if pod.workload is not None and pod.evictable}
+        names = tuple(sorted(ran | set(ours.workloads if ours is not None else ())))
+        return ctx.cluster.mark(member, Mark(ctx.ledger.id, ctx.plan, reason, at, cordoned, names))
 
     changed = await _modify(ctx, wanted, write)
     return Done("out of service", changed=changed)

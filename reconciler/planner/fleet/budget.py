@@ -22,6 +22,7 @@ from reconciler.model.units import format_duration, parse_nodes
 from reconciler.model.vocab import NodeState, Reason
 from reconciler.planner.fleet import hours
 from reconciler.planner.fleet.budget_group import ANY, Group, in_order
+from reconciler.planner.fleet.carried import WORKLOAD
 
 DEFAULT = BudgetLimit("fleet", "1")
 TimesTakenOut = Mapping[str, Sequence[datetime]]  # node -> when it was taken out of service, each time
@@ -49,6 +50,9 @@ class Budget:
         self._stuck: set[str] = set()  # of those out, the ones that nothing but a person brings back
         self._of: dict[str, list[Group]] = {name: [] for name in active}
         self._groups: list[Group] = []
+        self._carried: dict[str, frozenset[str]] = {}
+        self._per_workload = [limit for limit in limits if limit.scope == WORKLOAD]
+        self._of_workload: dict[tuple[int, str], Group] = {}  # by number of the limit, and the workload
         for limit in limits or (DEFAULT,):
             self._limit(limit, active, taken or {}, limit.during is None or hours.cover(limit.during, now))
         words = ("budget of fleet by default is used up", "out")
@@ -93,6 +97,34 @@ class Budget:
         elif not serves and node not in self._out:
             self._count_out(node)
 
+    def see_workloads(self, node: str, workloads: frozenset[str]) -> None:
+        """Take in which workloads a node carries, or carried when it was taken out: see `carried`."""
+        before = self._carried.get(node, frozenset())
+        if node not in self._of or not self._per_workload or workloads == before:
+            return
+        self._carried[node] = workloads
+        for at, limit in enumerate(self._per_workload):
+            for name in before - workloads:
+                group = self._of_workload[at, name]
+                group.free(node)
+                group.total -= 1
+                self._of[node].remove(group)
+            for name in workloads - before:
+                group = self._of_workload.get((at, name)) or self._new_workload(at, limit, name)
+                group.total += 1
+                self._of[node].append(group)
+                if node in self._out:
+                    group.use(node, self._now)
+                if node in self._isolated:
+                    group.isolated.add(node)
+
+    def _new_workload(self, at: int, limit: BudgetLimit, name: str) -> Group:
+        words = (f"budget of {name} is used up", "out")
+        reasons = frozenset(limit.reasons) or ANY
+        group = self._of_workload[at, name] = Group(f"{WORKLOAD} {name}", int(limit.nodes), 0, "", words, reasons)
+        group.stuck = self._stuck
+        return group
+
     def see_stuck(self, node: str, stuck: bool) -> None:
         """Take in whether nothing but a person brings a node back into service, which refusals then say."""
         if stuck is (node in self._stuck):
@@ -128,7 +160,7 @@ class Budget:
 
     def _limit(self, limit: BudgetLimit, active: Mapping[str, Desired], taken: TimesTakenOut, current: bool) -> None:
         members: dict[str, list[str]] = {}
-        for name, node in active.items():
+        for name, node in active.items() if limit.scope != WORKLOAD else ():
             key = {"fleet": "", "pool": node.pool}.get(limit.scope, node.domains.get(limit.scope))
             if key is not None:
                 members.setdefault(key, []).append(name)
@@ -179,6 +211,14 @@ class Budget:
 
     def is_out(self, node: str) -> bool:
         return node in self._out
+
+    @property
+    def counts_workloads(self) -> bool:
+        return bool(self._per_workload)
+
+    def carried(self, node: str) -> frozenset[str]:
+        """Return the workloads of a node; empty where no limit counts them."""
+        return self._carried.get(node, frozenset())
 
     def is_isolated(self, node: str) -> bool:
         """Return whether the node is out of service and not drained: to drain it takes room."""
@@ -256,7 +296,15 @@ class Budget:
 
     def lines(self) -> tuple[BudgetLine, ...]:
         shown = (group for group in self._groups if group is not self._spare or self._default is not None)
-        return tuple(group.line() for group in shown)
+        return (*(group.line() for group in shown), *self._workload_lines())
+
+    def _workload_lines(self) -> Iterator[BudgetLine]:
+        """Yield one line for each such limit: names of workloads are their owners' own."""
+        for at, limit in enumerate(self._per_workload):
+            groups = [group for (number, _), group in self._of_workload.items() if number == at]
+            out = tuple(sorted({node for group in groups for node in group.used}))
+            rule = f"{limit.nodes} of the nodes of each workload; {len(groups)} run"
+            yield BudgetLine(f"each {WORKLOAD}", int(limit.nodes), len(self._carried), out, rule, limit.reasons)
 
     # --- charges -------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from reconciler.model.plan import Blocked, NodePlan
 from reconciler.model.records import MARK_TAINT, NodeRecord, Rollout
 from reconciler.model.vocab import NodeState
 from reconciler.planner.fleet.budget import Budget, taken_out
+from reconciler.planner.fleet.carried import carried
 from reconciler.planner.fleet.permit import Permit
 from reconciler.planner.fleet.rollout_member import RolloutMember, rollout_member
 from reconciler.planner.fleet.rollouts import Progress, Rollouts, rollouts
@@ -59,11 +60,13 @@ class LivePermit:
             fleet.settings.budgets, fleet.nodes, now, fleet.settings.floors, taken_out(records, fleet.settings)
         )
         self._reserved: set[str] = set()
+        self._ran: dict[str, frozenset[str]] = {}  # the workloads of reserved nodes, when they were reserved
         self._others: Mapping[str, bool] = dict(observation.control_plane)
         self._elected: dict[str, bool] = {}  # nodes of the fleet that are in the control plane -> ready
         for name in sorted(fleet.nodes):
             seen = observation.nodes.get(name)
             self._budget.see(name, self._serves(seen, plans.get(name)))
+            self._see_workloads(name, seen)
             if seen is not None:
                 self._see_election(seen)
             if (plan := plans.get(name)) is not None:
@@ -75,6 +78,7 @@ class LivePermit:
         name = observed.node
         serves = self._serves(observed, plan)
         self._budget.see(name, serves and name not in self._reserved)
+        self._see_workloads(name, observed)
         if plan is not None:
             self._see_plan(plan)
         if self._see_election(observed):
@@ -96,6 +100,11 @@ class LivePermit:
             self._budget.isolate(plan.node)
         self._budget.see_stuck(plan.node, plan.waits_for_person)
 
+    def _see_workloads(self, node: str, observed: Observed | None) -> None:
+        """Take in what a node carries, and of a reserved one what it carried: its mark may not say so yet."""
+        if self._budget.counts_workloads:
+            self._budget.see_workloads(node, carried(observed) | self._ran.get(node, frozenset()))
+
     def _see_election(self, seen: Observed) -> bool:
         member = seen.member.value if isinstance(seen.member, Answered) else None
         if member is None or not member.control_plane or seen.node not in self._fleet.nodes:
@@ -109,6 +118,7 @@ class LivePermit:
     def reserve(self, node: str) -> None:
         """Count a node as out of service that is about to be taken out."""
         self._reserved.add(node)
+        self._ran[node] = self._budget.carried(node)
         self._budget.charge(node)
 
     def isolate(self, node: str) -> None:
@@ -119,6 +129,7 @@ class LivePermit:
     def release(self, observed: Observed, plan: NodePlan | None = None) -> None:
         """End the reservation of a node: from now on it counts as it is observed."""
         self._reserved.discard(observed.node)
+        self._ran.pop(observed.node, None)
         self.see(observed, plan)
 
     def now(self, now: datetime, waves: Rollouts, brake: Blocked | None = None) -> Permit:

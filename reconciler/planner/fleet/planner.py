@@ -15,6 +15,7 @@ from reconciler.model.observed import Observation
 from reconciler.model.plan import PLAN_FORMAT, Blocked, NodePlan, Plan, Scope, Totals
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Disruption, NodeState
+from reconciler.planner.fleet.carried import workload_costs
 from reconciler.planner.fleet.domain_incidents import Look, active_incidents, as_incident, by_node
 from reconciler.planner.fleet.gate_forecast import gate_forecast
 from reconciler.planner.fleet.guards import refusals
@@ -78,6 +79,7 @@ def plan_fleet(
         stopped=_detail(stopped(planner.holds, now)),
         braked=_detail(permit.brake),
         incidents=(*planner.context.incidents, *incidents),
+        workloads=workload_costs(fleet, observation, plans),
         recipe=RECIPE,
         shared={key: planner.shared[key] for key in sorted({plan.shared for plan in plans.values() if plan.shared})},
     )

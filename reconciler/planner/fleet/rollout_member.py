@@ -154,6 +154,7 @@ def _is_certified(desired: Desired, record: NodeRecord) -> bool:
 
 _OF_ITS_OWN = frozenset({
     BlockCode.UNKNOWN, BlockCode.UNDER_WAY, BlockCode.IDENTITY, BlockCode.FOREIGN_CORDON, BlockCode.FOREIGN_MARK,
+    BlockCode.FOREIGN_HOLD,
     BlockCode.NO_PATH, BlockCode.IMPOSSIBLE, BlockCode.ATTEMPTS, BlockCode.GATE, BlockCode.NO_DRAIN, BlockCode.CRASHED,
 })  # fmt: skip
 

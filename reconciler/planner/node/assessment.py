@@ -46,6 +46,7 @@ from reconciler.planner.node.corroboration import (
 )
 from reconciler.planner.node.counted import counter_signals
 from reconciler.planner.node.decommission import Leaving, assess_leaving
+from reconciler.planner.node.foreign_holds import foreign_hold
 from reconciler.planner.node.in_place import fell_back, why_installer
 from reconciler.planner.node.provision import never_answered, unread_disk
 from reconciler.planner.node.record import gate_failure, is_drained, stale_signals_until, was_tested
@@ -71,6 +72,7 @@ class Assessment:
     mark: Mark | None
     foreign_mark: Mark | None
     foreign_cordon: bool
+    foreign_hold: str  # see `Conditions`
     tampered: str
     waiting: str
     waits_until: datetime | None
@@ -130,6 +132,7 @@ def assess(
         mark=mark,
         foreign_mark=foreign_mark,
         foreign_cordon=foreign_cordon,
+        foreign_hold=foreign_hold(observed),
         tampered=tampered(desired, facts),
         waiting=waiting,
         waits_until=until,

@@ -145,6 +145,7 @@ class Conditions:
     mark: Mark | None  # of this ledger
     foreign_mark: Mark | None
     foreign_cordon: bool
+    foreign_hold: str  # who else maintains the node at present; "" = nobody
     tampered: str  # evidence that the running image is not the one it claims to be; "" if there is none
     waiting: str  # why to look again later: a boot, an installation or a detector is under way; "" if nothing is
     waits_until: datetime | None  # the end of the wait, if known
@@ -170,8 +171,8 @@ class Conditions:
         reasons = (self.unknown, self.explained, self.because)
         return (
             self.true, *[tuple(words.items()) for words in reasons], self.signals, self.reported, self.ignored,
-            self.unconfirmed, self.foreign_cordon, self.tampered, self.waiting, self.waits_until, self.gate_failed,
-            tuple(self.impossible.items()), self.entry_awaits_image, self.unread,
+            self.unconfirmed, self.foreign_cordon, self.foreign_hold, self.tampered, self.waiting, self.waits_until,
+            self.gate_failed, tuple(self.impossible.items()), self.entry_awaits_image, self.unread,
             None if self.leaving is None else self.leaving.key(), self.needs_installer, self.fell_back,
             self.asked_tests, tuple(self.of_domain.items()), self.repair,
         )  # fmt: skip

@@ -90,6 +90,7 @@ def with_drift(
         mark=assessment.mark,
         foreign_mark=assessment.foreign_mark,
         foreign_cordon=assessment.foreign_cordon,
+        foreign_hold=assessment.foreign_hold,
         tampered=assessment.tampered,
         waiting=assessment.waiting,
         waits_until=assessment.waits_until,

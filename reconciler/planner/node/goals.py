@@ -61,6 +61,8 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
     wanted = goal_conditions(desired, state)
     if c.HOST_CERTIFICATE in state.because and not _failed_to_renew(record, now):
         wanted |= {c.HOST_CERTIFICATE}  # else it would keep all other work from the node
+    if state.foreign_hold:
+        return _waits_for_others(state, wanted)
     if state.foreign_cordon:
         detail = "somebody else cordoned this node; their cordon is kept"
         blocked = Blocked(BlockCode.FOREIGN_CORDON, detail)
@@ -89,6 +91,16 @@ def _in_repair(repair: Repair, desired: Desired, state: Conditions) -> Situation
     paths = tuple(dict.fromkeys(table.for_a_person(signal.path for signal in state.signals)))
     rests = Blocked(BlockCode.HELD, sentence) if wanted <= state.true else None
     return Situation(Goal.REPAIR, sentence, wanted, rests, evidence=paths)
+
+
+def _waits_for_others(state: Conditions, wanted: frozenset[str]) -> Situation:
+    """Return the situation of a node that somebody else maintains: only what nobody notices is done meanwhile."""
+    if c.IN_SERVICE in state.true and (ill := _isolating_evidence(state)):
+        return isolate(f"unhealthy ({ill}); {state.foreign_hold}", BlockCode.FOREIGN_HOLD)
+    detail = f"{state.foreign_hold}: nothing that disrupts is done until that ends"
+    blocked = Blocked(BlockCode.FOREIGN_HOLD, detail)
+    goal = Goal.CONVERGED_CORDONED if state.foreign_cordon else Goal.IN_SERVICE
+    return Situation(goal, detail, wanted - {c.IN_SERVICE}, blocked, harmless_only=True)
 
 
 def _failed_to_renew(record: NodeRecord, now: datetime) -> bool:

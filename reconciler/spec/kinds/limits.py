@@ -111,8 +111,10 @@ class Hold(Model):
 class Budget(Model):
     """How many nodes of each `scope` may be out of service at once. Of several limits, the smallest applies."""
 
-    scope: Annotated[str, Matching(r"[a-z][a-z0-9-]{0,62}", "fleet, pool or a failure-domain label")] = Field(
-        description="fleet, pool, or a failure-domain label such as rack."
+    scope: Annotated[str, Matching(r"[a-z][a-z0-9-]{0,62}", "fleet, pool, workload or a failure-domain label")] = Field(
+        description="fleet, pool, a failure-domain label such as rack, or workload: each Job, JobSet, LeaderWorkerSet, "
+        "PodGroup of Kueue and training job of Kubeflow, with the nodes that its pods run on, or ran on when they were "
+        "taken out."
     )
     nodes: SomeNodes = Field(
         description="A count like 2 or a share like 10%, rounded up, of the active nodes in scope."
@@ -130,6 +132,12 @@ class Budget(Model):
         "then does not limit how many are out at once.",
     )
     during: Hours | None = Field(default=None, description="Hours in which the limit applies. Absent: always.")
+
+    @model_validator(mode="after")
+    def _workload_counts(self) -> Budget:
+        if self.scope == "workload" and (self.per or self.during or not self.nodes.isdigit()):
+            raise ValueError("a limit of scope workload is a count like 1, at all hours, and no rate")
+        return self
 
 
 def _trips(text: str) -> None:

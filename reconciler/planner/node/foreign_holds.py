@@ -1,0 +1,43 @@
+"""Tell from a node object that somebody else maintains the node at present. It is waited for, and never touched.
+
+NVIDIA's operators keep the state of an upgrade of theirs in labels (k8s-operator-libs, pkg/upgrade/consts.go); those of
+medik8s, and KubeVirt's before them, taint what they drain or remediate. Both cordon by themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from reconciler.model.observed import HIDDEN, Answered, Member, Observed
+
+_NVIDIA: Final = re.compile(r"nvidia\.com/([a-z0-9]+)-driver-upgrade-state")
+# Annotations that the same operators keep while an upgrade is under way.
+_NVIDIA_UNDER_WAY: Final = re.compile(
+    r"nvidia\.com/([a-z0-9]+)-driver-upgrade\.(node-initial-state\.unschedulable|driver-wait-for-safe-load)"
+)
+_NO_UPGRADE: Final = ("", "upgrade-done", HIDDEN)
+_KUBEVIRT: Final = "kubevirt.io/drain"
+
+
+def foreign_hold(observed: Observed) -> str:
+    """Return who maintains the node, and by which sign; "" where nobody is known to."""
+    member = observed.member.value if isinstance(observed.member, Answered) else None
+    return "" if member is None else hold_of(member)
+
+
+def hold_of(member: Member) -> str:
+    return "; ".join(_signs(member))
+
+
+def _signs(member: Member) -> Iterator[str]:
+    for key, state in member.labels.items():
+        if (found := _NVIDIA.fullmatch(key)) and state not in _NO_UPGRADE:
+            yield f"NVIDIA's operator upgrades the {found[1]} driver ({key}={state})"
+    for key, state in member.annotations.items():
+        if (found := _NVIDIA_UNDER_WAY.fullmatch(key)) and state != HIDDEN:
+            yield f"NVIDIA's operator upgrades the {found[1]} driver (annotation {key})"
+    for taint in member.taints:
+        if taint.key == _KUBEVIRT or taint.key.startswith("medik8s.io/"):
+            yield f"{'KubeVirt' if taint.key == _KUBEVIRT else 'medik8s'} maintains it (taint {taint.key})"
