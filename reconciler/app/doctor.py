@@ -14,11 +14,13 @@ from reconciler.diff.ignore import IgnoreRules
 from reconciler.drivers.messenger import AppriseMessenger
 from reconciler.drivers.programs import ask
 from reconciler.drivers.secrets import SecretStore, default_path
+from reconciler.drivers.tickets.desk import client_of
 from reconciler.model.boot_ways import choose, passed_over
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.errors import DriverError, ReconcilerError, SpecError, UsageError
 from reconciler.model.observed import Observation, Silent
 from reconciler.model.records import NodeRecord
+from reconciler.model.tickets import Tracker
 from reconciler.model.vocab import BootWay, Concern, NodeState, UnknownReason
 from reconciler.planner.node.actions import impossible
 from reconciler.planner.node.holds import braked, by_subject, stopped
@@ -127,6 +129,14 @@ def _channels(workspace: Workspace, where: str) -> Iterator[Finding]:
     for channel in workspace.fleet.settings.notifications:
         found = _tried(f"channel {channel.name}", partial(messenger.check, channel), where)
         yield replace(found, remedy="" if found.ok else f"{found.remedy}; then try it: reconciler notify test")
+    for tracker in workspace.fleet.settings.tickets:
+        yield _tried(f"tracker {tracker.name}", partial(_tracker, workspace, tracker), where)
+
+
+def _tracker(workspace: Workspace, tracker: Tracker) -> str:
+    """Return where a tracker's tickets go. Raise UsageError for a secret that lacks, or may not be sent there."""
+    client_of(tracker, workspace.secrets, workspace.clock)
+    return f"{tracker.kind} {tracker.place}".strip()
 
 
 def _resolved(secrets: SecretStore, name: str, use: str) -> str:
