@@ -1,121 +1,97 @@
-"""Our requests to GitHub against its published OpenAPI description, in Prism: a server that refuses what does not fit.
+"""Our requests to GitHub against its published OpenAPI description: paths, methods, queries and bodies.
 
-The packages come from npm, once: `npm install --prefix ~/.cache/gpu-fleet-reconciler/prism @octokit/openapi
-@stoplight/prism-cli`. Where they are not there, these tests say so and are skipped.
+The description is a package of npm, fetched once: `npm install --prefix ~/.cache/gpu-fleet-reconciler/openapi
+@octokit/openapi`. Where it is not there, these tests say so and are skipped.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-import socket
-import subprocess
-import time
-from collections.abc import Iterator
+import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
-import httpx
+import jsonschema
 import pytest
 
-from reconciler.drivers.forge.github import GitHub
-from reconciler.drivers.forge.http import Rest
-from reconciler.lab.inprocess import VirtualClock
-from reconciler.model.errors import DriverError
+from reconciler.model.tickets import Tracker, TrackerKind
+from tests.forge.server import REPOSITORY, TOKEN, serving
+from tests.notify.test_tickets import Desk, message
 
 pytestmark = [pytest.mark.wire, pytest.mark.tool]
 
-PACKAGES = Path.home() / ".cache" / "gpu-fleet-reconciler" / "prism"
-PRISM = PACKAGES / "node_modules" / ".bin" / "prism"
+PACKAGES = Path.home() / ".cache" / "gpu-fleet-reconciler" / "openapi"
 API = PACKAGES / "node_modules" / "@octokit" / "openapi" / "generated" / "api.github.com.json"
-USED = ("/repos/{owner}/{repo}/issues", "/repos/{owner}/{repo}/issues/{issue_number}")
-START_S = 120.0
-# Prism knows the media types of the description alone; GitHub takes its own name for JSON too, as it recommends.
-PLAIN = {"Accept": "application/json", "X-GitHub-Api-Version": "2022-11-28"}
 
 
 @pytest.fixture(scope="module")
-def prism(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if not (PRISM.exists() and API.exists()):
-        pytest.skip(f"no Prism: npm install --prefix {PACKAGES} @octokit/openapi @stoplight/prism-cli")
-    file = tmp_path_factory.mktemp("openapi") / "issues.json"
-    file.write_text(json.dumps(only(json.loads(API.read_text()), USED)))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    words = [str(PRISM), "mock", "--errors", "--host", "127.0.0.1", "--port", str(port), str(file)]
-    server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        give_up = time.monotonic() + START_S
-        while not answers(url):
-            assert server.poll() is None, "Prism did not start"
-            assert time.monotonic() < give_up, "Prism does not answer"
-            time.sleep(0.2)
-        yield url
-    finally:
-        server.terminate()
-        server.wait(20)
+def described() -> dict[str, Any]:
+    if not API.exists():
+        pytest.skip(f"no description of GitHub's API: npm install --prefix {PACKAGES} @octokit/openapi")
+    found: dict[str, Any] = json.loads(API.read_text())
+    return found
 
 
-def answers(url: str) -> bool:
-    try:
-        httpx.get(url)
-    except httpx.HTTPError:
-        return False
-    return True
+def problem(described: dict[str, Any], method: str, path: str, body: Any) -> str:
+    """Return what of a request the description does not have; "" when it has all."""
+    parts = urlsplit(path)
+    for template, methods in described["paths"].items():
+        pattern = re.sub(r"\\\{[^}]+\\\}", "[^/]+", re.escape(template))
+        if re.fullmatch(pattern, parts.path) and method.lower() in methods:
+            operation = methods[method.lower()]
+            break
+    else:
+        return f"no {method} {parts.path}"
+    known = [_resolved(described, one) for one in operation.get("parameters", ())]
+    for name, value in parse_qsl(parts.query):
+        one = next((one for one in known if (one["in"], one["name"]) == ("query", name)), None)
+        if one is None:
+            return f"no parameter {name}"
+        words = one["schema"].get("enum")
+        if words is not None and value not in words:
+            return f"{name} can't be {value}"
+    if body is None:
+        return ""
+    schema = operation["requestBody"]["content"]["application/json"]["schema"]
+    errors = jsonschema.Draft7Validator({**schema, "components": described["components"]}).iter_errors(body)
+    unknown = set(body) - set(schema["properties"])
+    return "; ".join([*(error.message for error in errors), *(f"no property {name}" for name in sorted(unknown))])
 
 
-def only(document: dict[str, Any], paths: tuple[str, ...]) -> dict[str, Any]:
-    """Return the description of these paths alone, with the components that they refer to: the whole takes minutes."""
-    kept: dict[str, Any] = {"paths": {path: document["paths"][path] for path in paths}, "components": {}}
-    for method in (one for path in kept["paths"].values() for one in path.values() if isinstance(one, dict)):
-        for answer in method["responses"].values():
-            answer.pop("headers", None)  # the example of Link leads to github.com
-    asked, done = references(kept["paths"]), set[str]()
-    while asked:
-        name = asked.pop()
-        if name in done:
-            continue
-        done.add(name)
-        _, kind, key = name.removeprefix("#/").split("/", 2)
-        found = document["components"][kind][key]
-        kept["components"].setdefault(kind, {})[key] = found
-        asked |= references(found)
-    return {"openapi": document["openapi"], "info": document["info"]} | kept
+def _resolved(described: dict[str, Any], one: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" not in one:
+        return one
+    _, _, kind, name = one["$ref"].split("/")
+    found: dict[str, Any] = described["components"][kind][name]
+    return found
 
 
-def references(value: Any) -> set[str]:
-    if isinstance(value, dict):
-        own = {value["$ref"]} if isinstance(value.get("$ref"), str) else set()
-        return own.union(*map(references, value.values())) if value else own
-    return set().union(*map(references, value)) if isinstance(value, list) and value else set()
+def test_each_request_about_a_ticket_is_one_that_github_describes(described: dict[str, Any], tmp_path: Path) -> None:
+    with serving() as fake:
+        desk = Desk(tmp_path, Tracker("t", TrackerKind.GITHUB, "token", fake.url, REPOSITORY, ("hardware",)), TOKEN)
+        desk.send(message())
+        desk.send(message(2, body="more"))
+        desk.send(message(3, over=True))
+        desk.send(message(4))
+        asked = [one for one in fake.requests if "/issues" in one.path]
+    assert {one.method for one in asked} == {"GET", "POST", "PATCH"}
+    for one in asked:
+        assert problem(described, one.method, one.path.removeprefix("/api/v3"), one.body) == ""
 
 
-def ask(url: str, work: Any) -> Any:
-    async def asking() -> Any:
-        github = GitHub(Rest(url, "token", VirtualClock(), headers=PLAIN), "acme/fleet", login="bot")
-        try:
-            return await work(github)
-        finally:
-            await github.close()
-
-    return asyncio.run(asking())
-
-
-def test_each_request_about_a_ticket_is_one_that_github_describes(prism: str) -> None:
-    assert ask(prism, lambda github: github.find_issue("no such marker", "gpu-fleet-reconciler")) is None
-    opened = ask(prism, lambda github: github.open_ticket("title", "text", ("gpu-fleet-reconciler", "hardware")))
-    assert opened.id > 0
-    for closed in (False, True):
-        ask(prism, lambda github, closed=closed: github.set_ticket(opened.id, "title", "text", closed=closed))
-
-
-def test_what_github_does_not_describe_is_refused_there(prism: str) -> None:
-    """So that the test above can fail."""
-
-    async def wrong(github: GitHub) -> None:
-        await github._rest.call("POST", "/repos/acme/fleet/issues", {"body": "a text without a title"})
-
-    with pytest.raises(DriverError):
-        ask(prism, wrong)
+@pytest.mark.parametrize(
+    ("method", "path", "body", "says"),
+    [
+        ("POST", "/repos/a/b/issues", {"body": "x"}, "'title' is a required property"),
+        ("PATCH", "/repos/a/b/issues/1", {"state": "done"}, "'done' is not one of"),
+        ("PATCH", "/repos/a/b/issues/1", {"status": "open"}, "no property status"),
+        ("GET", "/repos/a/b/issues?state=every", None, "state can't be every"),
+        ("GET", "/repos/a/b/issues?label=x", None, "no parameter label"),
+        ("PUT", "/repos/a/b/issues/1", {}, "no PUT /repos/a/b/issues/1"),
+    ],
+)
+def test_what_github_does_not_describe_is_noticed(
+    described: dict[str, Any], method: str, path: str, body: Any, says: str
+) -> None:
+    assert says in problem(described, method, path, body)
