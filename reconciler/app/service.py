@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reconciler.app.clocks import RealClock
+from reconciler.app.delivery import delivery
 from reconciler.app.ports import AllowedSigners
 from reconciler.app.recording import LoopRecorder
 from reconciler.app.runtime import new_id, run_async, whoami
@@ -20,20 +21,16 @@ from reconciler.app.workspace import Workspace
 from reconciler.converge.events import LoopTold, Progress
 from reconciler.converge.leader_term import LoopDeps
 from reconciler.converge.loop import Loop
-from reconciler.drivers.delivery import Delivery
 from reconciler.drivers.ledger import SqlLedger
-from reconciler.drivers.messenger import AppriseMessenger
 from reconciler.drivers.signers import Signers
 from reconciler.drivers.spec_directory import SpecDirectory
 from reconciler.drivers.spec_repo import SpecRepo
 from reconciler.drivers.status import PrometheusMetrics, StatusServer
-from reconciler.drivers.tickets.desk import TicketDesk, client_of
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import ReconcilerError, SpecError
 from reconciler.model.printable import shown_url
 from reconciler.model.recording import Recorder
 from reconciler.model.spec_feed import SpecFeed
-from reconciler.model.tickets import TicketStore
 from reconciler.render.redact import names_of
 
 OFF = "off"
@@ -168,7 +165,7 @@ class Service:
         deps = LoopDeps(
             begin=begin, ledger=ledger, clock=workspace.clock, gate=workspace.gate, metrics=self._metrics,
             progress=progress, signatures=self._verified, interval_s=self._options.interval_s,
-            time_scale=workspace.time_scale, messenger=_delivery(workspace, ledger),
+            time_scale=workspace.time_scale, messenger=delivery(workspace, ledger),
             **({} if recorder is None else {"saw": recorder.pass_ended}),
         )  # fmt: skip
 
@@ -212,8 +209,3 @@ def _file_name(repo: str, branch: str) -> str:
     name = shown_url(repo).partition("?")[0].rpartition("/")[2].removesuffix(".git")
     readable = "".join(c if c.isalnum() else "-" for c in name)[:40]
     return f"{readable}-{hashlib.sha256(f'{repo} {branch}'.encode()).hexdigest()[:12]}"
-
-
-def _delivery(workspace: Workspace, store: TicketStore) -> Delivery:
-    desk = TicketDesk(lambda tracker: client_of(tracker, workspace.secrets, workspace.clock), store, workspace.clock)
-    return Delivery(AppriseMessenger(lambda: workspace.secrets), desk)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reconciler.drivers.kube.node_events import NodeEvents
 from reconciler.drivers.messenger import AppriseMessenger
 from reconciler.drivers.tickets.desk import TicketDesk
 from reconciler.model.notices import Message, Recipient
@@ -14,9 +15,12 @@ from reconciler.model.tickets import Tracker
 class Delivery:
     chats: AppriseMessenger
     tickets: TicketDesk
+    events: NodeEvents
 
     async def send(self, recipient: Recipient, message: Message) -> None:
         if isinstance(recipient, Tracker):
             await self.tickets.send(recipient, message)
+        elif recipient.kubernetes:
+            await self.events.send(recipient, message)
         else:
             await self.chats.send(recipient, message)

@@ -43,7 +43,8 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A channel as the Fleet declares it. `url`: name of the secret with its Apprise URL. Empty selectors take all.
+    """A channel as the Fleet declares it. `url`: name of the secret with its Apprise URL; "" where it is `kubernetes`:
+    Events of the node objects. Empty selectors take all.
 
     `pools`: those that the spec lists and those of the owners that it lists. `digest_s` 0: messages go out at once.
     """
@@ -57,6 +58,7 @@ class Channel:
     quiet: tuple[Hours, ...] = ()
     digest_s: float = 0.0
     ahead_s: float = 3600.0  # how long before a window it is told
+    kubernetes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

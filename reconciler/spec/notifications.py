@@ -22,7 +22,7 @@ def _channel(spec: Notification, declared: Declarations) -> Channel:
     owned = (name for name, pool in sorted(declared.pools.items()) if pool.spec.owner in spec.owners)
     return Channel(
         spec.name,
-        spec.url,
+        spec.url or "",
         spec.events or tuple(NoticeEvent),
         spec.severity,
         spec.pools or tuple(owned),
@@ -30,11 +30,17 @@ def _channel(spec: Notification, declared: Declarations) -> Channel:
         tuple(map(hours, spec.quiet_hours)),
         parse_duration(spec.digest) if spec.digest else 0.0,
         parse_duration(spec.window_notice),
+        spec.kubernetes,
     )
 
 
 def check_notifications(fleet: DeclaredResource[FleetSpec], declared: Declarations) -> Iterator[Diagnostic]:
     """Yield a problem for each name that nothing has. Call it for a spec that was read in full."""
+    for index, one in enumerate(fleet.spec.notifications):
+        if one.kubernetes and fleet.spec.cluster is None:
+            yield fleet.problem(
+                ("notifications", index, "kubernetes"), "the Fleet names no `cluster` to write Events in"
+            )
     yield from _check(fleet, declared, "notifications", "channels", fleet.spec.notifications)
     yield from _check(fleet, declared, "tickets", "trackers", fleet.spec.tickets)
 

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.app.doctor import _rights
 from reconciler.drivers.kube import KubectlCluster
-from reconciler.drivers.kube.rights import RIGHTS, Right
+from reconciler.drivers.kube.rights import EVENT_RIGHTS, RIGHTS, Right
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, Taint
 from tests.conftest import ROOT
@@ -22,7 +22,11 @@ from tests.drivers.kube.worlds import ROLE, LabWorld, World, granted, role
 def test_the_role_grants_what_the_driver_needs() -> None:
     assert granted(role()) == {(right.verb, right.resource) for right in RIGHTS}
     kinds = [document["kind"] for document in role()]
-    assert kinds == ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"]
+    assert kinds == ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]
+    (events,) = (document for document in role() if document["kind"] == "Role")
+    found = {(verb, name) for rule in events["rules"] for name in rule["resources"] for verb in rule["verbs"]}
+    assert found == {(right.verb, right.resource) for right in EVENT_RIGHTS}
+    assert {right.namespace for right in EVENT_RIGHTS} == {events["metadata"]["namespace"]}
 
 
 async def everything(driver: KubectlCluster, world: World) -> None:
