@@ -8,17 +8,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from reconciler.app.delivery import node_events
+from reconciler.app.runtime import run_async
 from reconciler.app.workspace import Workspace
 from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.drivers.messenger import AppriseMessenger
 from reconciler.drivers.programs import ask
 from reconciler.drivers.secrets import SecretStore, default_path
+from reconciler.drivers.tickets.desk import client_of
 from reconciler.model.boot_ways import choose, passed_over
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.errors import DriverError, ReconcilerError, SpecError, UsageError
+from reconciler.model.notices import Channel
 from reconciler.model.observed import Observation, Silent
 from reconciler.model.records import NodeRecord
+from reconciler.model.tickets import Tracker
 from reconciler.model.vocab import BootWay, Concern, NodeState, UnknownReason
 from reconciler.planner.node.actions import impossible
 from reconciler.planner.node.holds import braked, by_subject, stopped
@@ -127,8 +132,29 @@ def _channels(workspace: Workspace, where: str) -> Iterator[Finding]:
     """Load the URL of each channel, and contact nobody: `notify test` does."""
     messenger = AppriseMessenger(lambda: workspace.secrets)
     for channel in workspace.fleet.settings.notifications:
+        if channel.kubernetes:
+            yield _event_rights(workspace, channel)
+            continue
         found = _tried(f"channel {channel.name}", partial(messenger.check, channel), where)
         yield replace(found, remedy="" if found.ok else f"{found.remedy}; then try it: reconciler notify test")
+    for tracker in workspace.fleet.settings.tickets:
+        yield _tried(f"tracker {tracker.name}", partial(_tracker, workspace, tracker), where)
+
+
+def _event_rights(workspace: Workspace, channel: Channel) -> Finding:
+    try:
+        missing = run_async(node_events(workspace).missing_rights())
+    except (DriverError, UsageError) as error:
+        return Finding(f"channel {channel.name}", False, f"whether it may write Events is not known: {error}", "")
+    lacks = "; ".join(map(str, missing))
+    remedy = "kubectl apply -f deploy/kubernetes/rbac.yaml" if missing else ""
+    return Finding(f"channel {channel.name}", not missing, f"may not {lacks}" if missing else "Events of nodes", remedy)
+
+
+def _tracker(workspace: Workspace, tracker: Tracker) -> str:
+    """Return where a tracker's tickets go. Raise UsageError for a secret that lacks, or may not be sent there."""
+    client_of(tracker, workspace.secrets, workspace.clock)
+    return f"{tracker.kind} {tracker.place}".strip()
 
 
 def _resolved(secrets: SecretStore, name: str, use: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from reconciler.app.delivery import node_events
 from reconciler.app.runtime import new_id, run_async
 from reconciler.app.workspace import Workspace
 from reconciler.drivers.messenger import AppriseMessenger
@@ -29,8 +30,9 @@ def try_channels(workspace: Workspace, name: str | None) -> Iterator[Tried]:
     if not chosen:
         hint = did_you_mean(str(name), [channel.name for channel in declared])
         raise UsageError(f"the Fleet has no channel {name!r}" + (f"; {hint}" if hint else ""))
-    messenger = AppriseMessenger(lambda: workspace.secrets)
+    chats, events = AppriseMessenger(lambda: workspace.secrets), node_events(workspace)
     for channel in chosen:
+        messenger = events if channel.kubernetes else chats
         try:
             run_async(messenger.send(channel, _test_message(workspace, channel)))
             yield Tried(channel.name)

@@ -16,7 +16,7 @@ from reconciler.app.holds import check_subject
 from reconciler.app.runtime import new_id, whoami
 from reconciler.app.workspace import Workspace
 from reconciler.health.ladder import REMEDIATION
-from reconciler.health.placed_parts import faulty_parts, placed_parts
+from reconciler.health.placed_parts import ONLY_REPORTED, faulty_parts, placed_parts
 from reconciler.model.desired import Desired
 from reconciler.model.drift import DriftClass
 from reconciler.model.errors import Refused, UsageError, did_you_mean
@@ -32,10 +32,6 @@ from reconciler.planner.node.record import is_admission
 if TYPE_CHECKING:
     from reconciler.drivers.ledger import SqlLedger
 
-# Signals of parts that are only reported, since a node serves without them: a person exchanges the part all the same.
-ONLY_REPORTED: Final = frozenset(
-    f"health.{name}" for name in ("psu_failed", "fan_failed", "drive_failed", "drive_failing")
-)
 _ASK_AGAIN_S: Final = 5.0  # of the fleet's time: how a leader's work is followed
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reconciler.app.clocks import RealClock
+from reconciler.app.delivery import delivery
 from reconciler.app.ports import AllowedSigners
 from reconciler.app.recording import LoopRecorder
 from reconciler.app.runtime import new_id, run_async, whoami
@@ -21,7 +22,6 @@ from reconciler.converge.events import LoopTold, Progress
 from reconciler.converge.leader_term import LoopDeps
 from reconciler.converge.loop import Loop
 from reconciler.drivers.ledger import SqlLedger
-from reconciler.drivers.messenger import AppriseMessenger
 from reconciler.drivers.signers import Signers
 from reconciler.drivers.spec_directory import SpecDirectory
 from reconciler.drivers.spec_repo import SpecRepo
@@ -165,7 +165,7 @@ class Service:
         deps = LoopDeps(
             begin=begin, ledger=ledger, clock=workspace.clock, gate=workspace.gate, metrics=self._metrics,
             progress=progress, signatures=self._verified, interval_s=self._options.interval_s,
-            time_scale=workspace.time_scale, messenger=AppriseMessenger(lambda: workspace.secrets),
+            time_scale=workspace.time_scale, messenger=delivery(workspace, ledger),
             **({} if recorder is None else {"saw": recorder.pass_ended}),
         )  # fmt: skip
 

@@ -172,10 +172,7 @@ class WireFabric:
         return NodeWatch(kubeconfig=kubeconfig, context=context, timeout_s=deadline, own=self._own_writes)
 
     def _cluster_access(self, access: ClusterAccess) -> tuple[Path | None, str | None]:
-        """Return the kubeconfig and the context in it."""
-        if self._overlay is not None:
-            return self._overlay.kubeconfig(access.name), None
-        return self._secrets.file(access.kubeconfig) if access.kubeconfig is not None else None, access.context
+        return cluster_access(access, self._overlay, self._secrets)
 
     def _revoked(self) -> Sequence[str]:
         return self._known_revoked if self._ledger is None else self._ledger.revoked_host_keys()
@@ -264,3 +261,12 @@ def _connection_settings(settings: Settings) -> tuple[object, ...]:
         settings.ssh_credentials, settings.ssh_user, settings.host_keys, settings.ssh_deadline_s, settings.cluster,
         settings.kubernetes_deadline_s,
     )  # fmt: skip
+
+
+def cluster_access(
+    access: ClusterAccess, overlay: Overlay | None, secrets: SecretStore
+) -> tuple[Path | None, str | None]:
+    """Return the kubeconfig and the context in it."""
+    if overlay is not None:
+        return overlay.kubeconfig(access.name), None
+    return secrets.file(access.kubeconfig) if access.kubeconfig is not None else None, access.context

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -19,14 +19,27 @@ from functools import partial
 from reconciler.converge.events import LoopTold, Progress
 from reconciler.model.crash import of_its_own, of_its_own_async
 from reconciler.model.desired import Fleet
-from reconciler.model.notices import Channel, ChannelStatus, Message, Messenger, NotDelivered, NoticeStore, Unsent
+from reconciler.model.notices import (
+    Channel,
+    ChannelStatus,
+    Message,
+    Messenger,
+    NotDelivered,
+    NoticeStore,
+    Recipient,
+    Unsent,
+)
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
 from reconciler.model.ports import Clock, Metrics
 from reconciler.model.records import NodeRecord
+from reconciler.model.tickets import PREFIX, Tracker
 from reconciler.notify.decide import Context, decide
 from reconciler.notify.found import Found, find
 from reconciler.notify.state import ChannelState, from_text, to_text
+from reconciler.notify.tickets import TrackerState, decide_tickets, find_needs
+from reconciler.notify.tickets import from_text as tickets_from_text
+from reconciler.notify.tickets import to_text as tickets_text
 
 AGAIN_S = 30.0  # after the first try that failed; doubled after each further one
 LONGEST_S = 3600.0
@@ -56,8 +69,10 @@ class Notifier:
         self._clock = clock
         self._metrics = metrics
         self._progress = progress
-        self._channels: Mapping[str, Channel] = {}
-        self._states: dict[str, ChannelState] | None = None  # None: not read yet
+        self._recipients: Mapping[str, Recipient] = {}  # by their names in the outbox
+        self._texts: dict[str, str] | None = None  # states as the ledger has them; None: not read yet
+        self._states: dict[str, ChannelState] = {}
+        self._trackers: dict[str, TrackerState] = {}
         self._saved: dict[str, datetime] = {}  # when the state of a channel was saved
         self._status: dict[str, ChannelStatus] = {}
         self._wake = asyncio.Event()
@@ -70,7 +85,7 @@ class Notifier:
             return
         doing = "deciding what people are told"
         of_its_own("notifications", doing, lambda: self._pass(news), lambda _crash: None)
-        if self._sending is None and self._channels:
+        if self._sending is None and self._recipients:
             self._sending = asyncio.create_task(self._send())
 
     def check(self) -> None:
@@ -88,14 +103,16 @@ class Notifier:
     # --- deciding ----------------------------------------------------------------------------------------------------
 
     def _pass(self, news: PassNews) -> None:
-        declared = news.fleet.settings.notifications
-        now, states = self._clock.now(), self._read(declared)
+        declared, trackers = news.fleet.settings.notifications, news.fleet.settings.tickets
+        self._read(declared, trackers)
+        now, states = self._clock.now(), self._states
         context = Context(
             news.fleet.settings.fleet,
             self._ledger.id,
             {name: (node.pool, node.persona) for name, node in news.fleet.nodes.items()} if declared else {},
         )
-        backlog = Counter(one.message.channel for one in self._ledger.unsent()) if declared else Counter[str]()
+        unsent = self._ledger.unsent() if declared or trackers else ()
+        backlog = Counter(one.message.channel for one in unsent)
         seen: dict[datetime, Found] = {}
         for channel in declared:
             known = states.get(channel.name) or ChannelState(seen_at=now)
@@ -106,25 +123,53 @@ class Notifier:
             state, messages = decide(channel, known, seen[known.seen_at], now, context, backlog=backlog[channel.name])
             self._save(channel, known, state, messages, now)
             states[channel.name] = state
+        if trackers:
+            self._pass_tickets(news, trackers, now, {one.message.thread for one in unsent})
 
-    def _read(self, declared: Sequence[Channel]) -> dict[str, ChannelState]:
-        """Return the states of all channels, and forget those that the spec has no more."""
-        names = {channel.name: channel for channel in declared}
-        if self._states is None:
-            self._states = {name: self._parsed(name, text) for name, text in self._ledger.channel_states().items()}
-        if self._states.keys() - names.keys():
-            self._ledger.drop_channels(list(names))
-            self._states = {name: state for name, state in self._states.items() if name in names}
-        self._channels = names
-        return self._states
+    def _pass_tickets(
+        self, news: PassNews, trackers: Sequence[Tracker], now: datetime, unsent: Collection[str]
+    ) -> None:
+        found = find(news.plan, news.observation, news.records, since=now, outage=news.outage)
+        shown = find_needs(news.fleet, news.plan, news.observation, news.records, self._ledger.repairs(), found)
+        context = news.fleet.settings.fleet, self._ledger.id
+        for tracker in trackers:
+            known = self._trackers.get(tracker.channel) or TrackerState()
+            state, messages = decide_tickets(tracker, known, shown, now, context, unsent)
+            if state != known:
+                self._ledger.save_notices(tracker.channel, tickets_text(state), messages, now)
+                self._wake.set()
+            self._trackers[tracker.channel] = state
 
-    def _parsed(self, channel: str, text: str) -> ChannelState:
-        """Return a state of the ledger. One that is damaged is a new one: better told twice than never."""
+    def _read(self, declared: Sequence[Channel], trackers: Sequence[Tracker]) -> None:
+        """Read the states of all recipients once, and forget those that the spec has no more."""
+        recipients: dict[str, Recipient] = {channel.name: channel for channel in declared}
+        recipients |= {tracker.channel: tracker for tracker in trackers}
+        if self._texts is None:
+            self._texts = dict(self._ledger.channel_states())
+            for name, text in self._texts.items():
+                self._parse(name, text)
+        known = self._states.keys() | self._trackers.keys()
+        if known - recipients.keys():
+            self._ledger.drop_channels(list(recipients))
+            for name in known - recipients.keys():
+                self._states.pop(name, None)
+                self._trackers.pop(name, None)
+        self._recipients = recipients
+
+    def _parse(self, name: str, text: str) -> None:
+        """Read a state of the ledger. One that is damaged is a new one: better told twice than never.
+
+        A ticket is not opened twice for that: its tracker is asked for its thread, which stays the same.
+        """
         try:
-            return from_text(text)
+            if name.startswith(PREFIX):
+                self._trackers[name] = tickets_from_text(text)
+            else:
+                self._states[name] = from_text(text)
         except ValueError as error:
-            self._tell(f"channel {channel}: {error}; what goes on is told again", problem=True)
-            return ChannelState(seen_at=self._clock.now())
+            self._tell(f"channel {name}: {error}; what goes on is told again", problem=True)
+            if not name.startswith(PREFIX):
+                self._states[name] = ChannelState(seen_at=self._clock.now())
 
     def _save(
         self, channel: Channel, before: ChannelState, state: ChannelState, messages: Sequence[Message], now: datetime
@@ -160,7 +205,7 @@ class Notifier:
         first: dict[str, Unsent] = {}
         for one in unsent:
             first.setdefault(one.message.channel, one)
-        for name, channel in self._channels.items():
+        for name, recipient in self._recipients.items():
             status = self._status.get(name, ChannelStatus())
             self._status[name] = replace(status, unsent=count[name])
             one_first = first.get(name)
@@ -171,34 +216,34 @@ class Notifier:
                 due = min(due, pause)
                 self._status[name] = replace(self._status[name], error=one_first.error)
                 continue
-            task = self._tries[name] = asyncio.create_task(self._try(channel, one_first))
+            task = self._tries[name] = asyncio.create_task(self._try(name, recipient, one_first))
             task.add_done_callback(lambda _: self._wake.set())
         self._metrics.channels(dict(self._status))
         return max(due, 0.1)
 
-    async def _try(self, channel: Channel, unsent: Unsent) -> None:
-        message, status = unsent.message, self._status[channel.name]
+    async def _try(self, name: str, recipient: Recipient, unsent: Unsent) -> None:
+        message, status = unsent.message, self._status[name]
         doing = "telling people"
-        work = partial(self._sent, channel, message)
+        work = partial(self._sent, recipient, message)
         error = await of_its_own_async("notifications", doing, work, lambda crash: crash.sentence)
         if error:
             pause = timedelta(seconds=min(AGAIN_S * 2 ** min(unsent.tries, 10), LONGEST_S))
             self._ledger.message_failed(message.key, error, self._clock.now() + pause)
-            self._status[channel.name] = replace(status, failures=status.failures + 1, error=error)
+            self._status[name] = replace(status, failures=status.failures + 1, error=error)
             if not status.error:
-                self._tell(f"channel {channel.name} was not told, and is tried again: {error}", problem=True)
+                self._tell(f"channel {name} was not told, and is tried again: {error}", problem=True)
             return
         self._ledger.message_sent(message.key, self._clock.now())
-        self._status[channel.name] = replace(status, sent=status.sent + 1, error="")
+        self._status[name] = replace(status, sent=status.sent + 1, error="")
         if status.error:
-            self._tell(f"channel {channel.name} works again")
-        self._tell(f"channel {channel.name} was told: {message.title}")
+            self._tell(f"channel {name} works again")
+        self._tell(f"channel {name} was told: {message.title}")
 
-    async def _sent(self, channel: Channel, message: Message) -> str:
+    async def _sent(self, recipient: Recipient, message: Message) -> str:
         """Send a message; return why it was not taken, or ""."""
         assert self._messenger is not None
         try:
-            await self._messenger.send(channel, message)
+            await self._messenger.send(recipient, message)
         except NotDelivered as error:
             return str(error) or "it was not taken"
         return ""

@@ -20,6 +20,10 @@ from reconciler.model.vocab import Health
 
 # Kinds of parts as the BMC names them, which a person can exchange -> the signal of one that is critical.
 _OF_BMC: Final[Mapping[str, str]] = {"dimm": "dimm_failed", "power_supply": "psu_failed", "fan": "fan_failed"}
+# Signals that are only reported, since a node serves without the part: a person exchanges it all the same.
+ONLY_REPORTED: Final = frozenset(
+    f"health.{name}" for name in ("psu_failed", "fan_failed", "drive_failed", "drive_failing")
+)
 Counts = Callable[[str], bool]  # of the name of a signal
 
 

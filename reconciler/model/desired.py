@@ -36,6 +36,7 @@ from reconciler.model.notices import Channel
 from reconciler.model.observed import AttributeValue, Taint
 from reconciler.model.privacy import Address, AllPublic, Identifier, NodeName, PublicText
 from reconciler.model.signal_changes import SignalChange
+from reconciler.model.tickets import Tracker
 from reconciler.model.vocab import (
     Activation,
     BootWay,
@@ -315,6 +316,7 @@ class Settings:
     user_ca: tuple[str, ...] = ()  # public keys of the CAs that certify users; see DesiredHost
     health: tuple[SignalChange, ...] = ()  # of the table of signals; see Profile
     notifications: tuple[Channel, ...] = ()
+    tickets: tuple[Tracker, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

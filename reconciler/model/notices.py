@@ -14,6 +14,8 @@ from typing import Protocol
 
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.limits import Hours
+from reconciler.model.repairs import Repair
+from reconciler.model.tickets import TicketStore, Tracker
 
 
 class NoticeEvent(StrEnum):
@@ -41,7 +43,8 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A channel as the Fleet declares it. `url`: name of the secret with its Apprise URL. Empty selectors take all.
+    """A channel as the Fleet declares it. `url`: name of the secret with its Apprise URL; "" where it is `kubernetes`:
+    Events of the node objects. Empty selectors take all.
 
     `pools`: those that the spec lists and those of the owners that it lists. `digest_s` 0: messages go out at once.
     """
@@ -55,6 +58,7 @@ class Channel:
     quiet: tuple[Hours, ...] = ()
     digest_s: float = 0.0
     ahead_s: float = 3600.0  # how long before a window it is told
+    kubernetes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +104,18 @@ class NotDelivered(ReconcilerError):
     """A channel did not take a message, or nobody can say whether it did. Its text holds no secret."""
 
 
-class Messenger(Protocol):
-    """Sends messages. It is slow, and may fail for days."""
+Recipient = Channel | Tracker
 
-    async def send(self, channel: Channel, message: Message) -> None:
+
+class Messenger(Protocol):
+    """Sends messages, and keeps tickets up to date. It is slow, and may fail for days."""
+
+    async def send(self, recipient: Recipient, message: Message) -> None:
         """Send a message. Raise NotDelivered."""
 
 
-class NoticeStore(Protocol):
-    """The state of each channel and its outbox, which survive restarts and a change of leader."""
+class NoticeStore(TicketStore, Protocol):
+    """The state of each channel and tracker, and its outbox, which survive restarts and a change of leader."""
 
     @property
     def id(self) -> str: ...
@@ -121,6 +128,9 @@ class NoticeStore(Protocol):
 
         A message whose key is known is not put there again.
         """
+
+    def repairs(self) -> Sequence[Repair]:
+        """Return all repairs, oldest first."""
 
     def unsent(self) -> Sequence[Unsent]:
         """Return the messages that no channel has taken yet, oldest first."""

@@ -23,6 +23,7 @@ from reconciler.spec.kinds.fleet import FleetSpec, HostKeys, Installer, Tls
 from reconciler.spec.measurements import boot_measurements
 from reconciler.spec.notifications import channels
 from reconciler.spec.parse import Declarations, DeclaredResource
+from reconciler.spec.tickets import trackers
 from reconciler.spec.tree import SpecTree
 from reconciler.strict_yaml.parse import Steps, UnreadableFile
 
@@ -77,6 +78,7 @@ def read_settings(declared: Declarations, tree: SpecTree) -> tuple[Settings, lis
         user_ca=files.user_ca(spec.ssh.user_ca) if spec.ssh is not None and spec.ssh.user_ca is not None else (),
         brake=Brake(spec.brake.fleet, spec.brake.domain, parse_duration(spec.brake.within)),
         notifications=channels(declared),
+        tickets=trackers(declared),
         guards=Guards(spec.guards.reimage, spec.guards.reboot, spec.guards.forget, spec.guards.fail_gate),
         health=health_changes(spec),
     )

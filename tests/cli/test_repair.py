@@ -16,7 +16,7 @@ NODE = "gpu-0002"
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabDirectory]:
-    with running_lab(tmp_path_factory.mktemp("repair"), "--scenario", "clean", nodes=2) as found:
+    with running_lab(tmp_path_factory.mktemp("repair"), "--scenario", "clean", nodes=2, time_scale=60) as found:
         found.respec("fleet.yaml", "25%", "100%")
         found.respec("fleet.yaml", "50%", "100%")
         done = found.apply(found.plan(), "--detailed-exitcode")

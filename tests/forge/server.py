@@ -205,7 +205,8 @@ class FakeGitHub:
         found = [
             issue
             for issue in self.issues.values()
-            if issue["state"] == request.query.get("state", "open")
+            if request.query.get("state", "open") in ("all", issue["state"])
+            and request.query.get("labels", "") in ("", *issue.get("labels", ()))
             and issue["user"]["login"] == request.query.get("creator", issue["user"]["login"])
         ]
         return self._paged(request, found)

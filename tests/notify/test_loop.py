@@ -13,16 +13,20 @@ import pytest
 from reconciler.converge.leader_term import LoopDeps
 from reconciler.converge.loop import Loop
 from reconciler.drivers.ledger import SqlLedger
+from reconciler.lab.hardware.parts import dimm_serial
 from reconciler.model.crash import Crash, told_to
 from reconciler.model.desired import BudgetLimit, Hours, Rung, Window
 from reconciler.model.limits import Brake
-from reconciler.model.notices import Channel, ChannelStatus, Message, NotDelivered
+from reconciler.model.notices import Channel, ChannelStatus, Message, NotDelivered, Recipient
 from reconciler.model.ports import Clock
 from reconciler.model.records import STORM
+from reconciler.model.repairs import PlacedPart, Repair, RepairPhase
+from reconciler.model.tickets import Tracker, TrackerKind
 from reconciler.model.vocab import DriftMode, WindowKind
 from reconciler.notify.decide import BURST
 from tests.converge.test_isolation import WATCHED, fall_ill
 from tests.converge.test_loop import HOUR, MINUTE, Looped, Seen, disable
+from tests.converge.test_repair import return_
 from tests.converge.world import PROFILE
 
 ONCALL, CHAT = Channel("oncall", "pager"), Channel("chat", "chat")
@@ -40,7 +44,8 @@ class Receiver:
     taken: list[tuple[datetime, Message]] = field(default_factory=list)
     tries: int = 0
 
-    async def send(self, channel: Channel, message: Message) -> None:
+    async def send(self, recipient: Recipient, message: Message) -> None:
+        channel = recipient
         self.tries += 1
         if self.crash:
             raise ZeroDivisionError
@@ -258,3 +263,50 @@ def test_a_channel_that_leaves_the_spec_is_told_no_more(telling: Callable[..., T
     here.go(20 * MINUTE)
     assert here.receiver.titles() == []
     assert {one.message.channel for one in here.ledger.unsent()} <= {"chat"}
+
+
+def test_a_part_has_one_ticket_from_the_first_sign_to_the_gate_of_the_new_one(telling: Callable[..., Telling]) -> None:
+    """It is updated in place while a person exchanges the part, and closed when the new serial number has passed."""
+    tracker = Tracker("ops", TrackerKind.GITHUB, "token")
+    here = telling(nodes=3, settings={"tickets": (tracker,)})
+
+    def failed() -> None:
+        here.machine("n2").inject("failed_part", part="dimm", index=2)
+
+    def start() -> None:
+        part = PlacedPart("dimm", "3", dimm_serial(here.machine("n2").state, 3))
+        begun = Repair(0, "n2", RepairPhase.OUT, "ann", here.clock.now(), (part,), (part,))
+        here.ledger.save_repair(begun, "begun", here.clock.now())
+
+    def done() -> None:
+        here.machine("n2").exchange("dimm", 2)
+        return_(here, "n2")
+
+    here.at(40 * MINUTE, failed, start, done, then=2 * HOUR)
+    assert here.serves("n2")
+    told = [message for _, message in here.receiver.taken if message.channel == tracker.channel]
+    assert len({message.thread for message in told}) == 1
+    assert [message.over for message in told] == [False] * (len(told) - 1) + [True]
+    first, last = told[0], told[-1]
+    ((old, new),) = here.ledger.repairs()[-1].exchanged
+    assert f"replace dimm:3 (serial {old.serial})" in first.title
+    for wanted in (f"Serial:    {old.serial}", "Slot:      3", "For the vendor:", "repair start n2"):
+        assert wanted in first.body
+    assert any("In repair: by ann" in message.body for message in told)
+    assert f"{old.serial} was exchanged for {new.serial}, which passed its gate" in last.body
+
+
+def test_a_tracker_that_is_down_delays_nobody_and_loses_nothing(telling: Callable[..., Telling]) -> None:
+    tracker = Tracker("ops", TrackerKind.JIRA, "token")
+    here = telling(nodes=3, settings={"tickets": (tracker,)})
+    here.receiver.hangs.add("ops")
+    here.at(10 * MINUTE, lambda: here.machine("n2").inject("failed_part", part="dimm", index=2), then=HOUR)
+    assert here.receiver.titles(), "the channel was told meanwhile"
+    assert here.receiver.titles(tracker.channel) == []
+    assert len(here.ledger.unsent()) == 1, "the next text follows when this one was taken"
+    here.receiver.hangs.clear()
+    other = SqlLedger(here.where / "ledger.sqlite")
+    here.go(HOUR, holder="b", ledger=other)
+    other.close()
+    assert len(here.receiver.titles(tracker.channel)) == 1
+    assert here.ledger.unsent() == []

@@ -88,6 +88,26 @@ class GitHub:
         body = {"title": _cut(title, _HEADING), "body": text}
         return _remark(await self._rest.call("POST", f"{self._at}/issues", body), "number")
 
+    async def find_issue(self, marker: str, label: str) -> Remark | None:
+        """Return the first of our issues with this label whose text has the marker, open or closed.
+
+        They are listed and not searched: GitHub's search shows a new issue only after a while.
+        """
+        path = f"{self._at}/issues?state=all&labels={quote(label, safe='')}&sort=created&direction=asc"
+        async for entry in self._rest.pages(path):
+            if "pull_request" not in entry and marker in str(entry.get("body") or ""):
+                return _remark(entry, "number")
+        return None
+
+    async def open_ticket(self, title: str, text: str, labels: Sequence[str]) -> Remark:
+        body = {"title": _cut(title, _HEADING), "body": text, "labels": list(labels)}
+        return _remark(await self._rest.call("POST", f"{self._at}/issues", body), "number")
+
+    async def set_ticket(self, issue: int, title: str, text: str, *, closed: bool) -> None:
+        body: dict[str, Any] = {"title": _cut(title, _HEADING), "body": text, "state": "closed" if closed else "open"}
+        body["state_reason"] = "completed" if closed else "reopened"
+        await self._rest.call("PATCH", f"{self._at}/issues/{issue}", body)
+
     async def edit_issue(self, issue: int, title: str, text: str, *, close: bool) -> None:
         body = {"title": _cut(title, _HEADING), "body": text}
         if close:

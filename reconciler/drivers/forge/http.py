@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import random
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -31,10 +32,30 @@ _TIMEOUT: Final = httpx.Timeout(30.0, connect=10.0)
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
+_GITHUB: Final[Mapping[str, str]] = {
+    "Accept": "application/vnd.github+json",
+    "X-GitHub-Api-Version": "2022-11-28",
+}
+
+
+def _authorization(token: str, user: str) -> str:
+    return f"Basic {b64encode(f'{user}:{token}'.encode()).decode()}" if user else f"Bearer {token}"
+
+
 class Rest:
     """A client of one API. The token is sent to its host only, and is in no message."""
 
-    def __init__(self, url: str, token: str, clock: Clock, *, jitter: Callable[[], float] = random.random) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        clock: Clock,
+        *,
+        headers: Mapping[str, str] = _GITHUB,
+        user: str = "",
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """`headers`: what the API wants, GitHub's by default. `user`: the token is this account's password."""
         try:
             parts, port = urlsplit(url), urlsplit(url).port
         except ValueError:
@@ -52,10 +73,9 @@ class Rest:
         self._client = httpx.AsyncClient(
             timeout=_TIMEOUT,
             headers={
-                "Accept": "application/vnd.github+json",
-                "Authorization": f"Bearer {token.strip()}",
                 "User-Agent": "gpu-fleet-reconciler",
-                "X-GitHub-Api-Version": "2022-11-28",
+                "Authorization": _authorization(token.strip(), user),
+                **headers,
             },
         )
 

@@ -31,7 +31,7 @@ _ENVIRONMENT = {"KUBERC": "off", "KUBECTL_KUBERC": "false", "LC_ALL": "C"}  # no
 _AT_ONCE = 8  # children of one cluster: each needs 30 ms of CPU and 50 MB
 _LONGEST_LINE = 1 << 24  # an object is at most 3 MiB in etcd
 _MOST_STDERR = 1 << 20
-_METHODS = {"get": "GET", "create": "POST", "delete": "DELETE"}
+_METHODS = {"get": "GET", "create": "POST", "replace": "PUT", "delete": "DELETE"}
 _JSON = "application/json"
 _VERSION = "/version"
 _UNAUTHORIZED = 401
@@ -106,7 +106,7 @@ class Kubectl:
                 await proxy.close()
 
     async def raw(self, verb: str, path: str, body: bytes = b"") -> bytes:
-        """Send a raw request; return the answer's body. `verb`: get, create or delete."""
+        """Send a raw request; return the answer's body. `verb`: get, create, replace or delete."""
         with suppress(NoProxy):
             return await self._through(_METHODS[verb], path, body, _JSON)
         return await self.run([verb, "--raw", path, *(["-f", "-"] if body else [])], body)

@@ -21,14 +21,17 @@ class Right:
     verb: str
     resource: str
     purpose: str
+    namespace: str = ""  # "" = in all of them
 
     def __str__(self) -> str:
         return f"{self.verb} {self.resource} ({self.purpose})"
 
     def question(self) -> bytes:
-        """Return the SelfSubjectAccessReview that asks for it, in all namespaces."""
+        """Return the SelfSubjectAccessReview that asks for it."""
         resource, _, subresource = self.resource.partition("/")
         wanted = {"verb": self.verb, "group": "", "resource": resource, "subresource": subresource}
+        if self.namespace:
+            wanted["namespace"] = self.namespace
         review = {
             "kind": "SelfSubjectAccessReview",
             "apiVersion": "authorization.k8s.io/v1",
@@ -47,6 +50,10 @@ RIGHTS: Final = (
     Right("list", "pods", "knowing what runs on a node"),
     Right("delete", "pods", "pods of dead nodes, and `force` of a drain"),
     Right("create", "pods/eviction", "draining"),
+)
+# Those of a channel that is `kubernetes`, in the namespace that Events of nodes are in.
+EVENT_RIGHTS: Final = tuple(
+    Right(verb, "events", "telling people by Events", "default") for verb in ("get", "create", "update")
 )
 
 # Needed only where a Persona asks its work to save its state, in one of these ways.

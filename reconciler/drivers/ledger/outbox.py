@@ -8,10 +8,13 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from reconciler.drivers.ledger.base import SqlRole
-from reconciler.drivers.ledger.rows import clean, instant, or_long_ago
-from reconciler.drivers.ledger.schema import channels, outbox
+from reconciler.drivers.ledger.rows import clean, from_json, instant, or_long_ago, to_json
+from reconciler.drivers.ledger.schema import channels, outbox, tickets
 from reconciler.drivers.ledger.writing import insert_new, upsert, write_journal
 from reconciler.model.notices import Message, Severity, Unsent
+from reconciler.model.tickets import TicketPlace
+
+ABOUT = 100  # notices of one message that are kept
 
 
 class SqlOutbox(SqlRole):
@@ -37,6 +40,7 @@ class SqlOutbox(SqlRole):
                 "tries": 0,
                 "error": "",
                 "next_at": None,
+                "about": to_json(list(message.about[:ABOUT])),
             }
             for number, message in enumerate(messages)
         ]
@@ -64,6 +68,42 @@ class SqlOutbox(SqlRole):
         with self._database.write([]) as connection:
             connection.execute(outbox.update().where(outbox.c.key == key).values(values))
 
+    # --- tickets ---
+
+    def ticket(self, tracker: str, thread: str) -> TicketPlace | None:
+        with self._database.read() as connection:
+            row = connection.execute(sa.select(tickets).where(self._at(tracker, thread))).one_or_none()
+        return None if row is None else TicketPlace(row.number, row.url, or_long_ago(row.begun_at))
+
+    def tickets(self) -> Mapping[str, TicketPlace]:
+        query = sa.select(tickets).where(tickets.c.fleet == self._fleet, tickets.c.number != "")
+        with self._database.read() as connection:
+            rows = connection.execute(query).all()
+        return {row.thread: TicketPlace(row.number, row.url, or_long_ago(row.begun_at)) for row in rows}
+
+    def ticket_begun(self, tracker: str, thread: str, now: datetime) -> None:
+        with self._database.write([]) as connection:
+            upsert(connection, tickets, [self._ticket(tracker, thread, now)])
+
+    def ticket_opened(self, tracker: str, thread: str, number: str, url: str, now: datetime) -> None:
+        row = self._ticket(tracker, thread, now) | {"number": clean(number), "url": clean(url)}
+        with self._database.write([]) as connection:
+            upsert(connection, tickets, [row])
+            write_journal(connection, instant(now), "", "", "ticket", detail=f"{tracker} has ticket {number}: {url}")
+
+    def ticket_gone(self, tracker: str, thread: str, now: datetime) -> None:
+        with self._database.write([]) as connection:
+            connection.execute(tickets.delete().where(self._at(tracker, thread)))
+            write_journal(connection, instant(now), "", "", "ticket", detail=f"{tracker} has no such ticket any more")
+
+    def _at(self, tracker: str, thread: str) -> sa.ColumnElement[bool]:
+        own = tickets.c.fleet == self._fleet
+        return own & (tickets.c.tracker == tracker) & (tickets.c.thread == thread)
+
+    def _ticket(self, tracker: str, thread: str, now: datetime) -> dict[str, str]:
+        key = {"fleet": self._fleet, "tracker": tracker, "thread": thread}
+        return key | {"number": "", "url": "", "begun_at": instant(now)}
+
     def drop_channels(self, kept: Sequence[str]) -> None:
         with self._database.write([]) as connection:
             for table in (channels, outbox):
@@ -71,12 +111,21 @@ class SqlOutbox(SqlRole):
                 connection.execute(table.delete().where(others))
 
 
+def _about(cell: str) -> tuple[str, ...]:
+    """Return the notices of a message; none where a damaged cell does not tell them."""
+    try:
+        return tuple(map(str, from_json(cell, "notices of a message")))
+    except (ValueError, TypeError):
+        return ()
+
+
 def _unsent(row: sa.Row[tuple[object, ...]]) -> Unsent:
     """Decode a message. What a damaged cell says of its time or severity costs nobody the message."""
     cells = row._mapping
     severity = Severity(cells["severity"]) if cells["severity"] in list(Severity) else Severity.CRITICAL
     message = Message(
-        cells["key"], cells["channel"], cells["thread"], severity, bool(cells["over"]), cells["title"], cells["body"]
-    )
+        cells["key"], cells["channel"], cells["thread"], severity, bool(cells["over"]), cells["title"], cells["body"],
+        _about(cells["about"]),
+    )  # fmt: skip
     next_at = None if cells["next_at"] is None else or_long_ago(cells["next_at"])
     return Unsent(message, or_long_ago(cells["since"]), int(cells["tries"]), cells["error"], next_at)

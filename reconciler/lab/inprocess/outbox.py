@@ -7,12 +7,14 @@ from dataclasses import replace
 from datetime import datetime
 
 from reconciler.model.notices import Message, Unsent
+from reconciler.model.tickets import TicketPlace
 
 
 class MemoryOutbox:
     def __init__(self) -> None:
         self._states: dict[str, str] = {}
         self._unsent: dict[str, Unsent] = {}
+        self._tickets: dict[tuple[str, str], TicketPlace] = {}
 
     def channel_states(self) -> Mapping[str, str]:
         return dict(self._states)
@@ -20,7 +22,7 @@ class MemoryOutbox:
     def save_notices(self, channel: str, state: str, messages: Sequence[Message], now: datetime) -> None:
         self._states[channel] = state
         for message in messages:
-            self._unsent.setdefault(message.key, Unsent(replace(message, about=()), now))
+            self._unsent.setdefault(message.key, Unsent(message, now))
 
     def unsent(self) -> Sequence[Unsent]:
         return list(self._unsent.values())
@@ -31,6 +33,21 @@ class MemoryOutbox:
     def message_failed(self, key: str, error: str, next_at: datetime) -> None:
         known = self._unsent[key]
         self._unsent[key] = replace(known, tries=known.tries + 1, error=error, next_at=next_at)
+
+    def ticket(self, tracker: str, thread: str) -> TicketPlace | None:
+        return self._tickets.get((tracker, thread))
+
+    def tickets(self) -> Mapping[str, TicketPlace]:
+        return {thread: place for (_, thread), place in self._tickets.items() if place.number}
+
+    def ticket_begun(self, tracker: str, thread: str, now: datetime) -> None:
+        self._tickets[tracker, thread] = TicketPlace("", "", now)
+
+    def ticket_opened(self, tracker: str, thread: str, number: str, url: str, now: datetime) -> None:
+        self._tickets[tracker, thread] = TicketPlace(number, url, now)
+
+    def ticket_gone(self, tracker: str, thread: str, now: datetime) -> None:  # noqa: ARG002 - the port's signature
+        self._tickets.pop((tracker, thread), None)
 
     def drop_channels(self, kept: Sequence[str]) -> None:
         self._states = {name: state for name, state in self._states.items() if name in kept}

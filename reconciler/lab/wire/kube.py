@@ -23,6 +23,7 @@ from reconciler.lab.wire import kube_discovery as discovery
 from reconciler.lab.wire import kube_protobuf
 from reconciler.lab.wire import kube_status as status
 from reconciler.lab.wire import kube_watch as watch
+from reconciler.lab.wire.kube_events import WrittenEvents
 from reconciler.lab.wire.kube_objects import EPOCH, Objects
 from reconciler.lab.wire.kube_path import Target, parse
 from reconciler.lab.wire.kube_store import Query, Store
@@ -63,6 +64,7 @@ class KubeServer:
         self._objects = Objects(truth, epoch)
         self._store = Store(truth, self._objects)
         self._writes = Writes(truth, self._objects)
+        self._written = WrittenEvents()
         self._runner: web.AppRunner | None = None
 
     async def start(self, ssl_context: ssl.SSLContext | None, host: str = "127.0.0.1", port: int = 0) -> int:
@@ -157,8 +159,8 @@ class KubeServer:
             case "POST", "pods", "eviction":
                 done = self._writes.evict(target.namespace or "", target.name, body, self._evictions)
                 return _json(done, 201)
-            case "POST", "events", "":
-                return _json(_options(body), 201)  # accepted and dropped
+            case "POST" | "PUT", "events", "":
+                return _json(*self._written.write(request.method, target.name, _options(body)))
             case _:
                 raise status.method_not_allowed()
 
@@ -233,6 +235,8 @@ class KubeServer:
     # --- reads ---------------------------------------------------------------------------------------------------
 
     def _get(self, request: web.Request, target: Target) -> web.Response:
+        if target.resource.name == "events":
+            return _json(self._written.get(target.name))
         return self._shaped(request, self._store.get(_query(request, target), target.name))
 
     async def _list(self, request: web.Request, target: Target) -> web.Response:

@@ -37,7 +37,7 @@ def resources(minor: int) -> tuple[Resource, ...]:
         Resource("namespaces", "Namespace", "", ("v1",), False, READ, ("ns",)),
         Resource("nodes", "Node", "", ("v1",), False, (*READ, "patch", "update", "delete"), ("no",)),
         Resource("pods", "Pod", "", ("v1",), True, (*READ, "patch", "delete"), ("po",), (eviction,)),
-        Resource("events", "Event", "", ("v1",), True, ("list", "watch", "create"), ("ev",)),
+        Resource("events", "Event", "", ("v1",), True, (*READ, "create", "update"), ("ev",)),
         Resource("daemonsets", "DaemonSet", "apps", ("v1",), True, READ, ("ds",)),
         Resource("poddisruptionbudgets", "PodDisruptionBudget", "policy", policy, True, READ, ("pdb",)),
         Resource(

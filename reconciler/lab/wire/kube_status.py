@@ -74,6 +74,10 @@ def conflict(resource: str, name: str, message: str) -> ApiError:
     return ApiError(409, "Conflict", message, name=name, kind=resource)
 
 
+def already_exists(resource: str, name: str) -> ApiError:
+    return ApiError(409, "AlreadyExists", f'{resource} "{name}" already exists', name=name, kind=resource)
+
+
 def unavailable() -> ApiError:
     return ApiError(503, "ServiceUnavailable", "the server is currently unable to handle the request")
 

@@ -48,6 +48,7 @@ EXEMPT: Final[Mapping[type, Mapping[str, str]]] = {
         "brake": _LIVE,
         "user_ca": "bound with each host that is to have it",
         "notifications": "tell people what happened: no action uses them",
+        "tickets": "tell people what to exchange: no action uses them",
         "drift_mode": "governs `run` and schedules, not an apply",
         "health": "decides which actions are planned, and those are bound",
         "ignore": "decides which actions are planned, and those are bound",

@@ -17,6 +17,7 @@ from reconciler.spec.kinds.limits import Brake, BreakGlass, Budget, Guards, Pool
 from reconciler.spec.kinds.measurements import BootMeasurements
 from reconciler.spec.kinds.notifications import Notification
 from reconciler.spec.kinds.settings import SharedSettings
+from reconciler.spec.kinds.tickets import Tickets
 from reconciler.strict_yaml.models import Checked, Matching, Model, Name, Text
 
 Iso = Annotated[
@@ -241,6 +242,10 @@ class FleetSpec(Model):
     )
     notifications: tuple[Notification, ...] = Field(
         default=(), description="Channels through which `run` tells people what happens. Absent: it tells nobody."
+    )
+    tickets: tuple[Tickets, ...] = Field(
+        default=(),
+        description="Trackers in which `run` keeps a ticket for each part that a person must exchange. Absent: none.",
     )
     defaults: SharedSettings = Field(default=SharedSettings(), description="Settings that pools and nodes inherit.")
 

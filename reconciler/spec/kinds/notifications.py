@@ -14,8 +14,12 @@ class Notification(Model):
     """A channel and what it is told. Of `pools`, `owners` and `personas`, a node must fit each that is given."""
 
     name: Name = Field(description="Name of the channel, unique in the Fleet.")
-    url: Name = Field(
-        description="Name of a secret that holds the channel's URL as Apprise reads it, such as slack:// or mailtos://."
+    url: Name | None = Field(
+        default=None,
+        description="Name of a secret that holds the channel's URL as Apprise reads it, such as slack:// or mailtos://.",
+    )
+    kubernetes: bool = Field(
+        default=False, description="Writes Events of the nodes' objects in the Fleet's cluster, instead of a `url`."
     )
     events: tuple[NoticeEvent, ...] | None = Field(
         default=None,
@@ -47,4 +51,6 @@ class Notification(Model):
     def _pools_or_owners(self) -> Notification:
         if self.pools and self.owners:
             raise ValueError("pools and owners exclude each other: owners stand for their pools")
+        if (self.url is None) is not self.kubernetes:
+            raise ValueError("give either url or `kubernetes: true`")
         return self

@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 
 from reconciler.app.doctor import _rights
 from reconciler.drivers.kube import KubectlCluster
-from reconciler.drivers.kube.rights import CHECKPOINT_RIGHTS, RIGHTS, Right, rights_for
+from reconciler.drivers.kube.rights import CHECKPOINT_RIGHTS, EVENT_RIGHTS, RIGHTS, Right, rights_for
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, Taint
 from reconciler.model.vocab import CheckpointWay
@@ -26,7 +26,11 @@ CHECKPOINT_ROLE = ROLE.with_name("rbac-checkpoint.yaml")
 def test_the_role_grants_what_the_driver_needs() -> None:
     assert granted(role()) == {(right.verb, right.resource) for right in RIGHTS}
     kinds = [document["kind"] for document in role()]
-    assert kinds == ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"]
+    assert kinds == ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]
+    (events,) = (document for document in role() if document["kind"] == "Role")
+    found = {(verb, name) for rule in events["rules"] for name in rule["resources"] for verb in rule["verbs"]}
+    assert found == {(right.verb, right.resource) for right in EVENT_RIGHTS}
+    assert {right.namespace for right in EVENT_RIGHTS} == {events["metadata"]["namespace"]}
 
 
 async def everything(driver: KubectlCluster, world: World) -> None:

@@ -1,0 +1,31 @@
+"""Wire what tells people and keeps tickets, for a process that has a workspace."""
+
+from __future__ import annotations
+
+from reconciler.app.wire_fabric import cluster_access
+from reconciler.app.workspace import Workspace
+from reconciler.drivers.delivery import Delivery
+from reconciler.drivers.kube.node_events import NodeEvents
+from reconciler.drivers.kube.process import Kubectl
+from reconciler.drivers.messenger import AppriseMessenger
+from reconciler.drivers.tickets.desk import TicketDesk, client_of
+from reconciler.model.errors import UsageError
+from reconciler.model.tickets import TicketStore
+
+
+def delivery(workspace: Workspace, store: TicketStore) -> Delivery:
+    desk = TicketDesk(lambda tracker: client_of(tracker, workspace.secrets, workspace.clock), store, workspace.clock)
+    return Delivery(AppriseMessenger(lambda: workspace.secrets), desk, node_events(workspace))
+
+
+def node_events(workspace: Workspace) -> NodeEvents:
+    """Return what writes Events in the cluster of the spec as the process first read it."""
+
+    def connect() -> Kubectl:
+        settings = workspace.fleet.settings
+        if settings.cluster is None:
+            raise UsageError("the Fleet names no cluster to write Events in")
+        kubeconfig, context = cluster_access(settings.cluster, workspace.overlay, workspace.secrets)
+        return Kubectl("kubectl", kubeconfig, context, settings.kubernetes_deadline_s)
+
+    return NodeEvents(connect, workspace.clock.now)
