@@ -86,4 +86,5 @@ class FleetStatus:
     braked: str = ""  # by the storm brake, why and since when
     held_by_brake: int = 0  # nodes
     isolated: Mapping[str, int] = field(default_factory=dict)  # by pool: nodes with a mark on evidence of illness
+    spares: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (persona, ready|preparing|marginal) -> nodes
     incidents: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (signal, scope) -> nodes

@@ -187,6 +187,11 @@ def _of_fleet(fleet: FleetStatus) -> Iterator[Metric]:
     for (signal, scope), count in sorted(fleet.incidents.items()):
         incidents.add_metric([signal, scope], count)
     yield incidents
+    help_text = "Spares by persona; those that are marginal are counted as ready or preparing too."
+    spares = GaugeMetricFamily("reconciler_spares", help_text, labels=["persona", "state"])
+    for (persona, state), count in sorted(fleet.spares.items()):
+        spares.add_metric([persona, state], count)
+    yield spares
 
 
 def _of_channels(channels: Mapping[str, ChannelStatus]) -> Iterator[Metric]:

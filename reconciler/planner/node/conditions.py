@@ -31,6 +31,7 @@ MEMBER = "member"  # the node object is Ready
 MARKED = "marked"
 QUIESCED = "quiesced"
 IN_SERVICE = "in_service"
+RESERVED = "reserved"  # our mark says that it is kept as a spare
 BIOS = "bios_ok"
 BIOS_STAGED = "bios_staged"
 BOOT = "boot_ok"
@@ -85,7 +86,7 @@ class Context:
 
     `signatures`: (image, version) -> whether its signature verifies; None if the key is not known. `endpoints`: digest
     of the file given with --endpoints, which overrides the addresses of nodes; "" if there is none. `signals`: those
-    that were computed already.
+    that were computed already. `spares`: nodes that are kept out of the work as spares.
     """
 
     settings: Settings
@@ -94,6 +95,7 @@ class Context:
     signatures: Mapping[tuple[str, str], bool | None]
     neighbours_answer: frozenset[str] = frozenset()  # failure domains, as "label=value", in which another node answers
     endpoints: str = ""
+    spares: frozenset[str] = frozenset()
     signals: SignalCache = field(default_factory=SignalCache, compare=False)
     _profiles: dict[str, ProfileConditions] = field(default_factory=dict, compare=False)
 
@@ -147,6 +149,7 @@ class Conditions:
     leaving: Leaving | None = None  # of a node that is to be decommissioned
     needs_installer: str | None = None  # why; "": it writes an image itself, None: there is no other way
     fell_back: str = ""  # from the wanted image, which was proved before: it is not written again by itself
+    spare: bool = False  # it is to be kept as one
     asked_tests: frozenset[str] = frozenset()  # that a gate would run now; () = none, or it isn't known which
 
     @property
@@ -158,7 +161,7 @@ class Conditions:
             self.unconfirmed, self.foreign_cordon, self.tampered, self.waiting, self.waits_until, self.gate_failed,
             tuple(self.impossible.items()), self.entry_awaits_image, self.unread,
             None if self.leaving is None else self.leaving.key(), self.needs_installer, self.fell_back,
-            self.asked_tests,
+            self.asked_tests, self.spare,
         )  # fmt: skip
 
 

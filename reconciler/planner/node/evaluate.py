@@ -99,6 +99,7 @@ def with_drift(
         needs_installer=assessment.needs_installer,
         fell_back=assessment.fell_back,
         asked_tests=assessment.asked_tests,
+        spare=desired.node in context.spares,
         **_of_inventory(desired, assessment, items, IMAGE in builder.true),
     )
 

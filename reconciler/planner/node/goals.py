@@ -71,6 +71,9 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
     if desired.other_tests is not None:
         detail = f"out of service for the tests of {desired.other_tests.name}, which admit nobody"
         return Situation(Goal.TESTED, detail, frozenset({c.GATE}))
+    if state.spare:
+        detail = f"kept as a spare of persona {desired.persona}"
+        return Situation(Goal.SPARE, detail, wanted - {c.IN_SERVICE} | {c.RESERVED})
     return Situation(Goal.IN_SERVICE, "in service as specified", wanted)
 
 
