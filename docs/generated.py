@@ -273,6 +273,7 @@ def metrics() -> str:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     found.passed(FleetStatus(started_at=at, ended_at=at))
     found.watch_deaf(at)
+    found.logs_deaf(at)
     found.channels({"oncall": ChannelStatus()})
     return table(
         ("metric", "type", "says"),

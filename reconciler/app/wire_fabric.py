@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from reconciler.drivers.installer import HttpInstaller
 from reconciler.drivers.kube import KubectlCluster, NodeWatch
 from reconciler.drivers.redfish import BmcRegistry, RedfishBmc, RedfishPdu
 from reconciler.drivers.secrets import Credentials, SecretError, SecretStore
-from reconciler.drivers.ssh import SshHost
+from reconciler.drivers.ssh import KernelLogWatch, SshHost
 from reconciler.gate.attestation.exchange import Expected
 from reconciler.gate.attestation.expected import expected_of_installer
 from reconciler.model.access import ClusterAccess, InstallerPolicy, TlsPolicy
@@ -24,6 +24,7 @@ from reconciler.model.desired import Desired, Fleet, Settings
 from reconciler.model.ledger_ports import InstallLedger
 from reconciler.model.own_writes import OwnWrites
 from reconciler.model.ports import Bmc, Clock, FirmwareFiles, Host, Installer, Watch
+from reconciler.model.vocab import NodeState
 
 LEAST_REAL_S = 2.0  # the shortest deadline in real time
 HURRY_S = 2.0  # for closing, after an interrupt
@@ -170,6 +171,18 @@ class WireFabric:
         kubeconfig, context = self._cluster_access(access)
         deadline = self._deadline(self._settings.kubernetes_deadline_s)
         return NodeWatch(kubeconfig=kubeconfig, context=context, timeout_s=deadline, own=self._own_writes)
+
+    def logs(self) -> Watch | None:
+        """Return a watch on the kernel logs of all hosts; None where the spec says of no host how it is reached."""
+        return None if self._settings.ssh_credentials is None else KernelLogWatch(self._followed, self._host_of)
+
+    def _followed(self) -> Collection[str]:
+        nodes = self._fleet.nodes
+        return {name for name, node in nodes.items() if node.endpoints.host and node.state is NodeState.ACTIVE}
+
+    def _host_of(self, name: str) -> SshHost | None:
+        self.host(self._fleet.nodes[name])
+        return self._hosts.get(name)
 
     def _cluster_access(self, access: ClusterAccess) -> tuple[Path | None, str | None]:
         return cluster_access(access, self._overlay, self._secrets)

@@ -1,8 +1,9 @@
-"""Listen to the cluster between passes, and wake the nodes that it reports changes of."""
+"""Listen to the cluster and to kernel logs between passes, and wake the nodes that there is news of."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import aclosing
 from datetime import datetime
 
@@ -10,11 +11,12 @@ from reconciler.converge.dispatcher import Dispatcher
 from reconciler.converge.events import LoopTold, Progress
 from reconciler.model.ports import Clock, Metrics, Watch
 
-WAKES_S = 5.0  # a node that the cluster reports again and again is looked at so often, at most
+_NOT = {"watch": "no ", "logs": "not "}
+WAKES_S = 5.0  # a node that is reported again and again is looked at so often, at most
 
 
 class ClusterListener:
-    """Wakes nodes that the cluster reports changes of.
+    """Wakes nodes that the cluster reports changes of, or whose kernel log says something.
 
     `dispatcher`: None until the first pass is over. That pass looks at every node, so what is reported meanwhile is
     dropped.
@@ -25,32 +27,35 @@ class ClusterListener:
         self._clock = clock
         self._progress = progress
         self._metrics = metrics
-        self._deaf_since: datetime | None = None
         # (node, whether it was at work) -> when it was last woken, by the monotonic clock. Work on a node changes it,
         # and what is reported meanwhile must not delay what is reported after it.
         self._woken: dict[tuple[str, bool], float] = {}
 
-    async def listen(self, watch: Watch | None) -> None:
-        """Listen until cancelled. `watch`: None where the cluster offers none."""
+    async def listen(self, cluster: Watch | None, logs: Watch | None) -> None:
+        """Listen until cancelled. None: nobody offers that watch."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._hear(cluster, "watch", "the cluster reports {}changes{}", self._metrics.watch_deaf))
+            group.create_task(self._hear(logs, "logs", "kernel logs are {}followed{}", self._metrics.logs_deaf))
+
+    async def _hear(self, watch: Watch | None, event: str, words: str, deaf: Callable[[datetime | None], None]) -> None:
         if watch is None:
             await asyncio.Event().wait()
             return
+        since: datetime | None = None
 
         def tell(problem: str) -> None:
-            message = f"the cluster reports no changes: {problem}" if problem else "the cluster reports changes again"
-            self._progress(LoopTold("watch", message, problem=bool(problem)))
-            self._deaf(bool(problem))
+            nonlocal since
+            message = words.format(*(_NOT[event], f": {problem}") if problem else ("", " again"))
+            self._progress(LoopTold(event, message, problem=bool(problem)))
+            since = (since or self._clock.now()) if problem else None
+            deaf(since)
 
         try:
             async with aclosing(watch.changes(tell)) as names:
                 async for name in names:
                     self._wake(name)
         finally:
-            self._deaf(False)  # nobody listens any more, which is no failure
-
-    def _deaf(self, is_deaf: bool) -> None:
-        self._deaf_since = (self._deaf_since or self._clock.now()) if is_deaf else None
-        self._metrics.watch_deaf(self._deaf_since)
+            deaf(None)  # nobody listens any more, which is no failure
 
     def _wake(self, name: str) -> None:
         if self.dispatcher is None or name not in self.dispatcher.run.fleet.nodes:

@@ -53,6 +53,7 @@ class Dispatcher:
         self._stopped: Blocked | None = None  # why nothing of the whole fleet begins
         self._postponed: dict[str, str] = {}  # node -> why, until something has changed
         self._limits = FleetLimits(run, observation, self.plans, records, self._postponed.clear)
+        self._limits.on_promotion = self.changed.set
         self._take_plans(plans)
 
     def renew(self, observation: Observation, plans: Mapping[str, NodePlan], records: Mapping[str, NodeRecord]) -> None:
@@ -64,6 +65,7 @@ class Dispatcher:
 
     def _take_plans(self, plans: Mapping[str, NodePlan]) -> None:
         self._settled: dict[str, NodeResult] = {}
+        self._promoted: set[str] = set()  # spares that were started since the latest pass to go into service
         self._postponed.clear()
         self._asked: dict[str, Mapping[str, Any]] = {}
         self._at_once = {name for name in self.plans if self._goes_at_once(name)}
@@ -140,6 +142,10 @@ class Dispatcher:
 
     def start(self) -> None:
         """Start the nodes that may go now, of all that have something to do."""
+        for name in self._limits.spares.promoted.keys() - self._promoted - self._tasks.keys():
+            if name in self.plans:
+                self._promoted.add(name)
+                self._woken[name] = None
         for name in list(self._woken):
             if len(self._tasks) < NODES_AT_ONCE:
                 del self._woken[name]

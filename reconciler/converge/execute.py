@@ -154,7 +154,7 @@ class NodeRun:
         record = run.ledger.node(self.node)
         news = remember_facts(run.ledger, [self.observed], {self.node: record}, run.clock.now())
         self.record = run.ledger.node(self.node) if news else record
-        plan, rest = run.plan_node(self.desired, self.observed, self.record)
+        plan, rest = self._limits.plan_node(self.desired, self.observed, self.record)
         self.plan = plan if self._wave_open else self._limits.rollouts.part_allowed(plan, rest)
         self._seen_since = True
         if self._worked:
@@ -366,7 +366,7 @@ class NodeRun:
         if self.run.stop() is not None or self._limits.partners.holder(self.node):
             return False
         mark = read_mark(member.value.annotations.get(OWNER_ANNOTATION))
-        healthy = bool(member.value.ready) and self.plan is not None and not _isolated(self.plan)
+        healthy = bool(member.value.ready) and self.plan is not None and not _stays_out(self.plan)
         if mark is None or mark.ledger != self.run.ledger.id or not healthy or not is_untouched(self.record):
             return False
         if isolated_for(mark.reason):
@@ -396,5 +396,5 @@ def backs_off_until(plan: NodePlan) -> datetime | None:
     return plan.blocked.until if plan.blocked is not None and plan.blocked.code is BlockCode.BACKOFF else None
 
 
-def _isolated(plan: NodePlan) -> bool:
-    return plan.goal in (Goal.ISOLATED, Goal.REPAIR) or bool(plan.illness)
+def _stays_out(plan: NodePlan) -> bool:
+    return plan.goal in (Goal.ISOLATED, Goal.REPAIR, Goal.SPARE) or bool(plan.illness)

@@ -16,14 +16,16 @@ from reconciler.converge.brake import look_for_storm
 from reconciler.converge.observe import answer, control_plane
 from reconciler.converge.partner_pool import PartnerPool
 from reconciler.converge.run import Run
+from reconciler.model.desired import Desired
 from reconciler.model.observed import Answered, Observation, Observed, Silent
-from reconciler.model.plan import NodePlan
+from reconciler.model.plan import Goal, NodePlan
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Reason
 from reconciler.planner.fleet.isolation import Isolation
 from reconciler.planner.fleet.live_permit import LivePermit, LiveRollouts
 from reconciler.planner.fleet.permit import Permit
 from reconciler.planner.fleet.rollouts import Rollouts
+from reconciler.planner.fleet.spares import Spares, promotion, unheeded
 from reconciler.planner.node.workload import flashes
 
 PARTNER_S = 1800.0  # that a partner is held for at most, by which a window has to be open
@@ -47,6 +49,8 @@ class FleetLimits:
         cluster_changed: Callable[[], None],
     ) -> None:
         self.rollouts = Rollouts()
+        self.spares = Spares(run.fleet)
+        self.on_promotion: Callable[[], None] = lambda: None  # called when a spare is to go into service
         self._run = run
         self.partners = PartnerPool(run, self)
         self._charged_partners: set[str] = set()
@@ -73,6 +77,8 @@ class FleetLimits:
         self._plans = plans
         self._begun_rollouts = dict(run.ledger.rollouts())
         self._permit = LivePermit(run.fleet, self.observation, records, planned, now)
+        self.spares = Spares(run.fleet, self.spares)
+        self.spares.take(plans, self.nodes, suspected=False, unheeded=unheeded(plans, run.holds(), now))
         self._isolation = Isolation(run.fleet, self.observation, records, now)
         for name, plan in plans.items():
             self._isolation.suspect(plan, self.nodes[name], records.get(name) or NodeRecord(name))
@@ -99,8 +105,9 @@ class FleetLimits:
             blocked = self.permit().refusal_of_next(plan)
             if blocked is not None:
                 return blocked.detail
-            self._permit.reserve(plan.node)
-            self._reserved.add(plan.node)
+            if plan.goal is not Goal.SPARE:
+                self._permit.reserve(plan.node)
+                self._reserved.add(plan.node)
             return ""
 
     # --- partners of gates, which serve until they are taken ---
@@ -145,7 +152,24 @@ class FleetLimits:
         if allowed:
             self._isolation.charge(plan.node, allowed)
             self._permit.isolate(plan.node)
+            self.spares.fail(plan.node)
+            self.on_promotion()
         return allowed
+
+    def plan_node(self, desired: Desired, observed: Observed, record: NodeRecord) -> tuple[NodePlan, NodePlan | None]:
+        """Plan one node as `Run.plan_node` does, or as a spare if it is to be kept as one, or goes into service as one.
+
+        What the plan says of the node may promote another.
+        """
+        plan, rest = self._run.plan_node(desired, observed, record)
+        before = self.spares.promoted.keys()
+        self.spares.see(plan)
+        if self.spares.promoted.keys() - before:
+            self.on_promotion()
+        if desired.node in self.spares.kept:
+            return self._run.plan_node(desired, observed, record, spare=True)
+        failed = self.spares.promoted.get(desired.node)
+        return (plan, rest) if failed is None else (promotion(plan, failed), rest)
 
     def begin_rollout(self, plan: NodePlan) -> None:
         """Put the rollout of the node's pool, and the order of its nodes, on record before its first node changes."""

@@ -25,6 +25,7 @@ from reconciler.model.plan import BlockCode, Blocked, NodePlan, Plan
 from reconciler.model.ports import Clock, Fabric, Ledger
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import BootPhase, UnknownReason
+from reconciler.planner.fleet.spares import as_spare
 from reconciler.planner.node.corroboration import boot_is_stuck
 from reconciler.planner.node.fingerprint import place_of
 from reconciler.planner.node.holds import Holds, braked, by_subject, stopped
@@ -212,8 +213,13 @@ class Run:
         planner.key(desired.profile)  # the node may have been planned by another planner
         return Shared(approved.shared, planner.shared, partial(place_of, desired=desired, fleet=self.fleet))
 
-    def plan_node(self, desired: Desired, observed: Observed, record: NodeRecord) -> tuple[NodePlan, NodePlan | None]:
-        """Plan one node from fresh facts: its whole plan, and its part that waits for no rollout (None: nothing)."""
-        planner = self.context.planner
+    def plan_node(
+        self, desired: Desired, observed: Observed, record: NodeRecord, *, spare: bool = False
+    ) -> tuple[NodePlan, NodePlan | None]:
+        """Plan one node from fresh facts: its whole plan, and its part that waits for no rollout (None: nothing).
+
+        `spare`: it is kept as one once it is ready.
+        """
+        planner = as_spare(self.context.planner, desired.node) if spare else self.context.planner
         context = replace(planner.context, now=self.clock.now())
         return replace(planner, context=context, holds=self.holds()).plan_parts(desired, observed, record)

@@ -73,6 +73,11 @@ def fleet_status(
         braked=plan.braked,
         held_by_brake=len(held_by_brake(plan)),
         isolated=Counter(node.pool for node in plan.nodes.values() if isolation_signals(observation.nodes[node.node])),
+        spares={
+            (line.persona, state): len(names)
+            for line in plan.spares
+            for state, names in (("ready", line.ready), ("preparing", line.preparing), ("marginal", line.marginal))
+        },
         incidents={one.key: len(one.nodes) for one in plan.incidents},
     )
 
@@ -120,6 +125,11 @@ def node_status(plan: NodePlan, *, acting: bool) -> NodeStatus:
     return NodeStatus.UNKNOWN if plan.incomplete else NodeStatus.CONVERGED
 
 
+def is_ready_spare(plan: NodePlan) -> bool:
+    """Return whether the node is kept as a spare and lacks nothing to serve."""
+    return plan.goal is Goal.SPARE and not plan.changes
+
+
 def service_statuses(plans: Mapping[str, NodePlan], *, acting: Collection[str] = ()) -> Mapping[str, ServiceStatus]:
     """Return the statuses to record in the ledger. The reason of a wait is left out, since it changes by the minute."""
     found = {}
@@ -127,6 +137,8 @@ def service_statuses(plans: Mapping[str, NodePlan], *, acting: Collection[str] =
         status, blocked = node_status(plan, acting=name in acting), plan.blocked
         out = None if plan.in_service is None else not plan.in_service
         code, why = "", ""
+        if is_ready_spare(plan):
+            out = False  # it is where the spec wants it
         if blocked is not None and status in _WITH_REASON:
             code, why = blocked.code.value, blocked.detail
         elif out and plan.illness:
@@ -143,7 +155,7 @@ def _report(plan: NodePlan, observed: Observed, before: NodeReport | None, actin
         seen = [item.first_seen for item in plan.drift if item.kind in ACTIONABLE and item.first_seen is not None]
         since = now if status is NodeStatus.CONVERGED else min(seen, default=now)
     out_since = None
-    if plan.in_service is False:
+    if plan.in_service is False and not is_ready_spare(plan):
         out_since = (before.out_since if before is not None else None) or _marked_at(observed) or now
     return NodeReport(plan.pool, status, since, out_since)
 

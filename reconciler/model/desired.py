@@ -29,6 +29,7 @@ from reconciler.model.limits import BreakGlass as BreakGlass
 from reconciler.model.limits import BudgetLimit as BudgetLimit
 from reconciler.model.limits import Floor as Floor
 from reconciler.model.limits import Hours as Hours
+from reconciler.model.limits import Reserve as Reserve
 from reconciler.model.limits import Window as Window
 from reconciler.model.measurements import BootMeasurements, PlatformMeasurements
 from reconciler.model.network import DesiredNetwork
@@ -309,6 +310,7 @@ class Settings:
     insecure: tuple[str, ...]  # sentences for every report
     pdu_credentials: str | None = None  # name of the secret for rack PDUs
     floors: tuple[Floor, ...] = ()
+    reserves: tuple[Reserve, ...] = ()
     windows: tuple[Window, ...] = ()
     break_glass: BreakGlass | None = None
     guards: Guards = field(default_factory=Guards)

@@ -71,6 +71,14 @@ class Floor:
 
 
 @dataclass(frozen=True, slots=True)
+class Reserve:
+    """How many nodes of a persona are kept as spares: a count or a share of its active nodes, rounded up."""
+
+    persona: str
+    nodes: str
+
+
+@dataclass(frozen=True, slots=True)
 class Window:
     """Hours in which nodes may (`deny`: may not) be taken out of service and firmware be started. Deny wins."""
 

@@ -65,6 +65,24 @@ class Episode:
 
 
 @dataclass(frozen=True, slots=True)
+class Replacement:
+    """A failed node in whose place a spare served.
+
+    `since`: when it was taken out of service; `until`: when the spare served. Its own repair is a Recovery,
+    which takes as long as it takes.
+    """
+
+    node: NodeName
+    spare: NodeName
+    since: datetime
+    until: datetime
+
+    @property
+    def seconds(self) -> float:
+        return (self.until - self.since).total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
 class ActionTally:
     """The number of attempts that ended in the period."""
 
@@ -87,6 +105,7 @@ class Past:
     first: Mapping[str, datetime] = field(default_factory=dict)
     damaged: int = 0  # rows that can't be read
     attempts: Mapping[str, tuple[Attempt, ...]] = field(default_factory=dict)
+    replacements: tuple[Replacement, ...] = ()  # oldest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,5 +206,7 @@ class PeriodReport:
     damaged: int = 0  # rows of the ledger that can't be read, and are left out
     time_scale: float = 1.0
     declines: tuple[Decline, ...] = ()  # gray decline at the end of the period, the worst first
+    replace: Times = Times()  # of replacements: until capacity was back
+    replacements: tuple[Replacement, ...] = ()  # the longest first
     under_way: Mapping[NodeName, PublicText] = field(default_factory=dict)  # at its end: how far a soak, an install is
     reliability: Reliability = field(default_factory=Reliability)

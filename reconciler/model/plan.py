@@ -24,6 +24,7 @@ class Goal(StrEnum):
 
     NOTHING = "nothing"  # retired, quarantined, held, or nothing known well enough
     IN_SERVICE = "in_service"
+    SPARE = "spare"  # certified as specified, and kept out of the work
     TESTED = "tested"  # by hand with other tests than its own, and left out of service
     CONVERGED_CORDONED = "converged_cordoned"  # a foreign cordon stands: everything but admission
     DECOMMISSIONED = "decommissioned"  # out of the fleet for good, with the declared drives erased
@@ -178,6 +179,20 @@ class BudgetLine:
     active: bool = True  # False: not at this hour
 
 
+@dataclass(frozen=True, slots=True)
+class SpareLine:
+    """The spares of one persona: nodes that are certified and kept out of the work."""
+
+    persona: PublicText
+    wanted: int
+    total: int  # active nodes of the persona
+    ready: tuple[PublicText, ...]
+    preparing: tuple[PublicText, ...]  # kept, and not ready yet
+    marginal: tuple[PublicText, ...]  # of both, those that are not promoted: something speaks against them
+    failed: tuple[PublicText, ...]  # nodes that count on the reserve
+    promoted: tuple[tuple[PublicText, PublicText], ...]  # (spare that goes into service, node that failed)
+
+
 class WaveState(StrEnum):
     DONE = "done"  # all converged, certified, and baked
     BAKING = "baking"  # all converged and certified
@@ -330,6 +345,7 @@ class Plan:
     shared: Mapping[PublicText, Mapping[PublicText, PublicText]] = field(
         default_factory=dict
     )  # inputs that nodes share, by their digest
+    spares: tuple[SpareLine, ...] = ()
 
     @property
     def changes(self) -> bool:

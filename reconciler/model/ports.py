@@ -294,7 +294,7 @@ class Watch(Protocol):
     """A hint where to look before the next pass. Nothing is decided by it (DESIGN section 8)."""
 
     def changes(self, tell: Callable[[str], None] = ...) -> AsyncGenerator[str]:
-        """Yield names of nodes that changed in their cluster. It never ends by itself: leave it with `aclosing`.
+        """Yield names of nodes of which there is news. It never ends by itself: leave it with `aclosing`.
 
         It calls `tell` with the reason when no changes can be heard, once for each problem, and with "" when they can
         be heard again.
@@ -315,6 +315,9 @@ class Metrics(Protocol):
 
     def acted(self, action: str, outcome: str, seconds: float) -> None:
         """Count an action that ended. `action`: its catalogue name without a target; `seconds`: of the fleet's time."""
+
+    def logs_deaf(self, since: datetime | None) -> None:
+        """Set since when the kernel log of some host is not followed; None: all are, or nobody follows any."""
 
     def watch_deaf(self, since: datetime | None) -> None:
         """Set since when the watch on the cluster has failed. None: it works, or there is none."""
@@ -378,6 +381,9 @@ class Fabric(Protocol):
 
     def watch(self) -> Watch | None:
         """Return the watch, None when there is nobody to hear of changes from."""
+
+    def logs(self) -> Watch | None:
+        """Return the watch on the kernel logs of the hosts, None when nobody follows them."""
 
     async def refit(self, fleet: Fleet) -> None:
         """Reach nodes as this fleet says from now on. Ports that were reached in another way are closed."""

@@ -30,6 +30,8 @@ FLEET = "fleet/*"  # subject of a hold that stops everything; no node and no poo
 STORM = "fleet/storm"  # of a hold that forbids whatever disrupts: the storm brake
 RETRACTED = "isolation/"  # subject of a hold, before a signal's name: nobody is isolated or repaired for it
 ISOLATED = "isolated: "  # before the signals, as the reason of a mark and the cause of the attempt that set it
+SPARE = "spare of persona "  # before the persona, as the reason of a mark: certified, and kept out of the work
+IN_PLACE_OF = "in place of "  # before the name of the node that failed, as the cause of a spare's admission
 REFUTED = "its TPM refutes this boot: "  # before the reasons, as the detail of the attempt that asked it
 UNPROVED = "its TPM does not prove this boot: "  # the same, where no quote came that could be judged
 UNHEALED = "unhealed "  # before a signal's value path, in a key beside a node's silences: an event that was seen
@@ -199,6 +201,11 @@ class Lease:
 def isolated_for(text: str) -> tuple[str, ...]:
     """The signals (value paths) of a mark's reason or an attempt's cause; () when it is of something else."""
     return tuple(text.removeprefix(ISOLATED).split(", ")) if text.startswith(ISOLATED) else ()
+
+
+def is_spare(mark: Mark | None, persona: str) -> bool:
+    """Return whether this mark says that its node is kept as a spare of this persona."""
+    return mark is not None and mark.reason == SPARE + persona
 
 
 def unhealed_paths(keys: Iterable[str]) -> dict[str, str]:

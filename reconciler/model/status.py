@@ -99,3 +99,4 @@ class FleetStatus:
     isolated: Mapping[str, int] = field(default_factory=dict)  # by pool: nodes with a mark on evidence of illness
     incidents: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (signal or cause, scope) -> nodes
     personas: Mapping[str, PersonaStatus] = field(default_factory=dict)
+    spares: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (persona, ready|preparing|marginal) -> nodes

@@ -106,6 +106,12 @@ def sections(report: PeriodReport) -> Iterator[Section]:
     yield _availability(report)
     if report.recoveries:
         yield Section("Out of service", (_spread("Back in service", report.recover),), _OUT, list(_out(report)))
+    if report.replacements:
+        replaced = [
+            (one.node, one.spare, _minute(one.until), format_duration(one.seconds)) for one in report.replacements
+        ]
+        says = (_spread("Capacity back", report.replace), "the repair of each node is told above, apart from this")
+        yield Section("Replaced by spares", says, ("node", "spare", "served from", "without capacity"), replaced)
     if report.under_way:
         yield Section("Under way", (), ("node", "how far"), sorted(report.under_way.items()))
     if report.quarantined:

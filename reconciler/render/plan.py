@@ -82,7 +82,7 @@ def _heading(plan: Plan) -> list[str]:
     ]
     # Warnings about the whole plan come before limits, which may be a hundred lines.
     lines += [f"  {note}" for note in (*offline.sentences(plan), *plan.notes)]
-    lines += [f"  {line}" for line in budget(plan)]
+    lines += [f"  {line}" for line in (*budget(plan), *spares(plan))]
     return lines + [f"  {line}" for line in warnings(plan.insecure, plan.time_scale)]
 
 
@@ -107,6 +107,22 @@ def isolation(plan: Plan) -> list[str]:
                 groups.setdefault(", ".join(signals), []).append(node.node)
         lines += [f"{state}: {fold(nodes)} ({signals})" for signals, nodes in groups.items()]
     return lines + incidents(plan.incidents)
+
+
+def spares(plan: Plan) -> list[str]:
+    """Return one line for the spares of each persona: who is kept, who goes into service, and what is missing."""
+    lines = []
+    for line in plan.spares:
+        parts = [f"{fold(line.ready)} ready"] if line.ready else ["none ready"]
+        parts += [f"{fold(line.preparing)} not ready yet"] if line.preparing else []
+        parts += [f"{fold(line.marginal)} not promoted before a new certificate"] if line.marginal else []
+        parts += [f"{spare} goes into service" + (f" in place of {of}" if of else "") for spare, of in line.promoted]
+        short = line.wanted - len(line.ready) - len(line.preparing) - len(line.failed)
+        parts += [f"the next {count(short, 'node')} to be admitted will be kept"] if short > 0 else []
+        lines.append(
+            f"spares of persona {line.persona}: {line.wanted} of {count(line.total, 'node')}: {'; '.join(parts)}"
+        )
+    return lines
 
 
 def budget(plan: Plan) -> list[str]:

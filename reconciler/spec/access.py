@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from reconciler.model.access import ClusterAccess, HostKeyPolicy, InstallerPolicy, TlsPolicy
-from reconciler.model.desired import Floor, IgnoreRule, Settings
+from reconciler.model.desired import Floor, IgnoreRule, Reserve, Settings
 from reconciler.model.errors import Diagnostic, Position
 from reconciler.model.limits import Brake, Guards
 from reconciler.model.units import parse_duration
@@ -73,6 +73,7 @@ def read_settings(declared: Declarations, tree: SpecTree) -> tuple[Settings, lis
         ),
         insecure=tuple(insecure),
         floors=tuple(Floor(persona, nodes) for persona, nodes in spec.floor.items()),
+        reserves=tuple(Reserve(persona, nodes) for persona, nodes in spec.spares.items()),
         windows=tuple(limits.windows(declared)),
         break_glass=limits.break_glass(spec.break_glass),
         user_ca=files.user_ca(spec.ssh.user_ca) if spec.ssh is not None and spec.ssh.user_ca is not None else (),

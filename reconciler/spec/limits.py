@@ -61,6 +61,7 @@ def check_limits(
 ) -> Iterator[Diagnostic]:
     yield from _budgets_apply(fleet, nodes)
     yield from _check_floors(fleet, declared, nodes)
+    yield from _check_spares(fleet, declared, nodes)
     yield from _brake_can_trip(fleet, nodes)
     for index, window in enumerate(fleet.spec.windows):
         for at, name in enumerate(window.pools):
@@ -111,17 +112,50 @@ def _brake_can_trip(fleet: DeclaredResource[FleetSpec], nodes: list[NodeSource])
             yield fleet.problem(("brake", scope), problem, "a share like 10% grows with the fleet")
 
 
+def _personas(declared: Declarations, nodes: list[NodeSource]) -> Counter[str]:
+    """Return how many active nodes each persona has."""
+    active = Counter((node.pool, node.entry) for node in nodes if node.state is NodeState.ACTIVE)
+    found: Counter[str] = Counter()
+    for (pool, entry), count in active.items():
+        persona = choices(declared, pool, entry).get("persona")
+        if persona is not None:
+            found[persona.value] += count
+    return found
+
+
+def _check_spares(
+    fleet: DeclaredResource[FleetSpec], declared: Declarations, nodes: list[NodeSource]
+) -> Iterator[Diagnostic]:
+    if not fleet.spec.spares:
+        return
+    if fleet.spec.cluster is None:
+        problem = "spares need a cluster: without one, nothing keeps work away from a node"
+        yield fleet.problem(("spares",), problem, "name a Cluster in `cluster`")
+    personas = _personas(declared, nodes)
+    for name, share in fleet.spec.spares.items():
+        place: Steps = ("spares", name)
+        total = personas[name]
+        if name not in declared.personas:
+            yield fleet.problem(place, f"there is no Persona {name!r}", did_you_mean(name, declared.personas))
+            continue
+        if total == 0:
+            yield fleet.problem(place, f"no active node has persona {name!r}", severity="warning")
+            continue
+        kept = parse_nodes(share, total)
+        least = parse_nodes(fleet.spec.floor[name], total) if name in fleet.spec.floor else 0
+        if kept >= total:
+            yield fleet.problem(place, f"{share} of {total} nodes is {kept}, so none would do any work")
+        elif kept + least >= total:
+            problem = f"{kept} spares and a floor of {least} are all {total} nodes, so none may ever be taken out"
+            yield fleet.problem(place, problem, "leave room for one at least")
+
+
 def _check_floors(
     fleet: DeclaredResource[FleetSpec], declared: Declarations, nodes: list[NodeSource]
 ) -> Iterator[Diagnostic]:
     if not fleet.spec.floor:
         return
-    active = Counter((node.pool, node.entry) for node in nodes if node.state is NodeState.ACTIVE)
-    personas: Counter[str] = Counter()
-    for (pool, entry), count in active.items():
-        persona = choices(declared, pool, entry).get("persona")
-        if persona is not None:
-            personas[persona.value] += count
+    personas = _personas(declared, nodes)
     for name, share in fleet.spec.floor.items():
         place: Steps = ("floor", name)
         total = personas[name]

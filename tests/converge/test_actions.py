@@ -26,6 +26,7 @@ from tests.conftest import ROOT
 SPECS = Path("reconciler/planner/node/actions.py")
 NEVER_ASKED = {
     "check_trust",  # trust is read off the node as soon as what it needs is there
+    "reserve",  # no fleet of the matrix has spares: test_spares.py kills a runner in its midst
     "renew_host_certificate",  # after weeks, as test_host_certificate.py has it, with a crash in its midst
 }
 # These need a person's consent or order, which no run of the matrix gives: test_decommission.py and test_repair.py kill

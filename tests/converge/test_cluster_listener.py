@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -55,9 +56,45 @@ def test_reports_wake_a_node(reports: Sequence[float], busy: tuple[float, float]
     listener.dispatcher = there
 
     async def listen() -> None:
-        task = asyncio.create_task(listener.listen(there))
+        task = asyncio.create_task(listener.listen(there, None))
         await asyncio.sleep(60)
         task.cancel()
 
     run_virtual(listen(), clock)
     assert there.woken == woken
+
+
+def test_kernel_logs_wake_a_node_too_and_their_silence_is_told_apart() -> None:
+    clock = VirtualClock()
+    there: Any = Scripted(clock, [10, 10.2], (0, 0))
+    told: list[str] = []
+
+    class Deaf(Seen):
+        def logs_deaf(self, since: datetime | None) -> None:
+            self.deaf.append(since)
+
+        def watch_deaf(self, since: datetime | None) -> None:
+            raise AssertionError(f"nobody watches the cluster: {since}")
+
+    class Silent(Scripted):
+        async def changes(self, tell: Callable[[str], None] = lambda _: None) -> AsyncGenerator[str]:
+            tell("1 of 2 hosts")
+            async for name in super().changes():
+                yield name
+
+    seen = Deaf()
+    logs: Any = Silent(clock, [10, 10.2], (0, 0))
+    listener = ClusterListener(clock, lambda event: told.append(getattr(event, "message", "")), seen)
+    listener.dispatcher = there
+
+    async def listen() -> None:
+        task = asyncio.create_task(listener.listen(None, logs))
+        await asyncio.sleep(60)
+        task.cancel()
+        await asyncio.wait([task])
+
+    run_virtual(listen(), clock)
+    assert there.woken == [10, 15]
+    assert told == ["kernel logs are not followed: 1 of 2 hosts"]
+    assert seen.deaf[0] is not None
+    assert seen.deaf[-1] is None, "nobody listens any more"

@@ -69,6 +69,8 @@ class Seen:
     def channels(self, channels: Mapping[str, ChannelStatus]) -> None:
         pass
 
+    def logs_deaf(self, since: datetime | None) -> None: ...
+
     def watch_deaf(self, since: datetime | None) -> None:
         self.deaf.append(since)
 
@@ -523,3 +525,22 @@ def test_without_a_cluster_a_pass_goes_by_while_a_node_is_worked_on(looped: Call
     assert here.machine("n0").state.bios[BIOS] == "Enabled"
     assert here.statuses() == {NodeStatus.CONVERGED}
     assert here.did("n0")[-1] == "admit", "or its drain would count for ever"
+
+
+def test_a_line_in_the_kernel_log_isolates_before_the_next_pass(looped: Callable[..., Looped]) -> None:
+    here = looped(nodes=3)
+
+    before: list[int] = []
+
+    async def meanwhile() -> None:
+        passes = here.seen.passes
+        while here.seen.passes == passes:
+            await here.clock.sleep(1.0)
+        before.append(here.seen.passes)
+        here.machine("n1").inject("xid_79", gpu=1)
+        await here.clock.sleep(20.0)
+        assert here.seen.passes == before[0], "no pass came meanwhile"
+        assert not here.serves("n1")
+
+    here.go(20 * MINUTE, meanwhile)
+    assert before

@@ -283,6 +283,9 @@ class _Watch:
     def channels(self, channels: Mapping[str, ChannelStatus]) -> None:
         pass
 
+    def logs_deaf(self, since: datetime | None) -> None:
+        """Of no interest."""
+
     def watch_deaf(self, since: datetime | None) -> None:
         """Of no interest."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from reconciler.model.desired import BreakGlass, BudgetLimit, Floor, Hours, Window
+from reconciler.model.desired import BreakGlass, BudgetLimit, Floor, Hours, Reserve, Window
 from reconciler.model.limits import Brake, Guards
 from reconciler.model.vocab import Reason, WindowKind
 from tests.spec.example import load
 
 SAID = """\
   floor: {training: "50%"}
+  spares: {training: 2}
   windows:
   - {kind: allow, from: "22:00", to: "06:00", timezone: Europe/Berlin, pools: [train], reason: nights}
   - {kind: deny, days: [sun, fri], from: "00:00", to: "24:00", timezone: UTC}
@@ -21,6 +22,7 @@ NIGHT = Hours((0, 1, 2, 3, 4, 5, 6), 22 * 60, 6 * 60, "Europe/Berlin")
 def test_limits_are_resolved() -> None:
     settings = load(("fleet.yaml", "  defaults:", SAID)).settings
     assert settings.floors == (Floor("training", "50%"),)
+    assert settings.reserves == (Reserve("training", "2"),)
     assert settings.windows == (
         Window(WindowKind.ALLOW, NIGHT, ("train",), "nights"),
         Window(WindowKind.DENY, Hours((4, 6), 0, 1440, "UTC")),

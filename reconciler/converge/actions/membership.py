@@ -7,6 +7,7 @@ another's cordon is never lifted, and ours is never left behind (invariant 9).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from reconciler.converge.actions.command import run
 from reconciler.converge.actions.context import ActionContext, Stop, action, poll, tolerate
@@ -17,7 +18,7 @@ from reconciler.model.drift import DriftItem
 from reconciler.model.errors import Failure
 from reconciler.model.observed import Member, Taint
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
-from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, isolated_for, read_mark
+from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, SPARE, Mark, isolated_for, read_mark
 from reconciler.model.vocab import Concern
 
 TRIES = 5  # of a read-modify-write against others who write the same object
@@ -58,6 +59,24 @@ async def mark(ctx: ActionContext) -> Outcome:
 
     changed = await _modify(ctx, wanted, write)
     return Done("out of service", changed=changed)
+
+
+@action
+async def reserve(ctx: ActionContext) -> Outcome:
+    """Keep the node as a spare: its mark says so from now on, and no longer why the node was taken out."""
+    wanted = SPARE + ctx.desired.persona
+
+    def shows(member: Member) -> bool:
+        ours = mark_of(member, ctx.ledger.id)
+        return ours is not None and ours.reason == wanted and tainted(member) and member.unschedulable
+
+    def write(member: Member) -> Awaitable[None]:
+        ours = mark_of(member, ctx.ledger.id)
+        if ours is None or not member.unschedulable:
+            raise Stop(Declined("not_marked", "our mark is not on the node: it may be in service"))
+        return ctx.cluster.mark(member, replace(ours, plan=ctx.plan, reason=wanted))
+
+    return Done(wanted, changed=await _modify(ctx, shows, write))
 
 
 @action

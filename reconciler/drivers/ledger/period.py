@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -14,8 +14,8 @@ from reconciler.drivers.ledger.rows import from_json, instant, to_instant
 from reconciler.drivers.ledger.schema import drift, journal, nodes, runs
 from reconciler.drivers.ledger.schema import status_intervals as intervals
 from reconciler.health.ladder import REMEDIATION
-from reconciler.model.period_report import ActionTally, Episode, Past, StatusInterval
-from reconciler.model.records import Attempt
+from reconciler.model.period_report import ActionTally, Episode, Past, Replacement, StatusInterval
+from reconciler.model.records import IN_PLACE_OF, Attempt
 from reconciler.model.status import NodeStatus
 
 T = TypeVar("T")
@@ -35,7 +35,8 @@ def past(connection: sa.Connection, fleet: str, since: datetime, until: datetime
         except ValueError:
             continue  # it was counted above if it falls in the period
     attempts = _attempts(connection, fleet, begin, end, reader)
-    return Past(statuses, drifts, actions, first, reader.damaged, attempts)
+    replacements = reader.all(_replacements(connection, fleet, begin, end), _replacement)
+    return Past(statuses, drifts, actions, first, reader.damaged, attempts, replacements)
 
 
 def _attempts(
@@ -112,6 +113,34 @@ def _actions(fleet: str, begin: str, end: str) -> sa.Select[Any]:
         return query
     ours = runs.c.fleet.is_(None) | runs.c.fleet.in_(("", fleet))
     return query.join(runs, runs.c.run == journal.c.run, isouter=True).where(ours)
+
+
+def _replacements(connection: sa.Connection, fleet: str, begin: str, end: str) -> Iterator[tuple[Any, Any]]:
+    """Yield (admission of a spare that ended well, mark of the node in whose place it serves), oldest first."""
+    intent = journal.alias("intent")
+    query = (
+        sa.select(journal.c.node, journal.c.at, intent.c.id, intent.c.detail)
+        .join(intent, intent.c.id == journal.c.attempt)
+        .where(journal.c.event == "outcome", journal.c.data == '"done"', journal.c.at >= begin, journal.c.at <= end)
+        .where(intent.c.detail.startswith(IN_PLACE_OF, autoescape=True))
+        .order_by(journal.c.id)
+    )
+    if fleet:
+        ours = runs.c.fleet.is_(None) | runs.c.fleet.in_(("", fleet))
+        query = query.join(runs, runs.c.run == journal.c.run, isouter=True).where(ours)
+    for row in connection.execute(query).all():
+        failed = row.detail.removeprefix(IN_PLACE_OF)
+        marks = sa.select(journal.c.node, journal.c.at).where(
+            journal.c.node == failed, journal.c.event == "intent", journal.c.action == "mark", journal.c.at <= row.at
+        )
+        mark = connection.execute(marks.order_by(journal.c.id.desc()).limit(1)).first()
+        if mark is not None:
+            yield row, mark
+
+
+def _replacement(rows: tuple[Any, Any]) -> Replacement:
+    spare, failed = rows
+    return Replacement(failed.node, spare.node, to_instant(failed.at, "mark"), to_instant(spare.at, "admission"))
 
 
 def _interval(row: Any, coverage: status_intervals.Coverage | None) -> StatusInterval:

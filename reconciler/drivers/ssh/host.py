@@ -176,6 +176,10 @@ class SshHost:
             )
         return CommandResult(capture.exit_status, out, err)
 
+    async def start(self, argv: Sequence[str], capture: Capture) -> None:
+        """Start a command that goes on for long; `capture` says when it ends. Raise DriverError."""
+        await self._start(shlex.join(argv), "", capture)
+
     def anew(self, *, renewal_of: str = "") -> SshHost:
         other = copy(self)
         other._target = replace(self._target, renewal_of=renewal_of)

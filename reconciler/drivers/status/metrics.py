@@ -55,6 +55,7 @@ class PrometheusMetrics:
         self.told: Mapping[str, ChannelStatus] = {}  # by channel
         self._fleet: FleetStatus | None = None
         self._deaf_since: datetime | None = None
+        self._logs_deaf_since: datetime | None = None
         self._actions = Counter("reconciler_actions", "Actions that ended.", ["action", "outcome"], registry=registry)
         self._action_seconds = Histogram(
             "reconciler_action_duration_seconds",
@@ -98,6 +99,9 @@ class PrometheusMetrics:
         self._actions.labels(action, outcome).inc()
         self._action_seconds.labels(action).observe(seconds)
 
+    def logs_deaf(self, since: datetime | None) -> None:
+        self._logs_deaf_since = since
+
     def watch_deaf(self, since: datetime | None) -> None:
         self._deaf_since = since
 
@@ -120,6 +124,9 @@ class PrometheusMetrics:
         if self._deaf_since is not None:
             help_text = "Since when the watch on the cluster has failed: nodes wait for the next pass. None: it works."
             yield _gauge("reconciler_watch_deaf_since_timestamp_seconds", help_text, self._deaf_since.timestamp())
+        if self._logs_deaf_since is not None:
+            help_text = "Since when the kernel log of some host is not followed: it is read in passes. None: all are."
+            yield _gauge("reconciler_logs_deaf_since_timestamp_seconds", help_text, self._logs_deaf_since.timestamp())
         if self.told:
             yield from _of_channels(self.told)
         if self._fleet is not None:
@@ -187,6 +194,11 @@ def _of_fleet(fleet: FleetStatus) -> Iterator[Metric]:
     for (signal, scope), count in sorted(fleet.incidents.items()):
         incidents.add_metric([signal, scope], count)
     yield incidents
+    help_text = "Spares by persona; those that are marginal are counted as ready or preparing too."
+    spares = GaugeMetricFamily("reconciler_spares", help_text, labels=["persona", "state"])
+    for (persona, state), count in sorted(fleet.spares.items()):
+        spares.add_metric([persona, state], count)
+    yield spares
     yield from _of_personas(fleet.personas)
 
 

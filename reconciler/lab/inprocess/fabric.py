@@ -18,7 +18,7 @@ from reconciler.lab.inprocess.cluster_port import TruthCluster
 from reconciler.lab.inprocess.host import MachineHost
 from reconciler.lab.inprocess.pdu import MainsPdu
 from reconciler.lab.inprocess.virtual_time import EPOCH
-from reconciler.lab.inprocess.watch import TruthWatch
+from reconciler.lab.inprocess.watch import LogWatch, TruthWatch
 from reconciler.lab.install_server import BASE
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.errors import DriverError, Failure
@@ -148,6 +148,9 @@ class LabFabric:
 
     def watch(self) -> TruthWatch | None:
         return None if self._lab.cluster is None else TruthWatch(self._lab.cluster, self._clock, self._own)
+
+    def logs(self) -> LogWatch:
+        return LogWatch(self._lab.machines, self._clock)
 
     async def refit(self, fleet: Fleet) -> None:
         """Do nothing: machines keep their cables."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping
 
 from reconciler.lab.hardware.control_plane import ClusterTruth, Gone, NodeObject, WatchEvent
+from reconciler.lab.hardware.kernel_log import EVENTS
+from reconciler.lab.hardware.machine import Machine
 from reconciler.model.observed import UNSCHEDULABLE
 from reconciler.model.own_writes import OwnWrites
 from reconciler.model.ports import Clock, Watch
 
+_ABOUT = re.compile(r"NVRM: Xid|fallen off|" + "|".join(re.escape(line) for _, line in EVENTS.values()))
 POLL_S = 2.0  # ClusterTruth advances when it is read
 
 
@@ -56,9 +60,35 @@ class TruthWatch:
             news[node.name] = None
 
 
+class LogWatch:
+    """The kernel logs of machines that run a system."""
+
+    def __init__(self, machines: Mapping[str, Machine], clock: Clock) -> None:
+        self._machines = machines
+        self._clock = clock
+
+    async def changes(self, tell: Callable[[str], None] = lambda _problem: None) -> AsyncGenerator[str]:  # noqa: ARG002
+        """Yield the nodes whose log has a new line about hardware."""
+        known = {name: self._lines(name) for name in self._machines}
+        while True:
+            await self._clock.sleep(POLL_S)
+            for name in self._machines:
+                before, now = known[name], self._lines(name)
+                if now == before:
+                    continue
+                known[name] = now
+                if any(map(_ABOUT.search, now[len(before) if now[: len(before)] == before else 0 :])):
+                    yield name
+
+    def _lines(self, name: str) -> list[str]:
+        system = self._machines[name].state.os
+        return [] if system is None else list(system.kernel_log)
+
+
 def _state(node: NodeObject) -> object:
     taints = tuple(taint for taint in node.taints if taint.key != UNSCHEDULABLE)
     return node.uid, node.unschedulable, node.ready, dict(node.labels), taints, dict(node.conditions)
 
 
 _: type[Watch] = TruthWatch
+_l: type[Watch] = LogWatch

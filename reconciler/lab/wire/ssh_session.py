@@ -19,6 +19,7 @@ from reconciler.lab.wire.ssh_tools import fact_context, host_tools
 from reconciler.model.fact_framing import build_answer, parse_program
 from reconciler.model.gate import CommandResult
 
+FOLLOW_S = 0.05  # wall clock: journald hands a line on at once
 Sleep = Callable[[float], Awaitable[None]]
 
 
@@ -72,6 +73,9 @@ class Session:
     async def _run(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
         with contextlib.suppress(OSError, asyncssh.Error, HardwareRejected):  # the client or the system is gone
             await self._awake()
+            if _follows(process.command or ""):
+                await self._follow(process)
+                return
             status, out, err = await self._answer(process)
             await self._awake()
             process.stdout.write(out)
@@ -90,6 +94,18 @@ class Session:
             return self._facts(stdin.decode(errors="replace"))
         result = await self._command(argv, stdin.decode(errors="replace"))
         return result.exit_status, result.stdout.encode(), result.stderr.encode()
+
+    async def _follow(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
+        """Print each line that the kernel logs from now on, until the client or the system goes, as `journalctl -f`."""
+        printed = len(self._machine.system().kernel_log)
+        while True:
+            await asyncio.sleep(FOLLOW_S)
+            await self._awake()
+            lines = self._machine.system().kernel_log
+            printed = min(printed, len(lines))  # lines that a test took away
+            for line in lines[printed:]:
+                process.stdout.write(f"{line}\n".encode())
+            printed = len(lines)
 
     def _facts(self, program: str) -> tuple[int, bytes, bytes]:
         self._counters.fact_programs += 1
@@ -110,6 +126,11 @@ class Session:
         ran = commands.run(self._machine, argv, stdin, self._tools)
         await self._sleep(ran.seconds)
         return ran.result
+
+
+def _follows(command: str) -> bool:
+    words = command.split()
+    return "journalctl" in words[:3] and {"-k", "-f"} <= set(words)
 
 
 def _reads_stdin(argv: list[str]) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from reconciler.model.desired import BudgetLimit, Desired, Floor, Hours, Settings
+from reconciler.model.desired import BudgetLimit, Desired, Floor, Hours, Reserve, Settings
 from reconciler.model.plan import BlockCode, Blocked, BudgetLine
 from reconciler.model.records import NodeRecord
 from reconciler.model.units import format_duration, parse_nodes
@@ -41,6 +41,7 @@ class Budget:
         now: datetime,
         floors: Sequence[Floor] = (),
         taken: TimesTakenOut | None = None,
+        reserves: Sequence[Reserve] = (),
     ) -> None:
         active = {name: node for name, node in nodes.items() if node.state is NodeState.ACTIVE}
         self._now = now
@@ -61,7 +62,7 @@ class Budget:
         self._timed = any(group.during is not None or group.period is not None for group in self._groups)
         self._default = self._default_now()
         for floor in floors:
-            self._floor(floor, active)
+            self._floor(floor, active, reserves)
         self._members: Mapping[str, bool] = {}
         self._elected: Group | None = None
         for group in self._groups:
@@ -184,11 +185,14 @@ class Budget:
                 group.taken = [(at, name) for name in members[key] for at in taken.get(name, ()) if at > since]
             self._add(group, members[key])
 
-    def _floor(self, floor: Floor, active: Mapping[str, Desired]) -> None:
+    def _floor(self, floor: Floor, active: Mapping[str, Desired], reserves: Sequence[Reserve]) -> None:
+        """Limit how many nodes of a persona are out. Spares count as none of them, so they leave less room."""
         members = [name for name, node in active.items() if node.persona == floor.persona]
         total, least = len(members), parse_nodes(floor.nodes, len(members))
-        spare = max(total - least, 0)
+        kept = sum(parse_nodes(one.nodes, total) for one in reserves if one.persona == floor.persona)
+        spare = max(total - least - kept, 0)
         shown = f"{floor.nodes} of {total}" if floor.nodes.endswith("%") else floor.nodes
+        shown += f" - {kept} spares" if kept else ""
         words = (f"{least} of {total} nodes of persona {floor.persona} must stay in service", "others out")
         self._add(Group(f"persona {floor.persona}", spare, total, f"{total} - {shown} = {spare}", words), members)
 

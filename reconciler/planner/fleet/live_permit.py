@@ -15,7 +15,7 @@ from reconciler.gate.asked import kept_values
 from reconciler.model.desired import Fleet
 from reconciler.model.observed import Answered, Observation, Observed, Silent, was_asked
 from reconciler.model.plan import Blocked, NodePlan
-from reconciler.model.records import MARK_TAINT, NodeRecord, Rollout
+from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, NodeRecord, Rollout, is_spare, read_mark
 from reconciler.model.vocab import NodeState
 from reconciler.planner.fleet.budget import Budget, taken_out
 from reconciler.planner.fleet.carried import carried
@@ -40,6 +40,19 @@ def in_service(fleet: Fleet, observed: Observed | None) -> bool | None:
     return bool(member.ready) and not member.unschedulable and all(t.key != MARK_TAINT for t in member.taints)
 
 
+def serves(fleet: Fleet, observed: Observed | None) -> bool | None:
+    """Return whether a node is in service, or serves as a spare, which uses up no limit."""
+    return True if kept_as_spare(fleet, observed) else in_service(fleet, observed)
+
+
+def kept_as_spare(fleet: Fleet, observed: Observed | None) -> bool:
+    """Return whether the node's mark says that it is a spare, whoever set it."""
+    if observed is None or isinstance(observed.member, Silent) or observed.member.value is None:
+        return False
+    mark = read_mark(observed.member.value.annotations.get(OWNER_ANNOTATION))
+    return is_spare(mark, fleet.nodes[observed.node].persona)
+
+
 class LivePermit:
     """Budget and windows over all active nodes of the fleet, selected or not.
 
@@ -57,7 +70,12 @@ class LivePermit:
     ) -> None:
         self._fleet = fleet
         self._budget = Budget(
-            fleet.settings.budgets, fleet.nodes, now, fleet.settings.floors, taken_out(records, fleet.settings)
+            fleet.settings.budgets,
+            fleet.nodes,
+            now,
+            fleet.settings.floors,
+            taken_out(records, fleet.settings),
+            fleet.settings.reserves,
         )
         self._reserved: set[str] = set()
         self._ran: dict[str, frozenset[str]] = {}  # the workloads of reserved nodes, when they were reserved
@@ -91,7 +109,7 @@ class LivePermit:
 
     def _serves(self, observed: Observed | None, plan: NodePlan | None) -> bool | None:
         """Return whether a node is in service. Without a cluster, its plan knows that it was drained."""
-        found = in_service(self._fleet, observed)
+        found = serves(self._fleet, observed)
         alone = self._fleet.settings.cluster is None and plan is not None and plan.in_service is False
         return False if found and alone else found
 
@@ -185,7 +203,7 @@ class LiveRollouts:
         values = self._values.get(node.profile.digest)
         if values is None:
             values = self._values[node.profile.digest] = kept_values(node.profile)
-        return rollout_member(node, values, plan, record, in_service(self._fleet, observed), now)
+        return rollout_member(node, values, plan, record, serves(self._fleet, observed), now)
 
     def see(self, observed: Observed, plan: NodePlan | None, record: NodeRecord, now: datetime) -> None:
         """Take in a node that was worked on, or looked at again."""

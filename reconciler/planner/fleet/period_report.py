@@ -81,6 +81,8 @@ def period_report(
         unobserved_share=spent.unobserved / spent.total if spent.total else 1.0,
         recover=times(one.seconds for one in back if one.until is not None),
         recoveries=back,
+        replace=times(one.seconds for one in past.replacements),
+        replacements=tuple(sorted(past.replacements, key=lambda one: (-one.seconds, one.node))),
         quarantined=quarantines(past.status_intervals, nodes),
         actions=past.actions,
         damaged=past.damaged,

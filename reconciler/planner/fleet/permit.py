@@ -74,6 +74,8 @@ class Permit:
         return self.windows.refusal(plan.pool, work(plan.actions).need_s) if self.windows else None
 
     def _budget(self, plan: NodePlan) -> Blocked | None:
+        if plan.goal is Goal.SPARE:
+            return None  # it serves nobody: no limit on nodes out of service is about it
         return self.budget.allows(plan.node, reasons(plan))
 
 

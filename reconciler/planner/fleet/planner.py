@@ -26,6 +26,7 @@ from reconciler.planner.fleet.observer_outage import observer_outage
 from reconciler.planner.fleet.permit import takes_out
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.rollouts import Rollouts, pending
+from reconciler.planner.fleet.spares import Spares, as_spare, promotion, unheeded
 from reconciler.planner.fleet.timeline import Timetable, out_s, timetable
 from reconciler.planner.fleet.windows import glass_broken
 from reconciler.planner.fleet.work_queue import schedule
@@ -51,6 +52,7 @@ def plan_fleet(
     isolation = Isolation(fleet, observation, ledger.records, now)
     isolated, incidents = isolate(isolation, plans, observation.nodes, ledger.records)
     plans |= isolated
+    spares = _keep_spares(fleet, observation, ledger, plans, planner)
     permit = LivePermit(fleet, observation, ledger.records, plans, now).now(now, changing, braked(planner.holds, now))
     lines, out_before = permit.budget.lines(), permit.budget.seen_out  # before the plans are charged to it
     times = timetable(schedule(plans, permit), permit, changing.plans, changing.missing)
@@ -81,6 +83,7 @@ def plan_fleet(
         incidents=(*planner.context.incidents, *incidents),
         workloads=workload_costs(fleet, observation, plans),
         recipe=RECIPE,
+        spares=spares.lines(),
         shared={key: planner.shared[key] for key in sorted({plan.shared for plan in plans.values() if plan.shared})},
     )
 
@@ -103,6 +106,19 @@ def _node_plans(
     whole = {name: plans[name] for name in rests if changing.refusal(plans[name]) is not None}
     plans |= {name: rests[name] for name in whole}
     return plans, whole, changing
+
+
+def _keep_spares(
+    fleet: Fleet, observation: Observation, ledger: LedgerSnapshot, plans: dict[str, NodePlan], planner: NodePlanner
+) -> Spares:
+    """Decide which nodes are kept as spares and which are promoted, and put that into `plans`."""
+    spares = Spares(fleet)
+    spares.take(plans, observation.nodes, suspected=True, unheeded=unheeded(plans, planner.holds, planner.context.now))
+    for name in spares.kept & plans.keys():
+        plans[name] = as_spare(planner, name).plan(fleet.nodes[name], observation.nodes[name], ledger.record(name))
+    for name, failed in spares.promoted.items():
+        plans[name] = promotion(plans[name], failed)
+    return spares
 
 
 def _detail(blocked: Blocked | None) -> str:

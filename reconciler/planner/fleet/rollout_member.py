@@ -125,7 +125,7 @@ def _missing_now(desired: Desired, plan: NodePlan) -> str:
             return f"has {item.path} still to change" if item.kind is DriftClass.PENDING else f"differs in {item.path}"
     if plan.incomplete:
         return f"can't be read in full ({plan.incomplete[0]})"
-    return "" if plan.in_service else "is not in service"
+    return "" if plan.in_service or plan.goal is Goal.SPARE else "is not in service"
 
 
 def _missing_on_record(

@@ -229,6 +229,11 @@ def _admit(node: NodeTraits) -> Iterable[Variant]:
     yield Variant(requires=(*node.mark, *admission_requires(node.desired)), breaks=node.mark)
 
 
+def _reserve(node: NodeTraits) -> Iterable[Variant]:
+    if node.clustered:
+        yield Variant(requires=admission_requires(node.desired))
+
+
 KUBELET: Final = "kubelet"
 _INSTALLER_S = 700.0  # two POSTs and the boot of an installer more than in place
 _BOOT = frozenset({Activation.REBOOT})
@@ -363,7 +368,7 @@ _SPECS = (
     ),
     ActionSpec(
         name="admit", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=5,
-        achieves=(c.IN_SERVICE,), breaks=(c.QUIESCED,), forbids=(c.IN_SERVICE,),
+        achieves=(c.IN_SERVICE,), breaks=(c.QUIESCED, c.RESERVED), forbids=(c.IN_SERVICE,),
         variants=_admit, fault="node_conflicts",
     ),
     # A repair by a person: to the LED and off, and back as soon as what was put in is accepted.
@@ -380,6 +385,12 @@ _SPECS = (
         name="accept_parts", concern=Concern.HARDWARE, disruption=Disruption.NONE, seconds=60,
         requires=(c.IDENTITY, c.POWER_ON), achieves=(c.PARTS_ACCEPTED,), breaks=(c.GATE,), variants=accept_parts,
         repairs=True, retriable=False, fault="bmc_503",
+    ),
+    # A spare has all that admission asks for, so that `admit` alone puts it to work.
+    ActionSpec(
+        name="reserve", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=5,
+        requires=(c.MARKED,), achieves=(c.RESERVED,), forbids=(c.RESERVED, c.IN_SERVICE), variants=_reserve,
+        fault="node_conflicts",
     ),
     # Decommissioning, in its order: each step needs those before it, and destroys what nobody can bring back.
     ActionSpec(

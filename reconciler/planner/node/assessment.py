@@ -17,7 +17,7 @@ from reconciler.health.table import Effect, table_of
 from reconciler.model.desired import Desired, Profile, Revalidation
 from reconciler.model.gate import Binding, Certificate
 from reconciler.model.observed import Answered, HostFacts, Member, Observed, RedfishInventory, Silent
-from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, read_mark
+from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, is_spare, read_mark
 from reconciler.model.stakes import stakes
 from reconciler.model.vocab import DrainProvider, Power, Source
 from reconciler.planner.node.boot_proofs import boot_signals
@@ -31,6 +31,7 @@ from reconciler.planner.node.conditions import (
     POWER_ON,
     QUIESCED,
     REGISTERED,
+    RESERVED,
     ConditionBuilder,
     Context,
     Unread,
@@ -292,6 +293,7 @@ def _cluster(
     tainted = any(taint.key == MARK_TAINT for taint in member.taints)
     builder.set(MARKED, ours is not None and tainted and member.unschedulable)
     builder.set(IN_SERVICE, bool(member.ready) and not member.unschedulable and not tainted)
+    builder.set(RESERVED, MARKED in builder.true and is_spare(ours, desired.persona))
     refusal = stakes(member.work(observed.host, observed.member.at), drain).refusal(drain)
     quiet = MARKED in builder.true and _quiet(observed, member, ours, drain.provider, record)
     builder.set(QUIESCED, quiet, *([refusal] if refusal else ()))

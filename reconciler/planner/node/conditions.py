@@ -33,6 +33,7 @@ MEMBER = "member"  # the node object is Ready
 MARKED = "marked"
 QUIESCED = "quiesced"
 IN_SERVICE = "in_service"
+RESERVED = "reserved"  # our mark says that it is kept as a spare
 BIOS = "bios_ok"
 BIOS_STAGED = "bios_staged"
 BOOT = "boot_ok"
@@ -92,6 +93,7 @@ class Context:
     `signatures`: (image, version) -> whether its signature verifies; None if the key is not known. `endpoints`: digest
     of the file given with --endpoints, which overrides the addresses of nodes; "" if there is none. `signals`: those
     that were computed already. `of_domain`: node -> value path of a signal -> the failure domain that causes it.
+    `spares`: nodes that are kept out of the work as spares.
     """
 
     settings: Settings
@@ -100,6 +102,7 @@ class Context:
     signatures: Mapping[tuple[str, str], bool | None]
     neighbours_answer: frozenset[str] = frozenset()  # failure domains, as "label=value", in which another node answers
     endpoints: str = ""
+    spares: frozenset[str] = frozenset()
     signals: SignalCache = field(default_factory=SignalCache, compare=False)
     incidents: tuple[Incident, ...] = ()  # of failure domains
     of_domain: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -157,6 +160,7 @@ class Conditions:
     repair: RepairPhase | None = None  # of a person's repair that is under way
     needs_installer: str | None = None  # why; "": it writes an image itself, None: there is no other way
     fell_back: str = ""  # from the wanted image, which was proved before: it is not written again by itself
+    spare: bool = False  # it is to be kept as one
     asked_tests: frozenset[str] = frozenset()  # that a gate would run now; () = none, or it isn't known which
     of_domain: Mapping[str, str] = field(default_factory=dict)  # signals of an incident of a failure domain -> which
 
@@ -174,7 +178,7 @@ class Conditions:
             self.unconfirmed, self.foreign_cordon, self.foreign_hold, self.tampered, self.waiting, self.waits_until,
             self.gate_failed, tuple(self.impossible.items()), self.entry_awaits_image, self.unread,
             None if self.leaving is None else self.leaving.key(), self.needs_installer, self.fell_back,
-            self.asked_tests, tuple(self.of_domain.items()), self.repair,
+            self.asked_tests, tuple(self.of_domain.items()), self.repair, self.spare,
         )  # fmt: skip
 
 

@@ -102,6 +102,7 @@ def with_drift(
         fell_back=assessment.fell_back,
         asked_tests=assessment.asked_tests,
         of_domain=context.of_domain.get(desired.node, {}),
+        spare=desired.node in context.spares,
         **_of_inventory(desired, assessment, items, IMAGE in builder.true),
     )
 

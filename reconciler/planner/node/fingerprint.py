@@ -42,6 +42,7 @@ EXEMPT: Final[Mapping[type, Mapping[str, str]]] = {
         "tolerate": "decides what a report calls incomplete",
         "budgets": _LIVE,
         "floors": _LIVE,
+        "reserves": _LIVE,
         "windows": _LIVE,
         "break_glass": _LIVE,
         "guards": "the current plan is checked against them",

@@ -75,9 +75,17 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
         return Situation(Goal.IN_SERVICE, state.waiting, wanted, blocked, harmless_only=True)
     if c.HEALTHY in state.because and c.HEALTHY not in state.unknown and c.HEALTHY not in state.explained:
         return _unhealthy(desired, record, state, wanted, now)
+    return _well(desired, state, wanted)
+
+
+def _well(desired: Desired, state: Conditions, wanted: frozenset[str]) -> Situation:
+    """Return the situation of a node that nobody holds, and that shows no sign of illness."""
     if desired.other_tests is not None:
         detail = f"out of service for the tests of {desired.other_tests.name}, which admit nobody"
         return Situation(Goal.TESTED, detail, frozenset({c.GATE}))
+    if state.spare:
+        detail = f"kept as a spare of persona {desired.persona}"
+        return Situation(Goal.SPARE, detail, wanted - {c.IN_SERVICE} | {c.RESERVED})
     return Situation(Goal.IN_SERVICE, "in service as specified", wanted)
 
 

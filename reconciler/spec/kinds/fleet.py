@@ -229,6 +229,11 @@ class FleetSpec(Model):
         default={},
         description="By Persona, how many of its active nodes must stay in service: a count, or a share rounded up.",
     )
+    spares: Mapping[Name, NodeShare] = Field(
+        default={},
+        description="By Persona, how many of its active nodes are kept as spares, certified and out of the work: a "
+        "count, or a share rounded up. One takes the place of each node that fails. It needs a cluster.",
+    )
     drift: Drift = Field(default=Drift(), description="What `run` does about drift.")
     ignore: tuple[Ignore, ...] = Field(default=(), description="Drift that is counted but not acted upon.")
     health: Health = Field(default=Health(), description="Rows of the table of signals that this fleet has otherwise.")

@@ -37,6 +37,9 @@ _GPU_FELL = re.compile(
 _GPU_NAMED = re.compile(r"NVRM: The NVIDIA GPU (?P<pci>[0-9a-fA-F:.]+)")
 _FELL = re.compile(r"NVRM: (?:GPU has )?fallen off the bus")
 
+_FILTER = "NVRM: Xid|SXid|fallen off the bus|NVRM: The NVIDIA GPU|" + kernel_events.FILTER
+TELLING = re.compile(_FILTER.encode())  # lines that a signal may be in
+
 # awk reads the whole log and prints a count of its lines at the end, which tells "no message" from "no log". It prints
 # each message of a device at most 200 times, so that a burst can't push others out of the limited answer. Other lines
 # count as the same message when only time, process and hexadecimal numbers differ; at most 2000 of them are printed.
@@ -45,7 +48,7 @@ COMMAND = r"""
 pick() {
     awk '
         /reconciler-gpu-reset/ { split("", seen); print substr($0, 1, 500); next }
-        /NVRM: Xid|SXid|fallen off the bus|NVRM: The NVIDIA GPU|@FILTER@/ {
+        /@FILTER@/ {
             key = $0
             if (match($0, /S?Xid \([^)]*\): [0-9]+/)) {
                 if (seen[substr($0, RSTART, RLENGTH)]++ >= 200) next
@@ -59,7 +62,7 @@ pick() {
         END { if (!NR) exit 1; print "== " NR " lines" }'
 }
 journalctl -q -k -b -o short-monotonic --no-pager 2>/dev/null | pick || dmesg | pick
-""".replace("@FILTER@", kernel_events.FILTER)
+""".replace("@FILTER@", _FILTER)
 
 
 _Found = dict[tuple[bool, int, str], Xid]
