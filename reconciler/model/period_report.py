@@ -206,7 +206,7 @@ class PeriodReport:
     damaged: int = 0  # rows of the ledger that can't be read, and are left out
     time_scale: float = 1.0
     declines: tuple[Decline, ...] = ()  # gray decline at the end of the period, the worst first
-    replace: Times = Times()  # of replacements: until capacity was back
+    replace: Times = field(default_factory=Times)  # of replacements: until capacity was back
     replacements: tuple[Replacement, ...] = ()  # the longest first
     under_way: Mapping[NodeName, PublicText] = field(default_factory=dict)  # at its end: how far a soak, an install is
     reliability: Reliability = field(default_factory=Reliability)

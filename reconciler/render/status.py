@@ -12,7 +12,7 @@ from reconciler.model.units import format_duration
 from reconciler.render.headline import Headline, Verdict
 from reconciler.render.markdown import Cell, MarkdownWriter
 from reconciler.render.markdown import write as write_markdown
-from reconciler.render.period_report import Section
+from reconciler.render.section import Section
 from reconciler.render.tables import table
 from reconciler.render.text import NodeNames, clock, count, page, plain, source, stop, warnings
 

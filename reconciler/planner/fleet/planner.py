@@ -152,8 +152,8 @@ def node_planner(
 
     found = active_incidents(Look(fleet, observation, ledger.records, now, cache, counts))
     context = Context(
-        fleet.settings, ledger.id, now, request.signatures, domains, request.endpoints, cache,
-        tuple(map(as_incident, found)), by_node(found),
+        fleet.settings, ledger.id, now, request.signatures, domains, request.endpoints, signals=cache,
+        incidents=tuple(map(as_incident, found)), of_domain=by_node(found),
     )  # fmt: skip
     return NodePlanner(context, Comparer(rules), holds, request.estimates)
 
