@@ -8,14 +8,16 @@ from reconciler.drivers.delivery import Delivery
 from reconciler.drivers.kube.node_events import NodeEvents
 from reconciler.drivers.kube.process import Kubectl
 from reconciler.drivers.messenger import AppriseMessenger
-from reconciler.drivers.tickets.desk import TicketDesk, client_of
+from reconciler.drivers.tickets.trackers import TrackerMessenger, client_of
 from reconciler.model.errors import UsageError
 from reconciler.model.tickets import TicketStore
 
 
 def delivery(workspace: Workspace, store: TicketStore) -> Delivery:
-    desk = TicketDesk(lambda tracker: client_of(tracker, workspace.secrets, workspace.clock), store, workspace.clock)
-    return Delivery(AppriseMessenger(lambda: workspace.secrets), desk, node_events(workspace))
+    tickets = TrackerMessenger(
+        lambda tracker: client_of(tracker, workspace.secrets, workspace.clock), store, workspace.clock
+    )
+    return Delivery(AppriseMessenger(lambda: workspace.secrets), tickets, node_events(workspace))
 
 
 def node_events(workspace: Workspace) -> NodeEvents:

@@ -16,7 +16,7 @@ from reconciler.diff.ignore import IgnoreRules
 from reconciler.drivers.messenger import AppriseMessenger
 from reconciler.drivers.programs import ask
 from reconciler.drivers.secrets import SecretStore, default_path
-from reconciler.drivers.tickets.desk import client_of
+from reconciler.drivers.tickets.trackers import client_of
 from reconciler.model.boot_ways import choose, passed_over
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.errors import DriverError, ReconcilerError, SpecError, UsageError

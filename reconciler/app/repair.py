@@ -165,7 +165,7 @@ def order_return(workspace: Workspace, ledger: SqlLedger, node: str, accept: str
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class OrderRun:
     """A node whose order was given, and who carries it out: another process that leads the fleet, or this one."""
 
     workspace: Workspace

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from reconciler.drivers.kube.node_events import NodeEvents
 from reconciler.drivers.messenger import AppriseMessenger
-from reconciler.drivers.tickets.desk import TicketDesk
+from reconciler.drivers.tickets.trackers import TrackerMessenger
 from reconciler.model.notices import Message, Recipient
 from reconciler.model.tickets import Tracker
 
@@ -14,7 +14,7 @@ from reconciler.model.tickets import Tracker
 @dataclass(frozen=True, slots=True)
 class Delivery:
     chats: AppriseMessenger
-    tickets: TicketDesk
+    tickets: TrackerMessenger
     events: NodeEvents
 
     async def send(self, recipient: Recipient, message: Message) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from reconciler.drivers.secrets import SecretStore
-from reconciler.drivers.tickets.desk import Client, TicketDesk, client_of
 from reconciler.drivers.tickets.github import text_of, title_of
 from reconciler.drivers.tickets.jira import document, wiki
+from reconciler.drivers.tickets.trackers import Client, TrackerMessenger, client_of
 from reconciler.lab.inprocess import VirtualClock
 from reconciler.lab.inprocess.ledger import MemoryLedger
 from reconciler.model.notices import Message, NotDelivered, Severity
@@ -47,7 +47,7 @@ class Desk:
         return client_of(tracker, SecretStore.load(self._file), self.clock)
 
     def send(self, one: Message) -> None:
-        desk = TicketDesk(self.client, self.store, self.clock, deadline_s=20)
+        desk = TrackerMessenger(self.client, self.store, self.clock, deadline_s=20)
         asyncio.run(desk.send(self.tracker, one))
 
 
@@ -165,7 +165,7 @@ def test_a_tracker_that_hangs_is_given_up(tmp_path: Path) -> None:
     with webhook() as server:
         desk = Desk(tmp_path, Tracker("t", TrackerKind.WEBHOOK, "token"), f"http://{server.url}/")
         server.gate.clear()
-        slow = TicketDesk(desk.client, desk.store, desk.clock, deadline_s=0.3)
+        slow = TrackerMessenger(desk.client, desk.store, desk.clock, deadline_s=0.3)
         with pytest.raises(NotDelivered, match=r"no answer within 0\.3 s"):
             asyncio.run(slow.send(desk.tracker, message()))
         server.gate.set()

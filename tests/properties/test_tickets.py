@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.drivers.tickets.desk import SETTLES, TicketDesk
+from reconciler.drivers.tickets.trackers import SETTLES, TrackerMessenger
 from reconciler.lab.inprocess.ledger import MemoryLedger
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.notices import Message, NotDelivered
@@ -118,7 +118,7 @@ class World:
         if not unsent:
             return
         self.mode, one = mode, unsent[0].message
-        desk = TicketDesk(lambda _: self, self.store, self.clock)  # type: ignore[arg-type]
+        desk = TrackerMessenger(lambda _: self, self.store, self.clock)  # type: ignore[arg-type]
         with suppress(Died):
             try:
                 asyncio.run(desk.send(TRACKER, one))

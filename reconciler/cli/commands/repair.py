@@ -74,7 +74,7 @@ def start(
         if not yes and not click.confirm("Drain it, switch its locator LED on and switch it off?", err=True):
             raise click.Abort
         use_case.give(workspace, ledger, made)
-        code = _carry_out(use_case.Desk(workspace, ledger, node), "repair start", wait_s, output)
+        code = _carry_out(use_case.OrderRun(workspace, ledger, node), "repair start", wait_s, output)
         if use_case.is_off(ledger.node(node)):
             say(plain(f"{node} is off: exchange {made.what}, then `reconciler repair done {node}`", 400), err=True)
     return code
@@ -97,8 +97,8 @@ def done(request: FleetRequest, signers: AllowedSigners, node: str, accept: str,
     with workspace.ledger() as ledger:
         require_signed_spec(workspace, ledger, signers)
         before = use_case.order_return(workspace, ledger, node, accept)
-        desk = use_case.Desk(workspace, ledger, node)
-        return max(_carry_out(desk, "repair done", wait_s, output), _tell_end(desk, before))
+        order = use_case.OrderRun(workspace, ledger, node)
+        return max(_carry_out(order, "repair done", wait_s, output), _tell_end(order, before))
 
 
 def _workspace(request: FleetRequest, node: str) -> Workspace:
@@ -109,20 +109,20 @@ def _workspace(request: FleetRequest, node: str) -> Workspace:
     return workspace
 
 
-def _carry_out(desk: use_case.Desk, command: str, wait_s: float, output: str) -> int:
-    if (held := desk.leader()) is not None:
+def _carry_out(order: use_case.OrderRun, command: str, wait_s: float, output: str) -> int:
+    if (held := order.leader()) is not None:
         say(f"the order is given; it is carried out by {held.holder}", err=True)
-        for line in desk.follow(wait_s, lambda seconds: run_async(desk.workspace.clock.sleep(seconds))):
-            say(plain(f"{desk.node}: {line}", 400), err=True)
-        return ExitCode.DONE if desk.is_carried_out else ExitCode.INCOMPLETE
-    result = desk.carry_out(command, wait_s, partial(exit_code, detailed=False))
+        for line in order.follow(wait_s, lambda seconds: run_async(order.workspace.clock.sleep(seconds))):
+            say(plain(f"{order.node}: {line}", 400), err=True)
+        return ExitCode.DONE if order.is_carried_out else ExitCode.INCOMPLETE
+    result = order.carry_out(command, wait_s, partial(exit_code, detailed=False))
     print_outcome(result.outcome, output)
     return result.code
 
 
-def _tell_end(desk: use_case.Desk, before: Repair) -> int:
+def _tell_end(order: use_case.OrderRun, before: Repair) -> int:
     """Say what became of the parts. Return the exit code that this asks for."""
-    after = next(one for one in desk.ledger.repairs() if one.id == before.id)
+    after = next(one for one in order.ledger.repairs() if one.id == before.id)
     if after.phase is RepairPhase.CLOSED:
         say(plain(f"{after.node}: {after.told}", 400), err=True)
     elif after.phase is RepairPhase.REFUSED:

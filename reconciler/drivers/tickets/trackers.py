@@ -40,7 +40,7 @@ class Client(Protocol):
     async def close(self) -> None: ...
 
 
-class TicketDesk:
+class TrackerMessenger:
     """`client` connects to a tracker, and raises UsageError where it can't. `deadline_s`: wall clock, of one try."""
 
     def __init__(
