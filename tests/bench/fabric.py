@@ -44,7 +44,8 @@ def section(seeds: int, sizes: Sequence[int] = NODES) -> list[Table]:
         f"Seeds from {first}; {os.cpu_count()} processors. A fault is a node, NIC, cable, leaf port, leaf or spine; "
         "figures of healthy rails are +-20 %, and one flow of 100 meets another job's.",
         "flap: slow in 40-80 % of runs. double: two faults, a third of them flapping. congested: two, and one round in "
-        "which all that crosses the spines has half its pace.",
+        "which all that crosses the spines has half its pace. wire: one, and tests that tell no route, as those of "
+        "`gate fabric`; a bad spine is named as what joins the leaves.",
         "misnamed: a healthy part was named, mostly another part of the faulty link, or the leaf on its other side.",
         f"Of fleets of {LARGE} nodes and more, one seed in {OF_LARGE} is played.",
         *(f"A healthy node was convicted in {where}" for where in missed),

@@ -35,7 +35,7 @@ def test_no_healthy_node_is_convicted_and_every_other_part_than_a_spine_is_named
     for seed in seeds(6):
         outcome = trial(seed, nodes, scene, routes=False)
         assert outcome.wronged == [], seed
-        spine = any(part.kind is PartKind.SPINE for part in outcome.faults)
+        spine = any(part.kind is PartKind.SPINE for part in outcome.faults)  # told in most seeds: see below
         assert outcome.named or spine or scene == "flap", (seed, outcome.faults)
         assert outcome.rounds <= outcome.most_rounds + 1, seed
 

@@ -27,16 +27,20 @@ ONE_PART = tuple(kind for kind in FabricFault if kind is not FabricFault.RACK)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a trial. `innocent`: parts that were convicted and are healthy, other parts of a bad link too."""
+    """What became of a trial. `innocent`: parts that were convicted and are healthy, other parts of a bad link too.
+
+    `routes`: whether tests told the spines that their flows took. Else a bad spine is named as what joins leaves.
+    """
 
     faults: tuple[Part, ...]
     diagnosis: Diagnosis
     rounds: int
     most_rounds: int
+    routes: bool = True
 
     @property
     def innocent(self) -> list[Part]:
-        faulty = {*self.faults, *(part._replace(kind=PartKind.LINK) for part in self.faults)}
+        faulty = {*self.expected, *(part._replace(kind=PartKind.LINK) for part in self.faults)}
         return [one.part for one in self.diagnosis.convicted if one.part not in faulty]
 
     @property
@@ -47,7 +51,13 @@ class Outcome:
 
     @property
     def named(self) -> bool:
-        return {one.part for one in self.diagnosis.convicted} >= set(self.faults)
+        return {one.part for one in self.diagnosis.convicted} >= self.expected
+
+    @property
+    def expected(self) -> set[Part]:
+        return {
+            Part(PartKind.BETWEEN) if part.kind is PartKind.SPINE and not self.routes else part for part in self.faults
+        }
 
 
 def part_of(fault: Broken) -> Part:
@@ -101,19 +111,24 @@ def play(lab: LeafSpine, *, congested: tuple[int, ...] = (), room: Room | None =
         number += 1
     if not routes:
         diagnosis = without_routes(fabric, diagnosis, readings)
-    return Outcome(tuple(map(part_of, lab.faults)), diagnosis, number, fabric.most_rounds)
+    return Outcome(tuple(map(part_of, lab.faults)), diagnosis, number, fabric.most_rounds, routes)
 
 
-SCENES = ("none", "one", "flap", "double", "congested")
+SCENES = ("none", "one", "flap", "double", "congested", "wire")
 
 
 def trial(seed: int, nodes: int, scene: str, *, routes: bool = True) -> Outcome:
-    """Play a scene of SCENES. `congested`: a double fault, and half of the pace between leaves in one round."""
+    """Play a scene of SCENES. `congested`: a double fault, and half of the pace between leaves in one round.
+
+    `wire`: one fault, and tests that tell no route, as those of `gate fabric`.
+    """
     chance = random.Random(seed)
     lab = LeafSpine.of_size(nodes, chance)
-    wanted = {"none": 0, "one": 1, "flap": 1}.get(scene, 2)
+    wanted = {"none": 0, "one": 1, "flap": 1, "wire": 1}.get(scene, 2)
     while len(lab.faults) < wanted:
         fault = draw(lab, chance, flaps=scene == "flap" or (wanted == 2 and chance.random() < 0.3))
         if not any(overlap(known, fault, lab) for known in lab.faults):
             lab.faults.append(fault)
-    return play(lab, congested=(chance.randrange(4),) if scene == "congested" else (), routes=routes)
+    return play(
+        lab, congested=(chance.randrange(4),) if scene == "congested" else (), routes=routes and scene != "wire"
+    )
