@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from reconciler.health.table import HealthTable, table_of
+from reconciler.health.xids import is_hardware
 from reconciler.model.desired import Profile
-from reconciler.model.observed import Answered, BmcEvent, Drive, Observed, RedfishInventory, Sensor, Silent
+from reconciler.model.observed import Answered, BmcEvent, Drive, Observed, RedfishInventory, Sensor, Silent, Xid
 from reconciler.model.vocab import BootPhase, Health, Power
 
 _NAMED = 4  # how many names a sentence lists
@@ -73,7 +74,9 @@ def unread_bmc_signals(observed: Observed, own_events: Iterable[str] = ()) -> tu
     if found.sensors is None or "sensors" in found.unknown:
         names.append("sensor_critical")
     if found.events is None:
-        names += ["dimm_ue", "bmc_event_critical", *own_events]
+        names += ["dimm_ue", "bmc_event_critical", "board_xid", *own_events]
+    if "events.boards" in found.unknown:
+        names.append("board_xid")
     if found.dimms is None:
         names.append("dimm_failed")
     names += [name for kind, name in _OF_KIND.items() if found.parts is None or f"parts.{kind}" in found.unknown]
@@ -83,7 +86,7 @@ def unread_bmc_signals(observed: Observed, own_events: Iterable[str] = ()) -> tu
 
 
 _OF_INVENTORY = (
-    *("drive_failed", "drive_failing", "sensor_critical", "dimm_ue", "bmc_event_critical"),
+    *("drive_failed", "drive_failing", "sensor_critical", "dimm_ue", "bmc_event_critical", "board_xid"),
     *dict.fromkeys(_OF_KIND.values()),
     *_COUNTS,
 )
@@ -156,15 +159,33 @@ def _of_events(events: Iterable[BmcEvent], table: HealthTable) -> Iterator[tuple
     open_ = [event for event in events if not event.settled]
     ue = [event for event in _recent(open_, "dimm_ue", table) if event.kind == "memory_ue"]
     critical = _recent(open_, "bmc_event_critical", table)
-    reported = [event for event in critical if event.severity is Health.CRITICAL and event not in ue]
+    reported = [
+        event for event in critical if event.severity is Health.CRITICAL and event not in ue and not _code(event)
+    ]
     reported += [event for event in open_ if event.age_s is None and event.kind == "memory_ue"]
     if ue:
         yield "dimm_ue", f"the BMC's log has {_events_text(ue, 'uncorrectable memory error')}"
     if reported:
         yield "bmc_event_critical", f"the BMC's log has {_events_text(reported, 'critical event')}"
+    yield from _of_boards(_recent(open_, "board_xid", table))
     for name, text in table.own_events.items():
         if own := [event for event in _recent(open_, name, table) if text in event.message.casefold()]:
             yield name, f"the BMC's log has {_events_text(own, 'event')}"
+
+
+def _of_boards(events: Iterable[BmcEvent]) -> Iterator[tuple[str, str]]:
+    """Yield a signal for Xids in the log of a GPU baseboard that are evidence of broken hardware."""
+    found = [event for event in events if (code := _code(event)) and is_hardware(Xid(code, "", 1))]
+    if found:
+        codes = sorted({_code(event) for event in found})
+        many = f"{len(found)} Xids" if len(found) > 1 else "an Xid"
+        yield "board_xid", f"the GPU baseboard's log has {many} ({', '.join(map(str, codes))}): {found[-1].message}"
+
+
+def _code(event: BmcEvent) -> int:
+    """Return the code of an Xid; 0 for another event."""
+    word, _, code = event.kind.partition("xid_")
+    return int(code) if not word and code.isdecimal() else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +209,8 @@ def logged(signal: str, observed: Observed, table: HealthTable, since: datetime)
 def _is_of(event: BmcEvent, signal: str, table: HealthTable) -> bool:
     if signal in table.own_events:
         return table.own_events[signal] in event.message.casefold()
+    if signal == "board_xid":
+        return bool(_code(event))
     return event.kind == "memory_ue" if signal == "dimm_ue" else event.severity is Health.CRITICAL
 
 

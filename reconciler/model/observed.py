@@ -160,7 +160,7 @@ class BmcEvent:
     at: Unpublished[PublicText]  # the BMC's own clock and format: evidence, not an instant (pitfall B6)
     severity: Health | None
     message: Unpublished[FreeText]
-    kind: PublicText = ""  # memory_ue: an uncorrectable error of a memory module
+    kind: PublicText = ""  # memory_ue: an uncorrectable error of a memory module; xid_62: an Xid of a GPU
     age_s: float | None = None  # when it was read, by the BMC's own clock; None: that clock can't tell
     settled: bool = False  # taken back, or marked as repaired
 

@@ -38,6 +38,7 @@ CASES: list[tuple[str, dict[str, Any], Effect]] = [
     ("leak", {"parts": (Part("leak_detector", "1/Manifold", ILL),)}, Effect.ISOLATES),
     ("dimm_failed", {"parts": (Part("dimm", "A1", ILL),)}, Effect.ISOLATES),
     ("dimm_ue", {"events": (UE,)}, Effect.ISOLATES),
+    ("board_xid", {"events": (BmcEvent("b/1", "", ILL, "XID 79 GPU", "xid_79", age_s=HOUR),)}, Effect.REPORTS),
     ("sensor_critical", {"sensors": (Sensor("Inlet", "temperature", 61.0, "C", ILL, "1"),)}, Effect.REPORTS),
     ("bmc_event_critical", {"events": (BmcEvent("1", "", ILL, "lid open", age_s=HOUR),)}, Effect.REPORTS),
     *(
@@ -82,6 +83,19 @@ def test_what_is_not_critical_is_no_signal(kind: str, health: Health | None) -> 
 def test_a_sensor_without_a_reading_is_not_hot() -> None:
     """BlueField: the temperature of a port without a module is Critical, and reads nothing."""
     assert told(sensors=(Sensor("p0 temp", "temperature", None, "C", ILL, "Card1"),)) == {}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        BmcEvent("b/1", "", ILL, "XID 31", "xid_31", age_s=HOUR),  # an application's
+        BmcEvent("b/1", "", ILL, "XID 79", "xid_79", age_s=RECENT_S + 1),
+        BmcEvent("b/1", "", ILL, "XID 79", "xid_79", age_s=None),
+        BmcEvent("b/1", "", ILL, "XID 79", "xid_79", age_s=HOUR, settled=True),
+    ],
+)
+def test_an_xid_of_a_board_that_is_old_settled_or_an_applications_is_none(event: BmcEvent) -> None:
+    assert told(events=(event,)) == {}
 
 
 @pytest.mark.parametrize(
@@ -133,13 +147,14 @@ SILENT = Silent(b.NOW, UnknownReason.TIMEOUT, "")
         (b.observed(hot=b.hot(health=None)), {"bmc_health"}),
         (b.observed(inventory=b.inventory(drives=None)), {"drive_failed", "drive_failing", "drive_missing"}),
         (b.observed(inventory=b.inventory(dimms=None)), {"dimm_failed", "dimm_missing"}),
-        (b.observed(inventory=b.inventory(events=None)), {"dimm_ue", "bmc_event_critical"}),
+        (b.observed(inventory=b.inventory(events=None)), {"dimm_ue", "bmc_event_critical", "board_xid"}),
+        (b.observed(inventory=b.inventory(unknown={"events.boards": "..."})), {"board_xid"}),
         (b.observed(inventory=b.inventory(sensors=None)), {"sensor_critical"}),
         (b.observed(inventory=b.inventory(unknown={"sensors": "read 40 of 236: ..."})), {"sensor_critical"}),
         (b.observed(inventory=b.inventory(unknown={"parts.fan": "read 3 of 4: ..."})), {"fan_failed"}),
         (b.observed(inventory=b.inventory(unknown={"parts.switch": "..."})), {"subsystem_health"}),
     ],
-    ids=["health", "drives", "dimms", "events", "sensors", "some sensors", "some fans", "a switch"],
+    ids=["health", "drives", "dimms", "events", "a board's log", "sensors", "some sensors", "some fans", "a switch"],
 )
 def test_what_was_not_read_is_not_seen_and_not_gone(seen: Any, hidden: set[str]) -> None:
     assert set(unread_signals(b.profile(), seen)) == {f"health.{name}" for name in hidden}

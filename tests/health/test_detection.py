@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from reconciler.drivers.redfish import events
 from reconciler.drivers.ssh.facts import host_facts
 from reconciler.health.signals import signals
 from reconciler.health.table import Effect, health_table
@@ -40,7 +42,9 @@ def _of_source(samples: Path, source: Mapping[str, Any]) -> Iterator[tuple[str, 
     names = set()
     for path in paths:
         text = path.read_text(errors="replace")
-        if path.suffix in (".src", ".stderr", ".tsv", ".xlsx") or not _is_of(text, source.get("device", "")):
+        if path.suffix in (".src", ".stderr", ".tsv", ".xlsx") or source.get("only", "") not in path.name:
+            continue
+        if not _is_of(text, source.get("device", "")):
             continue
         name = next((known for known in ill if path.name.startswith(f"{known}.") or path.name == known), path.name)
         names.add(name)
@@ -58,7 +62,16 @@ def _is_of(text: str, protocols: str) -> bool:
     return device.get("protocol") in protocols.split()
 
 
+def _of_log(text: str) -> frozenset[str]:
+    """The signals of a BMC's log, as if it had been written just now."""
+    found = tuple(replace(events.event(entry), age_s=60.0) for entry in json.loads(text)["Members"])
+    seen = b.observed(inventory=b.inventory(events=found))
+    return frozenset(signal.name for signal in signals(b.profile(), seen))
+
+
 def _signals(fact: str, text: str) -> frozenset[str]:
+    if fact == "bmc_log":
+        return _of_log(text)
     facts = host_facts({fact: CommandResult(0, HEADS.get(fact, "") + text)})
     inventory = DesiredInventory(gpus=len(facts.gpus) if facts.gpus else None)
     return frozenset(signal.name for signal in signals(b.profile(inventory=inventory), b.observed(host=facts)))

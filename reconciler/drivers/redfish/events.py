@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Final
 
 from reconciler.drivers.redfish.devices import clock
 from reconciler.drivers.redfish.fields import Document, boolean, member, need, quote, text
@@ -22,6 +23,9 @@ _CLOCK_SET = datetime(2015, 1, 1, tzinfo=UTC)
 _UNCORRECTABLE = re.compile(r"(?<!no )(?<!0 )\buncorrect(able|ed)|\bmulti-?bit\b", re.IGNORECASE)
 _OF_MEMORY = re.compile(r"memory|\bdimm|\becc\b", re.IGNORECASE)
 _ELSEWHERE = re.compile(r"gpu|\bhbm|pcie?\b|nvlink|nvswitch|\bdrive\b|\bdisk\b", re.IGNORECASE)
+# HGX H100: "... GPU_SXM_1 Driver Event Message has detected errors of type '[Thu Dec 7 02:27:24 UTC 2023] XID 62 ...".
+XID: Final = "xid_"
+_XID = re.compile(r"Driver Event Message.*\bXID (\d{1,4})\b")
 _UE_ID = re.compile(r"(?:.*\.)?(?:MemoryECCUncorrectable|MEM0001)")
 # Dell "6fa1c001" has the event type 6f before the data; AMI and Supermicro "0xA1FFFF" have the data alone. The low four
 # bits of its first byte are the offset: 1 = uncorrectable ECC of sensor type Memory (IPMI 2.0, table 42-3).
@@ -37,9 +41,14 @@ def event(entry: Document) -> BmcEvent:
         text(entry, "Created") or "",
         _SEVERITY.get(word),
         quote(text(entry, "Message") or text(entry, "MessageId") or ""),
-        kind="memory_ue" if _memory_ue(entry) else "",
+        kind="memory_ue" if _memory_ue(entry) else _xid(entry),
         settled=any(settled) or (text(entry, "EntryCode") or "").startswith("Deassert"),
     )
+
+
+def _xid(entry: Document) -> str:
+    match = _XID.search(text(entry, "Message") or "")
+    return f"{XID}{match[1]}" if match else ""
 
 
 def _memory_ue(entry: Document) -> bool:

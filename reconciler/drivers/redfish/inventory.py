@@ -5,7 +5,7 @@ Fields are independent: one that a BMC lacks or can't tell is unknown, with the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -68,7 +68,10 @@ def _read(tree: Tree) -> RedfishInventory:
         unknown=survey.unknown,
     )
     sensors, parts = read_parts(tree, found, dimms, survey)
-    return replace(inventory, sensors=sensors, parts=parts)
+    told = inventory.events
+    if told is not None and (of_boards := survey.read("events.boards", lambda: _of_boards(tree, found))):
+        told = (*of_boards, *told)[-events.MOST_EVENTS :]
+    return replace(inventory, sensors=sensors, parts=parts, events=told)
 
 
 def _bodies(tree: Tree, where: str, *, newest: int | None = None) -> list[Document]:
@@ -128,6 +131,25 @@ def _drives(tree: Tree, found: Document) -> tuple[Drive, ...]:
 def _events(tree: Tree, found: Document, now: datetime | None, manager: Document) -> tuple[BmcEvent, ...]:
     entries = _bodies(tree, _log_entries(tree, found), newest=events.MOST_EVENTS)
     return events.newest(entries, now, text(manager, "DateTimeLocalOffset") or "")
+
+
+def _of_boards(tree: Tree, host: Document) -> tuple[BmcEvent, ...]:
+    return tuple(event for board in tree.boards(host) for event in _board_events(tree, board.body))
+
+
+def _board_events(tree: Tree, board: Document) -> Iterator[BmcEvent]:
+    """Yield what the log of a board says of its GPUs: Xids outlive the host's kernel log there.
+
+    Other entries are of parts that are read themselves. Ages are by the clock of the board's own manager.
+    """
+    if link(board, "LogServices") is None:
+        return
+    manager = tree.manager(board).body
+    now = devices.manager(manager).clock
+    entries = _bodies(tree, _log_entries(tree, board), newest=events.MOST_EVENTS)
+    for found in events.newest(entries, now, text(manager, "DateTimeLocalOffset") or ""):
+        if found.kind.startswith(events.XID):
+            yield replace(found, id=f"{text(board, 'Id')}/{found.id}")
 
 
 def _log_entries(tree: Tree, found: Document) -> str:

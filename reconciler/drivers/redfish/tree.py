@@ -114,6 +114,10 @@ class Tree:
             raise DriverError(Failure.MALFORMED, f"GET {where}: the BMC lists no system")
         return uris
 
+    def boards(self, host: Document) -> tuple[Resource, ...]:
+        """Read the systems beside the host's, such as the baseboard of its GPUs."""
+        return tuple(self.get(where) for where in self._systems() if last_segment(where) != text(host, "Id"))
+
     def manager(self, system: Document) -> Resource:
         """Read the BMC's own manager: the system's, else the first that is listed."""
         return self.get(self.managers(system)[0])

@@ -435,3 +435,38 @@ def test_a_power_supply_without_a_status_is_no_healthy_one() -> None:
     bench.documents[f"{CHASSIS}/Shelf/Power"] = {"PowerSupplies": old}
     found = play(bench, read)
     assert [part.health for part in found.parts if part.kind == "power_supply"] == [Health.OK, Health.CRITICAL]
+
+
+def logs_of_board(entries: dict[str, dict[str, Any]]) -> Bench:
+    """The board with a log, and a manager whose clock is years behind, as it is on DGX."""
+    bench = board()
+    hgx = "/redfish/v1/Systems/HGX_Baseboard_0"
+    manager = "/redfish/v1/Managers/HGX_BMC_0"
+    bench.documents[hgx] |= {"LogServices": link(f"{hgx}/LogServices"), "Links": {"ManagedBy": [link(manager)]}}
+    collection(bench, "/redfish/v1/Managers", HGX_BMC_0={"DateTime": "2020-12-11T16:22:59+00:00"})
+    collection(bench, f"{hgx}/LogServices", EventLog={"Entries": link(f"{hgx}/LogServices/EventLog/Entries")})
+    collection(bench, f"{hgx}/LogServices/EventLog/Entries", **entries)
+    return bench
+
+
+def test_xids_in_the_log_of_a_board_are_events_with_an_age_by_its_own_clock() -> None:
+    said = (
+        "GPU_SXM_1 Driver Event Message has detected errors of type '[Mon Jan 15 03:31:23 UTC 2024][2][00] XID 79 x'."
+    )
+    common = {"Severity": "Critical", "Resolved": False}
+    bench = logs_of_board({
+        "857": common | {"Created": "2020-12-11T15:22:59+00:00", "Message": "PSU of the board was lost"},
+        "858": common | {"Created": "2020-12-11T16:12:59+00:00", "Message": said},
+    })  # fmt: skip
+    found = play(bench, read)
+    (event,) = [one for one in found.events or () if one.kind]
+    assert (event.id, event.kind, event.age_s) == ("HGX_Baseboard_0/858", "xid_79", 600.0)
+    assert {one.id for one in found.events or ()} == {"1", "2", "HGX_Baseboard_0/858"}
+
+
+def test_a_log_of_a_board_that_can_t_be_read_hides_its_own_signal_and_not_the_hosts_log() -> None:
+    bench = logs_of_board({})
+    bench.answer("GET", "/redfish/v1/Systems/HGX_Baseboard_0/LogServices/EventLog/Entries", 500, forever=True)
+    found = play(bench, read)
+    assert {one.id for one in found.events or ()} == {"1", "2"}
+    assert "events.boards" in found.unknown
