@@ -131,7 +131,7 @@ machine: venv ## Install and boot a QEMU machine behind a BMC that we did not wr
 	$(BIN)/python -m tests.machine $(ARGS)
 
 .PHONY: machine-brief
-machine-brief: ## Of that, what fits into a CI job: a refusal, empty disk -> A -> B -> A, a power cut, and the TPM's quotes
+machine-brief: ## Of that, what fits into a CI job: a refusal, a power cut, empty disk -> A -> B, and the TPM's quotes
 	@$(MAKE) machine ARGS='-m brief $(ARGS)'
 
 .PHONY: clean

@@ -28,6 +28,7 @@ from reconciler.planner.node.actions import NodeTraits
 from reconciler.planner.node.catalogue import catalogue
 from reconciler.planner.node.decommission import Leaving
 from reconciler.spec import check_spec
+from reconciler.spec.kinds.signals import SignalRow
 
 ROOT = Path(__file__).resolve().parents[1]
 _MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
@@ -209,12 +210,19 @@ def signals() -> str:
                 rule.remedy.value if rule.effect.value != "reports" else "",
                 " and ".join(proof.value.replace("_", " ") for proof in rule.row.healed_by),
                 " ".join(f"`{label}`" for label in rule.domains),
-                rule.row.because,
+                rule.row.because + _rise(rule.row),
                 rule.row.source,
             )
             for name, rule in health_table().rules.items()
         ),
     )
+
+
+def _rise(row: SignalRow) -> str:
+    """Return from which rise of which counters on a signal is raised; "" for one that is not of counters."""
+    if row.counters is None or row.threshold is None:
+        return ""
+    return f" ({' + '.join(f'`{name}`' for name in row.counters)}: {row.threshold:g} in {row.window})"
 
 
 def gate_tools() -> str:

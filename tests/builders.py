@@ -146,7 +146,7 @@ def facts(name: str = "gpu-a001", **changes: Any) -> o.HostFacts:
         "uuid": None, "image": o.ImageIdentity("ubuntu-gpu", "2026.11.1", SHA, "D1", None, booted_disk="D1"),
         "secure_boot": True,
         "driver": "570.124.06", "gpus": (gpu(0), gpu(1)), "nvlinks_active": {0: 18, 1: 18}, "xids": (), "links": (),
-        "nvme": (), "disks": (), "dimm_errors": (),
+        "nvme": (), "disks": (), "dimm_errors": (), "counters": {}, "gpu_counters": {},
         "services": {"containerd": o.Service(True, True)}, "sysctls": {"vm.swappiness": "1"},
         "nvlinks_slow": {}, "kernel_events": (),
     }  # fmt: skip

@@ -18,6 +18,7 @@ from reconciler.drivers.forge import connect
 from reconciler.drivers.git import folder
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import UsageError
+from reconciler.model.fleet_overview import FleetOverview
 from reconciler.model.forge import Forge
 from reconciler.model.observed import Observation
 from reconciler.model.period_report import PeriodReport
@@ -116,6 +117,8 @@ def _read(file: Path | None) -> Document:
         raise UsageError(
             f"{file}: a period report has no changes to comment on: give a plan, a drift report or an outcome"
         )
+    if isinstance(found, FleetOverview):
+        raise UsageError(f"{file}: a status is of one instant: give a plan, a drift report or an outcome")
     if isinstance(found, Observation):
         raise UsageError(f"{file}: an observation is not compared with a spec: give a plan or a drift report")
     return found

@@ -27,6 +27,7 @@ from reconciler.render.text import fold
 
 OLDEST_KUBECTL = (1, 20)
 ROLE = "deploy/kubernetes/rbac.yaml"
+CHECKPOINT_ROLE = "deploy/kubernetes/rbac-checkpoint.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def examine(workspace: Workspace, *, offline: bool) -> Iterator[Finding]:
 
 def _rights(workspace: Workspace) -> Iterator[Finding]:
     """Yield the rights in the cluster that are missing: without them a drain fails on a node that is marked already."""
-    from reconciler.drivers.kube.rights import in_words
+    from reconciler.drivers.kube.rights import RIGHTS, in_words
 
     try:
         missing = workspace.missing_rights()
@@ -82,9 +83,10 @@ def _rights(workspace: Workspace) -> Iterator[Finding]:
         yield Finding("reach kubernetes", False, f"which rights this account has is not known: {error}")
         return
     for right in missing:
-        yield Finding("rights kubernetes", False, f"this account may not {right}", f"kubectl apply -f {ROLE}")
+        file = ROLE if right in RIGHTS else CHECKPOINT_ROLE
+        yield Finding("rights kubernetes", False, f"this account may not {right}", f"kubectl apply -f {file}")
     if not missing:
-        yield Finding("rights kubernetes", True, f"may {'; '.join(in_words())}")
+        yield Finding("rights kubernetes", True, f"may {'; '.join(in_words(workspace.wanted_rights))}")
 
 
 def _python() -> Finding:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from reconciler.model.documents import load
 from reconciler.model.errors import ReconcilerError, UsageError
+from reconciler.model.fleet_overview import FleetOverview
 from reconciler.model.json_text import parse_json
 from reconciler.model.observed import Observation
 from reconciler.model.period_report import PeriodReport
@@ -30,7 +31,7 @@ def published_only_for_plans(file: Path) -> UsageError:
     return UsageError(f"{file} is a published observation, which only offline plans can use: plan --observation {file}")
 
 
-def read_document(file: Path) -> Plan | DriftReport | ApplyOutcome | PeriodReport | Observation:
+def read_document(file: Path) -> Plan | DriftReport | ApplyOutcome | PeriodReport | Observation | FleetOverview:
     """Read a document of any kind, by a key that only this kind has. Raise UsageError for any other file."""
     text = file.read_bytes()
     try:
@@ -42,6 +43,8 @@ def read_document(file: Path) -> Plan | DriftReport | ApplyOutcome | PeriodRepor
         return load(Plan, text, name=str(file))
     if "availability" in keys:
         return load(PeriodReport, text, name=str(file))
+    if "holders" in keys:
+        return load(FleetOverview, text, name=str(file))
     if "items" in keys:
         return load(DriftReport, text, name=str(file))
     if "actions" in keys:
@@ -50,7 +53,7 @@ def read_document(file: Path) -> Plan | DriftReport | ApplyOutcome | PeriodRepor
         raise published_only_for_plans(file)
     if "nodes" in keys:
         return load(Observation, text, name=str(file))
-    raise UsageError(f"{file}: not a plan, drift report, outcome, period report or observation")
+    raise UsageError(f"{file}: not a plan, drift report, outcome, status, period report or observation")
 
 
 def write_file(path: Path, text: str) -> None:

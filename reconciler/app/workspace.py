@@ -224,9 +224,9 @@ class Workspace:
 
     # --- passes --------------------------------------------------------------------------------------------------
 
-    def observe(self) -> Observation:
-        """Read the selected nodes once, and show the progress."""
-        return run_async(self._observe(self._revoked_host_keys()))
+    def observe(self, previous: Observation | None = None) -> Observation:
+        """Read the selected nodes once, and show the progress. An inventory in `previous` is read anew when it must."""
+        return run_async(self._observe(self._revoked_host_keys(), previous))
 
     def _revoked_host_keys(self) -> Sequence[str]:
         """Return the host keys that are never trusted; none where no ledger is there yet."""
@@ -240,16 +240,24 @@ class Workspace:
         finally:
             ledger.close()
 
-    async def _observe(self, revoked: Sequence[str]) -> Observation:
+    async def _observe(self, revoked: Sequence[str], previous: Observation | None) -> Observation:
         fabric = self.fabric(revoked=revoked)
         try:
             with self.frontend.progress("observing", self.time_scale) as progress:
                 return await observe(
                     self.watched, self.selection[0], fabric, self.clock,
-                    fresh_inventory=True, progress=progress, time_scale=self.time_scale,
+                    previous=previous, fresh_inventory=previous is None, progress=progress, time_scale=self.time_scale,
                 )  # fmt: skip
         finally:
             await fabric.close()
+
+    @property
+    def wanted_rights(self) -> tuple[Right, ...]:
+        """The rights in the cluster that this spec needs."""
+        from reconciler.drivers.kube.rights import rights_for
+
+        policies = {node.profile.digest: node.profile.drain for node in self.fleet.nodes.values()}
+        return rights_for(one.checkpoint.way for one in policies.values() if one.checkpoint is not None)
 
     def missing_rights(self) -> tuple[Right, ...]:
         """Ask the cluster which rights it does not give us. Raise DriverError when it does not answer."""
@@ -258,7 +266,7 @@ class Workspace:
             fabric = self.fabric()
             try:
                 cluster = fabric.cluster()
-                return () if cluster is None else await cluster.missing_rights()
+                return () if cluster is None else await cluster.missing_rights(self.wanted_rights)
             finally:
                 await fabric.close()
 

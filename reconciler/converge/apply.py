@@ -121,7 +121,7 @@ async def apply(
         check_usable(approved, request.fleet, ledger, clock.now())
     async with held_lease(ledger, request.fleet.settings.fleet, request.holder, clock) as lease:
         reads = asyncio.Semaphore(request.fleet.settings.concurrency)
-        apply_run = await _begin(request, RunPorts(fabric, ledger, clock, gate, lease, progress, reads))
+        apply_run = await begin_run(request, RunPorts(fabric, ledger, clock, gate, lease, progress, reads))
         try:
             await apply_run.dispatcher.work(request.wait_s, alone=request.alone)
         except asyncio.CancelledError:
@@ -159,7 +159,7 @@ def check_guards(plan: Plan) -> None:
         raise Refused(f"plan {plan.id} is refused: {'; '.join(plan.refused)}")
 
 
-async def _begin(request: ApplyRequest, ports: RunPorts) -> _ApplyRun:
+async def begin_run(request: ApplyRequest, ports: RunPorts) -> ApplyRun:
     """Observe everything before anything is written, then take over what an earlier run left behind."""
     fleet, names, ledger, clock = request.fleet, request.names, ports.ledger, ports.clock
     started_at = clock.now()
@@ -197,7 +197,7 @@ async def _begin(request: ApplyRequest, ports: RunPorts) -> _ApplyRun:
     look.remember_drift(plan.nodes, request.run)
     look.remember_statuses(plan.nodes)
     run = Run(ports, Attempts(resumed), context)
-    return _ApplyRun(request, Dispatcher(run, observation, plan.nodes, ledger.nodes(needed)), started_at, abandoned)
+    return ApplyRun(request, Dispatcher(run, observation, plan.nodes, ledger.nodes(needed)), started_at, abandoned)
 
 
 def _plan_request(request: ApplyRequest) -> PlanRequest:
@@ -212,7 +212,7 @@ def _plan_request(request: ApplyRequest) -> PlanRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class _ApplyRun:
+class ApplyRun:
     """A run of apply whose nodes have all been observed and planned."""
 
     request: ApplyRequest

@@ -90,6 +90,10 @@ class Dispatcher:
         return self._limits.observation
 
     @property
+    def limits(self) -> FleetLimits:
+        return self._limits
+
+    @property
     def at_work(self) -> AbstractSet[str]:
         return self._tasks.keys()
 

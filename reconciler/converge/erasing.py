@@ -17,6 +17,7 @@ SANITIZE_LOG: Final = 129  # the log's identifier
 LOG_BYTES: Final = 64  # all that the log tells but vendors' own bytes
 SAMPLE_BYTES: Final = 512
 _SYSTEM = re.compile(r"/|/(boot|efi|usr|var|etc|nix)(/.*)?|\[SWAP\]")
+_NAMESPACE = re.compile(r"^(/dev/nvme\d+)n\d+$")
 _BLOCK, _OVERWRITE, _CRYPTO = 2, 3, 4  # Sanitize Action (SANACT)
 _HEX_LINE = re.compile(r"^[0-9a-f]{4}:((?: [0-9a-f]{2})+)(?: \"|\s*$)", re.MULTILINE)
 _ATA_LINE = re.compile(r"^\s*(not)?\s*(supported: enhanced erase|supported|enabled|locked|frozen)\s*$")
@@ -40,6 +41,11 @@ class BlockDevice:
     size: int
     transport: str
     mounts: tuple[str, ...]
+
+    @property
+    def drive(self) -> str:
+        """Return the path of the drive: namespaces of an NVMe drive share it."""
+        return _NAMESPACE.sub(r"\1", self.path)
 
     @property
     def holds_system(self) -> bool:
@@ -119,6 +125,11 @@ class SanitizeLog:
     @property
     def running(self) -> bool:
         return self.status == 2
+
+    @property
+    def failed(self) -> bool:
+        """Return whether the last sanitize failed. Such a drive can't be read until one has ended well."""
+        return self.status == 3
 
     @property
     def succeeded(self) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -37,9 +37,22 @@ def why_not_erased(serial: str, found: Mapping[str, Any]) -> str:
         return "without a log, samples of before are needed, and there are none"
     if not found["samples_after"]:
         return "nobody looked at it afterwards"
-    held = {one["offset"]: one["digest"] for one in found["samples"] if not one["blank"]}
-    kept = [one["offset"] for one in found["samples_after"] if held.get(one["offset"]) == one["digest"]]
-    return f"it still holds at byte {', '.join(map(str, kept))} what it held before" if kept else ""
+    return still_held(found["samples"], found["samples_after"])
+
+
+def still_held(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> str:
+    """Return what of samples before and after an erase disproves it; "" if nothing does.
+
+    Those of an NVMe drive are of all its namespaces, one after the other, so the same byte is there more than once.
+    """
+    if before and [one["offset"] for one in before] != [one["offset"] for one in after]:
+        return "it was not looked at in the same places before and afterwards"
+    kept = [
+        str(new["offset"])
+        for old, new in zip(before, after, strict=False)
+        if not old["blank"] and new["digest"] == old["digest"]
+    ]
+    return f"it still holds at byte {', '.join(kept)} what it held before" if kept else ""
 
 
 def has_ended(found: Mapping[str, Any]) -> bool:

@@ -42,6 +42,7 @@ from reconciler.planner.node.backoff import failures
 from reconciler.planner.node.corroboration import BOOT_S
 from reconciler.planner.node.holds import retracted
 from reconciler.planner.node.record import is_untouched
+from reconciler.planner.node.repair import waits_for_exchange
 from reconciler.planner.node.workload import disrupts, is_braked
 
 TRIES = 3  # of one action in a row
@@ -337,7 +338,8 @@ class NodeRun:
             return self._result(Ended.POSTPONED if begun else Ended.NOT_STARTED, plan.blocked.detail + left)
         if self.run.boots(self._latest, plan):
             return self._result(Ended.FAILED, last or "the boot under way did not end in time")
-        if plan.blocked is not None and plan.blocked.code is not BlockCode.FOREIGN_CORDON:  # which leaves it converged
+        reached = plan.blocked is None or plan.blocked.code is BlockCode.FOREIGN_CORDON  # which leaves it converged
+        if plan.blocked is not None and not reached and not waits_for_exchange(self.record, plan):
             state = Ended.FAILED if self._worked or last else Ended.NOT_STARTED
             return self._result(state, plan.blocked.detail + (f" (last: {last})" if last else ""))
         return self._result(Ended.DONE if self._worked else Ended.CONVERGED, plan.situation)
@@ -395,4 +397,4 @@ def backs_off_until(plan: NodePlan) -> datetime | None:
 
 
 def _isolated(plan: NodePlan) -> bool:
-    return plan.goal is Goal.ISOLATED or bool(plan.illness)
+    return plan.goal in (Goal.ISOLATED, Goal.REPAIR) or bool(plan.illness)

@@ -205,6 +205,9 @@ class GuardedBmc:
     async def secure_erase(self, serial: str) -> str:
         return await self._write(lambda: self._bmc.secure_erase(serial))
 
+    async def set_indicator(self, lit: bool) -> None:
+        await self._write(lambda: self._bmc.set_indicator(lit))
+
     async def reset(self) -> None:
         await self._write(self._bmc.reset)
 
@@ -287,3 +290,12 @@ class TimedCluster:
 
     async def delete(self, pod: Pod, *, grace_s: float | None) -> None:
         await self._write(lambda: self._cluster.delete(pod, grace_s=grace_s))
+
+    async def annotate(self, pod: Pod, annotations: Mapping[str, str | None]) -> None:
+        await self._write(lambda: self._cluster.annotate(pod, annotations))
+
+    async def post(self, pod: Pod, port: int, path: str, body: str) -> None:
+        await self._write(lambda: self._cluster.post(pod, port, path, body))
+
+    async def answers(self, pod: Pod, port: int, path: str) -> bool:
+        return await self._deadlines.read(self._cluster.answers(pod, port, path))

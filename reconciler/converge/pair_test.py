@@ -1,4 +1,4 @@
-"""Run one test of the gate with partners over SSH: a server on the partner, the client on the node.
+"""Run one test of the gate with partners: a server on the partner, the client on the node.
 
 Which partner is next, and what follows, is decided by gate/fabric/pair_steps.py, without any I/O. A partner is held
 while it is tested with, and longer only where it disagrees, since two of those have to test each other.
@@ -6,42 +6,23 @@ while it is tested with, and longer only where it disagrees, since two of those 
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
-from reconciler.converge.gate_command import run_alone
-from reconciler.converge.observe import io_seconds
+from reconciler.converge.pair_run import Side, error, run_pair, side_of
 from reconciler.converge.ports import Partners, TakenPartner
 from reconciler.gate.certificate import judge_test
 from reconciler.gate.fabric.bisect import Passed
 from reconciler.gate.fabric.pair_steps import Ask, AskControl, Control, Ended, Met, next_step
-from reconciler.gate.lock import unlocked
 from reconciler.gate.printed import printed
-from reconciler.gate.tools import TOOLS
-from reconciler.model.desired import Desired, GateTest
+from reconciler.model.desired import GateTest
 from reconciler.model.errors import DriverError
 from reconciler.model.gate import CommandResult, TestResult, Verdict
-from reconciler.model.gate_tools import INTERFACE, PARTNERS, SERVER
-from reconciler.model.observed import Observed
-from reconciler.model.ports import Clock, Host
+from reconciler.model.gate_tools import PARTNERS
+from reconciler.model.ports import Clock
 
-_LOOK_S: Final = 15.0
-_HEAD_START_S: Final = 2.0  # of a server before its client, which tries again for a while
-_SERVES_S: Final = 60.0  # that a server outlives its client's time limit, so that it is not what ends first
 _PASSED: Final = {Verdict.PASS: Passed.YES, Verdict.FAIL: Passed.NO}
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One of the two nodes of a test."""
-
-    desired: Desired
-    observed: Observed
-    host: Host
 
 
 @dataclass(slots=True)
@@ -100,7 +81,7 @@ class PairTest:
         name = taken.name
         self._held[name] = taken
         partners.tell(f"{self.test.name}: with {name}, behind {'the same' if near else 'another'} leaf")
-        result = await self._pair(self.node, _side(taken))
+        result = await self._pair(self.node, side_of(taken))
         self._results[name] = result
         verdict, why = judge_test(self.test, result)
         passed = _PASSED.get(verdict, Passed.ERROR)
@@ -112,80 +93,20 @@ class PairTest:
         return None
 
     async def _control(self, one: str, other: str) -> None:
-        client, server = _side(self._held[one]), _side(self._held[other])
+        client, server = side_of(self._held[one]), side_of(self._held[other])
         try:
             result = await self._pair(client, server)
         except DriverError as lost:
-            result = TestResult(self.test.name, self.test.tool, Verdict.ERROR, (f"{one} was lost: {lost}",), {})
+            result = error(self.test, f"{one} was lost: {lost}")
         verdict, why = judge_test(self.test, result)
         self._explain(f"{one} with {other}", why)
         self._controls.append(Control(one, other, _PASSED.get(verdict, Passed.ERROR)))
 
     async def _pair(self, client: Side, server: Side) -> TestResult:
-        """Run the test between two nodes. Its server is ended however that goes."""
-        tool = TOOLS[self.test.tool]
-        assert tool.serve is not None, "the spec takes partners of no other tool"
-        try:
-            address = await _address(self.test, server, io_seconds(self.clock, _LOOK_S))
-        except DriverError as lost:
-            return self._error(f"the partner was lost: {lost}")
-        if address is None:
-            return self._error(f"the partner has no address on {self.test.args.get(INTERFACE, 'record')}")
-        test = replace(self.test, args={**self.test.args, SERVER: address})
-        commands = tool.commands(test, client.desired, client.observed)
-        assert not isinstance(commands, str)
-        timeout = io_seconds(self.clock, self.test.timeout_s)
-        serving = timeout * len(commands) + io_seconds(self.clock, _SERVES_S)
-        task = asyncio.create_task(run_alone(tool.serve(test), server.host, serving))
-        outputs: list[CommandResult] = []
-        try:
-            await self.clock.sleep(_HEAD_START_S)
-            for argv in commands:
-                output = unlocked(await run_alone(argv, client.host, timeout))
-                if isinstance(output, str):
-                    return self._error(output)
-                outputs.append(output)
-        finally:
-            served = await _end(task)
-            self._outputs += outputs
-        result = tool.judge(test, client.desired, client.observed, outputs)
-        return replace(result, reasons=(*result.reasons, f"its partner: {served}")) if served else result
+        return await run_pair(self.test, client, server, self.clock, self._outputs)
 
     def _explain(self, who: str, why: Collection[str]) -> None:
         self._reasons.extend(f"{who}: {reason.removeprefix(f'{self.test.name}: ')}" for reason in why)
-
-    def _error(self, why: str) -> TestResult:
-        return TestResult(self.test.name, self.test.tool, Verdict.ERROR, (why,), {})
-
-
-def _side(partner: TakenPartner) -> Side:
-    return Side(partner.desired, partner.observed, partner.host)
-
-
-async def _end(task: asyncio.Task[CommandResult]) -> str:
-    """End a server; return why it had ended before, "" when it had not."""
-    if not task.done():
-        task.cancel()
-        await asyncio.wait({task})  # whose end is told by no exception: one here is of whoever cancels us
-        return ""
-    if isinstance(lost := task.exception(), DriverError):
-        return f"was lost: {lost}"
-    output = unlocked(task.result())
-    return output if isinstance(output, str) else f"its server ended: {(output.stderr or output.stdout).strip()[-200:]}"
-
-
-async def _address(test: GateTest, server: Side, timeout: float) -> str | None:
-    """Return the address of a partner: that of the interface which the test names, or where the spec reaches it."""
-    interface = test.args.get(INTERFACE)
-    if interface is None:
-        host = server.desired.endpoints.host or ""
-        bracketed = host.startswith("[")
-        return (host[1:].partition("]")[0] if bracketed else host.partition(":")[0]) or None
-    output = await server.host.run(("ip", "-j", "addr", "show", "dev", str(interface)), timeout=timeout)
-    with suppress(ValueError, KeyError, TypeError, IndexError, AttributeError):  # what is no such list has no address
-        rows: list[dict[str, Any]] = json.loads(output.stdout)[0]["addr_info"]
-        return next((str(row["local"]) for row in rows if row.get("scope") == "global"), None)
-    return None
 
 
 def composed(test: GateTest, ended: Ended, results: dict[str, TestResult], reasons: Collection[str]) -> TestResult:

@@ -1,4 +1,4 @@
-"""Hold nodes as partners for the gates of others, and give them back.
+"""Hold nodes as partners for the gates of others, or for a search of the fabric, and give them back.
 
 A hold, its charge to the budget and its entry in the journal are one step, which nothing can come between. A partner
 that serves is marked only then, and looked at again: what has got work meanwhile is let go. A reconciler that is killed
@@ -27,6 +27,7 @@ from reconciler.gate.fabric.partners import (
     Service,
     choose_partner,
     live_holds,
+    unfit,
 )
 from reconciler.gate.fabric.topology import Fabric
 from reconciler.model.desired import Desired
@@ -46,6 +47,7 @@ WAIT_S: Final = 900.0  # for a partner that can't be had now; a later run tries 
 _POLL_S: Final = 15.0
 _HOLD: Final = timedelta(hours=2)  # after which a hold ends by itself
 _REASON: Final = "partner for the gate of "  # of a mark
+_SEARCH: Final = "a search of the fabric"
 _UNFIT: Final = Candidate(Service.UNKNOWN, certified=False)
 
 
@@ -118,6 +120,23 @@ class PartnerPool:
                 return taken
             away.append(f"{chosen.name}: {taken}")
             avoid.add(chosen.name)
+
+    async def hold(self, search: GatePartners, name: str) -> TakenPartner | str:
+        """Hold this very node for a search of the fabric; return why not where it can't be held now."""
+        self._acting[search.node] = search.attempt
+        async with self._lock:
+            if self.holder(name):
+                return f"the gate of {self.holder(name)} holds it"
+            found = self.candidate(name)
+            if why := self.why_unfit(name, found) or unfit(name, found, self._refusal):
+                return why
+            return await self._hold(search, Partner(name, found.certified, found.service is not Service.OUT), near=True)
+
+    def why_unfit(self, name: str, found: Candidate) -> str:
+        """Return why a node can take no part in a search of the fabric, whatever room the budget has."""
+        if found.service is Service.IDLE and not found.certified:
+            return "it serves, and has no valid certificate"
+        return unfit(name, found, lambda _: None) or ""
 
     def candidate(self, name: str) -> Candidate:
         """Return what is known of a node as a partner."""
@@ -199,8 +218,7 @@ class PartnerPool:
             if member is None or member.unschedulable or member.work(seen.host, run.clock.now()):
                 return "it has work now, or somebody has cordoned it"
             at = run.clock.now().isoformat(timespec="seconds")
-            reason = _REASON + gate.node
-            await cluster.mark(member, Mark(run.ledger.id, run.context.plan_id, reason, at, cordoned=True))
+            await cluster.mark(member, Mark(run.ledger.id, run.context.plan_id, gate.reason, at, cordoned=True))
             member = await cluster.member(seen.node)
         except DriverError as error:
             return f"it can't be marked: {error}"
@@ -242,7 +260,7 @@ class PartnerPool:
             try:
                 member = await self._cluster().member(name) if self._run.fleet.settings.cluster is not None else None
                 mark = None if member is None else read_mark(member.annotations.get(OWNER_ANNOTATION))
-                if mark is not None and mark.reason == _REASON + gate.node:
+                if mark is not None and mark.reason == gate.reason:
                     await lift_mark(self._cluster(), name, self._run.ledger.id)
                     self._see(self._limits.nodes[name], await self._cluster().member(name))
             except (DriverError, Stop) as error:
@@ -270,13 +288,18 @@ class _Candidates(Mapping[str, Candidate]):
 
 @dataclass(frozen=True, slots=True)
 class GatePartners:
-    """Partners for one gate. It implements the port of that name."""
+    """Partners for one gate. It implements the port of that name. `node` "": for a search of the fabric."""
 
     pool: PartnerPool
     node: str
     attempt: str
     journal: Callable[[tuple[str, ...]], None]  # the partners that it holds
     step: Callable[[str], None]
+
+    @property
+    def reason(self) -> str:
+        """The reason of a mark on a node that is held."""
+        return _REASON + self.node if self.node else _SEARCH
 
     async def take(self, *, near: bool, avoid: Collection[str]) -> TakenPartner | NoPartner:
         return await self.pool.take(self, near=near, avoid=avoid)

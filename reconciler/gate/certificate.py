@@ -294,10 +294,14 @@ def judge_test(test: GateTest, result: TestResult | None) -> tuple[Verdict, tupl
 
 
 def _part(result: TestResult, metric: str) -> str:
-    """Return which part's metric is that of the worst part, in brackets; "" where it is no one part's."""
+    """Return which part's metric is that of the worst part, in brackets; "" where it is no one part's.
+
+    `gbps.mlx5_1.back` is a part of `gbps.mlx5_1`.
+    """
     value = result.metrics.get(metric)
     same = [name for name, each in result.metrics.items() if name.startswith(f"{metric}.") and each == value]
-    return f" ({same[0]})" if len(same) == 1 else ""
+    least = max(same, key=len, default="")
+    return f" ({least})" if same and all(f"{least}.".startswith(f"{name}.") for name in same) else ""
 
 
 def _missing_metrics(test: GateTest, result: TestResult, gpus: int) -> tuple[str, ...]:

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from reconciler.health.table import HealthTable
+from reconciler.health.table import Effect, HealthTable
+from reconciler.health.xids import is_hardware
 from reconciler.model.desired import DesiredInventory
 from reconciler.model.gpus import Gpu, GpuCells
-from reconciler.model.observed import DimmErrors, DiskHealth, Link, NvmeHealth
+from reconciler.model.observed import DimmErrors, DiskHealth, Link, NvmeHealth, Xid
 
 NameAndDetail = tuple[str, str]
 
@@ -74,6 +75,17 @@ def gpu_signals(gpu: Gpu, table: HealthTable) -> Iterator[NameAndDetail]:
         yield "rows_remapped", f"{gpu.remapped_uncorrectable} rows are remapped for uncorrectable errors"
     if _replays_often(gpu, table):
         yield "pcie_replays", f"{gpu.pcie_replays} PCIe replays since the driver loaded"
+
+
+def ill_gpus(gpus: Sequence[Gpu], xids: Sequence[Xid], table: HealthTable) -> tuple[Gpu, ...]:
+    """Return the GPUs that show a signal which takes the node out, of their own or in the kernel log."""
+    logged = {xid.device for xid in xids if not xid.switch and is_hardware(xid)}
+    return tuple([gpu for gpu in gpus if gpu.lost or gpu.pci in logged or _is_ill(gpu, table)])
+
+
+def _is_ill(gpu: Gpu, table: HealthTable) -> bool:
+    shown = (*gpu_signals(gpu, table), *cell_signals(gpu.cells))
+    return any(table.effect_of(name) is not Effect.REPORTS for name, _ in shown)
 
 
 def has_own_signals(gpu: Gpu, table: HealthTable) -> bool:

@@ -41,6 +41,7 @@ KERNEL_EVENTS: Mapping[Kind, str] = {
     Kind.MACHINE_CHECK: "an uncorrected machine check",
     Kind.NIC_FAILED: "a network adapter's firmware has failed",
     Kind.NIC_MODULE: "a network port's module or cable has failed",
+    Kind.TASK_HUNG: "a process of the GPU's driver has hung in the kernel for more than five minutes",
 }
 
 
@@ -108,6 +109,9 @@ def unread_signals(profile: Profile, observed: Observed) -> tuple[str, ...]:
         found += ("health.edac_",)
     if facts is None or facts.xids is None or facts.kernel_events is None:
         found += _OF_LOG
+    for group, rules in table_of(profile).counted.items():
+        if facts is None or facts.boot_id is None or getattr(facts, group.field) is None:
+            found += tuple(f"health.{rule.name}" for rule in rules)
     named = watched_conditions(profile)
     return (*found, *named) if named and not _is_current(observed.member) else found
 
@@ -227,7 +231,8 @@ def _of_log(profile: Profile, facts: HostFacts) -> Iterator[NameAndDetail]:
     for xid in facts.xids or ():
         if is_hardware(xid, ignored):
             kind = "SXid" if xid.switch else "XID"
-            yield f"xid_{xid.code}", f"{kind} {xid.code} on {xid.device}{_times(xid.count)}"
+            said = f": {xid.text}" if xid.code == 154 else ""
+            yield f"xid_{xid.code}", f"{kind} {xid.code} on {xid.device}{_times(xid.count)}{said}"
     for event in facts.kernel_events or ():
         about = f" on {event.device}" if event.device else ""
         yield event.kind.value, f"{KERNEL_EVENTS[event.kind]}{about}{_times(event.count)}, says the kernel log"

@@ -54,11 +54,13 @@ _LOGS: Final = (EVENTS, "host.xids", "host.kernel_events")
 def _domains(row: SignalRow) -> tuple[str, ...]:
     """Return the labels, as patterns, of the failure domains that may cause a signal; () = the node's own alone.
 
-    An event of a part stays the node's own: it lasts until the node is booted, also when the domain is well again.
+    Lines of logs about a part stay the node's own. What is reported only has no ladder that it could be spared from;
+    of links that would be congestion, too.
     """
     if row.cause is SignalClass.ENVIRONMENT:
         return row.domains or ("*",)
-    if row.cause in (SignalClass.TERMINAL, SignalClass.APPLICATION) or row.fact in _LOGS:
+    own = row.cause in (SignalClass.TERMINAL, SignalClass.APPLICATION) or row.fact in _LOGS
+    if own or row.first is First.REPORT:
         return ()
     return row.domains or (("*",) if row.scope in _OUTSIDE else ())
 
@@ -87,17 +89,41 @@ class SignalRule:
         return Group.ENVIRONMENT if self.row.cause is SignalClass.ENVIRONMENT else Group.FABRIC
 
 
+@dataclass(frozen=True, slots=True)
+class CounterGroup:
+    """The key of a look at counters: a field of `HostFacts`, and a window as the rows write it, like 12h."""
+
+    field: str
+    window: str
+
+    @property
+    def seconds(self) -> float:
+        return parse_duration(self.window)
+
+
+@dataclass(frozen=True, slots=True)
+class CounterRule:
+    """A signal of counters: it is raised when they rise by `threshold`, together and on one device, in the window."""
+
+    name: str
+    counters: tuple[str, ...]
+    threshold: float
+    rule: SignalRule
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class HealthTable:
     """The rules by name of signal. A name that ends in "_" is for all that begin with it and have no row.
 
-    `own_events`: the text in the BMC's log, in lower case, that each row of the fleet's own looks for. `weakened`: what
-    the fleet's rows do less than the packaged ones that isolate, in words by name.
+    `counted`: signals of counters, by the look that these are compared with. `own_events`: the text in the BMC's log,
+    in lower case, that each row of the fleet's own looks for. `weakened`: what the fleet's rows do less than the
+    packaged ones that isolate, in words by name.
     """
 
     rules: Mapping[str, SignalRule]
     own_events: Mapping[str, str] = field(default_factory=dict)
     weakened: Mapping[str, str] = field(default_factory=dict)
+    counted: Mapping[CounterGroup, tuple[CounterRule, ...]] = field(default_factory=dict)
     _found: dict[str, SignalRule | None] = field(default_factory=dict, repr=False)
 
     def rule_of(self, name: str) -> SignalRule:
@@ -128,6 +154,10 @@ class HealthTable:
         """Return the strictest remedy of these signals: a node returns to service only when all of them are healed."""
         found = {self.rule_of(name).remedy for name in names}
         return next((one for one in (Remedy.PERSON, Remedy.POWER) if one in found), Remedy.LADDER)
+
+    def services(self) -> tuple[str, ...]:
+        """Return the units that rows name, each once."""
+        return tuple(sorted({rule.row.service for rule in self.rules.values() if rule.row.service is not None}))
 
     def rungs_of(self, names: Iterable[str]) -> frozenset[str] | None:
         """Return the rungs that may heal each of these signals; None where none of their rows names any."""
@@ -160,6 +190,16 @@ class HealthTable:
         return self._found[name]
 
 
+def _counted(rules: Mapping[str, SignalRule]) -> Mapping[CounterGroup, tuple[CounterRule, ...]]:
+    found: dict[CounterGroup, list[CounterRule]] = {}
+    for name, rule in rules.items():
+        row = rule.row
+        if row.counters is not None and row.window is not None and row.threshold is not None:
+            group = CounterGroup(row.fact.partition(".")[2], row.window)
+            found.setdefault(group, []).append(CounterRule(name, row.counters, row.threshold, rule))
+    return {group: tuple(of_it) for group, of_it in found.items()}
+
+
 def health_table(changes: tuple[SignalChange, ...] = ()) -> HealthTable:
     """Return the packaged table with a fleet's rows. Raise ValueError for a row that breaks a rule of the table."""
     return _table(changes)
@@ -174,7 +214,8 @@ def _table(changes: tuple[SignalChange, ...]) -> HealthTable:
         row = row_for(change.name, before)
         if row is not None and is_guarded(row) and (lost := weaker(row, rows[change.name])):
             weakened[change.name] = "; ".join(lost)
-    return HealthTable({name: SignalRule(row) for name, row in rows.items()}, own, weakened)
+    rules = {name: SignalRule(row) for name, row in rows.items()}
+    return HealthTable(rules, own, weakened, _counted(rules))
 
 
 def table_of(profile: Profile) -> HealthTable:

@@ -21,6 +21,17 @@ def _codes() -> tuple[frozenset[int], ...]:
     return tuple(code_set(one.codes) for one in all_)
 
 
+def reset_answers(name: str) -> bool:
+    """Return whether a signal is that of an XID whose remedy is a reset of the GPU."""
+    kind, _, code = name.partition("_")
+    return kind == "xid" and code.isdecimal() and int(code) in _answered_by_reset()
+
+
+@cache
+def _answered_by_reset() -> frozenset[int]:
+    return code_set(packaged().codes.reset.codes)
+
+
 def is_hardware(xid: Xid, ignored: tuple[int, ...] = ()) -> bool:
     """Return whether this code is evidence of broken hardware. `ignored` are the codes that the policy names."""
     if xid.code in ignored:

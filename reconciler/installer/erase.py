@@ -6,6 +6,7 @@ others are erased all the same.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 
@@ -19,6 +20,7 @@ from reconciler.installer.erase_nvme import erase_nvme
 from reconciler.installer.machine import Failed, Machine, check_identity, say
 
 _WITHOUT_REFUSALS = ("1.0", "1.1")  # formats of servers that don't know the key
+_NAMESPACE = re.compile(r"(nvme\d+)n\d+")
 
 
 class Eraser:
@@ -76,12 +78,13 @@ class Eraser:
         return None
 
     def _work(self, serial: str, found: list[Disk]) -> Iterator[None]:
-        """Erase the drive with exactly this serial number. Raise Failed if nothing here can."""
-        if all(disk.name.startswith("nvme") for disk in found):
+        """Erase the one drive with exactly this serial number. Raise Failed if nothing here can."""
+        drives = {_NAMESPACE.sub(r"\1", disk.name) for disk in found}
+        if len(drives) > 1:
+            raise Failed(f"{len(drives)} drives have serial {serial}: {', '.join(map(str, found))}")
+        if _NAMESPACE.fullmatch(found[0].name):
             yield from erase_nvme(self._teller, serial, found)
             return
-        if len(found) > 1:
-            raise Failed(f"{len(found)} disks have serial {serial}: {', '.join(map(str, found))}")
         vendor = self._machine.read(self._machine.sys / "block" / found[0].name / "device/vendor")
         if vendor != "ATA":
             kind = f"a drive of {vendor}" if vendor else "neither NVMe nor SATA"

@@ -15,7 +15,7 @@ from reconciler.installer.drive_evidence import Teller, samples
 from reconciler.installer.machine import Failed
 
 _SANITIZE_LOG: Final = ("--log-id=129", "--log-len=64", "--raw-binary")
-_RUNNING, _DONE, _UNTOUCHED = 2, (1, 4), 0x100  # of the log's status
+_RUNNING, _FAILED, _DONE, _UNTOUCHED = 2, 3, (1, 4), 0x100  # of the log's status
 _ACTIONS: Final = ((2, 2, "block erase"), (1, 4, "crypto erase"), (4, 3, "overwrite"))  # bit of sanicap, SANACT
 _FORMAT_S: Final = 12 * 3600.0
 
@@ -59,7 +59,8 @@ def _sanitize(teller: Teller, disks: list[Disk], evidence: dict[str, Any], actio
         teller.ended(disks, evidence, log=before.hex())
         return
     else:
-        evidence["samples"] = [one for disk in disks for one in samples(disk)]
+        if status & 7 != _FAILED:  # such a drive can't be read: another sanitize is all that it takes
+            evidence["samples"] = [one for disk in disks for one in samples(disk)]
         evidence["log_before"] = before.hex()
         teller.begun(what, evidence)
         teller.machine.run("nvme", "sanitize", str(disks[0].path), f"--sanact={action}")

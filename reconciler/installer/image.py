@@ -195,7 +195,8 @@ def _read(zstd: subprocess.Popen[bytes], feeder: _Feeder) -> Iterator[bytes]:
     if feeder.failure is not None and not isinstance(feeder.failure, BrokenPipeError):
         raise feeder.failure
     if status:
-        raise Failed(f"the image can't be decompressed: {told[-1] if told else f'zstd ended with {status}'}")
+        cause = "image" if status > 0 else ""  # a signal that ends zstd says nothing of the bytes
+        raise Failed(f"the image can't be decompressed: {told[-1] if told else f'zstd ended with {status}'}", cause)
 
 
 def _pipe(end: IO[bytes] | None) -> IO[bytes]:

@@ -2,6 +2,7 @@
 
     {"do": "fault", "node": "gpu-a001", "kind": "xid_79", "parameters": {"gpu": "3"}}
     {"do": "clear", "node": "gpu-a001", "kind": null}
+    {"do": "exchange", "node": "gpu-a001", "part": "dimm", "index": 2}
     {"do": "state"}      {"do": "events", "node": "gpu-a001"}      {"do": "down"}
 
 The answer is {"ok": true, "value": ...} or {"ok": false, "error": "..."}.
@@ -116,6 +117,9 @@ class ControlServer:
             case {"do": "fault", "node": str(node), "kind": str(kind), "parameters": dict(parameters)}:
                 self._machine(node).inject(kind, **parameters)
                 return None
+            case {"do": "exchange", "node": str(node), "part": str(part), "index": int(index)}:
+                self._machine(node).exchange(part, index)
+                return None
             case {"do": "clear", "node": str(node), "kind": str() | None as kind}:
                 self._machine(node).clear(kind)
                 return None
@@ -134,6 +138,10 @@ def inject_fault(directory: Path, node: str, kind: str, parameters: Mapping[str,
 
 def clear_fault(directory: Path, node: str, kind: str | None = None) -> None:
     _ask(directory, {"do": "clear", "node": node, "kind": kind})
+
+
+def exchange_part(directory: Path, node: str, part: str, index: int) -> None:
+    _ask(directory, {"do": "exchange", "node": node, "part": part, "index": index})
 
 
 def read_state(directory: Path) -> dict[str, Any]:

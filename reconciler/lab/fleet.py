@@ -13,6 +13,7 @@ from reconciler.lab.hardware import bios
 from reconciler.lab.hardware.control_plane import ClusterTruth
 from reconciler.lab.hardware.installer_side import Serve
 from reconciler.lab.hardware.machine import Machine
+from reconciler.lab.hardware.slowness import rail
 from reconciler.lab.hardware.timings import TYPICAL, Timings
 from reconciler.lab.install_server import InstallServer
 from reconciler.lab.pair_network import PairNetwork
@@ -130,6 +131,7 @@ def connect(
     endpoints = {name: desired.endpoints for name, desired in fleet.nodes.items()}
     images = golden_images(fleet)
     network = PairNetwork.of_nodes(fleet.nodes)
+    network.pace_of = lambda name, port: rail(machines[name].state, port).pace
     for name, machine in machines.items():
         machine.images, machine.measured = images, measured_images(fleet)
         machine.network = network

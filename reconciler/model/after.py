@@ -75,6 +75,8 @@ class Done(StrEnum):
     SET_BOOT = "set_boot"
     RESET_BMC = "reset_bmc"
     POWER_ON = "power_on"
+    RESTART_SERVICE = "restart_service"
+    GPU_RESET = "gpu_reset"
     SOFT_RESTART = "soft_restart"
     POWER_CYCLE = "power_cycle"
     UPDATE_FIRMWARE = "update_firmware"  # the row of every component that has none of its own

@@ -20,6 +20,8 @@ from reconciler.model.acceptance import Peers as Peers
 from reconciler.model.acceptance import Revalidation as Revalidation
 from reconciler.model.acceptance import Threshold as Threshold
 from reconciler.model.access import ClusterAccess, HostKeyPolicy, InstallerPolicy, TlsPolicy
+from reconciler.model.drain import Checkpoint as Checkpoint
+from reconciler.model.drain import DrainPolicy as DrainPolicy
 from reconciler.model.errors import Position
 from reconciler.model.install import ImageFormat
 from reconciler.model.limits import Brake, Guards
@@ -37,7 +39,6 @@ from reconciler.model.signal_changes import SignalChange
 from reconciler.model.vocab import (
     Activation,
     BootWay,
-    DrainProvider,
     DriftMode,
     NodeState,
     Provision,
@@ -140,21 +141,10 @@ class DesiredMembership:
 
 
 @dataclass(frozen=True, slots=True)
-class DrainPolicy:
-    provider: DrainProvider
-    timeout_s: float = 600.0
-    grace_s: float | None = None  # None: each pod's own
-    force: bool = False  # delete what is left when the timeout passes
-    command: tuple[str, ...] = ()  # provider `command`: argv on the host; exit 0 = quiesced
-    evict_unmanaged: bool = False  # evict pods that no controller starts again
-    delete_empty_dir_data: bool = False  # evict pods with emptyDir volumes
-
-
-@dataclass(frozen=True, slots=True)
 class Rung:
     """A step of the remediation ladder: an action, and how often it may be tried before the next rung."""
 
-    action: str  # soft_restart | power_cycle | reimage
+    action: str  # the name of the action
     attempts: int = 1
 
 

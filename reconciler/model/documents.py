@@ -16,6 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import SchemaValidator, core_schema, from_json, to_json
 
 from reconciler.model.errors import UsageError
+from reconciler.model.fabric_report import FabricReport
+from reconciler.model.fleet_overview import FleetOverview
 from reconciler.model.gate import Certificate
 from reconciler.model.inputs import RECIPE, tampered
 from reconciler.model.observed import Observation, Observed
@@ -26,8 +28,31 @@ from reconciler.model.published import Published, PublishedNode
 from reconciler.model.reference import Reference
 from reconciler.model.report import ApplyOutcome, DriftReport
 
-Document = Observation | Plan | DriftReport | ApplyOutcome | Certificate | Published | PeriodReport | Reference
-D = TypeVar("D", Observation, Plan, DriftReport, ApplyOutcome, Certificate, Published, PeriodReport, Reference)
+Document = (
+    Observation
+    | Plan
+    | DriftReport
+    | ApplyOutcome
+    | Certificate
+    | Published
+    | PeriodReport
+    | Reference
+    | FleetOverview
+    | FabricReport
+)
+D = TypeVar(
+    "D",
+    Observation,
+    Plan,
+    DriftReport,
+    ApplyOutcome,
+    Certificate,
+    Published,
+    PeriodReport,
+    Reference,
+    FleetOverview,
+    FabricReport,
+)
 
 MAJOR: Final = 1
 NAMES: Final[Mapping[type[Document], str]] = {
@@ -39,6 +64,8 @@ NAMES: Final[Mapping[type[Document], str]] = {
     PeriodReport: "report",
     Published: "published observation",
     Reference: "reference",
+    FleetOverview: "status",
+    FabricReport: "fabric report",
 }
 
 

@@ -96,6 +96,13 @@ def _directory(about: str) -> Argument:
     )
 
 
+_PARTNERS: Final[Mapping[str, Argument]] = {
+    PARTNERS: whole(2, 8, "How many nodes it has to pass with, both ways."),
+    INTERFACE: text(r"[A-Za-z0-9._-]{1,15}", "an interface", "Interface of a partner whose address is used."),
+}
+ONE_WAY: Final = (SERVER, "reverse", "way", "bidirectional")  # arguments that tests with partners decide themselves
+
+
 def _collective_sizes() -> Mapping[str, Argument]:
     size = r"[0-9]{1,15}[KMG]?"
     return {
@@ -183,8 +190,7 @@ _ROWS: Final = (
         r"gbps(\.there|\.back)?|retransmits",
         {
             SERVER: text(r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}", "a host name or address", "Host that runs `iperf3 -s`."),
-            PARTNERS: whole(2, 8, "How many nodes it has to pass with, both ways at once."),
-            INTERFACE: text(r"[A-Za-z0-9._-]{1,15}", "an interface", "Interface of a partner to send to."),
+            **_PARTNERS,
             "port": whole(1, 65535, "Port of the server; 5201 unless said."),
             "seconds": whole(1, 3600, "How long it sends; 10 unless said."),
             "streams": whole(1, 128, "Streams at the same time; 1 unless said."),
@@ -243,14 +249,15 @@ _ROWS: Final = (
     ),
     ToolRow(
         "perftest",
-        "RDMA writes or reads over each declared rail, in Gb/s: to a server, or of each adapter to itself.",
+        "RDMA writes or reads over each declared rail, in Gb/s: to partners, a server, or of an adapter to itself.",
         "gbps, gbps.<rail> or gbps.spread",
         r"gbps(\..+)?",
         {
             "rails": text(r"\w+(\s*,\s*\w+)*", "a list of devices like mlx5_0,mlx5_1", "RDMA devices.", needed=True),
             "way": one_of(("write", "read"), "Which of `ib_write_bw` and `ib_read_bw` runs; `write` unless said."),
-            "server": text(r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}", "a host or address", "Host that runs the same tool."),
-            "port": whole(1, 65535, "Port by which the two find each other; 18515 unless said."),
+            SERVER: text(r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}", "a host or address", "Host that runs the same tool."),
+            **_PARTNERS,
+            "port": whole(1, 65535, "First port by which the two find each other; 18515 unless said."),
             "seconds": whole(1, 3600, "How long each rail runs; 10 unless said."),
             "bidirectional": flag("Whether both ends send."),
             "gpudirect": flag("Whether the memory is that of the GPU with the rail's place in the list."),

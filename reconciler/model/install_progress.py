@@ -36,6 +36,7 @@ class InstallProgress:
     incident: str = ""  # why the attempt was ended: a second host key, ...
     erasures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # evidence by a drive's serial number
     cause: InstallCause | None = None  # of `failed`
+    certified: bool = False  # the machine's host key is: it is asked for before the disk boots, and trusted by no other
 
     @property
     def ended(self) -> bool:
@@ -44,8 +45,8 @@ class InstallProgress:
 
     @property
     def may_boot(self) -> bool:
-        """Return whether what is written may boot: never before `written` was said (contract v1)."""
-        return self.phase in _ON_DISK
+        """Return whether what is written may boot: never before its host key was certified (contract v1)."""
+        return self.phase is InstallPhase.INSTALLED or (self.phase is InstallPhase.WRITTEN and self.certified)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,7 @@ class InstallAttempt:
             self.incident,
             self.erasures,
             self.cause,
+            self.certificate != "",
         )
 
     @property

@@ -17,6 +17,7 @@ from reconciler.model.measurements import Attestation
 from reconciler.model.notices import NoticeStore
 from reconciler.model.period_report import ServiceStatus
 from reconciler.model.records import Hold, Lease, LedgerPlace, NodeRecord, Rollout
+from reconciler.model.repairs import Repair, RetiredPart
 from reconciler.model.results import TestRun
 
 
@@ -201,6 +202,19 @@ class HoldStore(HoldReader, Store, Protocol):
         """Lift all holds on a subject; return how many there were."""
 
 
+class RepairStore(Store, Protocol):
+    """Orders to exchange parts, which people give and whoever leads carries out."""
+
+    def save_repair(self, repair: Repair, told: str, now: datetime) -> Repair:
+        """Save a repair, a new one with its id, and journal `told` with all of it."""
+
+    def repairs(self) -> Sequence[Repair]:
+        """Return all repairs, oldest first, those that are closed too."""
+
+    def retired_parts(self) -> Mapping[str, RetiredPart]:
+        """Return the parts that repairs took out as faulty, by serial number."""
+
+
 class RolloutStore(Store, Protocol):
     def start_rollout(self, rollout: Rollout, run: str) -> None:
         """Save a rollout, which supersedes the pool's earlier one. That one stays on record."""
@@ -257,6 +271,7 @@ class Ledger(
     AttemptStore,
     InstallStore,
     HoldStore,
+    RepairStore,
     RolloutStore,
     LeaseStore,
     RunStore,

@@ -17,9 +17,13 @@ from reconciler.model.gpus import Gpu, SmiAnswer
 from reconciler.model.host_image import ImageIdentity as ImageIdentity
 from reconciler.model.host_image import Slot as Slot
 from reconciler.model.installed import InstalledFacts
+from reconciler.model.own_health import Counters as Counters
 from reconciler.model.own_health import DimmErrors as DimmErrors
 from reconciler.model.own_health import DiskHealth as DiskHealth
 from reconciler.model.own_health import NvmeHealth as NvmeHealth
+from reconciler.model.pods import Pod as Pod
+from reconciler.model.pods import PodCheckpoint as PodCheckpoint
+from reconciler.model.pods import Workload as Workload
 from reconciler.model.privacy import FreeText, Identifier, NodeName, Privacy, PublicText, Unpublished
 from reconciler.model.vocab import BootPhase, Health, KernelEventKind, Power, UnknownReason
 
@@ -92,6 +96,7 @@ class RedfishHot:
     ]  # differs from the current values; {} = nothing pending
     tasks: Unpublished[tuple[BmcTask, ...] | None]  # those not yet finished
     health: Health | None
+    indicator: Unpublished[bool | None] = None  # whether its locator LED shows a person where it is
     etag: Unpublished[FreeText | None] = None  # of the system; a change makes the inventory due
     unknown: Mapping[PublicText, FreeText] = field(default_factory=dict)
 
@@ -142,7 +147,7 @@ class Part:
     kind: PublicText  # system | chassis | power_supply | fan | leak_detector | dimm | memory | processor | switch
     id: Annotated[str, Privacy.ORDINAL]
     health: Health | None
-    serial: Unpublished[Identifier | None] = None  # of a DIMM
+    serial: Unpublished[Identifier | None] = None  # of a DIMM, a power supply or a fan
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +278,8 @@ class HostFacts:
     installed: Unpublished[InstalledFacts | None] = None
     disks: tuple[DiskHealth, ...] | None = None  # drives that are no NVMe drives
     dimm_errors: tuple[DimmErrors, ...] | None = None  # of modules that have had errors since the boot
+    counters: Unpublished[Counters | None] = None  # of the kernel, of ports and PCI devices
+    gpu_counters: Unpublished[Counters | None] = None  # of the driver: seconds of slowed clocks, by PCI address
 
 
 # --- Kubernetes --------------------------------------------------------------------------------------------------
@@ -283,24 +290,6 @@ class Taint:
     key: str
     value: str
     effect: str
-
-
-@dataclass(frozen=True, slots=True)
-class Pod:
-    namespace: Unpublished[FreeText]
-    name: Unpublished[FreeText]
-    uid: Unpublished[FreeText]
-    phase: PublicText
-    owner_kind: PublicText  # DaemonSet, ReplicaSet, Job, Node (a mirror pod), "" = bare
-    evictable: bool  # not a DaemonSet's, not a mirror pod, not finished
-    local_storage: bool = False  # it has an emptyDir volume, whose data end with it
-    terminating_since: datetime | None = None  # None: nobody has asked for its deletion
-    ends_at: datetime | None = None  # when the grace period of its deletion is over
-    finalizers: tuple[Unpublished[FreeText], ...] = ()  # what must be done before its object may go
-
-    def kept_by_finalizer(self, at: datetime) -> bool:
-        """Return whether nothing but finalizers keep the object."""
-        return bool(self.finalizers) and self.ends_at is not None and self.ends_at <= at
 
 
 @dataclass(frozen=True, slots=True)

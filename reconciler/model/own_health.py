@@ -1,10 +1,14 @@
-"""The health of drives and memory modules, as their own logs and counters tell it."""
+"""The health of drives, memory modules and links, as their own logs and counters tell it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from reconciler.model.privacy import Identifier, PublicText, Unpublished
+
+# Device -> counter -> its value. What is not there is zero.
+Counters = Mapping[PublicText, Mapping[PublicText, int]]
 
 
 @dataclass(frozen=True, slots=True)

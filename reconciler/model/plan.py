@@ -27,6 +27,7 @@ class Goal(StrEnum):
     TESTED = "tested"  # by hand with other tests than its own, and left out of service
     CONVERGED_CORDONED = "converged_cordoned"  # a foreign cordon stands: everything but admission
     DECOMMISSIONED = "decommissioned"  # out of the fleet for good, with the declared drives erased
+    REPAIR = "repair"  # a person exchanges parts: out of service and off, until they are accepted
     ISOLATED = "isolated"  # unhealthy or untrusted with no rung left: out of service, reported
 
 
@@ -129,6 +130,7 @@ class NodePlan:
     ] = ()  # signals on which our mark stands, while it has not been drained: that needs budget
     unmanaged_pods: tuple[FreeText, ...] = ()  # that its drain evicts, and that nothing starts again
     local_pods: tuple[FreeText, ...] = ()  # that its drain evicts, with the data in their emptyDir volumes
+    drain_waits: tuple[FreeText, ...] = ()  # what its drain gives the work time for before it evicts, and how long
     start: datetime | None = None  # when its actions are expected to begin; None: nothing to do, or nobody can say
     end: datetime | None = None
     shared: PublicText = ""  # key of the inputs that it shares with equal nodes; "" = it has no actions

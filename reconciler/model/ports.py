@@ -179,6 +179,9 @@ class Bmc(Protocol):
         calling again.
         """
 
+    async def set_indicator(self, lit: bool) -> None:
+        """Switch the locator LED on or off. UNSUPPORTED where the machine has none that can be switched. Idempotent."""
+
     async def reset(self) -> None:
         """Restart the BMC itself. It does not answer for minutes, and the machine goes on running."""
 
@@ -257,6 +260,18 @@ class Cluster(Protocol):
 
     async def delete(self, pod: Pod, *, grace_s: float | None) -> None:
         """Delete this very pod without asking its PodDisruptionBudget. Otherwise as `evict`."""
+
+    async def annotate(self, pod: Pod, annotations: Mapping[str, str | None]) -> None:
+        """Set annotations of this very pod, by its UID; None takes one away. A pod that is gone is success."""
+
+    async def post(self, pod: Pod, port: int, path: str, body: str) -> None:
+        """Send JSON to a pod over HTTP, through the API server. Each call asks anew. A pod that is gone is success.
+
+        AMBIGUOUS: it may have arrived. Any other kind: the pod, or the API server, has refused it.
+        """
+
+    async def answers(self, pod: Pod, port: int, path: str) -> bool:
+        """Return whether a pod answers a GET with a 2xx status. Whatever else happens is a no."""
 
 
 class Watch(Protocol):

@@ -21,6 +21,7 @@ from reconciler.model.privacy import (
     Unpublished,
     ValuePath,
 )
+from reconciler.model.repairs import Repair
 
 MARK_TAINT = "reconciler.dev/maintenance"
 OWNER_ANNOTATION = "reconciler.dev/owner"  # JSON of Mark
@@ -32,6 +33,7 @@ ISOLATED = "isolated: "  # before the signals, as the reason of a mark and the c
 REFUTED = "its TPM refutes this boot: "  # before the reasons, as the detail of the attempt that asked it
 UNPROVED = "its TPM does not prove this boot: "  # the same, where no quote came that could be judged
 UNHEALED = "unhealed "  # before a signal's value path, in a key beside a node's silences: an event that was seen
+COUNTED = "counted "  # before a look at counters, in a key beside a node's silences (planner/node/counted.py)
 IN_BOOT = " in boot "  # after that path, and before a digest of the boot that it was seen in; "" = not known
 SHARED = "shared "  # before a path, beside a node's silences: since when it shows what its failure domain may cause
 WAS_SHARED, BEGUN = "was shared ", " begun "  # before a path, before when it began: since when it shows that no more
@@ -147,6 +149,7 @@ class NodeRecord:
     endorsement: Identifier | None = None  # fingerprint of its TPM's endorsement key, as it was first enrolled
     attestation: Attestation | None = None  # the last boot that a quote proved
     host_certificate: HostCertificate | None = None  # of the key that its last installation recorded
+    repair: Repair | None = None  # under way: a person exchanges parts
     fleet: FreeText = ""  # another one that shares the ledger, and that the node belongs to: it is left alone
 
 

@@ -24,6 +24,7 @@ class SignalChange:
     first: str | None = None
     next: str | None = None
     rungs: tuple[str, ...] | None = None
+    service: str | None = None
     healed_by: tuple[str, ...] | None = None
     source: str | None = None
 

@@ -88,6 +88,7 @@ class KernelEventKind(StrEnum):
     MACHINE_CHECK = "machine_check"
     NIC_FAILED = "nic_failed"
     NIC_MODULE = "nic_module"  # a module or cable
+    TASK_HUNG = "task_hung"  # a process of the GPU's driver
 
 
 class UnknownReason(StrEnum):
@@ -158,6 +159,14 @@ class DrainProvider(StrEnum):
     KUBERNETES = "kubernetes"
     COMMAND = "command"
     NONE = "none"
+
+
+class CheckpointWay(StrEnum):
+    """The ways to ask work to save its state before it is evicted."""
+
+    ANNOTATION = "annotation"  # on its pods, which answer by another one
+    COMMAND = "command"  # on the host
+    HTTP = "http"  # a POST to its pods, through the API server
 
 
 # Conditions of a node object that its kubelet sets. Any other is a detector's.

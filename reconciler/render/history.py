@@ -13,7 +13,15 @@ from itertools import groupby
 from typing import Any
 
 from reconciler.model.privacy import FreeText, FreeValue, NodeName, PublicText, SpecValue, ValuePath
-from reconciler.model.records import SHARED, WAS_SHARED, JournalEntry, NodeRecord, RunRecord, unhealed_paths
+from reconciler.model.records import (
+    COUNTED,
+    SHARED,
+    WAS_SHARED,
+    JournalEntry,
+    NodeRecord,
+    RunRecord,
+    unhealed_paths,
+)
 from reconciler.model.units import format_duration
 from reconciler.render.tables import markdown_table, table
 from reconciler.render.text import brief, clock, count, markdown, page, plain, value, warnings
@@ -97,8 +105,9 @@ def _status(history: NodeHistory) -> Iterator[tuple[str, str]]:
         action = f"{attempt.action}:{attempt.target}" if attempt.target else attempt.action
         yield "in flight", f"{action}, begun {_ago(attempt.at, now)}, for {attempt.cause}"
     events = unhealed_paths(record.silent_since)
-    known = {key: at for key, at in record.silent_since.items() if not key.startswith((SHARED, WAS_SHARED))}
-    if silent := {source: at for source, at in known.items() if source not in events}:
+    kept = (SHARED, WAS_SHARED, COUNTED)  # by the planner for itself: no silence
+    silences = {key: at for key, at in record.silent_since.items() if not key.startswith(kept)}
+    if silent := {source: at for source, at in silences.items() if source not in events}:
         yield "silent", ", ".join(f"{source} since {_ago(at, now)}" for source, at in silent.items())
     if events:
         seen = (f"{path} since {_ago(record.silent_since[key], now)}" for key, path in events.items())

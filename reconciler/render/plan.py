@@ -193,6 +193,11 @@ def human(plan: Plan) -> str:
     if lost:
         lines += ["", "Lost with the drains:"]
         lines += table(("what", "pods"), [(what, f"{shown_pods(pods)} ({len(pods)})") for what, pods in lost.items()])
+    if waits := drain_waits(plan):
+        lines += ["", "Before they evict, the drains wait:"]
+        lines += table(
+            ("for what", "nodes"), [(what, f"{fold(nodes)} ({len(nodes)})") for what, nodes in waits.items()]
+        )
     lines += rollouts.human(plan)
     groups = alike(node for node in plan.nodes.values() if node.actions)
     if groups:
@@ -271,6 +276,15 @@ def at_stake(plan: Plan) -> dict[str, list[str]]:
         "data of pods with local storage": [pod for node in nodes for pod in node.local_pods],
     }
     return {what: pods for what, pods in found.items() if pods}
+
+
+def drain_waits(plan: Plan) -> dict[str, list[str]]:
+    """Return what the drains of the plan give the work time for -> nodes."""
+    found: dict[str, list[str]] = {}
+    for node in plan.nodes.values():
+        for what in node.drain_waits:
+            found.setdefault(what, []).append(node.node)
+    return found
 
 
 def dangerous(plan: Plan) -> dict[str, list[str]]:

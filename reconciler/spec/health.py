@@ -73,6 +73,7 @@ def _change(name: str, row: SignalOverride) -> SignalChange:
         first=None if row.first is None else row.first.value,
         next=None if row.next is None else row.next.value,
         rungs=None if row.rungs is None else tuple(rung.value for rung in row.rungs),
+        service=row.service,
         healed_by=None if row.healed_by is None else tuple(proof.value for proof in row.healed_by),
         source=row.source,
     )

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from reconciler.model.desired import (
     Acceptance,
+    Checkpoint,
     Desired,
     DesiredGpu,
     DesiredHost,
@@ -39,7 +40,7 @@ from reconciler.model.errors import Position
 from reconciler.model.reference import Reference, hardware_of
 from reconciler.model.soak import phase as soak_phase
 from reconciler.model.units import parse_duration, parse_size
-from reconciler.model.vocab import BootWay
+from reconciler.model.vocab import BootWay, CheckpointWay
 from reconciler.spec.cohorts import threshold_of, with_peers
 from reconciler.spec.health import health_positions
 from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec, Test
@@ -47,7 +48,7 @@ from reconciler.spec.kinds.golden_image import DiskLayout as DiskLayoutSpec
 from reconciler.spec.kinds.golden_image import GoldenImageSpec, ImageVersion
 from reconciler.spec.kinds.hardware_profile import HardwareProfileSpec
 from reconciler.spec.kinds.node_pool import Rollout as RolloutSpec
-from reconciler.spec.kinds.persona import Drain, PersonaSpec
+from reconciler.spec.kinds.persona import CheckpointSpec, Drain, PersonaSpec
 from reconciler.spec.kinds.settings import NodeSettings
 from reconciler.spec.layers import (
     Layer,
@@ -347,7 +348,18 @@ def _drain(spec: Drain) -> DrainPolicy:
         command=spec.command or (),
         evict_unmanaged=spec.evict_unmanaged,
         delete_empty_dir_data=spec.delete_empty_dir_data,
+        checkpoint=_checkpoint(spec.checkpoint) if spec.checkpoint else None,
+        wait_for_jobs_s=parse_duration(spec.wait_for_jobs) if spec.wait_for_jobs else 0.0,
     )
+
+
+def _checkpoint(spec: CheckpointSpec) -> Checkpoint:
+    timeout_s = parse_duration(spec.timeout)
+    if spec.command is not None:
+        return Checkpoint(CheckpointWay.COMMAND, timeout_s, spec.command.ask, spec.command.ready)
+    if spec.http is not None:
+        return Checkpoint(CheckpointWay.HTTP, timeout_s, port=spec.http.port, path=spec.http.path)
+    return Checkpoint(CheckpointWay.ANNOTATION, timeout_s)
 
 
 def _acceptance(name: str, spec: AcceptanceProfileSpec, rates: Mapping[str, float]) -> Acceptance:

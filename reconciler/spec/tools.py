@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 
 from reconciler.model.after import AlwaysAll, Done, Exchanged
 from reconciler.model.errors import Diagnostic, did_you_mean
-from reconciler.model.gate_tools import INTERFACE, PARTNERS, SERVER, TOOLS
+from reconciler.model.gate_tools import INTERFACE, ONE_WAY, PARTNERS, TOOLS
 from reconciler.model.soak import NAME as SOAK
 from reconciler.model.soak import is_load
 from reconciler.model.units import format_duration, parse_duration
@@ -92,7 +92,7 @@ def _check_test(profile: DeclaredResource[AcceptanceProfileSpec], test: Test, st
         elif problem := row.arguments[name].check(value):
             yield profile.problem((*steps, "args", name), problem)
     if PARTNERS in test.args:
-        for name in (SERVER, "reverse"):
+        for name in ONE_WAY:
             if name in test.args:
                 problem = (
                     f"{name} is for a test without partners: with them, a partner serves, and both ways are tested"

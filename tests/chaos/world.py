@@ -82,6 +82,7 @@ def write_spec(directory: Path, cases: Sequence[Case]) -> Path:
     _write_second_profile(spec)
     _shorten_gate(spec)
     _write_personas(spec)
+    _add_mild_rungs(spec)
     return spec
 
 
@@ -113,6 +114,14 @@ def _write_personas(spec: Path) -> None:
     text = path.read_text()
     joining = text.split("\n---\n")[0].replace("name: training", "name: joining")
     path.write_text(text.replace(", kubelet: running", "") + "---\n" + joining + "\n")
+
+
+def _add_mild_rungs(spec: Path) -> None:
+    path = spec / "remediation.yaml"
+    mild = "".join(f"    - action: {name}\n      attempts: 1\n" for name in ("restart_service", "gpu_reset"))
+    text = path.read_text()
+    assert "  ladder:\n" in text
+    path.write_text(text.replace("  ladder:\n", f"  ladder:\n{mild}"))
 
 
 @dataclass(frozen=True)

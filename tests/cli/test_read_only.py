@@ -25,6 +25,7 @@ from tests.cli.shell import SPEC, reconciler
 
 READING: dict[str, tuple[str, ...]] = {
     "plan": ("plan", "SPEC", "--observation", "SEEN"),
+    "status": ("status", "SPEC", "--observation", "SEEN"),
     "rehearse": ("rehearse", "SPEC", "--observation", "SEEN", "--runs", "1", "--limit", "gpu-a001"),
     "explain": ("explain", "gpu-a001", "SPEC", "--observation", "SEEN"),
     "history": ("history", "gpu-a001", "--spec", "SPEC"),

@@ -28,8 +28,9 @@ NEVER_ASKED = {
     "check_trust",  # trust is read off the node as soon as what it needs is there
     "renew_host_certificate",  # after weeks, as test_host_certificate.py has it, with a crash in its midst
 }
-# These need a typed consent, which no run of the matrix gives: test_decommission.py kills each of them in its midst.
-BY_CONSENT = {spec.name for spec in ACTIONS.values() if spec.decommissions}
+# These need a person's consent or order, which no run of the matrix gives: test_decommission.py and test_repair.py kill
+# each of them in its midst.
+BY_CONSENT = {spec.name for spec in ACTIONS.values() if spec.decommissions or spec.repairs}
 
 
 def assert_none(names: Set[str], lacks: str) -> None:
@@ -78,7 +79,7 @@ def test_specs_name_actions_and_faults_that_there_are() -> None:
     for spec in ACTIONS.values():
         assert not (spec.covers | spec.undoes) - ACTIONS.keys(), spec.name
         assert spec.fault is None or spec.fault in FAULTS, spec.name
-    assert {rung.value for rung in RungAction} <= {spec.name for spec in ACTIONS.values() if spec.boots}
+    assert {rung.value for rung in RungAction} <= ACTIONS.keys()
 
 
 def test_no_actions_undo_each_other() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from reconciler.converge.actions.decommission import STAYS_AWAY_S
 from reconciler.converge.apply import AllNodesStale, ApplyReport
+from reconciler.converge.erasing import offsets
 from reconciler.converge.run import Ended
 from reconciler.lab.hardware import bios
 from reconciler.lab.hardware.control_plane import ClusterTruth
@@ -299,7 +300,7 @@ def test_a_sanitize_that_was_begun_is_waited_for_and_not_begun_again(world: Worl
     machine.power("on")
     here.clock.elapsed += 500.0
     machine.catch_up()
-    samples = [{"offset": 0, "digest": "x", "blank": False}] * 6
+    samples = [{"offset": at, "digest": "x", "blank": False} for at in offsets(drive.capacity_bytes)]
     begun = {"erasure": {"serial": drive.serial, "issued": True, "log_before": "00", "method": "m", "samples": samples}}
     while machine.state.os is None:
         here.clock.elapsed += 60.0
@@ -307,6 +308,27 @@ def test_a_sanitize_that_was_begun_is_waited_for_and_not_begun_again(world: Worl
     assert isinstance(_act(here, drive, resumed=begun), Done)
     assert drive.sanitizes == 1
     assert not drive.holds
+
+
+def test_a_drive_whose_sanitize_failed_is_sanitized_again(world: Worlds) -> None:
+    """It can't be read until one has ended well, so that no sample of before can be taken."""
+    here = world(nodes=1, faults={GONE: {"sanitize_fails": {"times": 1}}})
+    drive = data_drives(here)[0]
+    assert isinstance(_act(here, drive), Permanent)
+    outcome = _act(here, drive)
+    assert isinstance(outcome, Done), outcome
+    assert (drive.sanitizes, drive.holds) == (2, False)
+
+
+@pytest.mark.parametrize("sata", [False, True])
+def test_of_two_drives_that_tell_the_same_serial_number_none_is_erased(world: Worlds, sata: bool) -> None:
+    here = world(nodes=1)
+    first, second = data_drives(here)
+    second.serial, first.sata, second.sata = first.serial, sata, sata
+    outcome = _act(here, first)
+    assert isinstance(outcome, Declined)
+    assert "more than one drive" in outcome.detail
+    assert (first.holds, second.holds, first.sanitizes + second.sanitizes) == (True, True, 0)
 
 
 def test_a_command_that_never_reached_the_drive_is_given(world: Worlds) -> None:

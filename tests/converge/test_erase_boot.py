@@ -12,11 +12,14 @@ import pytest
 from reconciler.converge.erasure_records import digest_of
 from reconciler.converge.run import Ended
 from reconciler.lab.hardware.state import DriveState
+from reconciler.model.install import EraseDocument, MachineIdentity
+from reconciler.model.install_progress import digest_of as digest_of_token
 from reconciler.model.outcome import Done, Permanent, Transient
 from tests.converge.test_decommission import GONE, Worlds, adopted, decommission, leaving
 from tests.converge.world import World
 
 __all__ = ["adopted"]
+MACHINE = MachineIdentity(serial="of an attempt that nobody fetched", uuid=None)
 
 
 def silent(here: World) -> list[DriveState]:
@@ -150,6 +153,42 @@ def test_the_records_of_a_boot_outlive_the_run_that_followed_it(adopted: Worlds,
     assert report.results[GONE].state in (Ended.DONE, Ended.CONVERGED), report.results[GONE].detail
     assert [(drive.sanitizes, drive.holds) for drive in drives] == [(1, False)] * 3
     assert boots(here) == before + 1 + cut
+
+
+def test_a_boot_that_was_to_erase_a_drive_which_the_spec_keeps_by_now_is_not_gone_on_with(adopted: Worlds) -> None:
+    """A run died once the machine was on, and then a person saw that a serial number was wrong."""
+    here = adopted(nodes=1)
+    drives = silent(here)
+    left = EraseDocument(node=GONE, nonce="n", machine=MACHINE, drives=tuple(drive.serial for drive in drives))
+    installer = here.fabric.installer()
+    assert installer is not None
+    here.run(installer.publish("left", left, None))
+    begun = {"attempt": digest_of_token("left"), "nonce": "n", "drives": list(left.drives), "started": True}
+    leaving(here, [drives[0].serial, drives[2].serial])
+    outcome = here.act("erase", target=drives[0].serial, resumed=begun)
+    assert isinstance(outcome, Done), outcome
+    assert [(drive.sanitizes, drive.holds) for drive in drives] == [(1, False), (0, True), (1, False)]
+    assert not here.lab.installs.attempts
+
+
+def test_a_boot_that_was_journaled_and_never_begun_is_withdrawn(adopted: Worlds) -> None:
+    here = adopted(nodes=1)
+    drives, installs = silent(here), here.lab.installs
+    approved = here.plan()
+
+    async def dies() -> None:
+        work = asyncio.create_task(here.applying(approved=approved, consented=frozenset({GONE})))
+        while not installs.attempts:
+            await here.clock.sleep(0.1)
+        work.cancel()
+        await asyncio.wait({work})
+
+    here.run(dies())
+    [left] = installs.attempts
+    report = here.apply(approved=approved, consented=frozenset({GONE}))
+    assert report.results[GONE].state in (Ended.DONE, Ended.CONVERGED), report.results[GONE].detail
+    assert left not in installs.attempts
+    assert [drive.sanitizes for drive in drives] == [1, 1, 1]
 
 
 def test_a_record_of_before_the_node_served_again_proves_nothing(adopted: Worlds) -> None:

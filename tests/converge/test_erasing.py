@@ -238,6 +238,15 @@ GOOD: dict[str, Any] = {
         ({"samples_after": []}, "nobody looked"),
         ({"samples_after": [{"offset": 0, "digest": "a", "blank": False}]}, "still holds at byte 0"),
         ({"method": "nvme format", "log": "", "samples": []}, "samples of before are needed"),
+        (
+            {
+                "samples": [{"offset": 0, "digest": one, "blank": False} for one in "ab"],
+                "samples_after": [{"offset": 0, "digest": one, "blank": False} for one in "ac"],
+            },
+            "still holds at byte 0",  # the first of two namespaces does
+        ),
+        ({"samples_after": [{"offset": 4096, "digest": "b", "blank": True}]}, "not looked at in the same places"),
+        ({"samples_after": GOOD["samples_after"] * 2}, "not looked at in the same places"),
         ({"method": "nvme format", "log": ""}, ""),
     ],
 )

@@ -144,8 +144,7 @@ def test_no_silence_counts_while_our_server_was_away(world: Worlds) -> None:
 
 
 def test_a_machine_that_ended_unheard_boots_its_disk_once(world: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Off without `installed`, but after `written`: our nonce means done."""
-    here = world(nodes=1, drift=OLD)
+    """Off without `installed`, but with its certificate: our nonce means done."""
     answer = InstallServer.answer
 
     def until_certified(server: InstallServer, url: str, body: str | None, now: float) -> str | None:
@@ -154,7 +153,8 @@ def test_a_machine_that_ended_unheard_boots_its_disk_once(world: Worlds, monkeyp
             server.goes_away()
         return said
 
-    monkeypatch.setattr(InstallServer, "answer", until_certified)
+    monkeypatch.setattr(InstallServer, "answer", until_certified)  # before the machines get to know their server
+    here = world(nodes=1, drift=OLD)
 
     async def away() -> None:
         await here.clock.sleep(STARTS_S + TYPICAL.install_s)
@@ -177,6 +177,31 @@ def test_a_power_cut_during_the_write_fails_the_attempt_and_the_next_one_install
     assert isinstance(outcome, Transient)
     assert "the machine went off, and the installer's last word was: writing" in outcome.detail
     assert seconds < STARTS_S + TYPICAL.install_s / 2 + LOOK_S + AGAIN_S + 2 * LISTEN_S, "its disk is not booted"
+    assert installed(here, here.act("reimage"))
+    assert writes(here) == (2, 1)
+
+
+def test_a_power_cut_before_the_host_key_is_certified_fails_the_attempt_at_once(
+    world: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All is written, and nothing of it boots: what makes it boot comes after the key."""
+    answer, signs = InstallServer.answer, False
+
+    def but_for_host_keys(server: InstallServer, url: str, body: str | None, now: float) -> str | None:
+        return None if url.endswith("/hostkey") and not signs else answer(server, url, body, now)
+
+    monkeypatch.setattr(InstallServer, "answer", but_for_host_keys)
+    here = world(nodes=1, drift=OLD)
+
+    async def cut() -> None:
+        await here.clock.sleep(STARTS_S + TYPICAL.install_s + 60.0)
+        here.machine("n0").power("force_off")
+
+    outcome, seconds = timed(here, lambda: beside(here, cut))
+    assert isinstance(outcome, Transient)
+    assert "the machine went off, and the installer's last word was: written" in outcome.detail
+    assert seconds < STARTS_S + TYPICAL.install_s + 60.0 + LOOK_S + AGAIN_S + 2 * LISTEN_S, "its disk is not booted"
+    signs = True
     assert installed(here, here.act("reimage"))
     assert writes(here) == (2, 1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,7 +30,12 @@ from reconciler.model.records import Mark
 from tests.converge.world import PROFILE, QuickGate, World
 
 WIRE = GateTest("wire", "iperf3", {"partners": 2, "seconds": 5}, (Threshold("gbps", min=20.0),), 60.0)
-PAIRS = Acceptance("pairs", (GatePhase("network", (WIRE,)),), None)
+RAILS = GateTest(
+    "rails", "perftest", {"partners": 2, "rails": "mlx5_0, mlx5_1", "seconds": 5}, (Threshold("gbps", min=360.0),), 60.0
+)
+MEASURED = {"wire": {"gbps": 23.0, "retransmits": 3.0}, "rails": {"gbps": 390.0, "gbps.spread": 1.0} | {
+    f"gbps.mlx5_{at}": 390.0 for at in range(2)
+}}  # fmt: skip
 
 
 class WireGate(QuickGate):
@@ -59,10 +65,13 @@ class Wired(World):
 
     nodes: int = 6
     busy: bool = False  # whether the nodes have work
+    working: tuple[str, ...] = ()  # nodes that have, though the others don't
     gate: QuickGate = field(default_factory=WireGate)
+    test_of_pairs: GateTest = WIRE
 
     def __post_init__(self) -> None:
-        self.profile = replace(PROFILE, digest="wired", acceptance=PAIRS)
+        self.pairs = Acceptance("pairs", (GatePhase("network", (self.test_of_pairs,)),), None)
+        self.profile = replace(PROFILE, digest="wired", acceptance=self.pairs)
         super().__post_init__()
         nodes = {
             name: replace(node, domains={"rack": f"r{at}", "leaf": f"l{at // 3}"})
@@ -72,7 +81,7 @@ class Wired(World):
         self.network = self.lab.network
         self.network.fabric.groups = {name: node.domains["leaf"] for name, node in nodes.items()}
         for pod in self.cluster_pods():
-            if not self.busy:
+            if not self.busy and pod.node not in self.working:
                 pod.phase = "Succeeded"
         self.run(self._certify())
         self.clock.elapsed += 60.0
@@ -84,13 +93,14 @@ class Wired(World):
     async def _certify(self) -> None:
         seen = await observe(self.fleet, list(self.fleet.nodes), self.fabric, self.clock)
         for name, desired in self.fleet.nodes.items():
-            binding = c.binding_of(desired, seen.nodes[name], c.tests_digest(PAIRS))
+            binding = c.binding_of(desired, seen.nodes[name], c.tests_digest(self.pairs))
             assert isinstance(binding, Binding)
-            result = TestResult("wire", "iperf3", Verdict.PASS, (), {"gbps": 23.0, "retransmits": 3.0}, "3.12")
+            test = self.test_of_pairs
+            result = TestResult(test.name, test.tool, Verdict.PASS, (), MEASURED[test.name], "3.12")
             self.ledger.save_certificate(Certificate("1.0", name, self.clock.now(), binding, (result,)))
 
-    def break_part(self, kind: FabricFault, name: str) -> None:
-        self.network.fabric.faults.append(Broken(kind, name))
+    def break_part(self, kind: FabricFault, name: str, rail: int | None = None, **more: Any) -> None:
+        self.network.fabric.faults.append(Broken(kind, name, rail, **more))
 
     def test(self, *names: str, **changes: Any) -> ApplyReport:
         """Run the gate of nodes as a person asks for it."""
@@ -148,6 +158,21 @@ def test_a_bad_nic_is_convicted_after_two_partners(world: Wired) -> None:
     assert not world.serves("n0")
     assert world.others_serve("n0")
     assert world.network.serving == frozenset()
+
+
+@pytest.mark.parametrize("inbound", [True, False], ids=["to the node", "from the node"])
+def test_a_rail_that_is_slow_one_way_is_named_by_partners_over_rdma(tmp_path: Path, inbound: bool) -> None:
+    world = Wired(tmp_path, test_of_pairs=RAILS)
+    assert world.test("n0").results["n0"].state is Ended.DONE
+    assert world.verdict("n0")[0] == "pass"
+    world.break_part(FabricFault.LEAF_PORT, "n0", rail=1, inbound=inbound)
+    world.test("n0")
+    verdict, why = world.verdict("n0")
+    assert verdict == "fail", why
+    assert "which pass with each other" in why
+    way = "back" if inbound else "there"
+    assert len(re.findall(rf"gbps 19\S+ < 360 \(gbps\.mlx5_1\.{way}\)", why)) == 2, why
+    assert world.others_serve("n0")
 
 
 def test_a_bad_leaf_convicts_nobody(world: Wired) -> None:

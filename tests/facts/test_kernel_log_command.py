@@ -38,6 +38,7 @@ def test_awk_passes_on_what_the_parser_knows(tmp_path: Path) -> None:
         "{2}[Hardware Error]:   section_type: memory error\n"
         "mlx5_core 0000:d2:00.0: poll_health:174: device's health compromised - reached miss count.\n"
         "mlx5_core 0000:5c:00.0: Port module event[error]: module 0, Cable error, High Temperature\n"
+        "INFO: task nvidia-smi:41204 blocked for more than 362 seconds.\n"
         "NVRM: The NVIDIA GPU 0000:0e:00.0 (PCI ID: 10de:1b06) installed in this system has fallen off the bus and\n"
     )
     facts = facts_of(log, tmp_path)
@@ -49,6 +50,7 @@ def test_awk_passes_on_what_the_parser_knows(tmp_path: Path) -> None:
         ("memory_ue", ""),
         ("nic_failed", "00000000:D2:00.0"),
         ("nic_module", "00000000:5C:00.0"),
+        ("task_hung", "nvidia-smi"),
     ]
     assert [(xid.code, xid.device) for xid in facts.xids or ()] == [(79, "00000000:0E:00.0")]
 

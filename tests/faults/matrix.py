@@ -122,6 +122,7 @@ ROWS: tuple[Row, ...] = (
     _row(".... .. .... .. .. .. ..", "throttle", gpu=1),
     _row(".... .. .... .. .. .. ..", "cable"),
     _row(".... .. .... .. .. .. ..", "flap"),
+    _row(".... .. .... .. .. .. ..", "error_counter"),  # each pass here is one apply, with one look at counters
     _row(".... .. .... .. .. .. ..", "leaf"),
     _row(".... .. .... .. .. .. ..", "mig_lost_on_boot"),
     _row("oooo oo o... xo oo oo xx", "host_hung", _SILENT),

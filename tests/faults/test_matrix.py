@@ -23,9 +23,9 @@ def test_a_node_ends_converged_or_safely_stopped(row: Row) -> None:
 
 def test_the_matrix_is_whole() -> None:
     assert {row.fault.kind for row in ROWS} == {*FAULTS, CLUSTER_DOWN}
-    # Decommissioning needs a typed consent, and a certificate is due after weeks: test_decommission.py and
-    # test_host_certificate.py of tests/converge play their faults.
+    # Decommissioning needs a typed consent, a repair a person's order, and a certificate is due after weeks:
+    # test_decommission.py, test_repair.py and test_host_certificate.py of tests/converge play their faults.
     elsewhere = {"renew_host_certificate"}
-    planned = {spec.name for spec in ACTIONS.values() if not spec.decommissions} - elsewhere
+    planned = {spec.name for spec in ACTIONS.values() if not spec.decommissions and not spec.repairs} - elsewhere
     assert {name.partition(":")[0] for name in SCENES} == planned
     assert {letter for row in ROWS for letter in row.ends} <= set(LETTERS)

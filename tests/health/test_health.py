@@ -104,6 +104,8 @@ def test_the_ladder_counts_attempts_inside_its_window() -> None:
         ("disks", {"health.disk_"}),
         ("dimm_errors", {"health.edac_"}),
         ("uptime_s", {"health.edac_"}),
+        ("counters", {"health.port_flap", "health.aer_fatal"}),
+        ("gpu_counters", {"health.thermal_time", "health.brake_time"}),
         ("gpus", {"health.gpu_missing"}),
     ],
 )
@@ -204,6 +206,7 @@ SIGNALS: list[tuple[str, dict[str, Any], Effect]] = [
     *((kind, {"kernel_events": (KernelEvent(KernelEventKind(kind), "x", 3),)}, effect) for kind, effect in {
         "gpu_init_failed": Effect.REPAIRS, "pcie_fatal": Effect.REPAIRS, "memory_ue": Effect.ISOLATES,
         "machine_check": Effect.REPAIRS, "nic_failed": Effect.REPAIRS, "nic_module": Effect.REPORTS,
+        "task_hung": Effect.REPAIRS,
     }.items()),
     *((f"xid_{code}", {"xids": (Xid(code, "x", 1),)}, effect) for code, effect in {
         64: Effect.ISOLATES, 79: Effect.ISOLATES, 95: Effect.ISOLATES, 48: Effect.REPAIRS, 119: Effect.REPAIRS,
@@ -224,6 +227,7 @@ def test_the_table_has_no_row_that_nothing_raises() -> None:
     raised |= {"nic_missing", "port_uneven"}  # no node here has fewer ports on its BMC, or declares no rate
     raised |= set(bmc.unread_bmc_signals(b.observed(hot=b.silent(), inventory=b.silent())))  # test_bmc.py raises them
     raised |= {"boot_refuted", "boot_unproved"}  # from the ledger: converge/test_measured_boot.py
+    raised |= {rule.name for rules in health_table().counted.values() for rule in rules}  # planner/test_counted.py
     assert {name for name in health_table().rules if not name.endswith("_")} == {
         name for name in raised if name in health_table().rules
     }

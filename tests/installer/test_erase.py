@@ -49,6 +49,8 @@ def keep(key, value):
 def wipe(path):
     if state.get("lies"):
         return
+    if state.get("unreadable"):
+        os.rename(state["unreadable"], os.path.realpath(path))
     size = os.path.getsize(path)
     with open(path, "r+b") as file:
         file.write(bytes(size))
@@ -64,17 +66,21 @@ elif name == "hdparm" and args[0] == "-I":
 Security: \n\tMaster password revision code = 65534
 \t\tsupported
 \t{flag(state.get("password"))}\tenabled
-\tnot\tlocked
+\t{flag(state.get("locked"))}\tlocked
 \t{flag(state.get("frozen"))}\tfrozen
 \tnot\texpired: security count
 \t\tsupported: enhanced erase
 \t2min for SECURITY ERASE UNIT. 2min for ENHANCED SECURITY ERASE UNIT.""")
 elif name == "hdparm" and "--security-set-pass" in args:
     state["password"] = args[3]; save()
+elif name == "hdparm" and "--security-unlock" in args:
+    if state.get("refuses_unlock") or state.get("password") != args[3]:
+        sys.exit("SECURITY_UNLOCK: Input/output error")
+    state["locked"] = False; save()
 elif name == "hdparm":
     if state.get("password") != args[3]:
         sys.exit("SECURITY_ERASE: Input/output error")
-    state["password"] = ""; wipe(args[4]); save()
+    state["password"], state["locked"] = "", False; wipe(args[4]); save()
 elif args[0] == "id-ctrl":
     print(json.dumps({"sn": of("nvme").ljust(20), "mn": "SAMSUNG MZQL23T8HCLS", "fr": "GDC5602Q",
                       "sanicap": of("sanicap"), "oacs": of("oacs"), "fna": 4}))
@@ -214,6 +220,14 @@ def test_data_that_were_written_after_a_sanitize_are_erased_again(drives: Drives
     assert why_not_erased(NVME, drives.evidence(NVME)) == ""
 
 
+def test_all_namespaces_of_a_drive_are_looked_at(drives: Drives) -> None:
+    """This one's sanitize leaves the second of two as it was."""
+    drives.add("nvme0n1", NVME)
+    drives.add("nvme0n2", NVME)
+    assert drives.erase(NVME)
+    assert "it still holds at byte 0" in why_not_erased(NVME, drives.evidence(NVME))
+
+
 def test_a_drive_without_sanitize_is_formatted(drives: Drives) -> None:
     drives.add("nvme0n1", NVME)
     drives.state(sanicap=0)
@@ -231,6 +245,46 @@ def test_a_sata_drive_is_erased_by_its_own_security_feature(drives: Drives, pass
     assert drives.evidence(SATA)["method"] == "hdparm --security-erase-enhanced"
     assert why_not_erased(SATA, drives.evidence(SATA)) == ""
     assert not any(file.read_bytes())
+
+
+def test_a_locked_sata_drive_is_unlocked_for_its_samples(drives: Drives) -> None:
+    """The power was cut in its erase."""
+    file = drives.add("sda", SATA, "ATA")
+    drives.state(password=erase.PASSWORD, locked=True)
+    assert drives.erase(SATA)
+    assert why_not_erased(SATA, drives.evidence(SATA)) == ""
+    assert not any(file.read_bytes())
+
+
+def test_a_locked_sata_drive_that_takes_nothing_but_an_erase_is_proved_by_the_next_one(drives: Drives) -> None:
+    drives.add("sda", SATA, "ATA")
+    drives.state(password=erase.PASSWORD, locked=True, refuses_unlock=True)
+    assert drives.erase(SATA)
+    assert "samples of before are needed" in why_not_erased(SATA, drives.evidence(SATA))
+    assert drives.erase(SATA)
+    assert why_not_erased(SATA, drives.evidence(SATA)) == ""
+
+
+def test_a_drive_whose_sanitize_failed_is_sanitized_again_though_it_can_not_be_read(drives: Drives) -> None:
+    file = drives.add("nvme0n1", NVME)
+    hidden = file.rename(file.with_suffix(".hidden"))
+    drives.state(log=[3, 0], unreadable=str(hidden))
+    assert drives.erase(NVME)
+    assert why_not_erased(NVME, drives.evidence(NVME)) == ""
+    assert not any(file.read_bytes())
+
+
+def two_of_nvme(drives: Drives) -> str:
+    drives.add("nvme0n1", NVME)
+    drives.add("nvme1n1", NVME)
+    drives.state(sanicap=0)
+    return NVME
+
+
+def two_of_sata(drives: Drives) -> str:
+    drives.add("sda", SATA, "ATA")
+    drives.add("sdb", SATA, "ATA")
+    return SATA
 
 
 def sas(drives: Drives) -> str:
@@ -268,6 +322,8 @@ def swapped(drives: Drives) -> str:
         (locked, "hdparm failed"),
         (absent, "no drive has the serial number s6cknt0w700868"),
         (swapped, f"says that it is {NVME}, and not S0"),
+        (two_of_nvme, f"2 drives have serial {NVME}"),
+        (two_of_sata, f"2 drives have serial {SATA}"),
     ],
 )
 def test_what_can_not_be_erased_is_refused_with_the_reason(

@@ -127,22 +127,29 @@ def test_a_kernel_without_a_wanted_argument_is_not_published(site: Site) -> None
     assert site.install(site.document("b", preserve=("state",), kernel_arguments=("quiet",)), "b")
 
 
-TROUBLES: list[tuple[str, Callable[[], Troubles], str]] = [
-    ("404", lambda: Troubles(status=404), "404 Not Found"),
-    ("gone away", lambda: Troubles(status=503), "too slow: 0 bytes in"),
-    ("longer", lambda: Troubles(length=1 << 40), "has 1099511627776 bytes, and the image has"),
-    ("not an image", lambda: Troubles(corrupt=lambda data: bytes(len(data))), "can't be decompressed"),
+TROUBLES: list[tuple[str, Callable[[], Troubles], str, InstallCause]] = [
+    ("404", lambda: Troubles(status=404), "404 Not Found", InstallCause.FETCH),
+    ("gone away", lambda: Troubles(status=503), "too slow: 0 bytes in", InstallCause.FETCH),
+    ("longer", lambda: Troubles(length=1 << 40), "has 1099511627776 bytes, and the image has", InstallCause.IMAGE),
+    (
+        "not an image",
+        lambda: Troubles(corrupt=lambda data: bytes(len(data))),
+        "can't be decompressed",
+        InstallCause.IMAGE,  # the bytes are not those that were signed: the next try would write as many
+    ),
 ]
 
 
-@pytest.mark.parametrize(("troubles", "reason"), [case[1:] for case in TROUBLES], ids=[case[0] for case in TROUBLES])
+@pytest.mark.parametrize(
+    ("troubles", "reason", "cause"), [case[1:] for case in TROUBLES], ids=[case[0] for case in TROUBLES]
+)
 def test_an_image_that_can_not_be_had_leaves_the_disk_alone(
-    site: Site, troubles: Callable[[], Troubles], reason: str
+    site: Site, troubles: Callable[[], Troubles], reason: str, cause: InstallCause
 ) -> None:
     site.patience, site.server.troubles = replace(site.patience, stalled=0.5), troubles()
     before = site.whole()
     assert not site.install(site.document())
-    assert reason in site.reason()
+    assert (reason in site.reason(), site.server.statuses[-1].cause) == (True, cause)
     assert site.whole() == before
 
 

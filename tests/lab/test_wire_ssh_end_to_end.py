@@ -144,6 +144,8 @@ def truth(machine: Machine) -> HostFacts:
         kubelet=disk.software["kubelet"],
         disks=(),
         dimm_errors=(),
+        counters={},
+        gpu_counters={},
         installed=host_facts(machine, (), ()).installed,  # both fabrics of the lab tell the same
     )
 
@@ -177,6 +179,15 @@ def configured_otherwise(machine: Machine) -> None:
 def worn_drive(machine: Machine) -> None:
     machine.state.drives[4].media_errors = 12
     machine.state.drives[4].percentage_used = 97
+
+
+def counts_errors(machine: Machine) -> None:
+    machine.disk().driver = "595.58.03"
+    machine.inject("flap", port=2, every_s=0.001)
+    machine.inject("cable", port=3)
+    machine.inject("error_counter", counter="aer_nonfatal", per_hour=3.6e9)
+    machine.inject("throttle", by="power_brake")
+    machine.now  # noqa: B018
 
 
 def other_identity(machine: Machine) -> None:
@@ -391,7 +402,18 @@ def not_ours(machine: Machine) -> None:
 
 @pytest.mark.parametrize(
     "trouble",
-    [nothing, fell_off_the_bus, ecc, links_down, configured_otherwise, worn_drive, other_identity, mig, not_ours],
+    [
+        nothing,
+        fell_off_the_bus,
+        ecc,
+        links_down,
+        configured_otherwise,
+        worn_drive,
+        other_identity,
+        mig,
+        not_ours,
+        counts_errors,
+    ],
 )
 def test_wire_and_in_process_facts_are_equal(trouble: Callable[[Machine], None]) -> None:
     async def scenario(bench: Bench, host: SshHost) -> None:

@@ -1,7 +1,8 @@
 """The BMC: sushy-tools' emulator with its libvirt driver, over TLS and with a password, and the libvirt under it.
 
-Neither is ours, but for the boot over HTTP. What they don't do as a real BMC does: every drive has the serial number
-1234570, an override is always Continuous, BIOS attributes apply at once, and a machine that reboots keeps its CD.
+Neither is ours, but for the boot over HTTP and the second drive. What they don't do as a real BMC does: a drive has the
+serial number 1234570, an override is always Continuous, BIOS attributes apply at once, and a machine that reboots keeps
+its CD.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from tests.machine.processes import Server
 
 PORT = 8443
 URL = f"https://{GATEWAY}:{PORT}"
-DRIVE_SERIAL = "1234570"
+DRIVE_SERIAL, SECOND_SERIAL = "1234570", "1234571"
+SECOND_DRIVE = "D2"  # shown while the machine has it
 OVMF = Path("/usr/share/OVMF")
 _STARTS_S = 30.0
 _LIBVIRT_MODULES = Path("/usr/lib/python3/dist-packages")  # of python3-libvirt: PyPI has it as source alone
@@ -75,7 +77,8 @@ def start_emulator(
     home: Path, pki: Pki, system: str, disk_bytes: int, secure_boot_vars: Path, firmware: Path
 ) -> Server:
     """Start the emulator for the machine with the UUID `system`, whose own variables are in `firmware`."""
-    drives = [{"Id": "D1", "Name": "D1", "CapacityBytes": disk_bytes, "Protocol": "SAS"}]
+    names = ["D1", SECOND_DRIVE]
+    drives = [{"Id": name, "Name": name, "CapacityBytes": disk_bytes, "Protocol": "SAS"} for name in names]
     settings = {
         "LISTEN_IP": GATEWAY,
         "LISTEN_PORT": PORT,
@@ -87,7 +90,7 @@ def start_emulator(
         "BOOT_LOADER_MAP": {"UEFI": {"x86_64": str(OVMF / "OVMF_CODE_4M.secboot.fd")}, "Legacy": {"x86_64": None}},
         "SECURE_BOOT_ENABLED_NVRAM": str(secure_boot_vars),
         "SECURE_BOOT_DISABLED_NVRAM": str(OVMF / "OVMF_VARS_4M.fd"),
-        "STORAGE": {system: [{"Id": "1", "Name": "Local", "StorageControllers": [], "Drives": ["D1"]}]},
+        "STORAGE": {system: [{"Id": "1", "Name": "Local", "StorageControllers": [], "Drives": names}]},
         "DRIVES": {(system, "1"): drives},
     }
     (home / "emulator").mkdir()

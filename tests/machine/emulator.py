@@ -1,4 +1,4 @@
-"""`python -m tests.machine.emulator`: sushy-tools' emulator, whose machines really boot over HTTP.
+"""`python -m tests.machine.emulator`: sushy-tools' emulator, whose machines boot over HTTP and may have a second drive.
 
 Told to boot from a URI, sushy-tools fetches it itself and attaches it as a CD. Here the URI becomes the firmware's
 BootNext, as on a BMC that has HttpBootUri, and the firmware fetches it.
@@ -16,7 +16,9 @@ from typing import Any
 import flask
 from sushy_tools.emulator import main as sushy
 
+from tests.machine.bmc import SECOND_DRIVE, SECOND_SERIAL
 from tests.machine.firmware import boot_next
+from tests.machine.machine import second_drive
 
 _TARGET, _URI = "BootSourceOverrideTarget", "HttpBootUri"
 _next: dict[str, str] = {}
@@ -46,6 +48,11 @@ def _extend(app: flask.Flask, firmware: Path, delivered: Path) -> None:
         if flask.request.method != "GET" or not response.is_json:
             return response
         body = json.loads(response.get_data())
+        if flask.request.path.endswith(f"/{SECOND_DRIVE}"):
+            response.set_data(json.dumps(body | {"SerialNumber": SECOND_SERIAL}))
+        if isinstance(body, dict) and "Drives" in body and not second_drive(firmware.parent).exists():
+            there = [one for one in body["Drives"] if not one["@odata.id"].endswith(f"/{SECOND_DRIVE}")]
+            response.set_data(json.dumps(body | {"Drives": there}))
         if isinstance(body, dict) and _TARGET in body.get("Boot", {}):
             shown = {key: value for key, value in _next.items() if key == _URI or value == "UefiHttp"}
             body["Boot"] |= shown

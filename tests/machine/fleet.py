@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.machine.bmc import DRIVE_SERIAL, URL
+from tests.machine.bmc import DRIVE_SERIAL, SECOND_SERIAL, URL
 from tests.machine.builds import VERSIONS
 from tests.machine.machine import ADDRESS, NAME, SERIAL, UUID
 from tests.machine.namespace import GATEWAY, PREFIX
@@ -172,9 +172,9 @@ class Fleet:
         `forged`: B has the signature of A. `file`: what the image server has in place of the version. `build`: another
         build of this version, with a signature of its own.
         `in_place`: whether a node that is well may write the image itself, without the installer.
-        `way`: into the installer. `leaves`: the machine leaves the fleet for good, and its drive is erased.
+        `way`: into the installer. `leaves`: the machine leaves the fleet for good, and both its drives are erased.
         """
-        erased = f"state: decommissioned, serial: {SERIAL}, erase: {{serials: ['{DRIVE_SERIAL}']}}"
+        erased = f"state: decommissioned, serial: {SERIAL}, erase: {{serials: ['{DRIVE_SERIAL}', '{SECOND_SERIAL}']}}"
         image = f'image: {{name: machine, version: "{version}"}}' if version else ""
         (self.spec / "fleet.yaml").write_text(
             _FLEET.format(

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -66,10 +67,15 @@ _DISK = """\
 </disk>"""
 
 _NVME = """\
-<qemu:commandline>
- <qemu:arg value='-drive'/><qemu:arg value='file={file},if=none,id=nvme,format=raw,cache=unsafe,discard=unmap'/>
- <qemu:arg value='-device'/><qemu:arg value='nvme,serial={serial},drive=nvme,bootindex=9,addr=0x10'/>
-</qemu:commandline>"""
+ <qemu:arg value='-drive'/><qemu:arg value='file={file},if=none,id=nvme{number},format=raw,cache=unsafe,discard=unmap'/>
+ <qemu:arg value='-device'/><qemu:arg value='nvme,serial={serial},drive=nvme{number},bootindex={at},addr={at:#x}'/>
+"""
+_FIRST_PLACE = 0x10  # on the bus, and in the boot order
+
+
+def second_drive(home: Path) -> Path:
+    """Return the file of the second NVMe drive, which is there while the machine has it."""
+    return home / "nvme1.raw"
 
 
 @dataclass(frozen=True)
@@ -90,18 +96,21 @@ class Machine:
         return self.home / "vars.fd"
 
     @property
-    def nvme(self) -> Path:
-        return self.home / "nvme.raw"
+    def nvme(self) -> tuple[Path, Path]:
+        """The files of two NVMe drives. Those that the machine has are there."""
+        return self.home / "nvme0.raw", second_drive(self.home)
 
-    def build(self, disks: int = 1, serial: str = DRIVE_SERIAL, nvme: str = "") -> None:
+    def build(self, disks: int = 1, serial: str = DRIVE_SERIAL, nvme: Sequence[str] = ()) -> None:
         """Make the machine anew, off, with empty disks of this serial number. The BMC tells its own.
 
-        `nvme`: the serial number of an NVMe drive that it has, too. libvirt knows none.
+        `nvme`: serial numbers of the NVMe drives that it has, too: two at most. libvirt knows none.
         """
         entries = []
-        if nvme:
-            self.nvme.write_bytes(b"")
-            os.truncate(self.nvme, DISK_BYTES)
+        for file in self.nvme:
+            file.unlink(missing_ok=True)
+        for file, _ in zip(self.nvme, nvme, strict=False):
+            file.touch()
+            os.truncate(file, DISK_BYTES)
         for number in range(disks):
             file = self.disk if number == 0 else self.home / f"disk{number}.raw"
             file.unlink(missing_ok=True)
@@ -127,11 +136,18 @@ class Machine:
                 home=self.home,
                 bridge=BRIDGE,
                 console=self.console.file,
-                nvme=_NVME.format(file=self.nvme, serial=nvme) if nvme else "",
+                nvme=self._nvme_drives(nvme) if nvme else "",
                 disks="\n  ".join(entries),
             )
         )
         virsh("define", str(definition))
+
+    def _nvme_drives(self, serials: Sequence[str]) -> str:
+        drives = [
+            _NVME.format(file=file, serial=serial, number=number, at=_FIRST_PLACE + number)
+            for number, (file, serial) in enumerate(zip(self.nvme, serials, strict=False))
+        ]
+        return f"<qemu:commandline>{''.join(drives)}</qemu:commandline>"
 
     def is_on(self) -> bool:
         return virsh("domstate", NAME).strip() == "running"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.machine.bmc import DRIVE_SERIAL
+from tests.machine.bmc import DRIVE_SERIAL, SECOND_SERIAL
 from tests.machine.builds import IMAGE
 from tests.machine.fleet import Fleet
 from tests.machine.machine import NAME, SECTOR, Machine, holds_data
@@ -79,28 +79,33 @@ def test_an_image_that_does_not_come_up_is_left_again(
     assert "out of service" in fleet.run("explain", NAME).text
 
 
-def test_a_decommissioned_machine_has_an_empty_disk_and_evidence_in_the_ledger(
+def test_a_decommissioned_machine_has_empty_drives_and_evidence_of_each_in_the_ledger(
     machine: Machine, home: Path, fleet: Fleet, images: None, figure: Figure
 ) -> None:
-    """No system answers, so that our installer erases. The disk is NVMe: no SCSI disk of QEMU can prove an erase."""
+    """No system answers, so that our installer erases, both drives in one boot. They are NVMe: no SCSI disk of QEMU can
+    prove an erase."""
     leaving = Fleet(home / "leaving", fleet.pki, fleet.builds)
     leaving.make()
     if machine.is_on():
         machine.cut_power()
-    machine.build(serial="SPARE", nvme=DRIVE_SERIAL)
-    with machine.nvme.open("r+b") as disk:
-        subprocess.run(["zstd", "-dcq", str(fleet.images / "A.raw.zst")], stdout=disk, check=True)
+    machine.build(serial="SPARE", nvme=(DRIVE_SERIAL, SECOND_SERIAL))
+    for drive in machine.nvme:
+        with drive.open("r+b") as disk:
+            subprocess.run(["zstd", "-dcq", str(fleet.images / "A.raw.zst")], stdout=disk, check=True)
     leaving.want("It leaves", version="A", leaves=True)
     assert leaving.run("plan", "--create-ledger", "--out", "plan.json").code == 0
     words = ("apply", "--plan", "plan.json", "--yes", "--wait", "10m")
     assert leaving.run(*words).code != 0  # --yes is no consent to this
-    assert holds_data(machine.nvme)
+    assert all(map(holds_data, machine.nvme))
     began = time.monotonic()
     applied = leaving.run(*words, "--confirm", f"decommission {NAME}")
     figure(f"decommissioned in {time.monotonic() - began:.0f} s")
     assert applied.code == 0, f"{applied.text}\n{machine.console.tail()}"
     assert not machine.is_on()
-    assert not holds_data(machine.nvme)
+    assert not any(map(holds_data, machine.nvme))
+    assert machine.console.count("] power off", since=began) == 1  # of one boot
     history = leaving.run(*_HISTORY).text
-    assert all(words in history for words in ("nvme format", '"result": "erased"', DRIVE_SERIAL)), history
+    assert all(words in history for words in ("nvme format", '"result": "erased"', DRIVE_SERIAL, SECOND_SERIAL)), (
+        history
+    )
     assert leaving.run("audit", "verify").code == 0

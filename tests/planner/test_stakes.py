@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from reconciler.model.desired import DrainPolicy
-from reconciler.model.observed import Pod
+from reconciler.model.desired import Checkpoint, DrainPolicy
+from reconciler.model.observed import Pod, PodCheckpoint
 from reconciler.model.plan import BlockCode, NodePlan
-from reconciler.model.vocab import DrainProvider
+from reconciler.model.vocab import CheckpointWay, DrainProvider
+from reconciler.planner.node.workload import work
 from tests import builders as b
 
 BARE = b.pod("bare", owner_kind="")
@@ -88,3 +89,29 @@ def test_an_ill_node_is_kept_from_new_work_all_the_same() -> None:
     plan = planned(BARE, seen=ill)
     assert b.actions(plan) == ["mark"]
     assert UNMANAGED in plan.situation
+
+
+# --- what a drain waits for ------------------------------------------------------------------------------------------
+
+JOB = b.pod("train", owner_kind="Job", finite=True)
+SAVES = b.pod("vllm", checkpoint=PodCheckpoint())
+BY_ANNOTATION = Checkpoint(CheckpointWay.ANNOTATION, 600.0)
+
+
+def test_the_plan_says_how_long_a_drain_may_wait_and_for_what() -> None:
+    plain, plan = planned(JOB, SAVES), planned(JOB, SAVES, wait_for_jobs_s=6 * 3600.0, checkpoint=BY_ANNOTATION)
+    assert plan.drain_waits == ("up to 6h00m for 1 pod of finite work", "up to 10m for the checkpoint of 1 pod")
+    longer = work(plan.actions).need_s - work(plain.actions).need_s
+    assert longer == 6 * 3600 + 600, "a window has to hold it"
+    assert b.actions(plan) == b.actions(plain)
+
+
+@pytest.mark.parametrize("pods", [(), (b.pod(),)])
+def test_a_drain_waits_for_nothing_where_nothing_takes_part(pods: tuple[Pod, ...]) -> None:
+    plan = planned(*pods, wait_for_jobs_s=3600.0, checkpoint=BY_ANNOTATION)
+    assert plan.drain_waits == ()
+
+
+def test_a_command_asks_for_all_of_the_work() -> None:
+    plan = planned(b.pod(), checkpoint=Checkpoint(CheckpointWay.COMMAND, 60.0, ("ask",), ("ready",)))
+    assert plan.drain_waits == ("up to 1m for the checkpoint of the host's work",)

@@ -36,7 +36,7 @@ from reconciler.model.notices import Channel
 from reconciler.model.observed import Drive, Taint
 from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.signal_changes import SignalChange
-from reconciler.model.vocab import Activation, DrainProvider, Provision
+from reconciler.model.vocab import Activation, CheckpointWay, DrainProvider, Provision
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.planner.node.estimates import Estimate, Estimates
@@ -77,7 +77,10 @@ PROFILE = replace(
     ),
     gpu=d.DesiredGpu({"3g.40gb": 2}),
     membership=d.DesiredMembership({"workload": "x"}, (Taint("gpu", "here", "NoSchedule"),), ("kubeadm", "join")),
-    drain=d.DrainPolicy(DrainProvider.COMMAND, 600.0, 30.0, False, ("drain-it",)),
+    drain=d.DrainPolicy(
+        DrainProvider.COMMAND, 600.0, 30.0, False, ("drain-it",),
+        checkpoint=d.Checkpoint(CheckpointWay.HTTP, 60.0, ("ask",), ("look",), 8080, "/save"), wait_for_jobs_s=60.0,
+    ),
     acceptance=d.Acceptance(
         "standard",
         (d.GatePhase("burn", (d.GateTest("dcgm", "dcgmi-diag", {"level": 2, "fast": True, "mode": "a"},

@@ -195,3 +195,10 @@ def test_what_the_drains_end_for_good_is_shown() -> None:
     assert "Lost with the drains: 7 pods that declare no controller" in comment
     assert "default/job-0" not in comment, "a comment says how many"
     assert "Lost" not in human(plan(node("n3")))
+
+
+def test_what_the_drains_wait_for_is_shown() -> None:
+    waits = "up to 6h for 2 pods of finite work"
+    made = plan(node("n1", drain_waits=(waits,)), node("n2", drain_waits=(waits,)), node("n3"))
+    assert re.search(rf"Before they evict, the drains wait:\n.*\n *{waits} +n\[1-2\] \(2\)", human(made))
+    assert f"Drains wait {waits}: 2 nodes" in as_markdown(made)

@@ -13,6 +13,7 @@ import click
 
 from reconciler.app.apply import ApplyJob, require_signed_spec, require_startable
 from reconciler.app.apply import apply as apply_job
+from reconciler.app.gate_fabric import WantedSearch, choose_test, estimate_s, search_fabric
 from reconciler.app.gate_results import check_parquet, gate_history, gate_output, last_gate, write_parquet
 from reconciler.app.gate_run import ask_gate, note_gate, other_verdicts, plan_gate
 from reconciler.app.ports import AllowedSigners, FleetRequest
@@ -23,9 +24,12 @@ from reconciler.cli.frontend import workspace_for
 from reconciler.cli.listing import print_listing
 from reconciler.cli.options import Duration, Since, output_option, signer_options, spec_options
 from reconciler.cli.terminal import say, show
+from reconciler.model.documents import dump
 from reconciler.model.errors import UsageError
 from reconciler.model.gate import Verdict
 from reconciler.model.results import ResultRow
+from reconciler.model.units import format_duration
+from reconciler.render.fabric import fabric_markdown, fabric_text
 from reconciler.render.gate import (
     HISTORY_HEAD,
     SHOW_HEAD,
@@ -39,7 +43,7 @@ from reconciler.render.gate import (
 
 @click.group()
 def gate() -> None:
-    """Run gates by hand, and show what gates measured."""
+    """Run gates by hand, search the fabric, and show what gates measured."""
 
 
 @gate.command(name="show")
@@ -150,6 +154,47 @@ def run_gate(
         say(f"{node}: {verdict} with the tests of {profile}; `reconciler gate show {node}` has the figures", err=True)
     failed = [ExitCode.PARTLY_FAILED] if any(verdict is not Verdict.PASS for verdict in verdicts.values()) else []
     return strongest([result.code, *failed])
+
+
+@gate.command(name="fabric")
+@click.argument("nodes", nargs=-1)
+@click.option("--profile", default="", metavar="NAME", help="AcceptanceProfile with the test, if not the nodes' own.")
+@click.option("--test", default="", metavar="NAME", help="The test with partners, where there are several.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
+@spec_options()
+@signer_options
+@output_option
+def search_the_fabric(
+    request: FleetRequest, signers: AllowedSigners, nodes: tuple[str, ...], profile: str, test: str, yes: bool,
+    output: str,
+) -> int:  # fmt: skip
+    """Find what is at fault in the fabric: a node, NIC, cable, leaf port or leaf, by tests in pairs.
+
+    Nodes that are out of service, or certified and without work, test with one another, round after round: NODES of
+    them, or the whole fleet. One that serves is marked while it tests, within the disruption budget. A cause that nodes
+    share is an incident, and no node's fault. What is found is reported and journaled; it takes no node out. The exit
+    code is 7 when something is at fault.
+    """
+    if not sys.stdin.isatty() and not yes:
+        raise UsageError("off a terminal, gate fabric needs --yes")
+    workspace = workspace_for(replace(request, limit=nodes))
+    workspace.check_selection()
+    chosen = choose_test(workspace, WantedSearch(profile, test))
+    with workspace.ledger() as ledger:
+        require_signed_spec(workspace, ledger, signers)
+        took = format_duration(estimate_s(chosen))
+        asked = f"Test {len(workspace.selection[0])} nodes in pairs with {chosen.name}, a round in {took} or more?"
+        if not yes and not click.confirm(asked, err=True):
+            raise click.Abort
+        report = search_fabric(workspace, ledger, chosen)
+    match output:
+        case "json":
+            show(dump(report), output)
+        case "markdown":
+            show(fabric_markdown(report), output)
+        case _:
+            show(fabric_text(report), output)
+    return ExitCode.PARTLY_FAILED if report.at_fault or report.incidents else ExitCode.DONE
 
 
 def _stream(parts: Iterable[str]) -> None:

@@ -12,7 +12,7 @@ import click
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.options import TimeScale
 from reconciler.cli.terminal import say, show
-from reconciler.lab.control import clear_fault, inject_fault, read_state, shut_down
+from reconciler.lab.control import clear_fault, exchange_part, inject_fault, read_state, shut_down
 from reconciler.lab.hardware.faults import FAULTS
 from reconciler.lab.scenario import load_scenario
 from reconciler.render.tables import table
@@ -105,6 +105,20 @@ def clear(directory: Path, node: str, kind: str | None) -> None:
     """Remove a fault of NODE, or all of its faults."""
     clear_fault(directory, node, kind)
     say(f"{node}: {kind or 'every fault'} lifted")
+
+
+@lab.command()
+@directory
+@click.argument("node")
+@click.argument("part", type=click.Choice(["psu", "fan", "drive", "dimm", "gpu", "nic"]))
+@click.argument("index", type=click.IntRange(min=0))
+def exchange(directory: Path, node: str, part: str, index: int) -> None:
+    """Put another PART in place of the one at INDEX of NODE, counted from 0, as a technician does.
+
+    The machine must be off for a dimm, gpu or nic. The faults of the part go with it.
+    """
+    exchange_part(directory, node, part, index)
+    say(f"{node}: {part} {index} is another one now")
 
 
 @lab.command()

@@ -10,11 +10,12 @@ from reconciler.app.documents import read_document
 from reconciler.cli.options import output_option
 from reconciler.cli.terminal import show as on_screen
 from reconciler.model.documents import dump
+from reconciler.model.fleet_overview import FleetOverview
 from reconciler.model.observed import Observation
 from reconciler.model.period_report import PeriodReport
 from reconciler.model.plan import Plan
 from reconciler.model.report import ApplyOutcome, DriftReport
-from reconciler.render import drift, observation, outcome, period_report, plan
+from reconciler.render import drift, observation, outcome, period_report, plan, status
 from reconciler.render.apart import shown_apart
 from reconciler.render.comment import as_markdown
 
@@ -23,7 +24,7 @@ from reconciler.render.comment import as_markdown
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @output_option
 def show(file: Path, output: str) -> None:
-    """Render a plan, drift report, apply outcome, observation or period report from FILE."""
+    """Render a plan, drift report, apply outcome, observation, status or period report from FILE."""
     found = read_document(file)
     match found:
         case _ if output == "json":
@@ -32,6 +33,8 @@ def show(file: Path, output: str) -> None:
             shown = shown_apart(found, observation.human if output == "human" else observation.as_markdown)
         case PeriodReport():
             shown = (period_report.human if output == "human" else period_report.as_markdown)(found)
+        case FleetOverview():
+            shown = (status.human if output == "human" else status.as_markdown)(found)
         case Plan():
             shown = shown_apart(found, plan.human if output == "human" else as_markdown)
         case DriftReport():

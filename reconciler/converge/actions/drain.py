@@ -7,17 +7,21 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from reconciler.converge.actions.context import ActionContext, Stop, action
+from reconciler.converge.actions.drain_waits import Waits
 from reconciler.converge.actions.host import drain_by_command
 from reconciler.converge.actions.membership import mark_of, tainted
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Member, Pod
 from reconciler.model.outcome import Declined, Done, Outcome, Transient
+from reconciler.model.plan import Blocked
 from reconciler.model.records import OWNER_ANNOTATION, read_mark
 from reconciler.model.stakes import stakes
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import DrainProvider
+from reconciler.planner.node.holds import by_subject, held, stopped
 
 ROUND_S = 3.0
+WAIT_ROUND_S = 10.0  # while the work is given time, which is minutes or hours
 USUAL_GRACE_S = 30.0  # Kubernetes' own default
 FORCED_S = 120.0
 REPEAT_S = 60.0  # repeat an unchanged progress line only so often
@@ -53,15 +57,31 @@ class _PodDrain:
     trouble: str = ""  # why the latest look at the node failed
     member: Member | None = None
     left: Sequence[Pod] = ()
+    waits: Waits = field(init=False)
     reported: tuple[object, float] | None = None  # what the latest progress line said, and when (monotonic)
 
+    def __post_init__(self) -> None:
+        self.waits = Waits(self.ctx)
+
     async def run(self) -> Outcome:
+        """Drain the node. When it is stopped before the first eviction, the work is told that it stays."""
+        try:
+            return await self._run()
+        except Stop:
+            await self.waits.retract(self.left)
+            raise
+
+    async def _run(self) -> Outcome:
         policy, cluster, clock = self.ctx.desired.profile.drain, self.ctx.cluster, self.ctx.clock
         began, deleting = clock.monotonic(), False
         deadline = began + policy.timeout_s
         while not await self._is_over():
             if why := self._at_stake(self.left):
-                return Declined("at_stake", why)
+                raise Stop(Declined("at_stake", why))
+            if not self.asked and await self._waits():
+                began = clock.monotonic()
+                deadline = began + policy.timeout_s
+                continue
             now = clock.monotonic()
             dead = self.member is not None and self.member.is_dead(self.ctx.observed.host)
             if now >= deadline and (deleting or self.trouble or not policy.force):
@@ -76,7 +96,22 @@ class _PodDrain:
             await clock.sleep(ROUND_S)
         number = len(self.found)
         detail = f"{_pods(number)} {'deleted' if deleting else 'evicted'}" if number else "nothing to evict"
-        return Done("; ".join([detail, *self._kept()]), changed=bool(number))
+        return Done("; ".join([detail, *self.waits.result(), *self._kept()]), changed=bool(number))
+
+    async def _waits(self) -> bool:
+        """Wait a while if the work is given time before its eviction. Raise Stop if a hold has come meanwhile."""
+        if self.member is None or not (why := await self.waits.reason(self.member, self.left, self.trouble)):
+            return False
+        if hold := self._hold():
+            raise Stop(Declined("held", hold.detail))
+        self._tell(why)
+        await self.ctx.clock.sleep(WAIT_ROUND_S)
+        return True
+
+    def _hold(self) -> Blocked | None:
+        """Return what forbids to act on the node since the drain began: it has not lost anything yet."""
+        holds, now = by_subject((), self.ctx.ledger.holds()), self.ctx.clock.now()
+        return stopped(holds, now) or held(self.ctx.desired, self.ctx.record, holds, now)
 
     # --- reading ---
 
@@ -144,12 +179,14 @@ class _PodDrain:
 
     def _report(self) -> None:
         """Report which pods are left and why, if other pods are, another refusal is known, or it was long ago."""
-        news, now = (
-            (self.trouble, {pod.uid: self.refused.get(pod.uid) for pod in self.left}),
-            self.ctx.clock.monotonic(),
-        )
+        news = self.trouble, {pod.uid: self.refused.get(pod.uid) for pod in self.left}
+        self._tell(self._trouble() if self.trouble else f"{_pods(len(self.left))} to go: {self._reasons(3)}", news)
+
+    def _tell(self, text: str, news: object = None) -> None:
+        """Report progress if there is news, by default another text, or the last report was long ago."""
+        news, now = news or text, self.ctx.clock.monotonic()
         if self.reported is None or news != self.reported[0] or now - self.reported[1] >= REPEAT_S:
-            self.ctx.step(self._trouble() if self.trouble else f"{_pods(len(self.left))} to go: {self._reasons(3)}")
+            self.ctx.step(text)
             self.reported = news, now
 
     def _blocking(self, *, deleting: bool) -> str:

@@ -33,7 +33,7 @@ from reconciler.converge.erasing import (
     sample_command,
     sanitize_log,
 )
-from reconciler.converge.erasure_records import ERASED, NOT_ERASED, evidence_of, finished
+from reconciler.converge.erasure_records import ERASED, NOT_ERASED, evidence_of, finished, still_held
 from reconciler.converge.guarded_ports import known
 from reconciler.diff.normalise import same
 from reconciler.model.boot_ways import choose
@@ -81,6 +81,9 @@ async def _devices(ctx: ActionContext, serial: str) -> tuple[BlockDevice, ...]:
     if not found:
         told = ", ".join(f"{device.path} {device.serial}" for device in listed)
         raise Stop(Declined("no_such_drive", f"the host has no drive {serial}: {told or 'it lists none'}"))
+    if len({device.drive for device in found}) > 1:
+        named = ", ".join(device.path for device in found)
+        raise Stop(Declined("no_such_drive", f"the host has more than one drive {serial}: {named}"))
     return found
 
 
@@ -127,14 +130,11 @@ async def _judge(
     ctx: ActionContext, devices: Sequence[BlockDevice], evidence: dict[str, Any], proof: str, **more: Any
 ) -> Outcome:
     """Compare samples with those of before, which must not be there any more, and end the erase."""
-    after = [one for device in devices for one in await _samples(ctx, device)]
-    before = [Sample(**one) for one in evidence["samples"]]
-    kept = [new.offset for old, new in zip(before, after, strict=True) if not new.blank and new.digest == old.digest]
-    more["samples_after"] = [asdict(one) for one in after]
-    if kept:
+    after = [asdict(one) for device in devices for one in await _samples(ctx, device)]
+    more["samples_after"] = after
+    if why := still_held(evidence["samples"], after):
         _end(ctx, evidence, NOT_ERASED, **more)
-        where = ", ".join(map(str, kept))
-        return Permanent(f"{proof}, but drive {evidence['serial']} still holds at byte {where} what it held before")
+        return Permanent(f"{proof}, but drive {evidence['serial']} is not erased: {why}")
     kept_as = _end(ctx, evidence, ERASED, **more)
     return Done(f"{evidence['method']}: {proof}; {len(after)} samples hold nothing of what they held; {kept_as}")
 
@@ -158,7 +158,8 @@ async def _nvme(ctx: ActionContext, devices: Sequence[BlockDevice]) -> Outcome:
             return await _sanitized(ctx, devices, earlier, log)
         # The log is as it was before the command, and data were written since: the command never reached the drive.
     evidence = _begin(ctx, drive, drive.method, await _version(ctx, "nvme", "version"))
-    evidence["samples"] = [asdict(one) for device in devices for one in await _samples(ctx, device)]
+    if not log.failed:
+        evidence["samples"] = [asdict(one) for device in devices for one in await _samples(ctx, device)]
     evidence["log_before"] = log.raw
     ctx.journal(erasure={**evidence, "issued": True})
     ctx.step(f"{drive.method} of {drive.serial}")
@@ -203,8 +204,7 @@ async def _sanitized(
     if not log.proves(evidence.get("log_before", "")):
         _end(ctx, evidence, NOT_ERASED, log=log.raw)
         return Permanent(f"drive {ctx.action.target} is not erased: its sanitize log is as it was before the command")
-    if "samples" not in evidence:
-        evidence["samples"] = [asdict(Sample(at, "", False)) for device in devices for at in offsets(device.size)]
+    evidence.setdefault("samples", [])  # without those of before, the log is the proof
     return await _judge(ctx, devices, evidence, f"its log says {log.words}", log=log.raw)
 
 

@@ -92,16 +92,18 @@ def _begin(ctx: ActionContext, serial: str, way: BootWay) -> _Boot:
 async def _under_way(ctx: ActionContext, serial: str) -> _Boot | None:
     """Return the boot that a dead run began and that goes on, or has ended; None if there is none.
 
-    One that was cut, with the machine off before all drives had ended, is not gone on with. Its records are kept.
+    One that was cut, with the machine off before all drives had ended, is not gone on with, nor one that was to erase a
+    drive that nobody declares any more. Its document is withdrawn, and its records are kept.
     """
     attempt, nonce = str(ctx.resumed.get("attempt", "")), str(ctx.resumed.get("nonce", ""))
     token = await ctx.installer.token(attempt) if attempt else ""
-    if not token or not nonce or ctx.resumed.get("started") is not True:
+    if not token or not nonce:
         return None
     way = BootWay(ctx.resumed.get("way", BootWay.VIRTUAL_MEDIA))
     boot = _Boot(token, nonce, tuple(ctx.resumed.get("drives", (serial,))), way)
     progress = await ctx.installer.progress(token)
-    if progress.ended or not await is_off(ctx):
+    goes_on = ctx.resumed.get("started") is True and set(ctx.desired.erase).issuperset(boot.drives)
+    if goes_on and (progress.ended or not await is_off(ctx)):
         return boot
     _keep(ctx, boot, serial, await ctx.installer.progress(token))  # again: it may have been heard meanwhile
     await ctx.installer.withdraw(token)
@@ -129,6 +131,7 @@ async def _follow(ctx: ActionContext, boot: _Boot, serial: str) -> Outcome | Non
     now = ctx.clock.monotonic
     heard, look_at, boots_until = now(), now() + LOOK_S, now() + patience_s(ctx, BOOT_S)
     before: InstallProgress | None = None
+    off = False
     while True:
         progress = await ctx.installer.progress(boot.token)
         if before is None or (before.at, before.listening_since) != (progress.at, progress.listening_since):
@@ -139,14 +142,16 @@ async def _follow(ctx: ActionContext, boot: _Boot, serial: str) -> Outcome | Non
             return Permanent(f"the installer did not erase it: {visible(progress.incident or progress.detail)}")
         if progress.phase is InstallPhase.ERASED:
             return None
+        if off:
+            return Transient("the machine went off before the installer had erased the drive")
         if not progress.fetched and now() >= boots_until:
             return Transient(f"the installer did not start within {format_duration(BOOT_S)} after power on")
         if progress.fetched and now() >= heard + patience_s(ctx, SILENT_S):
             return Transient(f"the installer has been silent for {format_duration(SILENT_S)}")
         if now() >= look_at:
             look_at = now() + LOOK_S
-            if await is_off(ctx):
-                return Transient("the machine went off before the installer had erased the drive")
+            if off := await is_off(ctx):
+                continue  # its last word may have come meanwhile
         await ctx.clock.sleep(LISTEN_S)
 
 

@@ -104,13 +104,13 @@ class KubectlCluster:
         except KubeFailure as failure:
             raise failure.problem.of_read() from failure
 
-    async def missing_rights(self) -> tuple[Right, ...]:
+    async def missing_rights(self, wanted: Sequence[Right] = RIGHTS) -> tuple[Right, ...]:
         """Ask the API server which rights this account lacks. Raise DriverError when it gives no answer."""
         # All are awaited, also when one fails: a question that is left alone would outlive this call.
-        asked = (self._kubectl.raw("create", REVIEWS, one.question()) for one in RIGHTS)
+        asked = (self._kubectl.raw("create", REVIEWS, one.question()) for one in wanted)
         answers = await asyncio.gather(*asked, return_exceptions=True)
         missing = []
-        for one, answer in zip(RIGHTS, answers, strict=True):
+        for one, answer in zip(wanted, answers, strict=True):
             if isinstance(answer, KubeFailure):
                 raise answer.problem.of_read() from answer
             if isinstance(answer, BaseException):
@@ -186,6 +186,30 @@ class KubectlCluster:
             await self._send("delete", _path(pod), body)
         except KubeFailure as failure:
             await self._raise_unless_gone(pod, failure)
+
+    # --- asking pods ---------------------------------------------------------------------------------------------
+
+    async def annotate(self, pod: Pod, annotations: Mapping[str, str | None]) -> None:
+        """Set annotations of a pod. Its UID is in the patch: the server refuses to change that of another pod."""
+        patch = {"metadata": {"uid": pod.uid, "annotations": dict(annotations)}}
+        try:
+            await self._kubectl.patch_pod(pod.namespace, pod.name, json.dumps(patch))
+        except KubeFailure as failure:
+            await self._raise_unless_gone(pod, failure)
+
+    async def post(self, pod: Pod, port: int, path: str, body: str) -> None:
+        try:
+            await self._kubectl.raw("create", _proxy_path(pod, port, path), body.encode())
+        except KubeFailure as failure:
+            if not failure.problem.not_found("pods"):
+                raise failure.problem.of_write() from failure
+
+    async def answers(self, pod: Pod, port: int, path: str) -> bool:
+        try:
+            await self._kubectl.raw("get", _proxy_path(pod, port, path))
+        except KubeFailure:
+            return False
+        return True
 
     async def _create_eviction(self, pod: Pod, grace_s: float | None, version: str) -> None:
         body = {
@@ -277,6 +301,11 @@ class KubectlCluster:
 
 def _path(pod: Pod) -> str:
     return f"/api/v1/namespaces/{quote(pod.namespace, safe='')}/pods/{quote(pod.name, safe='')}"
+
+
+def _proxy_path(pod: Pod, port: int, path: str) -> str:
+    """Return the path by which the API server reaches a port of a pod, wherever we are."""
+    return f"{_path(pod)}:{port}/proxy{quote(path)}"
 
 
 def _delete_options(pod: Pod, grace_s: float | None) -> dict[str, Any]:

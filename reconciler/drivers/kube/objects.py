@@ -11,6 +11,7 @@ from reconciler.drivers.kube.failures import malformed
 from reconciler.model.json_text import parse_json
 from reconciler.model.observed import Member, Pod, Taint
 from reconciler.model.vocab import OF_KUBELET
+from reconciler.model.workloads import FINITE, checkpoint_of, workload_of
 
 _MIRROR = "kubernetes.io/config.mirror"
 _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
@@ -71,13 +72,16 @@ def pod(item: Json) -> tuple[str, Pod]:
     """Return the name of the pod's node, and the pod."""
     metadata, status = _map(item, "metadata"), _map(item, "status")
     phase = _text(status, "phase")
-    mirror = _MIRROR in _map(metadata, "annotations")
-    owner = "Node" if mirror else _controller(metadata)
+    annotations = _map(metadata, "annotations")
+    mirror = _MIRROR in annotations
+    controller, name_of_owner = _controller(metadata)
+    owner = "Node" if mirror else controller
+    namespace, labels = _need(metadata, "namespace"), _strings(metadata, "labels")
     spec, ends_at, grace = _map(item, "spec"), _time(metadata, "deletionTimestamp"), timedelta()
     if isinstance(seconds := metadata.get("deletionGracePeriodSeconds"), int):
         grace = timedelta(seconds=seconds)
     return _text(spec, "nodeName"), Pod(
-        namespace=_need(metadata, "namespace"),
+        namespace=namespace,
         name=_need(metadata, "name"),
         uid=_need(metadata, "uid"),
         phase=phase,
@@ -87,6 +91,9 @@ def pod(item: Json) -> tuple[str, Pod]:
         terminating_since=None if ends_at is None else ends_at - grace,
         ends_at=ends_at,
         finalizers=_texts(metadata, "finalizers"),
+        finite=owner in FINITE,
+        checkpoint=checkpoint_of(annotations) if annotations else None,
+        workload=workload_of(namespace, (owner, name_of_owner), labels),
     )
 
 
@@ -142,8 +149,10 @@ def _reason(condition: Json) -> str:
     return ": ".join(filter(None, (_text(condition, "reason"), _text(condition, "message"))))[:_LONGEST_REASON]
 
 
-def _controller(metadata: Json) -> str:
-    return next((_text(o, "kind") for o in _maps(metadata, "ownerReferences") if o.get("controller") is True), "")
+def _controller(metadata: Json) -> tuple[str, str]:
+    """Return kind and name of the controller; "" and "" for none."""
+    owners = (o for o in _maps(metadata, "ownerReferences") if o.get("controller") is True)
+    return next(((_text(o, "kind"), _text(o, "name")) for o in owners), ("", ""))
 
 
 def _map(holder: Json, key: str) -> Json:

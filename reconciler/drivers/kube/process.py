@@ -122,6 +122,14 @@ class Kubectl:
             return answer.decode(errors="replace")
         return objects.revision(objects.document(answer, "Node"))
 
+    async def patch_pod(self, namespace: str, name: str, patch: str) -> None:
+        """Apply a JSON merge patch to a pod."""
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}?fieldManager=kubectl-patch"
+        try:
+            await self._through("PATCH", path, patch.encode(), "application/merge-patch+json")
+        except NoProxy:
+            await self.run(["patch", f"pods/{name}", f"--namespace={namespace}", "--type=merge", f"--patch={patch}"])
+
     async def _through(self, method: str, path: str, body: bytes, media: str) -> bytes:
         """Send a request through the proxy. NoProxy: nothing was sent."""
         proxy = self._proxy

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from reconciler.drivers.kube import objects
 from reconciler.drivers.kube.failures import malformed
+from reconciler.model.vocab import CheckpointWay
 
 REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
@@ -47,6 +48,22 @@ RIGHTS: Final = (
     Right("delete", "pods", "pods of dead nodes, and `force` of a drain"),
     Right("create", "pods/eviction", "draining"),
 )
+
+# Needed only where a Persona asks its work to save its state, in one of these ways.
+CHECKPOINT_RIGHTS: Final = {
+    CheckpointWay.ANNOTATION: (Right("patch", "pods", "asking pods by an annotation to save their state"),),
+    CheckpointWay.COMMAND: (),
+    CheckpointWay.HTTP: (
+        Right("create", "pods/proxy", "asking pods over HTTP to save their state"),
+        Right("get", "pods/proxy", "asking pods over HTTP whether they have"),
+    ),
+}
+
+
+def rights_for(ways: Iterable[CheckpointWay]) -> tuple[Right, ...]:
+    """Return the rights that are needed where work is asked in these ways."""
+    wanted = set(ways)
+    return (*RIGHTS, *(right for way in CheckpointWay if way in wanted for right in CHECKPOINT_RIGHTS[way]))
 
 
 def is_allowed(answer: bytes) -> bool:

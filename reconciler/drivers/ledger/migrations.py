@@ -157,6 +157,19 @@ def _add_outbox(connection: sa.Connection) -> None:
         connection.exec_driver_sql(statement)
 
 
+def _add_repairs(connection: sa.Connection) -> None:
+    key = "SERIAL" if connection.dialect.name == "postgresql" else "INTEGER"
+    for statement in (
+        f"CREATE TABLE IF NOT EXISTS repairs (id {key} PRIMARY KEY, node TEXT NOT NULL, phase TEXT NOT NULL, "
+        "document TEXT NOT NULL, since TEXT NOT NULL, changed_at TEXT NOT NULL)",
+        "CREATE INDEX IF NOT EXISTS repairs_node ON repairs (node, id)",
+        "CREATE TABLE IF NOT EXISTS tickets (fleet TEXT NOT NULL, tracker TEXT NOT NULL, thread TEXT NOT NULL, "
+        "number TEXT NOT NULL, url TEXT NOT NULL, begun_at TEXT NOT NULL, PRIMARY KEY (fleet, tracker, thread))",
+        "ALTER TABLE outbox ADD COLUMN about TEXT NOT NULL DEFAULT '[]'",
+    ):
+        connection.exec_driver_sql(statement)
+
+
 # Step n migrates version n to version n + 1; the first creates a new ledger of the newest version. The others change
 # what a released version wrote, and have their own DDL, because the tables in `schema` are always the newest.
 MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (
@@ -169,6 +182,7 @@ MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (
     _seal_rows,
     _add_gate_results,
     _add_outbox,
+    _add_repairs,
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 

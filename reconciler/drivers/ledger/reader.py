@@ -16,11 +16,13 @@ from reconciler.drivers.ledger import schema
 from reconciler.drivers.ledger.attestations import to_attestation
 from reconciler.drivers.ledger.cache import Cache
 from reconciler.drivers.ledger.episodes import MANY
+from reconciler.drivers.ledger.repairs import to_repair
 from reconciler.drivers.ledger.rows import from_json, to_applied, to_certificate, to_hold, to_instant, to_object
 from reconciler.model.gate import Certificate
 from reconciler.model.host_certificate import read_host_certificate
 from reconciler.model.interning import share
 from reconciler.model.records import Applied, Attempt, Hold, NodeRecord
+from reconciler.model.repairs import Repair
 
 T = TypeVar("T")
 Query = Callable[[sa.ColumnElement[bool]], sa.Select[Any]]  # its argument selects nodes
@@ -88,6 +90,11 @@ def _host_keys(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
     table = schema.install_attempts.c
     query = sa.select(table.node, table.host_key, table.certificate)
     return query.where(mine, table.certificate != "").order_by(table.begun_at)
+
+
+def _newest_repairs(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    table = schema.repairs
+    return sa.select(table).where(table.c.id.in_(sa.select(sa.func.max(table.c.id)).where(mine).group_by(table.c.node)))
 
 
 def _events(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
@@ -190,6 +197,14 @@ class _Reader:
             found[row.node] = share(self._decoded(row.node, to_certificate, row))
         return {"certificate": (found, None)}
 
+    def _repairs(self) -> _Fields:
+        """Return the repair of each node that has one under way."""
+        found: dict[str, Repair | None] = {}
+        for row in self._rows(schema.repairs.c.node, _newest_repairs):
+            repair = self._decoded(row.node, to_repair, row)
+            found[row.node] = repair if repair is not None and repair.is_open else None
+        return {"repair": (found, None)}
+
     def _applied(self) -> _Fields:
         """Decode equal rows once, and share them: nodes that converged together have the same."""
         found: dict[str, dict[str, Applied]] = defaultdict(dict)
@@ -236,6 +251,7 @@ _TABLES: Mapping[str, Callable[[_Reader], _Fields]] = {
     schema.silences.name: _Reader._silences,
     schema.attestations.name: _Reader._attestations,
     schema.install_attempts.name: _Reader._installs,
+    schema.repairs.name: _Reader._repairs,
 }
 
 

@@ -286,6 +286,32 @@ outbox = sa.Table(  # messages that no channel has taken yet
     sa.Column("tries", sa.Integer, nullable=False),
     sa.Column("error", sa.Text, nullable=False),  # of the last try; "" = none failed
     sa.Column("next_at", sa.Text),
+    sa.Column("about", sa.Text, nullable=False, server_default="[]"),  # JSON: keys of the notices that it tells of
+)
+
+repairs = sa.Table(  # orders to exchange parts
+    "repairs",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("node", sa.Text, nullable=False),
+    sa.Column("phase", sa.Text, nullable=False),
+    sa.Column("document", sa.Text, nullable=False),  # JSON of model.repairs.Repair
+    sa.Column("since", sa.Text, nullable=False),
+    sa.Column("changed_at", sa.Text, nullable=False),
+    sa.Index("repairs_node", "node", "id"),
+)
+
+tickets = sa.Table(  # what trackers of `tickets` opened
+    "tickets",
+    metadata,
+    sa.Column("fleet", sa.Text, primary_key=True),
+    sa.Column("tracker", sa.Text, primary_key=True),
+    sa.Column("thread", sa.Text, primary_key=True),  # of the messages about it; in the ticket as its marker
+    sa.Column(
+        "number", sa.Text, nullable=False
+    ),  # as the tracker calls it; "" = its creation began, and may have failed
+    sa.Column("url", sa.Text, nullable=False),
+    sa.Column("begun_at", sa.Text, nullable=False),  # of the last try to create it
 )
 
 LEDGER_ID, VERSION, FENCE = "ledger_id", "schema_version", "fencing_token"

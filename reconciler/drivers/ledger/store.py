@@ -22,6 +22,7 @@ from reconciler.drivers.ledger.leases import SqlLeases
 from reconciler.drivers.ledger.node_history import SqlHistory
 from reconciler.drivers.ledger.nodes import SqlNodes
 from reconciler.drivers.ledger.outbox import SqlOutbox
+from reconciler.drivers.ledger.repairs import SqlRepairs
 from reconciler.drivers.ledger.results import SqlResults
 from reconciler.drivers.ledger.rollouts import SqlRollouts
 from reconciler.drivers.ledger.runs import SqlRuns
@@ -57,6 +58,7 @@ class SqlLedger(
     SqlHistory,
     SqlResults,
     SqlOutbox,
+    SqlRepairs,
 ):
     """The ledger in an SQLite file or a PostgreSQL database. Close it after use."""
 

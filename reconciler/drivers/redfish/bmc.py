@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from reconciler.drivers.redfish import boot, drives, firmware, integrity, power, staging
+from reconciler.drivers.redfish import boot, drives, firmware, indicator, integrity, power, staging
 from reconciler.drivers.redfish.bmc_gate import BmcRegistry
 from reconciler.drivers.redfish.failures import REASONS
 from reconciler.drivers.redfish.fields import Unknown, path, quote
@@ -156,6 +156,9 @@ class RedfishBmc(Bmc):
         uri = await self._run(lambda: drives.secure_erase(self._tree, serial))
         self._tasks.expect(uri, self._now())
         return uri
+
+    async def set_indicator(self, lit: bool) -> None:
+        await self._run(lambda: indicator.switch(self._tree, lit=lit))
 
     async def reset(self) -> None:
         try:

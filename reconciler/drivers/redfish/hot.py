@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from reconciler.drivers.redfish import bios, system, tasks
+from reconciler.drivers.redfish import bios, indicator, system, tasks
 from reconciler.drivers.redfish.failures import HttpError
 from reconciler.drivers.redfish.fields import Document, Unknown, link, member, need, stated, text
 from reconciler.drivers.redfish.quirks import Quirks
@@ -49,6 +49,7 @@ def of_system(document: Document, boot: Document | None, quirks: Quirks | None, 
         pending_bios=None,
         tasks=None,
         health=survey.read("health", lambda: system.rollup(document)),
+        indicator=survey.read("indicator", lambda: indicator.is_lit(document, quirks)),
         unknown=survey.unknown,
     )
 

@@ -8,6 +8,8 @@ from reconciler.drivers.redfish.fields import HEALTH, Document, absent, health, 
 from reconciler.model.observed import Part
 from reconciler.model.vocab import Health
 
+_EXCHANGED = frozenset({"dimm", "power_supply", "fan"})  # a person swaps them, and their serial numbers tell
+
 
 def parts(
     kind: str, where: str, documents: Iterable[Document], judge: Callable[[Document], Health | None] = health
@@ -23,7 +25,7 @@ def parts(
         name = f"{where}/{name or '?'}" if where else name or "?"
         used[name] = used.get(name, 0) + 1
         name = name if used[name] == 1 else f"{name} #{used[name]}"
-        serial = stated(document, "SerialNumber") if kind == "dimm" else None
+        serial = stated(document, "SerialNumber") if kind in _EXCHANGED else None
         found.append(Part(kind, name, judge(document), serial))
     return found
 

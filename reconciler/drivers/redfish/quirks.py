@@ -61,6 +61,7 @@ class Quirks:
     http_attributes: Mapping[str, str] = field(
         default_factory=dict
     )  # BIOS attributes that make it boot from a URI, {url}, where it takes no HttpBootUri; entries are merged
+    indicator_at_rest: str = "Off"  # the word of an IndicatorLED that shows nobody where the machine is
     conflict_wait: float = 0.0  # seconds after which to repeat a power order that was refused with 409
     patience: Mapping[Operation, float] = field(
         default_factory=dict
@@ -120,6 +121,7 @@ class Behaviours(Model):
     media_slot: Sourced[Text] | None = None
     http_boot: Sourced[bool] | None = None
     http_attributes: Sourced[Mapping[Text, Text]] | None = None
+    indicator_at_rest: Sourced[Text] | None = None
     conflict_wait: Sourced[Seconds] | None = None
     patience: Sourced[Mapping[Operation, Seconds]] | None = None
     write_gap: Sourced[Seconds] | None = None

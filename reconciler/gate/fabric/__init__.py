@@ -5,7 +5,8 @@ results    what a test of two nodes measured, and which rails were low
 rounds     which nodes test with one another, round after round
 blame      the statistics: how far the results speak against each part
 diagnose   from all results so far to the next round, or to the verdict
-bisect     the same for tests that a whole group takes together
+measured   from what tests over the wire measure, and what they can't tell
+bisect     the verdict on tests that a whole group takes together
 partners   with which node a gate tests, and how long it holds it
 pair_verdict  what a gate makes of its tests with partners
 

@@ -101,7 +101,7 @@ def choose_partner(
     found: list[tuple[int, bool, str]] = []
     names = fabric.members[group] if near else _behind_others(fabric, group)
     for name, candidate in _others(node, names, candidates, avoid):
-        why = held.get(name) or _unfit(name, candidate, refusal)
+        why = held.get(name) or unfit(name, candidate, refusal)
         if why:
             away.append(f"{name}: {why}")
         elif candidate.service is Service.OUT or candidate.certified:
@@ -130,7 +130,7 @@ def _others(
             yield name, candidates[name]
 
 
-def _unfit(name: str, candidate: Candidate, refusal: Refusal) -> str | None:
+def unfit(name: str, candidate: Candidate, refusal: Refusal) -> str | None:
     """Return why a node can't be a partner now, though it may be later."""
     if candidate.occupied:
         return "an action or a gate of its own runs"

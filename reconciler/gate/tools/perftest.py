@@ -1,20 +1,22 @@
 """Judge `ib_write_bw` and `ib_read_bw` (acceptance 4.6): the average bandwidth of each declared rail, in Gb/s.
 
-Without args.server a rail's adapter talks to itself, which proves the adapter and its PCIe slot, and no cable. A run
-that is bound by time prints 0 as its peak, so the average counts. Metrics:
-gbps.<rail>, gbps of the slowest rail, and gbps.spread.
+Without args.server a rail's adapter talks to itself, which proves the adapter and its PCIe slot, and no cable. With
+args.partners both programs serve on another node: what the node writes there goes one way, what it reads comes the
+other. A run that is bound by time prints 0 as its peak, so the average counts. Metrics:
+gbps.<rail>, gbps of the slowest rail, and gbps.spread; with partners also gbps.<rail>.there and gbps.<rail>.back.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 
 from reconciler.gate.tools.common import ResultBuilder, Tool, count, note_if_killed, number
 from reconciler.gate.tools.shell import in_scratch
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
-from reconciler.model.gate_tools import listed
+from reconciler.model.gate_tools import PARTNERS, SERVER, Value, listed
 from reconciler.model.observed import Observed
 
 KNOWN = ("4", "5", "6")
@@ -24,6 +26,14 @@ PORT = 18515
 _HERE = (
     'tool=$1; shift; "$tool" "$@" >server.txt 2>&1 & p=$!; sleep 1; "$tool" "$@" localhost; r=$?; wait $p; p=; exit $r'
 )
+# A server on another node may not listen yet: it ends with each client, and starts again.
+_THERE = (
+    'n=0; while :; do "$@" >out.txt 2>err.txt; r=$?; n=$((n+1)); [ $n -lt 20 ] && '
+    "grep -q 'Couldn.t connect to' err.txt || break; sleep 0.5; done; cat out.txt; cat err.txt >&2; exit $r"
+)
+# Ends by itself where a program can't even start, as without the device.
+_SERVE = 'serve() { n=0; while [ $n -lt 20 ]; do "$@" >/dev/null && n=0 || { n=$((n+1)); sleep 0.2; }; done; }'
+_WAYS: Mapping[str, str] = {"there": "write", "back": "read"}  # from the node, and to it
 _VERSION = re.compile(r"Version: (\S{1,20})\n")
 _TITLE = re.compile(r"^ *RDMA_(Write|Read) (Bidirectional )?BW Test *$", re.MULTILINE)
 _DEVICE = re.compile(r"\bDevice {1,12}: (\S{1,60}) *$", re.MULTILINE)
@@ -33,25 +43,46 @@ _END = re.compile(r"\n-{87}\n\s*\Z")
 _TROUBLE = re.compile(r"^.*(?:Couldn't|Failed|failed|not found|Unable to|Completion with error).*$", re.MULTILINE)
 
 
-def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tuple[str, ...], ...] | str:
-    args = test.args
-    tool = f"ib_{args.get('way', 'write')}_bw"
+def _run(args: Mapping[str, Value], at: int, way: str) -> tuple[str, ...]:
+    """Return the command that tests the rail with this place in the list, without the server's name."""
+    run = (f"ib_{way}_bw", "-d", listed(args["rails"])[at], "-F", "--report_gbits", "-s", str(SIZE))
+    port = int(args.get("port", PORT))
+    if PARTNERS in args:
+        port += 2 * at + (way == "read")  # each server has one of its own
     both = ("-b",) if args.get("bidirectional") else ()
-    commands = []
-    for at, rail in enumerate(listed(args.get("rails", ""))):
-        cuda = (f"--use_cuda={at}",) if args.get("gpudirect") else ()
-        run = (tool, "-d", rail, "-F", "--report_gbits", "-s", str(SIZE), "-D", str(args.get("seconds", 10)))
-        run = (*run, "-p", str(args.get("port", PORT)), *both, *cuda)
-        server = args.get("server")
-        commands.append(("env", "LC_ALL=C", *run, str(server)) if server else in_scratch(_HERE, *run))
-    return (("env", "LC_ALL=C", tool, "--version"), *commands)
+    cuda = (f"--use_cuda={at}",) if args.get("gpudirect") else ()
+    return (*run, "-D", str(args.get("seconds", 10)), "-p", str(port), *both, *cuda)
+
+
+def _ways(args: Mapping[str, Value]) -> tuple[str, ...]:
+    return tuple(_WAYS.values()) if PARTNERS in args else (str(args.get("way", "write")),)
+
+
+def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tuple[str, ...], ...] | str:
+    args, ways = test.args, _ways(test.args)
+    runs = [_run(args, at, way) for at in range(len(listed(args["rails"]))) for way in ways]
+    server = args.get(SERVER)
+    if server is None:
+        commands = [in_scratch(_HERE, *run) for run in runs]
+    elif PARTNERS in args:
+        commands = [in_scratch(_THERE, *run, str(server)) for run in runs]
+    else:
+        commands = [("env", "LC_ALL=C", *run, str(server)) for run in runs]
+    return (("env", "LC_ALL=C", f"ib_{ways[0]}_bw", "--version"), *commands)
+
+
+def _serve(test: GateTest) -> tuple[str, ...]:
+    """Return the command that answers clients on the partner, over each rail both ways, until it is ended."""
+    rails = range(len(listed(test.args["rails"])))
+    runs = [f"serve {shlex.join(_run(test.args, at, way))} &" for at in rails for way in _ways(test.args)]
+    return ("env", "LC_ALL=C", "sh", "-c", "\n".join([_SERVE, *runs, "wait"]), "sh")
 
 
 def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequence[CommandResult]) -> TestResult:
     builder = ResultBuilder()
-    rails = listed(test.args.get("rails", ""))
-    if len(outputs) != len(rails) + 1 or len(set(rails)) != len(rails):
-        builder.unjudged(f"{len(outputs) - 1} of {len(set(rails))} rails were measured")
+    rails, ways = listed(test.args.get("rails", "")), _ways(test.args)
+    if len(outputs) != len(rails) * len(ways) + 1 or len(set(rails)) != len(rails):
+        builder.unjudged(f"{(len(outputs) - 1) // len(ways)} of {len(set(rails))} rails were measured")
         return builder.result(test, outputs)
     version = _VERSION.fullmatch(outputs[0].stdout)
     builder.version = version[1] if version else ""
@@ -59,13 +90,18 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
         builder.check_version(test, KNOWN)
         if outputs[0].exit_status not in _VERSION_TOLD:
             builder.error(f"--version ends with {outputs[0].exit_status}")
-    speeds = {rail: _rail(builder, test, rail, output) for rail, output in zip(rails, outputs[1:], strict=True)}
-    if all(speed is not None for speed in speeds.values()):
-        builder.parts("gbps", {rail: speed for rail, speed in speeds.items() if speed is not None})
+    each = iter(outputs[1:])
+    speeds = {rail: [_rail(builder, test, rail, way, next(each)) for way in ways] for rail in rails}
+    if PARTNERS in test.args:  # kept also where another rail could not run
+        by_way = {f"gbps.{rail}.{way}": one for rail, of in speeds.items() for way, one in zip(_WAYS, of, strict=True)}
+        builder.metrics |= {name: speed for name, speed in by_way.items() if speed is not None}
+    known = {rail: [speed for speed in of_ways if speed is not None] for rail, of_ways in speeds.items()}
+    if all(len(found) == len(ways) for found in known.values()):
+        builder.parts("gbps", {rail: min(found) for rail, found in known.items()})
     return builder.result(test, outputs)
 
 
-def _rail(builder: ResultBuilder, test: GateTest, rail: str, output: CommandResult) -> float | None:
+def _rail(builder: ResultBuilder, test: GateTest, rail: str, way: str, output: CommandResult) -> float | None:
     if note_if_killed(builder, output):
         return None
     text = output.stdout
@@ -78,8 +114,8 @@ def _rail(builder: ResultBuilder, test: GateTest, rail: str, output: CommandResu
     if len(found) != 1 or not _END.search(text):
         builder.error(f"{rail}: the output breaks off, or holds more than one result in Gb/s")
         return None
-    way = ("Read" if test.args.get("way") == "read" else "Write", bool(test.args.get("bidirectional")))
-    if [(name, bool(both)) for name, both in _TITLE.findall(text)] != [way] or _DEVICE.findall(text) != [rail]:
+    title = (way.capitalize(), bool(test.args.get("bidirectional")))
+    if [(name, bool(both)) for name, both in _TITLE.findall(text)] != [title] or _DEVICE.findall(text) != [rail]:
         builder.unjudged(f"{rail}: another test was run, or another device was measured")
         return None
     size, iterations, _, average, rate = found[0]
@@ -93,4 +129,4 @@ def _rail(builder: ResultBuilder, test: GateTest, rail: str, output: CommandResu
     return None
 
 
-TOOL = Tool(_commands, _judge)
+TOOL = Tool(_commands, _judge, _serve)

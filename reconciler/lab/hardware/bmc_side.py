@@ -74,6 +74,13 @@ class BmcSide(InstallerSide):
                 task.messages.append("The BMC restarted during the update.")
         self._timers.at(state.bmc_ready_at, "bmc", lambda: self._consume_staged("bmc_reset"))
 
+    def set_indicator(self, lit: bool) -> None:
+        self.catch_up()
+        if self.state.indicator is None:
+            raise HardwareRejected(Rejection.UNSUPPORTED, "this machine has no locator LED")
+        self.state.indicator = lit
+        self._touch()
+
     # --- power ---
 
     def power(self, action: str) -> None:
@@ -101,6 +108,7 @@ class BmcSide(InstallerSide):
         """Remove mains power briefly: everything restarts, the BMC too, and all staged firmware becomes active."""
         self.catch_up()
         was_on = self.state.power != "off"
+        self.state.mains_lost = True
         if was_on:
             self._power_off()
         self._restart_bmc()

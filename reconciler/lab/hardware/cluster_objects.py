@@ -97,6 +97,10 @@ class PodObject:
     ends: float | None = None
     finalizers: tuple[str, ...] = ()
     local_storage: bool = False  # it has an emptyDir
+    runs_until: float | None = None  # when it ends by itself; None = never
+    saves_s: float | None = None  # how long its program takes to save its state once asked; None = it never does
+    asked_at: float | None = None  # when its program took note of the request
+    requests: int = 0  # how often it was asked
 
     @property
     def evictable(self) -> bool:

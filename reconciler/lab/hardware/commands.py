@@ -112,6 +112,9 @@ def _cat(call: Call) -> Ran:
 def _tee(call: Call) -> Ran:
     paths = [word for word in call.args if not word.startswith("-")]
     for path in paths:
+        if path == "/dev/kmsg":
+            call.machine.system().kernel_log += call.stdin.splitlines()
+            continue
         if not path.startswith("/"):
             return failed(1, f"tee: {path}: Permission denied\n", stdout=call.stdin)
         before = call.machine.disk().files.get(path, "") if "-a" in call.args else ""

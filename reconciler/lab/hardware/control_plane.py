@@ -34,7 +34,7 @@ from reconciler.lab.hardware.cluster_objects import (
 )
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.outages import Outages
-from reconciler.lab.hardware.scheduler import Scheduler
+from reconciler.lab.hardware.programs import Programs
 from reconciler.model.observed import Taint
 from reconciler.model.records import MARK_TAINT
 
@@ -61,14 +61,13 @@ AUTOMATIC = frozenset({_UNSCHEDULABLE.key, _UNREACHABLE.key, _NOT_READY.key})  #
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 
-class ClusterTruth(Scheduler):
+class ClusterTruth(Programs):
     """`members`: node name -> machine, for those that are in the cluster or may join it."""
 
     def __init__(self, members: Mapping[str, Machine], clock: Callable[[], float], rng: random.Random) -> None:
         super().__init__(members, clock)
         self.outages = Outages({})
-        # Called for each change, with whether the node is in service.
-        self.watcher: Callable[[NodeObject, bool], None] | None = None
+        self.watcher: Callable[[NodeObject, bool], None] | None = None  # told of each change whether the node serves
         self.budgets: list[DisruptionBudget] = []
         self.down = False  # the API server does not answer; the servers simulate it
         self.revision = 1
@@ -85,7 +84,7 @@ class ClusterTruth(Scheduler):
             machine.gpu_clients = lambda name=name: self.has_work(name)  # type: ignore[misc]  # mypy: default in lambda
 
     def now(self) -> float:
-        """Return the time on the clock of `created`, `ready_since` and `deletion_started`."""
+        """Return the time of `created`, `ready_since` and `deletion_started`."""
         return self._clock()
 
     def count_outages(self, groups: Mapping[str, Sequence[str]]) -> None:
@@ -311,6 +310,7 @@ class ClusterTruth(Scheduler):
                 self._dirty.discard(name)
         if self._soonest <= self._clock():
             self._end_pods()
+        self._run_programs()
         if self._room_changed:
             self._room_changed = False
             self._schedule_all()
@@ -371,6 +371,7 @@ class ClusterTruth(Scheduler):
         del self._pods[pod.namespace, pod.name]
         del self._on_node[pod.node][pod.uid]
         self._terminating.pop(pod.uid, None)
+        self._programs.pop(pod.uid, None)
         if pod.node is not None:
             self._room_on(pod.node)
         self._record("DELETED", pod)

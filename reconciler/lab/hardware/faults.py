@@ -89,6 +89,18 @@ FAULTS: Mapping[str, FaultKind] = {
         "hardware",
         {"gpu": 3, "cell": "recovery_action", "text": "Reset", "persistent": False},
     ),
+    "xid": FaultKind(
+        "a GPU logs an Xid, and logs it again after each remedy milder than the one that heals it: `heals` reset, "
+        "boot, cold (the power is off) or ac (no outlet gives power); `persistent`: none heals it",
+        "hardware",
+        {"gpu": 3, "code": 119, "heals": "reset", "persistent": False},
+    ),
+    "fabric_manager": FaultKind(
+        "the fabric manager hangs and the GPUs are in no fabric, until it is started anew; `persistent`: and then too",
+        "hardware",
+        {"persistent": False},
+    ),
+    "gpu_reset_fails": FaultKind("nvidia-smi refuses to reset GPUs, as a process holds them (K3)", "hardware"),
     "smi_doubt": FaultKind(
         "nvidia-smi -q -x ends with `status` after a whole document, and counts `more` GPUs than it describes",
         "hardware",
@@ -106,7 +118,7 @@ FAULTS: Mapping[str, FaultKind] = {
     ),
     "kernel_event": FaultKind(
         "the kernel logs an error of hardware that is no Xid: gpu_init_failed, pcie_fatal, memory_ue, machine_check, "
-        "nic_failed or nic_module; `persistent`: it does so again after a boot",
+        "nic_failed, nic_module or task_hung; `persistent`: it does so again after a boot",
         "hardware",
         {"event": "memory_ue", "persistent": False},
     ),
@@ -136,9 +148,15 @@ FAULTS: Mapping[str, FaultKind] = {
         {"port": 3, "pace": 0.6},
     ),
     "flap": FaultKind(
-        "the link of an RDMA port goes down and up again every so many seconds",
+        "the link of an RDMA port goes down and up again every so many seconds; not `persistent`: until a cold boot",
         "hardware",
-        {"port": 3, "every_s": 15.0},
+        {"port": 3, "every_s": 15.0, "persistent": True},
+    ),
+    "error_counter": FaultKind(
+        "a counter of errors of `device` rises by `per_hour`, until the next cold boot: a counter of an RDMA port, or "
+        "aer_corrected, aer_nonfatal, aer_fatal of a PCI address; `persistent`: after it too",
+        "hardware",
+        {"counter": "aer_fatal", "device": "0000:5d:00.0", "per_hour": 7200.0, "persistent": False},
     ),
     "leaf": FaultKind(
         "the leaf switch of a rail is slow: what leaves the node there keeps this share of its rate. Set it on each "

@@ -6,6 +6,7 @@ import re
 import uuid
 from collections.abc import Sequence
 
+from reconciler.lab.hardware import remedies
 from reconciler.lab.hardware.lifecycle import HardwareRejected, Lifecycle, Rejection
 from reconciler.lab.hardware.state import DiskImage, GpuState, OsState
 
@@ -118,6 +119,7 @@ class HostSide(Lifecycle):
         system.services_active[name] = active
         if active:
             system.service_since[name] = self.now
+            remedies.service_started(self.state, name)
         else:
             system.service_since.pop(name, None)
 
@@ -141,13 +143,16 @@ class HostSide(Lifecycle):
         return at_once
 
     def gpu_reset(self, gpus: Sequence[GpuState]) -> None:
-        """Reset GPUs. BUSY while work uses them (K3)."""
-        self.system()
-        if self.gpu_clients():
+        """Reset GPUs. BUSY while work or a service uses them (K3)."""
+        system = self.system()
+        held = any(system.services_active.get(name) for name in remedies.HOLDERS)
+        if self.gpu_clients() or held or self.fault("gpu_reset_fails"):
             raise HardwareRejected(Rejection.BUSY, "GPU is in use by another client")
+        self.state.counters.gpu_resets += 1
         for gpu in gpus:
             self._apply_mig_mode(gpu)
             gpu.ecc_uncorrectable, gpu.remap_pending = 0, False
+        remedies.reset(self.state, system, list(gpus))
 
     def _apply_mig_mode(self, gpu: GpuState) -> None:
         if gpu.mig_enabled != gpu.mig_pending:

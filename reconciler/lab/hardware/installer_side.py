@@ -224,7 +224,8 @@ class InstallerSide(DriveSide, TpmSide):
         if document.attest:
             yield from self._prove(base)
         for key in self._host_keys():
-            yield InstallerCall(f"{base}/hostkey", key)
+            while (yield InstallerCall(f"{base}/hostkey", key)) is None:
+                yield Pause(self.timings.document_retry_s)
         if keeps:
             self.publish_slot(drive, image)
         else:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from reconciler.lab.hardware.state import GpuState
+from reconciler.model import gpu_reset
 
 # Kind of event -> (description, kernel line). Each names its own device.
 EVENTS: Final[Mapping[str, tuple[str, str]]] = {
@@ -20,6 +21,7 @@ EVENTS: Final[Mapping[str, tuple[str, str]]] = {
         "00000000:5E:00.0",
         "mlx5_core 0000:5e:00.0: poll_health:174: device's health compromised - reached miss count.",
     ),
+    "task_hung": ("nvidia-smi", "INFO: task nvidia-smi:41204 blocked for more than 362 seconds."),
     "nic_module": (
         "00000000:5E:00.0",
         "mlx5_core 0000:5e:00.0: Port module event[error]: module 0, Cable error, High Temperature",
@@ -56,6 +58,25 @@ def fallen_off_bus(gpu: GpuState) -> list[str]:
         _xid(gpu, 79, "GPU has fallen off the bus."),
         f"NVRM: GPU {short_pci(gpu.pci)}.0: GPU has fallen off the bus.",
     ]
+
+
+def xid(gpu: GpuState, code: int, text: str) -> str:
+    return _xid(gpu, code, text)
+
+
+def unanswered(lines: list[str]) -> list[str]:
+    """Return the lines but for messages of GPUs that a reset has answered, by the lines that the reset left."""
+    left = list(lines)
+    for at, line in enumerate(lines):
+        reset = gpu_reset.read(line)
+        if reset is None or reset[0] != gpu_reset.DONE:
+            continue
+        begin = max(
+            (before for before in range(at) if lines[before] == gpu_reset.line(gpu_reset.BEGINS, reset[1])), default=0
+        )
+        gone = tuple(f"Xid (PCI:{short_pci(pci)})" for pci in reset[1] if pci != gpu_reset.SWITCHES)
+        left = [one for one in left if not any(word in one for word in gone) or one in lines[begin:]]
+    return left
 
 
 def uncorrectable_ecc(gpu: GpuState) -> list[str]:

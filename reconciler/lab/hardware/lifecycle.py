@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
-from reconciler.lab.hardware import kernel_log, parts
+from reconciler.lab.hardware import kernel_log, parts, remedies
 from reconciler.lab.hardware.faults import FaultValue
 from reconciler.lab.hardware.slowness import show_brake
 from reconciler.lab.hardware.state import DiskImage, GpuState, MachineState, OsState
@@ -310,10 +310,14 @@ class Lifecycle:
             if cold:
                 gpu.lost, gpu.nvlinks_down, gpu.nvlinks_slow = False, 0, 0
                 gpu.cells.clear()
+        remedies.boot(self.state, cold=cold)
         if cold:
             parts.repair_ports(self.state)
         repaired = ("ecc_errors", "host_hung", "node_condition", "kernel_event")
-        for kind in (*repaired, *(("xid_79", "nvlink_down", "gpu_cell", "port") if cold else ())):
+        for kind in (
+            *repaired,
+            *(("xid_79", "nvlink_down", "gpu_cell", "port", "flap", "error_counter") if cold else ()),
+        ):
             if kind in faults and not faults[kind]["persistent"]:
                 del faults[kind]
 
@@ -331,6 +335,10 @@ class Lifecycle:
             system.hung = True
         if kind == "kernel_event":
             system.kernel_log.append(kernel_log.EVENTS[str(parameters["event"])][1])
+        elif kind == "xid":
+            remedies.show_xid(system, state.gpus[int(parameters["gpu"])], int(parameters["code"]))
+        elif kind == "fabric_manager":
+            remedies.show_fabric(state)
         elif kind == "throttle":
             show_brake(state, on=parameters["by"] == "power_brake")
         elif kind in ("port", "drive"):

@@ -19,6 +19,7 @@ from typing import Any
 
 from reconciler.lab.hardware import bios, parts
 from reconciler.lab.hardware.bmc_side import BmcSide
+from reconciler.lab.hardware.error_counters import COUNTERS
 from reconciler.lab.hardware.faults import FaultValue, parse_fault
 from reconciler.lab.hardware.gpu_cells import CELLS
 from reconciler.lab.hardware.host_side import HostSide
@@ -26,6 +27,7 @@ from reconciler.lab.hardware.in_place_side import InPlaceSide
 from reconciler.lab.hardware.installer_side import Serve
 from reconciler.lab.hardware.kernel_log import EVENTS
 from reconciler.lab.hardware.lifecycle import KERNEL_DEFAULTS, HardwareRejected, Rejection
+from reconciler.lab.hardware.remedies import LEVELS
 from reconciler.lab.hardware.slowness import THROTTLES, show_brake
 from reconciler.lab.hardware.spdm import LIES as SPDM_LIES
 from reconciler.lab.hardware.spdm import SpdmSide
@@ -91,7 +93,9 @@ class Machine(BmcSide, InPlaceSide, SpdmSide, HostSide):
             ("port", range(len(parts.rdma_ports(self.state)))),
             ("lie", SPDM_LIES if kind == "spdm" else LIES),
             ("by", THROTTLES),
+            ("heals", LEVELS),
             ("drive", range(len(self.state.drives))),
+            ("counter", COUNTERS),
         )
         for name, values in known:
             if name in given and given[name] not in values:
@@ -106,6 +110,18 @@ class Machine(BmcSide, InPlaceSide, SpdmSide, HostSide):
         for name in ended:
             if (fault := self.state.faults.pop(name, None)) is not None:
                 self._repair(name, fault)
+
+    def exchange(self, part: str, index: int) -> None:
+        """Have a technician put another part in place of one: psu, fan, drive, dimm, gpu or nic, counted from 0.
+
+        The faults of the part go with it. Raise ValueError while the machine is on, for what is not hot-plugged.
+        """
+        self.catch_up()
+        parts.exchange(self.state, part, index)
+        for kind, given in list(self.state.faults.items()):
+            if parts.of_part(kind, given, part, index):
+                del self.state.faults[kind]
+        self._touch()
 
     def _repair(self, kind: str, fault: Mapping[str, FaultValue]) -> None:
         for gpu in self.state.gpus:
@@ -158,5 +174,5 @@ def _repair_gpu(gpu: GpuState, kind: str) -> None:
         gpu.nvlinks_down = 0
     elif kind == "nvlink_slow":
         gpu.nvlinks_slow = 0
-    elif kind == "gpu_cell":
+    elif kind in ("gpu_cell", "fabric_manager"):
         gpu.cells.clear()

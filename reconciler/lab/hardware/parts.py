@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from reconciler.lab.hardware.state import DriveState, MachineState, NicState
 FAILED = "failed_part"
 PARTS = ("psu", "fan", "drive", "dimm", "leak")
 HOW = ("critical", "missing", "logged")
+HOT_PLUGGED = ("psu", "fan", "drive")
 SUPPLIES, FANS, DETECTORS = 6, 10, 2
 
 
@@ -29,15 +31,64 @@ def missing(state: MachineState, part: str, index: int) -> bool:
 
 
 def dimm_serial(state: MachineState, slot: int) -> str:
-    return f"80CE{slot + 0x100 * state.swapped_dimms.get(slot, 0):014X}"
+    """Return the serial number of the DIMM in a slot, counted from 1."""
+    return f"80CE{zlib.crc32(state.serial.encode()):08X}{slot + 0x100 * state.swapped.get(f'dimm/{slot - 1}', 0):06X}"
+
+
+def supply_serial(state: MachineState, index: int) -> str:
+    swapped = state.swapped.get(f"psu/{index}", 0)
+    return f"P3K6{zlib.crc32(state.serial.encode()):08X}{index + 0x100 * swapped:04X}"
 
 
 def swap(state: MachineState, fault: Mapping[str, Any]) -> None:
     """Have a technician swap the part that failed, and clear the log of the BMC. Drives keep their serial numbers."""
-    if fault["part"] == "dimm":
-        slot = int(fault["index"]) + 1
-        state.swapped_dimms[slot] = state.swapped_dimms.get(slot, 0) + 1
+    if fault["part"] != "drive":
+        _count(state, str(fault["part"]), int(fault["index"]))
     state.events.clear()
+
+
+def _count(state: MachineState, part: str, index: int) -> int:
+    name = f"{part}/{index}"
+    state.swapped[name] = state.swapped.get(name, 0) + 1
+    return state.swapped[name]
+
+
+def exchange(state: MachineState, part: str, index: int) -> None:
+    """Put another part in place of one, which is well. Raise ValueError where the machine has no such part."""
+    counts = {
+        "psu": SUPPLIES, "fan": FANS, "drive": len(state.drives), "dimm": state.dimms, "gpu": len(state.gpus),
+        "nic": len(state.nics),
+    }  # fmt: skip
+    if part not in counts or not 0 <= index < counts[part]:
+        had = ", ".join(f"{number} {name}" for name, number in counts.items())
+        raise ValueError(f"{state.name} has no {part} {index}; it has {had}, each counted from 0")
+    if part in HOT_PLUGGED or state.power == "off":
+        number = _count(state, part, index)
+    else:
+        raise ValueError(f"{state.name} is on: a {part} is exchanged while the machine is off")
+    if part == "gpu":
+        gpu = state.gpus[index]
+        gpu.serial, gpu.uuid = f"{gpu.serial.partition('-')[0]}-{number}", f"{gpu.uuid[:-2]}{number:02x}"
+        gpu.ecc_uncorrectable, gpu.remap_pending, gpu.remap_failed, gpu.lost = 0, False, False, False
+        gpu.nvlinks_down = gpu.nvlinks_slow = 0
+        gpu.cells.clear()
+    elif part == "drive":
+        drive = state.drives[index]
+        state.disks.pop(drive.serial, None)
+        state.idle_slots.pop(drive.serial, None)
+        drive.serial, drive.wwn = f"{drive.serial.partition('-R')[0]}-R{number}", f"{drive.wwn[:-2]}{number:02x}"
+        drive.holds, drive.struck, drive.smart = False, False, True
+        drive.media_errors, drive.percentage_used, drive.available_spare, drive.critical_warning = 0, 0, 100, 0
+    elif part == "nic":
+        nic = state.nics[index]
+        nic.mac, nic.up, nic.slow_gbps, nic.struck = f"{nic.mac[:-2]}{0xE0 + number:02x}", True, 0.0, False
+
+
+def of_part(kind: str, parameters: Mapping[str, Any], part: str, index: int) -> bool:
+    """Return whether a fault is one of this part, so that it goes with it."""
+    if kind == FAILED:
+        return (parameters["part"], parameters["index"]) == (part, index)
+    return part in ("gpu", "drive") and part in parameters and int(parameters[part]) == index
 
 
 def listed_drives(state: MachineState) -> list[DriveState]:

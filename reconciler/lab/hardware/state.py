@@ -194,6 +194,7 @@ class Counters:
     bios_writes: int = 0
     overwritten_drives: int = 0  # raw drives that a benchmark wrote to
     tpm_clears: int = 0
+    gpu_resets: int = 0
     killed_work: int = 0  # times that a running system went down while it had pods that were not evicted
 
 
@@ -245,7 +246,7 @@ class MachineState:
     pxe_url: str = ""  # the boot file that DHCP names, with {mac} in it; "" = nobody answers
     memory_bytes: int = 2 * 2**40
     dimms: int = 32
-    swapped_dimms: dict[int, int] = field(default_factory=dict)  # slot, from 1 -> how often a technician swapped it
+    swapped: dict[str, int] = field(default_factory=dict)  # part/index -> how often a technician swapped it
     processors: int = 2
     gpus: list[GpuState] = field(default_factory=list)
     drives: list[DriveState] = field(default_factory=list)
@@ -262,6 +263,7 @@ class MachineState:
     os: OsState | None = None
     booted_disk: str | None = None  # serial of the drive that the running system booted from
     installer: InstallerRun | None = None
+    indicator: bool | None = False  # whether its locator LED is on; None: it has none
     bmc_ready_at: float = 0.0  # the BMC answers from then on (it restarts on reset and on its own firmware)
     bmc_boots: int = 0  # sessions of an earlier boot of the BMC are void
     powered_off_at: float = float("-inf")
@@ -269,4 +271,5 @@ class MachineState:
     counters: Counters = field(default_factory=Counters)
     faults: dict[str, dict[str, Any]] = field(default_factory=dict)  # kind -> parameters
     fault_since: dict[str, float] = field(default_factory=dict)  # kind -> when it was injected last
+    mains_lost: bool = False  # since the last boot: the power was taken at the outlets
     etag: int = 1  # grows with every change that Redfish shows

@@ -176,6 +176,9 @@ class MachineBmc:
     async def secure_erase(self, serial: str) -> str:
         return TASKS + await self._ask(lambda: self._machine.secure_erase(serial))
 
+    async def set_indicator(self, lit: bool) -> None:
+        await self._ask(lambda: self._machine.set_indicator(lit))
+
     async def reset(self) -> None:
         await self._ask(self._machine.reset_bmc)
 
@@ -231,6 +234,7 @@ class MachineBmc:
             pending_bios=dict(state.pending_bios),
             tasks=tuple(self._task(task) for task in machine.tasks() if task.state == "Running"),
             health=self._health(),
+            indicator=state.indicator,
             etag=str(state.etag),
         )
 
@@ -307,7 +311,13 @@ class MachineBmc:
             for at, name in enumerate(names):
                 if self._there(part, at):
                     health = Health.CRITICAL if parts.critical(state, part, at) else Health.OK
-                    yield Part(kind, name, health, parts.dimm_serial(state, at + 1) if part == "dimm" else None)
+                    yield Part(kind, name, health, self._serial(part, at))
+
+    def _serial(self, part: str, at: int) -> str | None:
+        """Return the serial number that the BMC tells; that of a fan, as most BMCs, it does not."""
+        state = self._machine.state
+        told = {"dimm": parts.dimm_serial(state, at + 1), "psu": parts.supply_serial(state, at)}
+        return told.get(part)
 
     def _event(self, event: Mapping[str, object]) -> BmcEvent:
         at = self._epoch + timedelta(seconds=float(str(event["at"])))

@@ -23,6 +23,7 @@ from reconciler.model.own_writes import OwnWrites
 from reconciler.model.ports import Clock
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, write_mark
 from reconciler.model.vocab import UnknownReason
+from reconciler.model.workloads import FINITE, checkpoint_of, workload_of
 
 LATENCY_S = 0.1
 CLIENT_VERSION = "v1.31.4"
@@ -137,6 +138,26 @@ class TruthCluster:
         await self._reach()
         self._remove(lambda: self._truth.delete_pod(pod.namespace, pod.name, uid=pod.uid, grace_s=grace_s))
 
+    async def annotate(self, pod: Pod, annotations: Mapping[str, str | None]) -> None:
+        await self._reach()
+        self._remove(lambda: self._truth.annotate_pod(pod.namespace, pod.name, pod.uid, annotations))
+
+    async def post(self, pod: Pod, port: int, path: str, body: str) -> None:  # noqa: ARG002 - a pod has one program
+        await self._reach()
+        try:
+            status = self._truth.ask_pod(pod.namespace, pod.name, "POST")
+        except NotFound:
+            return
+        if status >= 300:
+            raise DriverError(Failure.BUSY, f"the pod answers {status}")
+
+    async def answers(self, pod: Pod, port: int, path: str) -> bool:  # noqa: ARG002 - a pod has one program
+        await self._reach()
+        try:
+            return self._truth.ask_pod(pod.namespace, pod.name, "GET") < 300
+        except NotFound:
+            return False
+
     async def _reach(self) -> None:
         if self._latency_s:
             await asyncio.sleep(self._latency_s)
@@ -149,8 +170,8 @@ class TruthCluster:
         except (Conflict, NotFound) as moved:
             raise DriverError(Failure.CONFLICT, str(moved)) from moved
 
-    def _remove(self, write: Callable[[], None]) -> None:
-        """Remove a pod. A missing one is success (H7), also when another pod now has its name."""
+    def _remove(self, write: Callable[[], object]) -> None:
+        """Write to a pod, mostly remove it. A missing one is success (H7), also when another pod now has its name."""
         try:
             write()
         except (NotFound, Conflict):
@@ -200,6 +221,9 @@ class TruthCluster:
             terminating_since=self._instant(pod.deletion_started),
             ends_at=self._instant(pod.ends),
             finalizers=pod.finalizers,
+            finite=pod.owner_kind in FINITE,
+            checkpoint=checkpoint_of(pod.annotations),
+            workload=workload_of(pod.namespace, (pod.owner_kind, pod.owner_name), pod.labels),
         )
 
     def _instant(self, at: float | None) -> datetime | None:

@@ -63,6 +63,7 @@ class LabInstaller:
             incident=found.incident,
             erasures=found.erasures,
             cause=None if status is None else status.cause,
+            certified=found.host_key != "",
         )
 
     async def token(self, digest: str) -> str:

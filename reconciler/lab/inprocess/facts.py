@@ -8,8 +8,9 @@ from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
 
+from reconciler.lab.hardware.error_counters import error_counters, slowed_seconds
 from reconciler.lab.hardware.host_network import host_network
-from reconciler.lab.hardware.kernel_log import EVENTS
+from reconciler.lab.hardware.kernel_log import EVENTS, unanswered
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.software import installed
 from reconciler.lab.hardware.state import SPARE_THRESHOLD, DiskImage, DriveState, GpuState, MachineState
@@ -50,7 +51,7 @@ def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]
         driver=disk.driver or None,
         gpus=tuple(_gpu(gpu, disk.driver) for gpu in state.gpus) if disk.driver else None,
         nvlinks_active=nvlinks,
-        xids=_xids(system.kernel_log),
+        xids=_xids(unanswered(system.kernel_log)),
         links=_links(machine),
         nvme=tuple(_drive(at, drive, unknown) for at, drive in enumerate(state.drives) if not drive.sata),
         services={
@@ -68,6 +69,8 @@ def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]
         installed=_installed(state, disk),
         disks=tuple(_disk(at, drive, unknown) for at, drive in enumerate(state.drives) if drive.sata),
         dimm_errors=(),
+        counters=error_counters(state, machine.now),
+        gpu_counters=slowed_seconds(state, machine.now) if disk.driver else None,
     )
 
 

@@ -21,6 +21,7 @@ from reconciler.model.install_progress import InstallAttempt
 from reconciler.model.measurements import Attestation
 from reconciler.model.period_report import ServiceStatus
 from reconciler.model.records import Applied, Attempt, Hold, Lease, LedgerPlace, NodeRecord, Rollout
+from reconciler.model.repairs import Repair, RetiredPart, retired_parts
 from reconciler.model.results import TestRun
 
 ATTEMPTS_KEPT = 200  # newest per node, as in a real ledger
@@ -64,6 +65,7 @@ class MemoryLedger(MemoryOutbox):
         self._id = ledger_id
         self._holds = list(holds)
         self._rollouts = dict(rollouts or {})
+        self._repairs: dict[int, Repair] = {}
         self._durations = list(durations)
         self._counted = 0
         self._nodes: dict[str, _Node] = {}
@@ -75,6 +77,8 @@ class MemoryLedger(MemoryOutbox):
         self._used: set[str] = set()
         for record in records:
             node = self._nodes[record.node] = _Node(replace(record, holds=(), attempts=()))
+            if record.repair is not None:
+                self._repairs[record.repair.id] = record.repair
             for attempt in record.attempts:
                 node.attempts[self._count()] = attempt
 
@@ -303,6 +307,20 @@ class MemoryLedger(MemoryOutbox):
 
     def holds(self) -> Sequence[Hold]:
         return tuple(self._holds)
+
+    def save_repair(self, repair: Repair, told: str, now: datetime) -> Repair:  # noqa: ARG002 - the port's signature
+        made = replace(repair, id=repair.id or self._count(), changed_at=now)
+        self._repairs[made.id] = made
+        self._change(made.node, repair=made if made.is_open else None)
+        if not made.is_open:
+            self._change(made.node, released_at=now)
+        return made
+
+    def repairs(self) -> Sequence[Repair]:
+        return tuple(self._repairs.values())
+
+    def retired_parts(self) -> Mapping[str, RetiredPart]:
+        return retired_parts(self._repairs.values())
 
     def rollouts(self) -> Mapping[str, Rollout]:
         return dict(self._rollouts)

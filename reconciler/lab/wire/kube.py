@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 import ssl
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -32,6 +33,7 @@ from reconciler.lab.wire.kube_writes import Writes
 # connection is cut.
 Fault = Literal["", "hang", "lost_answer", "garbage", "unavailable", "reset"]
 
+_PROXY = re.compile(r"/api/v1/namespaces/([^/]+)/pods/([^/:]+):\d+/proxy(?:/.*)?")
 _PUBLIC = ("/version", "/healthz", "/livez", "/readyz")  # the paths that system:public-info-viewer allows to all
 _WATCH_S = 1800.0
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -128,7 +130,7 @@ class KubeServer:
             raise status.unauthorized()
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        if (document := self._fixed(request)) is not None:
+        if (document := self._fixed(request) or self._proxied(request)) is not None:
             return document
         target = parse(request.path, self._resources)
         if target.resource.kind == "SelfSubjectAccessReview":
@@ -147,6 +149,9 @@ class KubeServer:
                 return self._shaped(request, self._writes.replace_node(target.name, body, dry=_dry(request)))
             case "DELETE", "nodes", "":
                 return _json(self._writes.delete_node(target.name, _options(body)))
+            case "PATCH", "pods", "" if target.name:
+                place = target.namespace or "", target.name
+                return self._shaped(request, self._writes.patch_pod(*place, request.content_type, body))
             case "DELETE", "pods", "" if target.name:
                 return _json(self._writes.delete_pod(target.namespace or "", target.name, _options(body)))
             case "POST", "pods", "eviction":
@@ -162,8 +167,21 @@ class KubeServer:
         reads = "get" if target.name else "watch" if _flag(request, "watch") else "list"
         verb = reads if request.method == "GET" else _VERBS.get(request.method, request.method.lower())
         resource = "/".join(filter(None, (target.resource.name, target.subresource)))
+        self._allow(verb, resource, target.name, target.namespace)
+
+    def _allow(self, verb: str, resource: str, name: str, namespace: str | None) -> None:
         if self.rights is not None and (verb, resource) not in self.rights:
-            raise status.forbidden(verb, resource, target.name, target.namespace, _USER)
+            raise status.forbidden(verb, resource, name, namespace, _USER)
+
+    def _proxied(self, request: web.Request) -> web.Response | None:
+        """Hand a request on to the program in a pod, and its answer back: no Status, as it is not ours."""
+        if (found := _PROXY.fullmatch(request.path)) is None:
+            return None
+        namespace, name = found.groups()
+        verb = "get" if request.method == "GET" else _VERBS.get(request.method, request.method.lower())
+        self._allow(verb, "pods/proxy", name, namespace)
+        code = self._writes.ask_pod(namespace, name, request.method)
+        return web.Response(text=f"{code}\n", status=code)
 
     def _review(self, review: Any, target: Target) -> Json:
         wanted = (_options(review).get("spec") or {}).get("resourceAttributes") or {}

@@ -113,6 +113,35 @@ class Writes:
             raise self._pod_error(namespace, name, uid, error) from error
         return success(201)
 
+    def patch_pod(self, namespace: str, name: str, media_type: str, patch: Any) -> Json:
+        """Patch a pod's annotations; a UID in the patch must be the pod's. Anything else is refused."""
+        apply = PATCHES.get(media_type)
+        if apply is None:
+            raise unsupported_media_type()
+        try:
+            current = self._objects.pod(self._truth.pod(namespace, name))
+            wanted = apply(current, patch)
+        except kube_patch.BadPatch as error:
+            raise bad_patch() from error
+        except NotFound as error:
+            raise not_found("pods", name) from error
+        metadata = wanted.get("metadata") or {}
+        uid, annotations = metadata.get("uid"), _strings(name, metadata, "annotations")
+        if uid != current["metadata"]["uid"]:
+            raise conflict("Pod", name, _other_uid("Pod", name, str(uid), current["metadata"]["uid"]))
+        rest = [{**one, "metadata": {**one["metadata"], "annotations": {}}} for one in (wanted, current)]
+        if rest[0] != rest[1]:
+            raise invalid("Pod", name, "spec", "Forbidden: this server keeps only annotations of pods")
+        gone = dict.fromkeys(current["metadata"].get("annotations", {}).keys() - annotations.keys())
+        return self._objects.pod(self._truth.annotate_pod(namespace, name, uid, {**annotations, **gone}))
+
+    def ask_pod(self, namespace: str, name: str, method: str) -> int:
+        """Return the status of a pod's answer to a request that was sent through this server."""
+        try:
+            return self._truth.ask_pod(namespace, name, method)
+        except NotFound as error:
+            raise not_found("pods", name) from error
+
     def delete_pod(self, namespace: str, name: str, options: Mapping[str, Any]) -> Json:
         """Delete a pod and return its last document, or the present one while it terminates."""
         uid, grace = _delete_options(options)

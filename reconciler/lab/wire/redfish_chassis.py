@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reconciler.lab.hardware.parts import DETECTORS as DETECTED
-from reconciler.lab.hardware.parts import FANS, SUPPLIES, critical
+from reconciler.lab.hardware.parts import FANS, SUPPLIES, critical, supply_serial
 from reconciler.lab.hardware.state import MachineState
 from reconciler.lab.wire.redfish_protocol import (
     CHASSIS,
@@ -147,7 +147,7 @@ def _power(bmc: Bmc, _: str) -> Document:
                 "PowerInputWatts": round(watts / SUPPLIES),
                 "PowerCapacityWatts": 3000,
                 "Model": "PWS-3K06G-2R",
-                "SerialNumber": f"P3K6GCN25IB{at:04d}",
+                "SerialNumber": supply_serial(bmc.state, at),
                 "Status": _part(bmc, "psu", at, status()),
             }
             for at in range(SUPPLIES)

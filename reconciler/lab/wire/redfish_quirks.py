@@ -53,6 +53,7 @@ class Quirks:
     boot_in_settings: bool = False  # A15: only the system's settings object takes the override (AMI)
     http_boot: str = ""  # HttpBootUri: "" it has none, "taken", or shown and "ignored" (D11)
     http_attribute: str = ""  # the BIOS attribute that holds the URI instead: HttpDev1Uri (Dell), UrlBootFile (HPE)
+    indicator: str = "both"  # how the locator LED is shown: both, led (IndicatorLED alone), lit_at_rest, or no_blink
     # virtual media
     virtual_media: bool = True
     media_target: str = "Cd"  # D5: the boot target that finds virtual media, "Cd" or "UsbCd"
@@ -78,6 +79,7 @@ STANDARD = Quirks()
 _MAKES = {
     "supermicro": Quirks(boot_aliases=False, settings_complete=True),
     "dell": Quirks(
+        indicator="lit_at_rest",
         boot_aliases=False,
         etags=EtagStyle.MISSING,
         serial_in_sku=True,
@@ -85,7 +87,7 @@ _MAKES = {
         settings_clearable=True,
         firmware_ids_carry_versions=True,
     ),
-    "hpe": Quirks(boot_aliases=False, etags=EtagStyle.WEAK, power_conflict=400),
+    "hpe": Quirks(indicator="no_blink", boot_aliases=False, etags=EtagStyle.WEAK, power_conflict=400),
     "nvidia": Quirks(boot_in_settings=True, settings_complete=True),
 }
 

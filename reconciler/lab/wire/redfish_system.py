@@ -88,7 +88,7 @@ def _system(bmc: Bmc, _: str) -> Document:
         "SKU": serial if bmc.quirks.serial_in_sku else "0x1D1415D9",
         "PartNumber": state.model,
         "UUID": uuid,
-        "IndicatorLED": "Off",
+        **_indicator(bmc),
         "BiosVersion": bios,
         "PowerState": _POWER[bmc.machine.shown_power()],
         "Status": status(rollup) | {"HealthRollup": rollup},
@@ -177,7 +177,38 @@ def _future(bmc: Bmc, _: str) -> Document | None:
     return odata(FUTURE, "ComputerSystem.v1_14_0", "System") | {"Boot": _override(bmc) | _allowable(bmc)}
 
 
+# --- the locator LED ---
+
+
+def _indicator(bmc: Bmc) -> Document:
+    """Return the LED as the recorded trees of these makes show it: Supermicro and GB200 by both properties."""
+    lit = bmc.state.indicator
+    if lit is None:
+        return {}
+    rest = "Lit" if bmc.quirks.indicator == "lit_at_rest" else "Off"
+    shown = {"IndicatorLED": ("Lit" if bmc.quirks.indicator == "no_blink" else "Blinking") if lit else rest}
+    return shown | ({"LocationIndicatorActive": lit} if bmc.quirks.indicator == "both" else {})
+
+
+def _patch_indicator(bmc: Bmc, body: Document) -> Reply:
+    only(body, *_indicator(bmc))
+    if "LocationIndicatorActive" in body:
+        if not isinstance(body["LocationIndicatorActive"], bool):
+            raise Refusal("PropertyValueTypeError", str(body["LocationIndicatorActive"]), "LocationIndicatorActive")
+        bmc.machine.set_indicator(body["LocationIndicatorActive"])
+        return Reply()
+    words = {"Blinking": True, "Lit": True, "Off": False}
+    if bmc.quirks.indicator == "lit_at_rest":
+        words = {"Blinking": True, "Lit": False}
+    if bmc.quirks.indicator == "no_blink":
+        del words["Blinking"]
+    bmc.machine.set_indicator(words[choose(body, "IndicatorLED", list(words), "")])
+    return Reply()
+
+
 def _patch_system(bmc: Bmc, _: str, body: Document) -> Reply:
+    if body.keys() & {"IndicatorLED", "LocationIndicatorActive"}:
+        return _patch_indicator(bmc, body)
     return _patch_boot(bmc, body, [] if bmc.quirks.boot_in_settings else _settable(bmc), ["BootOrder"])
 
 

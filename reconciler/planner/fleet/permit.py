@@ -109,6 +109,6 @@ def _reasons(drift: tuple[tuple[DriftClass, Concern], ...], goal: Goal) -> froze
     """Few kinds of drift make up a fleet's."""
     well = (DriftClass.IGNORED, DriftClass.REPORTED)
     ill = any(concern is Concern.HEALTH and kind not in well for kind, concern in drift)
-    if ill or goal is Goal.ISOLATED:
+    if ill or goal in (Goal.ISOLATED, Goal.REPAIR):
         return frozenset({Reason.REMEDIATION})
     return frozenset().union(*(_REASONS.get(kind, ()) for kind, _ in drift)) or frozenset({Reason.RENEWAL})

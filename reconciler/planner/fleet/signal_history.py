@@ -25,6 +25,7 @@ from reconciler.model.vocab import NodeState
 from reconciler.planner.fleet.domain_incidents import shared_updates
 from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.boot_proofs import boot_signals
+from reconciler.planner.node.counted import counter_signals, counter_updates
 from reconciler.planner.node.unhealed import event_updates, unhealed_signals
 
 NEWS = timedelta(hours=1)
@@ -100,7 +101,9 @@ def signal_updates(
         if desired is None or record is None or desired.state is not NodeState.ACTIVE:
             continue
         kept = {first_seen(key)[0]: key for key in record.silent_since if key.startswith("health.")}
-        found = (*signals(desired.profile, seen), *boot_signals(desired, seen, record))
+        risen = counter_signals(desired, seen, record)
+        found = (*signals(desired.profile, seen), *boot_signals(desired, seen, record), *risen)
+        yield from ((name, key, new) for key, new in counter_updates(desired, seen, record, risen))
         earlier = unhealed_signals(desired, seen, record, found)
         yield from ((name, key, new) for key, new in event_updates(seen, record, found, earlier))
         found = (*found, *earlier)

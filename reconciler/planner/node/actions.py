@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from reconciler.health.cure import Cure
+from reconciler.health.table import Remedy, table_of
 from reconciler.model.after import REBOOT, Kind
 from reconciler.model.desired import Desired
 from reconciler.model.observed import RedfishInventory
@@ -30,6 +32,7 @@ from reconciler.planner.node.leaving_variants import (
     tombstone,
 )
 from reconciler.planner.node.possible import IN_PLACE
+from reconciler.planner.node.repair_variants import accept_parts, set_indicator, shut_down
 from reconciler.planner.node.traits import NodeTraits as NodeTraits
 from reconciler.planner.node.traits import Staged as Staged
 from reconciler.planner.node.traits import Variant as Variant
@@ -37,6 +40,10 @@ from reconciler.planner.node.traits import Variant as Variant
 
 def _everywhere(_: NodeTraits) -> Iterable[Variant]:
     return (Variant(),)
+
+
+def _anything(_: Cure) -> bool:
+    return True
 
 
 def _nothing(_: NodeTraits) -> Iterable[Staged]:
@@ -70,6 +77,7 @@ class ActionSpec:
     installs: bool = False  # writes an image
     boots_installer: bool = False  # so that a medium of ours may be left in the BMC
     decommissions: bool = False  # ends the machine's life in the fleet: only with a typed consent, and never undone
+    repairs: bool = False  # belongs to a repair by a person
     takes_out: bool = False  # ends the node's service: planned for an ill node without a fresh inventory
     harmless: bool = False  # no workload notices it, so it may run on a node in service
     retriable: bool = True  # False: the action itself waits as long as allowed, so its failure ends the node's run
@@ -78,6 +86,8 @@ class ActionSpec:
     undoes: frozenset[str] = frozenset()  # actions that may be needed again after this one
     # Tests that it costs as a treatment, unless the profile says otherwise; None = all.
     retests: tuple[Kind, ...] | None = None
+    may_heal: Callable[[Cure], bool] = _anything  # as a rung of the ladder
+    of_service: bool = False  # its target is the unit that the row of a signal names
     fault: str | None = None  # the lab's fault that makes it fail in a rehearsal; None: its verdict fails
 
     @property
@@ -147,6 +157,17 @@ def _staged_firmware(node: NodeTraits) -> Iterable[Staged]:
             yield Staged(firmware_staged(item.component), item.activation, firmware_ok(item.component), breaks)
 
 
+def _restart_service(node: NodeTraits) -> Iterable[Variant]:
+    """A restart of the kubelet disturbs no pod, and a drain can't end while it hangs; any other may end their work."""
+    for unit in table_of(node.desired.profile).services():
+        yield Variant(unit, requires=() if unit == KUBELET else (c.QUIESCED,))
+
+
+def _gpu_reset(node: NodeTraits) -> Iterable[Variant]:
+    """A reset may end MIG, as a boot does. What was booted stays."""
+    yield Variant(breaks=(c.GPU,) if node.mig else ())
+
+
 def _boot(node: NodeTraits) -> Iterable[Variant]:
     yield Variant(breaks=node.lost_by_boot)
 
@@ -202,6 +223,7 @@ def _admit(node: NodeTraits) -> Iterable[Variant]:
     yield Variant(requires=(*node.mark, *admission_requires(node.desired)), breaks=node.mark)
 
 
+KUBELET: Final = "kubelet"
 _INSTALLER_S = 700.0  # two POSTs and the boot of an installer more than in place
 _BOOT = frozenset({Activation.REBOOT})
 _POWER = frozenset({Activation.REBOOT, Activation.POWER_CYCLE})
@@ -252,6 +274,17 @@ _SPECS = (
         requires=(c.IDENTITY, c.QUIESCED), activates=frozenset({Activation.BMC_RESET}), fault="bmc_503",
         refusals=possible.bmc_reset,
     ),
+    # Rungs alone: nothing else plans them, as they achieve nothing but what a treatment does.
+    ActionSpec(
+        name="restart_service", concern=Concern.HEALTH, disruption=Disruption.SERVICE_RESTART, seconds=30,
+        requires=(c.HOST_UP,), variants=_restart_service, fault="ssh_refused", retests=REBOOT,
+        may_heal=lambda cure: bool(cure.service), of_service=True,
+    ),
+    ActionSpec(
+        name="gpu_reset", concern=Concern.HEALTH, disruption=Disruption.DRAIN, seconds=60,
+        requires=(c.HOST_UP, c.QUIESCED), variants=_gpu_reset, undoes=frozenset({"set_gpu_mode"}),
+        fault="gpu_reset_fails", retests=REBOOT, may_heal=lambda cure: cure.resets,
+    ),
     ActionSpec(
         name="soft_restart", concern=Concern.HEALTH, disruption=Disruption.REBOOT, seconds=420,
         requires=(c.HOST_UP, c.POWER_ON, c.QUIESCED), variants=_boot, activates=_BOOT, boots=True, proved_by_boot=True,
@@ -281,7 +314,7 @@ _SPECS = (
         refusals=possible.image,
         covers=frozenset({"soft_restart", "power_on", "power_cycle", "join", "reimage"}),
         undoes=frozenset({"set_gpu_mode", "configure_host", "join", "check_trust", "run_gate"}),
-        fault="installer_fails",
+        fault="installer_fails", may_heal=lambda cure: cure.remedy is Remedy.LADDER,
     ),
     ActionSpec(
         name="join", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=60,
@@ -312,6 +345,21 @@ _SPECS = (
         name="admit", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=5,
         achieves=(c.IN_SERVICE,), breaks=(c.QUIESCED,), forbids=(c.IN_SERVICE,),
         variants=_admit, fault="node_conflicts",
+    ),
+    # A repair by a person: to the LED and off, and back as soon as what was put in is accepted.
+    ActionSpec(
+        name="set_indicator", concern=Concern.HARDWARE, disruption=Disruption.NONE, seconds=5,
+        requires=(c.IDENTITY,), variants=set_indicator, repairs=True, fault="bmc_503",
+    ),
+    ActionSpec(
+        name="shut_down", concern=Concern.HARDWARE, disruption=Disruption.POWER_CYCLE, seconds=120,
+        requires=(c.IDENTITY, c.QUIESCED, c.INDICATED), achieves=(c.OFF,), breaks=(c.POWER_ON, c.HOST_UP),
+        forbids=(c.OFF,), variants=shut_down, repairs=True, refusals=possible.power, fault="power_ignored",
+    ),
+    ActionSpec(
+        name="accept_parts", concern=Concern.HARDWARE, disruption=Disruption.NONE, seconds=60,
+        requires=(c.IDENTITY, c.POWER_ON), achieves=(c.PARTS_ACCEPTED,), breaks=(c.GATE,), variants=accept_parts,
+        repairs=True, retriable=False, fault="bmc_503",
     ),
     # Decommissioning, in its order: each step needs those before it, and destroys what nobody can bring back.
     ActionSpec(

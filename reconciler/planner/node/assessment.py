@@ -44,11 +44,13 @@ from reconciler.planner.node.corroboration import (
     tampered,
     unproved_source,
 )
+from reconciler.planner.node.counted import counter_signals
 from reconciler.planner.node.decommission import Leaving, assess_leaving
 from reconciler.planner.node.in_place import fell_back, why_installer
 from reconciler.planner.node.provision import never_answered, unread_disk
 from reconciler.planner.node.record import gate_failure, is_drained, stale_signals_until, was_tested
 from reconciler.planner.node.renewals import assess_host_certificate
+from reconciler.planner.node.repair import assess_repair
 from reconciler.planner.node.retest import asked_again, both, owed_since_isolation, voided_since_certificate
 from reconciler.planner.node.unhealed import unhealed_signals
 
@@ -115,6 +117,7 @@ def assess(
     _identity(builder, desired, observed, facts, record)
     assess_host_certificate(builder, observed, record, context)
     clustered = context.settings.cluster is not None and desired.profile.membership is not None
+    assess_repair(builder, observed, record)
     leaving = assess_leaving(builder, desired, observed, record, clustered=clustered)
     return Assessment(
         conditions=builder,
@@ -181,6 +184,7 @@ def _host_cause(
 def _shown(desired: Desired, observed: Observed, record: NodeRecord, context: Context) -> tuple[Signal, ...]:
     """Return the signals that were read now, and those of the ledger: of earlier events, of the boot, of the gate."""
     shown = (*context.signals.of(desired.profile, observed), *boot_signals(desired, observed, record))
+    shown = (*shown, *counter_signals(desired, observed, record))
     if record.certificate is not None and record.certificate.first:
         shown = (*shown, *_gray_decline(record.certificate, desired.profile))
     return (*shown, *unhealed_signals(desired, observed, record, shown))

@@ -18,6 +18,7 @@ from reconciler.health.signals import Signal
 from reconciler.model.desired import Profile, Settings
 from reconciler.model.plan import Incident
 from reconciler.model.records import Mark
+from reconciler.model.repairs import RepairPhase
 from reconciler.model.vocab import Concern
 from reconciler.planner.node.signal_cache import SignalCache
 
@@ -55,6 +56,10 @@ REVOKED = "revoked"
 TPM = "tpm_cleared"
 OFF = "powered_off"
 BURIED = "tombstone"
+# Of a node of which a person exchanges parts:
+INDICATED = "indicated"  # its locator LED is on, or it has none
+NOT_INDICATED = "not_indicated"
+PARTS_ACCEPTED = "parts_accepted"  # what a person put in was read, and is what a repair brings
 
 
 def firmware_ok(component: str) -> str:
@@ -148,6 +153,7 @@ class Conditions:
     entry_awaits_image: bool = False  # the boot order names an entry that only an installed system brings
     unread: Unread = Unread()  # whether the disk of a silent machine may be written
     leaving: Leaving | None = None  # of a node that is to be decommissioned
+    repair: RepairPhase | None = None  # of a person's repair that is under way
     needs_installer: str | None = None  # why; "": it writes an image itself, None: there is no other way
     fell_back: str = ""  # from the wanted image, which was proved before: it is not written again by itself
     asked_tests: frozenset[str] = frozenset()  # that a gate would run now; () = none, or it isn't known which
@@ -167,7 +173,7 @@ class Conditions:
             self.unconfirmed, self.foreign_cordon, self.tampered, self.waiting, self.waits_until, self.gate_failed,
             tuple(self.impossible.items()), self.entry_awaits_image, self.unread,
             None if self.leaving is None else self.leaving.key(), self.needs_installer, self.fell_back,
-            self.asked_tests, tuple(self.of_domain.items()),
+            self.asked_tests, tuple(self.of_domain.items()), self.repair,
         )  # fmt: skip
 
 

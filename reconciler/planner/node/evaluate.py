@@ -96,6 +96,7 @@ def with_drift(
         gate_failed=assessment.gate_failed,
         unread=assessment.unread,
         leaving=assessment.leaving,
+        repair=None if record.repair is None else record.repair.phase,
         needs_installer=assessment.needs_installer,
         fell_back=assessment.fell_back,
         asked_tests=assessment.asked_tests,

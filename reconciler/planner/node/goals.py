@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
+from reconciler.health.cure import Cure, cure_of
 from reconciler.health.ladder import is_over_limit, next_rung
 from reconciler.health.table import Effect, Remedy, table_of
 from reconciler.model.desired import Desired, Rung
 from reconciler.model.plan import BlockCode, Blocked, Goal
 from reconciler.model.records import NodeRecord
+from reconciler.model.repairs import Repair, RepairPhase
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import NodeState
 from reconciler.planner.node import conditions as c
@@ -22,6 +23,7 @@ from reconciler.planner.node.conditions import Conditions
 from reconciler.planner.node.decommission import Leaving, buried
 from reconciler.planner.node.holds import Holds, held, stopped
 from reconciler.planner.node.leaving_variants import leaving_requires
+from reconciler.planner.node.repair import repair_requires, repair_sentence
 
 FAILURES = 3  # of one action in a row within a day, after which a person must look (pitfalls F7, I5)
 
@@ -31,7 +33,7 @@ class Situation:
     """The situation of a node, and the goal that follows from it.
 
     `wanted`: the conditions of the goal. `harmless_only`: only actions that no workload notices may run. `evidence`:
-    value paths given as the reason of actions that no later action requires.
+    value paths given as the reason of actions that no later action requires. `service`: the unit that a rung restarts.
     """
 
     goal: Goal
@@ -41,6 +43,7 @@ class Situation:
     harmless_only: bool = False
     rung: Rung | None = None
     evidence: tuple[str, ...] = ()
+    service: str = ""
 
 
 def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditions, now: datetime) -> Situation:
@@ -53,6 +56,8 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
         if tombstone is not None:
             return Situation(Goal.DECOMMISSIONED, tombstone.detail, frozenset())
         return _leaving(state.leaving, state)
+    if record.repair is not None:
+        return _in_repair(record.repair, desired, state)
     wanted = goal_conditions(desired, state)
     if c.HOST_CERTIFICATE in state.because and not _failed_to_renew(record, now):
         wanted |= {c.HOST_CERTIFICATE}  # else it would keep all other work from the node
@@ -72,6 +77,18 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
         detail = f"out of service for the tests of {desired.other_tests.name}, which admit nobody"
         return Situation(Goal.TESTED, detail, frozenset({c.GATE}))
     return Situation(Goal.IN_SERVICE, "in service as specified", wanted)
+
+
+def _in_repair(repair: Repair, desired: Desired, state: Conditions) -> Situation:
+    """Return the situation of a node whose parts a person exchanges. The signals are why, as in other repairs."""
+    sentence, wanted = repair_sentence(repair), repair_requires(repair)
+    if state.waiting and repair.phase is RepairPhase.RETURNING:
+        blocked = Blocked(BlockCode.UNDER_WAY, state.waiting, state.waits_until)
+        return Situation(Goal.REPAIR, state.waiting, wanted, blocked, harmless_only=True)
+    table = table_of(desired.profile)
+    paths = tuple(dict.fromkeys(table.for_a_person(signal.path for signal in state.signals)))
+    rests = Blocked(BlockCode.HELD, sentence) if wanted <= state.true else None
+    return Situation(Goal.REPAIR, sentence, wanted, rests, evidence=paths)
 
 
 def _failed_to_renew(record: NodeRecord, now: datetime) -> bool:
@@ -145,8 +162,8 @@ def _unhealthy(
     if state.signals and not own:
         return _of_domain(state, wanted, evidence)
     table = table_of(desired.profile)
-    remedy = table.remedy_of(signal.name for signal in own)
-    if remedy is Remedy.PERSON:
+    cure = cure_of(table, own)
+    if cure.remedy is Remedy.PERSON:
         paths = tuple(dict.fromkeys(table.for_a_person(signal.path for signal in own)))
         which = ", ".join(path.removeprefix("health.") for path in paths)
         found = isolate(
@@ -155,18 +172,17 @@ def _unhealthy(
             BlockCode.NO_PATH,
         )
         return replace(found, wanted=found.wanted | {c.QUIESCED}, evidence=paths)
-    rungs = table.rungs_of(signal.name for signal in own)
-    may_help = partial(_may_be_tried, state=state, remedy=remedy, rungs=rungs)
+    may_help = partial(_may_be_tried, state=state, cure=cure)
     rung = next_rung(desired.profile.remediation, record.attempts, now, may_help)
     if rung is not None:
         sentence = f"unhealthy ({evidence}); next rung of the ladder: {rung.action}"
-        return Situation(Goal.IN_SERVICE, sentence, wanted, rung=rung)
+        return Situation(Goal.IN_SERVICE, sentence, wanted, rung=rung, service=cure.service)
     policy = desired.profile.remediation
     why = "the ladder's attempts are used up" if policy else "no remediation policy"
     if policy is not None and is_over_limit(policy, record.attempts, now):
         within = format_duration(policy.most_within_s)
         why = f"it was repaired {policy.most} times within {within}, the policy's limit: a person must look"
-    elif (remedy is Remedy.POWER or rungs is not None) and policy:
+    elif policy is not None and not all(may_heal(rung.action, cure) for rung in policy.ladder):
         why += ", but for those that can't help"
     return isolate(f"unhealthy ({evidence}); {why}", BlockCode.ATTEMPTS)
 
@@ -183,20 +199,24 @@ def _of_domain(state: Conditions, wanted: frozenset[str], evidence: str) -> Situ
     return Situation(Goal.IN_SERVICE, detail, wanted, Blocked(BlockCode.DOMAIN, detail), harmless_only=True)
 
 
-def may_heal(action: str, remedy: Remedy, rungs: Collection[str] | None) -> bool:
-    """Return whether a treatment may heal what needs this remedy: a new image heals nothing that needs power.
-
-    `rungs`: those that the rows of the signals name; None = they name none.
-    """
-    if rungs is not None and action not in rungs:
+def may_heal(action: str, cure: Cure) -> bool:
+    """Return whether a treatment may heal all signals of a node: a new image heals nothing that needs power."""
+    if cure.remedy is Remedy.PERSON or (cure.rungs is not None and action not in cure.rungs):
         return False
-    return remedy is Remedy.LADDER or (remedy is Remedy.POWER and not spec_of(action).installs)
+    return spec_of(action).may_heal(cure)
 
 
-def _may_be_tried(action: str, state: Conditions, remedy: Remedy, rungs: Collection[str] | None) -> bool:
+def is_rung(found: Situation, row: Row) -> bool:
+    """Return whether this action is the rung that the node is to be treated with."""
+    if found.rung is None or row.name != found.rung.action:
+        return False
+    return not spec_of(row.name).of_service or row.target == found.service
+
+
+def _may_be_tried(action: str, state: Conditions, cure: Cure) -> bool:
     """Return whether a treatment may heal the node, and needs neither a silent host (C3) nor what its BMC lacks."""
     reaches = c.HOST_UP in state.true or c.HOST_UP not in spec_of(action).requires
-    return may_heal(action, remedy, rungs) and reaches and action not in state.impossible
+    return may_heal(action, cure) and reaches and action not in state.impossible
 
 
 def isolate(sentence: str, code: BlockCode) -> Situation:
@@ -222,7 +242,7 @@ def usable_rows(
     ill = bool(_isolating_evidence(state))
     rows = []
     for row in catalogue.rows:
-        rung = found.rung is not None and row.name == found.rung.action
+        rung = is_rung(found, row)
         brings = catalogue.brings(row)
         if row.id in state.impossible or brings & set(state.unknown):
             continue

@@ -6,16 +6,16 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from reconciler.diff.compare import Comparer
+from reconciler.health.cure import cure_of
 from reconciler.health.signals import Signal
 from reconciler.health.table import Effect, table_of
 from reconciler.model.crash import of_its_own
 from reconciler.model.desired import Desired, Profile, Rung
 from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.inputs import fingerprint, key_of
-from reconciler.model.observed import Answered, Observed, Silent, crash_in
+from reconciler.model.observed import Answered, Observed, crash_in
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAction
 from reconciler.model.records import NodeRecord
-from reconciler.model.stakes import Stakes, stakes
 from reconciler.model.vocab import Certainty, Concern, NodeState
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.actions import NodeTraits, spec_of
@@ -25,11 +25,21 @@ from reconciler.planner.node.catalogue import Catalogue, Row, catalogue
 from reconciler.planner.node.conditions import Conditions, Context
 from reconciler.planner.node.crash import stopped_by, unplanned
 from reconciler.planner.node.decommission import subjects
+from reconciler.planner.node.draining import busy, draining
 from reconciler.planner.node.estimates import Estimates
 from reconciler.planner.node.evaluate import test_items, with_drift
 from reconciler.planner.node.fingerprint import own_inputs, shared_inputs
 from reconciler.planner.node.gate_time import timed
-from reconciler.planner.node.goals import Situation, as_treatment, isolate, may_heal, situation, taken_out, usable_rows
+from reconciler.planner.node.goals import (
+    Situation,
+    as_treatment,
+    is_rung,
+    isolate,
+    may_heal,
+    situation,
+    taken_out,
+    usable_rows,
+)
 from reconciler.planner.node.holds import Holds, retracted
 from reconciler.planner.node.reasons import no_path, reasons, starting_conditions, undrainable, unmet
 from reconciler.planner.node.record import is_uneventful, isolating_signals
@@ -135,7 +145,7 @@ class NodePlanner:
             items = (*items, *self._signal_items(desired, state), *renewals(desired, state))
         shared = self.key(desired.profile) if actions else ""
         inputs = own_inputs(desired, observed, record) if actions else {}
-        lost = _stakes(desired, observed) if any(spec_of(action.name).drains for action in actions) else Stakes()
+        drain = draining(desired, observed, actions)
         return NodePlan(
             node=desired.node,
             pool=desired.pool,
@@ -145,15 +155,16 @@ class NodePlanner:
             observed_at=observed.hot.at,
             incomplete=incomplete(desired, observed, state),
             drift=items,
-            actions=actions,
+            actions=drain.actions,
             blocked=blocked or found.blocked,
             wave=0 if actions else None,
             fingerprint=fingerprint(shared, inputs, items, actions),
             shared=shared,
             inputs=inputs,
             isolated=() if state.mark is None else isolating_signals(record, state.mark),
-            unmanaged_pods=lost.unmanaged,
-            local_pods=lost.local,
+            unmanaged_pods=drain.lost.unmanaged,
+            local_pods=drain.lost.local,
+            drain_waits=drain.waits,
         )
 
     def _retracted(self) -> frozenset[str]:
@@ -255,9 +266,10 @@ class NodePlanner:
     def _decide(self, desired: Desired, observed: Observed, record: NodeRecord, state: Conditions) -> _Decision:
         """Decide what to do. Nodes of one profile in one state share this, unless holds or attempts set one apart."""
         held = record.holds or not self.holds.keys().isdisjoint(subjects(desired, record))
-        if held or state.leaving or record.malformed or state.foreign_mark is not None or not is_uneventful(record):
+        alone = held or state.leaving or state.repair or record.malformed
+        if alone or state.foreign_mark is not None or not is_uneventful(record):
             return self._make_decision(desired, observed, record, state)
-        key = (desired.profile.digest, desired.state, _busy(observed), _other(desired), state.key)
+        key = (desired.profile.digest, desired.state, busy(observed), _other(desired), state.key)
         if key not in self._decisions:
             self._decisions[key] = self._make_decision(desired, observed, record, state)
         return self._decisions[key]
@@ -270,16 +282,18 @@ class NodePlanner:
 
     def _catalogue(self, desired: Desired, observed: Observed, state: Conditions) -> Catalogue:
         clustered = self.context.settings.cluster is not None and desired.profile.membership is not None
-        busy = _busy(observed)
+        is_busy = busy(observed)
         registered, cordoned = c.REGISTERED in state.true, state.foreign_cordon
-        stuck = busy and KUBELET_SERVICE in state.because.get(c.HOST, ())
+        stuck = is_busy and KUBELET_SERVICE in state.because.get(c.HOST, ())
         at_stake = bool(state.because.get(c.QUIESCED))
         leaving = None if state.leaving is None else (desired.serial, state.leaving.key())
         slot = state.needs_installer == ""
-        own = (leaving, slot, _other(desired))
-        key = (desired.profile.digest, clustered, registered, busy, cordoned, stuck, at_stake, *own)
+        own = (leaving, slot, _other(desired), state.repair)
+        key = (desired.profile.digest, clustered, registered, is_busy, cordoned, stuck, at_stake, *own)
         if key not in self._catalogues:
-            traits = NodeTraits(desired, clustered, registered, busy, cordoned, stuck, at_stake, state.leaving, slot)
+            traits = NodeTraits(
+                desired, clustered, registered, is_busy, cordoned, stuck, at_stake, state.leaving, slot, state.repair
+            )
             self._catalogues[key] = catalogue(traits)
         return self._catalogues[key]
 
@@ -339,7 +353,7 @@ class NodePlanner:
             actions.append(action)
             # What follows a boot, a flash or a treatment can be observed only after it has happened.
             predicted = predicted or bool(row.reboots) or spec_of(row.name).flashes
-            if found.rung is not None and row.name == found.rung.action:
+            if found.rung is not None and is_rung(found, row):
                 actions += self._later_rungs(desired, full, found.rung, state)
         return tuple(actions)
 
@@ -347,11 +361,10 @@ class NodePlanner:
         """Return the later rungs of the ladder: approving a treatment approves what follows if it does not help."""
         policy = desired.profile.remediation
         assert policy is not None, "a rung comes from a policy"
-        table, names = table_of(desired.profile), [signal.name for signal in state.own_signals]
-        remedy, rungs = table.remedy_of(names), table.rungs_of(names)
+        cure = cure_of(table_of(desired.profile), state.own_signals)
         later = policy.ladder[policy.ladder.index(first) + 1 :]
-        may = [one.action for one in later if one.action != first.action and may_heal(one.action, remedy, rungs)]
-        rows = {row.name: row for row in full.rows}
+        may = [one.action for one in later if one.action != first.action and may_heal(one.action, cure)]
+        rows = {row.name: row for row in full.rows if not spec_of(row.name).of_service or row.target == cure.service}
         why = (f"if {first.action} does not help",)
         return [self._action(desired, as_treatment(rows[name]), why, True) for name in may if name in rows]
 
@@ -383,15 +396,3 @@ def _reported(signal: Signal) -> str:
 
 def _other(desired: Desired) -> str:
     return "" if desired.other_tests is None else desired.other_tests.name
-
-
-def _busy(observed: Observed) -> bool:
-    member = None if isinstance(observed.member, Silent) else observed.member.value
-    return member is not None and bool(member.work(observed.host, observed.member.at))
-
-
-def _stakes(desired: Desired, observed: Observed) -> Stakes:
-    """Return the pods that lose something for good when the node is drained."""
-    member = None if isinstance(observed.member, Silent) else observed.member.value
-    work = () if member is None else member.work(observed.host, observed.member.at)
-    return stakes(work, desired.profile.drain)

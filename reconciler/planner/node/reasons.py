@@ -48,7 +48,7 @@ def no_path(
     desired: Desired, state: Conditions, found: Situation, full: Catalogue, record: NodeRecord, context: Context
 ) -> Situation:
     """Return the situation of a node that no actions bring to its goal, and say which conditions are in the way."""
-    missing = (goal_conditions(desired, state) if state.leaving is None else found.wanted) - state.true
+    missing = (found.wanted if state.leaving or state.repair else goal_conditions(desired, state)) - state.true
     unknown = {name: why for name, why in state.unknown.items() if name in missing}
     usable = {row.id for row in usable_rows(full, state, found, record, context.now).rows}
     used_up = sorted(

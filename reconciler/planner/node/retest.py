@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
+from typing import Final
 
 from reconciler.gate.after import (
     Reasons,
@@ -32,6 +33,8 @@ from reconciler.planner.node.catalogue import Row
 from reconciler.planner.node.record import is_admission
 from reconciler.planner.node.unhealed import is_event
 from reconciler.spec.kinds.signals import Proof
+
+ACCEPTS: Final = "accept_parts"  # ends the repair by a person
 
 
 def cost_of(acceptance: Acceptance, action: str, target: str, *, treats: bool) -> frozenset[str]:
@@ -81,6 +84,9 @@ def _voided(
     treats = attempt.cause == REMEDIATION
     done = f"{attempt.action}:{attempt.target}" if attempt.target else attempt.action
     yield done, cost_of(acceptance, attempt.action, attempt.target, treats=treats)
+    if attempt.action == ACCEPTS:
+        rows = [tests_after_exchange(acceptance, part) for part in others]
+        yield "repaired by a person", frozenset().union(*rows) if rows else every_test(acceptance)
     if attempt.action == "drain":
         for path in table.for_a_person(attempt.cause.split(", ")):
             part = table.part_at(path)

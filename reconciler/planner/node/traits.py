@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from reconciler.gate.after import tests_after_bios, tests_after_firmware
 from reconciler.gate.attestation.expected import must_prove
 from reconciler.model.desired import Desired
+from reconciler.model.repairs import RepairPhase
 from reconciler.model.vocab import Activation
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.conditions import firmware_ok
@@ -24,7 +25,8 @@ class NodeTraits:
     which start again as soon as it has power. `cordoned`: somebody else cordoned it, so labels attract no work.
     `stuck`: its kubelet is stopped, so no pod on it ends. `at_stake`: pods on it lose something for good when they are
     evicted, and the drain policy forbids that. `leaving`: what it has to lose, of a node that is decommissioned.
-    `in_place`: it can write an image itself, into the slot that does not run.
+    `in_place`: it can write an image itself, into the slot that does not run. `repair`: how far a person's repair has
+    come, which is under way.
     """
 
     desired: Desired
@@ -36,6 +38,7 @@ class NodeTraits:
     at_stake: bool = False
     leaving: Leaving | None = None
     in_place: bool = False
+    repair: RepairPhase | None = None
 
     @property
     def mig(self) -> bool:

@@ -15,38 +15,60 @@ from typing import Final
 from reconciler.gate.certificate import binding_of, tests_digest
 from reconciler.gate.exchanged import exchanged
 from reconciler.health.bmc import logged
+from reconciler.health.cure import proved_by_reset
 from reconciler.health.signals import Signal, unread_signals
 from reconciler.health.table import SignalRule, table_of
 from reconciler.health.xids import is_hardware
 from reconciler.model.desired import Desired
 from reconciler.model.observed import Answered, Observed, Xid
-from reconciler.model.records import IN_BOOT, UNHEALED, NodeRecord, isolated_for, unhealed_paths
+from reconciler.model.records import IN_BOOT, UNHEALED, Attempt, NodeRecord, isolated_for, unhealed_paths
 from reconciler.model.vocab import Source
 from reconciler.planner.node.record import is_admission
-from reconciler.spec.kinds.signals import EVENTS, Proof
+from reconciler.spec.kinds.remediation_policy import RungAction
+from reconciler.spec.kinds.signals import COUNTED, EVENTS, Proof
 from reconciler.spec.signals import PREFIX
 
-_FACTS: Final = {EVENTS: Source.REDFISH, "host.xids": Source.SSH, "host.kernel_events": Source.SSH}
+_OF_HOST: Final = ("host.xids", "host.kernel_events", *COUNTED)
+_FACTS: Final = {EVENTS: Source.REDFISH, **dict.fromkeys(_OF_HOST, Source.SSH)}
+_AFTER_RESETS: Final = "+"  # in a key, after the boot
 _WORDS: Final = {
     Proof.FACT_CLEAR: "an entry that is gone or settled",
     Proof.FACT_CLEAR_AFTER_NEW_BOOT: "a boot without it",
+    Proof.FACT_CLEAR_AFTER_RESET: "a reset of the GPUs or a boot without it",
     Proof.NEW_SERIAL: "another part",
 }
 
 
 def is_event(rule: SignalRule) -> bool:
-    """Return whether a signal is read from a log, so that it is no evidence of healing not to see it any more."""
+    """Return whether a signal is read from a log, or is a rise of a counter: to see it no more is no healing."""
     return rule.row.fact in _FACTS
 
 
-def key_of(path: str, observed: Observed) -> str:
-    """Return the key under which the ledger keeps an event that this observation shows."""
-    return _key(path, (observed.host.value.boot_id or "") if isinstance(observed.host, Answered) else "")
+def key_of(path: str, observed: Observed, record: NodeRecord) -> str:
+    """Return the key under which the ledger keeps an event that this observation shows.
+
+    It tells the resets of GPUs that went before: an event that is shown after one is a new one, as after a boot.
+    """
+    boot_id = (observed.host.value.boot_id or "") if isinstance(observed.host, Answered) else ""
+    before = sum(attempt.boot_id == boot_id for attempt in _resets(record)) if boot_id else 0
+    return _key(path, boot_id) + (f"{_AFTER_RESETS}{before}" if before else "")
 
 
 def _key(path: str, boot_id: str) -> str:
     """Return the key of an event that was seen in a boot; "" = not known in which. A published key tells no boot id."""
-    return f"{UNHEALED}{path}{IN_BOOT}{hashlib.sha256(boot_id.encode()).hexdigest()[:12] if boot_id else ''}"
+    return f"{UNHEALED}{path}{IN_BOOT}{boot_digest(boot_id)}"
+
+
+def boot_digest(boot_id: str) -> str:
+    return hashlib.sha256(boot_id.encode()).hexdigest()[:12] if boot_id else ""
+
+
+def _boot_of(key: str) -> str:
+    return key.partition(_AFTER_RESETS)[0]
+
+
+def _resets(record: NodeRecord) -> Iterator[Attempt]:
+    return (one for one in record.attempts if one.action == RungAction.GPU_RESET and one.outcome == "done")
 
 
 def kept_events(record: NodeRecord) -> Mapping[str, tuple[str, datetime]]:
@@ -107,7 +129,7 @@ def event_updates(
     wanted = {signal.path: known.get(signal.path) or kept[signal.path][0] for signal in unhealed}
     for signal in shown:
         if is_event(signal.rule):
-            key = key_of(signal.path, observed)
+            key = key_of(signal.path, observed, record)
             wanted[signal.path] = known.get(signal.path, key) if key.endswith(IN_BOOT) else key
     for path, key in known.items():
         if wanted.get(path) != key:
@@ -153,12 +175,16 @@ class _Seen:
             )
         if proof is Proof.NEW_SERIAL:
             return self._has_new_part(rule)
+        if proved_by_reset(path.removeprefix(PREFIX), rule.row) and any(
+            one.at > since for one in _resets(self._record)
+        ):
+            return True
         return self._was_booted(path, key, since)
 
     def _was_booted(self, path: str, key: str, since: datetime) -> bool:
-        now, host = key_of(path, self._observed), self._observed.host
+        now, host = _boot_of(key_of(path, self._observed, self._record)), self._observed.host
         if not key.endswith(IN_BOOT):
-            return now != key and not now.endswith(IN_BOOT)
+            return now != _boot_of(key) and not now.endswith(IN_BOOT)
         uptime_s = host.value.uptime_s if isinstance(host, Answered) else None
         return uptime_s is not None and host.at - timedelta(seconds=uptime_s) > since
 

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from reconciler.spec.kinds.base import PositiveDuration
 from reconciler.spec.kinds.remediation_policy import RungAction
-from reconciler.spec.kinds.signals import Fact, First, Next, Proof, Scope, SignalClass
+from reconciler.spec.kinds.signals import Fact, First, Next, Proof, Scope, SignalClass, Unit
 from reconciler.strict_yaml.models import Matching, Model, Text
 
 RowName = Annotated[
@@ -40,6 +40,7 @@ class SignalOverride(Model):
         min_length=1,
         description="The rungs of the policy's ladder that may heal it; others are left out.",
     )
+    service: Unit | None = Field(default=None, description="The systemd unit whose restart may heal it.")
     healed_by: tuple[Proof, ...] | None = Field(
         default=None, min_length=1, description="What proves together that it is healed."
     )
@@ -63,7 +64,9 @@ class SignalOverride(Model):
             if others or self.because is not None:
                 raise ValueError("`off` excludes all other keys: a signal that is left alone needs no row")
         elif not others:
-            raise ValueError("changes nothing: give reads, window, threshold, first, next, rungs, healedBy or off")
+            raise ValueError(
+                "changes nothing: give reads, window, threshold, first, next, rungs, service, healedBy or off"
+            )
         elif self.because is None:
             raise ValueError("no `because`: say why this fleet judges otherwise")
         return self

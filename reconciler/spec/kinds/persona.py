@@ -85,6 +85,45 @@ class GpuMode(Model):
     )
 
 
+class CheckpointCommand(Model):
+    """Commands on the host that ask its work to save its state."""
+
+    ask: Argv = Field(description="Program and arguments that ask, once for each drain; exit 0 means asked.")
+    ready: Argv = Field(description="Program and arguments that look; exit 0 means that nothing is left to be saved.")
+
+
+class CheckpointHttp(Model):
+    """A request to each pod that takes part, through the API server. POST asks, GET with a 2xx answer means ready."""
+
+    port: Annotated[int, Field(ge=1, le=65535)] = Field(description="Port of the pod.")
+    path: Annotated[str, Matching(r"/[A-Za-z0-9._~/-]*", "a path such as /checkpoint")] = Field(
+        description="Path of the URL."
+    )
+
+
+class CheckpointSpec(Model):
+    """How work is asked to save its state before it is evicted: exactly one of annotation, command and http."""
+
+    annotation: Literal[True] | None = Field(
+        default=None,
+        description='Ask each pod with the annotation `reconciler.dev/checkpoint: "true"` by the annotation '
+        "reconciler.dev/drain-at, a time. It is ready when its annotation reconciler.dev/ready-to-evict says the same.",
+    )
+    command: CheckpointCommand | None = Field(default=None, description="Ask by a command on the host.")
+    http: CheckpointHttp | None = Field(
+        default=None, description='Ask each pod with the annotation `reconciler.dev/checkpoint: "true"` over HTTP.'
+    )
+    timeout: PositiveDuration = Field(
+        default="10m", description="How long the answers are waited for. After that, the work is evicted all the same."
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> CheckpointSpec:
+        if sum(way is not None for way in (self.annotation, self.command, self.http)) != 1:
+            raise ValueError("a checkpoint is asked for in one way: annotation, command or http")
+        return self
+
+
 class Drain(Model):
     """How work leaves a node before it is disrupted."""
 
@@ -109,6 +148,21 @@ class Drain(Model):
     command: Argv | None = Field(
         default=None, description="With provider command: program and arguments; exit 0 means that nothing runs."
     )
+
+    checkpoint: CheckpointSpec | None = Field(
+        default=None, description="Ask the work to save its state, and wait until it has. Absent: it is not asked."
+    )
+    wait_for_jobs: PositiveDuration | None = Field(
+        default=None,
+        description="How long finite work (pods of Jobs, JobSets and Kubeflow's training jobs) may go on on the "
+        "cordoned node before it is evicted. Absent: it is evicted at once.",
+    )
+
+    @model_validator(mode="after")
+    def _waits_fit(self) -> Drain:
+        if self.provider is not DrainProvider.KUBERNETES and (self.checkpoint or self.wait_for_jobs):
+            raise ValueError("checkpoint and waitForJobs need provider kubernetes: other providers see no work")
+        return self
 
     @model_validator(mode="after")
     def _command_fits(self) -> Drain:

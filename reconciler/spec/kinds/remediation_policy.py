@@ -21,6 +21,8 @@ ConditionType = Annotated[
 
 
 class RungAction(StrEnum):
+    RESTART_SERVICE = "restart_service"  # the unit that the row of the signal names
+    GPU_RESET = "gpu_reset"
     SOFT_RESTART = "soft_restart"
     POWER_CYCLE = "power_cycle"
     REIMAGE = "reimage"
@@ -29,7 +31,10 @@ class RungAction(StrEnum):
 class RungSpec(Model):
     """One rung of the remediation ladder."""
 
-    action: RungAction = Field(description="soft_restart, power_cycle or reimage.")
+    action: RungAction = Field(
+        description="restart_service, gpu_reset, soft_restart, power_cycle or reimage. The first two are tried "
+        "for those signals alone whose rows say that they help."
+    )
     attempts: int = Field(default=1, ge=1, le=10, description="Tries within the window before the next rung.")
 
 

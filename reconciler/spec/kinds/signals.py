@@ -58,11 +58,13 @@ class Proof(StrEnum):
 
     FACT_CLEAR = "fact_clear"
     FACT_CLEAR_AFTER_NEW_BOOT = "fact_clear_after_new_boot"
+    FACT_CLEAR_AFTER_RESET = "fact_clear_after_reset"  # of the GPUs, or a new boot, which resets them too
     GATE = "gate"
     NEW_SERIAL = "new_serial"
 
 
 EVENTS: Final = "bmc.events"
+COUNTED: Final = ("host.counters", "host.gpu_counters")  # facts that are judged by how much they rise
 
 _RANGE = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?")
 
@@ -83,6 +85,12 @@ def code_set(text: str) -> frozenset[int]:
 SignalName = Annotated[
     str, Matching(r"[a-z][a-z0-9_]*", "a name of signals; use lower-case letters, digits and '_', a letter first")
 ]
+Unit = Annotated[
+    str,
+    Matching(
+        r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,127}", "the name of a systemd unit, without .service: nvidia-fabricmanager"
+    ),
+]
 Fact = Annotated[str, Matching(r"(host|bmc|member)\.[a-z_]+", "a fact like host.gpus, bmc.parts or member.conditions")]
 
 
@@ -94,6 +102,11 @@ class SignalRow(Model):
         default=None,
         description="What the message of a log entry holds, in upper or lower case. Absent: the code knows its "
         "evidence.",
+    )
+    counters: tuple[Text, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="The counters of `fact` whose rise, together, is evidence from `threshold` on within `window`.",
     )
     scope: Scope = Field(description="The part that it is evidence against.")
     cause: SignalClass = Field(
@@ -129,6 +142,10 @@ class SignalRow(Model):
         min_length=1,
         description="The rungs that may heal it, of those in the policy's ladder. Absent: all that `next` allows.",
     )
+    service: Unit | None = Field(
+        default=None,
+        description="The systemd unit whose restart may heal it: the rung restart_service is for it alone.",
+    )
     healed_by: tuple[Proof, ...] = Field(
         min_length=1, description="What proves together that it is healed: never that time has passed."
     )
@@ -156,12 +173,24 @@ class SignalRow(Model):
             raise ValueError("a signal that is judged against peers isolates no node")
         if self.first is not First.REPORT and Proof.GATE not in self.healed_by:
             raise ValueError("a signal that takes a node out of service is healed by gate, too (K2)")
-        if self.rungs is not None and self.next not in (Next.LADDER, Next.POWER):
-            raise ValueError("`rungs` are for a signal with `next: ladder` or `next: power`")
-        if self.rungs is not None and self.next is Next.POWER and RungAction.REIMAGE in self.rungs:
-            raise ValueError("a signal with `next: power` has no rung reimage: wiping a disk brings no part back")
         if self.contains is not None and (self.fact != EVENTS or self.window is None):
             raise ValueError(f"`contains` is of fact {EVENTS}, and needs a window: logs are never cleared")
+        if (self.counters is not None) != (self.fact in COUNTED):
+            raise ValueError(f"`counters` are of the facts {' and '.join(COUNTED)}, which have no other evidence")
+        if self.counters is not None and (self.window is None or not self.threshold):
+            raise ValueError("a signal of counters has a window, and a threshold above 0 for their rise in it")
+        return self
+
+    @model_validator(mode="after")
+    def _check_rungs(self) -> SignalRow:
+        if self.rungs is not None and self.next not in (Next.LADDER, Next.POWER):
+            raise ValueError("`rungs` are for a signal with `next: ladder` or `next: power`")
+        if self.service is not None and self.next not in (Next.LADDER, Next.POWER):
+            raise ValueError("`service` is for a signal with `next: ladder` or `next: power`")
+        if (RungAction.RESTART_SERVICE in (self.rungs or ())) != bool(self.rungs and self.service):
+            raise ValueError("`rungs` and `service` belong together: restart_service restarts the unit of `service`")
+        if self.rungs is not None and self.next is Next.POWER and RungAction.REIMAGE in self.rungs:
+            raise ValueError("a signal with `next: power` has no rung reimage: wiping a disk brings no part back")
         return self
 
 
@@ -177,6 +206,7 @@ class CodeLists(Model):
     """Codes of XID and SXid lines that are evidence of broken hardware, or are none. A code in no list is evidence."""
 
     application: CodeList = Field(description="XIDs that are no evidence.")
+    reset: CodeList = Field(description="XIDs whose remedy is a reset of the GPU.")
     switch_corrected: CodeList = Field(description="SXids that are no evidence unless the line calls them fatal.")
     switch_non_fatal: CodeList = Field(description="SXids that are no evidence where the line calls them non-fatal.")
     switch_not_harmless: CodeList = Field(description="SXids that are evidence, whatever the line calls them.")

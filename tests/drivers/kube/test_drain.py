@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -12,12 +13,14 @@ import pytest
 from reconciler.app.clocks import RealClock
 from reconciler.converge.actions import FUNCTIONS, drain
 from reconciler.converge.actions.context import ActionContext, carry_out
-from reconciler.model.desired import DrainPolicy
+from reconciler.model.desired import Checkpoint, DrainPolicy
+from reconciler.model.errors import Failure
 from reconciler.model.outcome import Declined, Done, Outcome, Transient
-from reconciler.model.vocab import DrainProvider
+from reconciler.model.records import NodeRecord
+from reconciler.model.vocab import CheckpointWay, DrainProvider
 from tests import builders as b
 from tests.drivers.kube.bench import Bench
-from tests.drivers.kube.test_cluster import MARK, member, run
+from tests.drivers.kube.test_cluster import MARK, failure, member, run
 from tests.drivers.kube.worlds import LabWorld, World, names_of_pods
 
 pytestmark = [pytest.mark.wire, pytest.mark.tool]
@@ -33,12 +36,18 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drain, "FORCED_S", 20.0)
 
 
-async def drained(world: World, said: list[str], **changes: Any) -> Outcome:
+async def drained(world: World, said: list[str], *, ledger: Any = None, **changes: Any) -> Outcome:
     """Drain the world's node, which carries our mark."""
     wanted = b.node(world.node, profile=replace(b.PROFILE, drain=replace(POLICY, **changes)))
     parts: dict[str, Any] = dict.fromkeys(ActionContext.__dataclass_fields__)
     parts |= {"desired": wanted, "observed": b.observed(world.node), "cluster_port": world.driver}
-    parts |= {"ledger": SimpleNamespace(id=MARK.ledger), "clock": RealClock(), "step": said.append}
+    parts |= {
+        "ledger": ledger or SimpleNamespace(id=MARK.ledger),
+        "resumed": {},
+        "clock": RealClock(),
+        "step": said.append,
+    }
+    parts |= {"record": NodeRecord(world.node)}
     return await carry_out(FUNCTIONS["drain"], ActionContext(**parts))
 
 
@@ -107,3 +116,72 @@ def test_an_outage_is_outlived(bench: Bench, fault: Any) -> None:
 
     assert run(interrupted()) == Done("1 pod evicted")
     assert "the node can't be read: " in said[0]
+
+
+# --- asking the work -------------------------------------------------------------------------------------------------
+
+
+class OneAttempt:
+    """The part of the ledger that a drain uses which waits."""
+
+    id = MARK.ledger
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Any] = {}
+
+    def amend(self, _attempt: int, facts: dict[str, Any], _now: Any) -> None:
+        self.kept |= facts
+
+    def before(self, _attempt: int) -> dict[str, Any]:
+        return {}
+
+    def holds(self) -> list[Any]:
+        return []
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["a kubectl each", "one that keeps running"])
+@pytest.mark.parametrize("way", [CheckpointWay.ANNOTATION, CheckpointWay.HTTP])
+def test_a_pod_saves_its_state_before_it_is_evicted(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, way: CheckpointWay, keep: bool
+) -> None:
+    monkeypatch.setattr(drain, "WAIT_ROUND_S", 0.3)
+    world, said = LabWorld(bench), list[str]()
+    world.add_pod("trainer", labels={})
+    bench.on_loop(lambda: bench.truth.give_program("default", "trainer", saves_s=0.0))
+    pod = bench.truth.pod("default", "trainer")
+    marked(world)
+    policy = Checkpoint(way, 30.0, port=8080, path="/save-state")
+    world.driver = bench.driver(keep=keep)
+
+    async def work() -> Outcome:
+        try:
+            return await drained(world, said, ledger=OneAttempt(), checkpoint=policy)
+        finally:
+            await world.driver.close()
+
+    outcome = run(work())
+    assert outcome == Done("1 pod evicted; 1 of 1 saved their state")
+    assert pod.requests == 1
+
+
+def test_an_annotation_is_for_one_pod_by_its_uid(world: World) -> None:
+    pod = world.add_pod("victim", labels={})
+    run(world.driver.annotate(pod, {"reconciler.dev/drain-at": "now"}))
+    shown = json.loads(world.kubectl("get", "pod", "victim", "-n", "default", "-o", "json"))
+    assert shown["metadata"]["annotations"]["reconciler.dev/drain-at"] == "now"
+    run(world.driver.annotate(pod, {"reconciler.dev/drain-at": None}))
+    world.remove_pod("victim")
+    world.add_pod("victim", labels={})
+    run(world.driver.annotate(pod, {"reconciler.dev/drain-at": "now"}))  # it is gone: success
+    shown = json.loads(world.kubectl("get", "pod", "victim", "-n", "default", "-o", "json"))
+    assert "reconciler.dev/drain-at" not in shown["metadata"].get("annotations", {})
+
+
+def test_a_request_to_a_pod_that_listens_nowhere_is_refused(bench: Bench) -> None:
+    world = LabWorld(bench)
+    pod = world.add_pod("deaf", labels={})
+    error = failure(world.driver.post(pod, 8080, "/save", "{}"))
+    assert error.kind is not Failure.AMBIGUOUS
+    assert not run(world.driver.answers(pod, 8080, "/save"))
+    world.remove_pod("deaf")
+    run(world.driver.post(pod, 8080, "/save", "{}"))  # it is gone: success

@@ -6,17 +6,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 from reconciler.app.doctor import _rights
 from reconciler.drivers.kube import KubectlCluster
-from reconciler.drivers.kube.rights import RIGHTS, Right
+from reconciler.drivers.kube.rights import CHECKPOINT_RIGHTS, RIGHTS, Right, rights_for
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, Taint
+from reconciler.model.vocab import CheckpointWay
 from tests.conftest import ROOT
 from tests.drivers.kube.bench import Bench
 from tests.drivers.kube.test_cluster import MARK, failure, run
 from tests.drivers.kube.test_watch import Listener, listening
 from tests.drivers.kube.worlds import ROLE, LabWorld, World, granted, role
+
+CHECKPOINT_ROLE = ROLE.with_name("rbac-checkpoint.yaml")
 
 
 def test_the_role_grants_what_the_driver_needs() -> None:
@@ -42,6 +46,14 @@ async def everything(driver: KubectlCluster, world: World) -> None:
     world.add_pod("gone", labels={})
     await driver.delete(gone, grace_s=0)  # 409: another pod of that name, which is read
     await driver.remove(await member())
+
+
+def test_a_second_role_grants_what_checkpoints_need() -> None:
+    documents = list(YAML(typ="safe").load_all(CHECKPOINT_ROLE.read_text()))
+    extra = {(right.verb, right.resource) for rights in CHECKPOINT_RIGHTS.values() for right in rights}
+    assert granted(documents) == extra
+    assert rights_for(()) == RIGHTS
+    assert {(right.verb, right.resource) for right in rights_for(CheckpointWay)} == granted(role()) | extra
 
 
 @pytest.mark.wire
@@ -111,7 +123,7 @@ def findings(answer: Any) -> list[tuple[bool, str, str]]:
             raise answer
         return answer
 
-    workspace: Any = SimpleNamespace(missing_rights=missing)
+    workspace: Any = SimpleNamespace(missing_rights=missing, wanted_rights=RIGHTS)
     return [(finding.ok, finding.detail, finding.remedy) for finding in _rights(workspace)]
 
 

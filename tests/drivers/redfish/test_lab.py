@@ -367,3 +367,28 @@ def test_a_drive_is_erased(lab: Lab) -> None:
         assert [one.holds for one in lab.machine.state.drives][:2] == [True, False]
 
     play(lab, steps)
+
+
+def test_the_locator_led(lab: Lab) -> None:
+    """Each make has its own words for it, and some show it by two properties."""
+
+    async def steps(lab: Lab, bmc: RedfishBmc) -> None:
+        for lit in (True, True, False):
+            await bmc.set_indicator(lit)
+            assert (await hot(bmc)).indicator is lit
+            assert lab.machine.state.indicator is lit
+
+    play(lab, steps)
+
+
+def test_a_machine_without_a_locator_led(trust: Trust) -> None:
+    lab = Lab("Supermicro", MAKES["Supermicro"], trust)
+    lab.machine.state.indicator = None
+
+    async def steps(_: Lab, bmc: RedfishBmc) -> None:
+        assert (await hot(bmc)).indicator is None
+        with pytest.raises(DriverError, match="offers no locator LED") as caught:
+            await bmc.set_indicator(True)
+        assert caught.value.kind is Failure.UNSUPPORTED
+
+    play(lab, steps)

@@ -263,6 +263,18 @@ async def writes_do_not_freeze_it(lab: Lab) -> bool:
     return True
 
 
+async def a_person_finds_the_machine(lab: Lab) -> bool:
+    seen = [(await lab.hot()).indicator]
+    for lit in (True, False):
+        try:
+            await lab.bmc.set_indicator(lit)
+        except DriverError as error:
+            return error.kind is not Failure.REJECTED
+        seen.append((await lab.hot()).indicator)
+        assert lab.machine.state.indicator is lit
+    return seen == [False, True, False]
+
+
 DELL = LabQuirks(serial_in_sku=True)
 CASES: dict[str, tuple[Case, ...]] = {
     "serial_property": (Case("Dell Inc.", DELL, serial_is_that_of_dmi),),
@@ -285,6 +297,7 @@ CASES: dict[str, tuple[Case, ...]] = {
         Case("ASRock Rack", LabQuirks(boot_mode="required"), the_boot_device_is_set_and_the_mode_stays),
         Case("AMI", LabQuirks(boot_mode="required"), the_boot_device_is_set_and_the_mode_stays),
     ),
+    "indicator_at_rest": (Case("Dell Inc.", LabQuirks(indicator="lit_at_rest"), a_person_finds_the_machine),),
     "task_states": (
         Case("Dell Inc.", LabQuirks(task_words={"Exception": "RebootFailed"}), a_failed_task_ends),
         Case("a make", LabQuirks(), a_failed_task_ends),

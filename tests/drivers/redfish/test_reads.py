@@ -57,6 +57,7 @@ def test_hot() -> None:
         tasks=(),
         health=Health.OK,
         etag='"1"',
+        unknown={"indicator": "the BMC shows no locator LED"},
     )
 
 

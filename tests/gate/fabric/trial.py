@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 
 from reconciler.gate.fabric.diagnose import Diagnosis, judge
+from reconciler.gate.fabric.measured import confirming, without_routes
 from reconciler.gate.fabric.results import Bar, Leg, LoopbackRun, PairRun, Reading, read
 from reconciler.gate.fabric.rounds import Room
 from reconciler.gate.fabric.topology import Fabric, Part, PartKind
@@ -76,28 +77,37 @@ def overlap(one: Broken, other: Broken, lab: LeafSpine) -> bool:
     return first.name == second.name and (first.kind is FabricFault.NODE or first.rail == second.rail)
 
 
-def play(lab: LeafSpine, *, congested: tuple[int, ...] = (), room: Room | None = None) -> Outcome:
-    """Ask and measure until nothing is left to ask."""
+def play(lab: LeafSpine, *, congested: tuple[int, ...] = (), room: Room | None = None, routes: bool = True) -> Outcome:
+    """Ask and measure until nothing is left to ask. `routes`: whether a test tells the spines that its flows took."""
     fabric = Fabric(lab.groups, lab.rails, lab.racks)
     readings: list[Reading] = []
     loopbacks: list[LoopbackRun] = []
     number = 0
-    while (diagnosis := judge(fabric, readings, loopbacks, BAR, room)).next is not None:
+    while True:
+        diagnosis = judge(fabric, readings, loopbacks, BAR, room)
+        asked = diagnosis.next or (None if routes else confirming(fabric, diagnosis, readings))
+        if asked is None:
+            break
         lab.congestion = 0.5 if number in congested else 1.0
-        for one, other, runs, control in diagnosis.next.matches:
+        for one, other, runs, control in asked.matches:
             for run in lab.pair(one, other, runs):
-                there, back = Leg(run.there, run.there_spines), Leg(run.back, run.back_spines)
+                there, back = (
+                    Leg(values, spines if routes else ())
+                    for values, spines in ((run.there, run.there_spines), (run.back, run.back_spines))
+                )
                 readings.append(read(PairRun(number, one, other, there, back, control), BAR))
-        for node, runs in diagnosis.next.loopbacks:
+        for node, runs in asked.loopbacks:
             loopbacks += [LoopbackRun(number, node, found) for found in lab.loopback(node, runs)]
         number += 1
+    if not routes:
+        diagnosis = without_routes(fabric, diagnosis, readings)
     return Outcome(tuple(map(part_of, lab.faults)), diagnosis, number, fabric.most_rounds)
 
 
 SCENES = ("none", "one", "flap", "double", "congested")
 
 
-def trial(seed: int, nodes: int, scene: str) -> Outcome:
+def trial(seed: int, nodes: int, scene: str, *, routes: bool = True) -> Outcome:
     """Play a scene of SCENES. `congested`: a double fault, and half of the pace between leaves in one round."""
     chance = random.Random(seed)
     lab = LeafSpine.of_size(nodes, chance)
@@ -106,4 +116,4 @@ def trial(seed: int, nodes: int, scene: str) -> Outcome:
         fault = draw(lab, chance, flaps=scene == "flap" or (wanted == 2 and chance.random() < 0.3))
         if not any(overlap(known, fault, lab) for known in lab.faults):
             lab.faults.append(fault)
-    return play(lab, congested=(chance.randrange(4),) if scene == "congested" else ())
+    return play(lab, congested=(chance.randrange(4),) if scene == "congested" else (), routes=routes)

@@ -14,6 +14,7 @@ from math import inf
 from typing import Any, TypeVar
 
 from reconciler.drivers.ssh.facts import (
+    counters,
     gpu,
     installed,
     kernel_log,
@@ -28,7 +29,6 @@ from reconciler.drivers.ssh.facts import (
 from reconciler.drivers.ssh.facts.fact import Fact, Parsed
 from reconciler.model.fact_framing import FactRequest
 from reconciler.model.gate import CommandResult
-from reconciler.model.gpus import Gpu, SmiAnswer
 from reconciler.model.installed import InstalledFacts
 from reconciler.model.observed import HostFacts, ImageIdentity, Link, Service
 
@@ -61,6 +61,7 @@ FACTS: tuple[Fact[Any], ...] = (
     storage.NVME,
     storage.DISKS,
     memory.DIMM_ERRORS,
+    counters.COUNTERS,
     installed.INTERFACES,
     installed.ROUTES,
     installed.USER_CA,
@@ -97,7 +98,7 @@ def host_facts(
 ) -> HostFacts:
     reader = _Reader(answers)
     serial, uuid = reader.read(system.DMI) or (None, None)
-    driver, gpus, smi = _gpus(reader)
+    report = _gpus(reader)
     links_up = reader.read(nvlink.NVLINK)
     log = reader.read(kernel_log.KERNEL_LOG)
     return HostFacts(
@@ -109,8 +110,8 @@ def host_facts(
         uuid=uuid,
         image=_image(reader),
         secure_boot=reader.read(system.SECURE_BOOT),
-        driver=driver,
-        gpus=gpus,
+        driver=None if report is None else report.driver,
+        gpus=None if report is None else report.gpus,
         nvlinks_active=None if links_up is None else links_up.active,
         xids=None if log is None else log.xids,
         links=_links(reader),
@@ -118,7 +119,7 @@ def host_facts(
         services=_services(reader, services),
         sysctls=_sysctls(reader, sysctls),
         unknown=reader.unknown,
-        smi=smi,
+        smi=None if report is None else report.answer,
         nvlinks_slow=None if links_up is None else links_up.slow,
         kernel_events=None if log is None else log.events,
         cuda=reader.read(software.CUDA),
@@ -128,15 +129,14 @@ def host_facts(
         installed=_installed(reader),
         disks=reader.read(storage.DISKS),
         dimm_errors=reader.read(memory.DIMM_ERRORS),
+        counters=reader.read(counters.COUNTERS),
+        gpu_counters=None if report is None else report.slowed,
     )
 
 
-def _gpus(reader: _Reader) -> tuple[str | None, tuple[Gpu, ...] | None, SmiAnswer | None]:
+def _gpus(reader: _Reader) -> gpu.SmiReport | None:
     report = reader.read(gpu.SMI)
-    if report is None:
-        return None, None, None
-    report = reader.take(gpu.with_mig_devices(report, gpu.LIST.read(reader.answers)))
-    return report.driver, report.gpus, report.answer
+    return None if report is None else reader.take(gpu.with_mig_devices(report, gpu.LIST.read(reader.answers)))
 
 
 def _image(reader: _Reader) -> ImageIdentity | None:

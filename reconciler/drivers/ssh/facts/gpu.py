@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from reconciler.drivers.ssh.facts.fact import Fact, Parsed, Unreadable, excerpt, whole_number
-from reconciler.drivers.ssh.facts.gpu_cells import health_cells
+from reconciler.drivers.ssh.facts.gpu_cells import health_cells, slowed_seconds
 from reconciler.model.gate import CommandResult
 from reconciler.model.gpus import Gpu, GpuCells, MigDevice, SmiAnswer
+from reconciler.model.own_health import Counters
 
 _NO_GPU = "no nvidia-smi, and no device of NVIDIA's on the PCI bus"
 _PCI = re.compile(r"(?:PCI:)?([0-9A-F]{4,8}):([0-9A-F]{2}):([0-9A-F]{2})(?:\.([0-7]))?", re.IGNORECASE)
@@ -37,6 +38,7 @@ class SmiReport:
     gpus: tuple[Gpu, ...]
     mig_counts: tuple[int, ...]  # MIG devices in the XML, by GPU, which has neither profiles nor UUIDs
     answer: SmiAnswer
+    slowed: Counters
 
 
 # --- nvidia-smi -q -x --------------------------------------------------------------------------------------------
@@ -44,7 +46,7 @@ class SmiReport:
 
 def parse_smi(answer: CommandResult) -> Parsed[SmiReport]:
     text = answer.stdout
-    none = SmiReport(None, (), (), SmiAnswer(0, 0, 0))
+    none = SmiReport(None, (), (), SmiAnswer(0, 0, 0), {})
     if "<nvidia_smi_log" not in text and text.strip() == "No devices were found":  # it exits with 6
         return Parsed(none, {"driver": "unsupported: nvidia-smi finds no device to ask"})
     if text.strip() == _NO_GPU:
@@ -64,8 +66,10 @@ def parse_smi(answer: CommandResult) -> Parsed[SmiReport]:
         notes["gpus.exit_status"] = f"malformed: nvidia-smi ended with {answer.exit_status} after a whole document"
     if len({gpu.pci for gpu in gpus}) < len(gpus):
         notes["gpus.pci"] = "malformed: two GPUs give the same PCI address, or several give none"
+    slowed = {gpu.pci: seconds for gpu, one in zip(gpus, elements, strict=True) if (seconds := slowed_seconds(one))}
     counts = tuple(len(element.findall("mig_devices/mig_device")) for element in elements)
-    return Parsed(SmiReport(driver, gpus, counts, SmiAnswer(answer.exit_status, attached, len(gpus))), notes)
+    end = SmiAnswer(answer.exit_status, attached, len(gpus))
+    return Parsed(SmiReport(driver, gpus, counts, end, slowed), notes)
 
 
 def _document(text: str) -> ET.Element:

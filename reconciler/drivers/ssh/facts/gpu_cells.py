@@ -176,3 +176,20 @@ def _loaded(element: ET.Element) -> bool | None:
     """Say whether the GPU is under load; None when that can't be read, as in MIG mode."""
     match = _PERCENT.fullmatch((element.findtext("utilization/gpu_util") or "").strip())
     return int(match[1]) >= BUSY_PERCENT if match else None
+
+
+# The time in which the hardware slowed the clocks since the driver was loaded: in version 13 of the document, as driver
+# 595 prints it.
+_SLOWED: Mapping[str, str] = {
+    "thermal_s": "clocks_event_reasons_counters_hw_therm_slowdown",
+    "power_brake_s": "clocks_event_reasons_counters_hw_power_brake",
+}
+_MICROSECONDS = re.compile(r"(\d{1,20}) us")
+
+
+def slowed_seconds(element: ET.Element) -> dict[str, int]:
+    """Return for how many seconds a GPU was slowed, by cause; {} where the driver does not count them."""
+    counts = element.find("clocks_event_reasons_counters")
+    cells = {} if counts is None else {name: counts.findtext(tag) or "" for name, tag in _SLOWED.items()}
+    found = {name: _MICROSECONDS.fullmatch(text.strip()) for name, text in cells.items()}
+    return {name: int(match[1]) // 1_000_000 for name, match in found.items() if match is not None}

@@ -8,7 +8,7 @@ insufficient power, a failed ACCESS_REG, "Cable unplugged".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
 from reconciler.drivers.ssh.facts.gpu import pci_address
@@ -16,8 +16,10 @@ from reconciler.model.observed import KernelEvent
 from reconciler.model.vocab import KernelEventKind as Kind
 
 MAX_EVENTS = 200
+BURST_S = 180.0  # lines of one kind and device that follow one another within this time are one event
 _TEXT_LIMIT = 300
 _PCI = r"(?P<device>[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
+_LONG = r"(?:[3-9]\d\d|\d{4,9})"  # more than five minutes
 _UNCORRECTED = r"Uncorrect(?:ed|able) \(Fatal\)"
 
 # The first match counts. `device`: the device that the line names, if any.
@@ -35,8 +37,11 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     (Kind.NIC_FAILED, re.compile(rf"mlx5_core {_PCI}: .*(?:device's health compromised|health poll failed)")),
     (Kind.NIC_FAILED, re.compile(rf"mlx5_core(?: {_PCI})?: .*unrecoverable")),
     (Kind.NIC_MODULE, re.compile(rf"(?:mlx5_core {_PCI}: |mlx5_core: |mlx5_port_).*Port module event\[error\]")),
+    # The kernel repeats the line, with a longer time each: others than the driver's wait for disks and network.
+    (Kind.TASK_HUNG, re.compile(rf"INFO: task (?P<device>nvidia[\w.-]{{0,40}}):\d+ blocked for more than {_LONG} s")),
 )  # fmt: skip
-_TIME = re.compile(r"^\[[^\]]*\d\] *")  # as dmesg prints it
+# As dmesg prints it, or journalctl with the host's name; lines of other programs than the kernel are not asked for.
+_TIME = re.compile(r"^\[\s*(?P<uptime>\d{1,12}\.\d{1,9})?[^\]]*\] *(?:\S+ kernel: )?")
 _LIVE = re.compile(r"\{\d+\}\[Hardware Error\]: event severity: (fatal|recoverable)")
 _MEMORY = re.compile(r"\{\d+\}\[Hardware Error\]:\s+section_type: memory error")
 # The lines that awk passes on, as an extended regular expression; the list above decides.
@@ -45,32 +50,50 @@ FILTER = (
     r"|hardware memory corruption|Machine Check Exception|Uncorrected, software"
     r"|event severity: (fatal|recoverable|corrected|info)"
     r"|section_type: memory error|leak of a command resource|health compromised|health poll failed|unrecoverable"
-    r"|Port module event\[error\]"
+    r"|Port module event\[error\]|INFO: task nvidia"
 )
+
+
+class Bursts:
+    """The time of the last line about each thing. Lines without a time are each of its own."""
+
+    def __init__(self) -> None:
+        self._last: dict[Hashable, float] = {}
+
+    def begins(self, key: Hashable, line: str) -> bool:
+        """Return whether a line begins a burst, or is in one of an earlier line about the same thing."""
+        match = _TIME.match(line)
+        if match is None or match["uptime"] is None:
+            return True
+        at, last = float(match["uptime"]), self._last.get(key)
+        self._last[key] = at
+        return last is None or not 0 <= at - last <= BURST_S
 
 
 def kernel_events(lines: Iterable[str]) -> tuple[KernelEvent, ...]:
     """Return at most MAX_EVENTS events by kind and device, each with the text of its first line."""
     found: dict[tuple[Kind, str], KernelEvent] = {}
+    bursts = Bursts()
     severity = ""  # the severity of the hardware error whose sections follow
     for line in lines:
         if "event severity:" in line:
             live = _LIVE.search(line)
             severity = live[1] if live else ""
         if _MEMORY.search(line) and severity:
-            _add(found, Kind.MEMORY_UE, "", _TIME.sub("", line))
+            _add(found, Kind.MEMORY_UE, "", line, bursts)
             continue
         for kind, pattern in _KINDS:
             if match := pattern.search(line):
                 device = match.groupdict().get("device") or ""
-                _add(found, kind, pci_address(device) or device, _TIME.sub("", line))
+                _add(found, kind, pci_address(device) or device, line, bursts)
                 break
     return tuple(found.values())
 
 
-def _add(found: dict[tuple[Kind, str], KernelEvent], kind: Kind, device: str, text: str) -> None:
+def _add(found: dict[tuple[Kind, str], KernelEvent], kind: Kind, device: str, line: str, bursts: Bursts) -> None:
+    text, is_new = _TIME.sub("", line), bursts.begins((kind, device), line)
     known = found.get((kind, device))
     if known is not None:
-        found[kind, device] = replace(known, count=known.count + 1)
+        found[kind, device] = replace(known, count=known.count + is_new)
     elif len(found) < MAX_EVENTS:
         found[kind, device] = KernelEvent(kind, device, 1, text[:_TEXT_LIMIT].rstrip())

@@ -1,4 +1,4 @@
-"""Xid and SXid messages, and other lines about hardware, in the kernel log since boot. Repeated ones are counted.
+"""Xid and SXid messages, and other lines about hardware, in the kernel log since boot. Their bursts are counted.
 
 The grammar is wider than in NVIDIA's documents: old drivers leave out "PCI:", some messages end with the code, SXid
 lines may lack a severity or be a continuation, and a GPU can fall off the bus without the word Xid (counted as 79).
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from reconciler.drivers.ssh.facts import kernel_events
 from reconciler.drivers.ssh.facts.fact import Fact, Parsed, Unreadable
 from reconciler.drivers.ssh.facts.gpu import pci_address
+from reconciler.model import gpu_reset
 from reconciler.model.gate import CommandResult
 from reconciler.model.observed import KernelEvent, Xid
 
@@ -39,9 +40,11 @@ _FELL = re.compile(r"NVRM: (?:GPU has )?fallen off the bus")
 # awk reads the whole log and prints a count of its lines at the end, which tells "no message" from "no log". It prints
 # each message of a device at most 200 times, so that a burst can't push others out of the limited answer. Other lines
 # count as the same message when only time, process and hexadecimal numbers differ; at most 2000 of them are printed.
+# A reset of GPUs begins all counts anew: what comes after it must be seen.
 COMMAND = r"""
 pick() {
     awk '
+        /reconciler-gpu-reset/ { split("", seen); print substr($0, 1, 500); next }
         /NVRM: Xid|SXid|fallen off the bus|NVRM: The NVIDIA GPU|@FILTER@/ {
             key = $0
             if (match($0, /S?Xid \([^)]*\): [0-9]+/)) {
@@ -55,8 +58,11 @@ pick() {
         }
         END { if (!NR) exit 1; print "== " NR " lines" }'
 }
-journalctl -q -k -b -o cat --no-pager 2>/dev/null | pick || dmesg | pick
+journalctl -q -k -b -o short-monotonic --no-pager 2>/dev/null | pick || dmesg | pick
 """.replace("@FILTER@", kernel_events.FILTER)
+
+
+_Found = dict[tuple[bool, int, str], Xid]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +72,26 @@ class KernelLog:
 
 
 def parse_kernel_log(answer: CommandResult) -> Parsed[KernelLog]:
-    found: dict[tuple[bool, int, str], Xid] = {}
+    found: _Found = {}
+    before: dict[str, _Found] = {}
+    bursts = kernel_events.Bursts()
     named = ""
     lines = [line.rstrip() for line in answer.stdout.splitlines()]
     for line in lines:
         if match := _XID.search(line):
-            _add(found, match, switch=False, count=1)
+            _add(found, match, switch=False, count=int(bursts.begins(match.group("pci", "code"), line)))
         elif match := _SXID.search(line):
-            _add(found, match, switch=True, count=int(not match["rest"].startswith("Data {")))
+            first = not match["rest"].startswith("Data {") and bursts.begins(("S", *match.group("pci", "code")), line)
+            _add(found, match, switch=True, count=int(first))
         elif match := _GPU_FELL.search(line):
             _add_fallen(found, match["pci"], line)
         elif match := _GPU_NAMED.search(line):
             named = match["pci"]
         elif _FELL.search(line):
             _add_fallen(found, named, line)
+        elif (reset := gpu_reset.read(line)) is not None:
+            found, before = _after_reset(found, before, *reset)
+            bursts = kernel_events.Bursts()  # what a reset did not end is another event, however soon it comes
     if not answer.stdout.strip():
         raise Unreadable("the kernel log is empty: it was cleared, has rotated or may not be read")
     # An Xid with only continuation lines, whose first line was rotated away, happened at least once.
@@ -87,7 +99,24 @@ def parse_kernel_log(answer: CommandResult) -> Parsed[KernelLog]:
     return Parsed(KernelLog(xids, kernel_events.kernel_events(lines)))
 
 
-def _add(found: dict[tuple[bool, int, str], Xid], match: re.Match[str], *, switch: bool, count: int) -> None:
+def _after_reset(
+    found: _Found, before: dict[str, _Found], word: str, devices: tuple[str, ...]
+) -> tuple[_Found, dict[str, _Found]]:
+    """Return what is left of the messages after a line of a reset, and those known as each device's reset began."""
+    if word == gpu_reset.BEGINS:
+        return found, before | {device: dict(found) for device in devices}
+    left = dict(found)
+    for key, xid in found.items():
+        switch, _, device = key
+        known = before.get(gpu_reset.SWITCHES if switch else device, {}).get(key)
+        if known is not None and (gpu_reset.SWITCHES if switch else device) in devices:
+            left[key] = replace(xid, count=xid.count - known.count)
+            if xid == known:
+                del left[key]
+    return left, {device: was for device, was in before.items() if device not in devices}
+
+
+def _add(found: _Found, match: re.Match[str], *, switch: bool, count: int) -> None:
     code, device = int(match["code"]), _device(match["pci"])
     text = match["rest"][:_TEXT_LIMIT]
     severity = match["severity"] if switch else None
@@ -106,7 +135,7 @@ def _add(found: dict[tuple[bool, int, str], Xid], match: re.Match[str], *, switc
     )
 
 
-def _add_fallen(found: dict[tuple[bool, int, str], Xid], pci: str, line: str) -> None:
+def _add_fallen(found: _Found, pci: str, line: str) -> None:
     """Add an Xid 79, unless the GPU has one: both lines are about the same event."""
     device = _device(pci)
     fallen = Xid(FALLEN_OFF_THE_BUS, device, 0, text=line[line.index("NVRM: ") + 6 :][:_TEXT_LIMIT])

@@ -160,6 +160,8 @@ def _od(call: Call) -> Ran:
     drive = _drive(call, device)
     if drive is None:
         return failed(1, f"od: {device}: {_NO_DEVICE}\n")
+    if drive.sanitize_status in (2, 3):  # reads end as Sanitize In Progress or Sanitize Failed, until one ends well
+        return failed(1, f"od: {device}: Input/output error\n")
     count, skip = int(given["count"]), int(given["skip"])
     data = call.machine.content(drive, skip, count)
     lines = [f" {data[at : at + 16].hex(' ')}\n" for at in range(0, count, 16)]

@@ -95,12 +95,12 @@ def _hpcc(call: Call, words: Sequence[str]) -> Ran:
 
 def iperf3(call: Call) -> Ran:
     if "-s" in call.args:
-        return _iperf3_server(call)
+        return _server(call)
     options = dict(zip(call.args, call.args[1:], strict=False))
     return _iperf3(call, int(options["-t"]), int(options["-P"]), "-R" in call.args)
 
 
-def _iperf3_server(call: Call) -> Ran:
+def _server(call: Call) -> Ran:
     """Serve until the gate's run ends, which the mark in the environment names."""
     if call.machine.network is not None:
         call.machine.network.serve(call.machine.name, call.environment.get("RECONCILER_GATE_RUN", ""))
@@ -168,14 +168,34 @@ def perftest(call: Call) -> Ran:
     if "--version" in call.args:
         return failed(1, stdout="Version: 6.06\n")  # perftest 4.5 ends with 1 there
     options = dict(zip(call.args, call.args[1:], strict=False))
-    device, size, seconds = options["-d"], int(options["-s"]), float(options["-D"])
+    device = options["-d"]
     leaves = call.args[-1] != "localhost"  # to a server: over the cable, through the leaf
     link = rail(call.machine.state, port_of(device)) if leaves else Rail()
+    network = call.machine.network
+    pace = link.pace if leaves or network is None else network.alone(call.machine.name, max(0, port_of(device)))
+    return _perftest(call, options, pace, link)
+
+
+def _perftest_pair(call: Call) -> Ran:
+    """Measure one way of one rail with the server of another machine, through the lab's network."""
+    options = dict(zip(call.args, call.args[1:], strict=False))
+    network, port = call.machine.network, max(0, port_of(options["-d"]))
+    ran = None if network is None else network.measure(call.machine.name, call.args[-1])
+    paces = () if ran is None else ran.back if "read" in call.name else ran.there
+    pace = paces[port] if port < len(paces) else None
+    if pace is None:
+        text = f"Couldn't connect to {call.args[-1]}:{options['-p']}\n Unable to init the socket connection\n"
+        return Ran(CommandResult(1, "", text), 10.0)
+    return _perftest(call, options, pace, rail(call.machine.state, port))
+
+
+def _perftest(call: Call, options: Mapping[str, str], pace: float, link: Rail) -> Ran:
+    device, size, seconds = options["-d"], int(options["-s"]), float(options["-D"])
     if link.downs(call.machine.now + seconds) > link.downs(call.machine.now):
         # The words and the status of perftest 4.5 and 6.06 whose queue pair used up its retries.
         text = " Completion with error at client\n Failed status 12: wr_id 0 syndrom 0x81\nscnt=128, ccnt=0\n"
         return Ran(CommandResult(1, text), seconds)
-    speed = 392.4 * link.pace * call.jitter(f"rail {device}", 0.003)
+    speed = 392.4 * pace * call.jitter(f"rail {device}", 0.003)
     rate = speed * 1000 / 8 / size
     way = "Read" if "read" in call.name else "Write"
     both = "Bidirectional " if "-b" in call.args else ""
@@ -197,6 +217,10 @@ def shell(call: Call) -> Ran:
             return failed(2, "sh: 0: the lab has no shell\n")
     if '"$tool" "$@" localhost' in script:
         return perftest(Call(call.machine, words[0], (*words[1:], "localhost")))
+    if "Couldn.t connect to" in script:
+        return _perftest_pair(Call(call.machine, words[0], tuple(words[1:])))
+    if "serve ib_" in script:
+        return _server(call)
     if "lspci -vvv" in script:
         return lspci(Call(call.machine, "lspci", ("-vvv", "-D")))
     if 'iperf3 -c "$@"' in script:

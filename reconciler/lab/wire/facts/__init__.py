@@ -37,6 +37,7 @@ FACTS: Mapping[str, Fact] = {
     "nvme": devices.nvme,
     "disks": devices.disks,
     "dimm_errors": devices.dimm_errors,
+    "counters": devices.counters,
     "interfaces": installed.interfaces,
     "routes": installed.routes,
     "user_ca": installed.user_ca,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 
+from reconciler.lab.hardware.error_counters import error_counters
 from reconciler.lab.hardware.host_network import interface
 from reconciler.lab.hardware.state import SPARE_THRESHOLD, DriveState, NicState
 from reconciler.lab.wire.facts.context import FactContext
@@ -22,6 +24,11 @@ LOOPBACK = {
     "link_type": "loopback",
     "address": "00:00:00:00:00:00",
     "broadcast": "00:00:00:00:00:00",
+}
+_AER = {
+    "aer_corrected": ("correctable", "COR"),
+    "aer_nonfatal": ("nonfatal", "NONFATAL"),
+    "aer_fatal": ("fatal", "FATAL"),
 }
 _GENERATIONS = {100.0: "4X EDR", 200.0: "4X HDR", 400.0: "4X NDR", 800.0: "4X XDR"}
 
@@ -84,6 +91,25 @@ def disks(context: FactContext) -> CommandResult:
 def dimm_errors(_: FactContext) -> CommandResult:
     """Print how many modules EDAC counts for: no fault of the lab makes one err."""
     return CommandResult(0, "== 32 modules\n")
+
+
+def counters(context: FactContext) -> CommandResult:
+    """Print the counters that are not zero, as grep finds them in sysfs."""
+    found = error_counters(context.state, context.now)
+    lines = [f"{path}{value}\n" for device, of_it in found.items() for path, value in _files(device, of_it)]
+    return CommandResult(0, "".join(lines) + "== read\n")
+
+
+def _files(device: str, counters: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    for name, value in counters.items():
+        if name in _AER:
+            file, total = _AER[name]
+            yield f"bus/pci/devices/{device}/aer_dev_{file}:TOTAL_ERR_{total} ", value
+        elif name == "carrier_downs":
+            yield f"class/net/{device}/device/net/{device}/carrier_down_count:", value
+        else:
+            adapter, _, port = device.partition("/")
+            yield f"class/infiniband/{adapter}/ports/{port}/counters/{name}:", value
 
 
 def _report(name: str, drive: DriveState) -> dict[str, object]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from string import Template
 from xml.sax.saxutils import escape
 
+from reconciler.lab.hardware.error_counters import slowed_seconds
 from reconciler.lab.hardware.gpu_cells import NEWER, newer_cells
 from reconciler.lab.hardware.state import GpuState
 from reconciler.lab.wire.facts.context import FactContext
@@ -52,7 +53,8 @@ def query_xml(context: FactContext) -> CommandResult:
         f"\t<cuda_version>{_cuda(driver)}</cuda_version>",
         f"\t<attached_gpus>{len(context.state.gpus) + int(fault.get('more', 0))}</attached_gpus>",
     ]
-    gpus = "".join(_gpu(gpu, driver) for gpu in context.state.gpus)
+    slowed = slowed_seconds(context.state, context.now)
+    gpus = "".join(_gpu(gpu, driver, slowed.get(gpu.pci, {})) for gpu in context.state.gpus)
     return CommandResult(int(fault.get("status", 0)), "\n".join(head) + "\n" + gpus + "</nvidia_smi_log>\n")
 
 
@@ -99,13 +101,23 @@ def _cuda(driver: str) -> str:
     return known.get(branch, "12.8" if branch < 580 else "13.0")
 
 
-def _gpu(gpu: GpuState, driver: str) -> str:
+def _slowed(seconds: Mapping[str, int]) -> str:
+    """Return the element that newer drivers have, in version 13 of the document."""
+    tag, cells = "clocks_event_reasons_counters", {"hw_therm_slowdown": "thermal_s", "hw_power_brake": "power_brake_s"}
+    lines = [
+        f"\t\t\t<{tag}_{name}>{seconds[of] * 1_000_000} us</{tag}_{name}>\n" for name, of in cells.items() if seconds
+    ]
+    return f"\t\t<{tag}>\n{''.join(lines)}\t\t</{tag}>\n" if lines else ""
+
+
+def _gpu(gpu: GpuState, driver: str, slowed: Mapping[str, int]) -> str:
     product = sku(gpu.name)
     domain, bus, device = gpu.pci.split(":")
     live = _live(gpu, product, driver)
     return _template().substitute(
         dict.fromkeys(live, LOST) if gpu.lost else live,
         index=gpu.index,
+        slowed=_slowed(slowed),
         pci=gpu.pci,
         pci_domain=domain[-4:],
         pci_bus=bus,

@@ -10,7 +10,9 @@ from reconciler.lab.wire.facts.context import FactContext
 from reconciler.lab.wire.facts.shell import operands, option
 from reconciler.model.gate import CommandResult
 
-_DRIVER_LINES = re.compile(r"NVRM|SXid|nvidia-nvswitch|AER|EDAC|Hardware Error|mlx5")  # the filter in the design
+_DRIVER_LINES = re.compile(
+    r"NVRM|SXid|nvidia|AER|EDAC|Hardware Error|mlx5|reconciler-gpu-reset"
+)  # the filter in the design
 
 
 def hostname(context: FactContext) -> CommandResult:

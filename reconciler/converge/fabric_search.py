@@ -1,0 +1,248 @@
+"""Search what is at fault in a fabric: test nodes in pairs, round after round, until nothing is left to ask.
+
+Which pairs, and what follows from them, is decided by gate/fabric, without any I/O. Nodes take part that are out of
+service, or that serve without work, have a valid certificate, and find room in the disruption budget; each only while
+it tests. Where there is room for some pairs alone, a round takes several batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from reconciler.converge.apply import ApplyRequest, begin_run
+from reconciler.converge.events import LoopTold, Progress, ignore
+from reconciler.converge.gate_command import run_alone
+from reconciler.converge.lease import held_lease
+from reconciler.converge.observe import io_seconds
+from reconciler.converge.pair_run import error, run_pair, side_of
+from reconciler.converge.partner_pool import GatePartners
+from reconciler.converge.ports import GateRunner, TakenPartner
+from reconciler.converge.run import Run, RunPorts
+from reconciler.gate.fabric.blame import Blame
+from reconciler.gate.fabric.diagnose import Conviction, Diagnosis, judge
+from reconciler.gate.fabric.measured import (
+    alone,
+    blame_matrix,
+    by_itself,
+    confirming,
+    legs,
+    rails_in,
+    rails_of,
+    without_routes,
+)
+from reconciler.gate.fabric.results import Bar, LoopbackRun, PairRun, Reading, read
+from reconciler.gate.fabric.rounds import Match, Round
+from reconciler.gate.fabric.topology import Fabric
+from reconciler.gate.lock import unlocked
+from reconciler.gate.tools import TOOLS
+from reconciler.model.desired import GateTest
+from reconciler.model.errors import DriverError, UsageError
+from reconciler.model.fabric_report import FABRIC_FORMAT, BlamedPart, FabricReport
+from reconciler.model.gate import CommandResult, TestResult
+from reconciler.model.ports import Clock, Ledger
+from reconciler.model.ports import Fabric as FabricPort
+
+_SHOWN = 20  # reasons of tests that could not run
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """`apply`: the nodes, and how a run of them is called. `test`: with partners. `bar`: what a healthy rail keeps."""
+
+    apply: ApplyRequest
+    test: GateTest
+    bar: Bar
+
+
+async def search(
+    request: SearchRequest, *, fabric: FabricPort, ledger: Ledger, clock: Clock, gate: GateRunner,
+    progress: Progress = ignore,
+) -> FabricReport:  # fmt: skip
+    """Test the selected nodes that may take part, and report what is at fault.
+
+    What was found is journaled, for the node that it is of. Raises LeaseHeld, Refused, Blind and LedgerError as
+    in model.errors, and UsageError where fewer than three nodes may take part. Every node is given back.
+    """
+    asked = request.apply
+    async with held_lease(ledger, asked.fleet.settings.fleet, asked.holder, clock) as lease:
+        reads = asyncio.Semaphore(asked.fleet.settings.concurrency)
+        begun = await begin_run(asked, RunPorts(fabric, ledger, clock, gate, lease, progress, reads))
+        dispatcher = begun.dispatcher
+        pool = dispatcher.limits.partners
+        holder = GatePartners(pool, "", asked.run, lambda _: None, lambda text: progress(LoopTold("fabric", text)))
+        left_out = {name: why for name in asked.names if (why := _why_not(dispatcher.run, holder, name))}
+        nodes = [name for name in asked.names if name not in left_out]
+        if len(nodes) < 3:
+            why = "; ".join(f"{name}: {why}" for name, why in list(left_out.items())[:5])
+            raise UsageError(f"{len(nodes)} nodes may take part, and a fault shows with three or more: {why}")
+        domains = {name: asked.fleet.nodes[name].domains for name in nodes}
+        work = _Search(request, Fabric.of_domains(domains, rails_in(request.test)), dispatcher.run, holder)
+        diagnosis = await work.to_the_end()
+        report = work.report(diagnosis, left_out, begun.started_at)
+        _journal(ledger, report, clock)
+        return report
+
+
+def _why_not(run: Run, holder: GatePartners, name: str) -> str:
+    """Return why a node can't take part at all; "" when it can."""
+    desired = run.fleet.nodes[name]
+    if not desired.domains.keys() & {"leaf", "rack"}:
+        return "it has no leaf and no rack in the spec"
+    if name in run.attempts.interrupted:
+        return "an earlier run died in the middle of work on it: apply continues that first"
+    return holder.pool.why_unfit(name, holder.pool.candidate(name))
+
+
+@dataclass(slots=True)
+class _Search:
+    request: SearchRequest
+    fabric: Fabric
+    run: Run
+    holder: GatePartners
+    _readings: list[Reading] = field(default_factory=list)
+    _loopbacks: list[LoopbackRun] = field(default_factory=list)
+    _unrun: dict[str, None] = field(default_factory=dict)  # why tests could not run
+    _rounds: int = 0
+
+    async def to_the_end(self) -> Diagnosis:
+        while True:
+            found = judge(self.fabric, self._readings, self._loopbacks, self.request.bar)
+            asked = found.next or confirming(self.fabric, found, self._readings)
+            if asked is None or self.run.stop() is not None:
+                return without_routes(self.fabric, found, self._readings)
+            await self._round(asked)
+            self._rounds += 1
+
+    async def _round(self, asked: Round) -> None:
+        pairs, singles = len(asked.matches), len(asked.loopbacks)
+        alone_too = f", and {singles} nodes with themselves" if singles else ""
+        self.holder.tell(f"round {self._rounds + 1}: {pairs} pairs{alone_too}")
+        waiting: list[Match | tuple[str, int]] = [*asked.matches, *asked.loopbacks]
+        while waiting:
+            batch: list[tuple[Match | tuple[str, int], list[TakenPartner]]] = []
+            why: dict[int, str] = {}
+            try:
+                for at, one in enumerate(waiting):
+                    held = await self._hold(_nodes_of(one))
+                    if isinstance(held, str):
+                        why[at] = held
+                    else:
+                        batch.append((one, held))
+                async with asyncio.TaskGroup() as tasks:
+                    for one, held in batch:
+                        tasks.create_task(self._test(one, held))
+            finally:
+                for _, held in batch:
+                    await self._free(held)
+            if not batch:
+                for at, one in enumerate(waiting):
+                    self._keep_nothing(one, why[at])
+                return
+            waiting = [one for at, one in enumerate(waiting) if at in why]
+
+    async def _hold(self, names: Sequence[str]) -> list[TakenPartner] | str:
+        held: list[TakenPartner] = []
+        for name in names:
+            taken = await self.holder.pool.hold(self.holder, name)
+            if isinstance(taken, str):
+                await self._free(held)
+                return f"{name}: {taken}"
+            held.append(taken)
+        return held
+
+    async def _free(self, held: Sequence[TakenPartner]) -> None:
+        for one in held:
+            await self.holder.free(one)
+
+    async def _test(self, asked: Match | tuple[str, int], held: Sequence[TakenPartner]) -> None:
+        if isinstance(asked, Match):
+            for _ in range(asked.runs):
+                self._keep(asked, await self._pair(*held))
+            return
+        node, runs = asked
+        for _ in range(runs):
+            self._loopbacks.append(LoopbackRun(self._rounds, node, await self._with_itself(held[0])))
+
+    async def _pair(self, one: TakenPartner, other: TakenPartner) -> TestResult:
+        outputs: list[CommandResult] = []
+        try:
+            return await run_pair(self.request.test, side_of(one), side_of(other), self.run.clock, outputs)
+        except DriverError as lost:
+            return error(self.request.test, f"{one.name} was lost: {lost}")
+
+    def _keep(self, asked: Match, result: TestResult) -> None:
+        there, back = legs(self.request.test, result)
+        run = PairRun(self._rounds, asked.one, asked.other, there, back, asked.control)
+        self._readings.append(read(run, self.request.bar))
+        if result.reasons:
+            self._unrun[f"{asked.one} with {asked.other}: {result.reasons[0]}"] = None
+
+    def _keep_nothing(self, asked: Match | tuple[str, int], why: str) -> None:
+        """Note a test that could not run, so that the next round asks for others."""
+        if isinstance(asked, Match):
+            self._keep(asked, error(self.request.test, why))
+        else:
+            nothing = (None,) * self.fabric.rails
+            self._loopbacks += [LoopbackRun(self._rounds, asked[0], nothing)] * asked[1]
+
+    async def _with_itself(self, node: TakenPartner) -> tuple[float | None, ...]:
+        test, nothing = alone(self.request.test), (None,) * self.fabric.rails
+        if test is None:
+            return nothing
+        commands = TOOLS[test.tool].commands(test, node.desired, node.observed)
+        assert not isinstance(commands, str)
+        outputs: list[CommandResult] = []
+        try:
+            for argv in commands:
+                timeout = io_seconds(self.run.clock, test.timeout_s)
+                output = unlocked(await run_alone(argv, node.host, timeout))
+                if isinstance(output, str):
+                    return nothing
+                outputs.append(output)
+        except DriverError:
+            return nothing
+        return by_itself(test, TOOLS[test.tool].judge(test, node.desired, node.observed, outputs))
+
+    def report(self, found: Diagnosis, left_out: dict[str, str], started_at: datetime) -> FabricReport:
+        parts = [(one, self._part(one)) for one in found.convicted]
+        void = [BlamedPart(one.part.kind.value, one.part.name, "", 0, 0, (), one.detail) for one in found.incidents]
+        return FabricReport(
+            format_version=FABRIC_FORMAT,
+            fleet=self.run.fleet.settings.fleet,
+            test=self.request.test.name,
+            nodes=tuple(self.fabric.groups),
+            left_out=left_out,
+            at_fault=tuple([part for one, part in parts if one.part.blames_node]),
+            incidents=(*(part for one, part in parts if not one.part.blames_node), *void),
+            good=tuple(sorted(found.acquitted)),
+            undecided=dict(sorted(found.undecided.items())),
+            accounts=tuple(map(self._part, blame_matrix(self.fabric, self._readings))),
+            unrun=tuple(self._unrun)[:_SHOWN],
+            rounds=self._rounds,
+            started_at=started_at,
+            ended_at=self.run.clock.now(),
+        )
+
+    def _part(self, one: Conviction | Blame) -> BlamedPart:
+        rails, rail = rails_of(self.request.test), one.part.rail
+        name = "" if rail is None else rails[rail] if rail < len(rails) else str(rail)
+        detail = one.detail if isinstance(one, Conviction) else ""
+        return BlamedPart(one.part.kind.value, one.part.name, name, one.lows, one.runs, one.partners, detail)
+
+
+def _nodes_of(asked: Match | tuple[str, int]) -> tuple[str, ...]:
+    return (asked.one, asked.other) if isinstance(asked, Match) else asked[:1]
+
+
+def _journal(ledger: Ledger, report: FabricReport, clock: Clock) -> None:
+    """Journal what was found, for each node that is at fault, and for those behind a cause that they share."""
+    now = clock.now()
+    with ledger.batch():
+        for part in report.at_fault:
+            told = f"{part} is at fault: {part.lows} of {part.runs} runs of {report.test} are low"
+            ledger.note(part.name, "fabric", f"{told}; {part.detail}" if part.detail else told, now)
+        for node, why in report.undecided.items():
+            ledger.note(node, "fabric", f"neither good nor bad by {report.test}: {why}", now)

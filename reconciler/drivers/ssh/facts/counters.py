@@ -1,0 +1,69 @@
+"""Counters of errors that only rise while a system runs: RDMA ports, Ethernet interfaces, PCI devices.
+
+They are read alone: nothing is reset, and other readers keep theirs. Values mean nothing by themselves (a link goes
+down while it is trained at boot); planner/node/counted.py judges by how much they rise.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from reconciler.drivers.ssh.facts.fact import Fact, Parsed, Unreadable, excerpt
+from reconciler.model.gate import CommandResult
+from reconciler.model.own_health import Counters
+
+_PORT: Final = (
+    "link_downed", "link_error_recovery", "symbol_error", "port_rcv_errors", "port_xmit_discards",
+    "local_link_integrity_errors", "excessive_buffer_overrun_errors",
+)  # fmt: skip
+_HARDWARE: Final = ("rnr_nak_retry_err", "local_ack_timeout_err", "roce_slow_restart")
+_AER: Final = {"COR": "aer_corrected", "NONFATAL": "aer_nonfatal", "FATAL": "aer_fatal"}
+
+# One grep for each kind of file, whatever the number of devices. A virtual interface has no device; an interface of
+# IPoIB has the port's own counters.
+_FILES: Final = " ".join(
+    (
+        *(f"class/infiniband/*/ports/*/counters/{name}" for name in _PORT),
+        *(f"class/infiniband/*/ports/*/hw_counters/{name}" for name in _HARDWARE),
+        "class/net/*/device/net/*/carrier_down_count",
+    )
+)
+COMMAND: Final = f"""\
+command -v grep >/dev/null || exit 127
+cd /sys || exit
+grep -sHE '^[1-9]' {_FILES}
+grep -sHE '^TOTAL_ERR_[A-Z]+ [1-9]' bus/pci/devices/*/aer_dev_*
+echo "== read"
+"""
+_NAME = r"[\w.:@-]{1,40}"
+_LINE = re.compile(
+    rf"class/infiniband/(?P<adapter>{_NAME})/ports/(?P<port>\d{{1,3}})/(?:hw_)?counters/(?P<counter>\w{{1,40}}):(?P<a>\d{{1,20}})"
+    rf"|class/net/(?P<interface>{_NAME})/device/net/{_NAME}/carrier_down_count:(?P<b>\d{{1,20}})"
+    rf"|bus/pci/devices/(?P<pci>{_NAME})/aer_dev_\w{{1,20}}:TOTAL_ERR_(?P<kind>COR|NONFATAL|FATAL) (?P<c>\d{{1,20}})"
+)
+
+
+def parse_counters(answer: CommandResult) -> Parsed[Counters]:
+    """Return the counters that are not zero, by device. One line that can't be read makes all unknown."""
+    lines = answer.stdout.splitlines()
+    if not lines or lines[-1] != "== read":
+        raise Unreadable(f"no end of the counters in {excerpt(answer.stdout[-80:], 80)!r}")
+    found: dict[str, dict[str, int]] = {}
+    for line in lines[:-1]:
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise Unreadable(f"{excerpt(line, 80)!r} is no line about a counter")
+        if match["adapter"]:
+            device, name, value = f"{match['adapter']}/{match['port']}", match["counter"], match["a"]
+        elif match["pci"]:
+            device, name, value = match["pci"], _AER[match["kind"]], match["c"]
+        elif match["interface"].startswith("ib"):
+            continue
+        else:
+            device, name, value = match["interface"], "carrier_downs", match["b"]
+        found.setdefault(device, {})[name] = int(value)
+    return Parsed(found)
+
+
+COUNTERS = Fact("counters", COMMAND, parse_counters, ("counters",))

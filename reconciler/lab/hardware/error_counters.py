@@ -1,0 +1,59 @@
+"""The counters of errors that a running system shows: of its ports and PCI devices, and the driver's of slowed clocks.
+
+A boot sets them back, as it loads the drivers anew. A healthy lab machine has none above zero.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reconciler.lab.hardware.parts import rdma_ports
+from reconciler.lab.hardware.slowness import rail
+from reconciler.lab.hardware.state import MachineState
+
+COUNTERS: Final = (
+    "link_downed", "link_error_recovery", "symbol_error", "port_rcv_errors", "port_xmit_discards",
+    "local_link_integrity_errors", "excessive_buffer_overrun_errors", "aer_corrected", "aer_nonfatal", "aer_fatal",
+)  # fmt: skip
+FIRST_TO_COUNT: Final = 595  # branch of the driver whose nvidia-smi tells for how long clocks were slowed
+
+
+def error_counters(state: MachineState, now: float) -> dict[str, dict[str, int]]:
+    """Return the counters of the kernel that are not zero, by device and counter."""
+    faults = state.faults
+    if not any(kind in faults for kind in ("cable", "flap", "error_counter")) or state.os is None:
+        return {}
+    found: dict[str, dict[str, int]] = {}
+    booted = state.os.booted_at
+    for at, nic in enumerate(rdma_ports(state)):
+        link = rail(state, at)
+        since = max(booted, link.since)
+        garbled, downs = link.errors(now) - link.errors(since), link.downs(now) - link.downs(since)
+        counts = {
+            "link_downed": downs, "link_error_recovery": downs, "symbol_error": garbled,
+            "port_rcv_errors": garbled // 3, "local_link_integrity_errors": garbled // 40,
+        }  # fmt: skip
+        if shown := {name: count for name, count in counts.items() if count}:
+            found[f"{nic.name}/1"] = shown
+    if (fault := faults.get("error_counter")) is not None:
+        seconds = now - max(booted, state.fault_since["error_counter"])
+        if count := int(float(fault["per_hour"]) * seconds / 3600.0):
+            found.setdefault(str(fault["device"]), {})[str(fault["counter"])] = count
+    return found
+
+
+def slowed_seconds(state: MachineState, now: float) -> dict[str, dict[str, int]]:
+    """Return for how many seconds the hardware slowed each GPU, by PCI address; {} where the driver counts none."""
+    disk = state.disks.get(state.booted_disk or "")
+    if state.os is None or disk is None or not counts_slowed(disk.driver):
+        return {}
+    fault = state.faults.get("throttle", {})
+    braked = 0
+    if fault.get("by") == "power_brake":
+        braked = int(now - max(state.os.booted_at, state.fault_since["throttle"]))
+    return {gpu.pci: {"thermal_s": 0, "power_brake_s": braked} for gpu in state.gpus if not gpu.lost}
+
+
+def counts_slowed(driver: str) -> bool:
+    branch = driver.split(".")[0]
+    return branch.isdecimal() and int(branch) >= FIRST_TO_COUNT

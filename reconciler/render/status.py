@@ -1,0 +1,181 @@
+"""The status of a fleet as text: one screen, whatever its size. What needs a person comes before what does not."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from reconciler.model.fleet_overview import ClusterOverview, FleetOverview, NodeCounts, Trouble
+from reconciler.model.plan import BlockCode
+from reconciler.model.status import NodeStatus
+from reconciler.model.units import format_duration
+from reconciler.render.headline import Headline, Verdict
+from reconciler.render.markdown import Cell, MarkdownWriter
+from reconciler.render.markdown import write as write_markdown
+from reconciler.render.section import Section
+from reconciler.render.tables import table
+from reconciler.render.text import NodeNames, clock, count, page, plain, source, stop, warnings
+
+SCREEN = 60  # lines: half of a large monitor
+_ROWS = (20, 12, 8, 5, 3)  # of one section: the first number that fits on the screen; JSON has all
+_NAMES = 60  # characters of the nodes of one row
+_WHY = 160
+
+
+def verdict(found: FleetOverview) -> str:
+    """Return the sentence that a person reads first."""
+    counts = found.counts
+    parts = [f"{counts.as_asked:,} of {count(counts.nodes, 'node')} as specified"]
+    parts += [f"{counts.in_service:,} in service", f"{counts.out:,} out"]
+    if found.isolated:
+        parts.append(f"{found.isolated:,} isolated")
+    if found.trouble:
+        parts.append(f"{len(found.trouble):,} {'needs' if len(found.trouble) == 1 else 'need'} a person")
+    if found.incomplete:
+        parts.append(f"{len(found.incomplete):,} could not be read in full")
+    return ", ".join(parts)
+
+
+def headline(found: FleetOverview) -> Headline:
+    sign = "⚠️" if found.needs_person or found.incomplete else "🔶" if found.changes else "✅"
+    return Headline(sign, verdict(found), Verdict.BAD if found.needs_person else Verdict.GOOD)
+
+
+def human(found: FleetOverview, screen: int = SCREEN) -> str:
+    """Return the status in at most `screen` lines, if that is at all enough for the heads of its sections."""
+    tries = (_lines(found, most) for most in _ROWS)
+    return page(next((lines for lines in tries if len(lines) <= screen), _lines(found, _ROWS[-1])))
+
+
+def _lines(found: FleetOverview, most: int) -> list[str]:
+    lines = [f"Status of fleet {plain(found.fleet)}: {verdict(found)}"]
+    lines += [f"  {line}" for line in _notes(found)]
+    for section in sections(found):
+        lines += ["", section.title, *(f"  {plain(line, 400)}" for line in section.says)]
+        cells = [[_cell(cell) for cell in row] for row in section.rows[:most]]
+        lines += table(section.head, cells) if cells else []
+        if len(section.rows) > most:
+            lines.append(f"  and {len(section.rows) - most:,} more: --output json has all of them")
+    if found.trouble:
+        lines += ["", "Next: `reconciler explain NODE` says why a node stands still, and what would let it go."]
+    elif found.changes:
+        lines += ["", "Next: `reconciler plan` shows what would be done."]
+    return lines
+
+
+def as_markdown(found: FleetOverview) -> str:
+    def body(writer: MarkdownWriter) -> None:
+        writer.heading(f"{headline(found).sign} Status of fleet {found.fleet}", 2)
+        writer.paragraph(verdict(found) + ".", bold=True)
+        writer.quoted_list(_notes(found))
+        for section in sections(found):
+            writer.heading(section.title)
+            writer.bullet_list(section.says)
+            writer.table(section.head, section.rows)
+
+    return write_markdown(body, "`--output json` has all of it").text
+
+
+def _cell(cell: Cell) -> str:
+    return cell.within(_NAMES) if isinstance(cell, NodeNames) else plain(cell, _WHY)
+
+
+def _notes(found: FleetOverview) -> Iterator[str]:
+    yield from stop(found.stopped, found.braked)
+    yield from (f"REFUSED: {plain(why, 400)}" for why in found.refused)
+    yield from (plain(note, 600) for note in found.notes)
+    yield f"spec {source(found.source)}; read {clock(found.started_at)} to {found.finished_at:%H:%M:%S}"
+    for line in found.budget:
+        yield f"budget of the fleet: {len(line.out):,} of {line.limit:,} out ({line.rule})"
+    if found.finish_s:
+        yield f"what is planned takes about {format_duration(found.finish_s)}"
+    yield from warnings(found.insecure, found.time_scale)
+
+
+def sections(found: FleetOverview) -> Iterator[Section]:
+    if found.work or found.holders:
+        yield _now(found)
+    if found.trouble:
+        nodes = f"Needs a person ({len(found.trouble):,})"
+        yield Section(nodes, (), ("nodes", "why"), list(_trouble(found.trouble)))
+    if found.incidents:
+        met = [(one.signal, one.scope, NodeNames(one.nodes), one.detail) for one in found.incidents]
+        yield Section(f"Incidents ({len(met)})", (), ("signal", "scope", "nodes", "what to do"), met)
+    if found.rollouts:
+        yield _rollouts(found)
+    yield _pools(found.pools)
+    for cluster in found.clusters:
+        yield Section(_cluster(cluster), _kubelets(cluster))
+    if found.silent:
+        yield Section("Did not answer", (), ("source", "nodes"), [(what, f"{n:,}") for what, n in found.silent.items()])
+
+
+def _now(found: FleetOverview) -> Section:
+    says = []
+    for one in found.holders:
+        since = f" since {clock(one.since)}" if one.since is not None else ""
+        says.append(f"{one.holder} acts on {one.scope}{since}")
+    if not found.holders:
+        says.append("no run holds the fleet: the next one goes on with what is unfinished")
+    rows = [(one.node, one.action, one.far) for one in found.work]
+    return Section(f"Runs now ({len(rows):,})", tuple(says), ("node", "action", "how far"), rows)
+
+
+def _trouble(found: tuple[Trouble, ...]) -> Iterator[tuple[Cell, ...]]:
+    """Yield a row for each cause. The most nodes come first."""
+    causes: dict[tuple[BlockCode | None, str], list[str]] = defaultdict(list)
+    for one in found:
+        causes[one.code, one.why].append(one.node)
+    for (code, why), nodes in sorted(causes.items(), key=lambda cause: (-len(cause[1]), cause[1])):
+        yield NodeNames(tuple(nodes)), f"{code}: {why}" if code is not None else why
+
+
+def _rollouts(found: FleetOverview) -> Section:
+    rows = []
+    for one in sorted(found.rollouts, key=lambda one: (not one.halted, one.pool)):
+        end = "" if one.end is None else f"about {clock(one.end)}"
+        what = "rollback" if one.rollback else "rollout"
+        state = f"HALTED: {one.halted}" if one.halted else what
+        rows.append((one.pool, f"{one.wave} of {one.waves}", f"{one.done:,} of {one.nodes:,}", state, end))
+    return Section(f"Rollouts ({len(rows)})", (), ("pool", "wave", "nodes done", "state", "through"), rows)
+
+
+_COLUMNS = (
+    NodeStatus.CONVERGED, NodeStatus.ACTING, NodeStatus.PLANNED, NodeStatus.WAITING, NodeStatus.BLOCKED,
+    NodeStatus.HELD, NodeStatus.SET_ASIDE, NodeStatus.UNKNOWN,
+)  # fmt: skip
+_WORDS = {NodeStatus.CONVERGED: "as specified"}
+
+
+def _pools(pools: Mapping[str, NodeCounts]) -> Section:
+    """Return the table of pools, those with most nodes that are not as asked for first."""
+    head = ("pool", "nodes", "in service", "out", *(_WORDS.get(one, one.replace("_", " ")) for one in _COLUMNS))
+    rows = [
+        (pool, f"{one.nodes:,}", *map(_number, (one.in_service, one.out, *(one.statuses.get(c, 0) for c in _COLUMNS))))
+        for pool, one in sorted(pools.items(), key=lambda pair: (pair[1].as_asked - pair[1].nodes, -pair[1].out, pair))
+    ]
+    return Section(f"Pools ({len(rows):,})", (), head, rows)
+
+
+def _number(many: int) -> str:
+    return f"{many:,}" if many else ""
+
+
+def _cluster(cluster: ClusterOverview) -> str:
+    name = f"Cluster {plain(cluster.cluster)}"
+    if cluster.trouble:
+        return f"{name} can't be read: {plain(cluster.trouble, 300)}"
+    parts = [f"{cluster.ready:,} ready", f"{cluster.not_ready:,} not ready", f"{cluster.cordoned:,} cordoned"]
+    if cluster.absent:
+        parts.append(f"{cluster.absent:,} not in it")
+    if cluster.control_plane:
+        parts.append(f"control plane {cluster.control_plane_ready} of {cluster.control_plane} ready")
+    return f"{name} {plain(cluster.version, 40)}: {', '.join(parts)}"
+
+
+def _kubelets(cluster: ClusterOverview) -> tuple[str, ...]:
+    if cluster.trouble or not cluster.kubelets:
+        return ()
+    versions = sorted(cluster.kubelets.items(), key=lambda pair: (-pair[1], pair[0]))
+    told = [f"{version} ({many:,})" for version, many in versions[:4]]
+    return (f"kubelets: {', '.join(told)}" + (f" and {len(versions) - 4} more versions" if versions[4:] else ""),)

@@ -1,0 +1,51 @@
+"""The command that reads counters of errors, on a tree of files as the kernel lays it out."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from reconciler.drivers.ssh.facts.counters import COMMAND, COUNTERS
+from reconciler.model.gate import CommandResult
+
+AER = "RxErr 0\nBadTLP {0}\nBadDLLP 0\nRollover 0\nTimeout 0\nNonFatalErr 0\nTOTAL_ERR_{1} {0}\n"
+
+
+def read(tree: Path) -> CommandResult:
+    done = subprocess.run(
+        ["sh", "-c", COMMAND.replace("cd /sys", f"cd {tree}")], capture_output=True, text=True, timeout=20, check=False
+    )
+    return CommandResult(done.returncode, done.stdout, done.stderr)
+
+
+def write(tree: Path, path: str, text: str) -> None:
+    file = tree / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def test_what_is_above_zero_is_printed_and_understood(tmp_path: Path) -> None:
+    ports = "class/infiniband/mlx5_{}/ports/1/{}"
+    write(tmp_path, ports.format(0, "counters/link_downed"), "4\n")
+    write(tmp_path, ports.format(0, "counters/symbol_error"), "0\n")
+    write(tmp_path, ports.format(0, "counters/port_xmit_data"), "123456\n")  # traffic, which is no error
+    write(tmp_path, ports.format(1, "hw_counters/local_ack_timeout_err"), "17\n")
+    write(tmp_path, "devices/eth/net/ens1/carrier_down_count", "2\n")
+    for name in ("class/net/ens1", "class/net/cali0"):  # that of a container has no device
+        (tmp_path / name).mkdir(parents=True)
+    write(tmp_path, "class/net/cali0/carrier_down_count", "8\n")
+    (tmp_path / "class/net/ens1/device").symlink_to(tmp_path / "devices/eth")
+    write(tmp_path, "bus/pci/devices/0000:1b:00.0/aer_dev_correctable", AER.format(31, "COR"))
+    write(tmp_path, "bus/pci/devices/0000:1b:00.0/aer_dev_fatal", AER.format(0, "FATAL"))
+    answer = read(tmp_path)
+    assert answer.stderr == ""
+    assert COUNTERS.read({"counters": answer}).value == {
+        "mlx5_0/1": {"link_downed": 4},
+        "mlx5_1/1": {"local_ack_timeout_err": 17},
+        "ens1": {"carrier_downs": 2},
+        "0000:1b:00.0": {"aer_corrected": 31},
+    }
+
+
+def test_a_machine_without_any_of_it_has_no_counter_above_zero(tmp_path: Path) -> None:
+    assert COUNTERS.read({"counters": read(tmp_path)}).value == {}

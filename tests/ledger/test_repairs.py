@@ -1,0 +1,80 @@
+"""Orders to exchange parts, on SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import sqlalchemy as sa
+
+from reconciler.drivers.ledger import SqlLedger
+from reconciler.drivers.ledger.schema import VERSION
+from reconciler.lab.inprocess.ledger import MemoryLedger
+from reconciler.model.repairs import PlacedPart, Repair, RepairPhase
+from tests.ledger.conftest import Open
+
+T0 = datetime(2026, 11, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+OLD, NEW = PlacedPart("dimm", "DIMM_A3", "S1"), PlacedPart("dimm", "DIMM_A3", "S2")
+ORDER = Repair(0, "n0", RepairPhase.OUT, "ann", T0, (OLD,), (OLD, PlacedPart("gpu", "1B:00", None)), "ECC")
+
+
+def test_an_order_stays_until_its_parts_are_accepted(reopen: Open) -> None:
+    first = reopen()
+    assert first.node("n0").repair is None
+    made = first.save_repair(ORDER, "ann begins", T0)
+    assert made.id
+    ledger = reopen()
+    assert ledger.node("n0").repair == replace(ORDER, id=made.id, changed_at=T0)
+    assert ledger.node("n1").repair is None
+    assert ledger.retired_parts() == {}
+    closed = replace(made, phase=RepairPhase.CLOSED, exchanged=((OLD, NEW),))
+    assert first.save_repair(closed, "accepted", T0 + HOUR).changed_at == T0 + HOUR
+    assert ledger.node("n0").repair is None
+    assert ledger.node("n0").released_at == T0 + HOUR, "as for a hold: what was seen before is judged anew"
+    assert ledger.node("n0").holds == ()
+    assert [one.phase for one in ledger.repairs()] == [RepairPhase.CLOSED]
+    assert {serial: (one.node, one.at) for serial, one in ledger.retired_parts().items()} == {"S1": ("n0", T0 + HOUR)}
+    told = [entry.detail for _, entry in ledger.journal(None, 50) if entry.event == "repair"]
+    assert told == ["ann begins", "accepted"]
+    assert not ledger.audit().problem
+
+
+def test_a_part_that_is_put_back_and_accepted_is_not_retired_any_more(ledger: SqlLedger) -> None:
+    for old, new in ((OLD, NEW), (NEW, OLD)):
+        order = replace(ORDER, phase=RepairPhase.CLOSED, exchanged=((old, new),))
+        ledger.save_repair(order, "accepted", T0)
+    assert set(ledger.retired_parts()) == {"S2"}
+
+
+def test_an_order_that_is_damaged_leaves_its_node_alone(ledger: SqlLedger) -> None:
+    """Pitfall M6: a damaged row must never free a node."""
+    ledger.save_repair(ORDER, "x", T0)
+    with ledger._database.write([]) as connection:
+        connection.exec_driver_sql("UPDATE repairs SET document = '{}'")
+    ledger.hold("n0", "so that it is read anew", "ann", None, T0)
+    assert "repair 1 is damaged" in ledger.node("n0").malformed
+
+
+def test_an_older_ledger_gets_the_table(where: str) -> None:
+    ledger = SqlLedger(where)
+    with ledger._database.write([]) as connection:
+        for statement in ("DROP TABLE repairs", "DROP TABLE tickets", "ALTER TABLE outbox DROP COLUMN about"):
+            connection.exec_driver_sql(statement)
+        connection.execute(sa.text("UPDATE meta SET value = '9' WHERE key = :key"), {"key": VERSION})
+    ledger.close()
+    newer = SqlLedger(where)
+    try:
+        assert newer.save_repair(ORDER, "x", T0).id
+        assert newer.unsent() == []
+    finally:
+        newer.close()
+
+
+def test_a_ledger_in_memory_keeps_orders_as_the_others_do() -> None:
+    ledger = MemoryLedger("memory")
+    made = ledger.save_repair(ORDER, "x", T0)
+    assert ledger.node("n0").repair == made
+    ledger.save_repair(replace(made, phase=RepairPhase.CLOSED, exchanged=((OLD, NEW),)), "y", T0 + HOUR)
+    assert (ledger.node("n0").repair, ledger.node("n0").released_at) == (None, T0 + HOUR)
+    assert set(ledger.retired_parts()) == {"S1"}

@@ -1,0 +1,51 @@
+"""How a Persona says that work is given time before it is evicted."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from reconciler.model.desired import Checkpoint, DrainPolicy
+from reconciler.model.vocab import CheckpointWay, DrainProvider
+from reconciler.spec.kinds.persona import Drain
+from reconciler.spec.resolve import _drain
+
+
+def policy(**said: Any) -> DrainPolicy:
+    return _drain(Drain.model_validate_json(json.dumps({"provider": "kubernetes", **said})))
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ({"annotation": True}, Checkpoint(CheckpointWay.ANNOTATION, 600.0)),
+        (
+            {"command": {"ask": ["save"], "ready": ["saved"]}, "timeout": "5m"},
+            Checkpoint(CheckpointWay.COMMAND, 300.0, ("save",), ("saved",)),
+        ),
+        ({"http": {"port": 80, "path": "/save"}}, Checkpoint(CheckpointWay.HTTP, 600.0, port=80, path="/save")),
+    ],
+)
+def test_work_is_asked_in_one_way(said: dict[str, Any], meant: Checkpoint) -> None:
+    found = policy(checkpoint=said, waitForJobs="6h")
+    assert found == DrainPolicy(DrainProvider.KUBERNETES, checkpoint=meant, wait_for_jobs_s=6 * 3600.0)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"checkpoint": {}}, "in one way"),
+        ({"checkpoint": {"annotation": True, "http": {"port": 80, "path": "/"}}}, "in one way"),
+        ({"checkpoint": {"annotation": False}}, "True"),
+        ({"checkpoint": {"http": {"port": 0, "path": "/"}}}, "greater than or equal to 1"),
+        ({"checkpoint": {"http": {"port": 80, "path": "save?x=1"}}}, "path"),
+        ({"provider": "none", "waitForJobs": "1h"}, "need provider kubernetes"),
+        ({"provider": "command", "command": ["d"], "checkpoint": {"annotation": True}}, "need provider kubernetes"),
+    ],
+)
+def test_what_can_not_be_done_is_refused(said: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        policy(**said)
