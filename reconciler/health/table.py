@@ -54,11 +54,13 @@ _LOGS: Final = (EVENTS, "host.xids", "host.kernel_events")
 def _domains(row: SignalRow) -> tuple[str, ...]:
     """Return the labels, as patterns, of the failure domains that may cause a signal; () = the node's own alone.
 
-    An event of a part stays the node's own: it lasts until the node is booted, also when the domain is well again.
+    Lines of logs about a part stay the node's own. What is reported only has no ladder that it could be spared from;
+    of links that would be congestion, too.
     """
     if row.cause is SignalClass.ENVIRONMENT:
         return row.domains or ("*",)
-    if row.cause in (SignalClass.TERMINAL, SignalClass.APPLICATION) or row.fact in _LOGS:
+    own = row.cause in (SignalClass.TERMINAL, SignalClass.APPLICATION) or row.fact in _LOGS
+    if own or row.first is First.REPORT:
         return ()
     return row.domains or (("*",) if row.scope in _OUTSIDE else ())
 
