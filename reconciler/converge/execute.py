@@ -16,6 +16,7 @@ from typing import assert_never
 from reconciler.converge.actions.context import Stop
 from reconciler.converge.actions.membership import lift_mark
 from reconciler.converge.attempt import Subject, attempt
+from reconciler.converge.cancelled_repair import cancel, is_uncordoned
 from reconciler.converge.firmware_files import unfit_firmware
 from reconciler.converge.fleet_limits import FleetLimits
 from reconciler.converge.guarded_ports import TimedCluster
@@ -106,8 +107,8 @@ class NodeRun:
             if self.node not in self.run.fleet.nodes:
                 return self._result(Ended.POSTPONED, "the spec no longer names it: it is left as it is")
             plan = await self._look()
-            if plan.isolated and is_retracted(plan, retracted(self.run.holds(), self.run.clock.now())):
-                return await self._finish(await self._take_back(plan))
+            if (ended := await self._ended_by_a_person(plan)) is not None:
+                return await self._finish(ended)
             if (found := evidence(plan, table_of(self.desired.profile))) and self.run.stop_of_all() is None:
                 confirmed, self._suspected = self._confirmed(found), frozenset(found)
                 if not confirmed:
@@ -228,6 +229,14 @@ class NodeRun:
             )
         self._seen_since = False
         return self._result(Ended.DONE, f"no longer isolated for {signals}, which was retracted; it was not drained")
+
+    async def _ended_by_a_person(self, plan: NodePlan) -> NodeResult | None:
+        """Return how the work ends where a person took the node back, or said that its signals are wrong."""
+        if plan.illness and is_uncordoned(self._latest, self.record, self.run.ledger.id):
+            return self._result(Ended.POSTPONED, cancel(self.run.ledger, plan, self.run.clock.now()))
+        if plan.isolated and is_retracted(plan, retracted(self.run.holds(), self.run.clock.now())):
+            return await self._take_back(plan)
+        return None
 
     # --- acting ---
 

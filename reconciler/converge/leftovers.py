@@ -71,9 +71,9 @@ async def restore_mains(
                 on, why = False, f": {error}"
             else:
                 why = ""
-            if not on:
+            if not on and all(hold.subject != node or hold.owner != HOLDER for hold in holds.holds()):
                 reason = f"outlet {address}#{name} was switched off and can't be switched on again, do it by hand{why}"
-                holds.hold(f"node/{node}", reason, HOLDER, None, clock.now())
+                holds.hold(node, reason, HOLDER, None, clock.now())
 
 
 def _lasts(intent: Mapping[str, Any]) -> bool:

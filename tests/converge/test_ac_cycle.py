@@ -13,6 +13,7 @@ from reconciler.converge.actions.context import ActionContext
 from reconciler.converge.run import Ended
 from reconciler.model import desired as d
 from reconciler.model.outcome import Done, Outcome, Permanent, Transient
+from reconciler.model.plan import BlockCode
 from reconciler.model.vocab import Activation
 from tests import builders as b
 from tests.converge.world import PROFILE, World
@@ -88,8 +89,11 @@ def test_outlets_that_are_not_the_nodes_own_give_power_again_at_once(fed: Worlds
     assert all_on(here)
     assert cuts(here) == ([0, 1, 0] if swapped else [0, 0, 0])
     [hold] = here.ledger.holds()
-    assert hold.subject == "node/n0"
+    assert hold.subject == "n0"
     assert "n0" in hold.reason
+    blocked = here.plan().nodes["n0"].blocked
+    assert blocked is not None
+    assert blocked.code is BlockCode.HELD
     assert here.machine("n1").state.mains
 
 

@@ -105,9 +105,11 @@ NETWORK = DesiredNetwork(
 NODE = b.node(
     uuid="u", root_disk=d.RootDisk("D1", "w1", "PM9A3", 1, 2), profile=PROFILE, persona="training", network=NETWORK,
     erase=("D7", "D8"),
+    outlets=(d.Outlet("https://pdu-a", "A1", ("other",)),),
 )  # fmt: skip
 SETTINGS = replace(
     b.SETTINGS,
+    pdu_credentials="pdu",
     tls=TlsPolicy("-----BEGIN CERTIFICATE-----" + "A" * 400),
     host_keys=HostKeyPolicy(("ssh-ed25519 AAAA ca",)),
     user_ca=("ssh-ed25519 AAAA users",),

@@ -49,7 +49,7 @@ async def ac_cycle(ctx: ActionContext) -> Outcome:
     finally:
         await _give_power(ctx, pdus)
     if wrong:
-        ctx.ledger.hold(f"node/{ctx.node}", wrong, HOLDER, None, ctx.clock.now())
+        ctx.ledger.hold(ctx.node, wrong, HOLDER, None, ctx.clock.now())
         await answers_again(ctx, BMC_BOOT_S)
         return Permanent(f"{wrong}. All outlets give power again; a hold keeps the node as it is")
     outcome = await _come_back(ctx, boot_id)
@@ -90,7 +90,7 @@ async def _give_power(ctx: ActionContext, pdus: Mapping[TimedPdu, Sequence[str]]
             dark.append(str(error))
     if dark:
         why = f"outlets were switched off and can't be switched on again, switch them on by hand: {'; '.join(dark)}"
-        ctx.ledger.hold(f"node/{ctx.node}", why, HOLDER, None, ctx.clock.now())
+        ctx.ledger.hold(ctx.node, why, HOLDER, None, ctx.clock.now())
         raise Stop(Permanent(why))
 
 
