@@ -108,7 +108,7 @@ soak-systemd: venv ## Kill a soak's reconciler, its unit and its machine, under 
 
 .PHONY: soak
 soak: venv ## Draw five times as many examples, play a small fleet for as long as asked (SOAK=8h), then 200 passes of the loop on the wire
-	HYPOTHESIS_PROFILE=soak $(PYTEST) -q tests/properties tests/planner tests/faults/test_schedules.py
+	HYPOTHESIS_PROFILE=soak $(PYTEST) -q tests/properties tests/planner tests/faults/test_schedules.py tests/faults/test_signals.py
 	$(BIN)/python -m tests.soak $(SOAK) $(ARGS)
 
 .PHONY: chaos

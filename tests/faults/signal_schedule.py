@@ -1,0 +1,182 @@
+"""Random schedules of signals on the loop, in virtual time: whatever telemetry does, four things hold.
+
+No node is treated for its application's fault, none with evidence that stays is schedulable, no rung is climbed more
+often than the policy says, and each isolated node is told of. A seed draws the schedule.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+from reconciler.health.ladder import REMEDIATION
+from reconciler.model.desired import Reserve, Rung
+from reconciler.model.limits import Brake
+from reconciler.model.records import ISOLATED
+from tests.converge.test_isolation import POLICY, WATCHED, fall_ill
+from tests.converge.test_loop import HOUR, MINUTE
+from tests.notify.test_loop import Telling
+
+NODES = 6
+LONG_S = HOUR  # of a schedule; then it has as long to settle
+MEMORY = Path("/dev/shm")
+LADDER = (Rung("soft_restart", 1), Rung("power_cycle", 2))
+ISOLATE_S = 15 * MINUTE  # by which evidence that stays has taken its node out, however the node is read meanwhile
+APPLICATION = (13, 31, 43, 45)  # XIDs that say something of the work on a node (K1)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What telemetry does to a node at a moment, in seconds after the beginning."""
+
+    at: float
+    kind: str
+    node: str
+
+
+class Signals(Telling):
+    """Six nodes, one of them a spare, under a ladder of two rungs."""
+
+    def __init__(self, where: Path) -> None:
+        profile = replace(WATCHED, digest="signals", remediation=replace(POLICY, ladder=LADDER))
+        settings = {"reserves": (Reserve("training", "1"),), "brake": Brake("90%", "90%", 600.0)}
+        super().__init__(where, nodes=NODES, racks=3, profile=profile, settings=settings, node={"persona": "training"})
+
+    def say(self, node: str, *lines: str) -> None:
+        system = self.machine(node).state.os
+        if system is not None:
+            system.kernel_log.extend(lines)
+
+
+def _xid(code: int, number: int = 0) -> str:
+    return f"NVRM: Xid (PCI:0000:1b:00): {code}, pid={4000 + number}, name=python3, Ch 00000008"
+
+
+def _flap(here: Signals, node: str) -> None:
+    if here.machine(node).fault("node_condition") is None:
+        fall_ill(here, node)
+        return
+    assert here.lab.cluster is not None
+    here.machine(node).clear("node_condition")
+    here.lab.cluster.sync(node)
+
+
+def _clock_jumps(here: Signals, node: str) -> None:
+    here.clock.stepped += timedelta(seconds=(-1) ** int(node[1:]) * 37 * MINUTE)
+
+
+def _reboots(here: Signals, node: str) -> None:
+    if here.machine(node).state.os is not None:
+        here.machine(node).reboot()
+
+
+def _again(here: Signals, node: str) -> None:
+    system = here.machine(node).state.os
+    here.say(node, *(system.kernel_log[-3:] if system is not None else ()))
+
+
+KINDS: Mapping[str, Callable[[Signals, str], None]] = {
+    "an application's XID": lambda here, node: here.say(node, _xid(APPLICATION[int(node[1:]) % 4])),
+    "a flood of them": lambda here, node: here.say(node, *(_xid(45, n) for n in range(300))),
+    "a GPU falls off": lambda here, node: here.machine(node).inject("xid_79", gpu=1),
+    "a GPU is gone for good": lambda here, node: here.machine(node).inject("xid_79", gpu=1, persistent=True),
+    "a condition flaps": _flap,
+    "its last lines come again": _again,
+    "the clock jumps": _clock_jumps,
+    "it reboots": _reboots,
+    "its BMC is busy": lambda here, node: here.machine(node).inject("bmc_503", times=20),
+}
+NOISE = ("an application's XID", "a flood of them", "its BMC is busy", "the clock jumps")
+ABOUT_ILL = ("its last lines come again", "it reboots", *NOISE)
+
+
+def draw(seed: int) -> tuple[Sent, ...]:
+    """Return a schedule: two nodes at most are ill, so that no cap is reached; the others are only loud."""
+    chance = random.Random(seed)  # a schedule must be drawn again by its seed
+    names = [f"n{at}" for at in range(NODES)]
+    chance.shuffle(names)
+    sent = []
+    for node in names[: chance.randint(0, 2)]:
+        kind = chance.choice(("a GPU falls off", "a GPU is gone for good", "a condition flaps"))
+        began = chance.uniform(5 * MINUTE, LONG_S / 2)
+        times = chance.randint(2, 9) if kind == "a condition flaps" else 1
+        sent += [Sent(began + chance.uniform(0, 20 * MINUTE), kind, node) for _ in range(times)]
+        sent += [
+            Sent(began + chance.uniform(0, LONG_S / 2), chance.choice(ABOUT_ILL), node)
+            for _ in range(chance.randint(0, 6))
+        ]
+    for node in names[2:]:
+        sent += [Sent(chance.uniform(0, LONG_S), chance.choice(NOISE), node) for _ in range(chance.randint(0, 3))]
+    return tuple(sorted(sent, key=lambda one: one.at))
+
+
+def play(schedule: tuple[Sent, ...]) -> list[str]:
+    """Play a schedule and return what was broken, in words."""
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as where:
+        here = Signals(Path(where))
+        try:
+            return _play(here, schedule)
+        finally:
+            here.ledger.close()
+
+
+def _play(here: Signals, schedule: tuple[Sent, ...]) -> list[str]:
+    broken: set[str] = set()
+    gone: dict[str, float] = {}
+
+    async def work() -> None:
+        began = here.clock.elapsed
+        for one in schedule:
+            await here.clock.sleep(max(began + one.at - here.clock.elapsed, 0.0))
+            KINDS[one.kind](here, one.node)
+            if one.kind == "a GPU is gone for good":
+                gone.setdefault(one.node, here.clock.elapsed)
+            broken.update(_schedulable(here, gone))
+        while here.clock.elapsed < began + LONG_S + HOUR:
+            await here.clock.sleep(5 * MINUTE)
+            broken.update(_schedulable(here, gone))
+
+    here.go(LONG_S + HOUR + 10 * MINUTE, work)
+    return sorted({*broken, *_treated_in_vain(here, schedule), *_climbed(here), *_untold(here)})
+
+
+def _schedulable(here: Signals, gone: Mapping[str, float]) -> list[str]:
+    late = [name for name, at in gone.items() if here.clock.elapsed > at + ISOLATE_S and here.serves(name)]
+    return [f"{name} is schedulable, and its GPU is gone" for name in late]
+
+
+def _treated_in_vain(here: Signals, schedule: tuple[Sent, ...]) -> list[str]:
+    ill = {one.node for one in schedule if one.kind not in NOISE}
+    found = []
+    for name in sorted(here.fleet.nodes.keys() - ill):
+        done = [a.action for a in here.ledger.node(name).attempts if a.action in ("mark", "drain") or _is_rung(a)]
+        found += [f"{name} is well, and was treated: {', '.join(done)}"] if done else []
+    return found
+
+
+def _is_rung(attempt: object) -> bool:
+    return getattr(attempt, "cause", "") == REMEDIATION
+
+
+def _climbed(here: Signals) -> list[str]:
+    found = []
+    for name in here.fleet.nodes:
+        attempts = here.ledger.node(name).attempts
+        for rung in LADDER:
+            times = sum(one.action == rung.action and _is_rung(one) and one.outcome != "refused" for one in attempts)
+            found += [f"{name}: {rung.action} {times} times, {rung.attempts} allowed"] if times > rung.attempts else []
+    return found
+
+
+def _untold(here: Signals) -> list[str]:
+    titles = " ".join(f"{message.title} {message.body}" for _, message in here.receiver.taken)
+    isolated = [
+        name
+        for name in here.fleet.nodes
+        if any(one.action == "mark" and one.cause.startswith(ISOLATED) for one in here.ledger.node(name).attempts)
+    ]
+    return [f"{name} was isolated, and nobody was told" for name in isolated if name not in titles]

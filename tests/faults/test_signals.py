@@ -1,0 +1,32 @@
+"""Random schedules of signals: flapping, doubled, replayed, in floods, over reboots and clocks that jump."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+
+from tests.faults import signal_schedule
+from tests.faults.signal_schedule import KINDS, Sent, draw, play
+
+SHARDS = 10
+SEEDS = {60: 10, 100: 20, 500: 10_000}[settings().max_examples]  # of the profiles dev, ci and soak
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_whatever_telemetry_does_the_four_rules_hold(shard: int) -> None:
+    for seed in range(shard, SEEDS, SHARDS):
+        schedule = draw(seed)
+        assert not (broken := play(schedule)), f"seed {seed}: {broken}; {schedule}"
+
+
+def test_every_kind_is_drawn() -> None:
+    assert {one.kind for seed in range(200) for one in draw(seed)} == set(KINDS)
+
+
+def test_rules_that_are_broken_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rules see what they are about: a node that is called well and treated, and an ill one that serves."""
+    monkeypatch.setattr(signal_schedule, "NOISE", ("a GPU is gone for good",))
+    monkeypatch.setattr(signal_schedule, "ISOLATE_S", -1.0)
+    broken = play((Sent(600.0, "a GPU is gone for good", "n3"),))
+    assert "n3 is schedulable, and its GPU is gone" in broken
+    assert any(one.startswith("n3 is well, and was treated: mark") for one in broken)
