@@ -15,7 +15,7 @@ from reconciler.gate.fabric.rounds import SCREENING_RUNS
 from reconciler.model.desired import GateTest
 from reconciler.model.errors import LedgerError, ReconcilerError, UsageError
 from reconciler.model.fabric_report import FabricReport
-from reconciler.model.gate_tools import PARTNERS
+from reconciler.model.gate_arguments import PARTNERS
 
 
 @dataclass(frozen=True, slots=True)

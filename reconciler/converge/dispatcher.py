@@ -14,8 +14,9 @@ from datetime import timedelta
 from typing import Any
 
 from reconciler.converge.events import NodeSettled, Waiting
-from reconciler.converge.execute import NodeRun, is_stopped
+from reconciler.converge.execute import NodeRun
 from reconciler.converge.fleet_limits import FleetLimits
+from reconciler.converge.plan_questions import is_stopped
 from reconciler.converge.remember import remember_plans
 from reconciler.converge.run import Ended, NodeResult, Run
 from reconciler.model.observed import Observation, Observed, was_asked

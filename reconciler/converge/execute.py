@@ -10,7 +10,6 @@ import asyncio
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 from typing import assert_never
 
 from reconciler.converge.actions.context import Stop
@@ -22,13 +21,13 @@ from reconciler.converge.fleet_limits import FleetLimits
 from reconciler.converge.guarded_ports import TimedCluster
 from reconciler.converge.lease import bmc_scope
 from reconciler.converge.observe import observe_node
+from reconciler.converge.plan_questions import backs_off_until, drift_of, is_stopped, stays_out
 from reconciler.converge.remember import remember_facts, remember_service_status
 from reconciler.converge.retraction import take_back
 from reconciler.converge.run import Ended, NodeResult, Run
 from reconciler.health.table import table_of
 from reconciler.model.crash import of_its_own_async
 from reconciler.model.desired import Desired
-from reconciler.model.drift import ACTIONABLE
 from reconciler.model.errors import DriverError
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.outcome import Ambiguous, Declined, Done, Permanent, Transient
@@ -375,7 +374,7 @@ class NodeRun:
         if self.run.stop() is not None or self._limits.partners.holder(self.node):
             return False
         mark = read_mark(member.value.annotations.get(OWNER_ANNOTATION))
-        healthy = bool(member.value.ready) and self.plan is not None and not _stays_out(self.plan)
+        healthy = bool(member.value.ready) and self.plan is not None and not stays_out(self.plan)
         if mark is None or mark.ledger != self.run.ledger.id or not healthy or not is_untouched(self.record):
             return False
         if isolated_for(mark.reason):
@@ -387,23 +386,3 @@ class NodeRun:
 
     def _timed(self, cluster: Cluster) -> TimedCluster:
         return TimedCluster(cluster, self.run.clock, self.run.fleet.settings, self.run.ports.lease)
-
-
-def is_stopped(plan: NodePlan) -> bool:
-    return plan.blocked is not None and plan.blocked.code is BlockCode.STOPPED
-
-
-def drift_of(plan: NodePlan) -> frozenset[str]:
-    """Return the paths of the drift that actions remove.
-
-    The membership is left out: a node that has just booted is not Ready yet, which is no other drift.
-    """
-    return frozenset(item.path for item in plan.drift if item.kind in ACTIONABLE and item.path != "cluster.member")
-
-
-def backs_off_until(plan: NodePlan) -> datetime | None:
-    return plan.blocked.until if plan.blocked is not None and plan.blocked.code is BlockCode.BACKOFF else None
-
-
-def _stays_out(plan: NodePlan) -> bool:
-    return plan.goal in (Goal.ISOLATED, Goal.REPAIR, Goal.SPARE) or bool(plan.illness)

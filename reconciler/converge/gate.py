@@ -31,7 +31,7 @@ from reconciler.model.gate import (
     TestResult,
     Verdict,
 )
-from reconciler.model.gate_tools import PARTNERS
+from reconciler.model.gate_arguments import PARTNERS
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.ports import Bmc, Clock, Host
 from reconciler.model.soak import NAME as SOAK

@@ -16,7 +16,7 @@ from reconciler.gate.tools import TOOLS
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.errors import DriverError
 from reconciler.model.gate import CommandResult, TestResult, Verdict
-from reconciler.model.gate_tools import INTERFACE, SERVER
+from reconciler.model.gate_arguments import INTERFACE, SERVER
 from reconciler.model.observed import Observed
 from reconciler.model.ports import Clock, Host
 

@@ -19,7 +19,7 @@ from reconciler.gate.printed import printed
 from reconciler.model.desired import GateTest
 from reconciler.model.errors import DriverError
 from reconciler.model.gate import CommandResult, TestResult, Verdict
-from reconciler.model.gate_tools import PARTNERS
+from reconciler.model.gate_arguments import PARTNERS
 from reconciler.model.ports import Clock
 
 _PASSED: Final = {Verdict.PASS: Passed.YES, Verdict.FAIL: Passed.NO}

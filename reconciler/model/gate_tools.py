@@ -7,110 +7,25 @@ this table. How a tool is run and judged is in the module of reconciler/gate/too
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
 from typing import Final
 
-Value = str | int | bool
-Arguments = Mapping[str, Value]
-COLLECTIVES: Final = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv")
-STRESSORS: Final = "cpu,vm"
-SERVER, PARTNERS, INTERFACE, SERVE = "server", "partners", "interface", "serve"  # arguments of tests between two nodes
-RATE: Final = re.compile(r"[a-z][A-Za-z0-9]{0,62}")  # a rate that the HardwareProfile or the test's arguments declare
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """`check` returns what is wrong with a value, or ""."""
-
-    about: str
-    check: Callable[[Value], str]
-    needed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ToolRow:
-    """One tool.
-
-    `metrics`: what it measures, as the documentation names it, and `pattern` the same for a machine. `required`: the
-    metrics that each pass carries, or a function of the test's arguments that returns them. `counts`: the field of the
-    inventory without which it can't pass. `experimental`: why its parser was never tried on what a real one printed;
-    such a tool reports, and its result is never a pass. `units`: pattern of metrics -> unit, also of their parts; what
-    has none is a count or a ratio.
-    """
-
-    name: str
-    about: str
-    metrics: str
-    pattern: str
-    arguments: Mapping[str, Argument] = field(default_factory=dict)
-    required: tuple[str, ...] | Callable[[Arguments], tuple[str, ...]] = ()
-    counts: str = ""
-    experimental: str = ""
-    units: Mapping[str, str] = field(default_factory=dict)
-
-    def measures(self, metric: str) -> bool:
-        return re.fullmatch(self.pattern, metric) is not None
-
-
-def whole(low: int, high: int, about: str) -> Argument:
-    def check(value: Value) -> str:
-        fits = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-        return "" if fits else f"must be a whole number from {low} to {high}"
-
-    return Argument(about, check)
-
-
-def text(pattern: str, what: str, about: str, *, needed: bool = False) -> Argument:
-    fits = re.compile(pattern)
-    return Argument(
-        about,
-        lambda value: "" if isinstance(value, str) and fits.fullmatch(value) else f"{value!r} is not {what}",
-        needed,
-    )
-
-
-def one_of(values: tuple[str, ...], about: str) -> Argument:
-    return Argument(about, lambda value: "" if value in values else f"{value!r} is not one of {', '.join(values)}")
-
-
-def flag(about: str) -> Argument:
-    return Argument(about, lambda value: "" if isinstance(value, bool) else "must be true or false")
-
-
-def _line(value: Value) -> str:
-    return "" if isinstance(value, str) and value else f"{value!r} is no command line"
-
-
-def listed(value: Value) -> tuple[str, ...]:
-    """Return the names in a list like `a, b`."""
-    return tuple(name.strip() for name in str(value).split(",") if name.strip())
-
-
-def _directory(about: str) -> Argument:
-    return text(
-        r"/(?!dev(/|$)|proc(/|$)|sys(/|$))(?:[\w.-]+(?:/(?!\.\.?(/|$))[\w.-]+)*)",
-        "an absolute directory outside /dev, /proc and /sys",
-        about,
-        needed=True,
-    )
-
-
-_PARTNERS: Final[Mapping[str, Argument]] = {
-    PARTNERS: whole(2, 8, "How many nodes it has to pass with, both ways."),
-    INTERFACE: text(r"[A-Za-z0-9._-]{1,15}", "an interface", "Interface of a partner whose address is used."),
-}
-ONE_WAY: Final = (SERVER, "reverse", "way", "bidirectional")  # arguments that tests with partners decide themselves
-
-
-def _collective_sizes() -> Mapping[str, Argument]:
-    size = r"[0-9]{1,15}[KMG]?"
-    return {
-        "collective": one_of(COLLECTIVES, "Collective to run; `all_reduce` unless said."),
-        "minBytes": text(size, "a message size like 8G", "Smallest message; `8G` unless said."),
-        "maxBytes": text(size, "a message size like 8G", "Largest message; `16G` unless said."),
-    }
-
+from reconciler.model.gate_arguments import (
+    BETWEEN_NODES,
+    SERVE,
+    SERVER,
+    STRESSORS,
+    Argument,
+    ToolRow,
+    collective_sizes,
+    command_line,
+    directory,
+    flag,
+    listed,
+    one_of,
+    text,
+    whole,
+)
 
 _ROWS: Final = (
     ToolRow(
@@ -136,7 +51,7 @@ _ROWS: Final = (
         "A collective over the GPUs of the node: bus bandwidth of the largest message in GB/s, all values being right.",
         "busbw_peak",
         "busbw_peak",
-        _collective_sizes(),
+        collective_sizes(),
         ("busbw_peak",),
         "gpus",
         units={"busbw_peak": "GB/s"},
@@ -177,7 +92,7 @@ _ROWS: Final = (
         "write_mbps or read_mbps",
         "(write|read)_mbps",
         {
-            "directory": _directory("Directory that gets the file, on the drive to be tested."),
+            "directory": directory("Directory that gets the file, on the drive to be tested."),
             "mebibytes": whole(1, 10_000_000, "Size of the file in MiB; 1024 unless said."),
         },
         ("write_mbps", "read_mbps"),
@@ -190,7 +105,7 @@ _ROWS: Final = (
         r"gbps(\.there|\.back)?|retransmits",
         {
             SERVER: text(r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}", "a host name or address", "Host that runs `iperf3 -s`."),
-            **_PARTNERS,
+            **BETWEEN_NODES,
             "port": whole(1, 65535, "Port of the server; 5201 unless said."),
             "seconds": whole(1, 3600, "How long it sends; 10 unless said."),
             "streams": whole(1, 128, "Streams at the same time; 1 unless said."),
@@ -256,7 +171,7 @@ _ROWS: Final = (
             "rails": text(r"\w+(\s*,\s*\w+)*", "a list of devices like mlx5_0,mlx5_1", "RDMA devices.", needed=True),
             "way": one_of(("write", "read"), "Which of `ib_write_bw` and `ib_read_bw` runs; `write` unless said."),
             SERVER: text(r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}", "a host or address", "Host that runs the same tool."),
-            **_PARTNERS,
+            **BETWEEN_NODES,
             "port": whole(1, 65535, "First port by which the two find each other; 18515 unless said."),
             "seconds": whole(1, 3600, "How long each rail runs; 10 unless said."),
             "bidirectional": flag("Whether both ends send."),
@@ -270,7 +185,7 @@ _ROWS: Final = (
         "Width of each GPU's PCIe link, its speed under load, and the functions with ACS on.",
         "width, speed_gts, either .<address> or .spread, or acs_on",
         r"(width|speed_gts)(\..+)?|acs_on",
-        {"load": Argument("Command that loads the GPUs meanwhile; speed is judged with it alone.", _line)},
+        {"load": Argument("Command that loads the GPUs meanwhile; speed is judged with it alone.", command_line)},
         ("width", "speed_gts", "acs_on"),
         "gpus",
         units={"width": "lanes", "speed_gts": "GT/s"},
@@ -280,7 +195,7 @@ _ROWS: Final = (
         "As nccl-tests, over AMD's GPUs.",
         "busbw_peak",
         "busbw_peak",
-        _collective_sizes(),
+        collective_sizes(),
         ("busbw_peak",),
         "gpus",
         units={"busbw_peak": "GB/s"},
@@ -291,7 +206,7 @@ _ROWS: Final = (
         "gflops, temperature_c, power_w or clock_mhz, each of them also .<GPU> or .spread",
         r"(gflops|temperature_c|power_w|clock_mhz)(\.(\d+|spread))?",
         {
-            "directory": _directory("Directory with `gpu_burn` and its `compare.ptx`."),
+            "directory": directory("Directory with `gpu_burn` and its `compare.ptx`."),
             "seconds": whole(1, 86_400, "How long it runs; 600 unless said."),
             "tensor": flag("Whether it uses tensor cores."),
         },
@@ -306,7 +221,7 @@ _ROWS: Final = (
         r"\w+",
         {
             "seconds": whole(1, 86_400, "The interval; 60 unless said."),
-            "load": Argument("Command that sends over the ports meanwhile.", _line),
+            "load": Argument("Command that sends over the ports meanwhile.", command_line),
         },
         ("ports", "symbol_error", "link_downed"),
         "rdma_ports",
@@ -373,9 +288,9 @@ _ROWS: Final = (
         "those that args.metrics names, and <metric>.spread over repeated runs",
         r"[A-Za-z_][\w.]*",
         {
-            "run": Argument("Command line for the node's shell.", _line, needed=True),
-            **_PARTNERS,
-            SERVE: Argument("Command line for a partner's shell; `$PARTNER` is its address in both.", _line),
+            "run": Argument("Command line for the node's shell.", command_line, needed=True),
+            **BETWEEN_NODES,
+            SERVE: Argument("Command line for a partner's shell; `$PARTNER` is its address in both.", command_line),
             "metrics": text(
                 r"[A-Za-z_][\w.]*(\s*,\s*[A-Za-z_][\w.]*)*", "a list of names", "Metrics that it prints.", needed=True
             ),

@@ -49,10 +49,7 @@ class Clock(Protocol):
     """Real, scaled or virtual time. Nothing below cli/ reads another clock."""
 
     def now(self) -> datetime:
-        """Return the time of day, aware and in UTC, for what is written down and for hours that the spec names.
-
-        Anybody may set the machine's clock, so the difference of two such instants is no elapsed time.
-        """
+        """Return the time of day, in UTC. Anybody may set the clock: two such instants tell no elapsed time."""
 
     def monotonic(self) -> float:
         """Return seconds of the fleet's time since some start. They never go back: measure deadlines by them."""

@@ -15,22 +15,16 @@ from typing import Any, Final
 
 from reconciler.model.desired import (
     Acceptance,
-    Checkpoint,
     Desired,
     DesiredGpu,
     DesiredHost,
     DesiredImage,
     DesiredInventory,
     DesiredMembership,
-    DiskLayout,
-    DrainPolicy,
     Fleet,
-    GatePhase,
-    GateTest,
     NodeCondition,
     Profile,
     Remediation,
-    Revalidation,
     RolloutPolicy,
     Rung,
     Settings,
@@ -39,17 +33,14 @@ from reconciler.model.desired import (
 )
 from reconciler.model.errors import Position
 from reconciler.model.reference import Reference, hardware_of
-from reconciler.model.soak import phase as soak_phase
 from reconciler.model.units import parse_duration, parse_size
-from reconciler.model.vocab import BootWay, CheckpointWay
-from reconciler.spec.cohorts import threshold_of, with_peers
+from reconciler.model.vocab import BootWay
+from reconciler.spec.cohorts import with_peers
 from reconciler.spec.health import health_positions
-from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec, Test
-from reconciler.spec.kinds.golden_image import DiskLayout as DiskLayoutSpec
 from reconciler.spec.kinds.golden_image import GoldenImageSpec, ImageVersion
 from reconciler.spec.kinds.hardware_profile import HardwareProfileSpec
 from reconciler.spec.kinds.node_pool import Rollout as RolloutSpec
-from reconciler.spec.kinds.persona import CheckpointSpec, Drain, PersonaSpec
+from reconciler.spec.kinds.persona import PersonaSpec
 from reconciler.spec.kinds.settings import NodeSettings
 from reconciler.spec.layers import (
     Layer,
@@ -65,6 +56,7 @@ from reconciler.spec.measurements import boot_measurements, platform_measurement
 from reconciler.spec.node_source import NodeSource
 from reconciler.spec.nodes import root_disk, spec_hold
 from reconciler.spec.parse import Declarations, DeclaredResource
+from reconciler.spec.policies import acceptance_of, drain_of, layout_of
 from reconciler.spec.policy_positions import policy_positions
 from reconciler.strict_yaml.parse import Steps
 
@@ -243,7 +235,7 @@ class _Resolver:
             host=DesiredHost(sysctls=below(merged, "host.sysctls."), services=services, user_ca=user_ca),
             gpu=DesiredGpu(merged["gpu.mig"].value or None) if "gpu.mig" in merged else None,
             membership=membership,
-            drain=_drain((persona.spec if persona else PersonaSpec()).drain),
+            drain=drain_of((persona.spec if persona else PersonaSpec()).drain),
             acceptance=self._acceptance(merged, hardware.spec.rates if hardware is not None else {}, inventory, image),
             remediation=self._remediation(chosen),
             provenance=dict(sorted(provenance.items())),
@@ -290,7 +282,7 @@ class _Resolver:
                 preserve=version.preserve,
                 format=version.format,
                 size=parse_size(version.size) if version.size else None,
-                layout=_layout(version.layout),
+                layout=layout_of(version.layout),
                 kernel_arguments=version.kernel_arguments,
                 measurements=boot_measurements(version.measurements),
                 in_place=version.in_place,
@@ -316,7 +308,7 @@ class _Resolver:
         if "gate.certificate" not in merged:
             return None
         profile = self._declared.acceptance[merged["gate.certificate"].value]
-        acceptance = _acceptance(profile.name, profile.spec, rates)
+        acceptance = acceptance_of(profile.name, profile.spec, rates)
         return with_peers(acceptance, self._references, hardware_of(inventory), "" if image is None else image.sha256)
 
     def _remediation(self, chosen: Layer) -> Remediation | None:
@@ -350,63 +342,3 @@ def boot_ways(declared: Declarations, hardware: DeclaredResource[HardwareProfile
 def find_version(image: DeclaredResource[GoldenImageSpec], version: str) -> tuple[int, ImageVersion] | None:
     """Return a version of an image with its index; None when there is no such version."""
     return next(((at, found) for at, found in enumerate(image.spec.versions) if found.version == version), None)
-
-
-def _layout(spec: DiskLayoutSpec | None) -> DiskLayout | None:
-    if spec is None:
-        return None
-    return DiskLayout(parse_size(spec.esp), parse_size(spec.root), parse_size(spec.state), spec.data)
-
-
-def _drain(spec: Drain) -> DrainPolicy:
-    return DrainPolicy(
-        provider=spec.provider,
-        timeout_s=parse_duration(spec.timeout),
-        grace_s=parse_duration(spec.grace) if spec.grace else None,
-        force=spec.force,
-        command=spec.command or (),
-        evict_unmanaged=spec.evict_unmanaged,
-        delete_empty_dir_data=spec.delete_empty_dir_data,
-        checkpoint=_checkpoint(spec.checkpoint) if spec.checkpoint else None,
-        wait_for_jobs_s=parse_duration(spec.wait_for_jobs) if spec.wait_for_jobs else 0.0,
-    )
-
-
-def _checkpoint(spec: CheckpointSpec) -> Checkpoint:
-    timeout_s = parse_duration(spec.timeout)
-    if spec.command is not None:
-        return Checkpoint(CheckpointWay.COMMAND, timeout_s, spec.command.ask, spec.command.ready)
-    if spec.http is not None:
-        return Checkpoint(CheckpointWay.HTTP, timeout_s, port=spec.http.port, path=spec.http.path)
-    return Checkpoint(CheckpointWay.ANNOTATION, timeout_s)
-
-
-def _acceptance(name: str, spec: AcceptanceProfileSpec, rates: Mapping[str, float]) -> Acceptance:
-    phases = tuple(
-        GatePhase(phase.name, tuple(_gate_test(test, rates) for test in phase.tests)) for phase in spec.phases
-    )
-    if spec.soak is not None:
-        loads = [_gate_test(load, rates) for load in spec.loads()]
-        seconds, decline = parse_duration(spec.soak.duration), float(spec.soak.decline.rstrip("%"))
-        phases = (*phases, soak_phase(seconds, decline, loads))
-    wish = spec.revalidate
-    return Acceptance(
-        name,
-        phases,
-        parse_duration(spec.validity) if spec.validity else None,
-        dict(sorted(spec.after.items())),
-        None if wish is None else Revalidation(parse_duration(wish.before), wish.drain),
-    )
-
-
-def _gate_test(test: Test, rates: Mapping[str, float]) -> GateTest:
-    return GateTest(
-        name=test.name,
-        tool=test.tool.value,
-        args=dict(sorted(test.args.items())),
-        thresholds=tuple(threshold_of(bar, test.rates(rates)) for bar in test.thresholds),
-        timeout_s=parse_duration(test.timeout),
-        versions=test.versions,
-        allow_skip=test.allow_skip,
-        validity_s=None if test.validity is None else parse_duration(test.validity),
-    )

@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterator
 
 from reconciler.model.after import AlwaysAll, Done, Exchanged
 from reconciler.model.errors import Diagnostic, did_you_mean
-from reconciler.model.gate_tools import INTERFACE, ONE_WAY, PARTNERS, SERVE, TOOLS
+from reconciler.model.gate_arguments import INTERFACE, ONE_WAY, PARTNERS, SERVE
+from reconciler.model.gate_tools import TOOLS
 from reconciler.model.soak import NAME as SOAK
 from reconciler.model.soak import is_load
 from reconciler.model.units import format_duration, parse_duration

@@ -11,7 +11,7 @@ from pathlib import Path
 from reconciler.gate.tools import TOOLS
 from reconciler.model.desired import GateTest
 from reconciler.model.gate import CommandResult, TestResult
-from reconciler.model.gate_tools import Value
+from reconciler.model.gate_arguments import Value
 from tests.gate.cases import SEEN, wanted
 
 FOLDER = Path(__file__).parent / "recordings"

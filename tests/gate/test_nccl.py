@@ -13,7 +13,7 @@ import pytest
 from reconciler.gate.tools import TOOLS
 from reconciler.model.desired import GateTest
 from reconciler.model.gate import TestResult, Verdict
-from reconciler.model.gate_tools import COLLECTIVES
+from reconciler.model.gate_arguments import COLLECTIVES
 from tests.gate.cases import GOOD, GPUS, NCCL_ROWS, TABLE, gate_test, judge, nccl, wanted
 
 CASE = GOOD[2]

@@ -22,7 +22,7 @@ from reconciler.gate.tools.link_counters import COUNTERS
 from reconciler.gate.tools.shell import SCRATCH
 from reconciler.model.desired import GateTest
 from reconciler.model.gate import CommandResult, TestResult, Verdict
-from reconciler.model.gate_tools import Value
+from reconciler.model.gate_arguments import Value
 from tests.gate.cases import SEEN, wanted
 from tests.gate.mutations import FOLDER
 from tests.gate.test_judges_never_raise import check

@@ -13,7 +13,7 @@ from reconciler.gate.evidence import required_metrics
 from reconciler.gate.tools import TOOLS
 from reconciler.model.desired import GateTest
 from reconciler.model.gate import CommandResult, TestResult, Verdict
-from reconciler.model.gate_tools import COLLECTIVES
+from reconciler.model.gate_arguments import COLLECTIVES
 from tests.lab.test_inprocess import NODE, World
 
 Judged = tuple[Verdict, tuple[str, ...]]

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from reconciler.model.desired import BudgetLimit
 from reconciler.model.records import Attempt, NodeRecord
-from reconciler.planner.fleet.budget import TimesTakenOut, taken_out
+from reconciler.planner.fleet.taken_out import TimesTakenOut, taken_out
 from reconciler.render.plan import out
 from tests import builders as b
 

@@ -12,11 +12,11 @@ from reconciler.model.desired import Checkpoint, DrainPolicy
 from reconciler.model.vocab import CheckpointWay, DrainProvider
 from reconciler.spec.kinds.limits import Budget
 from reconciler.spec.kinds.persona import Drain
-from reconciler.spec.resolve import _drain
+from reconciler.spec.policies import drain_of
 
 
 def policy(**said: Any) -> DrainPolicy:
-    return _drain(Drain.model_validate_json(json.dumps({"provider": "kubernetes", **said})))
+    return drain_of(Drain.model_validate_json(json.dumps({"provider": "kubernetes", **said})))
 
 
 @pytest.mark.parametrize(

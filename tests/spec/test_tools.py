@@ -7,10 +7,11 @@ import pytest
 from reconciler.gate.tools import TOOLS
 from reconciler.model import gate_tools
 from reconciler.model.desired import GateTest
+from reconciler.model.gate_arguments import Value
 from reconciler.spec.kinds.acceptance_profile import Share, Tool
 from tests.spec.example import load
 
-VALUES: dict[str, tuple[gate_tools.Value, ...]] = {
+VALUES: dict[str, tuple[Value, ...]] = {
     "level": (1, 4),
     "testcases": ("a", "a, b_2"),
     "minBytes": ("8", "8G"),

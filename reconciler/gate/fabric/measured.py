@@ -17,7 +17,7 @@ from reconciler.gate.fabric.rounds import CONFIRMING_RUNS, Room, Round, Seats
 from reconciler.gate.fabric.topology import Fabric, Part, PartKind
 from reconciler.model.desired import GateTest
 from reconciler.model.gate import TestResult
-from reconciler.model.gate_tools import PARTNERS, listed
+from reconciler.model.gate_arguments import PARTNERS, listed
 
 METRIC = "gbps"
 CONFIRMATIONS = 2

@@ -27,7 +27,7 @@ from reconciler.gate.tools.common import (
 from reconciler.gate.tools.shell import AGAIN
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
-from reconciler.model.gate_tools import SERVER, listed
+from reconciler.model.gate_arguments import SERVER, listed
 from reconciler.model.observed import Observed
 
 LARGEST = 2**20  # characters of output that are read

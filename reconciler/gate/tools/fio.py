@@ -25,7 +25,7 @@ from reconciler.gate.tools.common import (
 )
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
-from reconciler.model.gate_tools import listed
+from reconciler.model.gate_arguments import listed
 from reconciler.model.observed import NvmeHealth, Observed, Silent
 
 KNOWN = ("fio-3",)

@@ -14,7 +14,7 @@ from reconciler.gate.tools.common import ResultBuilder, Tool, count, find_docume
 from reconciler.gate.tools.shell import in_scratch
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
-from reconciler.model.gate_tools import PARTNERS, SERVER
+from reconciler.model.gate_arguments import PARTNERS, SERVER
 from reconciler.model.observed import Observed
 
 KNOWN = ("3",)

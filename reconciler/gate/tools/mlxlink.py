@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from reconciler.gate.tools.common import ResultBuilder, Tool, note_if_killed, number
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
-from reconciler.model.gate_tools import listed
+from reconciler.model.gate_arguments import listed
 from reconciler.model.observed import Observed
 
 KNOWN = ("4",)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from reconciler.gate.tools.common import ResultBuilder, Tool, count, expected_gpus, note_if_killed, number
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
-from reconciler.model.gate_tools import COLLECTIVES
+from reconciler.model.gate_arguments import COLLECTIVES
 from reconciler.model.observed import Observed
 from reconciler.model.units import parse_size
 

@@ -16,7 +16,7 @@ from reconciler.gate.tools.common import ResultBuilder, Tool, count, note_if_kil
 from reconciler.gate.tools.shell import AGAIN, in_scratch
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
-from reconciler.model.gate_tools import PARTNERS, SERVER, Value, listed
+from reconciler.model.gate_arguments import PARTNERS, SERVER, Value, listed
 from reconciler.model.observed import Observed
 
 KNOWN = ("4", "5", "6")

@@ -13,7 +13,7 @@ from reconciler.gate.tools.common import ResultBuilder, Tool, note_if_killed, nu
 from reconciler.gate.tools.shell import in_scratch
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
-from reconciler.model.gate_tools import STRESSORS, listed
+from reconciler.model.gate_arguments import STRESSORS, listed
 from reconciler.model.observed import Observed
 
 KNOWN = ("0.13", "0.14", "0.15", "0.16", "0.17", "0.18", "0.19")

@@ -15,17 +15,16 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from reconciler.model.desired import BudgetLimit, Desired, Floor, Hours, Reserve, Settings
+from reconciler.model.desired import BudgetLimit, Desired, Floor, Hours, Reserve
 from reconciler.model.plan import BlockCode, Blocked, BudgetLine
-from reconciler.model.records import NodeRecord
 from reconciler.model.units import format_duration, parse_nodes
 from reconciler.model.vocab import NodeState, Reason
 from reconciler.planner.fleet import hours
 from reconciler.planner.fleet.budget_group import ANY, Group, in_order
 from reconciler.planner.fleet.carried import WORKLOAD
+from reconciler.planner.fleet.taken_out import TimesTakenOut
 
 DEFAULT = BudgetLimit("fleet", "1")
-TimesTakenOut = Mapping[str, Sequence[datetime]]  # node -> when it was taken out of service, each time
 
 
 class Budget:
@@ -376,29 +375,3 @@ class Budget:
                 self.isolate(node)
             for group, taken in rates:
                 group.taken, group.full = taken, None
-
-
-def has_rates(settings: Settings) -> bool:
-    return any(limit.per_s is not None for limit in settings.budgets)
-
-
-def taken_out(records: Mapping[str, NodeRecord], settings: Settings) -> TimesTakenOut:
-    """Return each time that each node was taken out of service; empty where no rate counts that.
-
-    The attempts tell: a mark takes a node out, or without a cluster, a drain. One that did not end well may have had
-    its effect all the same; together with those that repeat it, it counts once.
-    """
-    first = "mark" if settings.cluster is not None else "drain"
-    found: dict[str, list[datetime]] = {}
-    for name, record in records.items() if has_rates(settings) else ():
-        times, tried = list[datetime](), None
-        for attempt in record.attempts:
-            if attempt.action != first or attempt.outcome == "refused":
-                continue
-            tried = attempt.at
-            if attempt.outcome == "done":
-                times.append(attempt.at)
-                tried = None
-        if times or tried is not None:
-            found[name] = times if tried is None else [*times, tried]
-    return found

@@ -17,11 +17,12 @@ from reconciler.model.observed import Answered, Observation, Observed, Silent, w
 from reconciler.model.plan import Blocked, NodePlan
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, NodeRecord, Rollout, is_spare, read_mark
 from reconciler.model.vocab import NodeState
-from reconciler.planner.fleet.budget import Budget, taken_out
+from reconciler.planner.fleet.budget import Budget
 from reconciler.planner.fleet.carried import carried
 from reconciler.planner.fleet.permit import Permit
 from reconciler.planner.fleet.rollout_member import RolloutMember, rollout_member
 from reconciler.planner.fleet.rollouts import Progress, Rollouts, rollouts
+from reconciler.planner.fleet.taken_out import taken_out
 from reconciler.planner.fleet.windows import Windows
 from reconciler.planner.node.holds import Holds, end_of
 

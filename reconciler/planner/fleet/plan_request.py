@@ -9,7 +9,7 @@ from reconciler.model.desired import Fleet
 from reconciler.model.plan import Scope
 from reconciler.model.ports import Recollection
 from reconciler.model.records import CHANGES, Hold, NodeRecord, Rollout
-from reconciler.planner.fleet.budget import has_rates
+from reconciler.planner.fleet.taken_out import has_rates
 from reconciler.planner.node.estimates import Estimates
 
 

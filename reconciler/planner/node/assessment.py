@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,16 +11,14 @@ from reconciler.gate.after import every_test, sentences, whole_reasons
 from reconciler.gate.asked import moved_tests
 from reconciler.gate.attestation.expected import is_measured
 from reconciler.gate.certificate import binding_of, due_tests, judge
-from reconciler.gate.decline import GRAY_DECLINE, declines
 from reconciler.health.signals import Signal
 from reconciler.health.table import Effect, table_of
-from reconciler.model.desired import Desired, Profile, Revalidation
-from reconciler.model.gate import Binding, Certificate
+from reconciler.model.desired import Desired, Revalidation
+from reconciler.model.gate import Binding
 from reconciler.model.observed import Answered, HostFacts, Member, Observed, RedfishInventory, Silent
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, is_spare, read_mark
 from reconciler.model.stakes import stakes
 from reconciler.model.vocab import DrainProvider, Power, Source
-from reconciler.planner.node.boot_proofs import boot_signals
 from reconciler.planner.node.conditions import (
     GATE,
     HEALTHY,
@@ -45,7 +43,6 @@ from reconciler.planner.node.corroboration import (
     tampered,
     unproved_source,
 )
-from reconciler.planner.node.counted import counter_signals
 from reconciler.planner.node.decommission import Leaving, assess_leaving
 from reconciler.planner.node.foreign_holds import foreign_hold
 from reconciler.planner.node.in_place import fell_back, why_installer
@@ -54,8 +51,7 @@ from reconciler.planner.node.record import gate_failure, is_drained, stale_signa
 from reconciler.planner.node.renewals import assess_host_certificate
 from reconciler.planner.node.repair import assess_repair
 from reconciler.planner.node.retest import asked_again, both, owed_since_isolation, voided_since_certificate
-from reconciler.planner.node.unhealed import unhealed_signals
-from reconciler.planner.node.watchdog import silence_signals
+from reconciler.planner.node.shown_signals import shown_signals, split_ignored
 
 _ON = frozenset({Power.ON, Power.POWERING_ON})
 
@@ -105,7 +101,7 @@ def assess(
     explained_by, waiting = _host_cause(desired, observed, record, context, unread)
     builder = ConditionBuilder(explained_by if facts is None else "")
     _power(builder, desired, observed, record, context, waiting or unread.cause)
-    counted, ignored = _split_ignored(desired, _shown(desired, observed, record, context), rules)
+    counted, ignored = split_ignored(desired, shown_signals(desired, observed, record, context), rules)
     found = tuple(s for s in counted if s.path not in retracted and s.effect is not Effect.REPORTS)
     reported = tuple(signal for signal in counted if signal not in found)
     until = stale_signals_until(record, context.now) if found else None
@@ -184,34 +180,6 @@ def _host_cause(
     if host_down(desired, observed, record, context.now, context.neighbours_answer):
         return "the host is down", ""
     return "", ""
-
-
-def _shown(desired: Desired, observed: Observed, record: NodeRecord, context: Context) -> tuple[Signal, ...]:
-    """Return the signals that were read now, and those of the ledger: of earlier events, of the boot, of the gate."""
-    shown = (*context.signals.of(desired.profile, observed), *boot_signals(desired, observed, record))
-    shown = (*shown, *counter_signals(desired, observed, record), *silence_signals(desired, observed, record))
-    if record.certificate is not None and record.certificate.first:
-        shown = (*shown, *_gray_decline(record.certificate, desired.profile))
-    return (*shown, *unhealed_signals(desired, observed, record, shown))
-
-
-def _gray_decline(certificate: Certificate, profile: Profile) -> Iterator[Signal]:
-    """Yield a signal for each metric that is less than when the node first passed the test. They are reported only."""
-    for one in declines(certificate, profile.acceptance):
-        now, first = (f"{value:g} {one.unit}".rstrip() for value in (one.now, one.first))
-        said = f"{now}, {one.share:.1%} less than the {first} when it first passed"
-        name = f"{GRAY_DECLINE}{one.test}.{one.metric}"
-        yield Signal(name, said, table_of(profile).rule_of(name), Source.LEDGER)
-
-
-def _split_ignored(
-    desired: Desired, found: tuple[Signal, ...], rules: IgnoreRules | None
-) -> tuple[tuple[Signal, ...], tuple[Signal, ...]]:
-    """Return the signals that count, and those that an ignore rule of the spec covers."""
-    if not found or rules is None:
-        return found, ()
-    ignored = tuple(signal for signal in found if rules.match(desired, signal.path) is not None)
-    return tuple(signal for signal in found if signal not in ignored), ignored
 
 
 def _power(

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
-from reconciler.model.gate_tools import PARTNERS, RATE, TOOLS
+from reconciler.model.gate_arguments import PARTNERS, RATE
+from reconciler.model.gate_tools import TOOLS
 from reconciler.model.soak import is_load
 from reconciler.spec.kinds.base import Duration, PositiveDuration, Resource
 from reconciler.strict_yaml.characters import check_line

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from reconciler.model.gate_tools import RATE
+from reconciler.model.gate_arguments import RATE
 from reconciler.model.vocab import Activation, BootWay, VerifiedBy
 from reconciler.spec.kinds.base import Duration, Resource, Sha256, Size, WebUrl
 from reconciler.spec.kinds.measurements import PlatformMeasurements

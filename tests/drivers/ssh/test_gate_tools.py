@@ -17,7 +17,7 @@ from reconciler.gate.tools.fio_verify import FILE
 from reconciler.gate.tools.shell import SCRATCH
 from reconciler.model.desired import GateTest
 from reconciler.model.gate import CommandResult, TestResult, Verdict
-from reconciler.model.gate_tools import Value
+from reconciler.model.gate_arguments import Value
 from tests.drivers.ssh.conftest import HostFactory, Server, closing, free_port
 from tests.gate.cases import SEEN, wanted
 

@@ -1,0 +1,28 @@
+"""Questions about the plan of a node that the work on it asks."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from reconciler.model.drift import ACTIONABLE
+from reconciler.model.plan import BlockCode, Goal, NodePlan
+
+
+def is_stopped(plan: NodePlan) -> bool:
+    return plan.blocked is not None and plan.blocked.code is BlockCode.STOPPED
+
+
+def drift_of(plan: NodePlan) -> frozenset[str]:
+    """Return the paths of the drift that actions remove.
+
+    The membership is left out: a node that has just booted is not Ready yet, which is no other drift.
+    """
+    return frozenset(item.path for item in plan.drift if item.kind in ACTIONABLE and item.path != "cluster.member")
+
+
+def backs_off_until(plan: NodePlan) -> datetime | None:
+    return plan.blocked.until if plan.blocked is not None and plan.blocked.code is BlockCode.BACKOFF else None
+
+
+def stays_out(plan: NodePlan) -> bool:
+    return plan.goal in (Goal.ISOLATED, Goal.REPAIR, Goal.SPARE) or bool(plan.illness)
