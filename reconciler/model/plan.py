@@ -235,7 +235,7 @@ class RolloutPlan:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadCost:
-    """What the drains of a plan cost one workload whose pods depend on each other.
+    """The cost of the drains of a plan for one workload, whose pods depend on each other.
 
     `pods` of `of_pods` on `nodes` nodes are evicted. `replicas`: of a LeaderWorkerSet, how many of `of_replicas` lose a
     pod, and restart whole; 0 of 0: all of its pods depend on each other, and are interrupted.

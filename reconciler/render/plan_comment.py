@@ -124,8 +124,8 @@ def write(writer: MarkdownWriter, made: Plan) -> None:
     above = [*stop(made.stopped, made.braked), *plan.isolation(made)]
     above += [*(f"REFUSED: {sentence}" for sentence in made.refused), *made.notes]
     above += [f"Lost with the drains: {len(pods)} {what}" for what, pods in plan.at_stake(made).items()]
-    above += [f"Interrupted by the drains: {len(made.workloads)} workloads"] if made.workloads else []
-    above += [f"Drains wait {what}: {len(nodes)} nodes" for what, nodes in plan.drain_waits(made).items()]
+    above += [f"Interrupted by the drains: {count(len(made.workloads), 'workload')}"] if made.workloads else []
+    above += [f"Drains wait {what}: {count(len(nodes), 'node')}" for what, nodes in plan.drain_waits(made).items()]
     writer.quoted_list([*above, *warnings(made.insecure, made.time_scale)])
     _red(writer, made)
     _held(writer, made)

@@ -129,7 +129,7 @@ def test_the_example_of_limits_loads(tmp_path: Path) -> None:
     fleet, problems = check_spec(tmp_path / "fleet-spec", directory="fleet-spec")
     assert not problems
     assert fleet is not None
-    assert len(fleet.settings.budgets) == 3
+    assert len(fleet.settings.budgets) == 4
     assert fleet.settings.windows
     assert fleet.rollouts["infer"].max_failures == 1
 
