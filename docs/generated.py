@@ -9,6 +9,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from reconciler.drivers.status.metrics import PrometheusMetrics
 from reconciler.health.table import health_table
 from reconciler.model.gate_tools import TOOLS as GATE_TOOLS
 from reconciler.model.notices import ChannelStatus
+from reconciler.model.repairs import RepairPhase
 from reconciler.model.status import FleetStatus
 from reconciler.planner.node.actions import NodeTraits
 from reconciler.planner.node.catalogue import catalogue
@@ -178,8 +180,9 @@ def actions() -> str:
     assert fleet is not None, problems
     by_id: dict[str, Any] = {}
     for node in fleet.nodes.values():
-        for leaving in (None, Leaving(("SERIAL",))):
-            traits = NodeTraits(node, clustered=True, registered=True, busy=False, cordoned=False, leaving=leaving)
+        plain = NodeTraits(node, clustered=True, registered=True, busy=False, cordoned=False)
+        phases = [replace(plain, repair=phase) for phase in (RepairPhase.OUT, RepairPhase.RETURNING)]
+        for traits in (plain, *phases, replace(plain, leaving=Leaving(("SERIAL",)))):
             for row in catalogue(traits).rows:
                 by_id.setdefault(row.id, row)
     text = table(
