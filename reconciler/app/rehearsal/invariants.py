@@ -19,7 +19,7 @@ from reconciler.model.gate import Verdict
 from reconciler.model.outcome import Done
 from reconciler.model.plan import PlannedAction
 from reconciler.model.ports import Clock, Ledger
-from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION
+from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, is_spare, read_mark
 from reconciler.model.rehearsal import BrokenInvariant, PeakOut
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Disruption, DrainProvider, NodeState, Reason
@@ -147,7 +147,7 @@ class InvariantChecks:
             self._cordons.discard(node.name)
         if node.name not in self._of:
             return
-        if serves:
+        if serves or is_spare(read_mark(node.annotations.get(OWNER_ANNOTATION)), self._fleet.nodes[node.name].persona):
             self._returns(node.name)
         elif node.name not in self._out:
             self._leaves(node.name)
