@@ -252,6 +252,8 @@ def test_events_of_a_part_and_terminal_signals_are_never_a_domain_s() -> None:
     assert {"power_brake", "thermal_slowdown", "psu_failed", "fan_failed", "port_missing", "port_slow"} <= shared
     assert not shared & {"nic_failed", "xid_", "gpu_missing", "ecc", "dimm_ue", "pcie_width", "condition_"}
     assert table.rule_of("nvlink_down").domains == ("nvlink*",)
+    assert "port_flap" in shared, "a leaf that restarts drops the links of a rack"
+    assert not shared & {"port_uneven", "port_discards", "port_retries"}, "congestion is no incident"
     for rule in table.rules.values():
         assert not rule.domains or rule.row.cause.value not in ("terminal", "application")
 
