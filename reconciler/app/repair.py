@@ -7,6 +7,7 @@ apply of that one node. So lease, budget, windows, holds, stop and brake are tho
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +26,9 @@ from reconciler.model.plan import Goal, NodePlan
 from reconciler.model.records import Attempt, Lease, NodeRecord
 from reconciler.model.repairs import WHOLE_NODE, FaultyPart, PlacedPart, Repair, RepairPhase, Waiting
 from reconciler.model.report import ApplyOutcome
+from reconciler.model.tickets import PREFIX
 from reconciler.model.vocab import Concern
+from reconciler.notify.tickets import from_text
 from reconciler.planner.node.corroboration import identity
 from reconciler.planner.node.record import is_admission
 
@@ -65,7 +68,28 @@ def _waiting(desired: Desired, node: NodePlan, seen: Observed, record: NodeRecor
     evidence = tuple(f"{item.path.removeprefix('health.')}: {item.observed}" for item in items)
     since = min(first, default=None) or (None if record.repair is None else record.repair.since)
     tried = tuple(map(_in_words, reversed(list(_tried(record)))))
-    return Waiting(node.node, node.pool, why, parts, since, tried, evidence, node.in_service, record.repair)
+    return Waiting(
+        node.node,
+        node.pool,
+        why,
+        parts,
+        since,
+        tried,
+        evidence,
+        node.in_service,
+        record.repair,
+        ticket_of(ledger, node.node),
+    )
+
+
+def ticket_of(ledger: SqlLedger, node: str) -> str:
+    """Return the addresses of the open tickets of a node; "" for none."""
+    places, found = ledger.tickets(), list[str]()
+    for name, text in ledger.channel_states().items():
+        with suppress(ValueError):  # damaged: `run` tells it, and makes it anew
+            open_ones = from_text(text).tickets.values() if name.startswith(PREFIX) else ()
+            found += [one.thread for one in open_ones if one.node == node and one.over_at is None]
+    return ", ".join(places[thread].url or places[thread].number for thread in found if thread in places)
 
 
 def _paths(node: NodePlan) -> frozenset[str]:

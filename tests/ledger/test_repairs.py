@@ -7,10 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 import sqlalchemy as sa
 
+from reconciler.app.repair import ticket_of
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.drivers.ledger.schema import VERSION
 from reconciler.lab.inprocess.ledger import MemoryLedger
 from reconciler.model.repairs import PlacedPart, Repair, RepairPhase
+from reconciler.notify.tickets import Ticket, TrackerState, to_text
 from tests.ledger.conftest import Open
 
 T0 = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -78,3 +80,19 @@ def test_a_ledger_in_memory_keeps_orders_as_the_others_do() -> None:
     ledger.save_repair(replace(made, phase=RepairPhase.CLOSED, exchanged=((OLD, NEW),)), "y", T0 + HOUR)
     assert (ledger.node("n0").repair, ledger.node("n0").released_at) == (None, T0 + HOUR)
     assert set(ledger.retired_parts()) == {"S1"}
+
+
+def test_the_open_ticket_of_a_node_is_found(ledger: SqlLedger) -> None:
+    tickets = {str(n): Ticket(f"t{n}", node, OLD, T0, over_at=over) for n, (node, over) in enumerate(STATES)}
+    ledger.save_notices("ticket/ops", to_text(TrackerState(tickets)), [], T0)
+    for thread in ("t0", "t1", "t2"):
+        ledger.ticket_begun("ops", thread, T0)
+    assert ticket_of(ledger, "n0") == "", "nobody knows yet whether it was opened"
+    for thread in ("t0", "t1", "t2"):
+        ledger.ticket_opened("ops", thread, "7", f"https://x/{thread}", T0)
+    assert ticket_of(ledger, "n0") == "https://x/t0"
+    ledger.ticket_gone("ops", "t0", T0)
+    assert ledger.ticket("ops", "t0") is None
+
+
+STATES = (("n0", None), ("n0", T0), ("n1", None))
