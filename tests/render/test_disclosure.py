@@ -100,6 +100,7 @@ def mutants(value: Any, kind: Any, wanted: Collection[Privacy], marks: tuple[Any
     elif origin is tuple and value:
         yield from ((part, *value[1:]) for part in mutants(value[0], arguments[0], wanted, marks))
     elif origin is Mapping:
+        value = value or {}  # of a mapping of mappings: none is there yet
         key = next((key for key in value if is_dataclass(value[key])), "unmentioned")
         yield from ({**value, key: part} for part in mutants(value.get(key), arguments[1], wanted, marks))
     elif is_dataclass(origin) and value is not None:

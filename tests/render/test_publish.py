@@ -234,6 +234,9 @@ PUBLIC = {
     "GpuCells": {"recovery_action", "fabric_state", "unread"},  # words of the driver's own lists, and names of ours
     "Slot": {"name", "layout key", "newer", "lacks"},  # words of ours, and the name of an image
     "Xid": {"device"},
+    "DcgmIncident": {"entity", "system", "health"},  # "GPU 3", and words of DCGM's own lists
+    "PlacedPart": {"kind"},  # ours
+    "Repair": {"node"},
     "KernelEvent": {"device"},
     "Link": {"kind"},
     "Member": {"conditions key", "conditions", "kubelet_version"},
@@ -266,6 +269,8 @@ def filled(kind: Any, at: str, *, silent: bool, bound: Mapping[Any, Any] | None 
     if origin in (Union, UnionType):
         options = [one for one in arguments if one is not type(None)]
         return filled(options[-1 if silent and options[-1] is Silent else 0], at, silent=silent, bound=bound)
+    if origin is tuple and arguments[-1] is not Ellipsis:
+        return tuple(filled(one, at, silent=silent) for one in arguments)
     if origin in (tuple, frozenset):
         return origin([filled(arguments[0], at, silent=silent)])
     if origin in (dict, Mapping):
