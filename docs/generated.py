@@ -22,6 +22,7 @@ from reconciler.converge.actions import FUNCTIONS
 from reconciler.drivers.redfish.quirks import packaged
 from reconciler.drivers.status.metrics import PrometheusMetrics
 from reconciler.health.table import health_table
+from reconciler.model.desired import Outlet
 from reconciler.model.gate_tools import TOOLS as GATE_TOOLS
 from reconciler.model.notices import ChannelStatus
 from reconciler.model.repairs import RepairPhase
@@ -175,12 +176,13 @@ def _default(part: dict[str, Any]) -> str:
 
 
 def actions() -> str:
-    """Every action as it is for a node of the worked example."""
+    """Every action as it is for a node of the worked example, with an outlet of a rack PDU."""
     fleet, problems = check_spec(ROOT / "fleet-spec", directory="fleet-spec")
     assert fleet is not None, problems
     by_id: dict[str, Any] = {}
     for node in fleet.nodes.values():
-        plain = NodeTraits(node, clustered=True, registered=True, busy=False, cordoned=False)
+        fed = replace(node, outlets=(Outlet("https://pdu", "A1"),))
+        plain = NodeTraits(fed, clustered=True, registered=True, busy=False, cordoned=False)
         phases = [replace(plain, repair=phase) for phase in (RepairPhase.OUT, RepairPhase.RETURNING)]
         for traits in (plain, *phases, replace(plain, leaving=Leaving(("SERIAL",)))):
             for row in catalogue(traits).rows:
