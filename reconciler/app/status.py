@@ -89,6 +89,7 @@ def _overview(workspace: Workspace, ledger: SqlLedger, plan: Plan, seen: Observa
         insecure=plan.insecure,
         time_scale=plan.time_scale,
         notes=(outage,) if outage else (),
+        spares=plan.spares,
     )
 
 

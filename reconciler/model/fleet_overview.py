@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from reconciler.model.desired import SpecSource
-from reconciler.model.plan import BlockCode, BudgetLine, Incident, Scope
+from reconciler.model.plan import BlockCode, BudgetLine, Incident, Scope, SpareLine
 from reconciler.model.privacy import FreeText, NodeName, PublicText
 from reconciler.model.status import NodeStatus
 
@@ -122,6 +122,7 @@ class FleetOverview:
     insecure: tuple[PublicText, ...] = ()
     time_scale: float = 1.0
     notes: tuple[FreeText, ...] = field(default=())
+    spares: tuple[SpareLine, ...] = ()
 
     @property
     def changes(self) -> bool:

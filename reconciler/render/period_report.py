@@ -15,13 +15,11 @@ from reconciler.model.period_report import PeriodReport, Quarantine
 from reconciler.model.plan import BlockCode
 from reconciler.model.reliability import Times
 from reconciler.model.units import format_duration
-from reconciler.render import reliability
+from reconciler.render import reliability, section
 from reconciler.render.headline import Headline, Verdict
-from reconciler.render.markdown import Cell, MarkdownWriter
-from reconciler.render.markdown import write as write_markdown
+from reconciler.render.markdown import Cell
 from reconciler.render.section import Section
 from reconciler.render.section import percent as percent
-from reconciler.render.tables import table
 from reconciler.render.text import NodeNames, count, page, plain, warnings
 
 T = TypeVar("T")
@@ -57,30 +55,14 @@ def headline(report: PeriodReport) -> Headline:
 def human(report: PeriodReport) -> str:
     lines = [f"Fleet {plain(report.fleet)}, {period(report)}: {verdict(report)}"]
     lines += [f"  {line}" for line in notes(report)]
-    for section in sections(report):
-        lines += ["", section.title, *(f"  {line}" for line in section.says)]
-        cells = [[_cell(cell) for cell in row] for row in section.rows[:_ROWS]]
-        lines += table(section.head, cells) if cells else []
-        if len(section.rows) > _ROWS:
-            lines.append(f"  and {len(section.rows) - _ROWS:,} more rows: --output json has all of them")
+    for part in sections(report):
+        lines += part.lines(_ROWS, _NAMES, _WHY)
     return page(lines)
 
 
 def as_markdown(report: PeriodReport) -> str:
-    def body(writer: MarkdownWriter) -> None:
-        writer.heading(f"{headline(report).sign} Fleet {report.fleet}, {period(report)}", 2)
-        writer.paragraph(verdict(report)[:1].upper() + verdict(report)[1:] + ".", bold=True)
-        writer.quoted_list(notes(report))
-        for section in sections(report):
-            writer.heading(section.title)
-            writer.bullet_list(section.says)
-            writer.table(section.head, section.rows)
-
-    return write_markdown(body, "`--output json` has all of it").text
-
-
-def _cell(cell: Cell) -> str:
-    return cell.within(_NAMES) if isinstance(cell, NodeNames) else plain(cell, _WHY)
+    title = f"{headline(report).sign} Fleet {report.fleet}, {period(report)}"
+    return section.as_markdown(title, verdict(report), notes(report), sections(report))
 
 
 # --- what it is about ---

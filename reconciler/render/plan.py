@@ -7,7 +7,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
-from reconciler.model.plan import BlockCode, BudgetLine, Goal, NodePlan, Plan, PlannedAction, WorkloadCost
+from reconciler.model.plan import (
+    BlockCode,
+    BudgetLine,
+    Goal,
+    NodePlan,
+    Plan,
+    PlannedAction,
+    SpareLine,
+    WorkloadCost,
+)
 from reconciler.model.stakes import shown as shown_pods
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Certainty, Disruption
@@ -82,7 +91,7 @@ def _heading(plan: Plan) -> list[str]:
     ]
     # Warnings about the whole plan come before limits, which may be a hundred lines.
     lines += [f"  {note}" for note in (*offline.sentences(plan), *plan.notes)]
-    lines += [f"  {line}" for line in (*budget(plan), *spares(plan))]
+    lines += [f"  {line}" for line in (*budget(plan), *spares(plan.spares))]
     return lines + [f"  {line}" for line in warnings(plan.insecure, plan.time_scale)]
 
 
@@ -109,10 +118,10 @@ def isolation(plan: Plan) -> list[str]:
     return lines + incidents(plan.incidents)
 
 
-def spares(plan: Plan) -> list[str]:
+def spares(found: Iterable[SpareLine]) -> list[str]:
     """Return one line for the spares of each persona: who is kept, who goes into service, and what is missing."""
     lines = []
-    for line in plan.spares:
+    for line in found:
         parts = [f"{fold(line.ready)} ready"] if line.ready else ["none ready"]
         parts += [f"{fold(line.preparing)} not ready yet"] if line.preparing else []
         parts += [f"{fold(line.marginal)} not promoted before a new certificate"] if line.marginal else []

@@ -9,11 +9,11 @@ from reconciler.model.fleet_overview import ClusterOverview, FleetOverview, Node
 from reconciler.model.plan import BlockCode
 from reconciler.model.status import NodeStatus
 from reconciler.model.units import format_duration
+from reconciler.render import section
 from reconciler.render.headline import Headline, Verdict
-from reconciler.render.markdown import Cell, MarkdownWriter
-from reconciler.render.markdown import write as write_markdown
+from reconciler.render.markdown import Cell
+from reconciler.render.plan import spares
 from reconciler.render.section import Section
-from reconciler.render.tables import table
 from reconciler.render.text import NodeNames, clock, count, page, plain, source, stop, warnings
 
 SCREEN = 60  # lines: half of a large monitor
@@ -50,12 +50,8 @@ def human(found: FleetOverview, screen: int = SCREEN) -> str:
 def _lines(found: FleetOverview, most: int) -> list[str]:
     lines = [f"Status of fleet {plain(found.fleet)}: {verdict(found)}"]
     lines += [f"  {line}" for line in _notes(found)]
-    for section in sections(found):
-        lines += ["", section.title, *(f"  {plain(line, 400)}" for line in section.says)]
-        cells = [[_cell(cell) for cell in row] for row in section.rows[:most]]
-        lines += table(section.head, cells) if cells else []
-        if len(section.rows) > most:
-            lines.append(f"  and {len(section.rows) - most:,} more: --output json has all of them")
+    for part in sections(found):
+        lines += part.lines(most, _NAMES, _WHY)
     if found.trouble:
         lines += ["", "Next: `reconciler explain NODE` says why a node stands still, and what would let it go."]
     elif found.changes:
@@ -64,20 +60,8 @@ def _lines(found: FleetOverview, most: int) -> list[str]:
 
 
 def as_markdown(found: FleetOverview) -> str:
-    def body(writer: MarkdownWriter) -> None:
-        writer.heading(f"{headline(found).sign} Status of fleet {found.fleet}", 2)
-        writer.paragraph(verdict(found) + ".", bold=True)
-        writer.quoted_list(_notes(found))
-        for section in sections(found):
-            writer.heading(section.title)
-            writer.bullet_list(section.says)
-            writer.table(section.head, section.rows)
-
-    return write_markdown(body, "`--output json` has all of it").text
-
-
-def _cell(cell: Cell) -> str:
-    return cell.within(_NAMES) if isinstance(cell, NodeNames) else plain(cell, _WHY)
+    title = f"{headline(found).sign} Status of fleet {found.fleet}"
+    return section.as_markdown(title, verdict(found), _notes(found), sections(found))
 
 
 def _notes(found: FleetOverview) -> Iterator[str]:
@@ -87,6 +71,7 @@ def _notes(found: FleetOverview) -> Iterator[str]:
     yield f"spec {source(found.source)}; read {clock(found.started_at)} to {found.finished_at:%H:%M:%S}"
     for line in found.budget:
         yield f"budget of the fleet: {len(line.out):,} of {line.limit:,} out ({line.rule})"
+    yield from spares(found.spares)
     if found.finish_s:
         yield f"what is planned takes about {format_duration(found.finish_s)}"
     yield from warnings(found.insecure, found.time_scale)

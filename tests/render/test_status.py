@@ -69,7 +69,7 @@ def test_ten_thousand_nodes_in_trouble_fit_on_a_screen() -> None:
     lines = human(found).splitlines()
     assert len(lines) <= SCREEN
     assert "1,000 need a person" in lines[0]
-    assert sum("more: --output json has all of them" in line for line in lines) == 6, "each that was cut says so"
+    assert sum("more rows: --output json has all of them" in line for line in lines) == 6, "each that was cut says so"
 
 
 def test_equal_troubles_are_one_row_and_the_largest_comes_first() -> None:
