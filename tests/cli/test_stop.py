@@ -225,7 +225,7 @@ def test_ledger_info_shows_what_a_ledger_is(place: Path) -> None:
     found = reconciler("ledger", "info", "--ledger", place, "-o", "json").json
     with opened(place) as ledger:
         assert found["id"] == ledger.id
-    assert (found["database"], found["version"]) == ("sqlite", 9)
+    assert (found["database"], found["version"]) == ("sqlite", 10)
     assert found["rows"]["journal"] > 0
     assert found["id"] in reconciler("ledger", "info", "--ledger", place).out
 

@@ -140,10 +140,23 @@ def values_of(kind: Any, bound: Mapping[Any, Any] | None = None) -> st.SearchStr
         return st.sampled_from(kind)
     if origin in {Union, UnionType}:
         return st.one_of([values_of(argument, bound) for argument in arguments])
+    if origin is tuple and arguments[-1] is not Ellipsis:
+        return st.tuples(*(values_of(argument, bound) for argument in arguments))
     if origin is tuple:
         return st.lists(values_of(arguments[0], bound), max_size=2).map(tuple)
     if origin in {dict, Mapping}:
         return st.dictionaries(values_of(arguments[0]), values_of(arguments[1], bound), max_size=2)
+    if kind not in DRAWN:  # one strategy of a type for all fields that have it, or Hypothesis compares each with each
+        DRAWN[kind] = _fields_of(kind, origin, arguments, bound)
+    return DRAWN[kind]
+
+
+DRAWN: dict[Any, st.SearchStrategy[Any]] = {}
+
+
+def _fields_of(
+    kind: Any, origin: Any, arguments: tuple[Any, ...], bound: Mapping[Any, Any] | None
+) -> st.SearchStrategy[Any]:
     assert is_dataclass(origin or kind), kind
     made: Any = origin or kind
     inner = dict(zip(made.__parameters__, arguments, strict=True)) if origin else bound

@@ -165,9 +165,10 @@ def _add_repairs(connection: sa.Connection) -> None:
         "CREATE INDEX IF NOT EXISTS repairs_node ON repairs (node, id)",
         "CREATE TABLE IF NOT EXISTS tickets (fleet TEXT NOT NULL, tracker TEXT NOT NULL, thread TEXT NOT NULL, "
         "number TEXT NOT NULL, url TEXT NOT NULL, begun_at TEXT NOT NULL, PRIMARY KEY (fleet, tracker, thread))",
-        "ALTER TABLE outbox ADD COLUMN about TEXT NOT NULL DEFAULT '[]'",
     ):
         connection.exec_driver_sql(statement)
+    if "about" not in {column["name"] for column in sa.inspect(connection).get_columns("outbox")}:
+        connection.exec_driver_sql("ALTER TABLE outbox ADD COLUMN about TEXT NOT NULL DEFAULT '[]'")
 
 
 # Step n migrates version n to version n + 1; the first creates a new ledger of the newest version. The others change
