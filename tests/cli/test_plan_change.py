@@ -286,7 +286,7 @@ def test_every_edit_of_an_endpoint_is_listed_with_its_place(settled: Change) -> 
     whole = {what for subject, what in found if subject == "fleet"}
     assert whole == {
         "redfish.credentials", "redfish.tls", "ssh.credentials", "ssh.user", "ssh.hostKeys", "cluster.kubeconfig",
-        "installer.url", "installer.certificate", "installer.hostCa",
+        "installer.url", "installer.certificate", "installer.hostCa", "redfish.pduCredentials",
     }  # fmt: skip
     assert {subject for subject, what in found if what == "bmc"} == {f"gpu-a00{at}" for at in range(1, 5)}
     moved = found["gpu-a002", "bmc"]
@@ -301,7 +301,7 @@ def test_every_edit_of_an_endpoint_is_listed_with_its_place(settled: Change) -> 
     assert document["change"]["caused"] == []
     text = settled.plan().out
     assert "gpu-a[001-004] (4)  bmc " in text
-    assert "13 addresses or credentials edited" in text
+    assert "14 addresses or credentials edited" in text
 
 
 def test_a_renamed_fleet_is_planned_from_the_ledger_of_its_old_name(change: Change, clean: Path) -> None:
@@ -410,7 +410,7 @@ def test_nothing_that_head_names_is_contacted_or_resolved(change: Change, tmp_pa
     assert document["change"]["joining"] == ["n3"]
     assert document["nodes"]["n3"]["blocked"]["code"] == "joining"
     assert {(e["subject"], e["what"]) for e in document["change"]["endpoints"]} == {
-        ("fleet", "redfish.credentials"), ("fleet", "ssh.credentials"),
+        ("fleet", "redfish.credentials"), ("fleet", "redfish.pduCredentials"), ("fleet", "ssh.credentials"),
         ("n1", "bmc"), ("n1", "host"), ("n3", "bmc"), ("n3", "host"),
     }  # fmt: skip
 

@@ -25,7 +25,7 @@ from reconciler.model.records import FLEET, STORM
 from reconciler.model.spec_feed import Pulled
 from reconciler.model.status import FleetStatus, LoopStatus, NodeStatus, Role
 from reconciler.model.vocab import DrainProvider, DriftMode, NodeState
-from tests.converge.world import IMAGE, PROFILE, SIGNATURES, World
+from tests.converge.world import IMAGE, PROFILE, SIGNATURES, World, silences
 
 BIOS = "SriovGlobalEnable"
 NEW = replace(IMAGE, version="2026.11.2", sha256="e" * 64)
@@ -405,7 +405,7 @@ def test_when_no_node_answers_the_observer_is_at_fault(looped: Callable[..., Loo
             machine.inject("bmc_unreachable")
             machine.inject("ssh_refused")
         await here.clock.sleep(HOUR)
-        assert all(not here.ledger.node(name).silent_since for name in here.fleet.nodes)
+        assert all(not silences(here.ledger.node(name)) for name in here.fleet.nodes)
         for machine in here.lab.machines.values():
             machine.clear("bmc_unreachable")
             machine.clear("ssh_refused")

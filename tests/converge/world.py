@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,7 +34,7 @@ from reconciler.model.observed import Answered, Observation, Observed, Taint
 from reconciler.model.outcome import Outcome, outcome_word
 from reconciler.model.plan import Plan, PlannedAction
 from reconciler.model.ports import Bmc, Clock, Host
-from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION
+from reconciler.model.records import COUNTED, MARK_TAINT, OWNER_ANNOTATION, SHARED, WAS_SHARED, NodeRecord
 from reconciler.model.vocab import Activation, Certainty, Concern, Disruption, DrainProvider
 from reconciler.planner.fleet.plan_request import PlanRequest, take_snapshot
 from reconciler.planner.fleet.planner import plan_fleet
@@ -130,6 +131,12 @@ class QuickGate:
     def trust(self, desired: d.Desired, observed: Observed) -> GateJudgement:
         same = desired.node == observed.node
         return GateJudgement(same, Verdict.PASS if same else Verdict.FAIL)
+
+
+def silences(record: NodeRecord) -> Mapping[str, datetime]:
+    """Return since when sources are silent, without what the planner keeps beside that for itself."""
+    kept = (COUNTED, SHARED, WAS_SHARED)
+    return {key: at for key, at in record.silent_since.items() if not key.startswith(kept)}
 
 
 def desired_node(name: str, number: int, **changes: Any) -> d.Desired:

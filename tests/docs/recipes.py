@@ -133,11 +133,11 @@ FIELD = Recipe(
         Edit(
             "reconciler/spec/kinds/persona.py",
             '    pause: PositiveDuration = Field(default="1s", description="How long a node rests.")\n',
-            "timeout: PositiveDuration",
+            'description="How long a drain may take."',
         ),
-        Edit("reconciler/model/desired.py", "    pause_s: float = 0.0\n", "command: tuple[str, ...] = ()  # provider"),
+        Edit("reconciler/model/drain.py", "    pause_s: float = 0.0\n", "command: tuple[str, ...] = ()  # provider"),
         Edit(
-            "reconciler/spec/resolve.py",
+            "reconciler/spec/policies.py",
             "        pause_s=parse_duration(spec.pause),\n",
             "timeout_s=parse_duration(spec",
         ),

@@ -125,6 +125,7 @@ def test_an_ampere_needs_a_reset_for_its_mode(gpu_machine: Machine) -> None:
         gpu.name = "NVIDIA A100-SXM4-80GB"
     ok(gpu_machine, "nvidia-smi -mig 1")
     assert not gpu_machine.state.gpus[0].mig_enabled  # K4
+    ok(gpu_machine, "systemctl stop nvidia-persistenced")  # it holds GPUs open (K3)
     ok(gpu_machine, "nvidia-smi --gpu-reset")
     assert gpu_machine.state.gpus[0].mig_enabled
 

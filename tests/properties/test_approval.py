@@ -51,7 +51,7 @@ REVIEWED: Mapping[type, set[str]] = {
     d.Settings: {
         "concurrency", "redfish_deadline_s", "ssh_deadline_s", "kubernetes_deadline_s", "inventory_max_age_s",
         "tolerate", "budgets", "floors", "windows", "break_glass", "guards", "brake", "drift_mode", "ignore",
-        "insecure", "notifications", "user_ca", "health",
+        "insecure", "notifications", "tickets", "reserves", "user_ca", "health",
     },
 }  # fmt: skip
 

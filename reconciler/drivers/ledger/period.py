@@ -17,8 +17,12 @@ from reconciler.health.ladder import REMEDIATION
 from reconciler.model.period_report import ActionTally, Episode, Past, Replacement, StatusInterval
 from reconciler.model.records import IN_PLACE_OF, Attempt
 from reconciler.model.status import NodeStatus
+from reconciler.planner.node import conditions as c
+from reconciler.planner.node.actions import ACTIONS
 
 T = TypeVar("T")
+# What takes a node out, empties it, or judges it.
+_TELLING = tuple(spec.name for spec in ACTIONS.values() if spec.takes_out or spec.drains or c.GATE in spec.achieves)
 
 
 def past(connection: sa.Connection, fleet: str, since: datetime, until: datetime) -> Past:
@@ -44,7 +48,7 @@ def _attempts(
 ) -> dict[str, tuple[Attempt, ...]]:
     """Return what was done to nodes for their health, by node, the oldest first: repairs, isolations, drains, gates."""
     intent, outcome = journal.alias("intent"), journal.alias("outcome")
-    health = (intent.c.detail == REMEDIATION) | intent.c.action.in_(("mark", "drain", "run_gate"))
+    health = (intent.c.detail == REMEDIATION) | intent.c.action.in_(_TELLING)
     ended = (outcome.c.attempt == intent.c.id) & (outcome.c.event == "outcome")
     query = (
         sa.select(intent, outcome.c.data.label("said"), outcome.c.at.label("ended"))

@@ -44,7 +44,7 @@ _TROUBLE = re.compile(r"^.*(?:Couldn't|Failed|failed|not found|Unable to|Complet
 
 def _run(args: Mapping[str, Value], at: int, way: str) -> tuple[str, ...]:
     """Return the command that tests the rail with this place in the list, without the server's name."""
-    run = (f"ib_{way}_bw", "-d", listed(args["rails"])[at], "-F", "--report_gbits", "-s", str(SIZE))
+    run = (f"ib_{way}_bw", "-d", listed(args.get("rails", ""))[at], "-F", "--report_gbits", "-s", str(SIZE))
     port = int(args.get("port", PORT))
     if PARTNERS in args:
         port += 2 * at + (way == "read")  # each server has one of its own
@@ -59,7 +59,7 @@ def _ways(args: Mapping[str, Value]) -> tuple[str, ...]:
 
 def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tuple[str, ...], ...] | str:
     args, ways = test.args, _ways(test.args)
-    runs = [_run(args, at, way) for at in range(len(listed(args["rails"]))) for way in ways]
+    runs = [_run(args, at, way) for at in range(len(listed(args.get("rails", "")))) for way in ways]
     server = args.get(SERVER)
     if server is None:
         commands = [in_scratch(_HERE, *run) for run in runs]

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, Member, Taint
-from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark
+from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, read_mark
 from tests.drivers.kube.worlds import NAMESPACE, World, names_of_pods, node_of
 
 pytestmark = [pytest.mark.wire, pytest.mark.tool]
@@ -112,7 +112,7 @@ def test_mark_is_cordon_taint_and_owner(world: World) -> None:
     after = node_of(world)
     assert after["spec"]["unschedulable"] is True
     assert OURS in after["spec"]["taints"]
-    assert json.loads(after["metadata"]["annotations"][OWNER_ANNOTATION]) == asdict(MARK)
+    assert read_mark(after["metadata"]["annotations"][OWNER_ANNOTATION]) == MARK
     assert after["metadata"]["labels"] == before["metadata"]["labels"]
 
 

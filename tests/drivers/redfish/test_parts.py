@@ -385,8 +385,9 @@ def test_no_entry_of_a_healthy_bmc_is_one(samples: Path) -> None:
     count = 0
     for file in sorted((samples / "redfish").glob("*/*LogServices*.json")):
         body = json.loads(file.read_text())
+        of_xids = "LogServices__XID" in file.name  # of a baseboard, which lists old ones: the age decides
         for entry in body.get("Members", [body]):
-            if isinstance(entry, dict) and entry.get("Id"):
+            if isinstance(entry, dict) and entry.get("Id") and not of_xids:
                 count += 1
                 assert events.event(entry).kind == "", (file.name, entry)
     assert count > 200

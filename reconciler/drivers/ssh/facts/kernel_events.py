@@ -41,7 +41,7 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     (Kind.TASK_HUNG, re.compile(rf"INFO: task (?P<device>nvidia[\w.-]{{0,40}}):\d+ blocked for more than {_LONG} s")),
 )  # fmt: skip
 # As dmesg prints it, or journalctl with the host's name; lines of other programs than the kernel are not asked for.
-_TIME = re.compile(r"^\[\s*(?P<uptime>\d{1,12}\.\d{1,9})?[^\]]*\] *(?:\S+ kernel: )?")
+_TIME = re.compile(r"^\[(?!Hardware Error)\s*(?P<uptime>\d{1,12}\.\d{1,9})?[^\]]*\] *(?:\S+ kernel: )?")
 _LIVE = re.compile(r"\{\d+\}\[Hardware Error\]: event severity: (fatal|recoverable)")
 _MEMORY = re.compile(r"\{\d+\}\[Hardware Error\]:\s+section_type: memory error")
 # The lines that awk passes on, as an extended regular expression; the list above decides.
