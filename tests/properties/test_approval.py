@@ -23,6 +23,7 @@ from reconciler.model.documents import DocumentError, dump, load
 from reconciler.model.errors import Position
 from reconciler.model.inputs import fingerprint, sealed
 from reconciler.model.install import LinkKind
+from reconciler.model.limits import Reserve
 from reconciler.model.measurements import (
     BootMeasurements,
     ComponentMeasurements,
@@ -36,6 +37,7 @@ from reconciler.model.notices import Channel
 from reconciler.model.observed import Drive, Taint
 from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.signal_changes import SignalChange
+from reconciler.model.tickets import Tracker, TrackerKind
 from reconciler.model.vocab import Activation, CheckpointWay, DrainProvider, Provision
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
@@ -260,7 +262,15 @@ def test_approval_binds_everything(begun: bool) -> None:
 def test_what_is_exempt_makes_no_plan_stale() -> None:
     exempt = [change for change in CHANGES if is_exempt(change[0])]
     found = {path.removeprefix("node.profile.").removeprefix("node.").removeprefix("settings.") for path, *_ in exempt}
-    empty = {"provenance", "ignore", "windows", "insecure", "health"}  # nothing in them to change: given below
+    empty = {
+        "provenance",
+        "ignore",
+        "windows",
+        "insecure",
+        "health",
+        "tickets",
+        "reserves",
+    }  # nothing in them to change: given below
     assert {name.partition(".")[0].partition(" ")[0] for name in found} >= (
         set.union(*REVIEWED.values()) - {"profile"} - empty
     )
@@ -275,6 +285,8 @@ def test_what_is_exempt_makes_no_plan_stale() -> None:
         "health": (replace(NODE, profile=replace(PROFILE, health=rows)), replace(SETTINGS, health=rows)),
         "windows": (NODE, replace(SETTINGS, windows=())),
         "insecure": (NODE, replace(SETTINGS, insecure=("said on another line",))),
+        "tickets": (NODE, replace(SETTINGS, tickets=(Tracker("parts", TrackerKind.GITHUB, "token"),))),
+        "reserves": (NODE, replace(SETTINGS, reserves=(Reserve("another", "1"),))),
     }
     for path, node, settings in (*exempt, *((name, *given) for name, given in more.items())):
         now = Approval(node, settings)
