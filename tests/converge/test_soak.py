@@ -241,7 +241,7 @@ def test_loads_that_nobody_listens_to_do_not_fill_the_disk(node: SoakNode, monke
         return await answer([word.replace(f"-lt {on_node.UNREAD_KIB}", "-lt 200") for word in argv], **given)
 
     monkeypatch.setattr(node, "run", small)
-    run = "head -c 30000 /dev/zero | tr '\\0' x; echo; echo speed 100"
+    run = "sleep 0.2; head -c 30000 /dev/zero | tr '\\0' x; echo; echo speed 100"
     asyncio.run(killed_after(follower(node, load(run), seconds=60), node, 1))
     time.sleep(2)
     folder = node.soaks / "a1"
