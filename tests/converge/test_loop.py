@@ -404,7 +404,9 @@ def test_when_no_node_answers_the_observer_is_at_fault(looped: Callable[..., Loo
         for machine in here.lab.machines.values():
             machine.inject("bmc_unreachable")
             machine.inject("ssh_refused")
+        before = {name: here.ledger.node(name).silent_since for name in here.fleet.nodes}
         await here.clock.sleep(HOUR)
+        assert {name: here.ledger.node(name).silent_since for name in here.fleet.nodes} == before, "(J6)"
         assert all(not silences(here.ledger.node(name)) for name in here.fleet.nodes)
         for machine in here.lab.machines.values():
             machine.clear("bmc_unreachable")
