@@ -198,8 +198,12 @@ class PartnerPool:
             return "it is no longer what it was when it was chosen"
         plan, _ = run.plan_node(desired, fresh, run.ledger.node(name))
         host = run.ports.fabric.host(desired)
-        if plan.illness or plan.isolated or plan.isolation or host is None:
-            return "it is ill" if host is not None else "the spec names no host address for it"
+        if host is None:
+            return "the spec names no host address for it"
+        # A search is after ill nodes too. One that still serves is left to its isolation and its repair.
+        suspect = not gate.node and not chosen.charges
+        if (plan.illness or plan.isolated or plan.isolation) and not suspect:
+            return "it is ill"
         if chosen.charges and (why := self._limits.charge_partner(name)):
             return why
         self._holds[name] = Hold(name, gate.node, gate.attempt, run.clock.now() + _HOLD)

@@ -157,6 +157,22 @@ def test_nodes_with_work_or_a_hold_take_no_part(tmp_path: Path) -> None:
     assert len(report.good) == NODES - 2
 
 
+@pytest.mark.parametrize("out", [False, True])
+def test_an_ill_node_is_tested_where_it_is_out_and_left_to_its_repair_where_it_serves(
+    world: Searched, out: bool
+) -> None:
+    """Errors that a bad cable causes make its node ill: who leaves ill nodes out finds no cable."""
+    world.break_part(FabricFault.CABLE, "n5", 0)
+    if out:
+        world.act("mark", "n5")
+    world.machine("n5").inject("xid_79", gpu=1)
+    report = world.search()
+    assert named(report) == (["cable n5, rail mlx5_0"] if out else [])
+    assert any("n5: it is ill" in why for why in report.unrun) is not out
+    assert len(report.good) == NODES - 1, "the others are judged all the same"
+    assert world.serves("n5") is not out, "a search isolates nobody and admits nobody"
+
+
 def test_a_fleet_at_work_is_left_alone(tmp_path: Path) -> None:
     world = Searched(tmp_path, nodes=NODES, busy=True, test_of_pairs=RAILS)
     with pytest.raises(UsageError, match="it has work"):
