@@ -20,7 +20,6 @@ from reconciler.model.gate import TestResult
 from reconciler.model.gate_arguments import PARTNERS, listed
 
 METRIC = "gbps"
-CONFIRMATIONS = 2
 _LOW_INSIDE = 2  # runs, of which one may be chance
 
 
@@ -67,11 +66,11 @@ def by_itself(test: GateTest, result: TestResult) -> tuple[float | None, ...]:
 
 
 def confirming(fabric: Fabric, diagnosis: Diagnosis, readings: Sequence[Reading]) -> Round | None:
-    """Return pairs behind the leaves of what is convicted, where they did not test enough; None when there are none.
+    """Return pairs behind the leaves of what is convicted, where they did not test enough.
 
-    CONFIRMATIONS rounds beyond the bound of a diagnosis at most.
+    None when there are none, or no round is left: what is not confirmed then is not convicted.
     """
-    if max((reading.run.round + 1 for reading in readings), default=0) >= fabric.most_rounds + CONFIRMATIONS:
+    if max((reading.run.round + 1 for reading in readings), default=0) >= fabric.most_rounds:
         return None
     inside = _inside(fabric, readings)
     bad = {one.part.name for one in diagnosis.convicted if one.part.blames_node}

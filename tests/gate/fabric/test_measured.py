@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from reconciler.gate.fabric.measured import CONFIRMATIONS, alone, bar_of, by_itself, legs, rails_in
+from reconciler.gate.fabric.measured import alone, bar_of, by_itself, legs, rails_in
 from reconciler.gate.fabric.results import Bar
 from reconciler.gate.fabric.topology import PartKind
 from reconciler.lab.leaf_spine import Broken, FabricFault, LeafSpine
@@ -37,7 +37,7 @@ def test_no_healthy_node_is_convicted_and_every_other_part_than_a_spine_is_named
         assert outcome.wronged == [], seed
         spine = any(part.kind is PartKind.SPINE for part in outcome.faults)  # told in most seeds: see below
         assert outcome.named or spine or scene == "flap", (seed, outcome.faults)
-        assert outcome.rounds <= outcome.most_rounds + CONFIRMATIONS, seed
+        assert outcome.rounds <= outcome.most_rounds, seed
 
 
 @pytest.mark.parametrize("pace", [0.3, 0.6])
