@@ -123,7 +123,7 @@ e2e-kubernetes: venv ## Try the driver and drains on a real Kubernetes 1.20, bui
 	    $(BIN)/pytest -n0 -m kubernetes tests/drivers/kube tests/kubernetes $(ARGS)
 
 # Installer and images are kept in ~/.cache. Everything runs in namespaces of its own, and nothing of it is left.
-MACHINE_TOOLS := $(BOOT_TOOLS) dnsmasq-base erofs-utils fdisk iproute2 libvirt-clients libvirt-daemon \
+MACHINE_TOOLS := $(BOOT_TOOLS) $(BOOT_TEST_TOOLS) dnsmasq-base erofs-utils fdisk iproute2 libvirt-clients libvirt-daemon \
     libvirt-daemon-driver-qemu minisign openssh-client ovmf python3-libvirt qemu-system-x86 swtpm swtpm-tools
 .PHONY: machine
 machine: venv ## Install and boot a QEMU machine behind a BMC that we did not write; takes Debian 12 and root

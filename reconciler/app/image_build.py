@@ -13,6 +13,7 @@ from reconciler.app.installer_build import source_date_epoch
 from reconciler.drivers.boot_images.definition import read_definition
 from reconciler.drivers.boot_images.image import Build, SecureBootKey, build_image
 from reconciler.drivers.boot_images.inspection import inspect_image
+from reconciler.drivers.boot_images.measure import authenticode
 from reconciler.drivers.boot_images.signature import sign_statement
 from reconciler.drivers.oci import download
 from reconciler.model.errors import UsageError
@@ -66,6 +67,14 @@ def inspect(source: str) -> ImageInspection:
             path = work / "image"
             asyncio.run(download(source, path))
         return inspect_image(path, work)
+
+
+def digest(file: Path) -> str:
+    """Return the Authenticode digest of an EFI program. Raise UsageError where the file is none."""
+    try:
+        return authenticode(file.read_bytes())
+    except UsageError as error:
+        raise UsageError(f"{file} is no EFI program: {error}") from None
 
 
 def sign(request: SignRequest) -> GoldenImageEntry:

@@ -18,6 +18,7 @@ class BootMeasurements:
 
     applications: tuple[str, ...]  # PCR 4: Authenticode digests of its EFI programs, in the order of their start
     pcr11: Mapping[str, str]  # phase of the boot -> value of PCR 11
+    loaders: tuple[str, ...] = ()  # PCR 4: of programs that may start first and load it, as iPXE loads the installer
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,11 @@ _PCRS = {"0": "pcr0", "2": "pcr2", "3": "pcr3", "6": "pcr6"}
 
 
 def boot_measurements(spec: kinds.BootMeasurements | None) -> BootMeasurements | None:
-    return None if spec is None else BootMeasurements(spec.applications, dict(sorted(spec.pcr11.items())))
+    """Return the measurements of a boot: None where the spec declares none."""
+    if spec is None:
+        return None
+    loaders = spec.loaders if isinstance(spec, kinds.InstallerMeasurements) else ()
+    return BootMeasurements(spec.applications, dict(sorted(spec.pcr11.items())), loaders)
 
 
 def platform_measurements(spec: kinds.PlatformMeasurements | None) -> PlatformMeasurements | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.machine import bmc
+from tests.machine import bmc, ipxe
 from tests.machine.console import Console
 from tests.machine.dhcp import start_dhcp
 from tests.machine.firmware import trust_over_https
@@ -52,13 +52,22 @@ def machine(home: Path, pki: Pki, builds: Path) -> Iterator[Machine]:
     variables = folder / "delivered.fd"
     trust_over_https(builds / "vars.fd", pki.ca, variables)
     made = Machine(folder, variables, console)
-    with start_dhcp(home), bmc.start_libvirt(home):
+    with start_dhcp(home, home / "tftp"), bmc.start_libvirt(home):
         made.build()
         with bmc.start_emulator(home, pki, UUID, DISK_BYTES, variables, made.firmware):
             yield made
             if made.is_on():
                 made.cut_power()
     console.close()
+
+
+@pytest.fixture(scope="session")
+def boot_file(home: Path, pki: Pki, machine: Machine) -> Path:
+    """iPXE, where the machine's firmware finds it."""
+    sources = ipxe.source()
+    if sources is None:
+        pytest.skip(f"PXE needs an iPXE that trusts our CA: {ipxe.SOURCE}=DIR names a tree of its sources")
+    return ipxe.build(sources, pki, home / "tftp")
 
 
 @pytest.fixture(scope="session")

@@ -12,12 +12,14 @@ import textwrap
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.machine.bmc import DRIVE_SERIAL, SECOND_SERIAL, URL
-from tests.machine.builds import VERSIONS
-from tests.machine.machine import ADDRESS, NAME, SERIAL, UUID
-from tests.machine.namespace import GATEWAY, PREFIX
+from tests.machine.builds import ROOT, VERSIONS
+from tests.machine.machine import ADDRESS, MAC, NAME, SERIAL, UUID
+from tests.machine.namespace import GATEWAY, INSTALL_PORT, PREFIX
 from tests.machine.pki import Pki
+from tests.machine.traced import CALLS
 
 IMAGE_PORT = 8090
 _FLEET = """\
@@ -28,8 +30,9 @@ spec:
   redfish: {{credentials: bmc, tls: {{ca: pki/ca.pem}}}}
   ssh: {{user: root, credentials: ssh, hostKeys: {{authorities: [pki/host-ca.pub]}}}}
   installer:
-    listen: "{gateway}:8089"
-    url: https://{gateway}:8089
+    listen: "{gateway}:{install_port}"
+    url: https://{gateway}:{install_port}
+    pxe: {pxe}
     iso: {iso}
     certificate: install-server
     key: install-server-key
@@ -74,8 +77,9 @@ spec:
   hardware: qemu
   persona: plain
   nodes:
-    - {{name: {node}, bmc: "{bmc}", host: {address}, uuid: {uuid}, {state}, domains: {{rack: r1}}}}
+    - {{name: {node}, bmc: "{bmc}", host: {address}, uuid: {uuid}, {network}{state}, domains: {{rack: r1}}}}
 """
+_NETWORK = f"network: {{links: [{{name: lan0, mac: '{MAC}', addresses: [{ADDRESS}/{PREFIX}], gateway: {GATEWAY}}}]}}, "
 _IMAGE = """\
 apiVersion: reconciler.dev/v1alpha1
 kind: GoldenImage
@@ -132,6 +136,11 @@ class Fleet:
         return self.home / "quiet.log"
 
     @property
+    def calls(self) -> Path:
+        """When commands waited for an answer of the machine or its BMC."""
+        return self.home / "calls"
+
+    @property
     def spec(self) -> Path:
         return self.home / "fleet-spec"
 
@@ -166,22 +175,28 @@ class Fleet:
         build: str = "",
         way: str = "virtual_media",
         leaves: bool = False,
+        loader: str = "",
     ) -> None:
         """Commit a spec. Without a version, the spec manages no image.
 
         `forged`: B has the signature of A. `file`: what the image server has in place of the version. `build`: another
         build of this version, with a signature of its own.
         `in_place`: whether a node that is well may write the image itself, without the installer.
-        `way`: into the installer. `leaves`: the machine leaves the fleet for good, and both its drives are erased.
+        `way`: into the installer; with `pxe`, the spec names the node's network, too.
+        `loader`: digest of the program that loads the installer's medium.
+        `leaves`: the machine leaves the fleet for good, and both its drives are erased.
         """
         erased = f"state: decommissioned, serial: {SERIAL}, erase: {{serials: ['{DRIVE_SERIAL}', '{SECOND_SERIAL}']}}"
         image = f'image: {{name: machine, version: "{version}"}}' if version else ""
         (self.spec / "fleet.yaml").write_text(
             _FLEET.format(
                 gateway=GATEWAY,
+                install_port=INSTALL_PORT,
+                pxe=json.dumps(way == "pxe"),
+                network=_NETWORK if way == "pxe" else "",
                 iso=self.iso or self.builds / "installer.iso",
-                installer=self._measured("installer"),
-                keys=self._measured("keys"),
+                installer=json.dumps(self.measured("installer") | {"loaders": [loader] if loader else []}),
+                keys=json.dumps(self.measured("keys")),
                 turbo=turbo,
                 image=image,
                 node=NAME,
@@ -209,10 +224,11 @@ class Fleet:
     def start(self, *words: str, quiet: bool = False) -> subprocess.Popen[str]:
         """Start a command and leave it running. `quiet`: what it prints goes to a file."""
         environment = {**os.environ, "RECONCILER_SECRETS": str(self.home / "secrets.yaml"), "COLUMNS": "160"}
+        environment |= {CALLS: str(self.calls), "PYTHONPATH": str(ROOT)}
         environment["RECONCILER_LEDGER"] = f"sqlite:///{self.home / 'ledger.sqlite'}"
         with self.log.open("w") if quiet else contextlib.nullcontext(subprocess.PIPE) as output:
             return subprocess.Popen(
-                [sys.executable, "-m", "reconciler", *words],
+                [sys.executable, "-m", "tests.machine.traced", *words],
                 cwd=self.home,
                 env=environment,
                 stdout=output,
@@ -241,13 +257,14 @@ class Fleet:
             sha256=(self.images / f"{built}.line").read_text().split()[2],
             signature=textwrap.indent(signature, " " * 10).rstrip(),
             disk=DRIVE_SERIAL,
-            measured=self._measured(version),
+            measured=json.dumps(self.measured(version)),
             in_place=json.dumps(in_place),
         )
 
-    def _measured(self, what: str) -> str:
-        """Return what booting it measures, in YAML."""
-        return json.dumps(json.loads((self.builds / "measured.json").read_text())[what])
+    def measured(self, what: str) -> dict[str, Any]:
+        """Return what booting it measures."""
+        found: dict[str, Any] = json.loads((self.builds / "measured.json").read_text())[what]
+        return found
 
     def _git(self, *words: str) -> None:
         who = ("-c", "user.name=operator", "-c", "user.email=operator@example.com")

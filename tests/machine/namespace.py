@@ -16,6 +16,7 @@ from pathlib import Path
 BRIDGE = "br-machine"
 GATEWAY = "10.77.0.1"  # our side: BMC, install server, image server
 PREFIX = 24
+INSTALL_PORT = 8089
 _ENTERED = "MACHINE_NAMESPACE"
 
 

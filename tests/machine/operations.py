@@ -15,6 +15,7 @@ from tests.machine.builds import VERSIONS
 from tests.machine.fleet import Command, Fleet
 from tests.machine.machine import ADDRESS, NAME, SECTOR, Machine
 from tests.machine.timeline import INSTALL, parts_of, shown
+from tests.machine.traced import calls_in
 
 Figure = Callable[[str], None]
 WRITES_S = 1200.0
@@ -34,7 +35,8 @@ def timed(figure: Figure, step: str, machine: Machine, fleet: Fleet) -> Command:
     """Converge, and tell where the time went."""
     began = time.monotonic()
     applied = converge(fleet)
-    figure(shown(step, parts_of(began, [*machine.console.lines, *applied.lines], INSTALL)))
+    lines = [*machine.console.lines, *applied.lines]
+    figure(shown(step, parts_of(began, lines, INSTALL, calls_in(fleet.calls))))
     assert applied.code == 0, f"{applied.text}\n{machine.console.tail()}"
     return applied
 

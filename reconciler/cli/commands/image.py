@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from reconciler.app.image_build import BuildRequest, SignRequest, build, entry, inspect, sign
+from reconciler.app.image_build import BuildRequest, SignRequest, build, digest, entry, inspect, sign
 from reconciler.cli.terminal import say, show
 from reconciler.render.golden_image import render_entry
 from reconciler.render.image import render_inspection
@@ -50,3 +50,10 @@ def inspect_command(source: str) -> None:
     """Show what is in an image, and what a machine that boots it will measure. A URL is http, https or oci."""
     found = inspect(source)
     show(render_inspection(found) + "\n" + render_entry(entry(source.rpartition("/")[2], found)))
+
+
+@image.command("digest")
+@click.argument("file", type=_FILE)
+def digest_command(file: Path) -> None:
+    """Print the digest of an EFI program, as `measurements` list it: its SHA-256 by Authenticode, signed or not."""
+    show(digest(file))

@@ -176,8 +176,8 @@ def _applications(measured: Measured, boot: BootMeasurements, references: Sequen
 
     Whatever was measured and is no text counts as a program: an event's type is a claim.
     """
-    firmware = {digest for reference in references for digest in reference.applications}
-    started = tuple(digest for digest in measured.applications if digest not in firmware)
+    before = {digest for reference in references for digest in reference.applications} | set(boot.loaders)
+    started = tuple(digest for digest in measured.applications if digest not in before)
     if started != boot.applications:
         others = [digest for digest in started if digest not in boot.applications]
         if others:

@@ -14,7 +14,7 @@ from reconciler.model.vocab import DriftMode
 from reconciler.spec.kinds.base import Enforced, NodeShare, PositiveDuration, Resource, TreePath, WebUrl
 from reconciler.spec.kinds.health import Health
 from reconciler.spec.kinds.limits import Brake, BreakGlass, Budget, Guards, PoolsWindow
-from reconciler.spec.kinds.measurements import BootMeasurements
+from reconciler.spec.kinds.measurements import InstallerMeasurements
 from reconciler.spec.kinds.notifications import Notification
 from reconciler.spec.kinds.settings import SharedSettings
 from reconciler.spec.kinds.tickets import Tickets
@@ -127,7 +127,7 @@ class Installer(Model):
     host_certificate: PositiveDuration = Field(
         default="90d", description="How long a certificate of a host key is valid."
     )
-    measurements: BootMeasurements | None = Field(
+    measurements: InstallerMeasurements | None = Field(
         default=None,
         description="What a machine measures that boots this medium. Images that declare measurements need it.",
     )

@@ -49,6 +49,16 @@ class BootMeasurements(Model):
     )
 
 
+class InstallerMeasurements(BootMeasurements):
+    """The measurements of a boot of the installer's medium."""
+
+    loaders: tuple[Sha256, ...] = Field(
+        default=(),
+        description="PCR 4: Authenticode digests of the programs that load the medium over PXE, such as iPXE: "
+        "`reconciler image digest FILE`. They may start before it.",
+    )
+
+
 class SecureBootKeys(Model):
     """Digests of the contents of UEFI variables, each with those that are allowed: sha256sum of the .esl file."""
 

@@ -108,6 +108,7 @@ def test_what_was_started_is_exactly_what_is_declared() -> None:
     assert "was started that is not declared" in m.judge(boot=replace(m.BOOT, applications=(m.UKI,)))[0]
     assert "were started, not" in m.judge(boot=replace(m.BOOT, applications=(m.UKI, m.BOOT_LOADER)))[0]
     assert "were started, not" in m.judge(boot=replace(m.BOOT, applications=(m.BOOT_LOADER, m.UKI, m.UKI)))[0]
+    assert m.judge(boot=replace(m.BOOT, applications=(m.UKI,), loaders=(m.BOOT_LOADER,))) == ()
     own = FirmwareReference({}, {}, applications=(m.BOOT_LOADER,))
     assert m.judge(
         boot=replace(m.BOOT, applications=(m.UKI,)), platform=replace(m.PLATFORM, firmware=(own,))
