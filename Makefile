@@ -14,8 +14,8 @@ export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
 # Tests start real programs. One that is missing, and that we may not install, skips its tests with a reason.
-TEST_TOOLS := git gnupg kubernetes-client openssh-client openssh-server postgresql minisign busybox chromium \
-    dosfstools fdisk fio hpcc iperf3 iproute2 memtester mtools stress-ng swtpm tpm2-tools zstd
+TEST_TOOLS := fish git gnupg kubernetes-client openssh-client openssh-server postgresql minisign busybox chromium \
+    dosfstools fdisk fio hpcc iperf3 iproute2 memtester mtools stress-ng swtpm tpm2-tools zsh zstd
 # What boot media are built with, and what their tests compare them with.
 BOOT_TOOLS := mmdebstrap binutils dosfstools kmod mtools osslsigncode xorriso zstd
 BOOT_TEST_TOOLS := cpio sbsigntool systemd-boot-efi

@@ -58,6 +58,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "host-keys": ("host_keys", "List the SSH host keys of nodes, or export those that are revoked."),
     "audit": ("audit", "Verify or list the journal."),
     "installer": ("installer", "Build the installer that writes images to machines."),
+    "completion": ("completion", "Print the completion script of a shell."),
     "schema": ("schema", "Print or write the JSON Schemas."),
     "image": ("image", "Build, sign and inspect images of nodes."),
     "lab": ("lab", "Run a simulated fleet on loopback."),

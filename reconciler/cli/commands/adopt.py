@@ -10,6 +10,7 @@ import click
 from reconciler.app.adopt import Adoption
 from reconciler.app.adopt import adopt as adopt_drift
 from reconciler.app.ports import FleetRequest
+from reconciler.cli.completion import node_names
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.frontend import workspace_for
 from reconciler.cli.options import fleet_options, location_options, observation_option
@@ -18,7 +19,7 @@ from reconciler.render.text import fold, value
 
 
 @click.command()
-@click.argument("what", metavar="NODE[.path]")
+@click.argument("what", metavar="NODE[.path]", shell_complete=node_names)
 @fleet_options()
 @observation_option("Take the values from this observation, and read no node.")
 @click.option(

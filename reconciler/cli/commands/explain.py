@@ -8,6 +8,7 @@ import click
 
 from reconciler.app.explain import explain as explain_node
 from reconciler.app.ports import FleetRequest
+from reconciler.cli.completion import node_names
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.frontend import TERMINAL
 from reconciler.cli.options import fleet_options, observation_option
@@ -16,7 +17,7 @@ from reconciler.render.explain import as_json, as_markdown, human
 
 
 @click.command()
-@click.argument("what", metavar="NODE[.path]")
+@click.argument("what", metavar="NODE[.path]", shell_complete=node_names)
 @fleet_options(rev=True)
 @observation_option("Explain from this observation, and read no node.")
 @click.option("--offline", is_flag=True, help="Explain the spec alone, and contact nothing.")

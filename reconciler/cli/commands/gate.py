@@ -19,6 +19,7 @@ from reconciler.app.gate_run import ask_gate, note_gate, other_verdicts, plan_ga
 from reconciler.app.ports import AllowedSigners, FleetRequest
 from reconciler.cli.apply_dialogue import confirm, print_outcome
 from reconciler.cli.commands.apply import exit_code
+from reconciler.cli.completion import node_names
 from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.frontend import workspace_for
 from reconciler.cli.listing import print_listing
@@ -47,7 +48,7 @@ def gate() -> None:
 
 
 @gate.command(name="show")
-@click.argument("node")
+@click.argument("node", shell_complete=node_names)
 @spec_options()
 @click.option(
     "--output", "-o", type=click.Choice(["human", "json", "markdown", "csv"]), default="human", show_default=True,
@@ -68,7 +69,7 @@ def show_gate(request: FleetRequest, node: str, output: str) -> None:
 
 
 @gate.command()
-@click.argument("nodes", nargs=-1, required=True)
+@click.argument("nodes", nargs=-1, required=True, shell_complete=node_names)
 @click.option("--test", default="", metavar="NAME", help="Only this test.")
 @click.option("--metric", default="", metavar="NAME", help="Only this metric, of the node and of its parts.")
 @click.option(
@@ -117,7 +118,7 @@ def show_output(request: FleetRequest, digest: str) -> None:
 
 
 @gate.command(name="run")
-@click.argument("nodes", nargs=-1, required=True)
+@click.argument("nodes", nargs=-1, required=True, shell_complete=node_names)
 @click.option("--profile", default="", metavar="NAME",
               help="AcceptanceProfile whose tests run. Another than the node's own certifies nothing.")  # fmt: skip
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
@@ -160,7 +161,7 @@ def run_gate(
 
 
 @gate.command(name="fabric")
-@click.argument("nodes", nargs=-1)
+@click.argument("nodes", nargs=-1, shell_complete=node_names)
 @click.option("--profile", default="", metavar="NAME", help="AcceptanceProfile with the test, if not the nodes' own.")
 @click.option("--test", default="", metavar="NAME", help="The test with partners, where there are several.")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")

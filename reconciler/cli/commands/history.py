@@ -10,6 +10,7 @@ import click
 
 from reconciler.app.history import node_history
 from reconciler.app.ports import FleetRequest
+from reconciler.cli.completion import node_names
 from reconciler.cli.frontend import workspace_for
 from reconciler.cli.options import Since, output_option, spec_options
 from reconciler.cli.terminal import say, show
@@ -17,7 +18,7 @@ from reconciler.render.history import as_markdown, human
 
 
 @click.command()
-@click.argument("node")
+@click.argument("node", shell_complete=node_names)
 @click.option("--last", "--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, metavar="N",
               help="Number of entries, the newest.")  # fmt: skip
 @click.option(

@@ -6,6 +6,7 @@ import click
 
 from reconciler.app import holds
 from reconciler.app.ports import FleetRequest
+from reconciler.cli.completion import node_or_pool_names
 from reconciler.cli.frontend import workspace_for
 from reconciler.cli.options import Duration, spec_options
 from reconciler.cli.terminal import say, show
@@ -13,7 +14,7 @@ from reconciler.model.errors import UsageError
 
 
 @click.command()
-@click.argument("subject", metavar="[NODE|pool/POOL]", required=False)
+@click.argument("subject", metavar="[NODE|pool/POOL]", required=False, shell_complete=node_or_pool_names)
 @click.option("--reason", help="Why. Every plan and report shows it.")
 @click.option("--for", "duration", type=Duration(), metavar="DURATION", help="How long. Default: until it is released.")
 @spec_options()
@@ -36,7 +37,7 @@ def hold(request: FleetRequest, subject: str | None, reason: str | None, duratio
 
 
 @click.command()
-@click.argument("subject", metavar="NODE|pool/POOL")
+@click.argument("subject", metavar="NODE|pool/POOL", shell_complete=node_or_pool_names)
 @spec_options()
 def release(request: FleetRequest, subject: str) -> None:
     """Release every hold of a node or a pool. A hold that the spec declares must be removed there too."""

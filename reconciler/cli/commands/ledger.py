@@ -14,6 +14,7 @@ from reconciler.app.accept_tpm import Exchange, accept_tpm
 from reconciler.app.ledger_admin import Adopted, adopt_marked, existing_ledger, prune_results
 from reconciler.app.ports import FleetRequest
 from reconciler.app.waive import waive_tests
+from reconciler.cli.completion import node_names
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.frontend import workspace_for
 from reconciler.cli.listing import print_listing
@@ -64,7 +65,7 @@ def prune(request: FleetRequest, age_s: float, yes: bool) -> None:
 
 
 @ledger.command()
-@click.argument("nodes", metavar="NODE...", nargs=-1, required=True)
+@click.argument("nodes", metavar="NODE...", nargs=-1, required=True, shell_complete=node_names)
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @spec_options()
 @output_option
@@ -96,7 +97,7 @@ def _print_adopted(ends: Sequence[Adopted], output: str, outcome: str = "adopted
 
 
 @ledger.command()
-@click.argument("nodes", metavar="NODE...", nargs=-1, required=True)
+@click.argument("nodes", metavar="NODE...", nargs=-1, required=True, shell_complete=node_names)
 @click.option("--reason", required=True, help="Why the nodes need no test. The ledger keeps it with your name.")
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @spec_options()
@@ -123,7 +124,7 @@ def waive(request: FleetRequest, nodes: tuple[str, ...], reason: str, yes: bool,
 
 
 @ledger.command(name="accept-tpm")
-@click.argument("node", metavar="NODE")
+@click.argument("node", metavar="NODE", shell_complete=node_names)
 @click.option("--reason", required=True, help="Why the machine has another TPM. The ledger keeps it with your name.")
 @click.option("--confirm", default="", metavar="TEXT", help="The typed consent: 'accept TPM of NODE'.")
 @spec_options()

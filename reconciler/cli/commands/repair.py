@@ -16,6 +16,7 @@ from reconciler.app.runtime import run_async
 from reconciler.app.workspace import Workspace
 from reconciler.cli.apply_dialogue import print_outcome
 from reconciler.cli.commands.apply import exit_code
+from reconciler.cli.completion import node_names
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.frontend import workspace_for
 from reconciler.cli.options import Duration, fleet_options, output_option, signer_options, spec_options
@@ -46,7 +47,7 @@ def list_(request: FleetRequest, output: str) -> None:
 
 
 @repair.command()
-@click.argument("node")
+@click.argument("node", shell_complete=node_names)
 @click.option("--part", "parts", multiple=True, metavar="PART",
               help="Part to exchange, by its name in `repair list` or its serial. Default: by signals.")  # fmt: skip
 @click.option("--reason", default="", help="Why, for the journal and every report.")
@@ -81,7 +82,7 @@ def start(
 
 
 @repair.command()
-@click.argument("node")
+@click.argument("node", shell_complete=node_names)
 @click.option("--accept", default="", metavar="WHY",
               help="Accept the parts as they are, such as one that was reseated, and say why.")  # fmt: skip
 @_WAIT
