@@ -31,11 +31,12 @@ def _beginning(incomplete: str, names: list[str]) -> list[CompletionItem]:
 
 def _names(ctx: click.Context) -> list[str]:
     """Return what the spec names. A spec that can't be read completes nothing: the command itself will say why."""
-    from reconciler.spec.validate import load_spec
+    from reconciler.app.validate import validate_spec
 
-    directory = Path(ctx.params.get("spec") or "fleet-spec")
     try:
-        fleet = load_spec(directory, directory=str(directory))
+        fleet, _ = validate_spec(Path(ctx.params.get("spec") or "fleet-spec"), None)
     except ReconcilerError:
+        return []
+    if fleet is None:
         return []
     return [*fleet.nodes, *sorted({f"pool/{node.pool}" for node in fleet.nodes.values()})]
