@@ -15,9 +15,10 @@ from datetime import datetime
 from reconciler.converge.apply import ApplyRequest, begin_run
 from reconciler.converge.events import LoopTold, Progress, ignore
 from reconciler.converge.gate_command import run_alone
+from reconciler.converge.group_run import error, side_of
 from reconciler.converge.lease import held_lease
 from reconciler.converge.observe import io_seconds
-from reconciler.converge.pair_run import error, run_pair, side_of
+from reconciler.converge.pair_run import run_pair
 from reconciler.converge.partner_pool import GatePartners
 from reconciler.converge.ports import GateRunner, TakenPartner
 from reconciler.converge.run import Run, RunPorts

@@ -8,8 +8,8 @@ from dataclasses import replace
 from reconciler.converge.attestation import attest
 from reconciler.converge.components import measure_components
 from reconciler.converge.gate_command import run_alone
+from reconciler.converge.group_run import Side
 from reconciler.converge.observe import io_seconds
-from reconciler.converge.pair_run import Side
 from reconciler.converge.pair_test import PairTest
 from reconciler.converge.ports import Partners, SoakRun
 from reconciler.converge.soak import Follower

@@ -5,37 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from reconciler.converge.gate_command import run_alone
+from reconciler.converge.group_run import SERVES_S, Side, error, run_group
 from reconciler.converge.observe import io_seconds
-from reconciler.converge.ports import TakenPartner
 from reconciler.gate.lock import unlocked
 from reconciler.gate.tools import TOOLS
-from reconciler.model.desired import Desired, GateTest
+from reconciler.model.desired import GateTest
 from reconciler.model.errors import DriverError
-from reconciler.model.gate import CommandResult, TestResult, Verdict
+from reconciler.model.gate import CommandResult, TestResult
 from reconciler.model.gate_arguments import INTERFACE, SERVER
-from reconciler.model.observed import Observed
-from reconciler.model.ports import Clock, Host
+from reconciler.model.ports import Clock
 
 _LOOK_S: Final = 15.0
 _HEAD_START_S: Final = 2.0  # of a server before its client, which tries again for a while
-_SERVES_S: Final = 60.0  # that a server outlives its client's time limit, so that it is not what ends first
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One of the two nodes of a test."""
-
-    desired: Desired
-    observed: Observed
-    host: Host
-
-
-def side_of(partner: TakenPartner) -> Side:
-    return Side(partner.desired, partner.observed, partner.host)
 
 
 async def run_pair(
@@ -46,6 +31,8 @@ async def run_pair(
     A DriverError is raised where the client was lost.
     """
     tool = TOOLS[test.tool]
+    if tool.launch is not None:
+        return await run_group(test, (client, server), clock, outputs)
     assert tool.serve is not None, "the spec takes partners of no other tool"
     try:
         address = await _address(test, server, io_seconds(clock, _LOOK_S))
@@ -57,7 +44,7 @@ async def run_pair(
     commands = tool.commands(test, client.desired, client.observed)
     assert not isinstance(commands, str)
     timeout = io_seconds(clock, test.timeout_s)
-    serving = timeout * len(commands) + io_seconds(clock, _SERVES_S)
+    serving = timeout * len(commands) + io_seconds(clock, SERVES_S)
     task = asyncio.create_task(run_alone(tool.serve(test), server.host, serving))
     printed: list[CommandResult] = []
     try:
@@ -72,11 +59,6 @@ async def run_pair(
         outputs += printed
     result = tool.judge(test, client.desired, client.observed, printed)
     return replace(result, reasons=(*result.reasons, f"its partner: {served}")) if served else result
-
-
-def error(test: GateTest, why: str) -> TestResult:
-    """Return the result of a test that could not run, which proves nothing."""
-    return TestResult(test.name, test.tool, Verdict.ERROR, (why,), {})
 
 
 async def _end(task: asyncio.Task[CommandResult]) -> str:

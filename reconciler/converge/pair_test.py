@@ -10,7 +10,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from reconciler.converge.pair_run import Side, error, run_pair, side_of
+from reconciler.converge.group_run import Side, error, side_of
+from reconciler.converge.pair_run import run_pair
 from reconciler.converge.ports import Partners, TakenPartner
 from reconciler.gate.certificate import judge_test
 from reconciler.gate.fabric.bisect import Passed

@@ -11,7 +11,9 @@ Value = str | int | bool
 Arguments = Mapping[str, Value]
 COLLECTIVES: Final = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv")
 STRESSORS: Final = "cpu,vm"
-SERVER, PARTNERS, INTERFACE, SERVE = "server", "partners", "interface", "serve"  # arguments of tests between two nodes
+SERVER, PARTNERS, INTERFACE, SERVE = "server", "partners", "interface", "serve"  # arguments of tests between nodes
+GROUP, SCOPE = "group", "scope"
+SCOPES: Final = ("leaf", "rack", "fabric")
 RATE: Final = re.compile(r"[a-z][A-Za-z0-9]{0,62}")  # a rate that the HardwareProfile or the test's arguments declare
 
 
@@ -96,13 +98,25 @@ BETWEEN_NODES: Final[Mapping[str, Argument]] = {
     PARTNERS: whole(2, 8, "How many nodes it has to pass with, both ways."),
     INTERFACE: text(r"[A-Za-z0-9._-]{1,15}", "an interface", "Interface of a partner whose address is used."),
 }
+TOGETHER: Final[Mapping[str, Argument]] = {
+    INTERFACE: text(r"[A-Za-z0-9._-]{1,15}", "an interface", "Interface of each node over which they find each other."),
+    "rails": text(r"\w+(\s*,\s*\w+)*", "a list of devices like mlx5_0,mlx5_1", "RDMA devices that NCCL is held to."),
+    "user": text(r"[a-z_][a-z0-9_-]{0,31}", "a user", "User on the nodes whom it runs as; `nobody` unless said."),
+}
 ONE_WAY: Final = (SERVER, "reverse", "way", "bidirectional")  # arguments that tests with partners decide themselves
 
 
-def collective_sizes() -> Mapping[str, Argument]:
+def between_nodes(args: Arguments) -> bool:
+    """Return whether a test takes other nodes: partners, or the rest of a group."""
+    return PARTNERS in args or GROUP in args
+
+
+def collective_arguments() -> Mapping[str, Argument]:
     size = r"[0-9]{1,15}[KMG]?"
     return {
         "collective": one_of(COLLECTIVES, "Collective to run; `all_reduce` unless said."),
         "minBytes": text(size, "a message size like 8G", "Smallest message; `8G` unless said."),
         "maxBytes": text(size, "a message size like 8G", "Largest message; `16G` unless said."),
+        PARTNERS: whole(2, 8, "How many nodes it has to pass with, in pairs."),
+        **TOGETHER,
     }

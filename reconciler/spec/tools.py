@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 
 from reconciler.model.after import AlwaysAll, Done, Exchanged
 from reconciler.model.errors import Diagnostic, did_you_mean
-from reconciler.model.gate_arguments import INTERFACE, ONE_WAY, PARTNERS, SERVE
+from reconciler.model.gate_arguments import GROUP, INTERFACE, ONE_WAY, PARTNERS, SCOPE, SERVE, TOGETHER, between_nodes
 from reconciler.model.gate_tools import TOOLS
 from reconciler.model.soak import NAME as SOAK
 from reconciler.model.soak import is_load
@@ -61,9 +61,10 @@ def _check_soak(profile: DeclaredResource[AcceptanceProfileSpec], soak: Soak) ->
             yield profile.problem(
                 (*steps, "validity"), "a load has no validity of its own", "the soak has the profile's"
             )
-        if PARTNERS in load.args:
-            problem = "a load of a soak takes no partners: they would be held for all of it"
-            yield profile.problem((*steps, "args", PARTNERS), problem, "make it a test of a phase")
+        if between_nodes(load.args):
+            problem = "a load of a soak takes no other nodes: they would be held for all of it"
+            name = PARTNERS if PARTNERS in load.args else GROUP
+            yield profile.problem((*steps, "args", name), problem, "make it a test of a phase")
         if not is_load(load.tool.value):
             why = TOOLS[load.tool].experimental or "it loads nothing"
             yield profile.problem((*steps, "tool"), f"{load.tool} can't be a load of a soak: {why}")
@@ -114,5 +115,26 @@ def _check_partners(profile: DeclaredResource[AcceptanceProfileSpec], test: Test
     if SERVE in row.arguments and (PARTNERS in test.args) is not (SERVE in test.args):
         lacking, there = (SERVE, PARTNERS) if PARTNERS in test.args else (PARTNERS, SERVE)
         yield profile.problem((*steps, there), f"{there} needs args.{lacking}", row.arguments[lacking].about)
-    if PARTNERS not in test.args and INTERFACE in test.args and INTERFACE in row.arguments:
+    if "user" in row.arguments:
+        yield from _check_group(profile, test, steps)
+    elif PARTNERS not in test.args and INTERFACE in test.args and INTERFACE in row.arguments:
         yield profile.problem((*steps, INTERFACE), f"{INTERFACE} is of a partner, and there is none")
+
+
+def _check_group(profile: DeclaredResource[AcceptanceProfileSpec], test: Test, steps: Steps) -> Iterator[Diagnostic]:
+    """Yield what is wrong with a program that runs over several nodes at once: in pairs, or as a group."""
+    if PARTNERS in test.args and GROUP in test.args:
+        problem = f"{PARTNERS} are for pairs, {GROUP} is for more nodes at once"
+        yield profile.problem((*steps, PARTNERS), problem, f"leave {PARTNERS} or {GROUP} out")
+    if between_nodes(test.args) and INTERFACE not in test.args:
+        yield profile.problem(
+            steps, f"{test.tool} over several nodes needs args.{INTERFACE}", TOGETHER[INTERFACE].about
+        )
+    for name in TOGETHER:
+        if name not in test.args or name == GROUP:
+            continue
+        if not between_nodes(test.args):
+            yield profile.problem((*steps, name), f"{name} is for several nodes", f"say {PARTNERS}, too")
+        elif name == SCOPE and GROUP not in test.args:
+            hint = "in pairs, there is one partner on each side of the leaf"
+            yield profile.problem((*steps, name), f"{SCOPE} is of a group", hint)

@@ -6,14 +6,16 @@ versions print is held against their sources, v2.9.0 to v2.19.6.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from reconciler.gate.tools import TOOLS
 from reconciler.model.desired import GateTest
 from reconciler.model.gate import TestResult, Verdict
-from reconciler.model.gate_arguments import COLLECTIVES
+from reconciler.model.gate_arguments import COLLECTIVES, Value
 from tests.gate.cases import GOOD, GPUS, NCCL_ROWS, TABLE, gate_test, judge, nccl, wanted
 
 CASE = GOOD[2]
@@ -40,7 +42,7 @@ H20 = (
 )  # fmt: skip
 
 
-def run(text: str, *, status: int = 0, versions: tuple[str, ...] = (), **args: str) -> TestResult:
+def run(text: str, *, status: int = 0, versions: tuple[str, ...] = (), **args: Value) -> TestResult:
     return judge(
         replace(CASE, test=replace(gate_test("nccl-tests", **args), versions=versions)), text, exit_status=status
     )
@@ -255,3 +257,80 @@ def test_a_size_alone_bounds_the_other(args: dict[str, str], sizes: tuple[str, s
     assert isinstance(found, tuple)
     command = found[0]
     assert (command[command.index("-b") + 1], command[command.index("-e") + 1]) == sizes
+
+
+def over_nodes(nodes: int = 2) -> str:
+    """What the first of a process for each GPU prints: nGpus 1, and the ranks of every node."""
+    text = nccl(gpus=8 * nodes)
+    ranks = "".join(
+        f"#  Rank {at:2d} Group  0 Pid {4000 + at} on gpu-a00{at // 8} device {at % 8:2d} [0000:{at % 8}c:00] H100\n"
+        for at in range(8 * nodes)
+    )
+    begin, _, rest = text.partition("# Using devices\n")
+    table = rest[rest.index("#\n#    ") :]
+    return begin.replace(f"nGpus {8 * nodes} ", "nGpus 1 ") + "# Using devices\n" + ranks + table
+
+
+def test_several_nodes_pass_when_each_is_there_with_all_its_gpus() -> None:
+    text = over_nodes()
+    assert run(text, partners=2).verdict is Verdict.PASS, run(text, partners=2).reasons
+    assert run(text, group=2).metrics == {"busbw_peak": 481.52}
+    assert run(over_nodes(3), group=3).verdict is Verdict.PASS
+    assert run(text).verdict is Verdict.UNJUDGED, "one node was asked for"
+    assert run(text, group=3).verdict is Verdict.UNJUDGED, "a node is not there"
+    assert run(nccl(), partners=2).verdict is Verdict.UNJUDGED
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("on gpu-a001", "on gpu-a000"),
+        ("on gpu-a001 device  7", "on gpu-a002 device  7"),
+        ("on gpu-a001 device  7", "on gpu-a001 device  6"),
+        ("nGpus 1 ", "nGpus 8 "),
+        ("#  Rank 15 ", "#  Rank 14 "),
+    ],
+    ids=["one node twice", "a third node", "a GPU twice", "other processes", "a rank twice"],
+)
+def test_several_nodes_that_are_not_those_of_the_test_are_no_pass(before: str, after: str) -> None:
+    text = over_nodes()
+    assert before in text
+    assert run(text.replace(before, after), partners=2).verdict is Verdict.UNJUDGED
+
+
+def test_no_part_of_what_several_nodes_print_passes() -> None:
+    text = over_nodes()
+    for cut in range(0, len(text.rstrip("#\n")), 7):
+        assert run(text[:cut], partners=2).verdict is not Verdict.PASS, text[:cut][-40:]
+
+
+def test_what_public_runs_over_nodes_printed_is_never_a_pass_that_is_none(samples: Path) -> None:
+    """A fragment of 64 H100, one of a rack of GB300, and what mpirun says that refuses a mapping."""
+    folder = samples / "nccl-tests"
+    for name in ("coreweave_h100_64gpu_ok.log", "azure_gb300_mnnvl_ok_fragment.log", "azure_chm_mpirun_rejects.log"):
+        text = (folder / name).read_text()
+        for asked in ({"partners": 2}, {"group": 8}):
+            assert judge(replace(CASE, test=gate_test("nccl-tests", **asked)), text).verdict in (
+                Verdict.UNJUDGED,
+                Verdict.ERROR,
+            ), name
+    refused = (folder / "azure_chm_mpirun_rejects.log").read_text()
+    result = judge(replace(CASE, test=gate_test("nccl-tests", partners=2)), refused, exit_status=1)
+    assert result.verdict is Verdict.ERROR
+    assert result.reasons[0].startswith("it did not start: ")
+
+
+def test_rows_of_a_public_run_over_64_gpus_pass_under_a_whole_head(samples: Path) -> None:
+    """The public log lacks its list of ranks, and its sizes begin at 4 bytes: the rows that it has are kept."""
+    rows = [
+        line for line in (samples / "nccl-tests" / "coreweave_h100_64gpu_ok.log").read_text().splitlines()
+        if line.lstrip()[:1].isdigit()
+    ]  # fmt: skip
+    whole = over_nodes(8).splitlines()
+    at = [number for number, line in enumerate(whole) if line.lstrip()[:1].isdigit()]
+    text = "\n".join([*whole[: at[0]], *rows, *whole[at[-1] + 1 :], ""])
+    text = text.replace("minBytes 8589934592 maxBytes 17179869184", "minBytes 536870912 maxBytes 8589934592")
+    text = re.sub(r"(Avg bus bandwidth    : )\S+", r"\g<1>373.187", text)
+    result = run(text, group=8, minBytes="512M", maxBytes="8G")
+    assert result.verdict is Verdict.PASS, result.reasons
+    assert result.metrics == {"busbw_peak": 385.56}

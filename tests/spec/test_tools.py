@@ -25,6 +25,7 @@ VALUES: dict[str, tuple[Value, ...]] = {
     "partners": (2,),
     "serve": ("torchrun --node_rank=0 bench.py",),
     "interface": ("ens1np0",),
+    "user": ("nobody", "gate_1"),
     "seconds": (1,),
     "streams": (8,),
     "reverse": (True,),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reconciler.gate.certificate import finite, worse
+from reconciler.gate.tools.mpi import Launch
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult, Verdict
 from reconciler.model.observed import Observed
@@ -25,12 +26,14 @@ class Tool:
     """An acceptance tool.
 
     `commands` returns the argv of each run, () when the observation alone is judged, or a sentence when the tool can't
-    run on this node. `serve` returns the command that answers `commands` on a partner; None: it tests one node alone.
+    run on this node. `serve` returns the command that answers `commands` on a partner, and `launch` a program that runs
+    on args.group nodes at once in place of `commands`, or why it can't; both None: it tests one node alone.
     """
 
     commands: Callable[[GateTest, Desired, Observed], tuple[tuple[str, ...], ...] | str]
     judge: Callable[[GateTest, Desired, Observed, Sequence[CommandResult]], TestResult]
     serve: Callable[[GateTest], tuple[str, ...]] | None = None
+    launch: Callable[[GateTest, Desired], Launch | str] | None = None
 
 
 @dataclass(slots=True)

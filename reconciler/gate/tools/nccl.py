@@ -2,20 +2,23 @@
 
 The metric is busbw_peak in GB/s: of the largest size, the slower of out-of-place and in-place. "Avg bus bandwidth"
 averages all sizes and is no metric. The text lists every rank, which `-J` without MPI does not, and does not contain
-the environment. The columns are those of nccl-tests since 2.13; earlier versions print a rounding error in place of a
-count of wrong values.
+the environment. On one node one process drives all GPUs; on several, each GPU has a process of its own, started by MPI,
+for which the programs have to be built (MPI=1), and each node must be there with all its GPUs. The columns are those of
+nccl-tests since 2.13; earlier versions print a rounding error in place of a count of wrong values.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from reconciler.gate.tools.common import ResultBuilder, Tool, count, expected_gpus, note_if_killed, number
+from reconciler.gate.tools.mpi import USER, Launch, why_not_started
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
-from reconciler.model.gate_arguments import COLLECTIVES
+from reconciler.model.gate_arguments import COLLECTIVES, GROUP, INTERFACE, PARTNERS, listed
 from reconciler.model.observed import Observed
 from reconciler.model.units import parse_size
 
@@ -35,7 +38,7 @@ _TROUBLE = re.compile(r"^(?:# error:.*|.*(?:NCCL failure|NCCL WARN|CUDA failure|
 _SETTINGS = re.compile(
     r"^# nThread (\S+) nGpus (\S+) minBytes (\S+) maxBytes (\S+) step: (\S+) .*?validation: (\S+)", re.MULTILINE
 )
-_RANK = re.compile(r"^# {1,8}Rank {1,8}(\S{1,8}) .*\bdevice {1,8}(\S{1,8}) \[", re.MULTILINE)
+_RANK = re.compile(r"^# {1,8}Rank {1,8}(\S{1,8}) .*\bon {1,16}(\S{1,255}) device {1,8}(\S{1,8}) \[", re.MULTILINE)
 _COLUMNS = ["size", "count", "type", "redop", "root", *["time", "algbw", "busbw", "#wrong"] * 2]
 _STARTING = re.compile(r"^# Collective test starting: (.*)$", re.MULTILINE)
 _CONCLUDED = re.compile(r"^# Collective test concluded: (.*)$", re.MULTILINE)
@@ -86,8 +89,14 @@ def _sizes(low: int, high: int) -> Iterator[int]:
 
 
 def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tuple[str, ...], ...] | str:
-    collective = _collective(test)
     gpus = desired.profile.inventory.gpus
+    run = _program(test, gpus, gpus)
+    return run if isinstance(run, str) else (("env", "NCCL_DEBUG=VERSION", *run),)
+
+
+def _program(test: GateTest, gpus: int | None, of_process: int | None) -> tuple[str, ...] | str:
+    """Return the program and its options; `of_process`: the GPUs that one process drives."""
+    collective = _collective(test)
     low, high = _asked(test)
     if collective not in COLLECTIVES:
         return f"collective {collective!r} is none of {', '.join(COLLECTIVES)}"
@@ -95,8 +104,26 @@ def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tup
         return "HardwareProfile.inventory.gpus is not declared"
     if _range(test) is None:
         return f"args.minBytes {low!r} to maxBytes {high!r} is no range of sizes like 8G to 16G"
-    run = (f"{collective}_perf", "-b", low, "-e", high, "-f", "2", "-g", str(gpus), "-n", "20", "-w", "5", "-c", "1")
-    return (("env", "NCCL_DEBUG=VERSION", *run),)
+    sizes = ("-b", low, "-e", high, "-f", "2")
+    return (f"{collective}_perf", *sizes, "-g", str(of_process), "-n", "20", "-w", "5", "-c", "1")
+
+
+def _nodes(test: GateTest) -> int:
+    """Return how many nodes take part: of a test in pairs two, each time."""
+    return int(test.args.get(GROUP, 2 if PARTNERS in test.args else 1))
+
+
+def _launch(test: GateTest, desired: Desired) -> Launch | str:
+    """Return the program over several nodes. Held to its rails, NCCL fails rather than to fall back on sockets."""
+    gpus = desired.profile.inventory.gpus
+    run = _program(test, gpus, 1)
+    if isinstance(run, str) or gpus is None:
+        return run if isinstance(run, str) else ""
+    interface = str(test.args[INTERFACE])
+    environment = {"NCCL_DEBUG": "VERSION", "NCCL_SOCKET_IFNAME": f"={interface}"}
+    if rails := listed(test.args.get("rails", "")):
+        environment |= {"NCCL_IB_HCA": f"={','.join(rails)}", "NCCL_NET": "IB"}
+    return Launch(run, environment, _nodes(test), gpus, interface, str(test.args.get("user", USER)))
 
 
 def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequence[CommandResult]) -> TestResult:
@@ -104,7 +131,10 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
     output = outputs[0]
     if note_if_killed(builder, output):
         return builder.result(test, outputs)
-    text = output.stdout
+    text, nodes = output.stdout, _nodes(test)
+    if nodes > 1 and output.exit_status and _SETTINGS.search(text) is None:
+        builder.error(f"it did not start: {why_not_started(output.stderr or text)} (exit status {output.exit_status})")
+        return builder.result(test, outputs)
     builder.version = _version(text)
     builder.check_version(test, KNOWN_RCCL if test.tool == "rccl-tests" else KNOWN)
     if trouble := _TROUBLE.search(text + "\n" + output.stderr):
@@ -112,10 +142,10 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
     gpus = expected_gpus(builder, desired)
     asked = _range(test)
     if gpus is not None and asked is not None:
-        _judge_settings(builder, text, gpus, asked)
-        _judge_ranks(builder, text, gpus)
+        _judge_settings(builder, text, gpus if nodes == 1 else 1, asked)
+        _judge_ranks(builder, text, gpus, nodes)
         found = _rows(builder, text)
-        _judge_rows(builder, _collective(test), found, gpus, asked)
+        _judge_rows(builder, _collective(test), found, gpus * nodes, asked)
         _judge_end(builder, f"{_collective(test)}_perf", text, found)
     if not builder.reasons and output.exit_status != 0:
         builder.error(f"nothing was wrong, but the exit status is {output.exit_status}")
@@ -155,13 +185,16 @@ def _judge_settings(builder: ResultBuilder, text: str, gpus: int, asked: tuple[i
         builder.unjudged("results were not checked (validation is off)")
 
 
-def _judge_ranks(builder: ResultBuilder, text: str, gpus: int) -> None:
-    found = [(count(match[1]), count(match[2])) for match in _RANK.finditer(text)]
-    ranks, devices = {rank for rank, _ in found}, {device for _, device in found}
-    if len(found) != gpus or ranks != set(range(gpus)):
-        builder.unjudged(f"{len(found)} ranks are listed, not one for each of {gpus} GPUs")
-    elif devices != set(range(gpus)):
+def _judge_ranks(builder: ResultBuilder, text: str, gpus: int, nodes: int) -> None:
+    found = [(count(match[1]), match[2], count(match[3])) for match in _RANK.finditer(text)]
+    ranks, devices = {rank for rank, _, _ in found}, {device for _, _, device in found}
+    each = Counter(host for _, host, _ in found)
+    if len(found) != gpus * nodes or ranks != set(range(gpus * nodes)):
+        builder.unjudged(f"{len(found)} ranks are listed, not one for each of {gpus * nodes} GPUs")
+    elif devices != set(range(gpus)) or len({(host, device) for _, host, device in found}) != len(found):
         builder.unjudged(f"ranks ran on {len(devices)} devices, {gpus} are declared")
+    elif len(each) != nodes or set(each.values()) != {gpus}:
+        builder.unjudged(f"ranks ran on {len(each)} nodes of {nodes}, or not on {gpus} GPUs of each")
 
 
 def _rows(builder: ResultBuilder, text: str) -> list[_Row]:
@@ -193,10 +226,10 @@ def _row(cells: Sequence[str]) -> _Row | None:
 
 
 def _judge_rows(
-    builder: ResultBuilder, collective: str, found: Sequence[_Row], gpus: int, asked: tuple[int, int]
+    builder: ResultBuilder, collective: str, found: Sequence[_Row], ranks: int, asked: tuple[int, int]
 ) -> None:
     wanted = list(_sizes(*asked))
-    slack = 16 * gpus if collective in _SPLIT else _WORD
+    slack = 16 * ranks if collective in _SPLIT else _WORD
     sizes = [row.size for row in found]
     if len(sizes) != len(wanted) or any(not 0 <= a - b < slack for a, b in zip(wanted, sizes, strict=True)):
         builder.unjudged(
@@ -259,5 +292,5 @@ def _judge_average(builder: ResultBuilder, average: Sequence[str], found: Sequen
         builder.unjudged(f"Avg bus bandwidth is {average[0] if average else 'empty'}, the rows give {rows}")
 
 
-TOOL = Tool(_commands, _judge)
-RCCL = Tool(_commands, _judge)  # the same programs, built with RCCL
+TOOL = Tool(_commands, _judge, launch=_launch)
+RCCL = Tool(_commands, _judge, launch=_launch)  # the same programs, built with RCCL

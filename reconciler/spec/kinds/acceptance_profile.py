@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
-from reconciler.model.gate_arguments import PARTNERS, RATE
+from reconciler.model.gate_arguments import RATE, between_nodes
 from reconciler.model.gate_tools import TOOLS
 from reconciler.model.soak import is_load
 from reconciler.spec.kinds.base import Duration, PositiveDuration, Resource
@@ -215,7 +215,7 @@ class AcceptanceProfileSpec(Model):
         """Return the loads of the soak: its own, or the tests of the phases that load the node."""
         own = () if self.soak is None else self.soak.loads
         tests = (test for phase in self.phases for test in phase.tests)
-        return own or tuple(test for test in tests if is_load(test.tool.value) and PARTNERS not in test.args)
+        return own or tuple(test for test in tests if is_load(test.tool.value) and not between_nodes(test.args))
 
     @field_validator("phases")
     @classmethod

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.app.clocks import RealClock
-from reconciler.converge.pair_run import Side
+from reconciler.converge.group_run import Side
 from reconciler.converge.pair_test import PairTest
 from reconciler.converge.ports import TakenPartner
 from reconciler.drivers.ssh import SshHost

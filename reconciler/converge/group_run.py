@@ -1,0 +1,153 @@
+"""Run one program over several nodes at once, such as a collective of NCCL, over the reconciler's own connections.
+
+The nodes need not trust each other: what MPI would start on them by SSH is started from here (gate/tools/mpi.py). Each
+of its parts runs under the lock and the guard of its own node, so whatever ends one ends all, and nothing stays behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from string import ascii_lowercase
+from typing import Final
+
+from reconciler.converge.gate_command import run_alone
+from reconciler.converge.observe import io_seconds
+from reconciler.converge.ports import TakenPartner
+from reconciler.gate.lock import unlocked
+from reconciler.gate.tools import TOOLS
+from reconciler.gate.tools.mpi import Launch, daemon_command, first_command, read_told, told_command, why_not_started
+from reconciler.model.desired import Desired, GateTest
+from reconciler.model.errors import DriverError
+from reconciler.model.gate import CommandResult, TestResult, Verdict
+from reconciler.model.gate_arguments import GROUP
+from reconciler.model.observed import Observed
+from reconciler.model.ports import Clock, Host
+
+SERVES_S: Final = 60.0  # that a partner's part outlives the time limit of the first, so that it is not what ends first
+_LOOK_S: Final = 15.0
+_POLL_S: Final = 1.0
+_STARTS_S: Final = 60.0  # for mpirun to tell which daemons it needs
+_GOES_S: Final = 10.0  # for mpirun to end by itself once one of its daemons has
+
+_Task = asyncio.Task[CommandResult]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the nodes of a test."""
+
+    desired: Desired
+    observed: Observed
+    host: Host
+
+
+def side_of(partner: TakenPartner) -> Side:
+    return Side(partner.desired, partner.observed, partner.host)
+
+
+def error(test: GateTest, why: str) -> TestResult:
+    """Return the result of a test that could not run, which proves nothing."""
+    return TestResult(test.name, test.tool, Verdict.ERROR, (why,), {})
+
+
+async def run_group(test: GateTest, sides: Sequence[Side], clock: Clock, outputs: list[CommandResult]) -> TestResult:
+    """Run the test over all these nodes, and put what the first printed into `outputs`.
+
+    Whatever happens, all that was started is ended on each of them. A DriverError is raised where the first was lost.
+    """
+    tool, first = TOOLS[test.tool], sides[0]
+    assert tool.launch is not None, "the spec takes groups of no other tool"
+    test = replace(test, args={**test.args, GROUP: len(sides)})
+    launch = tool.launch(test, first.desired)
+    if isinstance(launch, str):
+        return replace(error(test, launch), verdict=Verdict.UNJUDGED)
+    other = next((one for one in sides if one.desired.profile.inventory.gpus != launch.ranks), None)
+    if other is not None:
+        return error(test, f"{other.desired.node} is declared with another number of GPUs than {first.desired.node}")
+    launch = replace(launch, name="".join(secrets.choice(ascii_lowercase) for _ in range(12)))
+    run = _GroupRun(launch, sides, clock, io_seconds(clock, test.timeout_s))
+    output = await run.output()
+    if isinstance(output, str):
+        return error(test, output)
+    outputs.append(output)
+    return tool.judge(test, first.desired, first.observed, [output])
+
+
+@dataclass(slots=True)
+class _GroupRun:
+    launch: Launch
+    sides: Sequence[Side]
+    clock: Clock
+    timeout: float
+
+    async def output(self) -> CommandResult | str:
+        """Return what the first node printed, or why the program could not run."""
+        first = asyncio.create_task(run_alone(first_command(self.launch), self.sides[0].host, self.timeout))
+        daemons: dict[str, _Task] = {}
+        try:
+            told = await self._told(first)
+            if isinstance(told, str):
+                return told
+            serving = self.timeout + io_seconds(self.clock, SERVES_S)
+            for at, values in told.items():
+                one, argv = self.sides[at], daemon_command(self.launch, values)
+                daemons[one.desired.node] = asyncio.create_task(run_alone(argv, one.host, serving))
+            await asyncio.wait({first, *daemons.values()}, return_when=asyncio.FIRST_COMPLETED)
+            await self._go(first)
+            gone = _why_gone(daemons)
+            if not first.done():
+                return gone or "a daemon ended before its mpirun"
+            output = unlocked(first.result())
+            if isinstance(output, str):
+                return output
+            return gone if gone and output.exit_status else output
+        finally:
+            await _end([first, *daemons.values()])
+
+    async def _told(self, first: _Task) -> Mapping[int, Mapping[str, str]] | str:
+        """Return what each daemon needs, by its place among the nodes; nothing where the first has ended before."""
+        until = self.clock.monotonic() + min(_STARTS_S, self.timeout)
+        host = self.sides[0].host
+        while not first.done():
+            await self.clock.sleep(_POLL_S)
+            printed = await host.run(told_command(self.launch), timeout=io_seconds(self.clock, _LOOK_S))
+            told = read_told(printed.stdout, self.launch)
+            if told is not None:
+                return told
+            if self.clock.monotonic() >= until:
+                return f"mpirun has not asked for its daemons within {min(_STARTS_S, self.timeout):g} s"
+        return {}
+
+    async def _go(self, first: _Task) -> None:
+        """Wait until the first has ended, once any part has: all of them end together."""
+        until = self.clock.monotonic() + _GOES_S
+        while not first.done() and self.clock.monotonic() < until:
+            await self.clock.sleep(_POLL_S)
+
+
+def _why_gone(daemons: Mapping[str, _Task]) -> str:
+    """Return which daemon could not run and why; "" where none has said so."""
+    for name, task in daemons.items():
+        if not task.done() or task.cancelled():
+            continue
+        if isinstance(lost := task.exception(), DriverError):
+            return f"{name} was lost: {lost}"
+        output = unlocked(task.result())
+        if isinstance(output, str):
+            return f"{name}: {output}"
+        if output.exit_status:
+            return f"{name}: {why_not_started(output.stderr or output.stdout)} (exit status {output.exit_status})"
+    return ""
+
+
+async def _end(tasks: Sequence[_Task]) -> None:
+    """End all parts; the end of each is told by no exception: one here is of whoever cancels us."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()

@@ -1,0 +1,142 @@
+"""Start a program of Open MPI 4 over several nodes that don't trust one another.
+
+`mpirun` runs on the first node, and hands what would start its daemon on each other node to a script in place of ssh,
+which only writes it down. The reconciler reads that, and starts the daemons over its own connections, as Kubeflow's MPI
+operator does with `kubectl exec`. Of what a node wrote, the five values below are taken, each only in its known form;
+the command itself is ours, and no shell sees it. A daemon runs whatever its mpirun says, so all of it runs as a user
+without rights where the login is root's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from reconciler.gate.tools.shell import SCRATCH, in_scratch
+
+USER: Final = "nobody"
+MOST: Final = 64  # nodes, of which each has a connection of its own
+# As root, everything that follows runs as $user: with its groups, as GPUs may belong to one, and with locked memory
+# for RDMA. Sessions of Open MPI go into a directory of that user, which goes with the rest.
+_AS_USER: Final = """user=$1; shift; mkdir own told || exit 73; chmod 755 . || exit 73
+if [ "$(id -u)" = 0 ]; then
+  group=$(id -g "$user") && chown "$user" own told || exit 77
+  ulimit -l unlimited 2>/dev/null || :
+  set -- setpriv --reuid="$user" --regid="$group" --init-groups -- "$@"
+fi
+export TMPDIR="$PWD/own" HOME="$PWD/own"
+"""
+_RUN: Final = '"$@" </dev/null & p=$!; wait "$p"; r=$?; p=; exit $r'
+_FIRST: Final = (
+    _AS_USER
+    + r"""case $(mpirun --version 2>&1 | head -n 1) in
+  "mpirun (Open MPI) 4."*) ;;
+  *not\ found*) echo 'mpirun: command not found' >&2; exit 127 ;;
+  *) echo 'mpirun is not of Open MPI 4' >&2; exit 69 ;;
+esac
+printf '%s\n' "cd '$PWD/told' && echo \"\$*\" >\"\$1.part\" && mv \"\$1.part\" \"\$1\"" >agent
+export OMPI_MCA_plm_rsh_agent="sh $PWD/agent"
+"""
+    + _RUN
+)
+_TOLD: Final = f'cat "${{TMPDIR:-/tmp}}/{SCRATCH}".??????/told/"$1"-*[0-9] 2>/dev/null'
+_VALUES: Final = {
+    "ess_base_jobid": r"[0-9]{1,10}",
+    "ess_base_vpid": r"[0-9]{1,4}",
+    "ess_base_num_procs": r"[0-9]{1,4}",
+    "orte_node_regex": r"[A-Za-z0-9.,:@()\[\]-]{1,4000}",
+    "orte_hnp_uri": r"[0-9]{1,10}\.0(?:;tcp6?://[0-9a-fA-F.,:\[\]]{1,500})+",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A program and how it runs: `ranks` processes on each of `nodes`, which find each other over `interface`.
+
+    `name`: of this run, in letters, which no earlier one had: what that has left is no news.
+    """
+
+    program: tuple[str, ...]
+    environment: Mapping[str, str]
+    nodes: int
+    ranks: int
+    interface: str
+    user: str = USER
+    name: str = "member"
+
+
+def first_command(launch: Launch) -> tuple[str, ...]:
+    """Return the command for the first node. It waits for a daemon on each of the others."""
+    hosts = [f"localhost:{launch.ranks}", *(f"{launch.name}-{at}:{launch.ranks}" for at in range(1, launch.nodes))]
+    settings = {
+        "plm": "rsh",
+        "plm_rsh_no_tree_spawn": "1",
+        "orte_do_not_resolve": "1",  # names of members are ours, and no resolver's
+        "oob_tcp_if_include": launch.interface,
+        # MPI only begins the test and waits for its end, so its plainest ways will do: no memory is shared, of which
+        # files would stay behind, and no adapter is used that the test measures.
+        "pml": "ob1",
+        "btl": "tcp,self",
+        "btl_tcp_if_include": launch.interface,
+        "coll_hcoll_enable": "0",
+    }
+    mca = [word for name, value in settings.items() for word in ("--mca", name, value)]
+    exported = [word for name, value in launch.environment.items() for word in ("-x", f"{name}={value}")]
+    mapped = ("-H", ",".join(hosts), "-N", str(launch.ranks), "--bind-to", "none")
+    run = ("mpirun", "--leave-session-attached", *mca, *mapped, *exported, *launch.program)
+    return in_scratch(_FIRST, launch.user, *run)
+
+
+def told_command(launch: Launch) -> tuple[str, ...]:
+    """Return the command that prints what `mpirun` has told so far, a line for each node."""
+    return ("env", "LC_ALL=C", "sh", "-c", _TOLD, "sh", launch.name)
+
+
+def read_told(printed: str, launch: Launch) -> Mapping[int, Mapping[str, str]] | str | None:
+    """Return what the daemon of each node from 1 on needs; None before all were told of, a sentence when it is none."""
+    lines, nodes = printed.splitlines(), launch.nodes
+    if len(lines) < nodes - 1:
+        return None
+    found: dict[int, dict[str, str]] = {}
+    for line in lines:
+        name = re.match(rf"{launch.name}-([0-9]{{1,4}}) ", line)
+        values = {key: _value(line, key, form) for key, form in _VALUES.items()}
+        known = {key: value for key, value in values.items() if value is not None}
+        if name is None or len(known) < len(_VALUES) or known["ess_base_num_procs"] != str(nodes):
+            return "mpirun asks for its daemons in a form that is not known"
+        if known["ess_base_vpid"] != name[1]:
+            return f"mpirun asks for daemon {known['ess_base_vpid']} on member {name[1]}"
+        found[int(name[1])] = known
+    if found.keys() != set(range(1, nodes)):
+        return "mpirun asks for daemons on other nodes than those of the test"
+    return found
+
+
+def _value(line: str, key: str, form: str) -> str | None:
+    found = re.findall(rf" --?mca {key} (\S+)", line)
+    text = found[0].strip('"') if len(found) == 1 else ""
+    return text if re.fullmatch(form, text) else None
+
+
+def daemon_command(launch: Launch, values: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the command for another node than the first: its daemon, which stays in the foreground."""
+    settings = {
+        "ess": "env",
+        **values,
+        "orte_leave_session_attached": "1",
+        "plm": "rsh",
+        "orte_do_not_resolve": "1",
+        "oob_tcp_if_include": launch.interface,
+        "hwloc_base_binding_policy": "none",
+    }
+    mca = [word for name, value in settings.items() for word in ("-mca", name, value)]
+    return in_scratch(_AS_USER + _RUN, launch.user, "orted", *mca)
+
+
+def why_not_started(stderr: str, words: Sequence[str] = ("mpirun", "orted")) -> str:
+    """Return the line of what the two print that says most: the last one that names them, or the last at all."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip() and not line.startswith("---")]
+    named = [line for line in lines if any(word in line for word in words)]
+    return next(reversed(named or lines), "it says nothing")

@@ -1,0 +1,296 @@
+"""Collectives over several nodes, run for real: Open MPI from Debian, and an sshd for each node.
+
+All nodes are this machine, so each sshd has a host name and a /tmp of its own, in namespaces that end with it. None of
+them can log in to another: only the test's key opens them, and no node has it. What runs is an MPI program that prints
+what nccl-tests prints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from reconciler.app.clocks import RealClock
+from reconciler.converge.group_run import Side, run_group
+from reconciler.drivers.ssh import SshHost
+from reconciler.gate.certificate import judge_test
+from reconciler.gate.tools.shell import SCRATCH
+from reconciler.model.desired import DesiredInventory, GateTest, Threshold
+from reconciler.model.errors import DriverError
+from reconciler.model.gate import CommandResult, TestResult, Verdict
+from tests import builders as b
+from tests.drivers.ssh.conftest import HostFactory, Keys, await_banner, free_port, private
+from tests.gate.cases import SEEN
+
+pytestmark = [pytest.mark.wire, pytest.mark.tool, pytest.mark.xdist_group("gate-tools")]
+NODES = ("n1", "n2", "n3", "n4")
+PROGRAMS = ("mpirun", "orted", "all_reduce_perf")
+PROFILE = b.profile(inventory=DesiredInventory(gpus=2))
+BAR = 0.02  # GB/s over loopback, of which a loaded machine keeps twice that, and a slow node half
+TEST = GateTest(
+    "nccl", "nccl-tests", {"partners": 2, "interface": "lo", "minBytes": "8M", "maxBytes": "8M"},
+    (Threshold("busbw_peak", min=BAR),), 60.0,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node: the port of its sshd, and its /tmp."""
+
+    port: int
+    tmp: Path
+    sshd: subprocess.Popen[bytes]
+
+
+def processes() -> list[list[str]]:
+    """Return user, number, program and arguments of each process of a test."""
+    found = subprocess.run(["ps", "-eo", "user=,pid=,comm=,args="], capture_output=True, text=True, check=True).stdout
+    return [words for words in map(str.split, found.splitlines()) if words[2] in PROGRAMS]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    nodes: dict[str, Node]
+    programs: Path
+
+    def left(self) -> list[str]:
+        """Return what is left of tests on any node: processes and files."""
+        running = [" ".join(words) for words in processes()]
+        files = [str(path) for node in self.nodes.values() for path in node.tmp.glob(f"{SCRATCH}.*[!k]")]
+        return running + files
+
+    def nothing_is_left(self) -> bool:
+        """Return whether nothing is left, for which a node that lost its connection may need some seconds."""
+        for _ in range(100):
+            if not self.left():
+                return True
+            time.sleep(0.1)
+        return False
+
+
+@pytest.fixture(scope="module")
+def cluster(keys: Keys) -> Iterator[Cluster]:
+    sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
+    if sshd is None or os.getuid() != 0:
+        pytest.skip("needs sshd, and root for a /tmp of each node's own")
+    if shutil.which("mpicc") is None or shutil.which("mpirun") is None:
+        pytest.skip("needs Open MPI 4: openmpi-bin and libopenmpi-dev of Debian")
+    Path("/run/sshd").mkdir(exist_ok=True)
+    with ExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/var/tmp")))
+        home.chmod(0o755)  # where each user may run programs
+        programs = home / "bin"
+        programs.mkdir()
+        source = Path(__file__).with_name("all_reduce_perf.c")
+        subprocess.run(["mpicc", "-O2", "-o", str(programs / "all_reduce_perf"), str(source)], check=True)
+        (home / "host").write_text(private(keys.host))
+        (home / "host").chmod(0o600)
+        (home / "host-cert.pub").write_bytes(keys.certificate.export_certificate())
+        (home / "authorized").write_bytes(keys.login.export_public_key())
+        yield Cluster({name: _start(stack, home, sshd, name) for name in NODES}, programs)
+
+
+def _start(stack: ExitStack, home: Path, sshd: str, name: str) -> Node:
+    port, tmp, log = free_port(), home / f"{name}.tmp", home / f"{name}.log"
+    tmp.mkdir()
+    tmp.chmod(0o1777)
+    (home / f"{name}.config").write_text(
+        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {home}/host\nHostCertificate {home}/host-cert.pub\n"
+        f"AuthorizedKeysFile {home}/authorized\nStrictModes no\nUsePAM no\nPasswordAuthentication no\n"
+        "PermitRootLogin prohibit-password\nPidFile none\n"
+        f"SetEnv PATH={home}/bin:/usr/sbin:/usr/bin:/sbin:/bin OMPI_MCA_mpi_yield_when_idle=1\n"
+    )
+    script = 'hostname "$1" && mount --bind "$2" /tmp || exit 9; exec "$3" -D -e -f "$4"'
+    words = (name, str(tmp), sshd, str(home / f"{name}.config"))
+    with log.open("wb") as sink:
+        process = subprocess.Popen(["unshare", "-m", "-u", "sh", "-c", script, "sh", *words], stderr=sink)
+    stack.callback(process.wait, 5)
+    stack.callback(process.terminate)
+    await_banner(process, port, log)
+    return Node(port, tmp, process)
+
+
+Meanwhile = Callable[[list[SshHost]], Awaitable[None]]
+Runs = Callable[..., TestResult]
+
+
+@pytest.fixture
+def runs(cluster: Cluster, make_host: HostFactory) -> Iterator[Runs]:
+    """Run the test over these nodes, of which the first is that of the gate; `meanwhile` something happens."""
+
+    def run(names: Sequence[str], test: GateTest = TEST, meanwhile: Meanwhile | None = None) -> TestResult:
+        hosts = [make_host(cluster.nodes[name].port) for name in names]
+        sides = [Side(b.node(name, profile=PROFILE), SEEN, host) for name, host in zip(names, hosts, strict=True)]
+        outputs: list[CommandResult] = []
+
+        async def main() -> TestResult:
+            try:
+                work = asyncio.create_task(run_group(test, sides, RealClock(), outputs))
+                if meanwhile is not None:
+                    await meanwhile(hosts)
+                return await work
+            finally:
+                await asyncio.gather(*(host.close() for host in hosts))
+
+        return asyncio.run(main())
+
+    yield run
+    for node in cluster.nodes.values():
+        for name in ("slow", "hang"):
+            (node.tmp / name).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("names", [("n1", "n2"), ("n2", "n1", "n3", "n4")], ids=["a pair", "a group"])
+def test_a_collective_runs_over_nodes_that_do_not_trust_one_another(
+    runs: Runs, cluster: Cluster, names: Sequence[str]
+) -> None:
+    result = runs(names)
+    assert judge_test(TEST, result) == (Verdict.PASS, ()), result
+    assert result.metrics["busbw_peak"] >= BAR
+    assert result.tool_version == "2.17.6"
+    ran = [line.split(" on ")[1].split()[0] for line in result.evidence.splitlines() if line.startswith("#  Rank")]
+    assert sorted(ran) == sorted([*names, *names]), "each node with each of its GPUs, whatever order they came in"
+    assert cluster.nothing_is_left(), cluster.left()
+
+
+def test_a_slow_node_makes_its_group_fail(runs: Runs, cluster: Cluster) -> None:
+    (cluster.nodes["n3"].tmp / "slow").touch()
+    verdict, why = judge_test(TEST, runs(("n1", "n2", "n3")))
+    assert verdict is Verdict.FAIL, why
+    assert judge_test(TEST, runs(("n1", "n2")))[0] is Verdict.PASS
+    assert cluster.nothing_is_left(), cluster.left()
+
+
+def test_none_of_it_runs_as_root(runs: Runs, cluster: Cluster) -> None:
+    """A daemon does what its mpirun says: who has one node must not get the root of the others by that."""
+    seen: set[str] = set()
+
+    async def look(_: list[SshHost]) -> None:
+        (cluster.nodes["n2"].tmp / "hang").touch()
+        for _again in range(100):
+            seen.update(f"{words[0]} {words[2]}" for words in processes())
+            if any("all_reduce_perf" in one for one in seen):
+                return
+            await asyncio.sleep(0.1)
+
+    result = runs(("n1", "n2"), replace(TEST, timeout_s=8.0), look)
+    assert result.verdict is Verdict.ERROR, result
+    assert seen == {"nobody mpirun", "nobody orted", "nobody all_reduce_perf"}
+    assert cluster.nothing_is_left(), cluster.left()
+
+
+def test_what_hangs_ends_on_every_node_at_the_time_limit(runs: Runs, cluster: Cluster) -> None:
+    (cluster.nodes["n3"].tmp / "hang").touch()
+    result = runs(("n1", "n2", "n3"), replace(TEST, timeout_s=6.0))
+    assert (result.verdict, result.reasons) == (Verdict.ERROR, ("killed at its timeout",))
+    assert cluster.nothing_is_left(), cluster.left()
+
+
+async def until_it_runs(count: int) -> None:
+    for _ in range(150):
+        if sum(words[2] == "all_reduce_perf" for words in processes()) >= count:
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError(processes())
+
+
+@pytest.mark.parametrize("program", ["mpirun", "orted", "all_reduce_perf"])
+def test_a_part_that_is_killed_ends_all_of_it(runs: Runs, cluster: Cluster, program: str) -> None:
+    (cluster.nodes["n2"].tmp / "hang").touch()
+
+    async def kill(_: list[SshHost]) -> None:
+        await until_it_runs(4)
+        os.kill(next(int(words[1]) for words in processes() if words[2] == program), 9)
+
+    result = runs(("n1", "n2"), TEST, kill)
+    assert result.verdict is Verdict.ERROR, result
+    assert "timeout" not in result.reasons[0]
+    assert cluster.nothing_is_left(), cluster.left()
+
+
+@pytest.mark.parametrize("at", [0, 1], ids=["of the first", "of a partner"])
+def test_a_lost_connection_leaves_nothing_on_any_node(runs: Runs, cluster: Cluster, at: int) -> None:
+    (cluster.nodes["n2"].tmp / "hang").touch()
+
+    async def cut(hosts: list[SshHost]) -> None:
+        await until_it_runs(4)
+        connection = hosts[at]._connection
+        assert connection is not None
+        connection.abort()
+
+    if at == 0:
+        with pytest.raises(DriverError):
+            runs(("n1", "n2"), TEST, cut)
+    else:
+        result = runs(("n1", "n2"), TEST, cut)
+        assert result.verdict is Verdict.ERROR
+        assert "n2 was lost" in result.reasons[0]
+    assert cluster.nothing_is_left(), cluster.left()
+
+
+def test_a_run_that_is_cancelled_leaves_nothing_on_any_node(runs: Runs, cluster: Cluster) -> None:
+    (cluster.nodes["n2"].tmp / "hang").touch()
+
+    async def cancel(_: list[SshHost]) -> None:
+        await until_it_runs(4)
+        (work,) = [task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__name__", "") == "run_group"]
+        work.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        runs(("n1", "n2"), TEST, cancel)
+    assert cluster.nothing_is_left(), cluster.left()
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        ({"interface": "nosuch0"}, "it did not start"),
+        ({"user": "nosuch"}, "no such user"),
+        ({"collective": "sendrecv"}, "it did not start"),
+    ],
+)
+def test_what_can_not_start_says_why(runs: Runs, cluster: Cluster, args: dict[str, str], reason: str) -> None:
+    result = runs(("n1", "n2"), replace(TEST, args={**TEST.args, **args}, timeout_s=20.0))
+    assert result.verdict is Verdict.ERROR, result
+    assert reason in result.reasons[0]
+    assert cluster.nothing_is_left(), cluster.left()
+
+
+def test_a_node_without_open_mpi_is_named(runs: Runs, cluster: Cluster) -> None:
+    """An orted of ours in its place ends as a shell does that finds none."""
+    fake = cluster.programs / "orted"
+    fake.write_text("#!/bin/sh\nif [ $(hostname) = n3 ]; then echo 'sh: orted: not found' >&2; exit 127; fi\n"
+                    'exec /usr/bin/orted "$@"\n')  # fmt: skip
+    fake.chmod(0o755)
+    try:
+        result = runs(("n1", "n2", "n3"))
+    finally:
+        fake.unlink()
+    assert result.verdict is Verdict.ERROR, result
+    assert result.reasons == ("n3: sh: orted: not found (exit status 127)",)
+    assert cluster.nothing_is_left(), cluster.left()
+
+
+def test_a_node_on_which_a_gate_runs_takes_no_part(runs: Runs, cluster: Cluster) -> None:
+    lock = cluster.nodes["n2"].tmp / "reconciler-gate.lock"
+    lock.touch()
+    with subprocess.Popen(["flock", str(lock), "sleep", "60"]) as other:
+        try:
+            time.sleep(0.3)
+            result = runs(("n1", "n2"))
+        finally:
+            subprocess.run(["pkill", "-P", str(other.pid)], check=False)
+            other.terminate()
+    assert result.verdict is Verdict.ERROR, result
+    assert "another gate runs" in result.reasons[0]
+    assert result.reasons[0].startswith("n2: ")

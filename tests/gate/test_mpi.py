@@ -1,0 +1,70 @@
+"""What one node wrote is what another runs: only the known values of it are taken, in their known form."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from reconciler.gate.tools.mpi import Launch, daemon_command, first_command, read_told
+
+LAUNCH = Launch(("all_reduce_perf", "-g", "1"), {"NCCL_DEBUG": "VERSION"}, 3, 8, "ib0", name="abc")
+# As mpirun of Open MPI 4.1.4 (Debian 12) hands it to its plm_rsh_agent, for the second of two daemons.
+TOLD = (
+    'abc-{at}  orted -mca orte_leave_session_attached "1" -mca ess "env" -mca ess_base_jobid "169607168" -mca '
+    'ess_base_vpid {at} -mca ess_base_num_procs "3" -mca orte_node_regex "vm,abc-[1:1-2]@0(3)" -mca orte_hnp_uri '
+    '"169607168.0;tcp://10.0.0.1,10.1.0.1:34511" --mca plm_rsh_no_tree_spawn "1" --mca oob_tcp_if_include "ib0" -mca '
+    'plm "rsh" -mca pmix "^s1,s2,cray,isolated" \n'
+)
+BOTH = TOLD.format(at=2) + TOLD.format(at=1)
+
+
+def test_each_daemon_gets_its_own_number_and_the_address_of_mpirun() -> None:
+    told = read_told(BOTH, LAUNCH)
+    assert isinstance(told, dict)
+    assert sorted(told) == [1, 2]
+    words = daemon_command(LAUNCH, told[2])
+    settings = dict(zip(words[words.index("orted") + 2 :: 3], words[words.index("orted") + 3 :: 3], strict=True))
+    assert settings["ess_base_vpid"] == "2"
+    assert settings["orte_hnp_uri"] == "169607168.0;tcp://10.0.0.1,10.1.0.1:34511"
+    assert settings["oob_tcp_if_include"] == "ib0"
+    assert "setpriv --reuid" in shlex.join(words)
+
+
+def test_nothing_is_started_before_all_were_told_of() -> None:
+    assert read_told("", LAUNCH) is None
+    assert read_told(TOLD.format(at=1), LAUNCH) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('"vm,abc-[1:1-2]@0(3)"', '"$(reboot)"'),
+        ('"169607168.0;', '"`reboot`;'),
+        ("tcp://10.0.0.1,10.1.0.1:34511", "tcp://x;reboot"),
+        ("-mca ess_base_vpid 2", "-mca ess_base_vpid 1"),
+        ('num_procs "3"', 'num_procs "4"'),
+        ("-mca ess_base_vpid 2", "-mca ess_base_vpid 2 -mca ess_base_vpid 1"),
+        ("abc-2 ", "abc-7 "),
+        ("abc-2 ", "abd-2 "),
+        ("abc-2 ", "abc-1 "),
+    ],
+)
+def test_a_node_can_not_have_anything_else_run_on_others(before: str, after: str) -> None:
+    assert before in BOTH
+    assert isinstance(read_told(BOTH.replace(before, after, 1), LAUNCH), str)
+
+
+def test_more_settings_than_the_known_ones_reach_no_daemon() -> None:
+    told = read_told(BOTH.replace("-mca pmix", "-mca mca_base_component_path /tmp/evil -mca pmix"), LAUNCH)
+    assert isinstance(told, dict)
+    assert "/tmp/evil" not in daemon_command(LAUNCH, told[1])
+
+
+def test_mpi_is_held_to_the_declared_interface_and_one_process_to_each_gpu() -> None:
+    words = " ".join(first_command(LAUNCH))
+    for part in (
+        "--mca oob_tcp_if_include ib0", "--mca btl_tcp_if_include ib0", "-H localhost:8,abc-1:8,abc-2:8 -N 8",
+        "-x NCCL_DEBUG=VERSION all_reduce_perf -g 1",
+    ):  # fmt: skip
+        assert part in words
