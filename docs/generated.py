@@ -230,6 +230,22 @@ def _rise(row: SignalRow) -> str:
     return f" ({' + '.join(f'`{name}`' for name in row.counters)}: {row.threshold:g} in {row.window})"
 
 
+_COLUMNS = ("restart_service", "gpu_reset", "soft_restart", "power_cycle", "ac_cycle", "reimage", "person")
+
+
+def signal_matrix() -> str:
+    """What heals each signal, how long that takes and who is told: written by tests/faults/test_signal_matrix.py."""
+    played = json.loads((ROOT / "docs/reference/signal-matrix.json").read_text())
+    rows = []
+    for name, cells in played.items():
+        first = next(iter(cells.values()))
+        ends = {rung: f"{cell['back_s'] / 60:.0f} min" for rung, cell in cells.items() if cell["back_s"] is not None}
+        told = sorted({one for cell in cells.values() for one in cell["told"]}) or ["nobody; it is shown"]
+        waited = f"{first['out_s']:.0f} s" if first["out_s"] < 180 else f"{first['out_s'] / 60:.0f} min"
+        rows.append((f"`{name}`", waited, *(ends.get(rung, "") for rung in _COLUMNS), "; ".join(told)))
+    return table(("signal", "out or shown after", *(f"`{name}`" for name in _COLUMNS[:-1]), "a person", "told"), rows)
+
+
 def gate_tools() -> str:
     """Return the table of the gate's tools, and one of their arguments."""
     tools = table(
@@ -291,5 +307,6 @@ def metrics() -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    one.__name__: one for one in (commands, exit_codes, kinds, actions, signals, gate_tools, quirks, metrics)
+    one.__name__: one
+    for one in (commands, exit_codes, kinds, actions, signals, signal_matrix, gate_tools, quirks, metrics)
 }
