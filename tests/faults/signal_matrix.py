@@ -89,7 +89,8 @@ def play(name: str, rung: str) -> Played:
             cell.here.ledger.close()
 
 
-def _profile(scene: Scene) -> Profile:
+def profile_of(scene: Scene) -> Profile:
+    """Return the profile of a node in a scene."""
     image: DesiredImage = replace(IMAGE, contents={**IMAGE.contents, "driver": scene.driver}) if scene.driver else IMAGE
     inventory = _INVENTORY if scene.ports else replace(_INVENTORY, rdma_ports=None, rdma_rate_gbps=None)
     ladder = tuple(Rung(rung) for rung in RUNGS)
@@ -103,7 +104,7 @@ class _Cell:
         self.here = Telling(
             where,
             nodes=2,
-            profile=_profile(scene),
+            profile=profile_of(scene),
             settings={"inventory_max_age_s": 1800.0},
             each=lambda node: replace(node, outlets=outlets(int(node.node[1:]))),
         )
