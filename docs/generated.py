@@ -230,6 +230,41 @@ def _rise(row: SignalRow) -> str:
     return f" ({' + '.join(f'`{name}`' for name in row.counters)}: {row.threshold:g} in {row.window})"
 
 
+_COLUMNS = ("restart_service", "gpu_reset", "soft_restart", "power_cycle", "ac_cycle", "reimage", "person")
+
+
+def signal_matrix() -> str:
+    """What heals each signal, how long that takes and who is told: written by tests/faults/test_signal_matrix.py."""
+    played = json.loads((ROOT / "docs/reference/signal-matrix.json").read_text())
+    rows = []
+    for name, cells in played.items():
+        first = next(iter(cells.values()))
+        ends = {rung: f"{cell['back_s'] / 60:.0f} min" for rung, cell in cells.items() if cell["back_s"] is not None}
+        told = sorted({one for cell in cells.values() for one in cell["told"]}) or ["nobody; it is shown"]
+        waited = f"{first['out_s']:.0f} s" if first["out_s"] < 180 else f"{first['out_s'] / 60:.0f} min"
+        rows.append((f"`{name}`", waited, *(ends.get(rung, "") for rung in _COLUMNS), "; ".join(told)))
+    return table(("signal", "out or shown after", *(f"`{name}`" for name in _COLUMNS[:-1]), "a person", "told"), rows)
+
+
+def detection() -> str:
+    """How often each signal is told, rightly and wrongly: written by tests/health/test_detection_page.py."""
+    page = json.loads((ROOT / "docs/reference/detection.json").read_text())
+    rows = []
+    for name, rule in health_table().rules.items():
+        real, lab = page["recordings"]["rows"].get(name), page["lab"].get(name)
+        evidence = [path.rpartition("/")[2] for path in real["recordings"]] if real else []
+        precision, recall = _share(real, "told", "wrong"), _share(real, "told", "missed")
+        machines = f"{lab['told']} of {lab['due']}, {lab['wrong']} wrong" if lab else "see the matrix, or the ledger"
+        named = ", ".join(evidence[:2]) + (f" and {len(evidence) - 2} more" if len(evidence) > 2 else "")
+        rows.append((f"`{name}`", rule.effect.value, precision, recall, machines, named or f"none; {rule.row.source}"))
+    heads = ("signal", "effect", "precision", "recall", "machines of the lab", "recordings that show it")
+    return f"{page['recordings']['count']} recordings.\n\n" + table(heads, rows)
+
+
+def _share(row: dict[str, Any] | None, told: str, other: str) -> str:
+    return "-" if row is None or not row[told] + row[other] else f"{row[told] / (row[told] + row[other]):.2f}"
+
+
 def gate_tools() -> str:
     """Return the table of the gate's tools, and one of their arguments."""
     tools = table(
@@ -291,5 +326,6 @@ def metrics() -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    one.__name__: one for one in (commands, exit_codes, kinds, actions, signals, gate_tools, quirks, metrics)
+    one.__name__: one
+    for one in (commands, exit_codes, kinds, actions, signals, signal_matrix, detection, gate_tools, quirks, metrics)
 }

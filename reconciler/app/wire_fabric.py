@@ -238,6 +238,9 @@ class WireFabric:
     def public_key(self, name: str) -> str | None:
         return self._secrets.public_key(name)
 
+    def conceal(self, text: str) -> str:
+        return self._secrets.conceal(text)
+
     async def close(self) -> None:
         """Delete every BMC session and close every connection. A silent BMC costs its deadline once.
 

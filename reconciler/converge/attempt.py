@@ -179,4 +179,5 @@ def _context(
         partners=GatePartners(pool, desired.node, str(number), journal, step),
         operator=lease.lease.holder,
         commit=run.fleet.source.commit,
+        conceal=ports.fabric.conceal,
     )

@@ -2,21 +2,23 @@
 
 A dead host must not delay its repair: each part has a time and a size, and what could not be had is said. The bundle is
 kept in the ledger by the digest of its text, which the journal names, so a run that goes on after a crash takes none.
+Secrets are taken out of every text before it is cut, as a part of a secret has no form that it could be known by.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
 from reconciler.converge.actions.context import ActionContext
+from reconciler.model.concealment import conceal, everywhere
 from reconciler.model.errors import DriverError
 from reconciler.model.observed import Silent
 
-LONGEST_PART: Final = 200_000  # characters; of a log the newest
+LONGEST_PART: Final = 200_000  # characters as JSON; of logs and lists the newest
 _REPORT_S: Final = 100
 # nvidia-bug-report.sh writes a compressed file, and takes a minute; in safe mode it loads nothing on the GPUs.
 _BUG_REPORT: Final = (
@@ -51,12 +53,49 @@ async def keep_evidence(ctx: ActionContext) -> str:
         parts["BMC log, parts"] = {"at": inventory.at, **asdict(inventory.value)}
     if not isinstance(host, Silent):
         parts["facts of the host"] = {"at": host.at, **asdict(host.value)}
-    bundle = {"node": ctx.node, "action": ctx.action.id, "at": ctx.clock.now(), "parts": parts, "missing": missing}
-    text = json.dumps(bundle, default=str, ensure_ascii=False, indent=1, sort_keys=True)
+    bundle: dict[str, Any] = {"node": ctx.node, "action": ctx.action.id, "at": ctx.clock.now()}
+    text = bundle_text(bundle, parts, missing, ctx.conceal)
     digest = hashlib.sha256(text.encode()).hexdigest()
     ctx.ledger.save_results((), {digest: text})
     ctx.journal(evidence=digest)
     return digest
+
+
+def bundle_text(
+    head: Mapping[str, Any], parts: Mapping[str, Any], missing: Mapping[str, str], without_values: Callable[[str], str]
+) -> str:
+    """Return a bundle as JSON, without secrets, and each of its parts within LONGEST_PART.
+
+    `without_values`: takes the values of known secrets out of a text.
+    """
+
+    def safe(value: Any) -> Any:
+        return everywhere(value, lambda text: without_values(conceal(text)))
+
+    fitted = {name: _fitted(safe(part)) for name, part in parts.items()}
+    cut = sorted(name for name, (_, is_cut) in fitted.items() if is_cut)
+    kept = {name: part for name, (part, _) in fitted.items()}
+    bundle = {**head, "parts": kept, "missing": safe(missing), "cut": cut}
+    return json.dumps(bundle, default=str, ensure_ascii=False, indent=1, sort_keys=True)
+
+
+def _fitted(part: Any) -> tuple[Any, bool]:
+    """Return a part that is short enough, and whether anything is cut: the oldest of its lists, or of its text."""
+    is_cut = False
+    while isinstance(part, dict) and _length(part) > LONGEST_PART:
+        lists = {name: value for name, value in part.items() if isinstance(value, list) and value}
+        if not lists:
+            part = json.dumps(part, ensure_ascii=False)
+            break
+        longest = max(lists, key=lambda name: _length(lists[name]))
+        part, is_cut = {**part, longest: lists[longest][(len(lists[longest]) + 1) // 2 :]}, True
+    while isinstance(part, str) and _length(part) > LONGEST_PART:
+        part, is_cut = part[-LONGEST_PART:] if len(part) > LONGEST_PART else part[len(part) // 10 + 1 :], True
+    return part, is_cut
+
+
+def _length(value: Any) -> int:
+    return len(json.dumps(value, ensure_ascii=False, indent=1))
 
 
 async def _of_host(ctx: ActionContext, parts: dict[str, Any], missing: dict[str, str]) -> None:
@@ -78,4 +117,4 @@ async def _of_host(ctx: ActionContext, parts: dict[str, Any], missing: dict[str,
         elif result.exit_status or not result.stdout.strip():
             missing[name] = result.stderr.strip()[-300:] or f"exit {result.exit_status}, and nothing was printed"
         else:
-            parts[name] = result.stdout[-LONGEST_PART:]
+            parts[name] = result.stdout

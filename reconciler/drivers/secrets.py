@@ -33,6 +33,7 @@ from typing import Annotated, Any, Final, NoReturn
 from pydantic import BeforeValidator, Field, model_validator
 
 from reconciler.model.addresses import split_authority
+from reconciler.model.concealment import values_of, without
 from reconciler.model.errors import UsageError
 from reconciler.model.printable import shown_url, visible
 from reconciler.strict_yaml.models import Argv, Checked, Lines, Model, Name, Text
@@ -226,6 +227,11 @@ class SecretStore:
         if not isinstance(data, dict) or not all(isinstance(data.get(key), str) for key in ("username", "password")):
             raise SecretError(f"{self._where(name)}: is not JSON with username and password")
         return Credentials(data["username"], Secret(data["password"]))
+
+    def conceal(self, text: str) -> str:
+        """Return the text without the values that were read, or typed, so far."""
+        known = (*self._read.values(), *self._typed.values())
+        return without(text, (value for secret in known for value in values_of(secret.reveal())))
 
     def file(self, name: str) -> Path:
         """Return the path of a secret that a program reads by itself, such as a kubeconfig."""

@@ -394,5 +394,8 @@ class Fabric(Protocol):
     def public_key(self, name: str) -> str | None:
         """Return a public key of images by name, from outside the spec. None: no key has this name."""
 
+    def conceal(self, text: str) -> str:
+        """Return the text without the values of the secrets that this process has read. No I/O."""
+
     async def close(self) -> None:
         """Close all ports."""

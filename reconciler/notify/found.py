@@ -144,13 +144,21 @@ def _judge(node: NodePlan, seen: Observed) -> Notice | bool | None:
 
 
 def _missed(node: NodePlan, record: NodeRecord | None, since: datetime) -> Notice | None:
-    """Return the notice of a node that was isolated or treated after `since`, and is in service again."""
+    """Return the notice of a node that was isolated or treated, and is in service again since `since`.
+
+    An outage that ended after `since` is news from its beginning on: a pass amid its gate may have seen nothing of it.
+    """
     signals: tuple[str, ...] = ()
     treatments: list[str] = []
     begun: datetime | None = None
+    goes_back = False
     for attempt in reversed(record.attempts if record is not None else ()):
-        if attempt.at <= since:
+        if attempt.action == "admit" and attempt.ended_at is not None and attempt.ended_at > since:
+            goes_back = True
+        if attempt.at <= since and not goes_back:
             break
+        if attempt.action == "mark":
+            goes_back = False
         shown = isolated_for(attempt.cause) if attempt.action == "mark" else ()
         treats = attempt.cause == REMEDIATION
         if attempt.outcome != "refused" and (shown or treats):

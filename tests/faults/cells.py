@@ -25,6 +25,7 @@ from reconciler.model.outcome import Done, outcome_word
 from reconciler.model.ports import Clock, Host
 from reconciler.model.vocab import Activation, NodeState
 from reconciler.render import outcome as render_outcome
+from tests.converge.test_ac_cycle import outlets
 from tests.soak import plans
 from tests.soak.invariant_checker import unfit
 from tests.soak.spec import Spec
@@ -56,20 +57,25 @@ DEADLINES: Mapping[str, float] = {
     "mark": 300.0, "drain": 900.0, "set_bios": 300.0, "set_boot": 300.0, "update_firmware": 4800.0,
     "reset_bmc": 2400.0, "soft_restart": 3000.0, "power_cycle": 3300.0, "power_on": 2400.0, "reimage": 7200.0,
     "configure_host": 900.0, "join": 2400.0, "check_trust": 60.0, "run_gate": 1800.0, "set_gpu_mode": 3300.0,
-    "set_labels": 300.0, "admit": 300.0,
+    "set_labels": 300.0, "admit": 300.0, "restart_service": 300.0, "gpu_reset": 900.0, "ac_cycle": 3600.0,
 }  # fmt: skip
 RUN_S = 12 * HOUR  # of all attempts of a run on one node
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A cause of an action. `action`: the fault is injected when it begins, or with `after` when it ends."""
+    """A cause of an action. `action`: the fault is injected when it begins, or with `after` when it ends.
+
+    `ill`: the fault that the action is to heal. `ladder`: the rungs, where they are not the usual ones.
+    """
 
     action: str
-    drift: tuple[str, ...]
+    drift: tuple[str, ...] = ()
     mig: bool = False
     after: bool = False
     nic: Activation = Activation.POWER_CYCLE  # of its firmware
+    ill: Fault | None = None
+    ladder: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,7 @@ class MeasuredSpec(Spec):
     """A spec whose acceptance tests really run."""
 
     nic: Activation = Activation.POWER_CYCLE
+    ladder: tuple[str, ...] = ()
 
     def fleet(self) -> d.Fleet:
         fleet = super().fleet()
@@ -105,7 +112,11 @@ class MeasuredSpec(Spec):
         firmware = tuple(
             replace(item, activation=self.nic) if item.component == "nic0" else item for item in node.profile.firmware
         )
-        return replace(node, profile=replace(node.profile, acceptance=ACCEPTANCE, firmware=firmware))
+        policy = node.profile.remediation
+        if self.ladder and policy is not None:
+            policy = replace(policy, ladder=tuple(d.Rung(rung) for rung in self.ladder))
+        profile = replace(node.profile, acceptance=ACCEPTANCE, firmware=firmware, remediation=policy)
+        return replace(node, profile=profile, outlets=outlets(int(node.node[1:])))
 
 
 class MeasuringGate(Gate):
@@ -141,10 +152,34 @@ def play(scene: Scene, fault: Fault) -> CellResult:
         cell.world.raw_ledger.close()
 
 
+def interrupted(scene: Scene, calls: int, *, hard: bool) -> tuple[bool, list[str]]:
+    """Interrupt a run at its `calls`-th call, and go on. Return whether it got there, and what is wrong."""
+    cell = _Cell(scene, Fault(""))
+    world = cell.world
+    try:
+        cell.fall_ill()
+        world.wait(60.0)
+        if not world.crash(calls, hard=hard, wait_s=0.0):
+            return False, []
+        for _ in range(2):
+            world.apply(wait_s=2 * HOUR)
+            world.wait(HOUR)
+        tried = sum(one.action == scene.action for one in world.raw_ledger.node(NODE).attempts)
+        twice = [f"{scene.action} was begun {tried} times"] if tried > 1 else []
+        return True, [*twice, *plans.left(world), *cell.wrong, *world.checker.found]
+    finally:
+        world.raw_ledger.close()
+
+
 class _Cell:
     def __init__(self, scene: Scene, fault: Fault) -> None:
         self.scene, self.fault = scene, fault
-        spec = MeasuredSpec(states={NODE: NodeState.ACTIVE, NEIGHBOUR: NodeState.ACTIVE}, budgets="all", nic=scene.nic)
+        spec = MeasuredSpec(
+            states={NODE: NodeState.ACTIVE, NEIGHBOUR: NodeState.ACTIVE},
+            budgets="all",
+            nic=scene.nic,
+            ladder=scene.ladder,
+        )
         spec.pools["train"].rollout, spec.pools["train"].mig = "at once", scene.mig
         self.world = SmallFleet(spec=spec, names=(NODE, NEIGHBOUR))
         self.machine.state.firmware["NIC0"].activation = scene.nic.value
@@ -162,6 +197,7 @@ class _Cell:
     def play(self) -> CellResult:
         if self.fault.prepare is not None:
             self.fault.prepare(self.machine)
+        self.fall_ill()
         for kind in self.scene.drift:
             self.world.spoil(NODE, kind)
         self.world.wait(60.0)
@@ -177,6 +213,11 @@ class _Cell:
         later = self._afterwards()
         end = {"": end, "p": "P" if end == "o" else f"{end} and a person"}.get(later, later)
         return CellResult(end, says, tuple(self.wrong + self.world.checker.found), tuple(self.log))
+
+    def fall_ill(self) -> None:
+        if self.scene.ill is not None:
+            self.world.checker.disturbed(NODE)
+            self.machine.inject(self.scene.ill.kind, **self.scene.ill.parameters)
 
     # --- the end ---
 

@@ -6,7 +6,7 @@ import pytest
 
 from reconciler.lab.hardware.faults import FAULTS
 from reconciler.planner.node.actions import ACTIONS
-from tests.faults.cells import CLUSTER_DOWN
+from tests.faults.cells import CLUSTER_DOWN, interrupted
 from tests.faults.matrix import LETTERS, ROWS, SCENES, Row, differences
 
 
@@ -22,13 +22,27 @@ def test_a_node_ends_converged_or_safely_stopped(row: Row) -> None:
 
 
 def test_the_matrix_is_whole() -> None:
-    # test_gpu_reset.py and test_ac_cycle.py of tests/converge play these, each against each rung.
-    of_rungs = {"xid", "gpu_reset_fails", "fabric_manager", "outlets_elsewhere"}
-    assert {row.fault.kind for row in ROWS} == {*FAULTS, CLUSTER_DOWN} - of_rungs
+    in_signals = {"dimm_errors"}  # test_signal_matrix.py plays it, and a run with one apply alone sees none of it
+    assert {row.fault.kind for row in ROWS} == {*FAULTS, CLUSTER_DOWN} - in_signals
     # Decommissioning needs a typed consent, a repair a person's order, and a certificate is due after weeks:
     # test_decommission.py, test_repair.py and test_host_certificate.py of tests/converge play their faults. No node
-    # here is a spare: test_spares.py has those.
-    elsewhere = {"renew_host_certificate", "reserve", "restart_service", "gpu_reset", "ac_cycle"}
+    # here is a spare, which ends out of service: test_spares.py has those.
+    elsewhere = {"renew_host_certificate", "reserve"}
     planned = {spec.name for spec in ACTIONS.values() if not spec.decommissions and not spec.repairs} - elsewhere
     assert {name.partition(":")[0] for name in SCENES} == planned
     assert {letter for row in ROWS for letter in row.ends} <= set(LETTERS)
+
+
+@pytest.mark.parametrize("hard", [True, False], ids=["a power cut", "Ctrl-C"])
+@pytest.mark.parametrize("scene", ["restart_service", "gpu_reset", "ac_cycle"])
+def test_a_rung_that_is_interrupted_at_any_call_is_gone_on_with(scene: str, hard: bool) -> None:
+    """The next run ends well, no invariant breaks, and the rung has used up one attempt at most."""
+    reached, wrong = 0, []
+    for calls in range(1, 1000):
+        died, why = interrupted(SCENES[scene], calls, hard=hard)
+        wrong += [f"at call {calls}: {one}" for one in why]
+        if not died:
+            break
+        reached = calls
+    assert not wrong, "\n".join(wrong)
+    assert reached > 20, "so few calls can't be a whole run"

@@ -29,7 +29,7 @@ def test_unknown_kinds_and_parameters_are_refused_with_a_hint(gpu_machine: Machi
 
 def test_parameters_may_come_as_words_of_a_command_line() -> None:
     given = parse_fault("xid_79", {"gpu": "2", "persistent": "true"})
-    assert given == {"times": 0, "gpu": 2, "persistent": True}
+    assert given == {"times": 0, "heals": "", "gpu": 2, "persistent": True, "logged": True}
 
 
 @pytest.mark.parametrize("kind", FAULTS)

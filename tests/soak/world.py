@@ -119,7 +119,7 @@ class SmallFleet(World):
         self.clock = VirtualClock()
         self.spec = spec or Spec()
         self.names = names
-        everything = Spec(states=dict.fromkeys(names, NodeState.ACTIVE)).fleet()
+        everything = type(self.spec)(states=dict.fromkeys(names, NodeState.ACTIVE)).fleet()
         scenario = Scenario.model_validate({"nodes": {NEW: {"drift": ["blank"]}} if NEW in names else {}})
         self.lab = build_lab(everything, scenario, self.clock.seconds)
         for machine in self.lab.machines.values():

@@ -86,6 +86,7 @@ class ActionContext:
     partners: Partners | None = None  # for tests of its gate
     operator: str = ""  # who runs this, for evidence
     commit: str = ""  # of the spec
+    conceal: Callable[[str], str] = str  # takes the values of secrets out of a text that is kept
 
     @property
     def node(self) -> str:

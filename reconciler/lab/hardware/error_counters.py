@@ -9,12 +9,14 @@ from typing import Final
 
 from reconciler.lab.hardware.parts import rdma_ports
 from reconciler.lab.hardware.slowness import rail
-from reconciler.lab.hardware.state import MachineState
+from reconciler.lab.hardware.state import GpuState, MachineState
 
+# Files of hw_counters, which the adapter's driver keeps; the others of a port are those of IBTA, in counters.
+OF_HARDWARE: Final = ("rnr_nak_retry_err", "local_ack_timeout_err", "roce_slow_restart")
 COUNTERS: Final = (
     "link_downed", "link_error_recovery", "symbol_error", "port_rcv_errors", "port_xmit_discards",
     "local_link_integrity_errors", "excessive_buffer_overrun_errors", "aer_corrected", "aer_nonfatal", "aer_fatal",
-    "restarts",
+    "restarts", "carrier_downs", *OF_HARDWARE,
 )  # fmt: skip
 FIRST_TO_COUNT: Final = 595  # branch of the driver whose nvidia-smi tells for how long clocks were slowed
 
@@ -63,10 +65,21 @@ def slowed_seconds(state: MachineState, now: float) -> dict[str, dict[str, int]]
     if state.os is None or disk is None or not counts_slowed(disk.driver):
         return {}
     fault = state.faults.get("throttle", {})
-    braked = 0
-    if fault.get("by") == "power_brake":
-        braked = int(now - max(state.os.booted_at, state.fault_since["throttle"]))
-    return {gpu.pci: {"thermal_s": 0, "power_brake_s": braked} for gpu in state.gpus if not gpu.lost}
+    seconds = int(now - max(state.os.booted_at, state.fault_since["throttle"])) if fault else 0
+    braked = seconds if fault.get("by") == "power_brake" else 0
+    hot = {
+        gpu.index for gpu in state.gpus if fault.get("by") == "thermal" and gpu.index == fault["gpu"] and _works(gpu)
+    }
+    return {
+        gpu.pci: {"thermal_s": seconds if gpu.index in hot else 0, "power_brake_s": braked}
+        for gpu in state.gpus
+        if not gpu.lost
+    }
+
+
+def _works(gpu: GpuState) -> bool:
+    """Return whether a GPU is under load: only then it gets hot."""
+    return gpu.cells.get("loaded", "0 %") != "0 %"
 
 
 def counts_slowed(driver: str) -> bool:

@@ -1,6 +1,8 @@
 """The faults that a lab machine can have, in one table for the machine and both of its servers.
 
-Every fault has the parameter `times`: it ends after so many occurrences; 0 = it stays until it is cleared.
+Every fault has two parameters more. `times`: it ends after so many occurrences; 0 = it stays until it is cleared.
+`heals`: the mildest remedy that ends it: reset (of its GPU), boot, cold (the power is off), ac (no outlet gives power)
+or install (of its system); none: what its description says.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ FaultValue = str | int | float | bool
 
 @dataclass(frozen=True, slots=True)
 class FaultKind:
-    """A kind of fault. `parameters`: name -> default, whose type is the parameter's type; `times` is implied.
+    """A kind of fault. `parameters`: name -> default, whose type is its type; `times` and `heals` are implied.
 
     `layer`: the part of the lab that simulates it.
     """
@@ -69,9 +71,10 @@ FAULTS: Mapping[str, FaultKind] = {
         "POST does not end until the next power cycle; `times` boots hang", "hardware", {"times": 1}
     ),
     "xid_79": FaultKind(
-        "a GPU falls off the bus; `persistent`: a power cycle does not bring it back",
+        "a GPU falls off the bus; `persistent`: a power cycle does not bring it back; not `logged`: neither the kernel "
+        "log nor the BMC's says so",
         "hardware",
-        {"gpu": 3, "persistent": False},
+        {"gpu": 3, "persistent": False, "logged": True},
     ),
     "ecc_errors": FaultKind(
         "uncorrectable ECC errors and a row that waits to be remapped; `persistent`: they return after a boot",
@@ -90,8 +93,8 @@ FAULTS: Mapping[str, FaultKind] = {
         {"gpu": 3, "cell": "recovery_action", "text": "Reset", "persistent": False},
     ),
     "xid": FaultKind(
-        "a GPU logs an Xid, and logs it again after each remedy milder than the one that heals it: `heals` reset, "
-        "boot, cold (the power is off) or ac (no outlet gives power); `persistent`: none heals it",
+        "a GPU logs an Xid, and logs it again after each remedy milder than the one that heals it; `persistent`: none "
+        "heals it",
         "hardware",
         {"gpu": 3, "code": 119, "heals": "reset", "persistent": False},
     ),
@@ -118,9 +121,10 @@ FAULTS: Mapping[str, FaultKind] = {
         {"port": 0, "gbps": 0.0, "persistent": False},
     ),
     "drive": FaultKind(
-        "the SMART log of a drive says this; not `readable`: it can't be read",
+        "the SMART log of a drive says this; `pending`: sectors of a SATA drive that can't be read; not `readable`: it "
+        "can't be read itself",
         "hardware",
-        {"drive": 1, "critical_warning": 0, "percentage_used": 3, "spare": 100, "readable": True},
+        {"drive": 1, "critical_warning": 0, "percentage_used": 3, "spare": 100, "pending": 0, "readable": True},
     ),
     "kernel_event": FaultKind(
         "the kernel logs an error of hardware that is no Xid: gpu_init_failed, pcie_fatal, memory_ue, machine_check, "
@@ -128,9 +132,15 @@ FAULTS: Mapping[str, FaultKind] = {
         "hardware",
         {"event": "memory_ue", "persistent": False},
     ),
+    "dimm_errors": FaultKind(
+        "EDAC has counted so many errors of a memory module since the boot; they return after a boot",
+        "hardware",
+        {"dimm": 0, "corrected": 0, "uncorrectable": 1},
+    ),
     "failed_part": FaultKind(
-        "the BMC sees a part fail: `part` psu | fan | leak | drive | dimm, counted from 0; `how`: critical, missing "
-        "(drive, dimm), or logged (dimm: an uncorrectable error)",
+        "the BMC sees a part fail: `part` psu | fan | leak | drive | dimm | nic | processor | board | sensor, counted "
+        "from 0; `how`: critical (no nic or processor), missing (drive, dimm, nic, processor), predicted (drive), or "
+        "logged (dimm: an uncorrectable error)",
         "hardware",
         {"part": "psu", "index": 0, "how": "critical"},
     ),
@@ -256,7 +266,7 @@ def parse_fault(kind: str, given: Mapping[str, FaultValue]) -> dict[str, FaultVa
     known = FAULTS.get(kind)
     if known is None:
         raise ValueError(f"unknown fault {kind!r}{_did_you_mean(kind, FAULTS)}")
-    defaults: dict[str, FaultValue] = {"times": 0, **known.parameters}
+    defaults: dict[str, FaultValue] = {"times": 0, "heals": "", **known.parameters}
     unknown = sorted(set(given) - set(defaults))
     if unknown:
         raise ValueError(f"fault {kind!r} has no parameter {unknown[0]!r}{_did_you_mean(unknown[0], defaults)}")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 NOT_OFFERED: Final = "N/A"
+RECOVERING: Final = "Full, and a route is being recovered"  # the one text that two elements tell
 _YES_NO: Final[Mapping[str, object]] = {"Yes": True, "No": False}
 _ON_OFF: Final[Mapping[str, object]] = {"Enabled": True, "Disabled": False}
 _ACTIVE: Final[Mapping[str, object]] = {"Active": True, "Not Active": False}
@@ -21,7 +22,8 @@ CELLS: Final[Mapping[str, Mapping[str, object]]] = {
     "tpc_repair_pending": _YES_NO,
     "fabric_state": {text: text for text in ("Completed", "In Progress", "Not Started")},
     "fabric_status": {text: text for text in ("Success", "Insufficient Resources", "Timeout")},
-    "fabric_health": {"Full": "", "Degraded": "bandwidth Degraded"},
+    "fabric_health": {"Full": "", "Degraded": "bandwidth Degraded", RECOVERING: "route_recovery_in_progress True"},
+    "loaded": {"97 %": True, "0 %": False},  # its utilisation
     "thermal_slowdown": _ACTIVE,
     "power_brake": _ACTIVE,
     "pcie_width": _LANES,

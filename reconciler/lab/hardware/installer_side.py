@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 
 from reconciler.gate.attestation.buffers import Malformed
+from reconciler.lab.hardware import remedies
 from reconciler.lab.hardware.drive_side import BLOCK_ERASE, DriveSide
 from reconciler.lab.hardware.install_document import (
     InstallRefused,
@@ -231,6 +232,8 @@ class InstallerSide(DriveSide, TpmSide):
             state.disks[drive] = image
         state.boot_disk = drive
         state.counters.installs += 1
+        for kind in remedies.ended(state, remedies.INSTALL):
+            self.end_fault(kind)
         for gpu in state.gpus:
             gpu.mig_pending = False
             gpu.mig_instances.clear()

@@ -310,7 +310,9 @@ class Lifecycle:
             if cold:
                 gpu.lost, gpu.nvlinks_down, gpu.nvlinks_slow = False, 0, 0
                 gpu.cells.clear()
-        remedies.boot(self.state, cold=cold)
+        for kind in remedies.ended(self.state, remedies.boot_level(self.state, cold=cold)):
+            self.end_fault(kind)
+        remedies.register(self.state)
         if cold:
             parts.repair_ports(self.state)
         repaired = ("ecc_errors", "host_hung", "node_condition", "kernel_event", "service_dead", "dcgm")
@@ -318,8 +320,11 @@ class Lifecycle:
             *repaired,
             *(("xid_79", "nvlink_down", "gpu_cell", "port", "flap", "error_counter") if cold else ()),
         ):
-            if kind in faults and not faults[kind]["persistent"]:
+            if kind in faults and not faults[kind]["persistent"] and not faults[kind]["heals"]:
                 del faults[kind]
+
+    def end_fault(self, kind: str) -> None:
+        """End a fault by a remedy; Machine, which knows what it did to the hardware, overrides this."""
 
     def _apply_fault(self, kind: str) -> None:
         """Make an active fault visible in the running system."""
@@ -351,8 +356,9 @@ class Lifecycle:
     def _apply_gpu_fault(self, kind: str, gpu: GpuState, parameters: Mapping[str, Any], system: OsState) -> None:
         if kind == "xid_79":
             gpu.lost = True
-            system.kernel_log += kernel_log.fallen_off_bus(gpu)
-            self._log("Critical", f"GPU{gpu.index + 1} has fallen off the bus")
+            if parameters["logged"]:
+                system.kernel_log += kernel_log.fallen_off_bus(gpu)
+                self._log("Critical", f"GPU{gpu.index + 1} has fallen off the bus")
         elif kind == "ecc_errors":
             gpu.ecc_uncorrectable, gpu.remap_pending = int(parameters["count"]), True
             system.kernel_log += kernel_log.uncorrectable_ecc(gpu)

@@ -28,7 +28,7 @@ from reconciler.lab.hardware.install_document import FRESH_SERVICES
 from reconciler.lab.hardware.installer_side import Serve
 from reconciler.lab.hardware.kernel_log import EVENTS
 from reconciler.lab.hardware.lifecycle import KERNEL_DEFAULTS, HardwareRejected, Rejection
-from reconciler.lab.hardware.remedies import LEVELS
+from reconciler.lab.hardware.remedies import INSTALL, LEVELS
 from reconciler.lab.hardware.slowness import THROTTLES, show_brake
 from reconciler.lab.hardware.spdm import LIES as SPDM_LIES
 from reconciler.lab.hardware.spdm import SpdmSide
@@ -84,6 +84,8 @@ class Machine(BmcSide, InPlaceSide, SpdmSide, HostSide):
         self._check_parts(kind, complete)
         if kind == parts.FAILED:
             parts.check(self.state, str(complete["part"]), int(complete["index"]), str(complete["how"]))
+        if complete["heals"] == "reset" and "gpu" not in complete:
+            raise ValueError(f"{kind} is no fault of a GPU, so no reset of GPUs heals it")
         self.state.faults[kind], self.state.fault_since[kind] = complete, self.now
         self._apply_fault(kind)
 
@@ -95,7 +97,7 @@ class Machine(BmcSide, InPlaceSide, SpdmSide, HostSide):
             ("port", range(len(parts.rdma_ports(self.state)))),
             ("lie", SPDM_LIES if kind == "spdm" else LIES),
             ("by", THROTTLES),
-            ("heals", LEVELS),
+            ("heals", ("", *LEVELS, INSTALL)),
             ("drive", range(len(self.state.drives))),
             ("counter", COUNTERS),
             ("system", SYSTEMS),
@@ -115,6 +117,13 @@ class Machine(BmcSide, InPlaceSide, SpdmSide, HostSide):
         for name in ended:
             if (fault := self.state.faults.pop(name, None)) is not None:
                 self._repair(name, fault)
+
+    def end_fault(self, kind: str) -> None:
+        """End a fault by a remedy, which exchanges no part and clears no log."""
+        fault = self.state.faults.pop(kind)
+        if kind != parts.FAILED:
+            self._repair(kind, fault)
+        self._touch()
 
     def exchange(self, part: str, index: int) -> None:
         """Have a technician put another part in place of one: psu, fan, drive, dimm, gpu or nic, counted from 0.

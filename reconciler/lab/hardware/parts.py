@@ -7,10 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from reconciler.lab.hardware.state import DriveState, MachineState, NicState
+from reconciler.model.observed import DimmErrors
 
 FAILED = "failed_part"
-PARTS = ("psu", "fan", "drive", "dimm", "leak")
-HOW = ("critical", "missing", "logged")
+PARTS = ("psu", "fan", "drive", "dimm", "leak", "nic", "processor", "board", "sensor")
+HOW = ("critical", "missing", "logged", "predicted")
+_FAILS = {
+    "critical": ("psu", "fan", "leak", "drive", "dimm", "board", "sensor"),
+    "missing": ("drive", "dimm", "nic", "processor"),
+    "logged": ("dimm",),
+    "predicted": ("drive",),
+}
 HOT_PLUGGED = ("psu", "fan", "drive")
 SUPPLIES, FANS, DETECTORS = 6, 10, 2
 
@@ -28,6 +35,10 @@ def critical(state: MachineState, part: str, index: int) -> bool:
 
 def missing(state: MachineState, part: str, index: int) -> bool:
     return _failure(state, part, index) == "missing"
+
+
+def predicted(state: MachineState, part: str, index: int) -> bool:
+    return _failure(state, part, index) == "predicted"
 
 
 def dimm_serial(state: MachineState, slot: int) -> str:
@@ -95,6 +106,30 @@ def listed_drives(state: MachineState) -> list[DriveState]:
     return [drive for at, drive in enumerate(state.drives) if not missing(state, "drive", at)]
 
 
+def listed_nics(state: MachineState) -> list[NicState]:
+    return [nic for at, nic in enumerate(state.nics) if nic.listed and not missing(state, "nic", at)]
+
+
+def processors(state: MachineState) -> int:
+    return sum(not missing(state, "processor", at) for at in range(state.processors))
+
+
+def inlet(state: MachineState) -> tuple[float, bool]:
+    """Return the temperature at the inlet in degrees Celsius, and whether its sensor calls that critical."""
+    hot = critical(state, "sensor", 0)
+    return (47.0 if hot else 23.0), hot
+
+
+def dimm_errors(state: MachineState) -> tuple[DimmErrors, ...]:
+    """Return the errors that EDAC has counted, of two modules a channel, as the kernel names them (mc0/dimm0)."""
+    fault = state.faults.get("dimm_errors")
+    if fault is None:
+        return ()
+    at = int(fault["dimm"])
+    label = f"CPU_SrcID#{at // 16}_MC#{at // 4 % 4}_Chan#{at // 2 % 2}_DIMM#{at % 2}"
+    return (DimmErrors(f"mc{at // 4}/dimm{at % 4}", label, int(fault["corrected"]), int(fault["uncorrectable"])),)
+
+
 def rollup(state: MachineState) -> str:
     """Return the BMC's health rollup. It sees devices that are gone, not errors that only the driver sees in them."""
     fault = state.faults.get(FAILED)
@@ -107,13 +142,14 @@ def check(state: MachineState, part: str, index: int, how: str) -> None:
     """Raise ValueError when the machine has no such part, or the part can't fail like that."""
     counts = {
         "psu": SUPPLIES, "fan": FANS, "leak": DETECTORS, "drive": len(state.drives), "dimm": state.dimms,
+        "nic": len(state.nics), "processor": state.processors, "board": 1, "sensor": 1,
     }  # fmt: skip
     if part not in counts or how not in HOW:
         raise ValueError(f"a part is {', '.join(PARTS)}, and fails {', '.join(HOW)}; not {part} {how}")
     if not 0 <= index < counts[part]:
         raise ValueError(f"{state.name} has {counts[part]} of {part}, numbered from 0; not {index}")
-    if (how == "missing" and part not in ("drive", "dimm")) or (how == "logged" and part != "dimm"):
-        raise ValueError(f"only a drive or dimm can be missing, and only a dimm logged; not {part} {how}")
+    if part not in _FAILS[how]:
+        raise ValueError(f"only these can be {how}: {', '.join(_FAILS[how])}; not {part}")
 
 
 def rdma_ports(state: MachineState) -> list[NicState]:
@@ -129,6 +165,7 @@ def break_port_or_drive(kind: str, state: MachineState, parameters: Mapping[str,
     drive = state.drives[int(parameters["drive"])]
     drive.critical_warning = int(parameters["critical_warning"])
     drive.percentage_used, drive.available_spare = int(parameters["percentage_used"]), int(parameters["spare"])
+    drive.media_errors = int(parameters["pending"])
     drive.smart, drive.struck = bool(parameters["readable"]), True
 
 
@@ -142,4 +179,4 @@ def repair_drives(state: MachineState) -> None:
     for drive in state.drives:
         if drive.struck:
             drive.critical_warning, drive.available_spare, drive.percentage_used = 0, 100, 3
-            drive.smart, drive.struck = True, False
+            drive.smart, drive.struck, drive.media_errors = True, False, 0

@@ -1,16 +1,18 @@
-"""Heal faults by the right remedy alone: a restart of a service, a reset, a boot, power, mains.
+"""Heal faults by the right remedy alone: a restart of a service, a reset, a boot, power, mains, a new system.
 
 A persistent fault comes back after any remedy.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from reconciler.lab.hardware import kernel_log
 from reconciler.lab.hardware.state import GpuState, MachineState, OsState
 
 LEVELS: Final = ("reset", "boot", "cold", "ac")  # each does what those before it do, and more
+INSTALL: Final = "install"  # of a new system, which does what none of them does
 _FABRIC_MANAGER: Final = "nvidia-fabricmanager"
 HOLDERS: Final = ("nvidia-dcgm", "nvidia-persistenced")  # they keep GPUs open
 _TEXTS: Final = {
@@ -28,52 +30,60 @@ def show_fabric(state: MachineState) -> None:
         gpu.cells["fabric_state"] = "Not Started"
 
 
-def boot(state: MachineState, *, cold: bool) -> None:
-    """Heal what a boot heals; `state.mains_lost` tells whether the power was taken at the outlets before it."""
+def ends(fault: Mapping[str, Any], level: str) -> bool:
+    """Return whether a remedy of this level, or INSTALL, ends a fault that names the mildest one that does."""
+    heals = str(fault["heals"])
+    if not heals or fault.get("persistent") or INSTALL in (heals, level):
+        return bool(heals) and heals == level and not fault.get("persistent")
+    return LEVELS.index(level) >= LEVELS.index(heals)
+
+
+def ended(state: MachineState, level: str) -> list[str]:
+    """Return the faults that a remedy ends because they name it."""
+    return [kind for kind, fault in state.faults.items() if ends(fault, level)]
+
+
+def boot_level(state: MachineState, *, cold: bool) -> str:
+    """Return the level of a boot; `state.mains_lost` tells whether the power was taken at the outlets before it."""
     level = "ac" if state.mains_lost else "cold" if cold else "boot"
     state.mains_lost = False
-    _heal(state, level)
-    _register(state)
+    return level
 
 
 def reset(state: MachineState, system: OsState, gpus: list[GpuState]) -> None:
     """Heal what a reset of these GPUs heals. What it does not heal is logged anew at once."""
     chosen = {gpu.index for gpu in gpus}
-    for kind in ("ecc_errors", "gpu_cell"):
+    for kind in ("ecc_errors", "gpu_cell", "xid"):
         fault = state.faults.get(kind)
         if fault is None or int(fault["gpu"]) not in chosen:
             continue
         gpu = state.gpus[int(fault["gpu"])]
-        if kind == "gpu_cell":
-            if (fault["cell"], fault["text"]) == ("recovery_action", "Reset") and not fault["persistent"]:
-                del gpu.cells["recovery_action"], state.faults[kind]
-        elif fault["persistent"]:
+        if _ended_by_reset(kind, fault):
+            if kind == "gpu_cell":
+                gpu.cells.pop(str(fault["cell"]), None)
+            del state.faults[kind]
+        elif kind == "ecc_errors":
             gpu.ecc_uncorrectable, gpu.remap_pending = int(fault["count"]), True
             system.kernel_log += kernel_log.uncorrectable_ecc(gpu)
-        else:
-            del state.faults[kind]
-    fault = state.faults.get("xid")
-    if fault is not None and int(fault["gpu"]) in chosen:
-        _heal(state, "reset")
-        if "xid" in state.faults:
-            show_xid(system, state.gpus[int(fault["gpu"])], int(fault["code"]))
+        elif kind == "xid":
+            show_xid(system, gpu, int(fault["code"]))
+
+
+def _ended_by_reset(kind: str, fault: Mapping[str, Any]) -> bool:
+    if fault["heals"] or fault["persistent"]:
+        return ends(fault, "reset")
+    return kind == "ecc_errors" or (fault["cell"], fault["text"]) == ("recovery_action", "Reset")
 
 
 def service_started(state: MachineState, name: str) -> None:
     if name == _FABRIC_MANAGER:
-        _register(state)
+        register(state)
 
 
-def _heal(state: MachineState, level: str) -> None:
-    fault = state.faults.get("xid")
-    if fault is not None and not fault["persistent"] and LEVELS.index(level) >= LEVELS.index(str(fault["heals"])):
-        del state.faults["xid"]
-
-
-def _register(state: MachineState) -> None:
+def register(state: MachineState) -> None:
     """Let the fabric manager register the GPUs anew, which it does when it starts."""
     fault = state.faults.get("fabric_manager")
-    if fault is not None and not fault["persistent"]:
+    if fault is not None and not fault["persistent"] and not fault["heals"]:
         for gpu in state.gpus:
             gpu.cells.pop("fabric_state", None)
         del state.faults["fabric_manager"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -68,6 +69,7 @@ _KINDS: Mapping[Rejection, tuple[Failure, float | None]] = {
     Rejection.UNSUPPORTED: (Failure.UNSUPPORTED, None),
 }
 _SEVERITIES = {"OK": Health.OK, "Warning": Health.WARNING, "Critical": Health.CRITICAL}
+_XID = re.compile(r"Driver Event Message.*\bXID (\d+)")
 _ON_STANDBY_POWER = ("bmc", "bios", "cpld")  # firmware of other devices can't be read while they are off (A10)
 
 
@@ -83,6 +85,12 @@ def _abilities_of(state: MachineState) -> Abilities | None:
     attributes = {state.http_attribute: URL} if state.http_attribute else {}
     lacks = {"media": "the BMC offers no virtual media for discs", "http_boot": http}
     return Abilities(lacks=lacks, http_attributes=attributes)
+
+
+def _kind(message: str) -> str:
+    """Return the kind of an entry by the words that the lab's machines log."""
+    xid = _XID.search(message)
+    return "memory_ue" if message.startswith("Uncorrectable ECC") else f"xid_{xid[1]}" if xid else ""
 
 
 class MachineBmc:
@@ -262,8 +270,9 @@ class MachineBmc:
             else:
                 firmware[item.inventory_id] = FirmwareItem(item.version, True, item.component)
         bmc = next((item.version for item in state.firmware.values() if item.component == "bmc"), None)
+        inlet, hot = parts.inlet(state)
         sensors = (
-            Sensor("Inlet_Temp", "temperature", 23.0, "Cel", Health.OK, "1"),
+            Sensor("Inlet_Temp", "temperature", inlet, "Cel", Health.CRITICAL if hot else Health.OK, "1"),
             Sensor("PowerConsumption", "power", 45.0 if off else 900.0 + 130.0 * len(state.gpus), "W", Health.OK, "1"),
         )
         return RedfishInventory(
@@ -273,8 +282,8 @@ class MachineBmc:
             firmware=firmware,
             memory_bytes=state.memory_bytes,
             dimms=sum(not parts.missing(state, "dimm", at) for at in range(state.dimms)),
-            processors=state.processors,
-            nics=tuple(Nic(nic.name, nic.mac, nic.up, int(nic.rate_gbps * 1000)) for nic in state.nics if nic.listed),
+            processors=parts.processors(state),
+            nics=tuple(Nic(nic.name, nic.mac, nic.up, int(nic.rate_gbps * 1000)) for nic in parts.listed_nics(state)),
             drives=tuple(self._drive(at, drive) for at, drive in enumerate(state.drives) if self._there("drive", at)),
             sensors=sensors,
             events=tuple(self._event(event) for event in state.events[-200:]),
@@ -295,7 +304,14 @@ class MachineBmc:
         failed = parts.critical(self._machine.state, "drive", at)
         health = Health.CRITICAL if failed else Health.OK
         return Drive(
-            drive.id, drive.serial, drive.wwn, drive.model, drive.capacity_bytes, health, failed, drive.bmc_erases
+            drive.id,
+            drive.serial,
+            drive.wwn,
+            drive.model,
+            drive.capacity_bytes,
+            health,
+            failed or parts.predicted(self._machine.state, "drive", at),
+            drive.bmc_erases,
         )
 
     def _parts(self) -> Iterator[Part]:
@@ -306,6 +322,7 @@ class MachineBmc:
             ("psu", "power_supply", [f"1/Power Supply Bay {at + 1}" for at in range(parts.SUPPLIES)]),
             ("fan", "fan", [f"1/FAN{at + 1}" for at in range(parts.FANS)]),
             ("leak", "leak_detector", [f"1/LeakDetector_{at}" for at in range(parts.DETECTORS)]),
+            ("board", "chassis", ["1"]),
         ]
         for part, kind, names in named:
             for at, name in enumerate(names):
@@ -327,6 +344,6 @@ class MachineBmc:
             at.isoformat(),
             _SEVERITIES[str(event["severity"])],
             message,
-            "memory_ue" if message.startswith("Uncorrectable ECC") else "",
+            _kind(message),
             (self._clock.now() - at).total_seconds(),
         )

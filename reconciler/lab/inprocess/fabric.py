@@ -158,6 +158,10 @@ class LabFabric:
     def installer(self) -> LabInstaller | None:
         return self._installer
 
+    def conceal(self, text: str) -> str:
+        """Return the text as it is: nothing in process needs a secret."""
+        return text
+
     def firmware_files(self) -> LabFirmwareFiles:
         return self._files
 

@@ -12,6 +12,7 @@ from reconciler.lab.hardware.error_counters import daemon_restarts, error_counte
 from reconciler.lab.hardware.host_network import host_network
 from reconciler.lab.hardware.kernel_log import EVENTS, unanswered
 from reconciler.lab.hardware.machine import Machine
+from reconciler.lab.hardware.parts import dimm_errors
 from reconciler.lab.hardware.software import installed
 from reconciler.lab.hardware.state import SPARE_THRESHOLD, DiskImage, DriveState, GpuState, MachineState
 from reconciler.lab.hardware.telemetry import clock_state, daemons, dcgm_incidents
@@ -69,7 +70,7 @@ def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]
         kubelet=disk.software["kubelet"],
         installed=_installed(state, disk),
         disks=tuple(_disk(at, drive, unknown) for at, drive in enumerate(state.drives) if drive.sata),
-        dimm_errors=(),
+        dimm_errors=dimm_errors(state),
         counters=error_counters(state, machine.now),
         gpu_counters=slowed_seconds(state, machine.now) if disk.driver else None,
         daemons=daemons(state),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reconciler.lab.hardware import parts
 from reconciler.lab.hardware.parts import DETECTORS as DETECTED
 from reconciler.lab.hardware.parts import FANS, SUPPLIES, critical, supply_serial
 from reconciler.lab.hardware.state import MachineState
@@ -50,7 +51,7 @@ def readings(state: MachineState) -> list[Reading]:
     gpus = [Reading(f"GPU{gpu.index + 1}_Temp", "Temperature", "Cel", 41, 92) for gpu in state.gpus if not gpu.lost]
     fans = [Reading(f"FAN{n + 1}", "Rotational", "RPM", 8400) for n in range(FANS)]
     volts = [Reading("12V", "Voltage", "V", 12.1), Reading("5VSB", "Voltage", "V", 5.1, standby=True)]
-    inlet = Reading("Inlet_Temp", "Temperature", "Cel", 23, 42, standby=True)
+    inlet = Reading("Inlet_Temp", "Temperature", "Cel", parts.inlet(state)[0], 42, standby=True)
     return [inlet, *cpus, *gpus, *fans, *volts, Reading("PowerConsumption", "Power", "W", _watts(state), standby=True)]
 
 
@@ -63,7 +64,10 @@ def _value(bmc: Bmc, reading: Reading) -> float | None:
 
 
 def _status(bmc: Bmc, reading: Reading) -> Document:
-    return status() if _value(bmc, reading) is not None else status(None, "UnavailableOffline")
+    value = _value(bmc, reading)
+    if value is None:
+        return status(None, "UnavailableOffline")
+    return status("Critical" if reading.limit is not None and value >= reading.limit else "OK")
 
 
 def _chassis(bmc: Bmc, _: str) -> Document:
@@ -77,7 +81,8 @@ def _chassis(bmc: Bmc, _: str) -> Document:
         "AssetTag": None,
         "IndicatorLED": "Off",
         "PowerState": "Off" if bmc.state.power == "off" else "On",
-        "Status": status() | {"HealthRollup": health(bmc.state)},
+        "Status": status("Critical" if parts.critical(bmc.state, "board", 0) else "OK")
+        | {"HealthRollup": health(bmc.state)},
         "Thermal": link(THERMAL),
         "ThermalSubsystem": link(COOLING),
         "Power": link(POWER),

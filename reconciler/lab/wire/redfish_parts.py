@@ -36,7 +36,7 @@ def _state(bmc: Bmc) -> Document:
 
 
 def _processor_ids(bmc: Bmc) -> list[str]:
-    cpus = [str(number + 1) for number in range(bmc.state.processors)]
+    cpus = [str(number + 1) for number in range(parts.processors(bmc.state))]
     return cpus + [f"GPU{gpu.index + 1}" for gpu in bmc.state.gpus]
 
 
@@ -111,7 +111,7 @@ def _dimm_status(state: MachineState, at: int) -> Document:
 
 
 def _interfaces(bmc: Bmc) -> list[NicState]:
-    return [nic for nic in bmc.state.nics if nic.listed]
+    return parts.listed_nics(bmc.state)
 
 
 def _ethernet(bmc: Bmc, id_: str) -> Document | None:
@@ -171,7 +171,7 @@ def _drive(bmc: Bmc, id_: str) -> Document | None:
         "MediaType": "SSD",
         "Protocol": "NVMe",
         "PredictedMediaLifeLeftPercent": 100 - drive.percentage_used,
-        "FailurePredicted": failed,
+        "FailurePredicted": failed or parts.predicted(bmc.state, "drive", bmc.state.drives.index(drive)),
         "Identifiers": [{"DurableName": durable, "DurableNameFormat": "EUI" if "eui." in drive.wwn else "NAA"}],
         "Links": {"Chassis": link(CHASSIS)},
         "Status": status("Critical") if failed else status("Warning") if sick else _state(bmc),

@@ -7,6 +7,7 @@ from typing import Any
 
 from reconciler.lab.hardware import parts
 from reconciler.lab.hardware.machine import HardwareRejected, Rejection
+from reconciler.lab.hardware.parts import processors
 from reconciler.lab.hardware.state import MachineState
 from reconciler.lab.wire.redfish_messages import Refusal
 from reconciler.lab.wire.redfish_protocol import (
@@ -92,7 +93,7 @@ def _system(bmc: Bmc, _: str) -> Document:
         "BiosVersion": bios,
         "PowerState": _POWER[bmc.machine.shown_power()],
         "Status": status(rollup) | {"HealthRollup": rollup},
-        "ProcessorSummary": {"Count": state.processors, "Status": status() | {"HealthRollup": "OK"}},
+        "ProcessorSummary": {"Count": processors(state), "Status": status() | {"HealthRollup": "OK"}},
         "MemorySummary": {
             "TotalSystemMemoryGiB": state.memory_bytes // 2**30,
             "MemoryMirroring": "System",

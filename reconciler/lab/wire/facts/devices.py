@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from reconciler.lab.hardware.error_counters import error_counters
+from reconciler.lab.hardware.error_counters import OF_HARDWARE, error_counters
 from reconciler.lab.hardware.host_network import interface
+from reconciler.lab.hardware.parts import dimm_errors as shown_dimm_errors
 from reconciler.lab.hardware.state import SPARE_THRESHOLD, DriveState, NicState
 from reconciler.lab.wire.facts.context import FactContext
 from reconciler.model.gate import CommandResult
@@ -88,9 +89,10 @@ def disks(context: FactContext) -> CommandResult:
     return CommandResult(0, "".join(blocks))
 
 
-def dimm_errors(_: FactContext) -> CommandResult:
-    """Print how many modules EDAC counts for: no fault of the lab makes one err."""
-    return CommandResult(0, "== 32 modules\n")
+def dimm_errors(context: FactContext) -> CommandResult:
+    """Print the modules with errors, and how many EDAC counts for."""
+    rows = [f"{one.place} {one.corrected} {one.uncorrected} {one.label}\n" for one in shown_dimm_errors(context.state)]
+    return CommandResult(0, "".join(rows) + f"== {context.state.dimms} modules\n")
 
 
 def counters(context: FactContext) -> CommandResult:
@@ -109,7 +111,8 @@ def _files(device: str, counters: Mapping[str, int]) -> Iterator[tuple[str, int]
             yield f"class/net/{device}/device/net/{device}/carrier_down_count:", value
         else:
             adapter, _, port = device.partition("/")
-            yield f"class/infiniband/{adapter}/ports/{port}/counters/{name}:", value
+            folder = "hw_counters" if name in OF_HARDWARE else "counters"
+            yield f"class/infiniband/{adapter}/ports/{port}/{folder}/{name}:", value
 
 
 def _report(name: str, drive: DriveState) -> dict[str, object]:

@@ -9,7 +9,7 @@ from string import Template
 from xml.sax.saxutils import escape
 
 from reconciler.lab.hardware.error_counters import slowed_seconds
-from reconciler.lab.hardware.gpu_cells import NEWER, newer_cells
+from reconciler.lab.hardware.gpu_cells import NEWER, RECOVERING, newer_cells
 from reconciler.lab.hardware.state import GpuState
 from reconciler.lab.wire.facts.context import FactContext
 from reconciler.lab.wire.facts.skus import Sku, mig_shape, sku
@@ -156,6 +156,7 @@ def _live(gpu: GpuState, product: Sku, driver: str) -> dict[str, str]:
     """Return the cells that the driver reads from the board, and so can't show for a lost GPU."""
     used = 1 if not gpu.mig_enabled else 59
     cell = gpu.cells.get
+    recovering = cell("fabric_health") == RECOVERING
     newer = {name: cell(name, "No") for name in (*newer_cells(driver), *gpu.cells) if name in NEWER}
     return {
         "recovery_action": cell("recovery_action", "None"),
@@ -168,7 +169,7 @@ def _live(gpu: GpuState, product: Sku, driver: str) -> dict[str, str]:
         "memory_reserved": f"{product.reserved_mib} MiB",
         "memory_used": f"{used} MiB",
         "memory_free": f"{product.memory_mib - product.reserved_mib - used} MiB",
-        "utilization": "N/A" if gpu.mig_enabled else "0 %",
+        "utilization": "N/A" if gpu.mig_enabled else cell("loaded", "0 %"),
         "no_errors": "0",
         "dram_uncorrectable": str(gpu.ecc_uncorrectable),
         "dram_uncorrectable_ever": cell("ecc_uncorrectable_ever", str(gpu.ecc_uncorrectable)),
@@ -185,7 +186,8 @@ def _live(gpu: GpuState, product: Sku, driver: str) -> dict[str, str]:
         "fabric_status": cell("fabric_status", "Success"),
         "fabric_clique": "0",
         "fabric_cluster": "00000000-0000-0000-0000-000000000000",
-        "fabric_bandwidth": cell("fabric_health", "N/A"),
+        "fabric_bandwidth": "Full" if recovering else cell("fabric_health", "N/A"),
+        "fabric_recovery": "True" if recovering else "N/A",
         "fabric_flag": "N/A",
     }
 

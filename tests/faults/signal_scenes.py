@@ -1,0 +1,194 @@
+"""How each row of the table of signals is raised in the lab: one line per row, and the rows that others play.
+
+A scene is a fault of the lab, or a change of a machine that no fault makes. What heals it is chosen by the matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from reconciler.lab.hardware.faults import FaultValue
+from reconciler.lab.hardware.gpu_cells import RECOVERING
+from reconciler.lab.hardware.machine import Machine
+
+HOUR, DAY = 3600.0, 86400.0
+NEWER: Final = "595.58.03"  # a driver that prints the cells of version 13 of nvidia-smi -q -x
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A fault with its parameters. `prepare`: changes the machine before it; without a fault that is the whole scene.
+
+    `driver`: of the image, where the usual one does not print the cell. `ports`: whether the spec declares them.
+    """
+
+    fault: str = ""
+    given: Mapping[str, FaultValue] = field(default_factory=dict)
+    prepare: Callable[[Machine], None] | None = None
+    driver: str = ""
+    ports: bool = True
+
+
+def _scene(
+    fault: str = "",
+    prepare: Callable[[Machine], None] | None = None,
+    driver: str = "",
+    *,
+    ports: bool = True,
+    **given: FaultValue,
+) -> Scene:
+    return Scene(fault, given, prepare, driver, ports)
+
+
+def _cell(cell: str, text: str, driver: str = "", **more: Any) -> Scene:
+    return _scene("gpu_cell", driver=driver, gpu=1, cell=cell, text=text, **more)
+
+
+def _xid(code: int) -> Scene:
+    return _scene("xid", gpu=1, code=code)
+
+
+def _event(event: str) -> Scene:
+    return _scene("kernel_event", event=event)
+
+
+def _part(part: str, how: str = "critical") -> Scene:
+    return _scene("failed_part", part=part, index=1 if part in ("drive", "nic", "processor") else 0, how=how)
+
+
+def _counter(counter: str, per_hour: float, device: str = "mlx5_1/1") -> Scene:
+    return _scene("error_counter", counter=counter, device=device, per_hour=per_hour)
+
+
+def _drive(**says: FaultValue) -> Scene:
+    return Scene("drive", {"drive": 1, **says})
+
+
+def _sata(**says: FaultValue) -> Scene:
+    return Scene("drive", {"drive": 1, **says}, _with_sata)
+
+
+def _with_sata(machine: Machine) -> None:
+    machine.state.drives[1].sata = True
+
+
+def _loaded(machine: Machine) -> None:
+    for gpu in machine.state.gpus:
+        gpu.cells["loaded"] = "97 %"
+
+
+def _narrow(machine: Machine) -> None:
+    for gpu in machine.state.gpus:
+        gpu.cells["pcie_width"] = "8x"
+
+
+def _logged(severity: str, message: str) -> Callable[[Machine], None]:
+    def log(machine: Machine) -> None:
+        machine._log(severity, message)
+
+    return log
+
+
+def _on_board(machine: Machine) -> None:
+    """Log an Xid as the baseboard of a DGX H100 does (a recording in NVIDIA/libredfish)."""
+    machine._log("Critical", "Driver Event Message has detected errors of type '[2][00] XID 119 Timeout'.")
+
+
+SCENES: Final[Mapping[str, Scene]] = {
+    "gpu_missing": _scene("xid_79", gpu=1, logged=False),
+    "gpu_recovery": _cell("recovery_action", "Reset"),
+    "gpu_init_failed": _event("gpu_init_failed"),
+    "inforom_corrupt": _scene("smi_doubt", status=14),
+    "ecc": _scene("ecc_errors", gpu=1),
+    "ecc_disabled": _cell("ecc_enabled", "Disabled"),
+    "ecc_ever": _cell("ecc_uncorrectable_ever", "3"),
+    "rows_remapped": _cell("remapped_uncorrectable", "2"),
+    "row_remap_failed": _cell("remap_failed", "Yes"),
+    "row_remap_pending": _cell("remap_pending", "Yes"),
+    "sram_threshold": _cell("sram_threshold_exceeded", "Yes"),
+    "unrepairable_memory": _cell("unrepairable_memory", "Yes", NEWER),
+    "repair_pending": _cell("tpc_repair_pending", "Yes", NEWER),
+    "fabric": _scene("fabric_manager"),
+    "fabric_recovers": _cell("fabric_health", RECOVERING),
+    "thermal_slowdown": _scene("gpu_cell", prepare=_loaded, gpu=1, cell="thermal_slowdown", text="Active"),
+    "power_brake": _scene("throttle", prepare=_loaded, by="power_brake"),
+    "pcie_width": _cell("pcie_width", "8x"),
+    "pcie_narrow": _scene(prepare=_narrow),
+    "pcie_gen": _scene("gpu_cell", prepare=_loaded, gpu=1, cell="pcie_gen", text="3"),
+    "pcie_replays": _cell("pcie_replays", "1000"),
+    "persistence_off": _cell("persistence", "Disabled"),
+    "nvlink_down": _scene("nvlink_down", gpu=1),
+    "nvlink_slow": _scene("nvlink_slow", gpu=1),
+    "port_missing": _scene("port", port=1),
+    "port_slow": _scene("port", port=1, gbps=200.0),
+    "port_uneven": _scene("port", port=1, gbps=200.0, ports=False),
+    "nvme_critical": _drive(critical_warning=4),
+    "nvme_hot": _drive(critical_warning=2),
+    "nvme_worn": _drive(percentage_used=104),
+    "nvme_spare": _drive(spare=4),
+    "disk_failing": _sata(critical_warning=1),
+    "disk_sectors": _sata(pending=3),
+    "pcie_fatal": _event("pcie_fatal"),
+    "memory_ue": _event("memory_ue"),
+    "edac_ue": _scene("dimm_errors", uncorrectable=1),
+    "edac_ce": _scene("dimm_errors", corrected=1000, uncorrectable=0),
+    "machine_check": _event("machine_check"),
+    "nic_failed": _event("nic_failed"),
+    "nic_module": _event("nic_module"),
+    "task_hung": _event("task_hung"),
+    "fabric_manager_down": _scene("service_dead"),
+    "clock_free": _scene("clock", seconds=0.0),
+    "clock_off": _scene("clock", seconds=90.0),
+    "dcgm_failure": _scene("dcgm", gpu=1),
+    "dcgm_warning": _scene("dcgm", gpu=1, system="Thermal system"),
+    "service_restarts": _counter("restarts", 30.0, "kubelet.service"),
+    "bmc_silent": _scene("bmc_unreachable"),
+    "host_silent": _scene("ssh_refused"),
+    "kubelet_not_ready": _scene("kubelet_not_ready"),
+    "node_pressure": _scene("node_condition", type="MemoryPressure", reason="KubeletHasInsufficientMemory"),
+    "port_dropped": _counter("link_downed", 2.0),
+    "port_flap": _scene("flap", port=1, every_s=120.0),
+    "port_integrity": _counter("local_link_integrity_errors", 60.0),
+    "port_symbol_errors": _counter("symbol_error", 7200.0),
+    "port_recoveries": _counter("link_error_recovery", 3600.0),
+    "port_receive_errors": _counter("port_rcv_errors", 360_000.0),
+    "port_discards": _counter("port_xmit_discards", 3_600_000.0),
+    "port_retries": _counter("local_ack_timeout_err", 36_000.0),
+    "link_dropped": _counter("carrier_downs", 6.0, "eno1np0"),
+    "aer_fatal": _counter("aer_fatal", 60.0, "0000:5d:00.0"),
+    "aer_nonfatal": _counter("aer_nonfatal", 60.0, "0000:5d:00.0"),
+    "aer_corrected": _counter("aer_corrected", 36_000.0, "0000:5d:00.0"),
+    "thermal_time": _scene("throttle", prepare=_loaded, by="thermal", gpu=1, driver=NEWER),
+    "brake_time": _scene("throttle", by="power_brake", driver=NEWER),
+    "xid_64": _xid(64),
+    "xid_79": _scene("xid_79", gpu=1),
+    "xid_95": _xid(95),
+    "xid_": _xid(119),
+    "condition_": _scene("node_condition"),
+    "dimm_ue": _part("dimm", "logged"),
+    "dimm_failed": _part("dimm"),
+    "dimm_missing": _part("dimm", "missing"),
+    "drive_missing": _part("drive", "missing"),
+    "nic_missing": _part("nic", "missing"),
+    "processor_missing": _part("processor", "missing"),
+    "leak": _part("leak"),
+    "drive_failed": _part("drive"),
+    "drive_failing": _part("drive", "predicted"),
+    "psu_failed": _part("psu"),
+    "fan_failed": _part("fan"),
+    "sensor_critical": _part("sensor"),
+    "subsystem_health": _part("board"),
+    "bmc_health": _part("psu"),
+    "bmc_event_critical": _scene(prepare=_logged("Critical", "Chassis intrusion: general chassis intrusion")),
+    "board_xid": _scene(prepare=_on_board),
+}
+ELSEWHERE: Final[Mapping[str, str]] = {
+    "facts_silent": "tests/planner/test_watchdog.py",  # no fault of the lab makes a host answer and withhold a fact
+    "boot_refuted": "tests/converge/test_measured_boot.py",
+    "boot_unproved": "tests/converge/test_measured_boot.py",
+    "gray_decline_": "tests/converge/test_retest.py",
+    "amd_ecc": "tests/health/test_health.py",  # no machine of the lab has GPUs of AMD's
+    "amd_deferred": "tests/health/test_health.py",
+}

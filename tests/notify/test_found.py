@@ -1,0 +1,49 @@
+"""What the journal tells of nodes that are in service again, and that no pass saw out of it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from reconciler.health.ladder import REMEDIATION
+from reconciler.model.plan import NodePlan
+from reconciler.model.records import ISOLATED, Attempt, NodeRecord
+from reconciler.notify.found import _missed
+from tests import builders as b
+
+NODE = cast("NodePlan", SimpleNamespace(node="n1", pool="train"))
+MINUTE = timedelta(minutes=1)
+
+
+def attempt(action: str, at: float, cause: str = "") -> Attempt:
+    begun: datetime = b.NOW + at * MINUTE
+    values: dict[str, Any] = {"action": action, "cause": cause, "at": begun, "ended_at": begun + MINUTE}
+    return Attempt(**{"target": "", "outcome": "done", "detail": "", **values})
+
+
+OUTAGE = (
+    attempt("mark", 0, ISOLATED + "health.xid_79"),
+    attempt("soft_restart", 1, REMEDIATION),
+    attempt("run_gate", 2),
+    attempt("admit", 30),
+)
+
+
+@pytest.mark.parametrize("since", [-1, 1.5, 10, 30.5])
+def test_an_outage_that_ended_since_is_told_from_its_beginning_whatever_passes_saw_amid_its_gate(since: float) -> None:
+    found = _missed(NODE, NodeRecord("n1", attempts=OUTAGE), b.NOW + since * MINUTE)
+    assert found is not None
+    assert found.reason == "is out of service for health.xid_79"
+    assert found.detail == "Treated by soft_restart"
+    assert found.begun == b.NOW
+
+
+def test_an_outage_that_ended_before_is_not_told_again() -> None:
+    assert _missed(NODE, NodeRecord("n1", attempts=OUTAGE), b.NOW + 31 * MINUTE) is None
+    other = (*OUTAGE, attempt("mark", 40, ISOLATED + "health.leak"), attempt("admit", 50))
+    found = _missed(NODE, NodeRecord("n1", attempts=other), b.NOW + 45 * MINUTE)
+    assert found is not None
+    assert (found.reason, found.detail) == ("is out of service for health.leak", "")
