@@ -8,9 +8,8 @@ is healthy and has LUCK of its runs low by noise, other traffic or its partner.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
-from itertools import chain, islice
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
 from math import log
 from typing import Final, NamedTuple
 
@@ -44,7 +43,7 @@ class Blame(NamedTuple):
     """The account of a part: `lows` of `runs` that count, and the partners that saw it low.
 
     `weight`: of a cause that nodes share, the strength with all its nodes; of two that fit, the heavier one is it.
-    `rounds`: in which it was low.
+    `rounds`: in which it was low, where that convicts it.
     """
 
     part: Part
@@ -65,6 +64,24 @@ class Blame(NamedTuple):
     @property
     def convicts(self) -> bool:
         return self.share >= LEAST_SHARE and self.strength >= CONVICTS
+
+
+class Met(NamedTuple):
+    """What two nodes measured together: how many of their runs, or flows, count, and were low."""
+
+    one: str
+    other: str
+    runs: int
+    lows: int
+
+
+def _counts(met: Iterable[Met]) -> tuple[int, int]:
+    """Return how many runs were low, of how many."""
+    lows = runs = 0
+    for pair in met:
+        lows += pair.lows
+        runs += pair.runs
+    return lows, runs
 
 
 Tally = defaultdict[str, Counter[str]]  # node -> partner -> runs
@@ -116,15 +133,6 @@ class Accounts:
                 kept.append(at)
         self._hot = kept
         self._count()
-
-    @cached_property
-    def _at(self) -> Mapping[str, Sequence[int]]:
-        """Return where in the readings each node takes part."""
-        found: dict[str, list[int]] = {node: [] for node in self.fabric.groups}
-        for at, reading in enumerate(self.live):
-            found[reading.run.one].append(at)
-            found[reading.run.other].append(at)
-        return found
 
     @property
     def hot(self) -> Iterator[Reading]:
@@ -255,26 +263,13 @@ class Accounts:
         )
 
     def leaf(self, group: str, rail: int, without: frozenset[str] = frozenset()) -> Blame:
-        members, bit = frozenset(self.fabric.members[group]), 1 << rail
-
-        def runs(exclude: frozenset[str]) -> Iterator[tuple[Reading, int, int]]:
-            for reading in self._touching(members, exclude):
-                if reading.unread & bit or self.is_explained(reading.run.one, reading.run.other, rail):
-                    continue
-                low = not self.is_broad(reading) and bool((reading.there | reading.back) & bit)
-                yield reading, 1, int(low)
-
-        return self._without_worst(Part(PartKind.LEAF, group, rail), members, runs, without)
+        members = frozenset(self.fabric.members[group])
+        met = list(self._met(members, self.narrow[rail], rail))
+        return self._without_worst(Part(PartKind.LEAF, group, rail), members, met, without)
 
     def _rack(self, rack: str) -> Blame:
         members = frozenset(node for node, name in self.fabric.racks.items() if name == rack)
-
-        def runs(exclude: frozenset[str]) -> Iterator[tuple[Reading, int, int]]:
-            for reading in self._touching(members, exclude):
-                if not self.is_explained(reading.run.one, reading.run.other, None):
-                    yield reading, 1, int(self.is_broad(reading))
-
-        return self._without_worst(Part(PartKind.RACK, rack), members, runs)
+        return self._without_worst(Part(PartKind.RACK, rack), members, list(self._met(members, self.broad, None)))
 
     def _spines(self) -> Iterator[Blame]:
         lows: Counter[str] = Counter()
@@ -285,71 +280,82 @@ class Accounts:
         for spine, count in lows.items():
             taken, others = self.crossings[spine], self.crossings.total() - self.crossings[spine]
             usual = (lows.total() - count) / others if others else 0.0
-            if count < max(LEAST_SHARE / 2, 2 * usual) * taken:  # all spines alike: congestion, and no spine's fault
-                continue
+            if count >= max(LEAST_SHARE / 2, 2 * usual) * taken:  # all spines alike: congestion, and no spine's fault
+                yield self._without_worst(Part(PartKind.SPINE, spine), members, self._crossed(spine))
 
-            def runs(exclude: frozenset[str], spine: str = spine) -> Iterator[tuple[Reading, int, int]]:
-                for reading in self.live:
-                    run = reading.run
-                    if run.one in exclude or run.other in exclude:
-                        continue
-                    taken = run.there.spines.count(spine) + run.back.spines.count(spine)
-                    if taken:
-                        yield reading, taken, _lows_by(reading, spine) if reading.there or reading.back else 0
+    def _crossed(self, spine: str) -> list[Met]:
+        """Return the pairs whose flows took a spine. `runs`: flows that did; several rails of a run may."""
+        found: dict[tuple[str, str], list[int]] = {}
+        for reading in self.live:
+            run = reading.run
+            if taken := run.there.spines.count(spine) + run.back.spines.count(spine):
+                counts = found.setdefault((run.one, run.other), [0, 0])
+                counts[0] += taken
+                counts[1] += _lows_by(reading, spine) if reading.there or reading.back else 0
+        return [Met(one, other, runs, lows) for (one, other), (runs, lows) in found.items()]
 
-            yield self._without_worst(Part(PartKind.SPINE, spine), members, runs)
+    def _met(self, members: frozenset[str], tally: Tally, rail: int | None) -> Iterator[Met]:
+        """Yield the pairs of members. Of fewer than four, runs with others alone tell one from the next."""
+        hidden = self.hidden(rail)
+        for node in sorted(members - hidden):  # an order of its own: ties are decided alike in each process
+            unread = _NONE if rail is None else _of(self.unread[rail], node)
+            lows = _of(tally, node)
+            for partner, runs in self.runs[node].items():
+                apart = partner not in members or (len(members) > 3 and node < partner)
+                if apart and partner not in hidden and runs > unread[partner]:
+                    yield Met(node, partner, runs - unread[partner], lows[partner])
 
-    def _touching(self, members: frozenset[str], exclude: frozenset[str]) -> Iterator[Reading]:
-        """Yield the readings of members. Of fewer than four, runs with others alone tell one from the next."""
-        inside = len(members) > 3
-        for node in sorted(members - exclude):  # an order of its own: ties are decided alike in each process
-            for at in self._at[node]:
-                one, other = self.live[at].run.one, self.live[at].run.other
-                partner = other if one == node else one
-                if partner not in exclude and (partner not in members or (inside and node < partner)):
-                    yield self.live[at]
-
-    @staticmethod
     def _without_worst(
-        part: Part,
-        members: frozenset[str],
-        runs: Callable[[frozenset[str]], Iterable[tuple[Reading, int, int]]],
-        without: frozenset[str] = frozenset(),
+        self, part: Part, members: frozenset[str], met: Sequence[Met], without: frozenset[str] = frozenset()
     ) -> Blame:
         """Return the account without the two nodes that have most low runs, 0 where few of the others have any."""
+        met = [pair for pair in met if not without or (pair.one not in without and pair.other not in without)]
+        inside = [pair for pair in met if pair.one in members and pair.other in members]
+        alone = 0.0 if part.kind is PartKind.SPINE else strength(*_counts(inside))
+        weight = strength(*_counts(met)) + _INSIDE * alone
         spared = len(members) - 2
-        weight = 0.0
-        for at in range(2 - len(without)):
+        for _ in range(2 - len(without)):
             worst: Counter[str] = Counter()
-            lows = total = 0
-            inside = [0, 0]
-            for reading, count, low in runs(without):
-                total, lows = total + count, lows + low
-                if low:
-                    worst.update({reading.run.one: low, reading.run.other: low})
-                if reading.run.one in members and reading.run.other in members:
-                    inside = [inside[0] + low, inside[1] + count]
-            if not at:
-                alone = 0.0 if part.kind is PartKind.SPINE else strength(*inside)
-                weight = strength(lows, total) + _INSIDE * alone
+            for pair in met:
+                if pair.lows:
+                    worst[pair.one] += pair.lows
+                    worst[pair.other] += pair.lows
             may = (node for node, _ in worst.most_common() if node not in members or len(without & members) < spared)
-            without |= set(islice(may, 1))
+            if (node := next(may, None)) is not None:
+                without |= {node}
+                met = [pair for pair in met if node not in (pair.one, pair.other)]
+        lows, total = _counts(met)
         found: dict[str, list[int]] = {}
-        lows = total = 0
-        rounds = set()
-        for reading, count, low in runs(without):
-            total, lows = total + count, lows + low
-            if low:
-                rounds.add(reading.run.round)
-            for node in members.intersection((reading.run.one, reading.run.other)):
+        for pair in met:
+            for node in members.intersection((pair.one, pair.other)):
                 mine = found.setdefault(node, [0, 0])
-                mine[0] += low
-                mine[1] += count
+                mine[0] += pair.lows
+                mine[1] += pair.runs
         share = lows / total if total else 0.0
         hit = [node for node, (low, of) in found.items() if low and low / of >= share / 3]
         if len(hit) < 2 or len(hit) * 2 <= len(found):
             return Blame(part, 0, total)
-        return Blame(part, lows, total, tuple(sorted(hit)), weight, len(rounds))
+        blame = Blame(part, lows, total, tuple(sorted(hit)), weight)
+        return blame._replace(rounds=self._rounds(part, met)) if blame.convicts else blame
+
+    def _rounds(self, part: Part, met: Iterable[Met]) -> int:
+        """Return in how many rounds a cause that nodes share was low for these pairs."""
+        pairs = {frozenset((pair.one, pair.other)) for pair in met if pair.lows}
+        return len(
+            {
+                reading.run.round
+                for reading in self.hot
+                if self._shows(part, reading) and frozenset((reading.run.one, reading.run.other)) in pairs
+            }
+        )
+
+    def _shows(self, part: Part, reading: Reading) -> bool:
+        """Return whether a reading is low as a cause that nodes share would have it."""
+        if part.kind is PartKind.SPINE:
+            return _lows_by(reading, part.name) > 0
+        if part.rail is None:
+            return self.is_broad(reading)
+        return not self.is_broad(reading) and bool((reading.there | reading.back) >> part.rail & 1)
 
 
 def explained(fabric: Fabric, part: Part, reading: Reading, spines: tuple[str, ...]) -> int:
