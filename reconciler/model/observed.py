@@ -284,6 +284,7 @@ class HostFacts:
     dimm_errors: tuple[DimmErrors, ...] | None = None  # of modules that have had errors since the boot
     counters: Unpublished[Counters | None] = None  # of the kernel, of ports and PCI devices
     gpu_counters: Unpublished[Counters | None] = None  # of the driver: seconds of slowed clocks, by PCI address
+    nvlink_counters: Unpublished[Counters | None] = None  # of the driver: errors of NVLinks, as gpu2/link3
     daemons: Daemons | None = None
     daemon_counters: Unpublished[Counters | None] = None  # of systemd: restarts of units
     clock: ClockState | None = None

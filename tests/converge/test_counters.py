@@ -86,6 +86,7 @@ def test_the_ledger_keeps_a_look_for_each_window_and_no_more(world: Worlds) -> N
         "counted counters 1h",
         "counted daemon_counters 20m",
         "counted gpu_counters 10m",
+        "counted nvlink_counters 1h",
     ]
     for _ in range(3):
         here.clock.elapsed += 13 * HOUR

@@ -343,3 +343,10 @@ def test_os_release_of_every_kind(samples: Path) -> None:
 
 def test_a_whole_answer_is_asked_for() -> None:
     assert len({ask.name for ask in requests(["a"], ["b"])}) == len(FACTS) + 2
+
+
+def test_errors_of_links_as_the_real_tool_prints_them(samples: Path) -> None:
+    paths = sorted(samples.joinpath("nvidia-smi-nvlink").glob("*_nvle.txt"))
+    assert len(paths) >= 5
+    for path in paths:
+        assert host_facts({"nvlink_errors": CommandResult(0, path.read_text())}).nvlink_counters == {}, path.name

@@ -117,6 +117,7 @@ def test_the_ladder_counts_attempts_inside_its_window() -> None:
         ("uptime_s", {"health.edac_"}),
         ("counters", {"health.port_flap", "health.aer_fatal"}),
         ("gpu_counters", {"health.thermal_time", "health.brake_time"}),
+        ("nvlink_counters", {"health.nvlink_crc", "health.nvlink_replays"}),
         ("daemon_counters", {"health.service_restarts"}),
         ("daemons", {"health.fabric_manager_down"}),
         ("clock", {"health.clock_"}),

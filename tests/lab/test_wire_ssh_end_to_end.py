@@ -156,6 +156,7 @@ def truth(machine: Machine) -> HostFacts:
         dimm_errors=(),
         counters={},
         gpu_counters={},
+        nvlink_counters={},
         daemons=Daemons(4, fabric_manager=True),
         daemon_counters={},
         clock=ClockState(True, 0.000004127),

@@ -13,10 +13,11 @@ from reconciler.lab.hardware.state import GpuState, MachineState
 
 # Files of hw_counters, which the adapter's driver keeps; the others of a port are those of IBTA, in counters.
 OF_HARDWARE: Final = ("rnr_nak_retry_err", "local_ack_timeout_err", "roce_slow_restart")
+OF_NVLINK: Final = ("crc", "replay", "recovery")
 COUNTERS: Final = (
     "link_downed", "link_error_recovery", "symbol_error", "port_rcv_errors", "port_xmit_discards",
     "local_link_integrity_errors", "excessive_buffer_overrun_errors", "aer_corrected", "aer_nonfatal", "aer_fatal",
-    "restarts", "carrier_downs", *OF_HARDWARE,
+    "restarts", "carrier_downs", *OF_HARDWARE, *OF_NVLINK,
 )  # fmt: skip
 FIRST_TO_COUNT: Final = 595  # branch of the driver whose nvidia-smi tells for how long clocks were slowed
 
@@ -39,9 +40,15 @@ def error_counters(state: MachineState, now: float) -> dict[str, dict[str, int]]
         if shown := {name: count for name, count in counts.items() if count}:
             found[f"{nic.name}/1"] = shown
     name, device, count = _of_fault(state, now)
-    if count and name != "restarts":
+    if count and name != "restarts" and name not in OF_NVLINK:
         found.setdefault(device, {})[name] = count
     return found
+
+
+def nvlink_counters(state: MachineState, now: float) -> dict[str, dict[str, int]]:
+    """Return the errors of NVLinks that are not zero, by link, as gpu2/link3."""
+    name, device, count = _of_fault(state, now)
+    return {device: {name: count}} if count and name in OF_NVLINK else {}
 
 
 def daemon_restarts(state: MachineState, now: float) -> dict[str, dict[str, int]]:

@@ -8,7 +8,12 @@ from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
 
-from reconciler.lab.hardware.error_counters import daemon_restarts, error_counters, slowed_seconds
+from reconciler.lab.hardware.error_counters import (
+    daemon_restarts,
+    error_counters,
+    nvlink_counters,
+    slowed_seconds,
+)
 from reconciler.lab.hardware.host_network import host_network
 from reconciler.lab.hardware.kernel_log import EVENTS, unanswered
 from reconciler.lab.hardware.machine import Machine
@@ -73,6 +78,7 @@ def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]
         dimm_errors=dimm_errors(state),
         counters=error_counters(state, machine.now),
         gpu_counters=slowed_seconds(state, machine.now) if disk.driver else None,
+        nvlink_counters=nvlink_counters(state, machine.now) if disk.driver and state.gpus else None,
         daemons=daemons(state),
         daemon_counters=daemon_restarts(state, machine.now),
         clock=clock_state(state),

@@ -19,6 +19,7 @@ _SHOWN: Mapping[tuple[str, ...], str] = {
     ("nvidia-smi", "-x", "-q"): "nvidia_smi",
     ("nvidia-smi", "-L"): "gpu_list",
     ("nvidia-smi", "nvlink", "-s"): "nvlink",
+    ("nvidia-smi", "nvlink", "-e"): "nvlink_errors",
     ("systemctl", "show"): "services",
     ("journalctl", "-k"): "kernel_log",
     ("uname", "-r"): "kernel",

@@ -67,6 +67,7 @@ EVENTS: Final = "bmc.events"
 COUNTED: Final = (
     "host.counters",
     "host.gpu_counters",
+    "host.nvlink_counters",
     "host.daemon_counters",
 )  # facts that are judged by how much they rise
 

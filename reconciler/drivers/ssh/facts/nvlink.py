@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from reconciler.drivers.ssh.facts.fact import Fact, Parsed, Unreadable, excerpt
 from reconciler.model.gate import CommandResult
+from reconciler.model.own_health import Counters
 from reconciler.model.vocab import UnknownReason
 
 _GPU = re.compile(r"GPU (\d{1,4}): ")
@@ -65,4 +66,29 @@ def parse_nvlink(answer: CommandResult) -> Parsed[NvLinks]:
     )
 
 
+_ERRORS = re.compile(r"\s+Link (\d{1,3}): (Replay|Recovery|CRC) Errors: (\d{1,20})")
+_NO_LINKS = re.compile(
+    r"links are inactive|does not have or support nvlink|not supported for devices in mig", re.IGNORECASE
+)
+
+
+def parse_nvlink_errors(answer: CommandResult) -> Parsed[Counters]:
+    """Return the errors that are not zero, by link. A GPU without links, or in MIG mode, has none.
+
+    A line that can't be read makes all unknown: it may be about one of them.
+    """
+    found: dict[str, dict[str, int]] = {}
+    gpu = ""
+    for line in answer.stdout.splitlines():
+        if header := _GPU.match(line):
+            gpu = header[1]
+        elif (cell := _ERRORS.fullmatch(line)) and gpu:
+            if int(cell[3]):
+                found.setdefault(f"gpu{gpu}/link{cell[1]}", {})[cell[2].lower()] = int(cell[3])
+        elif line.strip() and not _NO_LINKS.search(line):
+            raise Unreadable(f"{excerpt(line, 80)!r} is no line about errors of NVLinks", UnknownReason.UNSUPPORTED)
+    return Parsed(found)
+
+
+NVLINK_ERRORS = Fact("nvlink_errors", "nvidia-smi nvlink -e", parse_nvlink_errors, ("nvlink_counters",), timeout_s=15)
 NVLINK = Fact("nvlink", "nvidia-smi nvlink -s", parse_nvlink, ("nvlinks_active", "nvlinks_slow"), timeout_s=15)

@@ -31,6 +31,7 @@ FACTS: Mapping[str, Fact] = {
     "nvidia_smi": nvidia_smi.query_xml,
     "gpu_list": nvidia_smi.listing,
     "nvlink": nvidia_smi.nvlink_status,
+    "nvlink_errors": nvidia_smi.nvlink_errors,
     "kernel_log": system.kernel_log,
     "links": devices.links,
     "rdma": devices.rdma,

@@ -8,7 +8,7 @@ from importlib.resources import files
 from string import Template
 from xml.sax.saxutils import escape
 
-from reconciler.lab.hardware.error_counters import slowed_seconds
+from reconciler.lab.hardware.error_counters import nvlink_counters, slowed_seconds
 from reconciler.lab.hardware.gpu_cells import NEWER, RECOVERING, newer_cells
 from reconciler.lab.hardware.state import GpuState
 from reconciler.lab.wire.facts.context import FactContext
@@ -87,6 +87,24 @@ def nvlink_status(context: FactContext) -> CommandResult:
             speeds = [slow] * gpu.nvlinks_slow + [speed] * (up - gpu.nvlinks_slow)
             shown = [f"{speed} GB/s" for speed in speeds] + ["<inactive>"] * gpu.nvlinks_down
             lines += [f"\t Link {at}: {text}" for at, text in enumerate(shown)]
+    return CommandResult(0, "".join(f"{line}\n" for line in lines))
+
+
+@_on_gpus
+def nvlink_errors(context: FactContext) -> CommandResult:
+    """Print `nvidia-smi nvlink -e`, as driver 550 does."""
+    found = nvlink_counters(context.state, context.now)
+    lines = []
+    for gpu in context.state.gpus:
+        lines.append(_header(gpu))
+        if gpu.mig_enabled:
+            lines.append("Nvlink queries are not supported for Devices in MIG mode")
+            continue
+        for at in range(0 if gpu.lost else gpu.nvlinks - gpu.nvlinks_down):
+            counts = found.get(f"gpu{gpu.index}/link{at}", {})
+            words = (("Replay", "replay"), ("Recovery", "recovery"), ("CRC", "crc"))
+            lines += [f"\t Link {at}: {word} Errors: {counts.get(name, 0)}" for word, name in words]
+            lines.append("")
     return CommandResult(0, "".join(f"{line}\n" for line in lines))
 
 
