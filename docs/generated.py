@@ -24,6 +24,7 @@ from reconciler.drivers.status.metrics import PrometheusMetrics
 from reconciler.health.table import health_table
 from reconciler.model.desired import Outlet
 from reconciler.model.gate_tools import TOOLS as GATE_TOOLS
+from reconciler.model.k3s import Artifact, DesiredK3s, K3sRole
 from reconciler.model.notices import ChannelStatus
 from reconciler.model.repairs import RepairPhase
 from reconciler.model.status import FleetStatus
@@ -176,7 +177,7 @@ def _default(part: dict[str, Any]) -> str:
 
 
 def actions() -> str:
-    """Every action as it is for a node of the worked example, with an outlet of a rack PDU."""
+    """Every action as it is for a node of the worked example, with an outlet of a rack PDU, and as a server of K3s."""
     fleet, problems = check_spec(ROOT / "fleet-spec", directory="fleet-spec")
     assert fleet is not None, problems
     by_id: dict[str, Any] = {}
@@ -184,7 +185,9 @@ def actions() -> str:
         fed = replace(node, outlets=(Outlet("https://pdu", "A1"),))
         plain = NodeTraits(fed, clustered=True, registered=True, busy=False, cordoned=False)
         phases = [replace(plain, repair=phase) for phase in (RepairPhase.OUT, RepairPhase.RETURNING)]
-        for traits in (plain, *phases, replace(plain, leaving=Leaving(("SERIAL",)))):
+        k3s = DesiredK3s(K3sRole.SERVER, "", "", Artifact("", ""), None)
+        server = replace(plain, desired=replace(fed, profile=replace(fed.profile, k3s=k3s)))
+        for traits in (plain, *phases, replace(plain, leaving=Leaving(("SERIAL",))), server):
             for row in catalogue(traits).rows:
                 by_id.setdefault(row.id, row)
     text = table(

@@ -6,8 +6,11 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
+from reconciler.app.k3s_access import ServerKubeconfig
+from reconciler.converge.k3s_birth import AwaitedCluster, K3sServer, is_awaited, is_blank, server_names
 from reconciler.drivers.attestor import TpmAttestor
 from reconciler.drivers.endpoints import Overlay
 from reconciler.drivers.firmware_files import HttpFirmwareFiles
@@ -23,7 +26,7 @@ from reconciler.model.addresses import SSH_PORT, split_authority
 from reconciler.model.desired import Desired, Fleet, Settings
 from reconciler.model.ledger_ports import InstallLedger
 from reconciler.model.own_writes import OwnWrites
-from reconciler.model.ports import Bmc, Clock, FirmwareFiles, Host, Installer, Watch
+from reconciler.model.ports import Bmc, Clock, Cluster, FirmwareFiles, Host, Installer, Watch
 from reconciler.model.vocab import NodeState
 
 LEAST_REAL_S = 2.0  # the shortest deadline in real time
@@ -59,6 +62,7 @@ class WireFabric:
         self._pdus: dict[str, RedfishPdu] = {}
         self._hosts: dict[str, SshHost] = {}
         self._cluster: KubectlCluster | None = None
+        self._server_kubeconfig: ServerKubeconfig | None = None
         self._installer: HttpInstaller | None = None
         self._files = HttpFirmwareFiles() if overlay is None else HttpFirmwareFiles(overlay.firmware)
         self._watched = False
@@ -149,7 +153,24 @@ class WireFabric:
             )
         return self._hosts[desired.node]
 
-    def cluster(self) -> KubectlCluster | None:
+    def cluster(self) -> Cluster | None:
+        cluster = self.kubectl_cluster()
+        if cluster is None or not server_names(self._fleet):
+            return cluster
+        awaited = partial(is_awaited, self._fleet)
+        return AwaitedCluster(cluster, self._servers, self._clock, awaited=awaited, prepare=self.prepare_cluster)
+
+    def _servers(self) -> list[K3sServer]:
+        fleet = self._fleet
+        return [K3sServer(name, self.host(fleet.nodes[name]), is_blank(fleet, name)) for name in server_names(fleet)]
+
+    async def prepare_cluster(self) -> None:
+        """Fetch the kubeconfig of a K3s cluster for which the spec names none."""
+        if self._server_kubeconfig is not None and (names := server_names(self._fleet)):
+            k3s = self._fleet.nodes[names[0]].profile.k3s
+            await self._server_kubeconfig.fetch(self._servers(), "" if k3s is None else k3s.endpoint)
+
+    def kubectl_cluster(self) -> KubectlCluster | None:
         access = self._settings.cluster
         if access is None:
             return None
@@ -185,6 +206,9 @@ class WireFabric:
         return self._hosts.get(name)
 
     def _cluster_access(self, access: ClusterAccess) -> tuple[Path | None, str | None]:
+        if access.kubeconfig is None and self._overlay is None and server_names(self._fleet):
+            self._server_kubeconfig = self._server_kubeconfig or ServerKubeconfig()
+            return self._server_kubeconfig.path, None
         return cluster_access(access, self._overlay, self._secrets)
 
     def _revoked(self) -> Sequence[str]:
@@ -249,6 +273,8 @@ class WireFabric:
         clusters = () if self._cluster is None else (self._cluster,)
         await self._close([*self._bmcs.values(), *self._pdus.values(), *self._hosts.values(), *clusters])
         await self._files.close()
+        if self._server_kubeconfig is not None:
+            self._server_kubeconfig.close()
         if self._installer is not None:
             await self._installer.close()
 

@@ -265,7 +265,8 @@ class Workspace:
         async def ask() -> tuple[Right, ...]:
             fabric = self.fabric()
             try:
-                cluster = fabric.cluster()
+                cluster = fabric.kubectl_cluster()
+                await fabric.prepare_cluster()
                 return () if cluster is None else await cluster.missing_rights(self.wanted_rights)
             finally:
                 await fabric.close()

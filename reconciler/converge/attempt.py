@@ -12,6 +12,7 @@ from reconciler.converge.actions.context import ActionContext, carry_out
 from reconciler.converge.events import ActionFinished, ActionStarted, ActionStep
 from reconciler.converge.evidence_bundle import keep_evidence
 from reconciler.converge.guarded_ports import GuardedBmc, TimedBmc, TimedCluster, TimedHost, TimedPdu
+from reconciler.converge.k3s_birth import K3sServer, is_blank, server_names
 from reconciler.converge.partner_pool import GatePartners, PartnerPool
 from reconciler.converge.run import Executed, Run
 from reconciler.gate.attestation.expected import basis_of
@@ -131,6 +132,22 @@ def _bystanders(run: Run, desired: Desired) -> tuple[tuple[str, TimedBmc], ...]:
     return tuple((name, TimedBmc(bmc, ports.clock, settings)) for name, bmc in found if bmc is not None)
 
 
+def _servers(run: Run, desired: Desired) -> tuple[K3sServer, ...]:
+    """Return the servers of the K3s cluster that the node belongs to."""
+    if desired.profile.k3s is None:
+        return ()
+    ports, fleet = run.ports, run.fleet
+    found = ((name, ports.fabric.host(fleet.nodes[name])) for name in server_names(fleet))
+    return tuple(
+        K3sServer(
+            name,
+            None if host is None else TimedHost(host, ports.clock, fleet.settings, ports.lease),
+            is_blank(fleet, name),
+        )
+        for name, host in found
+    )
+
+
 def _context(
     run: Run,
     subject: Subject,
@@ -166,6 +183,7 @@ def _context(
         cluster_port=None if cluster is None else TimedCluster(cluster, clock, settings, lease),
         pdus=_pdus(run, desired),
         bystanders=_bystanders(run, desired),
+        servers=_servers(run, desired),
         installer_port=ports.fabric.installer(),
         firmware_files=ports.fabric.firmware_files(),
         gate=ports.gate,

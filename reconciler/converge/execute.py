@@ -35,6 +35,7 @@ from reconciler.model.plan import BlockCode, Goal, NodePlan, PlannedAction, is_c
 from reconciler.model.ports import Cluster
 from reconciler.model.records import ISOLATED, OWNER_ANNOTATION, REFUTED, NodeRecord, isolated_for, read_mark
 from reconciler.planner.fleet.isolation import evidence, is_retracted
+from reconciler.planner.fleet.k3s_order import goes_in_order
 from reconciler.planner.fleet.permit import OF_ROLLOUTS
 from reconciler.planner.fleet.rollouts import pending
 from reconciler.planner.node.actions import spec_of
@@ -263,7 +264,7 @@ class NodeRun:
             return self._result(Ended.FAILED, f"{action.id} was done {HOLDS_AFTER} times and does not hold")
         if plan.blocked is not None and backs_off_until(plan) is not None:
             return self._result(Ended.FAILED if self._last_failure else Ended.POSTPONED, plan.blocked.detail)
-        if disrupts(action):
+        if disrupts(action) or goes_in_order(action, self.desired.profile.k3s):
             if why := await self._limits.reserve(plan):
                 return self._result(Ended.POSTPONED, why)
             if stop := self.run.stop():  # somebody may have stopped the fleet meanwhile

@@ -22,6 +22,7 @@ from reconciler.model.plan import Goal, NodePlan
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Reason
 from reconciler.planner.fleet.isolation import Isolation
+from reconciler.planner.fleet.k3s_order import goes_in_order
 from reconciler.planner.fleet.live_permit import LivePermit, LiveRollouts
 from reconciler.planner.fleet.permit import Permit
 from reconciler.planner.fleet.rollouts import Rollouts
@@ -97,7 +98,8 @@ class FleetLimits:
         async with self._lock:
             if plan.node not in self._run.fleet.nodes:
                 return "the spec no longer names it"
-            if plan.node in self._reserved and not flashes(plan.actions[0]):
+            first, k3s = plan.actions[0], self._run.fleet.nodes[plan.node].profile.k3s
+            if plan.node in self._reserved and not flashes(first) and not goes_in_order(first, k3s):
                 return ""
             await self.look_at_cluster()
             if plan.isolated:

@@ -7,13 +7,14 @@ not known. It never raises and never guesses.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
 from reconciler.diff import boot_order, normalise, software
 from reconciler.diff.gpus import GpuSummary, contradiction, layout, layouts, summarise_gpus
+from reconciler.diff.k3s import k3s_rows
+from reconciler.diff.managed import Managed as Managed
 from reconciler.diff.readings import ABSENT, Fact, Missing, host, member
 from reconciler.model.desired import DesiredFirmware, Profile
 from reconciler.model.gpus import SmiAnswer
@@ -22,25 +23,6 @@ from reconciler.model.vocab import Concern, Source, UnknownReason
 
 CONSISTENT: Final = "consistent"  # hardware.gpu_account: the document and the exit status of nvidia-smi agree
 READ: Final = "read"  # hardware.smart_logs: every log was read
-
-
-@dataclass(frozen=True, slots=True)
-class Managed:
-    """One path that the spec mentions. `wanted` is normalised like the result of `read`; `shown` is as in the spec.
-
-    `raw` returns the value as the node spells it, where normalising changes the spelling. `parts` turns `wanted` and
-    the result of `read` into two lists or two mappings, to report which part of them differs; it returns None where
-    they have no parts to compare.
-    """
-
-    path: str
-    concern: Concern
-    source: Source
-    wanted: Hashable
-    shown: Any
-    read: Callable[[Observed], Hashable]
-    raw: Callable[[Observed], Hashable] | None = None
-    parts: Callable[[Any, Any], tuple[Any, Any] | None] | None = None
 
 
 def managed(profile: Profile) -> tuple[Managed, ...]:
@@ -54,6 +36,7 @@ def managed(profile: Profile) -> tuple[Managed, ...]:
         *_host(profile),
         *_gpu(profile),
         *_cluster(profile),
+        *k3s_rows(profile),
     ]
     order = list(Concern)
     return tuple(sorted(rows, key=lambda row: (order.index(row.concern), row.path)))

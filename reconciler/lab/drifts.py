@@ -16,6 +16,7 @@ from reconciler.lab.hardware import bios
 from reconciler.lab.hardware.faults import FaultValue
 from reconciler.lab.hardware.host_side import mig_profiles
 from reconciler.lab.hardware.state import DiskImage, MachineState
+from reconciler.lab.k3s import remove
 from reconciler.model.desired import Desired
 from reconciler.model.observed import Taint
 
@@ -182,6 +183,7 @@ def _not_a_member(draft: Draft, _: Mapping[str, FaultValue]) -> bool:
     if draft.desired.profile.membership is None or draft.disk is None:
         return False
     draft.disk.services["kubelet"] = False
+    remove(draft.disk)
     draft.member = False
     return True
 

@@ -17,6 +17,7 @@ from reconciler.lab.hardware.mains import Mains
 from reconciler.lab.hardware.slowness import rail
 from reconciler.lab.hardware.timings import TYPICAL, Timings
 from reconciler.lab.install_server import InstallServer
+from reconciler.lab.k3s import install, k3s_site
 from reconciler.lab.pair_network import PairNetwork
 from reconciler.lab.scenario import Drift, Scenario
 from reconciler.model.desired import Desired, Fleet
@@ -168,6 +169,7 @@ def _draft(desired: Desired, scenario: Scenario, seed: int) -> Draft:
         taints=list(membership.taints) if membership else [],
         rng=random.Random(f"{seed} {desired.node}"),  # noqa: S311  the draw of a scenario
     )
+    install(desired, disk)
     for rule in scenario.rules_for(desired.node):
         for drift in rule.drift:
             if not _apply_drift(draft, drift):
@@ -223,10 +225,13 @@ def _cluster(
     if fleet.settings.cluster is None:
         return None
     truth = ClusterTruth(machines, clock, random.Random(f"{seed} cluster"))  # noqa: S311  names of pods
-    truth.add_node(CONTROL_PLANE, control_plane=True).ready = "True"
+    if (site := k3s_site(fleet, machines, clock, seed)) is not None:
+        truth.k3s, site.known = site, lambda name: any(node.name == name for node in truth.nodes())
+    else:
+        truth.add_node(CONTROL_PLANE, control_plane=True).ready = "True"
     for name, draft in drafts.items():
         if draft.member:
-            truth.add_node(name, labels=draft.labels)
+            truth.add_node(name, labels=draft.labels, control_plane=truth.is_k3s_server(name))
             add_default_pods(truth, name, gpus=len(draft.state.gpus), busy=draft.power == "on" and not draft.cordoned)
             truth.update_node(name, taints=draft.taints, unschedulable=draft.cordoned)
     truth.count_outages({name: _groups(desired) for name, desired in fleet.nodes.items()})

@@ -24,6 +24,7 @@ from reconciler.model.drain import Checkpoint as Checkpoint
 from reconciler.model.drain import DrainPolicy as DrainPolicy
 from reconciler.model.errors import Position
 from reconciler.model.install import ImageFormat
+from reconciler.model.k3s import DesiredK3s
 from reconciler.model.limits import Brake, Guards
 from reconciler.model.limits import BreakGlass as BreakGlass
 from reconciler.model.limits import BudgetLimit as BudgetLimit
@@ -191,6 +192,7 @@ class Profile:
     measurements: PlatformMeasurements | None = None  # of the model of machine
     boot_ways: tuple[BootWay, ...] = (BootWay.VIRTUAL_MEDIA, BootWay.HTTP)  # of installers, the preferred one first
     health: tuple[SignalChange, ...] = ()  # of the table of signals; the fleet's, so the same in all profiles
+    k3s: DesiredK3s | None = None  # None: the reconciler installs no cluster on it
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from reconciler.model.host_services import ClockState as ClockState
 from reconciler.model.host_services import Daemons as Daemons
 from reconciler.model.host_services import DcgmIncident as DcgmIncident
 from reconciler.model.installed import InstalledFacts
+from reconciler.model.k3s import K3sFacts
 from reconciler.model.own_health import Counters as Counters
 from reconciler.model.own_health import DimmErrors as DimmErrors
 from reconciler.model.own_health import DiskHealth as DiskHealth
@@ -290,6 +291,7 @@ class HostFacts:
     clock: ClockState | None = None
     dcgm: tuple[DcgmIncident, ...] | None = None  # (): its watches find nothing
     amd_gpus: tuple[AmdGpu, ...] | None = None
+    k3s: K3sFacts | None = None
 
 
 # --- Kubernetes --------------------------------------------------------------------------------------------------

@@ -32,11 +32,13 @@ from reconciler.model.desired import (
     SpecSource,
 )
 from reconciler.model.errors import Position
+from reconciler.model.k3s import DesiredK3s, K3sRole
 from reconciler.model.reference import Reference, hardware_of
 from reconciler.model.units import parse_duration, parse_size
 from reconciler.model.vocab import BootWay
 from reconciler.spec.cohorts import with_peers
 from reconciler.spec.health import health_positions
+from reconciler.spec.k3s import k3s_of
 from reconciler.spec.kinds.golden_image import GoldenImageSpec, ImageVersion
 from reconciler.spec.kinds.hardware_profile import HardwareProfileSpec
 from reconciler.spec.kinds.node_pool import Rollout as RolloutSpec
@@ -213,8 +215,10 @@ class _Resolver:
         from_name = merged.pop("host.hostname", None)
         image, image_places = self._image(chosen)
         membership, member_places = self._membership(merged)
+        k3s, k3s_places = self._k3s(pool)
         provenance = policy_positions(declared, chosen, merged, settings_of(declared, pool, entry))
         provenance |= {path: setting.at for path, setting in (chosen | merged).items()} | image_places | member_places
+        provenance |= k3s_places
         provenance |= self._health_places
         user_ca = self._user_ca if image is not None else ()  # an installer writes it
         if user_ca:
@@ -242,6 +246,7 @@ class _Resolver:
             measurements=platform_measurements(hardware.spec.measurements if hardware is not None else None),
             boot_ways=boot_ways(declared, hardware),
             health=self._health,
+            k3s=k3s,
         )
         return self._intern(profile), from_name, persona.name if persona else ""
 
@@ -301,6 +306,17 @@ class _Resolver:
             "cluster.member": fleet.at("cluster"),
             "cluster.join": cluster.at("join", "command"),
         }
+
+    def _k3s(self, pool: str) -> tuple[DesiredK3s | None, dict[str, Position]]:
+        fleet = self._declared.fleets[0]
+        cluster = self._declared.clusters[fleet.spec.cluster] if fleet.spec.cluster is not None else None
+        if cluster is None or cluster.spec.k3s is None:
+            return None, {}
+        spec, wanted = cluster.spec.k3s, k3s_of(cluster.spec.k3s, pool)
+        release = "agents" if wanted.role is K3sRole.AGENT and spec.agents is not None else "release"
+        places = {"k3s": cluster.at("k3s"), "k3s.version": cluster.at("k3s", release, "version")}
+        places |= {"k3s.images": cluster.at("k3s", release, "images")}
+        return wanted, places | {f"cluster.{path}": at for path, at in places.items()}
 
     def _acceptance(
         self, merged: Layer, rates: Mapping[str, float], inventory: DesiredInventory, image: DesiredImage | None

@@ -19,6 +19,7 @@ from reconciler.spec.combinations import check_combinations, check_installable
 from reconciler.spec.decommission import check_decommissioned
 from reconciler.spec.fleetwide import check_fleet
 from reconciler.spec.health import check_health
+from reconciler.spec.k3s import check_k3s
 from reconciler.spec.limits import ended_holds
 from reconciler.spec.load import load_documents
 from reconciler.spec.network import check_networks
@@ -83,6 +84,7 @@ def check_spec(
     problems += check_combinations(declared)
     problems += check_decommissioned(declared, nodes)
     problems += check_networks(declared)
+    problems += check_k3s(declared, nodes)
     if complete:
         problems += check_fleet(fleet, declared, nodes)
         if not nodes and not _errors(problems):

@@ -23,6 +23,7 @@ from reconciler.model.documents import DocumentError, dump, load
 from reconciler.model.errors import Position
 from reconciler.model.inputs import fingerprint, sealed
 from reconciler.model.install import LinkKind
+from reconciler.model.k3s import Artifact, DesiredK3s, K3sFacts, K3sRole
 from reconciler.model.limits import Reserve
 from reconciler.model.measurements import (
     BootMeasurements,
@@ -94,6 +95,10 @@ PROFILE = replace(
     remediation=d.Remediation(
         "standard", (d.Rung("power_cycle", 1),), 86400.0, (13,), 300.0, (d.NodeCondition("GpuUnhealthy", "True"),),
         most=3,
+    ),
+    k3s=DesiredK3s(
+        K3sRole.SERVER, "v1.31.5+k3s1", "https://10.0.0.10:6443", Artifact("https://x/k3s", "00"),
+        Artifact("https://x/images", "11"), {"/etc/rancher/k3s/config.yaml": "docker: true\n"},
     ),
 )  # fmt: skip
 NETWORK = DesiredNetwork(
@@ -209,7 +214,8 @@ def is_exempt(path: str) -> bool:
 
 DISK = Drive("0", serial="D1", wwn="w1", model="PM9A3", capacity_bytes=2)
 SEEN = b.observed(
-    inventory=b.inventory(bios={"SriovGlobalEnable": "Disabled", "NumaNodesPerSocket": "NPS1"}, drives=(DISK,))
+    inventory=b.inventory(bios={"SriovGlobalEnable": "Disabled", "NumaNodesPerSocket": "NPS1"}, drives=(DISK,)),
+    host=b.facts(k3s=K3sFacts("v1.31.5+k3s1", {"k3s": True}, {}, ("11.tar.zst",), True)),
 )
 RECORD = b.record(NODE, SEEN)
 

@@ -15,6 +15,7 @@ from reconciler.converge.guarded_ports import (
     WrongMachine,
     known,
 )
+from reconciler.converge.k3s_birth import K3sServer
 from reconciler.converge.lease import Occupied
 from reconciler.converge.ports import GateRunner, Partners
 from reconciler.diff.compare import Comparer
@@ -83,6 +84,7 @@ class ActionContext:
     bystanders: tuple[
         tuple[str, TimedBmc], ...
     ] = ()  # nodes that must not lose power with it, with their BMCs, to read
+    servers: tuple[K3sServer, ...] = ()  # of the node's K3s cluster, itself included
     partners: Partners | None = None  # for tests of its gate
     operator: str = ""  # who runs this, for evidence
     commit: str = ""  # of the spec

@@ -21,7 +21,7 @@ from reconciler.model.vocab import BootPhase, DrainProvider, NodeState, Power
 from reconciler.planner.node.corroboration import BOOT_S, same_uuid
 from reconciler.planner.node.decommission import tombstones_of, tpm_attribute
 
-KUBELETS = ("kubelet", "k3s-agent", "rke2-agent")  # units whose start registers the node
+KUBELETS = ("kubelet", "k3s", "k3s-agent", "rke2-agent")  # units whose start registers the node
 STAYS_AWAY_S = 15.0
 
 

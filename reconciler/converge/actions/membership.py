@@ -11,9 +11,11 @@ from dataclasses import replace
 
 from reconciler.converge.actions.command import run
 from reconciler.converge.actions.context import ActionContext, Stop, action, poll, tolerate
+from reconciler.converge.actions.k3s_join import joining_k3s
 from reconciler.converge.actions.medium import eject_left_over
 from reconciler.converge.guarded_ports import TimedCluster
 from reconciler.converge.soak import stop as stop_soak
+from reconciler.diff.k3s import K3S
 from reconciler.model.drift import DriftItem
 from reconciler.model.errors import Failure
 from reconciler.model.observed import Member, Taint
@@ -21,6 +23,7 @@ from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transie
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, SPARE, Mark, isolated_for, read_mark
 from reconciler.model.vocab import Concern
 
+NOT_LABELS = ("cluster.member", K3S)
 TRIES = 5  # of a read-modify-write against others who write the same object
 REGISTER_S = 600.0
 READY_S = 900.0
@@ -120,7 +123,7 @@ async def lift_mark(cluster: TimedCluster, node: str, ledger: str) -> bool:
 @action
 async def set_labels(ctx: ActionContext) -> Outcome:
     """Set the labels and taints that drifted."""
-    items = [item for item in ctx.drift_to_remove(Concern.CLUSTER) if item.path != "cluster.member"]
+    items = [item for item in ctx.drift_to_remove(Concern.CLUSTER) if not item.path.startswith(NOT_LABELS)]
     membership = ctx.desired.profile.membership
     if not items or membership is None:
         return Done("nothing to label", changed=False)
@@ -188,10 +191,17 @@ async def join(ctx: ActionContext) -> Outcome:
     member = await ctx.cluster.member(ctx.node)
     if member is not None and member.ready:
         return Done("a Ready member already", changed=False)
+    if ctx.desired.profile.k3s is not None:
+        async with joining_k3s(ctx, member) as new:
+            return await _become_ready(ctx, new=new)
     if membership is not None and membership.join:
         ctx.step(f"joining: {' '.join(membership.join)}")
         await run(ctx, membership.join, seconds=REGISTER_S)
-    if not await wait_registered(ctx, new=member is None, within_s=REGISTER_S):
+    return await _become_ready(ctx, new=member is None)
+
+
+async def _become_ready(ctx: ActionContext, *, new: bool) -> Outcome:
+    if not await wait_registered(ctx, new=new, within_s=REGISTER_S):
         return Transient("the node did not register with the cluster")
 
     if await poll(ctx, lambda: _shows(ctx, lambda found: bool(found.ready)), within_s=READY_S, every_s=2.0) is None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from reconciler.gate import lock
 from reconciler.lab.hardware.machine import HardwareRejected, Machine
-from reconciler.lab.hardware.tools import drives, host_tests, nccl, slots, soak, tpm
+from reconciler.lab.hardware.tools import drives, host_tests, k3s, nccl, slots, soak, tpm
 from reconciler.lab.hardware.tools.call import Call, Ran, Tool, done, failed
 from reconciler.lab.hardware.tools.dcgmi import dcgmi
 from reconciler.lab.hardware.tools.fio import fio
@@ -264,5 +264,6 @@ TOOLS: Mapping[str, Tool] = {
     **nccl.TOOLS,
     **drives.TOOLS,
     **host_tests.TOOLS,
+    **k3s.TOOLS,
     "sh": _shell,
 }

@@ -39,19 +39,9 @@ from reconciler.model.observed import Taint
 from reconciler.model.records import MARK_TAINT
 
 __all__ = [
-    "KUBELET_VERSION",
-    "MIRROR_ANNOTATION",
-    "ClusterTruth",
-    "Condition",
-    "Conflict",
-    "DisruptionBudget",
-    "Gone",
-    "NodeObject",
-    "NotFound",
-    "PodObject",
-    "TooManyRequests",
-    "WatchEvent",
-]
+    "KUBELET_VERSION", "MIRROR_ANNOTATION", "ClusterTruth", "Condition", "Conflict", "DisruptionBudget", "Gone",
+    "NodeObject", "NotFound", "PodObject", "TooManyRequests", "WatchEvent",
+]  # fmt: skip
 
 WATCH_WINDOW = 4096  # events kept for watchers; an older revision is Gone, as on a real server
 _UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
@@ -69,7 +59,6 @@ class ClusterTruth(Programs):
         self.outages = Outages({})
         self.watcher: Callable[[NodeObject, bool], None] | None = None  # told of each change whether the node serves
         self.budgets: list[DisruptionBudget] = []
-        self.down = False  # the API server does not answer; the servers simulate it
         self.revision = 1
         self.evictions = 0
         self._rng = rng
@@ -220,6 +209,7 @@ class ClusterTruth(Programs):
 
     def remove_node(self, name: str) -> None:
         """Delete the node object and its pods. A running kubelet registers the node again when it restarts."""
+        self.drop_k3s_server(name)
         node = self.node(name)
         for pod in list(self._on_node.get(name, {}).values()):
             self._forget(pod)
@@ -336,7 +326,9 @@ class ClusterTruth(Programs):
         running = machine.kubelet_running
         if not running and name not in self._nodes:
             return
-        node = self._nodes.get(name) or self.add_node(name)
+        node = self._nodes.get(name) or self.add_node(
+            name, control_plane=self.k3s is not None and name in self.k3s.members
+        )
         ready = "Unknown" if not running else "True" if machine.kubelet_ready else "False"
         automatic = ((_UNSCHEDULABLE,) if node.unschedulable else ()) + {
             "True": (),
@@ -345,10 +337,11 @@ class ClusterTruth(Programs):
         }[ready]
         taints = tuple(taint for taint in node.taints if taint.key not in AUTOMATIC) + automatic
         conditions = detect_conditions(node, machine, self._clock())
-        if ready != node.ready or taints != node.taints or conditions != node.conditions:
+        version = (machine.k3s_version if running else "") or node.kubelet_version
+        if (ready, taints, conditions, version) != (node.ready, node.taints, node.conditions, node.kubelet_version):
             if ready != node.ready:
                 node.ready_since = self._clock()
-            node.ready, node.taints, node.conditions = ready, taints, conditions
+            node.ready, node.taints, node.conditions, node.kubelet_version = ready, taints, conditions, version
             self._record("MODIFIED", node)
 
     def _replace(self, pod: PodObject) -> None:

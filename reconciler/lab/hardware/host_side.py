@@ -7,15 +7,22 @@ import uuid
 from collections.abc import Sequence
 
 from reconciler.lab.hardware import remedies
+from reconciler.lab.hardware.k3s_site import K3sSite, version_of
 from reconciler.lab.hardware.lifecycle import HardwareRejected, Lifecycle, Rejection
 from reconciler.lab.hardware.state import DiskImage, GpuState, OsState
+from reconciler.model.k3s import UNIT_FILES, K3sRole
 
 _MEMORY_GB = {"H200": 141, "B200": 180, "GB200": 186, "A100-SXM4-40GB": 40}
 _PROFILE = re.compile(r"(\d)g\.(\d+)gb(?:\+me)?")
 _PROFILE_IDS = {0: 7, 5: 4, 9: 3, 14: 2, 15: 1, 19: 1}  # nvidia-smi's profile id -> compute slices
 
 
+K3S_UNITS = tuple(role.unit for role in K3sRole)
+
+
 class HostSide(Lifecycle):
+    k3s: K3sSite | None = None  # of the cluster that the reconciler installs on it
+
     # --- reachability ---
 
     def ssh_transport(self) -> str | None:
@@ -42,22 +49,36 @@ class HostSide(Lifecycle):
         """Tell whether kubelet talks to its API server at all; it then also registers the node."""
         self.catch_up()
         system = self.state.os
-        if system is None or system.hung or system.stopping or not system.services_active.get("kubelet"):
+        if system is None or system.hung or system.stopping or not system.services_active.get(self.kubelet_unit):
             return False
-        return self.now - system.service_since["kubelet"] >= self.timings.kubelet_ready_s
+        return self.now - system.service_since[self.kubelet_unit] >= self.timings.kubelet_ready_s
+
+    @property
+    def kubelet_unit(self) -> str:
+        """The unit that the kubelet runs in: K3s has it in its own process."""
+        if self.k3s is None or self.state.os is None:
+            return "kubelet"
+        return next((role.unit for role in K3sRole if self.state.os.services_active.get(role.unit)), "k3s-agent")
+
+    @property
+    def k3s_version(self) -> str:
+        """The version of K3s that runs; "" = there is none."""
+        if self.k3s is None or self.state.os is None:
+            return ""
+        return self.state.os.k3s_version or version_of(self.disk())
 
     @property
     def detector_runs(self) -> bool:
         """Tell whether the node problem detector runs: a pod, which starts when the kubelet is ready."""
         if not self.kubelet_running or self.state.os is None:
             return False
-        started = self.state.os.service_since["kubelet"] + self.timings.kubelet_ready_s
+        started = self.state.os.service_since[self.kubelet_unit] + self.timings.kubelet_ready_s
         return self.now - started >= self.timings.detector_s
 
     @property
     def may_change_with_time(self) -> bool:
         """Tell whether time alone may change what the cluster sees of this machine."""
-        since = None if self.state.os is None else self.state.os.service_since.get("kubelet")
+        since = None if self.state.os is None else self.state.os.service_since.get(self.kubelet_unit)
         starting = since is not None and self.now - since < self.timings.kubelet_ready_s + self.timings.detector_s
         return starting or bool(self._timers)
 
@@ -99,6 +120,9 @@ class HostSide(Lifecycle):
         """Write a file on the root disk. A boot applies the files of sysctl.d in the order of their names."""
         disk = self.disk()
         disk.files[path] = text
+        unit = path.removeprefix(f"{UNIT_FILES}/").removesuffix(".service")
+        if unit in K3S_UNITS:
+            disk.services.setdefault(unit, False)
         disk.sysctls = {}
         for name in sorted(disk.files):
             if name.startswith("/etc/sysctl.d/"):
@@ -120,6 +144,9 @@ class HostSide(Lifecycle):
         if active:
             system.service_since[name] = self.now
             remedies.service_started(self.state, name)
+            if self.k3s is not None and name in K3S_UNITS and self.k3s.started(self, name):
+                system.services_active[name] = False
+                system.service_since.pop(name, None)
         else:
             system.service_since.pop(name, None)
 

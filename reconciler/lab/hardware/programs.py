@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 
 from reconciler.lab.hardware.cluster_objects import PodObject
+from reconciler.lab.hardware.k3s_site import K3sSite
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.scheduler import Scheduler
 from reconciler.model.drain import DRAIN_AT, READY_TO_EVICT, TAKES_PART
@@ -16,7 +17,25 @@ class Programs(Scheduler):
 
     def __init__(self, machines: Mapping[str, Machine], clock: Callable[[], float]) -> None:
         super().__init__(machines, clock)
+        self.k3s: K3sSite | None = None  # of a cluster that the reconciler installs
+        self._down = False
         self._programs: dict[str, PodObject] = {}  # pods whose program ends by itself, or answers
+
+    @property
+    def down(self) -> bool:
+        """Tell whether the API server does not answer; the servers simulate it."""
+        return self._down or (self.k3s is not None and not any(map(self.k3s.serves, self.k3s.members)))
+
+    @down.setter
+    def down(self, down: bool) -> None:
+        self._down = down
+
+    def is_k3s_server(self, name: str) -> bool:
+        return self.k3s is not None and name in self.k3s.members
+
+    def drop_k3s_server(self, name: str) -> None:
+        if self.k3s is not None:
+            self.k3s.dropped(name)
 
     @abstractmethod
     def pod(self, namespace: str, name: str) -> PodObject:

@@ -149,6 +149,7 @@ class OsState:
     services_active: dict[str, bool] = field(default_factory=dict)
     kernel_log: list[str] = field(default_factory=list)  # lines without time stamps
     service_since: dict[str, float] = field(default_factory=dict)  # when the active ones started
+    k3s_version: str = ""  # of the K3s that was started since the boot
     hung: bool = False
     stopping: bool = False  # shutting down: nothing answers any more
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,6 +16,8 @@ from reconciler.lab.hardware.error_counters import (
     slowed_seconds,
 )
 from reconciler.lab.hardware.host_network import host_network
+from reconciler.lab.hardware.host_side import K3S_UNITS
+from reconciler.lab.hardware.k3s_site import K3S_FILES, RENEW_S, version_of
 from reconciler.lab.hardware.kernel_log import EVENTS, unanswered
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.parts import dimm_errors
@@ -26,6 +29,7 @@ from reconciler.lab.inprocess.gpu_cells import as_read, with_own_cells
 from reconciler.lab.wire.facts.installed import arguments, fingerprint
 from reconciler.model.gpus import Gpu, MigDevice, SmiAnswer
 from reconciler.model.installed import InstalledFacts
+from reconciler.model.k3s import DATASTORE, DUE, IMAGES, NONE, RESTART_DUE, UNIT_FILES, K3sFacts
 from reconciler.model.observed import (
     DiskHealth,
     HostFacts,
@@ -84,6 +88,23 @@ def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]
         clock=clock_state(state),
         dcgm=dcgm_incidents(state) if disk.driver and state.gpus else None,
         amd_gpus=(),
+        k3s=_k3s(machine),
+    )
+
+
+def _k3s(machine: Machine) -> K3sFacts:
+    disk, active = machine.disk(), machine.system().services_active
+    files = {path: hashlib.sha256(text.encode()).hexdigest() for path, text in disk.files.items() if path in K3S_FILES}
+    images = sorted(path.rpartition("/")[2] for path in disk.files if path.startswith(f"{IMAGES}/"))
+    due = machine.k3s is not None and machine.k3s.renewal_due(disk, RENEW_S)
+    return K3sFacts(
+        version=version_of(disk),
+        units={unit: active.get(unit, False) for unit in K3S_UNITS if f"{UNIT_FILES}/{unit}.service" in disk.files},
+        files=files,
+        images=tuple(images),
+        datastore=DATASTORE in disk.files,
+        restart=DUE if RESTART_DUE in disk.files else NONE,
+        renewal=DUE if due else NONE,
     )
 
 

@@ -19,6 +19,7 @@ from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, NodeRecord, R
 from reconciler.model.vocab import NodeState
 from reconciler.planner.fleet.budget import Budget
 from reconciler.planner.fleet.carried import carried
+from reconciler.planner.fleet.k3s_order import K3sOrder
 from reconciler.planner.fleet.permit import Permit
 from reconciler.planner.fleet.rollout_member import RolloutMember, rollout_member
 from reconciler.planner.fleet.rollouts import Progress, Rollouts, rollouts
@@ -81,6 +82,12 @@ class LivePermit:
         self._reserved: set[str] = set()
         self._ran: dict[str, frozenset[str]] = {}  # the workloads of reserved nodes, when they were reserved
         self._others: Mapping[str, bool] = dict(observation.control_plane)
+        self._k3s = {
+            name: node.profile.k3s
+            for name, node in fleet.nodes.items()
+            if node.profile.k3s is not None and node.state is NodeState.ACTIVE
+        }
+        self._versions: dict[str, str] = {}
         self._elected: dict[str, bool] = {}  # nodes of the fleet that are in the control plane -> ready
         for name in sorted(fleet.nodes):
             seen = observation.nodes.get(name)
@@ -126,6 +133,10 @@ class LivePermit:
 
     def _see_election(self, seen: Observed) -> bool:
         member = seen.member.value if isinstance(seen.member, Answered) else None
+        if seen.node in self._k3s and isinstance(seen.member, Answered):
+            self._versions[seen.node] = "" if member is None else member.kubelet_version
+            if member is None and self._elected.pop(seen.node, None) is not None:
+                return True
         if member is None or not member.control_plane or seen.node not in self._fleet.nodes:
             return False
         self._elected[seen.node] = bool(member.ready)
@@ -155,7 +166,14 @@ class LivePermit:
         """Return the permit as of `now`. It shares this object's budget."""
         settings = self._fleet.settings
         self._budget.move_to(now)
-        return Permit(self._budget, Windows(settings.windows, settings.break_glass, now), now, waves, brake)
+        windows = Windows(settings.windows, settings.break_glass, now)
+        return Permit(self._budget, windows, now, waves, brake, self._order())
+
+    def _order(self) -> K3sOrder:
+        if not self._k3s:
+            return K3sOrder()
+        versions = {name: version for name, version in self._versions.items() if version}
+        return K3sOrder(self._k3s, versions, {**self._others, **self._elected}, frozenset(self._reserved))
 
 
 @dataclass(slots=True)

@@ -12,9 +12,10 @@ from datetime import datetime
 from functools import lru_cache
 
 from reconciler.model.drift import DriftClass
-from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan
+from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAction
 from reconciler.model.vocab import Concern, Reason
 from reconciler.planner.fleet.budget import Budget
+from reconciler.planner.fleet.k3s_order import K3sOrder
 from reconciler.planner.fleet.rollouts import Rollouts
 from reconciler.planner.fleet.windows import Windows
 from reconciler.planner.node.workload import disrupts, flashes, is_braked, work
@@ -39,6 +40,7 @@ class Permit:
     now: datetime
     rollouts: Rollouts = field(default_factory=Rollouts)
     brake: Blocked | None = None
+    order: K3sOrder = field(default_factory=K3sOrder)
 
     def admit(self, plan: NodePlan) -> Blocked | None:
         """Charge the budget for what may begin now, and return None; otherwise return why it has to wait."""
@@ -55,6 +57,8 @@ class Permit:
             return plan.blocked
         if not plan.postponed and (wait := self.rollouts.refusal(plan)) is not None:
             return wait
+        if plan.actions and (wait := self.order.refusal(plan, _in_question(plan))) is not None:
+            return wait
         out = takes_out(plan)
         if not out and not work(plan.actions).flashes:
             return None
@@ -67,7 +71,7 @@ class Permit:
         first = plan.actions[0]
         if self.brake is not None and is_braked(first):
             return self.brake
-        refused = self._window(plan) if flashes(first) else None
+        refused = self.order.refusal(plan, (first,)) or (self._window(plan) if flashes(first) else None)
         return refused or (self._budget(plan) if disrupts(first) else None)
 
     def _window(self, plan: NodePlan) -> Blocked | None:
@@ -77,6 +81,11 @@ class Permit:
         if plan.goal is Goal.SPARE:
             return None  # it serves nobody: no limit on nodes out of service is about it
         return self.budget.allows(plan.node, reasons(plan))
+
+
+def _in_question(plan: NodePlan) -> tuple[PlannedAction, ...]:
+    """Return the actions that it must be the node's turn for: all, if it is in service, or else the first."""
+    return plan.actions[:1] if plan.in_service is False else plan.actions
 
 
 def waits(blocked: Blocked) -> bool:

@@ -22,6 +22,7 @@ from reconciler.planner.node import conditions as c
 from reconciler.planner.node import possible
 from reconciler.planner.node.action_spec import ActionSpec as ActionSpec
 from reconciler.planner.node.conditions import firmware_ok, firmware_staged
+from reconciler.planner.node.k3s_variants import configure_k3s, install_k3s
 from reconciler.planner.node.leaving_variants import (
     clear_tpm,
     erase,
@@ -40,8 +41,9 @@ from reconciler.planner.node.traits import Variant as Variant
 def admission_requires(desired: Desired) -> tuple[str, ...]:
     """Return the conditions that must be known and true before a node may serve (invariant 6)."""
     firmware = tuple(firmware_ok(item.component) for item in desired.profile.firmware)
+    k3s = (c.K3S_RELEASE, c.K3S) if desired.profile.k3s is not None else ()
     return (
-        c.IDENTITY, c.POWER_ON, c.HOST_UP, c.IMAGE, *firmware, c.BIOS, c.BOOT, c.HOST, c.GPU, c.HARDWARE,
+        c.IDENTITY, c.POWER_ON, c.HOST_UP, c.IMAGE, *firmware, c.BIOS, c.BOOT, c.HOST, c.GPU, c.HARDWARE, *k3s,
         c.HEALTHY, c.MEMBER, c.LABELS, c.TRUST, c.GATE,
     )  # fmt: skip
 
@@ -122,7 +124,8 @@ def _power_on(node: NodeTraits) -> Iterable[Variant]:
 
 def _reimage(node: NodeTraits) -> Iterable[Variant]:
     if node.desired.profile.image is not None:
-        breaks = (*((c.MEMBER,) if node.desired.profile.membership else ()), c.TRUST, c.GATE, *node.lost_by_boot)
+        lost = (c.MEMBER,) if node.desired.profile.membership else ()
+        breaks = (*lost, *node.k3s, c.TRUST, c.GATE, *node.lost_by_boot)
         if node.in_place:
             yield Variant(IN_PLACE, requires=(c.POWER_ON, c.HOST_UP), breaks=breaks)
         yield Variant(breaks=breaks, seconds=_INSTALLER_S)
@@ -130,7 +133,7 @@ def _reimage(node: NodeTraits) -> Iterable[Variant]:
 
 def _join(node: NodeTraits) -> Iterable[Variant]:
     if node.desired.profile.membership is not None:
-        yield Variant()
+        yield Variant(requires=node.k3s)
 
 
 def _check_trust(node: NodeTraits) -> Iterable[Variant]:
@@ -273,14 +276,27 @@ _SPECS = (
         forbids=(c.IMAGE,), variants=_reimage, activates=_POWER, boots=True, installs=True, boots_installer=True,
         refusals=possible.image,
         covers=frozenset({"soft_restart", "power_on", "power_cycle", "join", "reimage"}),
-        undoes=frozenset({"set_gpu_mode", "configure_host", "join", "check_trust", "run_gate"}),
+        undoes=frozenset({
+            "set_gpu_mode", "configure_host", "install_k3s", "configure_k3s", "join", "check_trust", "run_gate",
+        }),
         fault="installer_fails", may_heal=lambda cure: cure.remedy is Remedy.LADDER,
         destroys_evidence=True,
+    ),
+    # Of a cluster that the reconciler installs. Servers are changed one at a time (planner/fleet/k3s_order.py).
+    ActionSpec(
+        name="install_k3s", concern=Concern.CLUSTER, disruption=Disruption.DRAIN, seconds=120,
+        requires=(c.HOST_UP, c.IMAGE), achieves=(c.K3S_RELEASE,), forbids=(c.K3S_RELEASE,), variants=install_k3s,
+        in_order=True, fault="ssh_refused",
+    ),
+    ActionSpec(
+        name="configure_k3s", concern=Concern.CLUSTER, disruption=Disruption.SERVICE_RESTART, seconds=60,
+        requires=(c.HOST_UP, c.IMAGE, c.K3S_RELEASE), achieves=(c.K3S,), forbids=(c.K3S,), variants=configure_k3s,
+        harmless=True, fault="ssh_refused",
     ),
     ActionSpec(
         name="join", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=60,
         requires=(c.HOST_UP, c.IMAGE, c.HOST), achieves=(c.REGISTERED, c.MEMBER), forbids=(c.MEMBER,), variants=_join,
-        harmless=True, fault="ssh_refused",
+        in_order=True, harmless=True, fault="ssh_refused",
     ),
     ActionSpec(
         name="check_trust", concern=Concern.TRUST, disruption=Disruption.NONE, seconds=10,

@@ -45,6 +45,8 @@ KUBELET = "kubelet_runs"  # used only where the kubelet is stopped and pods are 
 GPU_PLAIN = "gpu_plain"  # MIG off, as diagnostics need it
 GPU = "gpu_ok"
 LABELS = "labels_ok"
+K3S_RELEASE = "k3s_release"  # program and images of the wanted version are in place, and it runs
+K3S = "k3s_ok"  # its files are as declared, it runs by them, and no certificate ends soon
 TRUST = "trust_ok"
 GATE = "gate_ok"
 HOST_CERTIFICATE = "host_certificate"  # that of its SSH host key is good for a while
@@ -114,7 +116,7 @@ class Context:
             self._profiles[profile.digest] = ProfileConditions(
                 tests=TestDigests("", {}) if profile.acceptance is None else tests_digest(profile.acceptance),
                 asked=asked_tests(profile.acceptance),
-                compared=frozenset({*BY_CONCERN.values(), MEMBER, LABELS, *firmware}),
+                compared=frozenset({*BY_CONCERN.values(), MEMBER, LABELS, K3S, K3S_RELEASE, *firmware}),
                 trusted=(IMAGE, SIGNATURE, BOOT, *firmware),
                 reference=reference_of(profile),
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from reconciler.diff import k3s
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.gate.asked import TESTS
 from reconciler.model.desired import Desired
@@ -24,6 +25,8 @@ from reconciler.planner.node.conditions import (
     GATE,
     GPU_PLAIN,
     IMAGE,
+    K3S,
+    K3S_RELEASE,
     LABELS,
     MEMBER,
     SIGNATURE,
@@ -147,6 +150,8 @@ def condition_of(item: DriftItem) -> str | None:
     if item.concern is Concern.GATE:
         return GATE
     if item.concern is Concern.CLUSTER:
+        if item.path.startswith(k3s.K3S):
+            return K3S_RELEASE if item.path in k3s.OF_VERSION else K3S
         return MEMBER if item.path == "cluster.member" else LABELS
     return BY_CONCERN.get(item.concern)
 

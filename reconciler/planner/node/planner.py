@@ -41,6 +41,7 @@ from reconciler.planner.node.goals import (
     usable_rows,
 )
 from reconciler.planner.node.holds import Holds, retracted
+from reconciler.planner.node.k3s_variants import k3s_stopped
 from reconciler.planner.node.reasons import no_path, reasons, starting_conditions, undrainable, unmet
 from reconciler.planner.node.record import is_uneventful, isolating_signals
 from reconciler.planner.node.remarks import with_remarks
@@ -269,7 +270,8 @@ class NodePlanner:
         alone = held or state.leaving or state.repair or record.malformed
         if alone or state.foreign_mark is not None or not is_uneventful(record):
             return self._make_decision(desired, observed, record, state)
-        key = (desired.profile.digest, desired.state, busy(observed), _other(desired), state.key)
+        own = (busy(observed), _other(desired), k3s_stopped(observed))
+        key = (desired.profile.digest, desired.state, *own, state.key)
         if key not in self._decisions:
             self._decisions[key] = self._make_decision(desired, observed, record, state)
         return self._decisions[key]
@@ -282,18 +284,18 @@ class NodePlanner:
 
     def _catalogue(self, desired: Desired, observed: Observed, state: Conditions) -> Catalogue:
         clustered = self.context.settings.cluster is not None and desired.profile.membership is not None
-        is_busy = busy(observed)
+        is_busy, stopped = busy(observed), k3s_stopped(observed)
         registered, cordoned = c.REGISTERED in state.true, state.foreign_cordon
         stuck = is_busy and KUBELET_SERVICE in state.because.get(c.HOST, ())
-        at_stake = bool(state.because.get(c.QUIESCED))
         leaving = None if state.leaving is None else (desired.serial, state.leaving.key())
-        slot = state.needs_installer == ""
-        own = (leaving, slot, _other(desired), state.repair)
+        slot, at_stake = state.needs_installer == "", bool(state.because.get(c.QUIESCED))
+        own = (leaving, slot, _other(desired), state.repair, stopped)
         key = (desired.profile.digest, clustered, registered, is_busy, cordoned, stuck, at_stake, *own)
         if key not in self._catalogues:
             traits = NodeTraits(
-                desired, clustered, registered, is_busy, cordoned, stuck, at_stake, state.leaving, slot, state.repair
-            )
+                desired, clustered, registered, is_busy, cordoned, stuck, at_stake, state.leaving, slot, state.repair,
+                stopped,
+            )  # fmt: skip
             self._catalogues[key] = catalogue(traits)
         return self._catalogues[key]
 

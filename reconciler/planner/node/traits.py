@@ -26,7 +26,7 @@ class NodeTraits:
     `stuck`: its kubelet is stopped, so no pod on it ends. `at_stake`: pods on it lose something for good when they are
     evicted, and the drain policy forbids that. `leaving`: what it has to lose, of a node that is decommissioned.
     `in_place`: it can write an image itself, into the slot that does not run. `repair`: how far a person's repair has
-    come, which is under way.
+    come, which is under way. `k3s_stopped`: K3s does not run on its host, so that no pod on it ends, or is disturbed.
     """
 
     desired: Desired
@@ -39,6 +39,7 @@ class NodeTraits:
     leaving: Leaving | None = None
     in_place: bool = False
     repair: RepairPhase | None = None
+    k3s_stopped: bool = False
 
     @property
     def mig(self) -> bool:
@@ -55,6 +56,16 @@ class NodeTraits:
         """The condition that the BMC is this node's, where components are asked through it."""
         platform = self.desired.profile.measurements
         return (c.IDENTITY,) if platform is not None and platform.components else ()
+
+    @property
+    def k3s(self) -> tuple[str, ...]:
+        """The conditions of K3s, on a node of a cluster that the reconciler installs."""
+        return (c.K3S_RELEASE, c.K3S) if self.desired.profile.k3s is not None else ()
+
+    @property
+    def before_k3s(self) -> tuple[str, ...]:
+        """The conditions for what takes the node away: a restart of a server, and another release of K3s."""
+        return () if self.k3s_stopped else (c.QUIESCED, *self.mark_if_registered)
 
     def gate_after_firmware(self, component: str) -> tuple[str, ...]:
         """The gate, if new firmware of this component costs tests."""

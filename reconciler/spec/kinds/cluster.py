@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from reconciler.spec.kinds.base import NOT_ENFORCED, Enforced, Resource
+from reconciler.spec.kinds.k3s import K3s
 from reconciler.strict_yaml.models import Argv, Model, Name, Text
 
 
@@ -25,7 +26,7 @@ class Join(Model):
 class ClusterSpec(Model):
     """How the cluster is reached and joined."""
 
-    type: Annotated[ClusterType, Enforced(ClusterType.KUBERNETES)] = Field(
+    type: Annotated[ClusterType, Enforced(ClusterType.KUBERNETES, ClusterType.K3S)] = Field(
         default=ClusterType.KUBERNETES,
         description="kubernetes: an existing cluster. k3s: one that the reconciler installs.",
     )
@@ -34,6 +35,7 @@ class ClusterSpec(Model):
     )
     context: Text | None = Field(default=None, description="Context of the kubeconfig. Absent: its current one.")
     join: Join | None = Field(default=None, description="How a host joins. Absent: membership is verified only.")
+    k3s: K3s | None = Field(default=None, alias="k3s", description="The cluster of `type: k3s`.")
     operators: Annotated[tuple[Name, ...] | None, NOT_ENFORCED] = Field(
         default=None, description="Operators that must be healthy before a node is admitted."
     )

@@ -17,6 +17,7 @@ from reconciler.drivers.ssh.facts import (
     counters,
     gpu,
     installed,
+    k3s,
     kernel_log,
     memory,
     network,
@@ -72,6 +73,7 @@ FACTS: tuple[Fact[Any], ...] = (
     installed.ROUTES,
     installed.USER_CA,
     installed.COMMAND_LINE,
+    k3s.K3S,
 )
 
 
@@ -144,6 +146,7 @@ def host_facts(
         clock=reader.read(telemetry.CLOCK),
         dcgm=reader.read(telemetry.DCGM),
         amd_gpus=reader.read(telemetry.AMD),
+        k3s=reader.read(k3s.K3S),
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from reconciler.lab.wire.facts import devices, installed, nvidia_smi, software, system, telemetry
+from reconciler.lab.wire.facts import devices, installed, k3s, nvidia_smi, software, system, telemetry
 from reconciler.lab.wire.facts.context import FactContext
 from reconciler.model.gate import CommandResult
 
@@ -47,6 +47,7 @@ FACTS: Mapping[str, Fact] = {
     "routes": installed.routes,
     "user_ca": installed.user_ca,
     "command_line": installed.command_line,
+    "k3s": k3s.k3s,
     "services": system.services,
     "sysctls": system.sysctls,
 }

@@ -1,0 +1,182 @@
+"""Put K3s on a node: program and images by digest, its files as declared, and the restarts that this takes.
+
+A file that tells of a due restart is written before anything changes and removed after the restart was proved, so a run
+that dies between the two leaves drift that the next one removes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from reconciler.converge.actions.command import run
+from reconciler.converge.actions.context import ActionContext, Stop, action, poll
+from reconciler.converge.actions.service import is_active
+from reconciler.converge.k3s_birth import Asked
+from reconciler.converge.observe import control_plane
+from reconciler.model.errors import DriverError
+from reconciler.model.gate import CommandResult
+from reconciler.model.k3s import BINARY, CONFIG, DATA, IMAGES, REGISTRIES, RESTART_DUE, Artifact, DesiredK3s, K3sRole
+from reconciler.model.observed import Answered
+from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
+
+DOWNLOAD_S: Final = 1800.0
+STARTS_S: Final = 600.0  # a server that joins copies the datastore first
+COMMAND_S: Final = 60.0
+READY: Final = (BINARY, "kubectl", "get", "--raw", "/readyz")
+
+
+def wanted_of(ctx: ActionContext) -> DesiredK3s:
+    if ctx.desired.profile.k3s is None:
+        raise Stop(Declined("not_declared", "the spec declares no K3s for this node"))
+    return ctx.desired.profile.k3s
+
+
+@action
+async def install_k3s(ctx: ActionContext) -> Outcome:
+    """Put program and images of the declared release in place, by digest, and let a running K3s change to it."""
+    k3s = wanted_of(ctx)
+    found = (await ctx.facts()).k3s
+    if found is None:
+        return Transient("it can't be read what of K3s is on the host")
+    other = next(role for role in K3sRole if role is not k3s.role)
+    if other.unit in found.units:
+        return Declined("other_role", f"the host has the unit {other.unit}: install it anew before it changes its role")
+    runs = await is_active(ctx, k3s.role.unit)
+    if k3s.images is not None and k3s.image_file not in found.images:
+        await run(ctx, ("mkdir", "-p", IMAGES))
+        await _fetch(ctx, k3s.images, f"{IMAGES}/{k3s.image_file}")
+    if found.version != k3s.version:
+        if runs and found.datastore:
+            await guard_quorum(ctx)
+            await _snapshot(ctx, k3s.version)
+        if runs:
+            await announce_restart(ctx)
+        await _fetch(ctx, k3s.binary, BINARY, mode="755")
+    if runs:
+        await restart(ctx, k3s)
+    return Done(f"{k3s.version} is in place" + (", and runs" if runs else ""))
+
+
+@action
+async def configure_k3s(ctx: ActionContext) -> Outcome:
+    """Write the files of K3s as declared, and restart it if it runs; that renews certificates which end soon."""
+    k3s = wanted_of(ctx)
+    runs = await is_active(ctx, k3s.role.unit)
+    if runs:
+        await guard_quorum(ctx)
+        await announce_restart(ctx)
+    for path, text in k3s.files.items():
+        if text:
+            await write_file(ctx, path, text, mode="644" if path not in (CONFIG, REGISTRIES) else "600")
+        else:
+            await run(ctx, ("rm", "-f", path))
+    await run(ctx, ("systemctl", "daemon-reload"))
+    if runs:
+        await restart(ctx, k3s)
+    else:
+        await run(ctx, ("rm", "-f", RESTART_DUE))
+    return Done("its files are as declared" + (", and it was restarted" if runs else ""))
+
+
+async def write_file(ctx: ActionContext, path: str, text: str, *, mode: str = "600") -> None:
+    """Write a file so that a power cut leaves the old one or the new one, and nobody else ever reads it."""
+    await run(ctx, ("mkdir", "-p", path.rpartition("/")[0]))
+    await run(ctx, ("install", "-m", mode, "/dev/stdin", f"{path}.new"), stdin=text)
+    await run(ctx, ("sync", f"{path}.new"))
+    await run(ctx, ("mv", "-f", f"{path}.new", path))
+
+
+async def announce_restart(ctx: ActionContext) -> None:
+    await run(ctx, ("mkdir", "-p", DATA))
+    await run(ctx, ("tee", RESTART_DUE), stdin=f"{ctx.plan}\n")
+
+
+async def restart(ctx: ActionContext, k3s: DesiredK3s) -> None:
+    """Restart K3s and wait until it serves again. Raise Stop if it does not."""
+    ctx.step(f"restarting {k3s.role.unit}")
+    await run(ctx, ("systemctl", "restart", k3s.role.unit), seconds=STARTS_S)
+    await wait_ready(ctx, k3s)
+    await run(ctx, ("rm", "-f", RESTART_DUE))
+
+
+async def wait_ready(ctx: ActionContext, k3s: DesiredK3s) -> None:
+    """Wait for the API server of this server, and for the node to be Ready with the declared version."""
+
+    async def serves() -> bool | None:
+        return True if k3s.role is K3sRole.AGENT or await answers(ctx, ctx.host) else None
+
+    async def is_ready() -> bool | None:
+        member = await ctx.cluster.member(ctx.node)
+        return True if member is not None and member.ready and member.kubelet_version == k3s.version else None
+
+    if await poll(ctx, lambda: _later(serves), within_s=STARTS_S, every_s=5.0, soon=True) is None:
+        raise Stop(Transient("its API server does not become ready"))
+    if await poll(ctx, lambda: _later(is_ready), within_s=STARTS_S, every_s=5.0, soon=True) is None:
+        raise Stop(Transient(f"the node does not become Ready with {k3s.version}"))
+
+
+async def _later(probe: Callable[[], Awaitable[bool | None]]) -> bool | None:
+    """Ask again where nobody answers: an API server restarts."""
+    try:
+        return await probe()
+    except DriverError:
+        return None
+
+
+async def answers(ctx: ActionContext, host: Asked) -> bool:
+    """Return whether the API server on a host says that it is ready."""
+    result = await host.run(READY, timeout=max(2.0, ctx.clock.real_seconds(COMMAND_S)))
+    return result.exit_status == 0 and result.stdout.strip() == "ok"
+
+
+async def guard_quorum(ctx: ActionContext) -> None:
+    """Raise Stop unless each other server is Ready now, so that etcd keeps its quorum without this one."""
+    if wanted_of(ctx).role is K3sRole.AGENT:
+        return
+    state = await ctx.cluster.state()
+    if not isinstance(state, Answered):
+        raise Stop(Transient(f"whether the other servers are Ready is not known: {state.detail}"))
+    members = control_plane(state)
+    away = sorted(name for name, ready in members.items() if not ready and name != ctx.node)
+    if away:
+        raise Stop(Transient(f"server {away[0]} is not Ready: etcd may lose its quorum without this one", 30.0))
+
+
+async def _snapshot(ctx: ActionContext, version: str) -> None:
+    """Save etcd before another version touches it, and see it in the list (docs.k3s.io, "etcd-snapshot")."""
+    name = f"before-{version.replace('+', '-')}"
+    ctx.step(f"saving etcd as {name}")
+    await run(ctx, (BINARY, "etcd-snapshot", "save", "--name", name), seconds=STARTS_S)
+    listed = await run(ctx, (BINARY, "etcd-snapshot", "ls"), seconds=COMMAND_S)
+    if name not in listed.stdout:
+        raise Stop(Permanent(f"etcd was saved as {name}, and the list of snapshots does not show it"))
+
+
+async def _fetch(ctx: ActionContext, artifact: Artifact, path: str, *, mode: str = "644") -> None:
+    """Download a file beside its place, going on where a download broke off; nothing else ever gets into its place."""
+    part = f"{path}.{artifact.sha256[:16]}.part"
+    ctx.step(f"fetching {artifact.url}")
+    again = ("--continue-at", "-", "--retry", "8", "--retry-connrefused", "--retry-delay", "5")
+    argv = ("curl", "--fail", "--silent", "--show-error", "--location", *again, "--output", part, artifact.url)
+    await _transfer(ctx, argv)
+    digest = (await run(ctx, ("sha256sum", part), seconds=DOWNLOAD_S)).stdout.split()[:1]
+    if digest != [artifact.sha256]:
+        await run(ctx, ("rm", "-f", part))
+        found = digest[0] if digest else "none"
+        raise Stop(Permanent(f"{artifact.url} has sha256 {found}, the spec says {artifact.sha256}: it is not used"))
+    await run(ctx, ("chmod", mode, part))
+    await run(ctx, ("sync", part))
+    await run(ctx, ("mv", "-f", part, path))
+
+
+_COMPLETE: Final = 33  # of curl: the server can't go on there, as the file is here to its end (curl(1), exit codes)
+
+
+async def _transfer(ctx: ActionContext, argv: tuple[str, ...]) -> CommandResult:
+    result = await ctx.host.run(argv, timeout=max(2.0, ctx.clock.real_seconds(DOWNLOAD_S)))
+    done = result.exit_status == 0 or result.exit_status == _COMPLETE or "416" in result.stderr
+    if result.timed_out or not done:
+        said = "took too long" if result.timed_out else result.stderr.strip()[-200:] or f"exit {result.exit_status}"
+        raise Stop(Transient(f"the download of {argv[-1]} broke off, and goes on there next time: {said}", 30.0))
+    return result

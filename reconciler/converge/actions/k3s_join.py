@@ -1,0 +1,177 @@
+"""Let a node join its K3s cluster: the first server begins it, further servers and agents join with a token.
+
+An agent gets a bootstrap token of its own, which K3s ends after 15 minutes and which is deleted as soon as the node is
+Ready, also when it does not become so. Bootstrap tokens join agents alone: a server gets the server token, from server
+to server, and it appears in no journal and no output (docs.k3s.io, "token").
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from reconciler.converge.actions import k3s as on_node
+from reconciler.converge.actions.command import run
+from reconciler.converge.actions.context import ActionContext, Stop, poll
+from reconciler.converge.k3s_birth import Asked, is_unborn
+from reconciler.converge.observe import control_plane
+from reconciler.model.errors import DriverError
+from reconciler.model.k3s import BINARY, DATASTORE, JOIN, PASSWORD, SERVER_TOKEN, TOKEN, DesiredK3s, K3sRole
+from reconciler.model.observed import Answered, Member
+from reconciler.model.outcome import Declined, Permanent, Transient
+from reconciler.model.records import MARK_TAINT
+
+TTL: Final = "15m"
+_MARK: Final = "reconciler: "  # begins the description of our tokens; the node's name follows
+
+
+@asynccontextmanager
+async def joining_k3s(ctx: ActionContext, member: Member | None) -> AsyncIterator[bool]:
+    """Start K3s so that the node joins, and yield whether a new node object comes. On exit no token is left.
+
+    `member`: its node object as it is now; None = it has none.
+    """
+    k3s = on_node.wanted_of(ctx)
+    if k3s.role is K3sRole.AGENT:
+        name, issuer = await _issuer(ctx)
+        async with _token(ctx, name, issuer) as token:
+            if not await _has(ctx, PASSWORD):
+                await _forget_password(ctx, issuer)
+            await _write_join(ctx, {}, token)
+            await _start(ctx, k3s)
+            yield member is None
+        return
+    if not await _has(ctx, DATASTORE):
+        member = await _prepare_server(ctx, k3s, member)
+    await _start(ctx, k3s)
+    if await poll(ctx, lambda: _serves(ctx), within_s=on_node.STARTS_S, every_s=5.0, soon=True) is None:
+        raise Stop(Transient("its API server does not become ready"))
+    yield member is None
+
+
+async def _serves(ctx: ActionContext) -> bool | None:
+    return True if await on_node.answers(ctx, ctx.host) else None
+
+
+@asynccontextmanager
+async def _token(ctx: ActionContext, name: str, issuer: Asked) -> AsyncIterator[str]:
+    """Give the node a token that nobody else has had, and delete it in any case. Tokens of a dead run go first."""
+    await _revoke(ctx, issuer)
+    ctx.step(f"a token of {TTL} from {name}")
+    argv = (BINARY, "token", "create", "--ttl", TTL, "--description", _MARK + ctx.node)
+    token = (await _on(ctx, issuer, argv)).strip()
+    if not token.startswith("K10") or "::" not in token:
+        raise Stop(Permanent(f"`k3s token create` on {name} printed no token in the secure format"))
+    try:
+        yield token
+    finally:
+        await _revoke(ctx, issuer)
+
+
+async def _revoke(ctx: ActionContext, issuer: Asked) -> None:
+    """Delete every token of ours for this node, and see that none is left."""
+    for token in await _tokens(ctx, issuer):
+        await _on(ctx, issuer, (BINARY, "token", "delete", token))
+    if left := await _tokens(ctx, issuer):
+        raise Stop(Transient(f"{len(left)} tokens for this node are still valid; K3s ends them after {TTL}"))
+
+
+async def _tokens(ctx: ActionContext, issuer: Asked) -> list[str]:
+    """Return the ids of our tokens for this node."""
+    said = await _on(ctx, issuer, (BINARY, "token", "list", "--output", "json"))
+    try:
+        return [_id(one["token"]) for one in json.loads(said or "[]") or () if one["description"] == _MARK + ctx.node]
+    except (ValueError, KeyError, TypeError):
+        raise Stop(Transient("`k3s token list` printed no list of tokens")) from None
+
+
+def _id(token: object) -> str:
+    """Return the id of a token, which releases print as id.secret or as an object."""
+    return str(token["ID"]) if isinstance(token, dict) else str(token).partition(".")[0]
+
+
+async def _prepare_server(ctx: ActionContext, k3s: DesiredK3s, member: Member | None) -> Member | None:
+    """Write how a server without a datastore begins, and return its node object, if it still has one."""
+    if await is_unborn(ctx.servers, ctx.clock):
+        if not k3s.bootstrap:
+            why = "no server has a datastore, and the spec does not consent to a new cluster (`bootstrap: true`)"
+            raise Stop(Declined("no_bootstrap", why))
+        ctx.step("beginning a new cluster")
+        await _write_join(ctx, {"cluster-init": True}, "")
+        return member
+    name, issuer = await _issuer(ctx)
+    await _make_room(ctx, member)
+    token = (await _on(ctx, issuer, ("cat", SERVER_TOKEN))).strip()
+    if not token.startswith("K10"):
+        raise Stop(Permanent(f"{SERVER_TOKEN} of {name} holds no token in the secure format"))
+    await _forget_password(ctx, issuer)
+    ctx.step(f"joining as a server, with the help of {name}")
+    await _write_join(ctx, {"server": k3s.endpoint, "token-file": TOKEN}, token)
+    return None
+
+
+async def _make_room(ctx: ActionContext, member: Member | None) -> None:
+    """See that etcd is whole without this node. A lost server is deleted first: K3s drops its member."""
+    state = await ctx.cluster.state()
+    if not isinstance(state, Answered):
+        raise Stop(Transient(f"whether the other servers are Ready is not known: {state.detail}"))
+    servers = control_plane(state)
+    away = sorted(name for name, ready in servers.items() if not ready and name != ctx.node)
+    if away:
+        raise Stop(Transient(f"server {away[0]} is not Ready: no member of etcd is added meanwhile", 30.0))
+    if member is not None:
+        ctx.step("deleting the node object of the lost server, and with it its member of etcd")
+        await ctx.cluster.remove(member)
+
+
+async def _issuer(ctx: ActionContext) -> tuple[str, Asked]:
+    """Return a server whose API server is ready."""
+    for server in ctx.servers:
+        if server.name == ctx.node or server.host is None:
+            continue
+        try:
+            if await on_node.answers(ctx, server.host):
+                return server.name, server.host
+        except DriverError:
+            continue
+    raise Stop(Transient("no server of K3s answers that could admit the node", 30.0))
+
+
+async def _forget_password(ctx: ActionContext, issuer: Asked) -> None:
+    """Delete the password of a node whose disk is new: K3s would reject another one under the same name."""
+    name = f"{ctx.node}.node-password.k3s"
+    argv = (BINARY, "kubectl", "delete", "secret", name, "--namespace", "kube-system", "--ignore-not-found")
+    await _on(ctx, issuer, argv)
+
+
+async def _write_join(ctx: ActionContext, values: dict[str, object], token: str) -> None:
+    if token:
+        await on_node.write_file(ctx, TOKEN, f"{token}\n")
+    own = {"node-name": ctx.node, "node-taint": [f"{MARK_TAINT}=:NoSchedule"]}  # it registers out of service
+    lines = [f"{key}: {json.dumps(value)}\n" for key, value in {**own, **values}.items()]
+    await on_node.write_file(ctx, JOIN, "".join(lines))
+
+
+async def _start(ctx: ActionContext, k3s: DesiredK3s) -> None:
+    unit = k3s.role.unit
+    ctx.step(f"starting {unit}")
+    await run(ctx, ("systemctl", "enable", unit))
+    await run(ctx, ("systemctl", "restart", unit), seconds=on_node.STARTS_S)
+
+
+async def _has(ctx: ActionContext, path: str) -> bool:
+    result = await ctx.host.run(("test", "-e", path), timeout=max(2.0, ctx.clock.real_seconds(on_node.COMMAND_S)))
+    if result.exit_status not in (0, 1):
+        raise Stop(Transient(f"whether {path} exists could not be read"))
+    return result.exit_status == 0
+
+
+async def _on(ctx: ActionContext, host: Asked, argv: tuple[str, ...]) -> str:
+    """Run a command on another host; return what it printed. Messages never have it: it may be a token."""
+    result = await host.run(argv, timeout=max(2.0, ctx.clock.real_seconds(on_node.COMMAND_S)))
+    if result.exit_status or result.timed_out:
+        said = result.stderr.strip()[-200:] or f"exit {result.exit_status}"
+        raise Stop(Transient(f"{' '.join(argv[:3])} on a server: {said}", 30.0))
+    return result.stdout

@@ -1,0 +1,146 @@
+"""Tell a K3s cluster that does not exist yet from one that is silent.
+
+A silent API server proves nothing, and a second cluster beside the first would split the fleet. So a cluster counts as
+unborn only where the spec says `bootstrap: true` and every server was asked and has no datastore. A server that does
+not answer counts as one without a datastore if the spec says that its machine is `provision: blank`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from reconciler.model.desired import Fleet
+from reconciler.model.errors import DriverError
+from reconciler.model.gate import CommandResult
+from reconciler.model.k3s import DATASTORE, K3sRole
+from reconciler.model.observed import Answered, ClusterState, Member, Pod, Silent, Taint
+from reconciler.model.ports import Clock, Cluster
+from reconciler.model.records import Mark
+from reconciler.model.vocab import NodeState, Provision
+
+_ASK_S: Final = 30.0
+
+
+class Asked(Protocol):
+    async def run(self, argv: Sequence[str], *, timeout: float, stdin: str = "") -> CommandResult: ...
+
+
+@dataclass(frozen=True, slots=True)
+class K3sServer:
+    """A server of the spec. `host` None: it has no address. `blank`: the spec says that nothing is on its machine."""
+
+    name: str
+    host: Asked | None
+    blank: bool = False
+
+
+def is_awaited(fleet: Fleet) -> bool:
+    """Return whether the spec consents to begin a new cluster."""
+    return any(node.profile.k3s is not None and node.profile.k3s.bootstrap for node in fleet.nodes.values())
+
+
+def server_names(fleet: Fleet) -> tuple[str, ...]:
+    """Return the active servers of the fleet's K3s cluster, in order."""
+    return tuple(
+        name
+        for name, node in sorted(fleet.nodes.items())
+        if node.profile.k3s is not None and node.profile.k3s.role is K3sRole.SERVER and node.state is NodeState.ACTIVE
+    )
+
+
+def is_blank(fleet: Fleet, node: str) -> bool:
+    return fleet.nodes[node].provision is Provision.BLANK
+
+
+async def is_unborn(servers: Sequence[K3sServer], clock: Clock) -> bool:
+    """Return whether it is proved that no server has a datastore."""
+    return bool(servers) and all([await _has_none(server, clock) for server in servers])
+
+
+async def _has_none(server: K3sServer, clock: Clock) -> bool:
+    if server.host is None:
+        return False
+    timeout = max(2.0, clock.real_seconds(_ASK_S))
+    try:
+        user = await server.host.run(("id", "-u"), timeout=timeout)
+        found = await server.host.run(("test", "-e", DATASTORE), timeout=timeout)
+    except DriverError:
+        return server.blank
+    # Without root the directory can't be searched, and everything in it seems absent.
+    return user.exit_status == 0 and user.stdout.strip() == "0" and found.exit_status == 1 and not found.timed_out
+
+
+class AwaitedCluster:
+    """A K3s cluster, which the spec may want to begin: while it is unborn, it has no member.
+
+    `servers`: asked each time. `awaited`: whether the spec consents to a new cluster. `prepare`: called before each
+    read, so that the cluster can be reached.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        servers: Callable[[], Sequence[K3sServer]],
+        clock: Clock,
+        *,
+        awaited: Callable[[], bool],
+        prepare: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._servers = servers
+        self._clock = clock
+        self._awaited = awaited
+        self._prepare = prepare
+
+    async def _is_unborn(self) -> bool:
+        return self._awaited() and await is_unborn(self._servers(), self._clock)
+
+    async def state(self) -> Answered[ClusterState] | Silent:
+        if self._prepare is not None:
+            await self._prepare()
+        found = await self._cluster.state()
+        if isinstance(found, Silent) and await self._is_unborn():
+            return Answered(found.at, ClusterState("", "", {}))
+        return found
+
+    async def member(self, node: str, *, cached: bool = False) -> Member | None:
+        if self._prepare is not None:
+            await self._prepare()
+        try:
+            return await self._cluster.member(node, cached=cached)
+        except DriverError:
+            if await self._is_unborn():
+                return None
+            raise
+
+    async def mark(self, member: Member, mark: Mark) -> None:
+        await self._cluster.mark(member, mark)
+
+    async def unmark(self, member: Member, *, uncordon: bool) -> None:
+        await self._cluster.unmark(member, uncordon=uncordon)
+
+    async def set_labels(self, member: Member, labels: Mapping[str, str], taints: Sequence[Taint]) -> None:
+        await self._cluster.set_labels(member, labels, taints)
+
+    async def remove(self, member: Member) -> None:
+        await self._cluster.remove(member)
+
+    async def evict(self, pod: Pod, *, grace_s: float | None) -> None:
+        await self._cluster.evict(pod, grace_s=grace_s)
+
+    async def delete(self, pod: Pod, *, grace_s: float | None) -> None:
+        await self._cluster.delete(pod, grace_s=grace_s)
+
+    async def annotate(self, pod: Pod, annotations: Mapping[str, str | None]) -> None:
+        await self._cluster.annotate(pod, annotations)
+
+    async def post(self, pod: Pod, port: int, path: str, body: str) -> None:
+        await self._cluster.post(pod, port, path, body)
+
+    async def answers(self, pod: Pod, port: int, path: str) -> bool:
+        return await self._cluster.answers(pod, port, path)
+
+
+_cluster: type[Cluster] = AwaitedCluster

@@ -1,0 +1,87 @@
+"""The fact of K3s: its program, units, files, images and datastore, and whether its certificates end soon.
+
+Each line is a word and a value; `end` tells that all of it was read. A host without K3s prints `end` alone. Below
+/var/lib/rancher/k3s/server only root may look: to anybody else a datastore would seem absent, so the fact fails.
+`openssl x509 -checkend` compares each leaf certificate by itself: K3s puts the leaf first (docs.k3s.io, "certificate").
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from reconciler.drivers.ssh.facts.fact import Fact, Parsed, Unreadable, excerpt
+from reconciler.model.gate import CommandResult
+from reconciler.model.k3s import (
+    BINARY,
+    CONFIG,
+    DATA,
+    DATASTORE,
+    DUE,
+    IMAGES,
+    NONE,
+    REGISTRIES,
+    RESTART_DUE,
+    UNIT_FILES,
+    K3sFacts,
+    K3sRole,
+)
+
+RENEW_S: Final = 60 * 86400  # K3s renews what ends within 120 days, and before May 2025 within 90
+_VERSION = re.compile(r"k3s version (v\S+) \(\w+\)")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_UNITS = tuple(role.unit for role in K3sRole)
+_FILES = (CONFIG, REGISTRIES, *(f"{UNIT_FILES}/{unit}.service" for unit in _UNITS))
+_COMMAND = f"""\
+if [ -e {BINARY} ] || [ -e {DATA} ]; then
+  [ "$(id -u)" = 0 ] || {{ echo 'permission denied: K3s shows itself to root alone' >&2; exit 1; }}
+  if [ -x {BINARY} ]; then {BINARY} --version | sed -n '1s/^/version /p'; fi
+  for u in {" ".join(_UNITS)}; do
+    if [ -e {UNIT_FILES}/$u.service ]; then echo "unit $u $(systemctl is-active $u)"; fi
+  done
+  for f in {" ".join(_FILES)}; do if [ -e $f ]; then echo "file $(sha256sum $f)"; fi; done
+  for f in {IMAGES}/*; do if [ -e "$f" ]; then echo "image ${{f##*/}}"; fi; done
+  if [ -e {DATASTORE} ]; then echo datastore; fi
+  if [ -e {RESTART_DUE} ]; then echo restart; fi
+  for f in {DATA}/agent/*.crt {DATA}/server/tls/*.crt {DATA}/server/tls/etcd/*.crt; do
+    case $f in *-ca.crt|*'*'*) continue;; esac
+    if ! openssl x509 -noout -in "$f" >/dev/null 2>&1; then echo renewal unknown
+    elif ! openssl x509 -noout -checkend {RENEW_S} -in "$f" >/dev/null 2>&1; then echo renewal due; fi
+  done
+fi
+echo end"""
+
+
+def parse_k3s(answer: CommandResult) -> Parsed[K3sFacts]:
+    lines = [line.split() for line in answer.stdout.splitlines()]
+    if not lines or lines[-1] != ["end"]:
+        raise Unreadable(f"the fact broke off: {excerpt(answer.stdout, 80)!r}")
+    version, units, files, images, words = "", {}, {}, [], set()
+    for line in lines:
+        match line:
+            case ["version", *rest]:
+                version = _version(" ".join(rest))
+            case ["unit", unit, state]:
+                units[unit] = state in ("active", "activating")
+            case ["file", digest, path] if _DIGEST.fullmatch(digest):
+                files[path] = digest
+            case ["image", name]:
+                images.append(name)
+            case ["datastore"] | ["restart"] | ["renewal", "due" | "unknown"] | ["end"]:
+                words.add(" ".join(line))
+            case _:
+                raise Unreadable(f"no line of this fact: {excerpt(' '.join(line), 80)!r}")
+    renewal = DUE if "renewal due" in words else None if "renewal unknown" in words else NONE
+    notes = {} if renewal is not None else {"k3s.renewal": "malformed: openssl can't read a certificate"}
+    restart = DUE if "restart" in words else NONE
+    return Parsed(K3sFacts(version, units, files, tuple(images), "datastore" in words, restart, renewal), notes)
+
+
+def _version(text: str) -> str:
+    match = _VERSION.fullmatch(text)
+    if match is None:
+        raise Unreadable(f"no version of K3s: {excerpt(text, 80)!r}")
+    return match[1]
+
+
+K3S = Fact("k3s", _COMMAND, parse_k3s, ("k3s",), timeout_s=10.0)

@@ -1,0 +1,196 @@
+"""The part of a K3s cluster that its machines share: members of etcd, tokens and node passwords.
+
+No K3s runs here. A unit that starts reads the files that a real one would read, and joins, goes on or fails as that
+would: bootstrap tokens join agents alone and end by themselves, a member of etcd joins only while etcd has its quorum
+and no other one is joining, and a node under a known name needs its password (docs.k3s.io: "token", "High Availability
+Embedded etcd", "How Agent Node Registration Works").
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+import string
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from reconciler.model.k3s import (
+    BINARY,
+    CONFIG,
+    DATA,
+    DATASTORE,
+    JOIN,
+    KUBECONFIG,
+    PASSWORD,
+    REGISTRIES,
+    SERVER_TOKEN,
+    UNIT_FILES,
+    K3sRole,
+)
+
+if TYPE_CHECKING:
+    from reconciler.lab.hardware.host_side import HostSide
+    from reconciler.lab.hardware.state import DiskImage
+
+LEAF: Final = f"{DATA}/agent/client-kubelet.crt"  # the lab keeps the second of its issue in it
+VALID_S: Final = 365 * 86400.0
+RENEWED_S: Final = 120 * 86400.0  # what ends within is renewed by a start
+RENEW_S: Final = 60 * 86400.0  # that the fact of the host asks for, by `openssl x509 -checkend`
+K3S_FILES: Final = (CONFIG, REGISTRIES, *(f"{UNIT_FILES}/{role.unit}.service" for role in K3sRole))
+JOINS_S: Final = 20.0  # how long a new member of etcd is a learner
+_RELEASE = re.compile(r"v\d+\.\d+\.\d+(?:\+|%2B)k3s\d+")
+_CHARACTERS = string.ascii_lowercase + string.digits
+
+
+def release_in(url: str) -> str:
+    """Return the version that a URL of a download names; "" if it names none."""
+    found = _RELEASE.search(url)
+    return "" if found is None else found[0].replace("%2B", "+")
+
+
+def version_of(disk: DiskImage) -> str:
+    """Return the version of the program on a disk; "" without one. Downloads of the lab hold their own URL."""
+    return release_in(disk.files.get(BINARY, ""))
+
+
+def option(disk: DiskImage, key: str) -> str:
+    """Return a scalar of config.yaml and config.yaml.d, the latter over the former; "" = not given."""
+    value = ""
+    for path in (CONFIG, JOIN):
+        for line in disk.files.get(path, "").splitlines():
+            name, colon, rest = line.partition(":")
+            if colon and name == key:
+                value = rest.strip().strip('"')
+    return value
+
+
+@dataclass(slots=True)
+class BootstrapToken:
+    secret: str
+    description: str
+    expires: float
+
+
+@dataclass(slots=True)
+class K3sSite:
+    """`members`: of etcd, in the order in which they joined. `begun`: how many clusters were begun; more than one is a
+    split. `fewest`: the least spare members of etcd ever, above its quorum; below 0 it was lost."""
+
+    machines: Mapping[str, HostSide]
+    clock: Callable[[], float]
+    rng: random.Random
+    members: list[str] = field(default_factory=list)
+    tokens: dict[str, BootstrapToken] = field(default_factory=dict)
+    passwords: dict[str, str] = field(default_factory=dict)
+    snapshots: list[str] = field(default_factory=list)
+    issued: int = 0
+    begun: int = 0
+    fewest: int = 99
+    learner_until: float = -1.0
+    refused: list[str] = field(default_factory=list)  # why units that started ended again
+    breaking: set[str] = field(default_factory=set)  # machines whose downloads break off at half
+    known: Callable[[str], bool] = lambda _: False  # whether there is a node object of this name; the cluster sets it
+
+    @property
+    def authority(self) -> str:
+        return hashlib.sha256(f"authority {self.begun}".encode()).hexdigest()
+
+    # --- etcd and the API server ---
+
+    def serves(self, name: str) -> bool:
+        """Return whether the API server of one server answers."""
+        return name in self.members and self._runs(name) and self.healthy()
+
+    def _runs(self, name: str) -> bool:
+        machine = self.machines[name]
+        machine.catch_up()
+        system = machine.state.os
+        return system is not None and not system.stopping and bool(system.services_active.get("k3s"))
+
+    def healthy(self) -> bool:
+        """Return whether etcd has its quorum."""
+        running = sum(self._runs(name) for name in self.members)
+        if self.members:
+            self.fewest = min(self.fewest, running - (len(self.members) // 2 + 1))
+        return running > len(self.members) // 2
+
+    def dropped(self, name: str) -> None:
+        """Take a node out whose node object was deleted: K3s takes its member out of etcd, too."""
+        if name in self.members:
+            self.members.remove(name)
+
+    # --- tokens ---
+
+    def create_token(self, description: str, ttl_s: float) -> str:
+        self.issued += 1
+        identity, secret = ("".join(self.rng.choices(_CHARACTERS, k=count)) for count in (6, 16))
+        self.tokens[identity] = BootstrapToken(secret, description, self.clock() + ttl_s)
+        return f"K10{self.authority}::{identity}.{secret}"
+
+    def valid(self) -> dict[str, BootstrapToken]:
+        self.tokens = {name: token for name, token in self.tokens.items() if token.expires > self.clock()}
+        return self.tokens
+
+    def _admits(self, text: str) -> bool:
+        prefix, _, credentials = text.strip().rpartition("::")
+        identity, _, secret = credentials.partition(".")
+        token = self.valid().get(identity)
+        return prefix == f"K10{self.authority}" and token is not None and token.secret == secret
+
+    # --- units ---
+
+    def started(self, machine: HostSide, unit: str) -> str:
+        """Play the start of a unit, and return why it ends again; "" = it runs."""
+        disk, name = machine.disk(), machine.state.name
+        if not version_of(disk):
+            return f"{BINARY}: No such file or directory"
+        why = self._server(disk, name) if unit == K3sRole.SERVER.unit else self._agent(disk, name)
+        why = why or self._password(disk, name)
+        if why:
+            self.refused.append(f"{name}: {why}")
+            return why
+        issued = float(disk.files.get(LEAF, "-inf"))
+        if issued + VALID_S - self.clock() < RENEWED_S:
+            disk.files[LEAF] = str(self.clock())
+        machine.system().k3s_version = version_of(disk)
+        return ""
+
+    def _server(self, disk: DiskImage, name: str) -> str:
+        if DATASTORE in disk.files:
+            return "" if name in self.members else "this server has been removed from the etcd cluster"
+        if option(disk, "cluster-init") == "true":
+            self.begun += 1
+            self.members = [name]
+            disk.files[SERVER_TOKEN] = f"K10{self.authority}::server:{self.rng.getrandbits(128):032x}\n"
+        else:
+            token = disk.files.get(option(disk, "token-file"), "")
+            source = next((one for one in self.members if self.serves(one)), None)
+            if source is None:
+                return "failed to get CA certs: connection refused"
+            if token != self.machines[source].disk().files[SERVER_TOKEN]:
+                return "failed to validate token: not authorized"
+            if self.clock() < self.learner_until:
+                return "etcdserver: too many learner members in cluster"
+            self.learner_until = self.clock() + JOINS_S
+            self.members.append(name)
+            disk.files[SERVER_TOKEN] = token
+        disk.files[DATASTORE] = disk.files[KUBECONFIG] = "K3s"
+        return ""
+
+    def _agent(self, disk: DiskImage, name: str) -> str:
+        if not self.members or not self.healthy():
+            return "failed to get CA certs: connection refused"
+        if LEAF in disk.files and self.known(name):
+            return ""  # its own certificate is enough (docs.k3s.io, "token")
+        return "" if self._admits(disk.files.get(option(disk, "token-file"), "")) else "not authorized"
+
+    def _password(self, disk: DiskImage, name: str) -> str:
+        own = disk.files.setdefault(PASSWORD, f"{self.rng.getrandbits(128):032x}\n")
+        if self.passwords.setdefault(name, own) != own:
+            return "Node password rejected, duplicate hostname or contents of '/etc/rancher/node/password'"
+        return ""
+
+    def renewal_due(self, disk: DiskImage, within_s: float) -> bool:
+        return LEAF in disk.files and float(disk.files[LEAF]) + VALID_S - self.clock() < within_s

@@ -1,0 +1,127 @@
+"""The program k3s of the lab, and the programs that put it on a machine.
+
+Outputs are those of K3s' sources and documents: pkg/cli/token/token.go, docs.k3s.io "etcd-snapshot", "token".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from reconciler.lab.hardware.k3s_site import K3sSite, version_of
+from reconciler.lab.hardware.tools.call import Call, Ran, Tool, done, failed, parse_options
+
+_MINUTES = re.compile(r"(\d+)m")
+_REFUSED: Final = "The connection to the server 127.0.0.1:6443 was refused - did you specify the right host or port?\n"
+
+
+def _k3s(call: Call) -> Ran:
+    version = version_of(call.machine.disk())
+    if not version:
+        return failed(127, "bash: line 1: /usr/local/bin/k3s: No such file or directory\n")
+    if call.args == ("--version",):
+        return done(f"k3s version {version} (56ec5dd4)\ngo version go1.22.10\n")
+    site = call.machine.k3s
+    if site is None or not site.serves(call.machine.name):
+        return failed(1, _REFUSED)
+    commands = {"kubectl": _kubectl, "token": _token, "etcd-snapshot": _snapshot}
+    ran = commands[call.args[0]](site, call) if call.args and call.args[0] in commands else None
+    return ran or failed(1, f'No help topic for "{" ".join(call.args)}"\n')
+
+
+def _kubectl(site: K3sSite, call: Call) -> Ran | None:
+    match call.args[1:]:
+        case ("get", "--raw", "/readyz"):
+            return done("ok")
+        case ("delete", "secret", name, "--namespace", "kube-system", "--ignore-not-found"):
+            known = site.passwords.pop(name.removesuffix(".node-password.k3s"), None)
+            return done("" if known is None else f'secret "{name}" deleted\n')
+    return None
+
+
+def _token(site: K3sSite, call: Call) -> Ran | None:
+    match call.args[1:]:
+        case ("create", *rest):
+            return _create(site, tuple(rest))
+        case ("list", "--output", "json"):
+            return done(json.dumps(_listed(site)) + "\n")
+        case ("delete", *names):
+            for name in names:
+                if site.tokens.pop(name, None) is None:
+                    why = f'secrets "bootstrap-token-{name}" not found'
+                    return failed(1, f'failed to delete bootstrap token "{why}": {why}\n')
+            return done("".join(f'bootstrap token "{name}" deleted\n' for name in names))
+    return None
+
+
+def _snapshot(site: K3sSite, call: Call) -> Ran | None:
+    match call.args[1:]:
+        case ("save", "--name", name):
+            site.snapshots.append(f"{name}-{call.machine.name}-{int(site.clock())}")
+            return done(f"Snapshot {site.snapshots[-1]} saved.\n", seconds=5.0)
+        case ("ls",):
+            rows = (f"{one} file:///var/lib/rancher/k3s/server/db/snapshots/{one} 3678240\n" for one in site.snapshots)
+            return done("Name Location Size Created\n" + "".join(rows))
+    return None
+
+
+def _create(site: K3sSite, args: tuple[str, ...]) -> Ran:
+    options, _ = parse_options(args, {"--ttl": "ttl", "--description": "description"})
+    minutes = _MINUTES.fullmatch(options.get("ttl", ""))
+    token = site.create_token(options.get("description", ""), 86400.0 if minutes is None else 60.0 * int(minutes[1]))
+    return done(f"{token}\n")
+
+
+def _listed(site: K3sSite) -> list[dict[str, object]]:
+    return [
+        {"token": f"{name}.{token.secret}", "description": token.description, "usages": ["signing", "authentication"]}
+        for name, token in site.valid().items()
+    ]
+
+
+def _curl(call: Call) -> Ran:
+    """Download a file, which holds its own URL. What breaks off leaves its first half, and goes on from there."""
+    options, words = parse_options(call.args, {"--output": "output", "--retry": "", "--retry-delay": "", "-C": "",
+                                               "--continue-at": ""})  # fmt: skip
+    machine, url = call.machine, words[-1]
+    have = machine.disk().files.get(options["output"], "")
+    if machine.k3s is not None and machine.name in machine.k3s.breaking and not have:
+        machine.write_file(options["output"], url[: len(url) // 2])
+        return failed(18, f"curl: (18) transfer closed with {len(url) - len(url) // 2} bytes remaining to read\n")
+    machine.write_file(options["output"], have + url[len(have) :])
+    return done(seconds=3.0)
+
+
+def _sha256sum(call: Call) -> Ran:
+    text = call.machine.disk().files.get(call.args[0])
+    if text is None:
+        return failed(1, f"sha256sum: {call.args[0]}: No such file or directory\n")
+    return done(f"{hashlib.sha256(text.encode()).hexdigest()}  {call.args[0]}\n")
+
+
+def _install(call: Call) -> Ran:
+    match call.args:
+        case ("-m", _, "/dev/stdin", path):
+            call.machine.write_file(path, call.stdin)
+            return done()
+    return failed(1, "install: missing file operand\n")
+
+
+def _rm(call: Call) -> Ran:
+    for path in call.args[1:]:
+        call.machine.disk().files.pop(path, None)
+    return done()
+
+
+TOOLS: Mapping[str, Tool] = {
+    "k3s": _k3s,
+    "curl": _curl,
+    "sha256sum": _sha256sum,
+    "install": _install,
+    "rm": _rm,
+    "chmod": lambda _: done(),
+    "id": lambda call: done("0\n") if call.args == ("-u",) else failed(1, "id: extra operand\n"),
+}

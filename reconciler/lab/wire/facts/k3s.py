@@ -1,0 +1,27 @@
+"""The fact of K3s, as the script of it prints what the machine has."""
+
+from __future__ import annotations
+
+import hashlib
+
+from reconciler.lab.hardware.k3s_site import K3S_FILES, LEAF, RENEW_S, VALID_S, version_of
+from reconciler.lab.wire.facts.context import FactContext
+from reconciler.model.gate import CommandResult
+from reconciler.model.k3s import DATASTORE, IMAGES, RESTART_DUE, UNIT_FILES, K3sRole
+
+
+def k3s(context: FactContext) -> CommandResult:
+    disk, active = context.image, context.system.services_active
+    lines = [f"version k3s version {version_of(disk)} (56ec5dd4)"] if version_of(disk) else []
+    for unit in (role.unit for role in K3sRole):
+        if f"{UNIT_FILES}/{unit}.service" in disk.files:
+            lines.append(f"unit {unit} {'active' if active.get(unit) else 'inactive'}")
+    for path in K3S_FILES:
+        if path in disk.files:
+            lines.append(f"file {hashlib.sha256(disk.files[path].encode()).hexdigest()}  {path}")
+    lines += [f"image {path.rpartition('/')[2]}" for path in sorted(disk.files) if path.startswith(f"{IMAGES}/")]
+    lines += ["datastore"] if DATASTORE in disk.files else []
+    lines += ["restart"] if RESTART_DUE in disk.files else []
+    if LEAF in disk.files and float(disk.files[LEAF]) + VALID_S - context.now < RENEW_S:
+        lines.append("renewal due")
+    return CommandResult(0, "".join(f"{line}\n" for line in (*lines, "end")))

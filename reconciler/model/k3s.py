@@ -1,0 +1,91 @@
+"""K3s on a node: what the spec declares of it, what its host shows, and where K3s keeps its files.
+
+Paths and units are those of K3s' own install script and documents (github.com/k3s-io/k3s install.sh; docs.k3s.io).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from reconciler.model.privacy import PublicText
+
+BINARY: Final = "/usr/local/bin/k3s"
+DATA: Final = "/var/lib/rancher/k3s"
+CONFIG: Final = "/etc/rancher/k3s/config.yaml"
+JOIN: Final = "/etc/rancher/k3s/config.yaml.d/50-join.yaml"  # merged after CONFIG: what differs from node to node
+REGISTRIES: Final = "/etc/rancher/k3s/registries.yaml"
+TOKEN: Final = "/etc/rancher/k3s/join-token"
+KUBECONFIG: Final = "/etc/rancher/k3s/k3s.yaml"
+IMAGES: Final = f"{DATA}/agent/images"
+DATASTORE: Final = f"{DATA}/server/db/etcd"
+SERVER_TOKEN: Final = f"{DATA}/server/token"
+PASSWORD: Final = "/etc/rancher/node/password"
+RESTART_DUE: Final = f"{DATA}/reconciler-restart-due"  # ours: written before a file changes, gone after the restart
+UNIT_FILES: Final = "/etc/systemd/system"
+
+NONE: Final = "none"
+DUE: Final = "due"
+
+
+class K3sRole(StrEnum):
+    SERVER = "server"
+    AGENT = "agent"
+
+    @property
+    def unit(self) -> str:
+        return "k3s" if self is K3sRole.SERVER else "k3s-agent"
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A file that hosts download, and its digest."""
+
+    url: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredK3s:
+    """K3s as a node is to run it. `files`: path -> text of each file that is kept as it is here; "" = no such file.
+
+    `endpoint`: the URL under which servers register and agents join. `bootstrap`: the spec consents to a new cluster
+    where none exists.
+    """
+
+    role: K3sRole
+    version: str  # v1.31.5+k3s1
+    endpoint: str
+    binary: Artifact
+    images: Artifact | None
+    files: Mapping[str, str] = field(default_factory=dict)
+    bootstrap: bool = False
+
+    @property
+    def image_file(self) -> str:
+        """The name of the file with images, which tells its digest; "" = none."""
+        return "" if self.images is None else f"{self.images.sha256[:16]}.tar.zst"
+
+
+@dataclass(frozen=True, slots=True)
+class K3sFacts:
+    """K3s as a host shows it. `version`: of the binary; "" = there is none.
+
+    `renewal`: whether a certificate ends so soon that K3s renews it when it starts: none | due; None: it can't be read.
+    """
+
+    version: PublicText
+    units: Mapping[PublicText, bool]  # those that have a unit file -> active
+    files: Mapping[PublicText, PublicText]  # path -> SHA-256, of those that exist
+    images: tuple[PublicText, ...]
+    datastore: bool
+    restart: PublicText = NONE  # none | due
+    renewal: PublicText | None = NONE
+
+
+def minor_of(version: str) -> tuple[int, int]:
+    """Return major and minor of v1.31.5+k3s1. Raise ValueError for another text."""
+    major, minor = version.removeprefix("v").split(".")[:2]
+    return int(major), int(minor)

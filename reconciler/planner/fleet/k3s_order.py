@@ -1,0 +1,86 @@
+"""The order of work in a K3s cluster: servers one at a time, and agents after them.
+
+The budget counts nodes that are out of service, so two servers that are out already, as all are of a new cluster, would
+go at once. Here a server waits while another one is worked on or is not Ready, whatever the budget allows: etcd takes
+in one member at a time, and a second one away may be one too many (docs.k3s.io, "High Availability Embedded etcd").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from reconciler.model.k3s import DesiredK3s, K3sRole, minor_of
+from reconciler.model.plan import BlockCode, Blocked, NodePlan, PlannedAction
+from reconciler.planner.node.actions import spec_of
+from reconciler.planner.node.workload import disrupts
+
+JOIN = "join"
+INSTALL = "install_k3s"
+
+
+def goes_in_order(action: PlannedAction, k3s: DesiredK3s | None) -> bool:
+    """Return whether the action waits for other nodes. On a server, whatever may take it away does."""
+    if k3s is None:
+        return False
+    return spec_of(action.name).in_order or (k3s.role is K3sRole.SERVER and disrupts(action))
+
+
+@dataclass(frozen=True, slots=True)
+class K3sOrder:
+    """`wanted`: active nodes -> what they are to run. `versions`: those in the cluster -> version of their kubelet.
+
+    `ready`: members of the control plane -> Ready. `at_work`: nodes that are worked on.
+    """
+
+    wanted: Mapping[str, DesiredK3s] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    ready: Mapping[str, bool] = field(default_factory=dict)
+    at_work: Collection[str] = ()
+
+    @property
+    def servers(self) -> list[str]:
+        return sorted(name for name, one in self.wanted.items() if one.role is K3sRole.SERVER)
+
+    def refusal(self, plan: NodePlan, actions: Collection[PlannedAction]) -> Blocked | None:
+        """Return why these actions of a plan have to wait for other nodes; None = they need not."""
+        own = self.wanted.get(plan.node)
+        names = {action.name for action in actions if goes_in_order(action, own)}
+        if own is None or not names:
+            return None
+        why = self._server(plan.node, own, names) if own.role is K3sRole.SERVER else self._agent(names)
+        return Blocked(BlockCode.BUDGET, why) if why else None
+
+    def _server(self, node: str, own: DesiredK3s, names: Collection[str]) -> str:
+        busy = [name for name in self.servers if name != node and name in self.at_work]
+        if busy:
+            return f"servers of K3s go one at a time, and {busy[0]} is worked on"
+        if not self.ready:
+            first = self.servers[0]
+            return "" if node == first else f"the cluster begins with {first}, and no server is in it yet"
+        away = [name for name, ready in sorted(self.ready.items()) if not ready and name != node]
+        starts_again = names == {JOIN} and node in self.ready
+        if away and not starts_again:
+            return f"server {away[0]} is not Ready: with {node} away as well, etcd may lose its quorum"
+        return self._skips(node, own) if INSTALL in names else ""
+
+    def _skips(self, node: str, own: DesiredK3s) -> str:
+        """Return why this version can't follow the one that the server runs ("Version Skew Policy", upgrade order)."""
+        runs = self.versions.get(node, "")
+        if "+k3s" not in runs:
+            return ""
+        step = minor_of(own.version)[1] - minor_of(runs)[1]
+        if step in (0, 1):
+            return ""
+        return (
+            f"it runs {runs}, and {own.version} is {abs(step)} minors {'newer' if step > 0 else 'older'}: "
+            "servers go up one minor at a time and never down; declare the versions between, one after the other"
+        )
+
+    def _agent(self, names: Collection[str]) -> str:
+        if JOIN in names and not any(self.ready.get(name) for name in self.servers):
+            return "no server of K3s is Ready that it could join"
+        if INSTALL not in names:
+            return ""
+        behind = [name for name in self.servers if self.versions.get(name, "") not in ("", self.wanted[name].version)]
+        return f"servers go first, and {behind[0]} runs {self.versions[behind[0]]}" if behind else ""

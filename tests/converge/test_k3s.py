@@ -1,0 +1,200 @@
+"""A K3s cluster from nothing, kept as declared, upgraded and mended, judged by what became of etcd and its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from reconciler.converge.events import ActionFinished, ActionStarted, Event
+from reconciler.lab.hardware.k3s_site import LEAF
+from reconciler.model.k3s import BINARY, CONFIG, DATASTORE, RESTART_DUE, TOKEN, UNIT_FILES
+from reconciler.model.outcome import Done, Transient
+from tests.converge.k3s_world import NEW, OLD, SERVERS, declare, k3s_world, release, site, spec
+from tests.converge.world import World
+
+Worlds = Callable[..., World]
+NOT_THERE = {"n*": ["not_a_member"]}
+
+
+def converged(here: World, **options: Any) -> None:
+    """Apply, and see that every node serves as declared, and that no token is left."""
+    report = here.apply(**options)
+    states = {name: (one.state.value, one.detail) for name, one in report.results.items()}
+    assert {state for state, _ in states.values()} <= {"done", "converged"}, states
+    assert all(here.serves(name) for name in here.fleet.nodes)
+    assert not site(here).valid()
+    assert not site(here).refused
+
+
+def overlapping(events: list[Event], names: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return pairs of servers of which one was begun while another was still worked on."""
+    at_work: dict[str, None] = {}
+    found = []
+    for event in events:
+        if isinstance(event, ActionStarted | ActionFinished) and event.node in names:
+            if event.action.name not in ("install_k3s", "join", "drain"):
+                continue
+            if isinstance(event, ActionStarted):
+                found += [(other, event.node) for other in at_work if other != event.node]
+                at_work[event.node] = None
+            else:
+                at_work.pop(event.node, None)
+    return found
+
+
+def test_a_blank_lab_becomes_three_servers_and_nine_agents(world: Worlds) -> None:
+    here = k3s_world(world, spec(bootstrap=True), nodes=12, drift=NOT_THERE)
+    converged(here)
+    shared = site(here)
+    assert (shared.begun, sorted(shared.members)) == (1, list(SERVERS))
+    assert shared.members[0] == "n0"
+    assert shared.issued == 9  # one token for each agent, and servers use none
+    assert shared.fewest >= 0
+    assert overlapping(here.events, dict.fromkeys(SERVERS)) == []
+    assert {here.lab.cluster.node(name).kubelet_version for name in here.fleet.nodes} == {OLD}  # type: ignore[union-attr]
+    assert not [node.node for node in here.plan().nodes.values() if node.actions]
+
+
+def test_no_second_cluster_is_begun_without_consent_or_beside_a_datastore(world: Worlds) -> None:
+    """A silent API server proves nothing: here it is silent since no server was ever started."""
+    here = k3s_world(world, spec(), nodes=4, drift=NOT_THERE)
+    here.apply()
+    assert site(here).begun == 0
+    here = k3s_world(world, spec(bootstrap=True), nodes=4, drift=NOT_THERE)
+    here.machine("n2").disk().files[DATASTORE] = "of a cluster that nobody can reach"
+    here.apply()
+    assert site(here).begun == 0
+
+
+def test_files_that_drifted_come_back_and_agents_are_not_drained_for_it(world: Worlds) -> None:
+    here = k3s_world(world, spec(), nodes=4)
+    here.adopt()
+    assert not [node.node for node in here.plan().nodes.values() if node.actions]
+    for name in ("n1", "n3"):
+        here.machine(name).disk().files[CONFIG] += "debug: true\n"
+    converged(here)
+    assert here.did("n3") == ["configure_k3s"]
+    assert here.did("n1")[:3] == ["mark", "drain", "configure_k3s"]
+    assert all("debug" not in here.machine(name).disk().files[CONFIG] for name in ("n1", "n3"))
+
+
+def test_an_upgrade_goes_over_the_servers_first_and_saves_etcd(world: Worlds) -> None:
+    here = k3s_world(world, spec(), nodes=5)
+    here.adopt()
+    declare(here, spec(NEW))
+    converged(here)
+    done = [e.node for e in here.events if isinstance(e, ActionFinished) and e.action.name == "install_k3s"]
+    assert sorted(done[:3]) == list(SERVERS)
+    assert overlapping(here.events, dict.fromkeys(SERVERS)) == []
+    assert len(site(here).snapshots) == 3
+    assert site(here).fewest >= 0
+    assert {here.lab.cluster.node(name).kubelet_version for name in here.fleet.nodes} == {NEW}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("version", ["v1.33.1+k3s1", "v1.30.9+k3s1"])
+def test_servers_skip_no_minor_and_never_go_back(world: Worlds, version: str) -> None:
+    here = k3s_world(world, spec(), nodes=4)
+    here.adopt()
+    declare(here, spec(version))
+    here.apply()
+    assert all(OLD in here.machine(name).disk().files[BINARY] for name in here.fleet.nodes)
+    assert all(here.serves(name) for name in here.fleet.nodes)
+
+
+def test_a_lost_server_is_replaced_and_its_member_of_etcd_leaves_first(world: Worlds) -> None:
+    here = k3s_world(world, spec(), nodes=4)
+    here.adopt()
+    lose(here, "n1")
+    converged(here)
+    assert sorted(site(here).members) == list(SERVERS)
+    assert (site(here).begun, site(here).members[-1]) == (1, "n1")
+
+
+def lose(here: World, name: str) -> None:
+    """Take everything of K3s from a machine, as a new disk would."""
+    from reconciler.lab.k3s import remove
+
+    machine = here.machine(name)
+    for unit in ("k3s", "k3s-agent"):
+        if machine.service_known(unit):
+            machine.service_set(unit, active=False)
+    remove(machine.disk())
+
+
+def test_no_server_is_touched_while_another_one_is_away(world: Worlds) -> None:
+    here = k3s_world(world, spec(), nodes=4, faults={"n2": {"kubelet_not_ready": {}}})
+    here.adopt()
+    declare(here, spec(NEW))
+    here.apply()
+    assert "install_k3s" not in [*here.did("n0"), *here.did("n1")]
+    assert site(here).fewest >= 0
+
+
+def test_certificates_that_end_soon_are_renewed_by_a_restart(world: Worlds) -> None:
+    here = k3s_world(world, spec(), nodes=4)
+    here.adopt()
+    for name in here.fleet.nodes:
+        here.machine(name).disk().files[LEAF] = str(here.clock.seconds() - 330 * 86400)
+    converged(here)
+    assert all(float(here.machine(n).disk().files[LEAF]) > 0 for n in here.fleet.nodes)
+    assert overlapping(here.events, dict.fromkeys(SERVERS)) == []
+
+
+def test_a_restart_that_a_dead_run_owes_is_made_up_for(world: Worlds) -> None:
+    here = k3s_world(world, spec(), nodes=4)
+    here.adopt()
+    here.machine("n3").disk().files[RESTART_DUE] = "plan\n"
+    converged(here)
+    assert here.did("n3") == ["configure_k3s"]
+    assert RESTART_DUE not in here.machine("n3").disk().files
+
+
+def test_what_was_downloaded_is_used_only_with_the_declared_digest(world: Worlds) -> None:
+    wrong = release(OLD) | {"binary": release(OLD)["binary"] | {"sha256": "0" * 64}}
+    here = k3s_world(world, spec(release=wrong, bootstrap=True), nodes=3, drift=NOT_THERE)
+    report = here.apply()
+    assert all(BINARY not in here.machine(name).disk().files for name in here.fleet.nodes)
+    assert "it is not used" in report.results["n0"].detail
+
+
+def test_a_download_that_broke_off_goes_on(world: Worlds) -> None:
+    here = k3s_world(world, spec(bootstrap=True), nodes=4, drift=NOT_THERE)
+    site(here).breaking = {"n0", "n3"}
+    report = here.apply()
+    assert {one.state.value for one in report.results.values()} == {"done"}
+    assert "install_k3s!transient" in here.did("n3")
+
+
+def test_the_token_of_an_agent_that_does_not_come_up_is_revoked(world: Worlds) -> None:
+    here = k3s_world(world, spec(), nodes=4, drift={"n3": ["not_a_member"]}, faults={"n3": {"kubelet_not_ready": {}}})
+    here.adopt()
+    here.apply()
+    assert not here.serves("n3")
+    assert site(here).issued >= 1
+    assert not site(here).valid()
+    assert here.machine("n3").disk().files[TOKEN]  # what is left on it admits nobody
+
+
+def test_a_unit_of_the_other_role_is_never_overwritten(world: Worlds) -> None:
+    here = k3s_world(world, spec(), nodes=4, drift={"n3": ["not_a_member"]})
+    here.adopt()
+    here.machine("n3").disk().files[f"{UNIT_FILES}/k3s.service"] = "[Unit]\n"
+    report = here.apply()
+    assert "other_role" in report.results["n3"].detail
+
+
+def test_both_actions_on_a_node_as_it_is(world: Worlds) -> None:
+    here = k3s_world(world, spec(), nodes=4, drift={"n3": ["not_a_member"]})
+    assert here.act("install_k3s", "n3") == Done(f"{OLD} is in place")
+    assert here.act("configure_k3s", "n3") == Done("its files are as declared")
+    assert here.act("configure_k3s", "n1") == Done("its files are as declared, and it was restarted")
+
+
+def test_no_server_restarts_while_another_one_is_not_ready(world: Worlds) -> None:
+    """The guard within the action: what the plan was made of may be over."""
+    here = k3s_world(world, spec(), nodes=4, faults={"n2": {"kubelet_not_ready": {}}})
+    outcome = here.act("configure_k3s", "n1")
+    assert isinstance(outcome, Transient)
+    assert "server n2 is not Ready" in outcome.detail

@@ -1,0 +1,95 @@
+"""The script of the fact of K3s in a real shell, with a real openssl, on files laid out as K3s lays them out."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from reconciler.drivers.ssh.facts.k3s import K3S, parse_k3s
+from reconciler.model.gate import CommandResult
+from reconciler.model.k3s import BINARY, CONFIG, DATA, DATASTORE, DUE, IMAGES, NONE, RESTART_DUE, UNIT_FILES, K3sFacts
+
+pytestmark = [
+    pytest.mark.tool,
+    pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed"),
+]
+
+
+class Host:
+    """A folder in place of /, and programs of it on PATH."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.program("bin/systemctl", "case $2 in k3s) echo active;; *) echo inactive; exit 3;; esac")
+        self.program("bin/id", "echo 0")
+
+    def program(self, path: str, text: str) -> None:
+        self.file(path, f"#!/bin/sh\n{text}\n").chmod(0o755)
+
+    def file(self, path: str, text: str) -> Path:
+        found = self.root / path.lstrip("/")
+        found.parent.mkdir(parents=True, exist_ok=True)
+        found.write_text(text)
+        return found
+
+    def certificate(self, path: str, days: int) -> None:
+        found = self.file(path, "")
+        key = "ec -pkeyopt ec_paramgen_curve:prime256v1"
+        words = f"openssl req -x509 -newkey {key} -nodes -subj /CN=x -days {days} -out {found} -keyout {found}.key"
+        subprocess.run(words.split(), check=True, capture_output=True)
+
+    def read(self) -> CommandResult:
+        command = K3S.command
+        for folder in ("/usr/local", "/var/lib/rancher", "/etc/"):
+            command = command.replace(folder, f"{self.root}{folder}")
+        env = {"PATH": f"{self.root}/bin:/usr/bin:/bin"}
+        ran = subprocess.run(["sh", "-c", command], env=env, capture_output=True, text=True)
+        return CommandResult(ran.returncode, ran.stdout.replace(str(self.root), ""), ran.stderr)
+
+    def facts(self) -> K3sFacts:
+        ran = self.read()
+        assert ran.exit_status == 0, ran
+        return parse_k3s(ran).value
+
+
+def test_a_host_without_k3s(tmp_path: Path) -> None:
+    assert Host(tmp_path).facts() == K3sFacts("", {}, {}, (), False)
+
+
+def test_a_server(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.program(BINARY, 'echo "k3s version v1.31.5+k3s1 (56ec5dd4)"; echo "go version go1.22.10"')
+    host.file(f"{UNIT_FILES}/k3s.service", "[Unit]\n")
+    host.file(CONFIG, "docker: true\n")
+    host.file(f"{IMAGES}/9082.tar.zst", "")
+    host.file(f"{DATASTORE}/member/wal", "")
+    host.certificate(f"{DATA}/agent/client-kubelet.crt", 300)
+    host.certificate(f"{DATA}/server/tls/server-ca.crt", 10)  # an authority is not renewed by a restart
+    found = host.facts()
+    assert (found.version, found.units, found.images) == ("v1.31.5+k3s1", {"k3s": True}, ("9082.tar.zst",))
+    assert (found.datastore, found.restart, found.renewal) == (True, NONE, NONE)
+    assert set(found.files) == {CONFIG, f"{UNIT_FILES}/k3s.service"}
+
+
+def test_what_is_due(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.program(BINARY, 'echo "k3s version v1.31.5+k3s1 (56ec5dd4)"')
+    host.file(RESTART_DUE, "")
+    host.certificate(f"{DATA}/agent/client-kubelet.crt", 300)
+    host.certificate(f"{DATA}/agent/serving-kubelet.crt", 59)
+    assert (host.facts().restart, host.facts().renewal) == (DUE, DUE)
+    host.file(f"{DATA}/agent/broken.crt", "no certificate")
+    host.certificate(f"{DATA}/agent/serving-kubelet.crt", 300)
+    assert host.facts().renewal is None
+
+
+def test_whoever_is_not_root_learns_nothing(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.program(BINARY, "")
+    host.program("bin/id", "echo 1000")
+    ran = host.read()
+    assert ran.exit_status == 1
+    assert "permission denied" in ran.stderr
