@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 
-from reconciler.lab.hardware.k3s_site import LEAF, K3sSite
+from reconciler.lab.hardware.k3s_site import ADMIN, LEAF, K3sSite
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.state import DiskImage
 from reconciler.model.desired import Desired, Fleet
@@ -27,7 +27,7 @@ def install(desired: Desired, disk: DiskImage | None) -> None:
     if k3s.images is not None:
         disk.files[f"{IMAGES}/{k3s.image_file}"] = k3s.images.url
     if k3s.role is K3sRole.SERVER:
-        disk.files |= {DATASTORE: "K3s", KUBECONFIG: "K3s"}
+        disk.files |= {DATASTORE: "K3s", KUBECONFIG: ADMIN}
 
 
 def remove(disk: DiskImage) -> None:

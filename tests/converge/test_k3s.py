@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
+from reconciler.app.k3s_access import ServerKubeconfig
 from reconciler.converge.events import ActionFinished, ActionStarted, Event
+from reconciler.converge.k3s_birth import K3sServer, is_unborn
 from reconciler.lab.hardware.k3s_site import LEAF
-from reconciler.model.k3s import BINARY, CONFIG, DATASTORE, RESTART_DUE, TOKEN, UNIT_FILES
+from reconciler.model.gate import CommandResult
+from reconciler.model.k3s import BINARY, CONFIG, DATASTORE, KUBECONFIG, RESTART_DUE, TOKEN, UNIT_FILES
 from reconciler.model.outcome import Done, Transient
 from tests.converge.k3s_world import NEW, OLD, SERVERS, declare, k3s_world, release, site, spec
 from tests.converge.world import World
@@ -198,3 +201,30 @@ def test_no_server_restarts_while_another_one_is_not_ready(world: Worlds) -> Non
     outcome = here.act("configure_k3s", "n1")
     assert isinstance(outcome, Transient)
     assert "server n2 is not Ready" in outcome.detail
+
+
+def test_the_kubeconfig_of_a_server_is_kept_to_ourselves_and_reaches_the_endpoint(world: Worlds) -> None:
+    here = k3s_world(world, spec(), nodes=4)
+    here.machine("n0").disk().files.pop(KUBECONFIG)  # the next server has it, too
+    kept = ServerKubeconfig()
+    here.run(kept.fetch(here.fabric.servers(), "https://10.0.0.10:6443"))  # type: ignore[attr-defined]
+    assert "server: https://10.0.0.10:6443" in kept.path.read_text()
+    assert (kept.path.stat().st_mode & 0o777, kept.path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    kept.close()
+    assert not kept.path.exists()
+
+
+def test_a_datastore_that_nobody_but_root_could_see_is_none_that_is_absent(world: Worlds) -> None:
+    here = k3s_world(world, spec(bootstrap=True), nodes=3, drift=NOT_THERE)
+    servers = here.fabric.servers()  # type: ignore[attr-defined]
+    assert here.run(is_unborn(servers, here.clock))
+
+    class NotRoot:
+        async def run(self, argv: Sequence[str], *, timeout: float, stdin: str = "") -> CommandResult:
+            if argv[0] == "id":
+                return CommandResult(0, "1000\n")
+            result: CommandResult = await servers[1].host.run(argv, timeout=timeout, stdin=stdin)
+            return result
+
+    assert not here.run(is_unborn([servers[0], K3sServer("n1", NotRoot()), servers[2]], here.clock))
+    assert not here.run(is_unborn([], here.clock))

@@ -39,6 +39,7 @@ VALID_S: Final = 365 * 86400.0
 RENEWED_S: Final = 120 * 86400.0  # what ends within is renewed by a start
 RENEW_S: Final = 60 * 86400.0  # that the fact of the host asks for, by `openssl x509 -checkend`
 K3S_FILES: Final = (CONFIG, REGISTRIES, *(f"{UNIT_FILES}/{role.unit}.service" for role in K3sRole))
+ADMIN: Final = "apiVersion: v1\nclusters:\n- cluster: {server: https://127.0.0.1:6443}\n  name: default\n"
 JOINS_S: Final = 20.0  # how long a new member of etcd is a learner
 _RELEASE = re.compile(r"v\d+\.\d+\.\d+(?:\+|%2B)k3s\d+")
 _CHARACTERS = string.ascii_lowercase + string.digits
@@ -176,7 +177,7 @@ class K3sSite:
             self.learner_until = self.clock() + JOINS_S
             self.members.append(name)
             disk.files[SERVER_TOKEN] = token
-        disk.files[DATASTORE] = disk.files[KUBECONFIG] = "K3s"
+        disk.files |= {DATASTORE: "K3s", KUBECONFIG: ADMIN}
         return ""
 
     def _agent(self, disk: DiskImage, name: str) -> str:

@@ -44,12 +44,16 @@ class K3sOrder:
 
     def refusal(self, plan: NodePlan, actions: Collection[PlannedAction]) -> Blocked | None:
         """Return why these actions of a plan have to wait for other nodes; None = they need not."""
-        own = self.wanted.get(plan.node)
+        why = self.why(plan.node, actions)
+        return Blocked(BlockCode.BUDGET, why) if why else None
+
+    def why(self, node: str, actions: Collection[PlannedAction]) -> str:
+        """Return why these actions on a node have to wait for other nodes, in words; "" = they need not."""
+        own = self.wanted.get(node)
         names = {action.name for action in actions if goes_in_order(action, own)}
         if own is None or not names:
-            return None
-        why = self._server(plan.node, own, names) if own.role is K3sRole.SERVER else self._agent(names)
-        return Blocked(BlockCode.BUDGET, why) if why else None
+            return ""
+        return self._server(node, own, names) if own.role is K3sRole.SERVER else self._agent(names)
 
     def _server(self, node: str, own: DesiredK3s, names: Collection[str]) -> str:
         busy = [name for name in self.servers if name != node and name in self.at_work]

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from reconciler.spec.kinds.base import NOT_ENFORCED, Enforced, Resource
+from reconciler.spec.kinds.base import NOT_ENFORCED, Resource
 from reconciler.spec.kinds.k3s import K3s
 from reconciler.strict_yaml.models import Argv, Model, Name, Text
 
@@ -26,7 +26,7 @@ class Join(Model):
 class ClusterSpec(Model):
     """How the cluster is reached and joined."""
 
-    type: Annotated[ClusterType, Enforced(ClusterType.KUBERNETES, ClusterType.K3S)] = Field(
+    type: ClusterType = Field(
         default=ClusterType.KUBERNETES,
         description="kubernetes: an existing cluster. k3s: one that the reconciler installs.",
     )
