@@ -25,7 +25,7 @@ def node_events(workspace: Workspace) -> NodeEvents:
 
     def connect() -> Kubectl:
         settings = workspace.fleet.settings
-        if settings.cluster is None:
+        if settings.cluster is None or not settings.cluster.kubernetes:
             raise UsageError("the Fleet names no cluster to write Events in")
         kubeconfig, context = cluster_access(settings.cluster, workspace.overlay, workspace.secrets)
         return Kubectl("kubectl", kubeconfig, context, settings.kubernetes_deadline_s)

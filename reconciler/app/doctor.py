@@ -17,11 +17,12 @@ from reconciler.drivers.messenger import AppriseMessenger
 from reconciler.drivers.programs import ask
 from reconciler.drivers.secrets import SecretStore, default_path
 from reconciler.drivers.tickets.trackers import client_of
+from reconciler.model.access import SlurmAccess
 from reconciler.model.boot_ways import choose, passed_over
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.errors import DriverError, ReconcilerError, SpecError, UsageError
 from reconciler.model.notices import Channel
-from reconciler.model.observed import Observation, Silent
+from reconciler.model.observed import Answered, ClusterState, Observation, Silent
 from reconciler.model.records import NodeRecord
 from reconciler.model.tickets import Tracker
 from reconciler.model.vocab import BootWay, Concern, NodeState, UnknownReason
@@ -59,7 +60,8 @@ def examine(workspace: Workspace, *, offline: bool) -> Iterator[Finding]:
         yield Finding("spec", False, str(error), "reconciler doctor SPEC")
         return
     yield Finding("spec", True, f"{len(fleet.nodes)} nodes, {workspace.request.spec}")
-    if fleet.settings.cluster is not None:
+    cluster = fleet.settings.cluster
+    if cluster is not None and cluster.kubernetes:
         yield _kubectl()
     for sentence in fleet.settings.insecure:
         yield Finding("trust", True, sentence, "verify it: name a CA in the spec")
@@ -74,8 +76,10 @@ def examine(workspace: Workspace, *, offline: bool) -> Iterator[Finding]:
             yield from _machines(workspace)
         else:
             yield Finding("reach nodes", False, "not tried: the ledger knows which host keys are revoked")
-        if fleet.settings.cluster is not None:
+        if cluster is not None and cluster.kubernetes:
             yield from _rights(workspace)
+        if cluster is not None and cluster.slurm is not None:
+            yield _slurm(workspace, cluster.slurm)
 
 
 def _rights(workspace: Workspace) -> Iterator[Finding]:
@@ -92,6 +96,30 @@ def _rights(workspace: Workspace) -> Iterator[Finding]:
         yield Finding("rights kubernetes", False, f"this account may not {right}", f"kubectl apply -f {file}")
     if not missing:
         yield Finding("rights kubernetes", True, f"may {'; '.join(in_words(workspace.wanted_rights))}")
+
+
+def _slurm(workspace: Workspace, access: SlurmAccess) -> Finding:
+    """Return whether Slurm answers, and knows the nodes that the spec has."""
+    name, place = "reach slurm", "`slurm` of the fleet's Cluster"
+
+    async def ask() -> Answered[ClusterState] | Silent | None:
+        fabric = workspace.fabric()
+        try:
+            port = fabric.slurm()
+            return None if port is None else await port.state()
+        finally:
+            await fabric.close()
+
+    answer = run_async(ask())
+    if answer is None or isinstance(answer, Silent):
+        why = "there is none" if answer is None else f"{answer.reason}: {answer.detail}"
+        return Finding(name, False, f"{access.login}: {why}", f"see {place}")
+    lacking = sorted(set(workspace.fleet.nodes) - set(answer.value.members))
+    if lacking:
+        more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
+        text = f"it has no node for {', '.join(lacking[:3])}{more}"
+        return Finding(name, False, text, f"give them their names of slurm.conf in {place}")
+    return Finding(name, True, f"{answer.value.server_version}, {len(answer.value.members)} nodes")
 
 
 def _python() -> Finding:

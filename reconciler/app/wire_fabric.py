@@ -18,19 +18,23 @@ from reconciler.drivers.installer import HttpInstaller
 from reconciler.drivers.kube import KubectlCluster, NodeWatch
 from reconciler.drivers.redfish import BmcRegistry, RedfishBmc, RedfishPdu
 from reconciler.drivers.secrets import Credentials, SecretError, SecretStore
+from reconciler.drivers.slurm import SlurmCluster
 from reconciler.drivers.ssh import KernelLogWatch, SshHost
 from reconciler.gate.attestation.exchange import Expected
 from reconciler.gate.attestation.expected import expected_of_installer
 from reconciler.model.access import ClusterAccess, InstallerPolicy, TlsPolicy
-from reconciler.model.addresses import SSH_PORT, split_authority
+from reconciler.model.addresses import SSH_PORT, normalise_host, split_authority
 from reconciler.model.desired import Desired, Fleet, Settings
 from reconciler.model.ledger_ports import InstallLedger
 from reconciler.model.own_writes import OwnWrites
 from reconciler.model.ports import Bmc, Clock, Cluster, FirmwareFiles, Host, Installer, Watch
+from reconciler.model.schedulers import TwoSchedulers
 from reconciler.model.vocab import NodeState
 
 LEAST_REAL_S = 2.0  # the shortest deadline in real time
 HURRY_S = 2.0  # for closing, after an interrupt
+
+_Closable = RedfishBmc | RedfishPdu | SshHost | KubectlCluster | SlurmCluster
 
 
 class WireFabric:
@@ -61,7 +65,8 @@ class WireFabric:
         self._bmcs: dict[str, RedfishBmc] = {}
         self._pdus: dict[str, RedfishPdu] = {}
         self._hosts: dict[str, SshHost] = {}
-        self._cluster: KubectlCluster | None = None
+        self._kubernetes: KubectlCluster | None = None
+        self._slurm: SlurmCluster | None = None
         self._server_kubeconfig: ServerKubeconfig | None = None
         self._installer: HttpInstaller | None = None
         self._files = HttpFirmwareFiles() if overlay is None else HttpFirmwareFiles(overlay.firmware)
@@ -128,32 +133,45 @@ class WireFabric:
         return current
 
     def host(self, desired: Desired) -> Host | None:
-        address, secret = desired.endpoints.host, self._settings.ssh_credentials
-        if address is None or secret is None:
+        address = desired.endpoints.host
+        if address is None or self._settings.ssh_credentials is None:
             return None
         if desired.node not in self._hosts:
-            authorities = self._settings.host_keys.authorities
-            name, port = split_authority(address, SSH_PORT)
-            if self._overlay is not None:
-                target = self._overlay.ssh(address)
-                name, port, authorities = target.host, target.port, target.authorities
-            deadline = self._deadline(self._settings.ssh_deadline_s)
-            self._hosts[desired.node] = SshHost(
-                desired.node,
-                name,
-                port=port,
-                user=self._settings.ssh_user,
-                private_key=self._secrets.resolve(secret, f"{name}:{port}").reveal(),
-                authorities=authorities,
-                insecure=self._settings.host_keys.insecure and self._overlay is None,
-                connect_timeout=min(10.0, deadline / 3),
-                facts_timeout=deadline * 2 / 3,
-                revoked=self._revoked,
-                now=self._clock.now,
-            )
+            self._hosts[desired.node] = self._ssh(desired.node, address, self._settings.ssh_user)
         return self._hosts[desired.node]
 
+    def _ssh(self, name: str, address: str, user: str) -> SshHost:
+        """Return a new connection to a machine. `name`: how messages call it. Raise SecretError."""
+        secret = self._settings.ssh_credentials
+        if secret is None:
+            raise SecretError(f"the spec names no credentials for SSH, by which {name} is reached")
+        authorities = self._settings.host_keys.authorities
+        host, port = split_authority(address, SSH_PORT)
+        if self._overlay is not None:
+            target = self._overlay.ssh(address)
+            host, port, authorities = target.host, target.port, target.authorities
+        deadline = self._deadline(self._settings.ssh_deadline_s)
+        return SshHost(
+            name,
+            host,
+            port=port,
+            user=user,
+            private_key=self._secrets.resolve(secret, f"{host}:{port}").reveal(),
+            authorities=authorities,
+            insecure=self._settings.host_keys.insecure and self._overlay is None,
+            connect_timeout=min(10.0, deadline / 3),
+            facts_timeout=deadline * 2 / 3,
+            revoked=self._revoked,
+            now=self._clock.now,
+        )
+
     def cluster(self) -> Cluster | None:
+        kubernetes, slurm = self._kubernetes_port(), self.slurm()
+        if kubernetes is not None and slurm is not None:
+            return TwoSchedulers(kubernetes, slurm)
+        return slurm if kubernetes is None else kubernetes
+
+    def _kubernetes_port(self) -> Cluster | None:
         cluster = self.kubectl_cluster()
         if cluster is None or not server_names(self._fleet):
             return cluster
@@ -172,21 +190,32 @@ class WireFabric:
 
     def kubectl_cluster(self) -> KubectlCluster | None:
         access = self._settings.cluster
-        if access is None:
+        if access is None or not access.kubernetes:
             return None
-        if self._cluster is None:
+        if self._kubernetes is None:
             kubeconfig, context = self._cluster_access(access)
             deadline = self._deadline(self._settings.kubernetes_deadline_s)
-            self._cluster = KubectlCluster(
+            self._kubernetes = KubectlCluster(
                 kubeconfig=kubeconfig, context=context, timeout_s=deadline, now=self._clock.now, keep=True,
                 lasting=self._watched, own=self._own_writes,
             )  # fmt: skip
-        return self._cluster
+        return self._kubernetes
+
+    def slurm(self) -> SlurmCluster | None:
+        access = None if self._settings.cluster is None else self._settings.cluster.slurm
+        if access is None:
+            return None
+        if self._slurm is None:
+            user = access.user or self._settings.ssh_user
+            login = self._ssh(access.login, normalise_host(access.login), user)
+            deadline = self._deadline(self._settings.kubernetes_deadline_s)
+            self._slurm = SlurmCluster(login, access, timeout_s=deadline, now=self._clock.now)
+        return self._slurm
 
     def watch(self) -> Watch | None:
-        """Return a watch on the cluster; None without a cluster, where no event announces a change."""
+        """Return a watch on Kubernetes; None without one, where no event announces a change."""
         access = self._settings.cluster
-        if access is None:
+        if access is None or not access.kubernetes:
             return None
         self._watched = True  # a process with a watch is long-lived, and keeps its connection
         kubeconfig, context = self._cluster_access(access)
@@ -248,9 +277,9 @@ class WireFabric:
             for name, node in before.nodes.items()
             if not same or name not in fleet.nodes or fleet.nodes[name].endpoints != node.endpoints
         }
-        unfit: list[KubectlCluster | RedfishPdu] = [] if same or self._cluster is None else [self._cluster]
+        unfit: list[_Closable] = [] if same else self._clusters()
         if not same:
-            self._cluster = None
+            self._kubernetes = self._slurm = None
         if before.settings.installer != fleet.settings.installer and self._installer is not None:
             await self._installer.close()
             self._installer = None
@@ -270,15 +299,17 @@ class WireFabric:
 
         An interrupted process waits no longer than HURRY_S.
         """
-        clusters = () if self._cluster is None else (self._cluster,)
-        await self._close([*self._bmcs.values(), *self._pdus.values(), *self._hosts.values(), *clusters])
+        await self._close([*self._bmcs.values(), *self._pdus.values(), *self._hosts.values(), *self._clusters()])
         await self._files.close()
         if self._server_kubeconfig is not None:
             self._server_kubeconfig.close()
         if self._installer is not None:
             await self._installer.close()
 
-    async def _close(self, ports: Iterable[RedfishBmc | RedfishPdu | SshHost | KubectlCluster]) -> None:
+    def _clusters(self) -> list[_Closable]:
+        return [port for port in (self._kubernetes, self._slurm) if port is not None]
+
+    async def _close(self, ports: Iterable[_Closable]) -> None:
         task = asyncio.current_task()
         interrupted = task is not None and task.cancelling() > 0
         with contextlib.suppress(TimeoutError):

@@ -35,7 +35,7 @@ from reconciler.model.observed import (
 )
 from reconciler.model.ports import Bmc, Clock, Cluster, FirmwareFile, Host, Pdu, PowerAction
 from reconciler.model.records import Mark, NodeRecord
-from reconciler.model.vocab import UnknownReason
+from reconciler.model.vocab import SignalTo, UnknownReason
 from reconciler.planner.node.corroboration import identity
 
 T = TypeVar("T")
@@ -329,3 +329,6 @@ class TimedCluster:
 
     async def answers(self, pod: Pod, port: int, path: str) -> bool:
         return await self._deadlines.read(self._cluster.answers(pod, port, path))
+
+    async def signal(self, pod: Pod, name: str, to: SignalTo) -> None:
+        await self._write(lambda: self._cluster.signal(pod, name, to))

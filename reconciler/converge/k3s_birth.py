@@ -18,7 +18,7 @@ from reconciler.model.k3s import DATASTORE, K3sRole
 from reconciler.model.observed import Answered, ClusterState, Member, Pod, Silent, Taint
 from reconciler.model.ports import Clock, Cluster
 from reconciler.model.records import Mark
-from reconciler.model.vocab import NodeState, Provision
+from reconciler.model.vocab import NodeState, Provision, SignalTo
 
 _ASK_S: Final = 30.0
 
@@ -138,6 +138,9 @@ class AwaitedCluster:
 
     async def post(self, pod: Pod, port: int, path: str, body: str) -> None:
         await self._cluster.post(pod, port, path, body)
+
+    async def signal(self, pod: Pod, name: str, to: SignalTo) -> None:
+        await self._cluster.signal(pod, name, to)
 
     async def answers(self, pod: Pod, port: int, path: str) -> bool:
         return await self._cluster.answers(pod, port, path)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from reconciler.model.measurements import BootMeasurements
 
@@ -22,10 +23,29 @@ class HostKeyPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class SlurmAccess:
+    """A Slurm, reached over SSH. `login`: host[:port] of a machine where its commands run. `user`: None = spec.ssh's.
+
+    `programs`: folder of the commands; "" = PATH finds them. `names`: a node's name in the spec -> in slurm.conf, where
+    they differ. `take_over`: how the reasons begin that health checks give, and of which the drains may be taken over.
+    """
+
+    login: str
+    user: str | None = None
+    programs: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
+    take_over: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterAccess:
+    """`slurm`: the Slurm that schedules the same nodes, alone or beside Kubernetes, as `kubernetes` says."""
+
     name: str
     kubeconfig: str | None  # secret name; None = kubectl's own default
     context: str | None = None
+    kubernetes: bool = True
+    slurm: SlurmAccess | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from reconciler.model.vocab import CheckpointWay, DrainProvider
+from reconciler.model.pods import Pod
+from reconciler.model.slurm import JOB
+from reconciler.model.vocab import CheckpointWay, DrainProvider, SignalTo
 
 TAKES_PART: Final = "reconciler.dev/checkpoint"  # "true": the pod can save its state when it is asked to
 DRAIN_AT: Final = "reconciler.dev/drain-at"  # our request: the time at which the pod is evicted at the latest
@@ -17,7 +19,8 @@ class Checkpoint:
     """The way in which work is asked to save its state before it is evicted, and for how long that is waited for.
 
     `ask`, `ready`: of way `command`, argv on the host; exit 0 = asked, and = nothing is left to save. `port`, `path`:
-    of way `http`, of each pod that takes part.
+    of way `http`, of each pod that takes part. `signal`, `to`: of way `signal`, for each job that takes part; it has
+    saved its state when it ends.
     """
 
     way: CheckpointWay
@@ -26,6 +29,12 @@ class Checkpoint:
     ready: tuple[str, ...] = ()
     port: int = 0
     path: str = ""
+    signal: str = ""
+    to: SignalTo = SignalTo.BATCH
+
+    def asks(self, pod: Pod) -> bool:
+        """Return whether a pod is asked in this way. Signals are for jobs of Slurm, and the other ways for pods."""
+        return pod.checkpoint is not None and (pod.owner_kind == JOB) is (self.way is CheckpointWay.SIGNAL)
 
 
 @dataclass(frozen=True, slots=True)

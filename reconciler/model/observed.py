@@ -324,6 +324,7 @@ class Member:
     reasons: Unpublished[Mapping[PublicText, FreeText]] = field(default_factory=dict)
     # Of the machine whose kubelet wrote the object, as its DMI has it; "" = it did not say.
     system_uuid: Identifier = ""
+    registered: bool = True  # False: of two schedulers, Kubernetes has no such node
 
     def is_dead(self, host: Answered[T] | Silent) -> bool:
         """Return whether host and kubelet are silent, or a person said so: no pod runs, and none can end by itself."""

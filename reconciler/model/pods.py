@@ -49,6 +49,7 @@ class Pod:
     finite: bool = False  # it ends by itself: of a Job or another controller of work that has an end
     checkpoint: PodCheckpoint | None = None  # None: it does not say that it can save its state
     workload: Unpublished[Workload | None] = None  # None: no other pod depends on it
+    due_at: datetime | None = None  # when it ends at the latest, by a time limit; None: nobody knows
 
     def kept_by_finalizer(self, at: datetime) -> bool:
         """Return whether nothing but finalizers keep the object."""

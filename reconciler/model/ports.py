@@ -43,6 +43,7 @@ from reconciler.model.observed import (
 )
 from reconciler.model.records import Mark
 from reconciler.model.status import FleetStatus, LoopStatus
+from reconciler.model.vocab import SignalTo
 
 
 class Clock(Protocol):
@@ -234,10 +235,9 @@ class Host(Protocol):
 
 
 class Cluster(Protocol):
-    """The Kubernetes cluster that the nodes of a fleet are members of.
+    """Places work on the nodes of a fleet: Kubernetes, Slurm, or both. A job of Slurm is a pod of its nodes.
 
-    Every write raises DriverError, with CONFLICT when the object changed after it was read: read it again and decide
-    again.
+    Every write raises DriverError, with CONFLICT when the object changed after it was read: read it and decide again.
     """
 
     async def state(self) -> Answered[ClusterState] | Silent:
@@ -267,8 +267,7 @@ class Cluster(Protocol):
     async def evict(self, pod: Pod, *, grace_s: float | None) -> None:
         """Evict this very pod, by its UID (pitfall H6). A pod that is gone is success (pitfall H7).
 
-        `grace_s`: seconds of wall-clock time that it gets to end; None: its own. BUSY: a PodDisruptionBudget forbids it
-        now.
+        `grace_s`: wall-clock seconds that it gets to end; None: its own. BUSY: a PodDisruptionBudget forbids it now.
         """
 
     async def delete(self, pod: Pod, *, grace_s: float | None) -> None:
@@ -285,6 +284,9 @@ class Cluster(Protocol):
 
     async def answers(self, pod: Pod, port: int, path: str) -> bool:
         """Return whether a pod answers a GET with a 2xx status. Whatever else happens is a no."""
+
+    async def signal(self, pod: Pod, name: str, to: SignalTo) -> None:
+        """Send a signal to a job of Slurm, always anew. A job that is gone is success. UNSUPPORTED for other pods."""
 
 
 class Watch(Protocol):

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from reconciler.model.desired import DrainPolicy
 from reconciler.model.observed import Pod
-from reconciler.model.vocab import DrainProvider
 
 _MOST = 5
 
@@ -36,7 +35,7 @@ class Stakes:
 
 def stakes(pods: Iterable[Pod], policy: DrainPolicy) -> Stakes:
     """Return what a drain by this policy puts at stake. `pods`: those that it would evict."""
-    if policy.provider is not DrainProvider.KUBERNETES:
+    if not policy.provider.asks_cluster:
         return Stakes()
     losing = [pod for pod in pods if (pod.local_storage or not pod.owner_kind) and pod.terminating_since is None]
     return Stakes(

@@ -157,8 +157,14 @@ class Certainty(StrEnum):
 
 class DrainProvider(StrEnum):
     KUBERNETES = "kubernetes"
+    SLURM = "slurm"
     COMMAND = "command"
     NONE = "none"
+
+    @property
+    def asks_cluster(self) -> bool:
+        """Return whether the cluster of the fleet tells what runs on a node, and is asked to end it."""
+        return self in (DrainProvider.KUBERNETES, DrainProvider.SLURM)
 
 
 class CheckpointWay(StrEnum):
@@ -167,6 +173,15 @@ class CheckpointWay(StrEnum):
     ANNOTATION = "annotation"  # on its pods, which answer by another one
     COMMAND = "command"  # on the host
     HTTP = "http"  # a POST to its pods, through the API server
+    SIGNAL = "signal"  # to the processes of its jobs, through Slurm
+
+
+class SignalTo(StrEnum):
+    """The processes of a Slurm job that a signal is sent to."""
+
+    BATCH = "batch"  # its batch script
+    STEPS = "steps"  # what srun started
+    ALL = "all"
 
 
 # Conditions of a node object that its kubelet sets. Any other is a detector's.

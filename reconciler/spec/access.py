@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from reconciler.model.access import ClusterAccess, HostKeyPolicy, InstallerPolicy, TlsPolicy
+from reconciler.model.access import ClusterAccess, HostKeyPolicy, InstallerPolicy, SlurmAccess, TlsPolicy
 from reconciler.model.desired import Floor, IgnoreRule, Reserve, Settings
 from reconciler.model.errors import Diagnostic, Position
 from reconciler.model.limits import Brake, Guards
@@ -19,6 +19,7 @@ from reconciler.model.units import parse_duration
 from reconciler.model.vocab import VerifiedBy
 from reconciler.spec import limits
 from reconciler.spec.health import health_changes, health_positions, switched_off
+from reconciler.spec.kinds.cluster import ClusterSpec, ClusterType, paired
 from reconciler.spec.kinds.fleet import FleetSpec, HostKeys, Installer, Tls
 from reconciler.spec.measurements import boot_measurements
 from reconciler.spec.notifications import channels
@@ -54,7 +55,7 @@ def read_settings(declared: Declarations, tree: SpecTree) -> tuple[Settings, lis
         ssh_user=spec.ssh.user if spec.ssh else "root",
         tls=tls,
         host_keys=host_keys,
-        cluster=ClusterAccess(cluster.name, cluster.spec.kubeconfig, cluster.spec.context) if cluster else None,
+        cluster=_cluster(cluster) if cluster else None,
         installer=_installer(spec.installer) if spec.installer else None,
         concurrency=spec.observation.concurrency,
         redfish_deadline_s=parse_duration(spec.observation.deadlines.redfish),
@@ -117,17 +118,26 @@ def access_positions(declared: Declarations) -> Mapping[str, Position]:
     places["name"] = fleet.position
     places |= health_positions(fleet)
     if cluster is not None:
-        places |= {f"cluster.{key}": cluster.at(key) for key in ("kubeconfig", "context")}
+        places |= {f"cluster.{key}": cluster.at(key) for key in ("kubeconfig", "context", "slurm")}
     return places
 
 
 _ACCESS: Final = (
     ("redfish", "credentials"), ("redfish", "tls"), ("ssh", "credentials"), ("ssh", "user"), ("ssh", "hostKeys"),
     ("ssh", "userCa"),
-    ("cluster",), ("cluster", "kubeconfig"), ("cluster", "context"),
+    ("cluster",), ("cluster", "kubeconfig"), ("cluster", "context"), ("cluster", "slurm"),
     ("installer", "listen"), ("installer", "url"), ("installer", "iso"),
     ("installer", "certificate"), ("installer", "key"), ("installer", "hostCa"),
 )  # fmt: skip
+
+
+def _cluster(cluster: DeclaredResource[ClusterSpec]) -> ClusterAccess:
+    spec = cluster.spec
+    slurm = None
+    if (given := spec.slurm) is not None:
+        names = paired(given.nodes)
+        slurm = SlurmAccess(given.login, given.user, given.programs or "", names, given.take_over)
+    return ClusterAccess(cluster.name, spec.kubeconfig, spec.context, spec.type is not ClusterType.SLURM, slurm)
 
 
 class _Files:

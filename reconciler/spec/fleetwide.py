@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reconciler.model.errors import Diagnostic, did_you_mean
-from reconciler.model.vocab import Activation, BootWay, DrainProvider
+from reconciler.model.vocab import Activation, BootWay
 from reconciler.spec.kinds.fleet import FleetSpec
 from reconciler.spec.kinds.persona import PersonaSpec
 from reconciler.spec.limits import check_limits
@@ -13,6 +13,7 @@ from reconciler.spec.node_source import NodeSource
 from reconciler.spec.notifications import check_notifications
 from reconciler.spec.parse import Declarations, DeclaredResource
 from reconciler.spec.resolve import choices
+from reconciler.spec.schedulers import check_schedulers
 
 
 def check_fleet(
@@ -26,6 +27,7 @@ def check_fleet(
         yield fleet.problem((), "nodes have a bmc, and spec.redfish does not say how to reach it")
     if fleet.spec.ssh is None and any(node.endpoints.host for node in nodes):
         yield fleet.problem((), "nodes have a host, and spec.ssh does not say how to reach it")
+    yield from check_schedulers(fleet, declared, {node.name for node in nodes})
     yield from _pxe_is_offered(fleet, declared)
     yield from _mains_can_be_cut(declared, nodes)
     if fleet.spec.cluster is None:
@@ -68,7 +70,7 @@ def _mains_can_be_cut(declared: Declarations, nodes: list[NodeSource]) -> Iterat
 
 def _clusterless(persona: DeclaredResource[PersonaSpec]) -> Iterator[Diagnostic]:
     spec = persona.spec
-    if "drain" in spec.model_fields_set and spec.drain.provider is DrainProvider.KUBERNETES:
+    if "drain" in spec.model_fields_set and spec.drain.provider.asks_cluster:
         hint = "use provider command, or none to take nodes out without waiting for their work"
         yield persona.problem(("drain", "provider"), "the fleet names no cluster to drain from", hint)
     if spec.labels or spec.taints:

@@ -48,6 +48,8 @@ def _checkpoint(spec: CheckpointSpec) -> Checkpoint:
         return Checkpoint(CheckpointWay.COMMAND, timeout_s, spec.command.ask, spec.command.ready)
     if spec.http is not None:
         return Checkpoint(CheckpointWay.HTTP, timeout_s, port=spec.http.port, path=spec.http.path)
+    if spec.signal is not None:
+        return Checkpoint(CheckpointWay.SIGNAL, timeout_s, signal=spec.signal.name, to=spec.signal.to)
     return Checkpoint(CheckpointWay.ANNOTATION, timeout_s)
 
 

@@ -54,7 +54,7 @@ class K3sFabric(LabFabric):
 
     fleet: d.Fleet
 
-    def cluster(self) -> AwaitedCluster:  # type: ignore[override]
+    def cluster(self) -> AwaitedCluster:
         inner = super().cluster()
         assert inner is not None
         return AwaitedCluster(inner, self.servers, self._clock, awaited=lambda: is_awaited(self.fleet))

@@ -165,7 +165,6 @@ NOT_KEPT = {
     ("Pitfalls", "F6"): "not yet: the plan names a BMC that offers no update; a missing licence is told by its refusal",
     ("Pitfalls", "G4"): "not yet: lockdown is neither read nor lifted; a BMC that refuses a setting is reported",
     ("Pitfalls", "H2"): "not yet: at most 32 requests at once go to a cluster; evictions have no rate of their own",
-    ("Pitfalls", "H11"): "not yet: Slurm is not asked; a drain by command can tell another scheduler",
     (
         "Pitfalls",
         "K7",

@@ -18,7 +18,7 @@ import pytest
 
 from reconciler.converge.approval import Shared, stale_because
 from reconciler.model import desired as d
-from reconciler.model.access import ClusterAccess, HostKeyPolicy, InstallerPolicy, TlsPolicy
+from reconciler.model.access import ClusterAccess, HostKeyPolicy, InstallerPolicy, SlurmAccess, TlsPolicy
 from reconciler.model.documents import DocumentError, dump, load
 from reconciler.model.errors import Position
 from reconciler.model.inputs import fingerprint, sealed
@@ -120,7 +120,9 @@ SETTINGS = replace(
     tls=TlsPolicy("-----BEGIN CERTIFICATE-----" + "A" * 400),
     host_keys=HostKeyPolicy(("ssh-ed25519 AAAA ca",)),
     user_ca=("ssh-ed25519 AAAA users",),
-    cluster=ClusterAccess("main", "kubeconfig", "admin"),
+    cluster=ClusterAccess(
+        "main", "kubeconfig", "admin", slurm=SlurmAccess("login:22", "slurm", "/opt/slurm", {"a": "b"}, ("NHC",))
+    ),
     installer=InstallerPolicy(
         "10.0.0.1:80", "https://10.0.0.1", "http://10.0.0.1/i.iso", "tls", "tls-key", "host-ca", 60.0,
         BootMeasurements(("e1", "e2"), {"start": "f1"})

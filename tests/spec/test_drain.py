@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from reconciler.model.desired import Checkpoint, DrainPolicy
-from reconciler.model.vocab import CheckpointWay, DrainProvider
+from reconciler.model.vocab import CheckpointWay, DrainProvider, SignalTo
 from reconciler.spec.kinds.limits import Budget
 from reconciler.spec.kinds.persona import Drain
 from reconciler.spec.policies import drain_of
@@ -28,6 +28,11 @@ def policy(**said: Any) -> DrainPolicy:
             Checkpoint(CheckpointWay.COMMAND, 300.0, ("save",), ("saved",)),
         ),
         ({"http": {"port": 80, "path": "/save"}}, Checkpoint(CheckpointWay.HTTP, 600.0, port=80, path="/save")),
+        ({"signal": {}}, Checkpoint(CheckpointWay.SIGNAL, 600.0, signal="USR1")),
+        (
+            {"signal": {"name": "TERM", "to": "steps"}},
+            Checkpoint(CheckpointWay.SIGNAL, 600.0, signal="TERM", to=SignalTo.STEPS),
+        ),
     ],
 )
 def test_work_is_asked_in_one_way(said: dict[str, Any], meant: Checkpoint) -> None:
@@ -43,6 +48,8 @@ def test_work_is_asked_in_one_way(said: dict[str, Any], meant: Checkpoint) -> No
         ({"checkpoint": {"annotation": False}}, "True"),
         ({"checkpoint": {"http": {"port": 0, "path": "/"}}}, "greater than or equal to 1"),
         ({"checkpoint": {"http": {"port": 80, "path": "save?x=1"}}}, "path"),
+        ({"checkpoint": {"signal": {"name": "KILL"}}}, "pattern"),
+        ({"checkpoint": {"signal": {}, "annotation": True}}, "in one way"),
         ({"provider": "none", "waitForJobs": "1h"}, "need provider kubernetes"),
         ({"provider": "command", "command": ["d"], "checkpoint": {"annotation": True}}, "need provider kubernetes"),
     ],

@@ -22,7 +22,7 @@ from reconciler.model.ports import Clock, Ledger
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, is_spare, read_mark
 from reconciler.model.rehearsal import BrokenInvariant, PeakOut
 from reconciler.model.units import parse_nodes
-from reconciler.model.vocab import Disruption, DrainProvider, NodeState, Reason
+from reconciler.model.vocab import Disruption, NodeState, Reason
 from reconciler.planner.fleet.hours import cover
 from reconciler.planner.node.actions import spec_of
 
@@ -200,7 +200,7 @@ class InvariantChecks:
 
     def _works(self, name: str) -> bool:
         cluster = self._lab.cluster
-        drained = self._fleet.nodes[name].profile.drain.provider is DrainProvider.KUBERNETES
+        drained = self._fleet.nodes[name].profile.drain.provider.asks_cluster
         return drained and cluster is not None and cluster.has_work(name)
 
     def _did(self, name: str, action: PlannedAction, *, changed: bool) -> None:
@@ -239,7 +239,7 @@ class InvariantChecks:
 
     def end(self) -> None:
         for name, machine in self._lab.machines.items():
-            drained = self._fleet.nodes[name].profile.drain.provider is DrainProvider.KUBERNETES
+            drained = self._fleet.nodes[name].profile.drain.provider.asks_cluster
             if drained and machine.state.counters.killed_work > self._killed[name]:
                 self._break("never_disrupt_unquiesced", name, "its system went down under pods that nobody had evicted")
 

@@ -17,7 +17,7 @@ from reconciler.converge.guarded_ports import known
 from reconciler.model.errors import Failure
 from reconciler.model.observed import Answered, Silent
 from reconciler.model.outcome import Declined, Done, Outcome, Transient
-from reconciler.model.vocab import BootPhase, DrainProvider, NodeState, Power
+from reconciler.model.vocab import BootPhase, NodeState, Power
 from reconciler.planner.node.corroboration import BOOT_S, same_uuid
 from reconciler.planner.node.decommission import tombstones_of, tpm_attribute
 
@@ -41,7 +41,7 @@ async def remove_node(ctx: ActionContext) -> Outcome:
         return Done("the cluster has no such node", changed=False)
     if mark_of(member, ctx.ledger.id) is None or not member.unschedulable:
         return Declined("not_marked", "the node does not carry our mark, so it has not been drained")
-    drains = ctx.desired.profile.drain.provider is DrainProvider.KUBERNETES
+    drains = ctx.desired.profile.drain.provider.asks_cluster
     if drains and (left := member.work(ctx.observed.host, ctx.clock.now())):
         return Declined("not_drained", f"{len(left)} pods are still on it")
     uuid = ctx.desired.uuid or ctx.record.uuid

@@ -34,7 +34,7 @@ _PASSING = (Failure.BUSY, Failure.CONFLICT, Failure.UNREACHABLE, Failure.TIMEOUT
 async def drain(ctx: ActionContext) -> Outcome:
     """Drain the node by the provider that the spec names."""
     match ctx.desired.profile.drain.provider:
-        case DrainProvider.KUBERNETES:
+        case DrainProvider.KUBERNETES | DrainProvider.SLURM:
             return await _PodDrain(ctx).run()
         case DrainProvider.COMMAND:
             return await drain_by_command(ctx)
@@ -99,7 +99,7 @@ class _PodDrain:
             await clock.sleep(ROUND_S)
         number = len(self.found)
         detail = f"{_pods(number)} {'deleted' if deleting else 'evicted'}" if number else "nothing to evict"
-        return Done("; ".join([detail, *self.waits.result(), *self._kept()]), changed=bool(number))
+        return Done("; ".join([detail, *self.waits.result(self.asked), *self._kept()]), changed=bool(number))
 
     async def _waits(self) -> bool:
         """Wait a while if the work is given time before its eviction. Raise Stop if a hold has come meanwhile."""

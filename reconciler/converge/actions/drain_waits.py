@@ -7,7 +7,7 @@ arrived is not repeated. Work that did not hear of it is evicted at the deadline
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
@@ -49,10 +49,15 @@ class Waits:
             return ""  # no pod of a dead node runs, and none can answer
         self._begin(member)
         going = [pod for pod in pods if pod.terminating_since is None]
+        if self._signals:
+            self._ended({pod.uid for pod in going})
         if policy.wait_for_jobs_s and (found := [pod for pod in going if pod.finite]):
             until = self._until(_JOBS, policy.wait_for_jobs_s)
             if not self._is_over(_JOBS):
-                return f"waits until {_clock(until)} for finite work to end: {names(found)}"
+                last = max((pod.due_at for pod in found if pod.due_at is not None), default=None)
+                known = last is not None and all(pod.due_at is not None for pod in found)
+                due = f", the last by {_clock(last)}" if known and last is not None else ""
+                return f"waits until {_clock(until)} for finite work to end: {names(found)}{due}"
         if policy.checkpoint is None or not going:
             return ""
         return await self._checkpoint(policy.checkpoint, going, trouble)
@@ -70,10 +75,12 @@ class Waits:
                 except DriverError as error:
                     self.ctx.step(f"{pod.namespace}/{pod.name} is not told that it stays: {error}")
 
-    def result(self) -> Iterable[str]:
-        """Return how the requests ended, for the outcome of the drain."""
+    def result(self, evicted: Container[str]) -> Iterable[str]:
+        """Return how the requests ended, for the outcome of the drain. `evicted`: UIDs of those that were."""
         if not self.asked:
             return
+        if self._signals:
+            self._ended(evicted)
         if saved := len(self.ready):
             yield (
                 "the work saved its state" if HOST in self.asked else f"{saved} of {len(self.asked)} saved their state"
@@ -82,6 +89,15 @@ class Waits:
             yield f"no checkpoint: {'; '.join(sorted(set(self.refused.values()))[:3])}"
         elif not saved:
             yield f"no checkpoint by {_clock(self.at[_DRAIN_AT])}"
+
+    @property
+    def _signals(self) -> bool:
+        policy = self.ctx.desired.profile.drain.checkpoint
+        return policy is not None and policy.way is CheckpointWay.SIGNAL
+
+    def _ended(self, others: Container[str]) -> None:
+        """Note which of the jobs that were signalled ended by themselves: all but `others`. They saved their state."""
+        self.ready |= {uid for uid in self.asked if uid not in self.refused and uid not in others}
 
     # --- the journal ---
 
@@ -124,7 +140,7 @@ class Waits:
 
     async def _checkpoint(self, policy: Checkpoint, going: Sequence[Pod], trouble: str) -> str:
         by_host = policy.way is CheckpointWay.COMMAND
-        able = [] if by_host else [pod for pod in going if pod.checkpoint is not None]
+        able = [] if by_host else [pod for pod in going if policy.asks(pod)]
         if not able and not by_host:
             return ""
         until = self._until(_DRAIN_AT, policy.timeout_s)
@@ -163,6 +179,9 @@ class Waits:
             case CheckpointWay.HTTP:
                 assert pod is not None
                 await self.ctx.cluster.post(pod, policy.port, policy.path, f'{{"drainAt":"{until.isoformat()}"}}')
+            case CheckpointWay.SIGNAL:
+                assert pod is not None
+                await self.ctx.cluster.signal(pod, policy.signal, policy.to)
             case CheckpointWay.COMMAND:
                 await self._command(policy.ask)
             case way:
@@ -176,6 +195,8 @@ class Waits:
             ready = await self._is_ready(policy.ready)
         elif policy.way is CheckpointWay.HTTP:
             ready = await self._answers(pod, policy)
+        elif policy.way is CheckpointWay.SIGNAL:
+            return  # it has saved its state when it has ended: `result` counts that
         else:
             ready = pod.checkpoint is not None and pod.checkpoint.answer == until.isoformat()
         if ready:

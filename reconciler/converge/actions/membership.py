@@ -177,7 +177,7 @@ async def wait_registered(ctx: ActionContext, *, new: bool, within_s: float) -> 
 
     `new`: there was none before, so it is marked at once: the node has not been accepted yet.
     """
-    if await poll(ctx, lambda: _shows(ctx, lambda _: True), within_s=within_s, every_s=1.0) is None:
+    if await poll(ctx, lambda: _shows(ctx, lambda found: found.registered), within_s=within_s, every_s=1.0) is None:
         return False
     if new:
         await mark(ctx)
@@ -191,13 +191,14 @@ async def join(ctx: ActionContext) -> Outcome:
     member = await ctx.cluster.member(ctx.node)
     if member is not None and member.ready:
         return Done("a Ready member already", changed=False)
+    registered = member if member is not None and member.registered else None
     if ctx.desired.profile.k3s is not None:
-        async with joining_k3s(ctx, member) as new:
+        async with joining_k3s(ctx, registered) as new:
             return await _become_ready(ctx, new=new)
     if membership is not None and membership.join:
         ctx.step(f"joining: {' '.join(membership.join)}")
         await run(ctx, membership.join, seconds=REGISTER_S)
-    return await _become_ready(ctx, new=member is None)
+    return await _become_ready(ctx, new=registered is None)
 
 
 async def _become_ready(ctx: ActionContext, *, new: bool) -> Outcome:

@@ -21,6 +21,7 @@ from reconciler.model.interning import share
 from reconciler.model.observed import Answered, ClusterState, Member, Pod, Silent, Taint
 from reconciler.model.own_writes import OwnWrites
 from reconciler.model.records import Mark
+from reconciler.model.vocab import SignalTo
 
 OLDEST_CLIENT = (1, 20)
 _TAKES_POLICY_V1 = (1, 22)  # servers from this version on; older ones have only the beta
@@ -210,6 +211,9 @@ class KubectlCluster:
         except KubeFailure:
             return False
         return True
+
+    async def signal(self, pod: Pod, name: str, to: SignalTo) -> None:  # noqa: ARG002
+        raise DriverError(Failure.UNSUPPORTED, f"{pod.name} is no job of Slurm, and gets no signals")
 
     async def _create_eviction(self, pod: Pod, grace_s: float | None, version: str) -> None:
         body = {

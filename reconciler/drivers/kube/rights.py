@@ -60,6 +60,7 @@ EVENT_RIGHTS: Final = tuple(
 CHECKPOINT_RIGHTS: Final = {
     CheckpointWay.ANNOTATION: (Right("patch", "pods", "asking pods by an annotation to save their state"),),
     CheckpointWay.COMMAND: (),
+    CheckpointWay.SIGNAL: (),
     CheckpointWay.HTTP: (
         Right("create", "pods/proxy", "asking pods over HTTP to save their state"),
         Right("get", "pods/proxy", "asking pods over HTTP whether they have"),

@@ -22,7 +22,8 @@ from reconciler.model.observed import Answered, ClusterState, Member, Pod, Silen
 from reconciler.model.own_writes import OwnWrites
 from reconciler.model.ports import Clock
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, write_mark
-from reconciler.model.vocab import UnknownReason
+from reconciler.model.slurm import JOB
+from reconciler.model.vocab import SignalTo, UnknownReason
 from reconciler.model.workloads import FINITE, checkpoint_of, workload_of
 
 LATENCY_S = 0.1
@@ -137,6 +138,12 @@ class TruthCluster:
     async def delete(self, pod: Pod, *, grace_s: float | None) -> None:
         await self._reach()
         self._remove(lambda: self._truth.delete_pod(pod.namespace, pod.name, uid=pod.uid, grace_s=grace_s))
+
+    async def signal(self, pod: Pod, name: str, to: SignalTo) -> None:  # noqa: ARG002
+        """End a job of Slurm, which a rehearsal plays as a pod: it saves its state and ends."""
+        if pod.owner_kind != JOB:
+            raise DriverError(Failure.UNSUPPORTED, f"{pod.name} is no job of Slurm, and gets no signals")
+        await self.delete(pod, grace_s=None)
 
     async def annotate(self, pod: Pod, annotations: Mapping[str, str | None]) -> None:
         await self._reach()

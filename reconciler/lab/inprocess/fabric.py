@@ -25,7 +25,7 @@ from reconciler.model.errors import DriverError, Failure
 from reconciler.model.install import AnyDocument, AttemptCredential, InstallDocument, dump_contract
 from reconciler.model.install_progress import InstallProgress, digest_of
 from reconciler.model.own_writes import OwnWrites
-from reconciler.model.ports import Clock, Fabric, FirmwareFile, FirmwareFiles, Installer
+from reconciler.model.ports import Clock, Cluster, Fabric, FirmwareFile, FirmwareFiles, Installer
 
 CERTIFIED_S = 90 * 86400.0  # how long a renewed host certificate is valid
 
@@ -107,7 +107,8 @@ class LabFabric:
     """Makes one port object per node and keeps it. `epoch`: the date at which the machines' clocks read 0.
 
     `latency` False: answers come at once, which saves most of the event loop's work with thousands of nodes. The
-    durations of the machines' own operations stay.
+    durations of the machines' own operations stay. `scheduler`: what places work on the machines, in place of the lab's
+    Kubernetes, such as a driver on the lab's Slurm.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class LabFabric:
         epoch: datetime = EPOCH,
         tools: Mapping[str, Tool] = commands.TOOLS,
         latency: bool = True,
+        scheduler: Cluster | None = None,
     ) -> None:
         self._lab = lab
         self._clock = clock
@@ -127,7 +129,11 @@ class LabFabric:
             address: MachineHost(machine, clock, tools, latency=latency) for address, machine in lab.by_host.items()
         }
         own = self._own = OwnWrites()
-        self._cluster = None if lab.cluster is None else TruthCluster(lab.cluster, clock, latency_s=cluster_s, own=own)
+        truth = lab.cluster
+        self._cluster: Cluster | None = (
+            None if truth is None else TruthCluster(truth, clock, latency_s=cluster_s, own=own)
+        )
+        self._cluster = scheduler or self._cluster
         self._installer = LabInstaller(lab, clock, epoch)
         self._files = LabFirmwareFiles()
 
@@ -143,7 +149,7 @@ class LabFabric:
     def host(self, desired: Desired) -> MachineHost | None:
         return None if desired.endpoints.host is None else self._hosts[desired.endpoints.host]
 
-    def cluster(self) -> TruthCluster | None:
+    def cluster(self) -> Cluster | None:
         return self._cluster
 
     def watch(self) -> TruthWatch | None:

@@ -9,7 +9,6 @@ from reconciler.model.desired import Fleet
 from reconciler.model.observed import Answered, Observation, Observed, Pod
 from reconciler.model.plan import NodePlan, WorkloadCost
 from reconciler.model.records import OWNER_ANNOTATION, read_mark
-from reconciler.model.vocab import DrainProvider
 from reconciler.planner.node.actions import spec_of
 
 WORKLOAD = "workload"  # the scope of a limit that holds for each workload of its own
@@ -44,7 +43,7 @@ def workload_costs(fleet: Fleet, observation: Observation, plans: Mapping[str, N
     for name, seen in observation.nodes.items():
         plan, node = plans.get(name), fleet.nodes.get(name)
         drains = plan is not None and any(spec_of(action.name).drains for action in plan.actions)
-        evicts = node is not None and node.profile.drain.provider is DrainProvider.KUBERNETES and drains
+        evicts = node is not None and node.profile.drain.provider.asks_cluster and drains
         for pod in _pods(seen):
             work = pod.workload
             if work is None:

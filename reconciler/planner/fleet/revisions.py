@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any, Final
 
-from reconciler.model.access import HostKeyPolicy, TlsPolicy
+from reconciler.model.access import HostKeyPolicy, SlurmAccess, TlsPolicy
 from reconciler.model.change import EndpointChange
 from reconciler.model.desired import Desired, DesiredHost, Endpoints, Fleet, Profile, RolloutPolicy, Settings, SpecHold
 
@@ -129,6 +129,7 @@ def _access(settings: Settings) -> Mapping[str, str]:
         "cluster": cluster.name if cluster else "",
         "cluster.kubeconfig": (cluster.kubeconfig or "") if cluster else "",
         "cluster.context": (cluster.context or "") if cluster else "",
+        "cluster.slurm": _slurm(cluster.slurm, settings.ssh_user) if cluster else "",
         "installer.listen": installer.listen if installer else "",
         "installer.url": (installer.url or "") if installer else "",
         "installer.iso": installer.iso if installer else "",
@@ -136,6 +137,10 @@ def _access(settings: Settings) -> Mapping[str, str]:
         "installer.key": (installer.key or "") if installer else "",
         "installer.hostCa": (installer.host_ca or "") if installer else "",
     }
+
+
+def _slurm(access: SlurmAccess | None, ssh_user: str) -> str:
+    return "" if access is None else f"{access.user or ssh_user}@{access.login}"
 
 
 def _place(head: Fleet, what: str) -> str:

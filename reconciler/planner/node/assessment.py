@@ -255,7 +255,7 @@ def _cluster(
         builder.set(QUIESCED, True)  # no node object, no pods (pitfall H7)
         builder.because[REGISTERED] = ("cluster.member",)
         return None, None, False
-    builder.set(REGISTERED, True)
+    builder.set(REGISTERED, member.registered, *(() if member.registered else ("cluster.member",)))
     mark = read_mark(member.annotations.get(OWNER_ANNOTATION))
     ours = mark if mark is not None and mark.ledger == context.ledger else None
     tainted = any(taint.key == MARK_TAINT for taint in member.taints)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from reconciler.model.desired import Desired, DrainPolicy
 from reconciler.model.observed import Member, Observed, Pod, Silent
 from reconciler.model.plan import PlannedAction
+from reconciler.model.slurm import JOB
 from reconciler.model.stakes import Stakes, stakes
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import CheckpointWay
@@ -35,7 +37,7 @@ def draining(desired: Desired, observed: Observed, actions: tuple[PlannedAction,
     lost = stakes(pods, policy)
     if not (policy.wait_for_jobs_s or policy.checkpoint) or member.is_dead(observed.host):
         return Draining(actions, lost)
-    waits = _waits(pods, policy)
+    waits = _waits(pods, policy, observed.member.at)
     return Draining(_timed(actions, sum(waits.values())), lost, tuple(waits)) if waits else Draining(actions, lost)
 
 
@@ -45,21 +47,33 @@ def busy(observed: Observed) -> bool:
     return member is not None and bool(member.work(observed.host, observed.member.at))
 
 
-def _waits(pods: Sequence[Pod], policy: DrainPolicy) -> dict[str, float]:
-    """Return what the drain waits for -> seconds, at most: nobody knows when work ends or has saved its state."""
+def _waits(pods: Sequence[Pod], policy: DrainPolicy, at: datetime) -> dict[str, float]:
+    """Return what the drain waits for -> seconds, at most: nobody knows when work ends or has saved its state.
+
+    Jobs of Slurm have time limits, which say when they end at the latest.
+    """
     found = {}
-    finite = sum(pod.finite for pod in pods)
+    finite = [pod for pod in pods if pod.finite]
     if policy.wait_for_jobs_s and finite:
-        most = format_duration(policy.wait_for_jobs_s)
-        found[f"up to {most} for {finite} {'pod' if finite == 1 else 'pods'} of finite work"] = policy.wait_for_jobs_s
+        seconds, due = policy.wait_for_jobs_s, [pod.due_at for pod in finite if pod.due_at is not None]
+        most, last = format_duration(seconds), ""
+        if len(due) == len(finite):
+            seconds = min(seconds, max(0.0, (max(due) - at).total_seconds()))
+            last = f", the last of which ends by {max(due):%Y-%m-%d %H:%M}Z"
+        found[f"up to {most} for {_count(finite)} of finite work{last}"] = seconds
     if policy.checkpoint is not None and pods:
-        able = sum(pod.checkpoint is not None for pod in pods)
+        able = [pod for pod in pods if policy.checkpoint.asks(pod)]
         by_host = policy.checkpoint.way is CheckpointWay.COMMAND
-        whom = "the host's work" if by_host else "1 pod" if able == 1 else f"{able} pods"
+        whom = "the host's work" if by_host else _count(able)
         if able or by_host:
             most = format_duration(policy.checkpoint.timeout_s)
             found[f"up to {most} for the checkpoint of {whom}"] = policy.checkpoint.timeout_s
     return found
+
+
+def _count(pods: Sequence[Pod]) -> str:
+    jobs = all(pod.owner_kind == JOB for pod in pods) and bool(pods)
+    return f"{len(pods)} {'job' if jobs else 'pod'}{'' if len(pods) == 1 else 's'}"
 
 
 def _timed(actions: tuple[PlannedAction, ...], seconds: float) -> tuple[PlannedAction, ...]:

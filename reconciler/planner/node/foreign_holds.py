@@ -1,7 +1,8 @@
 """Tell from a node object that somebody else maintains the node at present. It is waited for, and never touched.
 
 NVIDIA's operators keep the state of an upgrade of theirs in labels (k8s-operator-libs, pkg/upgrade/consts.go); those of
-medik8s, and KubeVirt's before them, taint what they drain or remediate. Both cordon by themselves.
+medik8s, and KubeVirt's before them, taint what they drain or remediate. Both cordon by themselves. Of Slurm, its driver
+tells by a taint of its own what holds a node: states that are not ours to end, and reasons that people gave.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from reconciler.model.observed import HIDDEN, Answered, Member, Observed
+from reconciler.model.slurm import HOLD
 
 _NVIDIA: Final = re.compile(r"nvidia\.com/([a-z0-9]+)-driver-upgrade-state")
 # Annotations that the same operators keep while an upgrade is under way.
@@ -39,5 +41,7 @@ def _signs(member: Member) -> Iterator[str]:
         if (found := _NVIDIA_UNDER_WAY.fullmatch(key)) and state != HIDDEN:
             yield f"NVIDIA's operator upgrades the {found[1]} driver (annotation {key})"
     for taint in member.taints:
+        if taint.key == HOLD:
+            yield f"Slurm: {member.reasons.get(HOLD) or 'somebody keeps it out'}"
         if taint.key == _KUBEVIRT or taint.key.startswith("medik8s.io/"):
             yield f"{'KubeVirt' if taint.key == _KUBEVIRT else 'medik8s'} maintains it (taint {taint.key})"

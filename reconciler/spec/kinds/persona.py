@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from reconciler.model.vocab import DrainProvider
+from reconciler.model.vocab import DrainProvider, SignalTo
 from reconciler.spec.kinds.base import NOT_ENFORCED, LabelKey, LabelValue, PositiveDuration, Resource
 from reconciler.spec.kinds.settings import HostSettings
 from reconciler.strict_yaml.models import Argv, Checked, Matching, Model, Name, Text
@@ -101,8 +101,20 @@ class CheckpointHttp(Model):
     )
 
 
+class CheckpointSignal(Model):
+    """A signal to jobs of Slurm."""
+
+    name: Annotated[str, Field(pattern=r"^(USR1|USR2|TERM|INT|HUP|CONT|URG)$")] = Field(
+        default="USR1", description="USR1, USR2, TERM, INT, HUP, CONT or URG."
+    )
+    to: SignalTo = Field(
+        default=SignalTo.BATCH,
+        description="Which processes get it. batch: the batch script. steps: what srun started. all: both.",
+    )
+
+
 class CheckpointSpec(Model):
-    """How work is asked to save its state before it is evicted: exactly one of annotation, command and http."""
+    """How work is asked to save its state before it is evicted, in exactly one way."""
 
     annotation: Literal[True] | None = Field(
         default=None,
@@ -113,14 +125,19 @@ class CheckpointSpec(Model):
     http: CheckpointHttp | None = Field(
         default=None, description='Ask each pod with the annotation `reconciler.dev/checkpoint: "true"` over HTTP.'
     )
+    signal: CheckpointSignal | None = Field(
+        default=None,
+        description="Signal each job of Slurm with the word reconciler.dev/checkpoint in its comment, once. It "
+        "has saved its state when it ends.",
+    )
     timeout: PositiveDuration = Field(
         default="10m", description="How long the answers are waited for. After that, the work is evicted all the same."
     )
 
     @model_validator(mode="after")
     def _one_way(self) -> CheckpointSpec:
-        if sum(way is not None for way in (self.annotation, self.command, self.http)) != 1:
-            raise ValueError("a checkpoint is asked for in one way: annotation, command or http")
+        if sum(way is not None for way in (self.annotation, self.command, self.http, self.signal)) != 1:
+            raise ValueError("a checkpoint is asked for in one way: annotation, command, http or signal")
         return self
 
 
@@ -128,7 +145,8 @@ class Drain(Model):
     """How work leaves a node before it is disrupted."""
 
     provider: DrainProvider = Field(
-        description="kubernetes: cordon and evict. command: run a command on the host. none: do not wait for any work."
+        description="kubernetes, slurm: take the node out of the fleet's cluster (out of both, where it has both), and "
+        "evict pods and requeue jobs. command: run a command on the host. none: do not wait for any work."
     )
     timeout: PositiveDuration = Field(default="10m", description="How long a drain may take.")
     grace: PositiveDuration | None = Field(
@@ -154,14 +172,14 @@ class Drain(Model):
     )
     wait_for_jobs: PositiveDuration | None = Field(
         default=None,
-        description="How long finite work (pods of Jobs, JobSets and Kubeflow's training jobs) may go on on the "
-        "cordoned node before it is evicted. Absent: it is evicted at once.",
+        description="How long finite work (pods of Jobs, JobSets and Kubeflow's training jobs, and jobs of Slurm) may "
+        "go on on the cordoned node before it is evicted. Absent: it is evicted at once. Slurm needs it.",
     )
 
     @model_validator(mode="after")
     def _waits_fit(self) -> Drain:
-        if self.provider is not DrainProvider.KUBERNETES and (self.checkpoint or self.wait_for_jobs):
-            raise ValueError("checkpoint and waitForJobs need provider kubernetes: other providers see no work")
+        if not self.provider.asks_cluster and (self.checkpoint or self.wait_for_jobs):
+            raise ValueError("checkpoint and waitForJobs need provider kubernetes or slurm: others see no work")
         return self
 
     @model_validator(mode="after")

@@ -1,0 +1,5 @@
+"""Slurm through its own commands, run over SSH."""
+
+from reconciler.drivers.slurm.slurm_cluster import SlurmCluster
+
+__all__ = ["SlurmCluster"]

@@ -1,0 +1,212 @@
+"""The Slurm of a lab: what slurmctld knows of nodes and jobs, and what time and machines make of it.
+
+Recorded from slurmctld 22.05.8 (Debian 12) with slurmd on loopback: words of states, reasons and errors, and what
+`update`, `requeue` and `scancel` do to a job. Nothing runs in the background: each call first plays what has happened.
+slurmctld gives a silent node up after SlurmdTimeout, and takes one out that rebooted unasked (ReturnToService=0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from reconciler.lab.hardware.machine import Machine
+
+SLURMD_TIMEOUT_S: Final = 300.0
+COMPLETING_S: Final = 2.0
+
+
+class SlurmError(Exception):
+    """Ends a command with status 1; its text is on stderr then."""
+
+
+@dataclass(slots=True)
+class LabNode:
+    """`reason`: with `by` and `at`, as of the last one that set it."""
+
+    name: str
+    drain: bool = False
+    down: bool = False
+    flags: set[str] = field(default_factory=set)  # others that slurmctld shows, as a test sets them
+    reason: str = ""
+    by: str = "root"
+    at: float = 0.0
+    boot: str = ""  # the boot that it registered with
+    silent_since: float | None = None
+
+    def set_reason(self, text: str, by: str, at: float) -> None:
+        self.reason, self.by, self.at = text, by, at
+
+
+@dataclass(slots=True)
+class LabJob:
+    """`runs_s`: how long it needs from its start. `saves_s`: after a signal; None: it does not handle one, and dies."""
+
+    id: int
+    nodes: tuple[str, ...]
+    user: str = "ada"
+    limit_s: float = 3600.0
+    runs_s: float = 1e9
+    requeue: bool = True
+    comment: str = ""
+    saves_s: float | None = None
+    state: str = "RUNNING"
+    started: float = 0.0
+    ended: float = 0.0
+    restarts: int = 0
+    signals: list[str] = field(default_factory=list)
+    signalled: float | None = None
+    outcome: str = ""  # its state once it is no longer COMPLETING
+
+
+class SlurmTruth:
+    """`names`: node of the spec -> in slurm.conf; their machines run a slurmd as long as they run a system."""
+
+    def __init__(self, machines: Mapping[str, Machine], clock: Callable[[], float], names: Mapping[str, str]) -> None:
+        self._clock = clock
+        self._machines = {names.get(name, name): machine for name, machine in machines.items()}
+        self._nodes = {name: LabNode(name, boot=self._boot(name)) for name in self._machines}
+        self._jobs: dict[int, LabJob] = {}
+        self.down = False  # slurmctld does not answer
+
+    def now(self) -> float:
+        return self._clock()
+
+    # --- what tests and people do ---
+
+    def submit(self, *nodes: str, **settings: object) -> LabJob:
+        """Start a job on these nodes."""
+        job = LabJob(len(self._jobs) + 1, nodes, started=self._clock(), **settings)  # type: ignore[arg-type]
+        self._jobs[job.id] = job
+        return job
+
+    # --- what the commands read ---
+
+    def nodes(self, name: str | None = None) -> list[LabNode]:
+        self._sync()
+        if name is None:
+            return list(self._nodes.values())
+        if name not in self._nodes:
+            raise SlurmError(f"Node {name} not found")
+        return [self._nodes[name]]
+
+    def jobs(self) -> list[LabJob]:
+        self._sync()
+        return list(self._jobs.values())
+
+    def states(self, node: LabNode) -> list[str]:
+        """Return the base state and the flags, as scontrol joins them."""
+        on = [job.state for job in self._jobs.values() if node.name in job.nodes]
+        base = "DOWN" if node.down else "MIXED" if "RUNNING" in on else "IDLE"
+        flags = [("DRAIN", node.drain), ("COMPLETING", "COMPLETING" in on)]
+        flags.append(("NOT_RESPONDING", node.silent_since is not None))
+        return [base, *(flag for flag, shown in flags if shown), *sorted(node.flags)]
+
+    # --- what the commands change ---
+
+    def update(self, name: str, state: str, reason: str, by: str) -> None:
+        """Play `scontrol update nodename=... state=...`."""
+        self._sync()
+        if name not in self._nodes:
+            raise SlurmError("slurm_update error: Invalid node name specified")
+        node = self._nodes[name]
+        if state == "drain":
+            if not reason and not node.reason:
+                raise SlurmError("You must specify a reason when DOWNING or DRAINING a node. Request denied")
+            node.drain = True
+        elif state in ("resume", "undrain"):
+            node.drain = False
+            node.down = node.down and state == "undrain"
+            node.set_reason("", "", 0.0)
+            return
+        else:
+            raise SlurmError(f"Invalid input: state={state}\nRequest aborted")
+        if reason:
+            node.set_reason(reason.strip('"'), by, self._clock())
+
+    def requeue(self, number: int) -> None:
+        """Play `scontrol requeue Incomplete`, which leaves jobs alone that have ended."""
+        self._sync()
+        job = self._job(number)
+        if job.state != "RUNNING":
+            return
+        if not job.requeue:
+            raise SlurmError(f"Requested operation is presently disabled for job {number}")
+        self._end(job, "PENDING")
+
+    def cancel(self, number: int) -> None:
+        self._sync()
+        if self._job(number).state == "RUNNING":
+            self._end(self._job(number), "CANCELLED")
+
+    def signal(self, number: int, name: str) -> None:
+        """Play a signal to the batch script. One that does not handle it dies of it, as of SIGUSR1."""
+        self._sync()
+        job = self._job(number)
+        if job.state != "RUNNING":
+            raise SlurmError(f"scancel: error: Kill job error on job id {number}: Job/step already completing")
+        job.signals.append(name)
+        job.signalled = self._clock()
+        if job.saves_s is None:
+            self._end(job, "FAILED")
+
+    # --- time ---
+
+    def _job(self, number: int) -> LabJob:
+        if number not in self._jobs:
+            raise SlurmError(f"Invalid job id specified for job {number}")
+        return self._jobs[number]
+
+    def _sync(self) -> None:
+        if self.down:
+            raise SlurmError("Unable to contact slurm controller (connect failure)")
+        now = self._clock()
+        for node in self._nodes.values():
+            self._heard(node, now)
+        for job in self._jobs.values():
+            self._goes_on(job, now)
+
+    def _heard(self, node: LabNode, now: float) -> None:
+        """Play the pings of slurmctld and the registration of a slurmd."""
+        boot = self._boot(node.name)
+        if not boot:
+            node.silent_since = now if node.silent_since is None else node.silent_since
+            if now - node.silent_since >= SLURMD_TIMEOUT_S and not node.down:
+                self._lose(node, "Not responding", now)
+            return
+        node.silent_since = None
+        if boot != node.boot:
+            if not node.down:
+                self._lose(node, "Node unexpectedly rebooted", now)
+            node.boot = boot
+
+    def _lose(self, node: LabNode, why: str, now: float) -> None:
+        """Set a node DOWN: its jobs are requeued, and a reason that it has is kept."""
+        node.down = True
+        if not node.reason:
+            node.set_reason(why, "slurm", now)
+        for job in self._on(node.name):
+            self._end(job, "PENDING" if job.requeue else "NODE_FAIL")
+
+    def _goes_on(self, job: LabJob, now: float) -> None:
+        saved = job.signalled is not None and job.saves_s is not None and now >= job.signalled + job.saves_s
+        if job.state == "RUNNING" and (saved or now >= job.started + min(job.runs_s, job.limit_s)):
+            self._end(job, "COMPLETED" if saved or job.runs_s <= job.limit_s else "TIMEOUT")
+        if job.state == "COMPLETING" and now >= job.ended + COMPLETING_S:
+            job.state, job.nodes = job.outcome, ()
+            if job.outcome == "PENDING":
+                job.restarts, job.signalled = job.restarts + 1, None
+
+    def _end(self, job: LabJob, outcome: str) -> None:
+        job.state, job.outcome, job.ended = "COMPLETING", outcome, self._clock()
+
+    def _on(self, name: str) -> Iterable[LabJob]:
+        return [job for job in self._jobs.values() if name in job.nodes and job.state == "RUNNING"]
+
+    def _boot(self, name: str) -> str:
+        """Return the boot id of a machine whose system runs; "" for one that is silent."""
+        machine = self._machines[name]
+        machine.catch_up()
+        system = machine.state.os
+        return "" if system is None or system.hung or system.stopping else system.boot_id
