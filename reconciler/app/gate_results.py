@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -16,14 +16,15 @@ from reconciler.gate.certificate import by_test
 from reconciler.gate.results import recorded
 from reconciler.model.desired import Acceptance
 from reconciler.model.errors import SpecError, UsageError
+from reconciler.model.fabric_report import FabricReport
 from reconciler.model.gate import Certificate
-from reconciler.model.results import ResultRow, Wanted
+from reconciler.model.results import ResultRow, TestRun, Wanted
 from reconciler.render.gate import ShownMetric, shown_metrics
 
 if TYPE_CHECKING:
     from reconciler.drivers.ledger import SqlLedger
 
-__all__ = ["check_parquet", "gate_history", "gate_output", "last_gate", "write_parquet"]
+__all__ = ["check_parquet", "gate_history", "gate_output", "last_gate", "saved_search", "write_parquet"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +37,19 @@ class LastGate:
 
 def last_gate(workspace: Workspace, node: str) -> LastGate:
     """Return the figures of a node's last gate, beside the bars of today."""
-    desired = workspace.fleet.nodes.get(node)
-    acceptance = None if desired is None else desired.profile.acceptance
     with workspace.present_ledger() as ledger:
         workspace.tell_missing(ledger)
         certificate, runs = ledger.node(node).certificate, ledger.last_gate(node)
-    if certificate is None and not runs:
+        searched = ledger.last_searched(node)
+    if certificate is None and not runs and not searched:
         _check_names(workspace, (node,))
         return LastGate((), f"{node}: no gate has run yet")
+    found = _last_gate(workspace, node, certificate, runs)
+    return LastGate((*found.rows, *_searched(workspace, node, searched)), found.note)
+
+
+def _last_gate(workspace: Workspace, node: str, certificate: Certificate | None, runs: Sequence[TestRun]) -> LastGate:
+    acceptance = _acceptance_of(workspace, node)
     by_hand = bool(runs) and runs[0].profile
     if by_hand and (certificate is None or runs[-1].ended_at > certificate.issued_at):
         own = _acceptance_called(workspace, node, runs[0].profile)
@@ -52,6 +58,35 @@ def last_gate(workspace: Workspace, node: str) -> LastGate:
     if certificate is None:
         return LastGate(tuple(shown_metrics(node, runs, acceptance, None)), "it has no certificate")
     return _of_certificate(workspace, certificate, acceptance)
+
+
+def _acceptance_of(workspace: Workspace, node: str) -> Acceptance | None:
+    desired = workspace.fleet.nodes.get(node)
+    return None if desired is None else desired.profile.acceptance
+
+
+def _searched(workspace: Workspace, node: str, runs: Sequence[TestRun]) -> Iterator[ShownMetric]:
+    """Yield what the last search of the fabric measured of a node, beside the bars that its profile has for that."""
+    acceptance, names = _acceptance_of(workspace, node), {run.test for run in runs}
+    if acceptance is not None:
+        phases = [replace(each, tests=tuple(t for t in each.tests if t.name in names)) for each in acceptance.phases]
+        acceptance = replace(acceptance, phases=tuple(phases))
+    return shown_metrics(node, runs, acceptance, None)
+
+
+def saved_search(workspace: Workspace, name: str) -> FabricReport | None:
+    """Return the report of the search with this id; None for what is, or might be, the name of a node.
+
+    Raise UsageError for an id that the ledger does not have.
+    """
+    if name in workspace.fleet.nodes or not name.startswith("run-"):
+        return None
+    with workspace.present_ledger() as ledger:
+        workspace.tell_missing(ledger)
+        if (report := ledger.search(name)) is None:
+            last = ", ".join(ledger.last_searches(3)) or "none"
+            raise UsageError(f"{name} is no node of the spec, and no search of the fabric; the last ones: {last}")
+    return report
 
 
 def _of_certificate(workspace: Workspace, certificate: Certificate, acceptance: Acceptance | None) -> LastGate:
@@ -88,7 +123,7 @@ def _names(workspace: Workspace, ledger: SqlLedger, nodes: Sequence[str]) -> tup
     """Return the names that the expressions select. One that the spec has no more counts if it has results."""
     found: list[str] = []
     for name in nodes:
-        if name not in workspace.fleet.nodes and ledger.last_gate(name):
+        if name not in workspace.fleet.nodes and (ledger.last_gate(name) or ledger.last_searched(name)):
             found.append(name)
         else:
             found += select_nodes(workspace.fleet, (name,), ())[0]

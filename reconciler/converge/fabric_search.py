@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from reconciler.converge.apply import ApplyRequest, begin_run
@@ -36,10 +36,12 @@ from reconciler.gate.fabric.measured import (
 )
 from reconciler.gate.fabric.results import Bar, LoopbackRun, PairRun, Reading, read
 from reconciler.gate.fabric.rounds import Match, Round
+from reconciler.gate.fabric.rows import Searched, rows_of
+from reconciler.gate.fabric.still_open import still_open
 from reconciler.gate.fabric.topology import Fabric
 from reconciler.gate.lock import unlocked
 from reconciler.gate.tools import TOOLS
-from reconciler.model.desired import GateTest
+from reconciler.model.desired import Fleet, GateTest
 from reconciler.model.errors import DriverError, UsageError
 from reconciler.model.fabric_report import FABRIC_FORMAT, BlamedPart, FabricReport
 from reconciler.model.gate import CommandResult, TestResult
@@ -64,8 +66,9 @@ async def search(
 ) -> FabricReport:  # fmt: skip
     """Test the selected nodes that may take part, and report what is at fault.
 
-    What was found is journaled, for the node that it is of. Raises LeaseHeld, Refused, Blind and LedgerError as
-    in model.errors, and UsageError where fewer than three nodes may take part. Every node is given back.
+    Report and figures are saved, and what was found is journaled for the node that it is of. Raises LeaseHeld,
+    Refused, Blind and LedgerError as in model.errors, and UsageError where fewer than three nodes may take part. Every
+    node is given back.
     """
     asked = request.apply
     async with held_lease(ledger, asked.fleet.settings.fleet, asked.holder, clock) as lease:
@@ -83,7 +86,9 @@ async def search(
         work = _Search(request, Fabric.of_domains(domains, rails_in(request.test)), dispatcher.run, holder)
         diagnosis = await work.to_the_end()
         report = work.report(diagnosis, left_out, begun.started_at)
-        _journal(ledger, report, clock)
+        last = ledger.last_search()
+        report = replace(report, open=still_open(last.open if last else (), report))
+        _save(ledger, report, work.searched, asked.fleet)
         return report
 
 
@@ -106,6 +111,7 @@ class _Search:
     _readings: list[Reading] = field(default_factory=list)
     _loopbacks: list[LoopbackRun] = field(default_factory=list)
     _unrun: dict[str, None] = field(default_factory=dict)  # why tests could not run
+    _versions: dict[str, str] = field(default_factory=dict)  # of the tool, by node
     _rounds: int = 0
 
     async def to_the_end(self) -> Diagnosis:
@@ -161,7 +167,9 @@ class _Search:
     async def _test(self, asked: Match | tuple[str, int], held: Sequence[TakenPartner]) -> None:
         if isinstance(asked, Match):
             for _ in range(asked.runs):
-                self._keep(asked, await self._pair(*held))
+                result = await self._pair(*held)
+                self._keep(asked, result)
+                self._keep_version(asked.one, result)
             return
         node, runs = asked
         for _ in range(runs):
@@ -205,13 +213,24 @@ class _Search:
                 outputs.append(output)
         except DriverError:
             return nothing
-        return by_itself(test, TOOLS[test.tool].judge(test, node.desired, node.observed, outputs))
+        result = TOOLS[test.tool].judge(test, node.desired, node.observed, outputs)
+        self._keep_version(node.name, result)
+        return by_itself(test, result)
+
+    def _keep_version(self, node: str, result: TestResult) -> None:
+        if result.tool_version:
+            self._versions[node] = result.tool_version
+
+    @property
+    def searched(self) -> Searched:
+        return Searched(self.request.test, self._readings, self._loopbacks, self._versions)
 
     def report(self, found: Diagnosis, left_out: dict[str, str], started_at: datetime) -> FabricReport:
         parts = [(one, self._part(one)) for one in found.convicted]
         void = [BlamedPart(one.part.kind.value, one.part.name, "", 0, 0, (), one.detail) for one in found.incidents]
         return FabricReport(
             format_version=FABRIC_FORMAT,
+            run=self.request.apply.run,
             fleet=self.run.fleet.settings.fleet,
             test=self.request.test.name,
             nodes=tuple(self.fabric.groups),
@@ -238,10 +257,12 @@ def _nodes_of(asked: Match | tuple[str, int]) -> tuple[str, ...]:
     return (asked.one, asked.other) if isinstance(asked, Match) else asked[:1]
 
 
-def _journal(ledger: Ledger, report: FabricReport, clock: Clock) -> None:
-    """Journal what was found, for each node that is at fault, and for those behind a cause that they share."""
-    now = clock.now()
+def _save(ledger: Ledger, report: FabricReport, searched: Searched, fleet: Fleet) -> None:
+    """Save the report and what was measured, and journal what was found in the history of the nodes that it is of."""
+    now, found = report.ended_at, [*report.at_fault, *report.incidents]
     with ledger.batch():
+        attempt = ledger.save_search(report, f"{report.test}: {', '.join(map(str, found)) or 'nothing is at fault'}")
+        ledger.save_results(list(rows_of(searched, report, fleet.nodes, attempt)), {})
         for part in report.at_fault:
             told = f"{part} is at fault: {part.lows} of {part.runs} runs of {report.test} are low"
             ledger.note(part.name, "fabric", f"{told}; {part.detail}" if part.detail else told, now)

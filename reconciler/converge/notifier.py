@@ -113,13 +113,15 @@ class Notifier:
         )
         unsent = self._ledger.unsent() if declared or trackers else ()
         backlog = Counter(one.message.channel for one in unsent)
+        search = self._ledger.last_search() if declared else None
         seen: dict[datetime, Found] = {}
         for channel in declared:
             known = states.get(channel.name) or ChannelState(seen_at=now)
             if known.seen_at not in seen:
                 seen[known.seen_at] = find(
-                    news.plan, news.observation, news.records, since=known.seen_at, outage=news.outage
-                )
+                    news.plan, news.observation, news.records, since=known.seen_at, outage=news.outage,
+                    fabric=search.open if search else (),
+                )  # fmt: skip
             state, messages = decide(channel, known, seen[known.seen_at], now, context, backlog=backlog[channel.name])
             self._save(channel, known, state, messages, now)
             states[channel.name] = state

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from types import ModuleType
 from typing import Any, BinaryIO, Final
 
 from reconciler.model.errors import UsageError
-from reconciler.model.results import ResultRow
 
 _GROUP: Final = 50_000  # rows that are in memory at once
 
@@ -23,10 +22,10 @@ def library() -> tuple[ModuleType, ModuleType]:
     return arrow, parquet
 
 
-def write_parquet(rows: Iterable[ResultRow], sink: BinaryIO) -> None:
-    """Write rows to a stream, group by group. An empty document has the columns all the same."""
+def write_parquet(fields: Sequence[str], rows: Iterable[tuple[Any, ...]], sink: BinaryIO) -> None:
+    """Write rows of these fields to a stream, group by group. An empty document has the columns all the same."""
     arrow, parquet = library()
-    schema = _schema(arrow)
+    schema = _schema(arrow, fields)
     with parquet.ParquetWriter(sink, schema, compression="zstd") as writer:
         for group in _groups(rows):
             columns = list(zip(*group, strict=True))
@@ -34,16 +33,16 @@ def write_parquet(rows: Iterable[ResultRow], sink: BinaryIO) -> None:
             writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
 
 
-def _schema(arrow: Any) -> Any:
+def _schema(arrow: Any, fields: Sequence[str]) -> Any:
     """Return the types of the columns. Words of which there are few are dictionaries."""
     few, at = arrow.dictionary(arrow.int32(), arrow.string()), arrow.timestamp("us", tz="UTC")
     kinds = {
         "attempt": arrow.int64(), "started_at": at, "ended_at": at, "output": arrow.string(), "value": arrow.float64(),
     }  # fmt: skip
-    return arrow.schema([(name, kinds.get(name, few)) for name in ResultRow._fields])
+    return arrow.schema([(name, kinds.get(name, few)) for name in fields])
 
 
-def _groups(rows: Iterable[ResultRow]) -> Iterator[list[ResultRow]]:
+def _groups(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
     left = iter(rows)
     while group := list(islice(left, _GROUP)):
         yield group

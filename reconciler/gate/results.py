@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from reconciler.gate.certificate import digest_of, finite, judge_test
-from reconciler.model.desired import Desired, GateTest
+from reconciler.model.desired import Desired
 from reconciler.model.gate import Certificate, TestResult
 from reconciler.model.gate_tools import measured
 from reconciler.model.reference import hardware_of
@@ -51,7 +51,7 @@ def _run(node: str, result: TestResult, at: datetime, desired: Desired, attempt:
         tool_version=result.tool_version,
         verdict=verdict,
         reasons=reasons,
-        key=_key(desired, test, result),
+        key=key_of(desired, result, {} if test is None else test.args),
         started_at=result.started_at or at,
         ended_at=result.ended_at or at,
         output=result.output,
@@ -78,10 +78,9 @@ def peers_key(hardware: str, image: str, test: str, tool: str, tool_version: str
     return digest_of((hardware, image, test, tool, tool_version, dict(args)))
 
 
-def _key(desired: Desired, test: GateTest | None, result: TestResult) -> str:
-    """Return the key of a result. What is no test of the profile has no arguments that are known."""
+def key_of(desired: Desired, result: TestResult, args: Mapping[str, object]) -> str:
+    """Return the key of a result. `args`: of its test; {} of what is no test of the profile."""
     image = desired.profile.image
     sha256 = "" if image is None else image.sha256
-    args = {} if test is None else test.args
     hardware = hardware_of(desired.profile.inventory)
     return peers_key(hardware, sha256, result.test, result.tool, result.tool_version, args)

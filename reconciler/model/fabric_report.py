@@ -30,14 +30,31 @@ class BlamedPart:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenPart:
+    """A part that a search named, and that no later one has found well. `nodes`: those that it is about.
+
+    `incident`: nodes share it. `run`: the last search that named it. `since`: when the first one did.
+    """
+
+    part: BlamedPart
+    incident: bool
+    test: str
+    nodes: tuple[str, ...]
+    run: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class FabricReport:
-    """The result of a search.
+    """The result of a search. `run`: its id, by which it is shown again.
 
     `at_fault`: parts of single nodes. `incidents`: causes that nodes share, which are no node's fault. `left_out` and
     `undecided`: node -> why. `accounts`: every part that was low, the worst first. `unrun`: why tests could not run.
+    `open`: these parts, and those of earlier searches that nothing has found well since.
     """
 
     format_version: str
+    run: str
     fleet: str
     test: str
     nodes: tuple[str, ...]
@@ -51,3 +68,4 @@ class FabricReport:
     rounds: int
     started_at: datetime
     ended_at: datetime
+    open: tuple[OpenPart, ...] = ()

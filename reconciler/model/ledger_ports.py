@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
+from reconciler.model.fabric_report import FabricReport
 from reconciler.model.gate import Certificate
 from reconciler.model.install_progress import InstallAttempt
 from reconciler.model.measurements import Attestation
@@ -94,6 +95,12 @@ class NodeStore(Store, Protocol):
 
     def save_results(self, runs: Sequence[TestRun], outputs: Mapping[str, str]) -> None:
         """Save what the tests of a gate measured, and what their tools printed, by its digest."""
+
+    def save_search(self, report: FabricReport, told: str) -> int:
+        """Journal the report of a search of the fabric, and return the number of its row: the attempt of its results.
+
+        `told`: a sentence for people who read the journal.
+        """
 
     def bind_endorsement(self, node: str, fingerprint: str, now: datetime) -> str:
         """Enrol the endorsement key of the node's TPM, and return "" where it is the node's.

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from reconciler.model.errors import ReconcilerError
+from reconciler.model.fabric_report import FabricReport
 from reconciler.model.limits import Hours
 from reconciler.model.repairs import Repair
 from reconciler.model.tickets import TicketStore, Tracker
@@ -131,6 +132,9 @@ class NoticeStore(TicketStore, Protocol):
 
     def repairs(self) -> Sequence[Repair]:
         """Return all repairs, oldest first."""
+
+    def last_search(self) -> FabricReport | None:
+        """Return the report of the last search of the fleet's fabric; None where there was none that can be read."""
 
     def unsent(self) -> Sequence[Unsent]:
         """Return the messages that no channel has taken yet, oldest first."""

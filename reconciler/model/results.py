@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from reconciler.model.gate import Verdict
+
+SEARCH: Final = "gate fabric"  # as the profile of what a search of the fabric measured: no profile has such a name
 
 
 class Measurement(NamedTuple):  # made by the million, four times as fast as a frozen dataclass
@@ -22,8 +24,9 @@ class Measurement(NamedTuple):  # made by the million, four times as fast as a f
 class TestRun:
     """One test of one attempt at a gate, as it was judged then.
 
-    `attempt`: in the journal. `profile`: the AcceptanceProfile, if it was another than the node's own. `key`: digest of
-    what peers have in common, as for references. `output`: digest of what the tool printed; "" = nothing is kept.
+    `attempt`: in the journal. `profile`: the AcceptanceProfile, if it was another than the node's own, or SEARCH.
+    `key`: digest of what peers have in common, as for references. `output`: digest of what the tool printed; "" =
+    nothing is kept.
     """
 
     __test__ = False  # not a pytest class

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from reconciler.gate.fabric.still_open import key_of
 from reconciler.health.ladder import REMEDIATION
+from reconciler.model.fabric_report import OpenPart
 from reconciler.model.notices import NoticeEvent, Severity
 from reconciler.model.observed import Observation, Observed
 from reconciler.model.plan import BlockCode, Goal, NodePlan, Plan
@@ -67,10 +69,14 @@ class Found:
 
 
 def find(
-    plan: Plan, observation: Observation, records: Mapping[str, NodeRecord], *, since: datetime, outage: str
-) -> Found:
-    """Return the notices of a pass. `since`: the last pass that was told of. `outage`: as of ObservationPass."""
-    holding = {one.key: one for one in _of_fleet(plan, outage)}
+    plan: Plan, observation: Observation, records: Mapping[str, NodeRecord], *, since: datetime, outage: str,
+    fabric: Sequence[OpenPart] = (),
+) -> Found:  # fmt: skip
+    """Return the notices of a pass. `since`: the last pass that was told of. `outage`: as of ObservationPass.
+
+    `fabric`: the parts that searches of the fabric hold for faulty.
+    """
+    holding = {one.key: one for one in (*_of_fleet(plan, outage), *_of_fabric(plan, fabric))}
     if outage:
         return Found(holding, blind=True)
     unclear, ended = set(), {}
@@ -105,6 +111,21 @@ def _of_fleet(plan: Plan, outage: str) -> Iterator[Notice]:
         reason = f"has an incident ({one.cause})" if one.cause else f"shows {one.signal}"
         yield Notice(key, NoticeEvent.INCIDENT, one.scope, reason, one.detail, one.nodes)
     yield from _windows(plan)
+
+
+def _of_fabric(plan: Plan, parts: Sequence[OpenPart]) -> Iterator[Notice]:
+    """Yield a notice for each part that a search named, of nodes that the fleet still has."""
+    for one in parts:
+        part, nodes = one.part, tuple(name for name in one.nodes if name in plan.nodes)
+        if not nodes:
+            continue
+        subject = "the fabric" if one.incident else part.name
+        pool = "" if one.incident else plan.nodes[part.name].pool
+        shared = ", which is no node's fault" if one.incident else ""
+        detail = f"{part.lows} of {part.runs} runs of {one.test} are low{shared}; see reconciler gate show {one.run}"
+        reason = f"has a fault ({part})" if one.incident else f"is at fault in the fabric ({part})"
+        key = f"fabric/{key_of(part)}"
+        yield Notice(key, NoticeEvent.INCIDENT, subject, reason, detail, nodes, pool, begun=one.since)
 
 
 def _windows(plan: Plan) -> Iterator[Notice]:

@@ -17,11 +17,12 @@ _HEAD: Final = ("PART", "LOW RUNS", "OF", "WITH")
 def fabric_text(report: FabricReport) -> str:
     """Return what is at fault first, then what is not known, then the accounts of all parts that were low."""
     took = format_duration((report.ended_at - report.started_at).total_seconds())
-    lines = [f"{len(report.nodes)} nodes, {report.rounds} rounds of {report.test}, {took}"]
+    lines = [f"{report.run}: {len(report.nodes)} nodes, {report.rounds} rounds of {report.test}, {took}"]
     lines += _section("At fault", report.at_fault)
     lines += _section("Incidents, no node's fault", report.incidents)
     if not report.at_fault and not report.incidents:
         lines += ["", "Nothing is at fault."]
+    lines += _earlier(report)
     lines += _by_node("Neither good nor bad", report.undecided)
     lines += _by_node("Took no part", report.left_out)
     if report.unrun:
@@ -34,7 +35,8 @@ def fabric_text(report: FabricReport) -> str:
 def fabric_markdown(report: FabricReport) -> str:
     found = [*report.at_fault, *report.incidents]
     rows = [tuple(markdown(cell, 300) for cell in (*_cells(part), part.detail)) for part in found]
-    head = f"{len(report.nodes)} nodes, {report.rounds} rounds of {markdown(report.test, 100)}"
+    run, test = markdown(report.run, 100), markdown(report.test, 100)
+    head = f"{run}: {len(report.nodes)} nodes, {report.rounds} rounds of {test}"
     return "\n".join([head, "", *markdown_table((*_HEAD, "WHY"), rows), ""])
 
 
@@ -45,6 +47,14 @@ def _section(title: str, parts: Iterable[BlamedPart]) -> Iterator[str]:
     for part in found:
         seen = f"{part.lows} of {part.runs} runs are low" if part.runs else ""
         yield plain(f"  {part}: {'; '.join(filter(None, (seen, part.detail)))}", 300)
+
+
+def _earlier(report: FabricReport) -> Iterator[str]:
+    """Yield what earlier searches named and this one did not find well."""
+    if earlier := [one for one in report.open if one.run != report.run]:
+        yield from ("", "Of earlier searches, and not found well since")
+    for one in earlier:
+        yield plain(f"  {one.part}, by {one.test}: {one.run}, since {one.since:%Y-%m-%d %H:%M} UTC", 300)
 
 
 def _by_node(title: str, reasons: Mapping[str, str]) -> Iterator[str]:

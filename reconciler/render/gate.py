@@ -113,7 +113,8 @@ SHOW_HEAD: Final = ("test", "metric", "part", "value", "unit", "bar", "verdict",
 def show_cells(row: ShownMetric) -> tuple[str, ...]:
     value = "" if row.value is None else f"{row.value:g}"
     why = row.reasons if row.verdict != "pass" else ""
-    return (row.test, row.metric, row.part, value, row.unit, row.bar, row.verdict, why, row.output[:12])
+    test = f"{row.test} ({row.profile})" if row.profile else row.test
+    return (test, row.metric, row.part, value, row.unit, row.bar, row.verdict, why, row.output[:12])
 
 
 def as_json(rows: Iterable[ResultRow | ShownMetric]) -> Iterator[str]:

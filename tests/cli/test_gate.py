@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import subprocess
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,12 @@ import pytest
 
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.gate import certificate
+from reconciler.gate.fabric.results import Bar, Leg, PairRun, read
+from reconciler.gate.fabric.rows import Searched, rows_of
 from reconciler.gate.results import recorded
+from reconciler.model.desired import GateTest
+from reconciler.model.documents import load
+from reconciler.model.fabric_report import BlamedPart, FabricReport, OpenPart
 from reconciler.model.gate import Binding, Certificate, TestResult, Verdict
 from reconciler.spec import load_spec
 from tests.cli.shell import reconciler
@@ -43,7 +49,7 @@ def gate_ran(spec: Path, ledger: Path, speed: float, *, node: str = NODE, days: 
     return found.runs[0].output
 
 
-def rows_of(text: str) -> list[dict[str, str]]:
+def csv_rows(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
@@ -70,7 +76,7 @@ def test_show_has_each_figure_beside_its_bar_and_the_verdict_of_today(spec: Path
     assert "certificate of 2026-11-01" in human.err
     command = ("gate", "show", NODE, "--spec", spec, "--ledger", ledger, "--output")
     assert reconciler(*command, "markdown").out.startswith("| test")
-    assert rows_of(reconciler(*command, "csv").out)[0]["test"] == "nccl"
+    assert csv_rows(reconciler(*command, "csv").out)[0]["test"] == "nccl"
 
 
 def test_a_node_without_a_gate_is_told(spec: Path, tmp_path: Path) -> None:
@@ -100,7 +106,7 @@ def test_history_is_by_node_and_time_and_each_format_has_all_rows(spec: Path, tm
     ]
     assert {(row["unit"], row["tool_version"], row["verdict"]) for row in found.json} == {("GB/s", "2.17.4", "pass")}
     assert len({row["key"] for row in found.json}) == 1
-    table = rows_of(reconciler(*command, "--output", "csv").out)
+    table = csv_rows(reconciler(*command, "--output", "csv").out)
     assert [float(row["value"]) for row in table] == [row["value"] for row in found.json]
     assert list(table[0]) == list(found.json[0])
     since = reconciler(*command, "--since", "2026-11-02", "--test", "nccl", "--metric", "busbw_peak", "--last", "2")
@@ -161,22 +167,83 @@ def test_parquet_without_pyarrow_says_what_to_install(
     assert "gpu-fleet-reconciler[parquet]" in done.err
 
 
-def test_parquet_has_the_rows_and_types(spec: Path, tmp_path: Path) -> None:
-    """The process writes bytes to its own stdout, which only a process of its own has."""
+@pytest.mark.parametrize("command", ["show", "history"])
+def test_parquet_has_the_rows_and_types(spec: Path, tmp_path: Path, command: str) -> None:
+    """The bytes go to the stdout of a process, which only a process of its own has."""
     pytest.importorskip("pyarrow", reason="PyArrow is not installed")
     from pyarrow import parquet
 
-    from reconciler.drivers.parquet import write_parquet
-    from reconciler.model.results import Wanted
-
     ledger = tmp_path / "ledger.sqlite"
     gate_ran(spec, ledger, 480.0)
-    book = SqlLedger(ledger)
-    for wanted, rows in ((Wanted((NODE,)), 2), (Wanted(("nobody",)), 0)):
-        with (tmp_path / "out.parquet").open("wb") as sink:
-            write_parquet(book.results(wanted), sink)
-        table = parquet.read_table(tmp_path / "out.parquet")
-        assert table.num_rows == rows
-        assert table.schema.field("value").type == "double"
-        assert str(table.schema.field("started_at").type) == "timestamp[us, tz=UTC]"
+    words = ("gate", command, NODE, "--spec", spec, "--ledger", ledger, "--output", "parquet")
+    printed = subprocess.run([sys.executable, "-m", "reconciler", *map(str, words)], stdout=subprocess.PIPE, check=True)
+    table = parquet.read_table(io.BytesIO(printed.stdout))
+    measured = [row for row in table.to_pylist() if row["value"] is not None]
+    assert {(row["metric"], row["part"], row["value"], row["unit"]) for row in measured} == {
+        ("busbw_peak", "", 480.0, "GB/s"),
+        ("busbw_peak", "7", 480.0, "GB/s"),
+    }
+    assert {row["started_at"] for row in measured} == {AT}
+    types = {field.name: str(field.type) for field in table.schema}
+    assert (types["value"], types["started_at"]) == ("double", "timestamp[us, tz=UTC]")
+    if command == "history":
+        assert types["attempt"] == "int64"
+        empty = subprocess.run(
+            [sys.executable, "-m", "reconciler", *map(str, words), "--test", "none"], stdout=subprocess.PIPE, check=True
+        )
+        assert parquet.read_table(io.BytesIO(empty.stdout)).num_rows == 0
+
+
+def searched(spec: Path, ledger: Path) -> FabricReport:
+    """Keep a search of two nodes, one of them with a bad NIC, as `gate fabric` does."""
+    fleet = load_spec(spec, directory=str(spec))
+    part = BlamedPart("NIC", NODE, "mlx5_1", 6, 6, (OTHER,), "so are 10 of 10 with itself")
+    end = AT + timedelta(minutes=20)
+    report = FabricReport(
+        "1.0", "run-20261101-120000-abcdef", fleet.settings.fleet, "rails", (NODE, OTHER), {}, (part,), (),
+        (OTHER,), {}, (part,), (), 5, AT, end,
+        (OpenPart(part, False, "rails", (NODE,), "run-20261031-120000-fedcba", AT - timedelta(days=1)),),
+    )  # fmt: skip
+    test = GateTest("rails", "perftest", {"partners": 2, "rails": "mlx5_1"}, (), 60.0)
+    pair = read(PairRun(0, NODE, OTHER, Leg((200.0,)), Leg((390.0,))), Bar(360.0))
+    book = SqlLedger(ledger, fleet=fleet.settings.fleet)
+    attempt = book.save_search(report, "told")
+    rows = rows_of(Searched(test, [pair], [], {NODE: "6.10"}), report, fleet.nodes, attempt)
+    book.save_results(list(rows), {})
     book.close()
+    return report
+
+
+def test_a_search_is_shown_again_by_its_id(spec: Path, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.sqlite"
+    report = searched(spec, ledger)
+    show = ("gate", "show", report.run, "--spec", spec, "--ledger", ledger)
+    human = reconciler(*show)
+    assert human.code == 0, human.err
+    first, *lines = human.out.splitlines()
+    assert first == f"{report.run}: 2 nodes, 5 rounds of rails, 20m"
+    assert f"  NIC {NODE}, rail mlx5_1: 6 of 6 runs are low; so are 10 of 10 with itself" in lines
+    assert any(line.split() == ["NIC", f"{NODE},", "rail", "mlx5_1", "6", "6", OTHER] for line in lines), human.out
+    assert any("Of earlier searches" in line for line in lines)
+    assert load(FabricReport, reconciler(*show, "-o", "json").out) == report
+    assert report.run in reconciler(*show, "-o", "markdown").out
+    assert reconciler(*show, "-o", "csv").code == 64
+    unknown = reconciler("gate", "show", "run-x", "--spec", spec, "--ledger", ledger)
+    assert (unknown.code, f"the last ones: {report.run}" in unknown.err) == (64, True), unknown.err
+
+
+def test_what_a_search_measured_is_shown_after_the_gate_of_a_node(spec: Path, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.sqlite"
+    gate_ran(spec, ledger, 480.0)
+    searched(spec, ledger)
+    place = ("--spec", spec, "--ledger", ledger, "--output", "json")
+    rows = reconciler("gate", "show", NODE, *place).json
+    assert [row["value"] for row in rows if row["metric"] == "busbw_peak" and not row["part"]] == [480.0]
+    found = {(row["metric"], row["part"]): row for row in rows if row["profile"] == "gate fabric"}
+    assert found["gbps", f"{OTHER}.mlx5_1.there"]["value"] == 200.0
+    assert found["gbps", ""]["verdict"] == "fail"
+    assert "is at fault" in found["gbps", ""]["reasons"]
+    alone = reconciler("gate", "show", OTHER, *place)
+    assert {row["verdict"] for row in alone.json if row["profile"]} == {"pass"}, alone.err
+    history = reconciler("gate", "history", NODE, *place).json
+    assert {row["profile"] for row in history} == {"", "gate fabric"}

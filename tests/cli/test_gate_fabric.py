@@ -68,6 +68,13 @@ def test_a_bad_cable_is_named_with_its_rail_and_no_other_node(lab: LabDirectory)
     assert "gpu-0003" not in found.json["good"]
     history = reconciler("history", "gpu-0003", "--output", "json", *where(lab))
     assert "rail mlx5_1 is at fault" in history.out
+    shown = reconciler("gate", "show", found.json["run"], "--output", "json", *where(lab))
+    assert (shown.code, shown.json) == (0, found.json)
+    rows = reconciler("gate", "history", *NODES, "--test", "rails", "--output", "json", *where(lab)).json
+    last = [row for row in rows if row["started_at"] == max(row["started_at"] for row in rows)]
+    assert {row["node"]: row["verdict"] for row in last} == {
+        name: "fail" if name == "gpu-0003" else "pass" for name in NODES
+    }
 
 
 def test_a_bad_leaf_is_an_incident(lab: LabDirectory) -> None:

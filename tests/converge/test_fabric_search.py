@@ -17,6 +17,7 @@ from reconciler.lab.pair_network import PairNetwork
 from reconciler.model.desired import BudgetLimit, GateTest
 from reconciler.model.errors import UsageError
 from reconciler.model.fabric_report import FabricReport
+from reconciler.model.results import SEARCH, Wanted
 from tests.converge.test_pair_gate import RAILS, WIRE, Wired
 
 NODES = 9
@@ -85,6 +86,39 @@ def test_the_part_of_a_node_is_named_and_no_other(
     assert world.others_serve(), "what is found is reported: nobody is isolated for it"
     (entry,) = [one for one in world.ledger.history("n5") if one.event == "fabric"]
     assert told in entry.detail
+
+
+def test_report_and_figures_are_in_the_ledger(world: Searched) -> None:
+    world.break_part(FabricFault.CABLE, "n5", 0)
+    report = world.search()
+    assert world.ledger.search(report.run) == report
+    assert world.ledger.last_search() == report
+    assert [str(one.part) for one in report.open] == ["cable n5, rail mlx5_0"]
+    rows = list(world.ledger.results(Wanted((), metric="gbps")))
+    assert {row.node for row in rows} == set(world.fleet.nodes)
+    assert {(row.profile, row.test, row.unit) for row in rows} == {(SEARCH, "rails", "Gb/s")}
+    assert {row.node: row.verdict for row in rows} == {
+        name: "fail" if name == "n5" else "pass" for name in world.fleet.nodes
+    }
+    low = {row.node for row in rows if row.value is not None and row.value < 360}
+    partners = {row.part.partition(".")[0] for row in rows if row.node == "n5"}
+    assert "n5" in low <= {"n5", *partners}, "the others are low with n5 alone"
+    whole = {row.node: row.value for row in rows if not row.part}
+    assert all((value or 0) >= 360 for name, value in whole.items() if name != "n5"), whole
+    (row,) = world.ledger.last_searched("n1")
+    (certified,) = {one.key for one in world.ledger.last_searched("n2")}
+    assert row.key == certified, "peers have the same"
+    assert world.ledger.last_gate("n1") == (), "a search is no gate"
+    assert world.ledger.audit().problem == ""
+
+
+def test_a_search_that_finds_a_part_well_closes_it(world: Searched) -> None:
+    world.break_part(FabricFault.CABLE, "n5", 0)
+    first, again = world.search(), world.search()
+    (part,) = again.open
+    assert (part.since, part.run) == (first.ended_at, again.run)
+    world.network.fabric.faults.clear()
+    assert world.search().open == ()
 
 
 def test_a_bad_leaf_is_an_incident_and_no_nodes_fault(world: Searched) -> None:

@@ -14,7 +14,14 @@ import click
 from reconciler.app.apply import ApplyJob, require_signed_spec, require_startable
 from reconciler.app.apply import apply as apply_job
 from reconciler.app.gate_fabric import WantedSearch, choose_test, estimate_s, search_fabric
-from reconciler.app.gate_results import check_parquet, gate_history, gate_output, last_gate, write_parquet
+from reconciler.app.gate_results import (
+    check_parquet,
+    gate_history,
+    gate_output,
+    last_gate,
+    saved_search,
+    write_parquet,
+)
 from reconciler.app.gate_run import ask_gate, note_gate, other_verdicts, plan_gate
 from reconciler.app.ports import AllowedSigners, FleetRequest
 from reconciler.cli.apply_dialogue import confirm, print_outcome
@@ -27,6 +34,7 @@ from reconciler.cli.options import Duration, Since, output_option, signer_option
 from reconciler.cli.terminal import say, show
 from reconciler.model.documents import dump
 from reconciler.model.errors import UsageError
+from reconciler.model.fabric_report import FabricReport
 from reconciler.model.gate import Verdict
 from reconciler.model.results import ResultRow
 from reconciler.model.units import format_duration
@@ -48,18 +56,32 @@ def gate() -> None:
 
 
 @gate.command(name="show")
-@click.argument("node", shell_complete=node_names)
+@click.argument("node", metavar="NODE|RUN", shell_complete=node_names)
 @spec_options()
 @click.option(
-    "--output", "-o", type=click.Choice(["human", "json", "markdown", "csv"]), default="human", show_default=True,
-    help="Format of the document on stdout.",
+    "--output", "-o", type=click.Choice(["human", "json", "markdown", "csv", "parquet"]), default="human",
+    show_default=True, help="Format of the document on stdout. Parquet needs PyArrow.",
 )  # fmt: skip
 def show_gate(request: FleetRequest, node: str, output: str) -> None:
-    """Show the last gate of a node: each test, part, metric and value, beside the bar of today and the verdict."""
-    found = last_gate(workspace_for(request), node)
+    """Show the last gate of a node: each test, part, metric and value, beside the bar of today and the verdict.
+
+    What the last search of the fabric measured of it comes after. The id of a RUN of `gate fabric` shows the report of
+    that search again.
+    """
+    workspace = workspace_for(request)
+    if (report := saved_search(workspace, node)) is not None:
+        if output in ("csv", "parquet"):
+            raise UsageError(f"a report is no table: gate history NODE... -o {output} has the figures of its nodes")
+        _show_report(report, output)
+        return
+    if output == "parquet":
+        _ready_for_parquet()
+    found = last_gate(workspace, node)
     if found.note:
         say(found.note, err=True)
     match output:
+        case "parquet":
+            _parquet(ShownMetric, found.rows)
         case "json":
             _stream(as_json(found.rows))
         case "csv":
@@ -99,8 +121,7 @@ def history(
             case "csv":
                 _stream(as_csv(ResultRow, rows))
             case "parquet":
-                sys.stdout.flush()
-                write_parquet(rows, sys.stdout.buffer)
+                _parquet(ResultRow, rows)
             case _:
                 shown = deque(map(history_cells, rows), maxlen=last)
                 print_listing(HISTORY_HEAD, list(shown), output, empty="no gate has measured that")
@@ -191,6 +212,11 @@ def search_the_fabric(
         if not yes and not click.confirm(asked, err=True):
             raise click.Abort
         report = search_fabric(workspace, ledger, chosen)
+    _show_report(report, output)
+    return ExitCode.PARTLY_FAILED if report.at_fault or report.incidents else ExitCode.DONE
+
+
+def _show_report(report: FabricReport, output: str) -> None:
     match output:
         case "json":
             show(dump(report), output)
@@ -198,7 +224,11 @@ def search_the_fabric(
             show(fabric_markdown(report), output)
         case _:
             show(fabric_text(report), output)
-    return ExitCode.PARTLY_FAILED if report.at_fault or report.incidents else ExitCode.DONE
+
+
+def _parquet(kind: type[ResultRow | ShownMetric], rows: Iterable[ResultRow | ShownMetric]) -> None:
+    sys.stdout.flush()
+    write_parquet(kind._fields, rows, sys.stdout.buffer)
 
 
 def _stream(parts: Iterable[str]) -> None:

@@ -5,6 +5,7 @@ nodes       what is known about nodes; reader reads their records in bulk
 episodes    drift
 status_intervals  the status of nodes over time
 results     what gates measured, and what their tools printed
+searches    what searches of the fabric found
 attempts, holds, rollouts, leases, runs
 node_history  the journal as people read it; period reads what reports need
 

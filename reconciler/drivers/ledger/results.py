@@ -25,7 +25,7 @@ from reconciler.drivers.ledger.writing import insert_new
 from reconciler.gate.printed import LONGEST
 from reconciler.model.errors import LedgerError
 from reconciler.model.gate import Verdict
-from reconciler.model.results import Measurement, ResultRow, TestRun, Wanted
+from reconciler.model.results import SEARCH, Measurement, ResultRow, TestRun, Wanted
 
 _PAGE = 2_000  # tests that one query returns
 _TOGETHER = 50  # nodes that one query asks for by name
@@ -89,8 +89,16 @@ class SqlResults(SqlRole):
 
     def last_gate(self, node: str) -> tuple[TestRun, ...]:
         """Return the tests of the newest attempt at a gate of this node; () where none was recorded."""
+        return self._newest(node, gate_tests.c.profile != SEARCH)
+
+    def last_searched(self, node: str) -> tuple[TestRun, ...]:
+        """Return what the newest search of the fabric measured of this node, its one test; () where none did."""
+        return self._newest(node, gate_tests.c.profile == SEARCH)
+
+    def _newest(self, node: str, of: sa.ColumnElement[bool]) -> tuple[TestRun, ...]:
         table = gate_tests.c
-        newest = sa.select(table.attempt).where(table.node == node).order_by(table.id.desc()).limit(1).scalar_subquery()
+        mine = sa.select(table.attempt).where(table.node == node, of)
+        newest = mine.order_by(table.id.desc()).limit(1).scalar_subquery()
         query = sa.select(gate_tests).where(table.node == node, table.attempt == newest).order_by(table.id)
         with self._database.read() as connection:
             found = connection.execute(query).all()

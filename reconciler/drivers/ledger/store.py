@@ -27,6 +27,7 @@ from reconciler.drivers.ledger.results import SqlResults
 from reconciler.drivers.ledger.rollouts import SqlRollouts
 from reconciler.drivers.ledger.runs import SqlRuns
 from reconciler.drivers.ledger.schema import LEDGER_ID, VERSION, meta, metadata
+from reconciler.drivers.ledger.searches import SqlSearches
 from reconciler.drivers.ledger.status_intervals import SqlStatuses
 from reconciler.model.errors import LedgerError
 from reconciler.model.records import LedgerPlace
@@ -57,6 +58,7 @@ class SqlLedger(
     SqlRuns,
     SqlHistory,
     SqlResults,
+    SqlSearches,
     SqlOutbox,
     SqlRepairs,
 ):

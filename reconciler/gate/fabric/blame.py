@@ -67,7 +67,7 @@ class Blame(NamedTuple):
 
 
 class Met(NamedTuple):
-    """What two nodes measured together: how many of their runs, or flows, count, and were low."""
+    """The runs of two nodes with each other that count, or their flows, and how many of them were low."""
 
     one: str
     other: str

@@ -1,4 +1,4 @@
-"""The outbox of a ledger in memory."""
+"""The outbox of a ledger in memory, and the searches that people are told of."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from reconciler.model.fabric_report import FabricReport
 from reconciler.model.notices import Message, Unsent
 from reconciler.model.tickets import TicketPlace
 
@@ -15,6 +16,7 @@ class MemoryOutbox:
         self._states: dict[str, str] = {}
         self._unsent: dict[str, Unsent] = {}
         self._tickets: dict[tuple[str, str], TicketPlace] = {}
+        self._searches: list[FabricReport] = []
 
     def channel_states(self) -> Mapping[str, str]:
         return dict(self._states)
@@ -23,6 +25,13 @@ class MemoryOutbox:
         self._states[channel] = state
         for message in messages:
             self._unsent.setdefault(message.key, Unsent(message, now))
+
+    def save_search(self, report: FabricReport, told: str) -> int:  # noqa: ARG002 - the port's signature
+        self._searches.append(report)
+        return len(self._searches)
+
+    def last_search(self) -> FabricReport | None:
+        return self._searches[-1] if self._searches else None
 
     def unsent(self) -> Sequence[Unsent]:
         return list(self._unsent.values())
