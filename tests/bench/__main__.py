@@ -38,16 +38,19 @@ SECTIONS: dict[str, Section] = {
     "wire": lambda quick: wire.section(10 if quick else 200),
     "installer": lambda quick: installer.section(8, 10) if quick else installer.section(32, 100),
     "fabric": lambda quick: fabric.section(50) if quick else fabric.section(10_000),
+    "fabric-512": lambda quick: fabric.section(6 if quick else 10_000, (512,), 1),
     "latency": lambda quick: latency.section(10, 5, 5, chain_scale=60) if quick else latency.section(500, 100, 50),
     "results": lambda quick: results.section(10_000 if quick else 1_000_000),
     "machine": lambda _quick: machine.section(),
 }
-_BY_NAME_ALONE = ("machine",)  # takes root, and a quarter of an hour
+_BY_NAME_ALONE = ("machine", "fabric-512")  # takes root, and a quarter of an hour; more than an hour of CPU
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Measure speed and memory.")
-    parser.add_argument("section", nargs="*", choices=[*SECTIONS, []], help="sections to run; default: all but machine")
+    parser.add_argument(
+        "section", nargs="*", choices=[*SECTIONS, []], help="sections to run; default: all but machine and fabric-512"
+    )
     parser.add_argument("--quick", action="store_true", help="smoke test in a minute: 100 nodes, 10 on the wire")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
     given = parser.parse_args()
