@@ -33,9 +33,15 @@ WIRE = GateTest("wire", "iperf3", {"partners": 2, "seconds": 5}, (Threshold("gbp
 RAILS = GateTest(
     "rails", "perftest", {"partners": 2, "rails": "mlx5_0, mlx5_1", "seconds": 5}, (Threshold("gbps", min=360.0),), 60.0
 )
-MEASURED = {"wire": {"gbps": 23.0, "retransmits": 3.0}, "rails": {"gbps": 390.0, "gbps.spread": 1.0} | {
-    f"gbps.mlx5_{at}": 390.0 for at in range(2)
-}}  # fmt: skip
+NCCL = GateTest(
+    "nccl", "nccl-tests", {"group": 4, "scope": "fabric", "interface": "ib0", "minBytes": "1G", "maxBytes": "1G"},
+    (Threshold("busbw_peak", min=300.0),), 120.0,
+)  # fmt: skip
+MEASURED = {
+    "nccl": {"busbw_peak": 370.0},
+    "wire": {"gbps": 23.0, "retransmits": 3.0},
+    "rails": {"gbps": 390.0, "gbps.spread": 1.0} | {f"gbps.mlx5_{at}": 390.0 for at in range(2)},
+}
 
 
 class WireGate(QuickGate):

@@ -70,7 +70,7 @@ class MachineHost:
             left -= _STEP_S
             if ran.seconds > _STEP_S:  # a quick command has answered before the system went down
                 self._still(boot)
-        return CommandResult(-1, "", "", timed_out=True) if ran.seconds > timeout else ran.result
+        return CommandResult(-1, "", "", timed_out=True) if ran.seconds > timeout else ran.printed()
 
     def anew(self, *, renewal_of: str = "") -> MachineHost:
         return MachineHost(self._machine, self._clock, self._tools, latency=self._latency, renewal_of=renewal_of)

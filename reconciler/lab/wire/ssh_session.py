@@ -125,7 +125,7 @@ class Session:
         self._counters.commands += 1
         ran = commands.run(self._machine, argv, stdin, self._tools)
         await self._sleep(ran.seconds)
-        return ran.result
+        return ran.printed()
 
 
 def _follows(command: str) -> bool:
