@@ -125,6 +125,8 @@ class Session:
         self._counters.commands += 1
         ran = commands.run(self._machine, argv, stdin, self._tools)
         await self._sleep(ran.seconds)
+        while ran.waits():
+            await self._sleep(1.0)
         return ran.printed()
 
 

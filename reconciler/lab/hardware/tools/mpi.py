@@ -100,4 +100,8 @@ def _mpirun(call: Call, network: PairNetwork, words: Sequence[str]) -> Ran:
         return nccl.perf(collective, program, nccl.Over(nodes, ranks, min(peak * pace, launched.reach))).result
 
     alone = nccl.perf(collective, program, nccl.Over((call.machine.name,), ranks))
-    return Ran(CommandResult(-1, ""), alone.seconds + 10.0, at_end)
+
+    def waits() -> bool:
+        return name in network.launched and len(launched.members) < launched.nodes
+
+    return Ran(CommandResult(-1, ""), alone.seconds + 2.0, at_end, waits)
