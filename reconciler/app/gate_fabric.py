@@ -11,11 +11,12 @@ from reconciler.converge.apply import ApplyRequest
 from reconciler.converge.fabric_search import SearchRequest, search
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.gate.fabric.measured import bar_of, rails_of
+from reconciler.gate.fabric.results import Bar
 from reconciler.gate.fabric.rounds import SCREENING_RUNS
 from reconciler.model.desired import GateTest
 from reconciler.model.errors import LedgerError, ReconcilerError, UsageError
 from reconciler.model.fabric_report import FabricReport
-from reconciler.model.gate_arguments import PARTNERS
+from reconciler.model.gate_arguments import GROUP, PARTNERS, between_nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class WantedSearch:
 
 
 def choose_test(workspace: Workspace, wanted: WantedSearch) -> GateTest:
-    """Return the test with partners that the search runs. Raise UsageError where the spec has none, or several."""
+    """Return the test that the search runs, in pairs or in groups. Raise UsageError where there is none, or several."""
     names = workspace.selection[0]
     fleet = workspace.fleet
     if wanted.profile:
@@ -37,19 +38,30 @@ def choose_test(workspace: Workspace, wanted: WantedSearch) -> GateTest:
         for name in names
         if (acceptance := fleet.nodes[name].profile.acceptance) is not None
         for test in acceptance.tests
-        if PARTNERS in test.args and wanted.name in ("", test.name)
+        if between_nodes(test.args) and wanted.name in ("", test.name)
     }
     if len(found) != 1:
         which = f"several: {', '.join(sorted(found))}: say which with --test" if found else "none"
-        raise UsageError(f"a search needs a test with args.{PARTNERS}, and the selected nodes have {which}")
+        raise UsageError(
+            f"a search needs a test with args.{PARTNERS} or args.{GROUP}, and the selected nodes have {which}"
+        )
     (test,) = found.values()
+    if GROUP in test.args:
+        if not any(bar.min is not None for bar in test.thresholds):
+            raise UsageError(f"{test.name} has no threshold with `min`, so nothing says what is low")
+        return test
     if bar_of(test) is None:
         raise UsageError(f"{test.name} has no threshold `metric: gbps, min: ...`, so nothing says what is low")
     return test
 
 
 def estimate_s(test: GateTest) -> float:
-    """Return how long one round takes at least, in seconds: its runs in a row, each over every rail."""
+    """Return how long one round takes at least, in seconds: its runs in a row, each over every rail.
+
+    Of a group, that is how long it may take.
+    """
+    if GROUP in test.args:
+        return test.timeout_s
     ways = 2 if "rails" in test.args else 1
     return float(SCREENING_RUNS * len(rails_of(test)) * ways * int(test.args.get("seconds", 10)))
 
@@ -57,8 +69,8 @@ def estimate_s(test: GateTest) -> float:
 def search_fabric(workspace: Workspace, ledger: SqlLedger, test: GateTest) -> FabricReport:
     """Search the fabric of the selected nodes as one run of the ledger."""
     names, scope = workspace.selection
-    bar, clock = bar_of(test), workspace.clock
-    assert bar is not None, "choose_test has refused that"
+    clock = workspace.clock
+    bar = bar_of(test) or Bar(0.0)  # of a group's test, which has limits of its own
     run = new_id("run", clock.now())
     request = ApplyRequest(
         fleet=workspace.fleet, run=run, plan_id=run, holder=f"{whoami()}, {run}", signatures=workspace.signatures,

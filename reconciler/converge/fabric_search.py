@@ -1,4 +1,4 @@
-"""Search what is at fault in a fabric: test nodes in pairs, round after round, until nothing is left to ask.
+"""Search what is at fault in a fabric: test nodes in pairs or groups, round after round, until nothing is left to ask.
 
 Which pairs, and what follows from them, is decided by gate/fabric, without any I/O. Nodes take part that are out of
 service, or that serve without work, have a valid certificate, and find room in the disruption budget; each only while
@@ -16,6 +16,8 @@ from reconciler.converge.apply import ApplyRequest, begin_run
 from reconciler.converge.events import LoopTold, Progress, ignore
 from reconciler.converge.gate_command import run_alone
 from reconciler.converge.group_run import error, side_of
+from reconciler.converge.group_search import SHOWN, GroupSearch
+from reconciler.converge.held_batches import in_batches
 from reconciler.converge.lease import held_lease
 from reconciler.converge.observe import io_seconds
 from reconciler.converge.pair_run import run_pair
@@ -45,15 +47,17 @@ from reconciler.model.desired import Fleet, GateTest
 from reconciler.model.errors import DriverError, UsageError
 from reconciler.model.fabric_report import FABRIC_FORMAT, BlamedPart, FabricReport
 from reconciler.model.gate import CommandResult, TestResult
+from reconciler.model.gate_arguments import GROUP
 from reconciler.model.ports import Clock, Ledger
 from reconciler.model.ports import Fabric as FabricPort
-
-_SHOWN = 20  # reasons of tests that could not run
 
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """`apply`: the nodes, and how a run of them is called. `test`: with partners. `bar`: what a healthy rail keeps."""
+    """`apply`: the nodes, and how a run of them is called. `test`: with partners, or of a group.
+
+    `bar`: what a healthy rail keeps. A group's test is judged by its own limits.
+    """
 
     apply: ApplyRequest
     test: GateTest
@@ -83,12 +87,17 @@ async def search(
             why = "; ".join(f"{name}: {why}" for name, why in list(left_out.items())[:5])
             raise UsageError(f"{len(nodes)} nodes may take part, and a fault shows with three or more: {why}")
         domains = {name: asked.fleet.nodes[name].domains for name in nodes}
-        work = _Search(request, Fabric.of_domains(domains, rails_in(request.test)), dispatcher.run, holder)
-        diagnosis = await work.to_the_end()
-        report = work.report(diagnosis, left_out, begun.started_at)
+        searched = None
+        if GROUP in request.test.args:
+            grouped = GroupSearch(request.test, domains, dispatcher.run, holder)
+            report = await grouped.report(asked.run, left_out, begun.started_at)
+        else:
+            work = _Search(request, Fabric.of_domains(domains, rails_in(request.test)), dispatcher.run, holder)
+            report = work.report(await work.to_the_end(), left_out, begun.started_at)
+            searched = work.searched
         last = ledger.last_search()
         report = replace(report, open=still_open(last.open if last else (), report))
-        _save(ledger, report, work.searched, asked.fleet)
+        _save(ledger, report, searched, asked.fleet)
         return report
 
 
@@ -127,42 +136,8 @@ class _Search:
         pairs, singles = len(asked.matches), len(asked.loopbacks)
         alone_too = f", and {singles} nodes with themselves" if singles else ""
         self.holder.tell(f"round {self._rounds + 1}: {pairs} pairs{alone_too}")
-        waiting: list[Match | tuple[str, int]] = [*asked.matches, *asked.loopbacks]
-        while waiting:
-            batch: list[tuple[Match | tuple[str, int], list[TakenPartner]]] = []
-            why: dict[int, str] = {}
-            try:
-                for at, one in enumerate(waiting):
-                    held = await self._hold(_nodes_of(one))
-                    if isinstance(held, str):
-                        why[at] = held
-                    else:
-                        batch.append((one, held))
-                async with asyncio.TaskGroup() as tasks:
-                    for one, held in batch:
-                        tasks.create_task(self._test(one, held))
-            finally:
-                for _, held in batch:
-                    await self._free(held)
-            if not batch:
-                for at, one in enumerate(waiting):
-                    self._keep_nothing(one, why[at])
-                return
-            waiting = [one for at, one in enumerate(waiting) if at in why]
-
-    async def _hold(self, names: Sequence[str]) -> list[TakenPartner] | str:
-        held: list[TakenPartner] = []
-        for name in names:
-            taken = await self.holder.pool.hold(self.holder, name)
-            if isinstance(taken, str):
-                await self._free(held)
-                return f"{name}: {taken}"
-            held.append(taken)
-        return held
-
-    async def _free(self, held: Sequence[TakenPartner]) -> None:
-        for one in held:
-            await self.holder.free(one)
+        tests: list[Match | tuple[str, int]] = [*asked.matches, *asked.loopbacks]
+        await in_batches(self.holder, [(one, _nodes_of(one)) for one in tests], self._test, self._keep_nothing)
 
     async def _test(self, asked: Match | tuple[str, int], held: Sequence[TakenPartner]) -> None:
         if isinstance(asked, Match):
@@ -240,7 +215,7 @@ class _Search:
             good=tuple(sorted(found.acquitted)),
             undecided=dict(sorted(found.undecided.items())),
             accounts=tuple(map(self._part, blame_matrix(self.fabric, self._readings))),
-            unrun=tuple(self._unrun)[:_SHOWN],
+            unrun=tuple(self._unrun)[:SHOWN],
             rounds=self._rounds,
             started_at=started_at,
             ended_at=self.run.clock.now(),
@@ -257,12 +232,16 @@ def _nodes_of(asked: Match | tuple[str, int]) -> tuple[str, ...]:
     return (asked.one, asked.other) if isinstance(asked, Match) else asked[:1]
 
 
-def _save(ledger: Ledger, report: FabricReport, searched: Searched, fleet: Fleet) -> None:
-    """Save the report and what was measured, and journal what was found in the history of the nodes that it is of."""
+def _save(ledger: Ledger, report: FabricReport, searched: Searched | None, fleet: Fleet) -> None:
+    """Save the report and what was measured, and journal what was found in the history of the nodes that it is of.
+
+    `searched`: None where groups were tested, whose figures are no single node's.
+    """
     now, found = report.ended_at, [*report.at_fault, *report.incidents]
     with ledger.batch():
         attempt = ledger.save_search(report, f"{report.test}: {', '.join(map(str, found)) or 'nothing is at fault'}")
-        ledger.save_results(list(rows_of(searched, report, fleet.nodes, attempt)), {})
+        if searched is not None:
+            ledger.save_results(list(rows_of(searched, report, fleet.nodes, attempt)), {})
         for part in report.at_fault:
             told = f"{part} is at fault: {part.lows} of {part.runs} runs of {report.test} are low"
             ledger.note(part.name, "fabric", f"{told}; {part.detail}" if part.detail else told, now)

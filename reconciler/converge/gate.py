@@ -9,6 +9,7 @@ from reconciler.converge.attestation import attest
 from reconciler.converge.components import measure_components
 from reconciler.converge.gate_command import run_alone
 from reconciler.converge.group_run import Side
+from reconciler.converge.group_test import GroupTest
 from reconciler.converge.observe import io_seconds
 from reconciler.converge.pair_test import PairTest
 from reconciler.converge.ports import Partners, SoakRun
@@ -31,7 +32,7 @@ from reconciler.model.gate import (
     TestResult,
     Verdict,
 )
-from reconciler.model.gate_arguments import PARTNERS
+from reconciler.model.gate_arguments import GROUP, between_nodes
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.ports import Bmc, Clock, Host
 from reconciler.model.soak import NAME as SOAK
@@ -95,9 +96,10 @@ class AcceptanceGate:
                         results[test.name] = await _soak(test, desired, host, observed, clock, soak)
                         verdict = worse(verdict, judge_test(test, results[test.name])[0])
                     continue
-                if PARTNERS in test.args:
-                    pairs = PairTest(test, Side(desired, observed, host), clock, partners)
-                    results[test.name] = await pairs.result()
+                if between_nodes(test.args):
+                    kind = GroupTest if GROUP in test.args else PairTest
+                    work = kind(test, Side(desired, observed, host), clock, partners)
+                    results[test.name] = await work.result()
                 else:
                     results[test.name] = await _run_with_retry(test, desired, host, observed, clock)
                 if not experimental(test.tool):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from reconciler.converge.group_run import Side, error, side_of
+from reconciler.converge.group_test import PASSED
 from reconciler.converge.pair_run import run_pair
 from reconciler.converge.ports import Partners, TakenPartner
 from reconciler.gate.certificate import judge_test
@@ -22,8 +22,6 @@ from reconciler.model.errors import DriverError
 from reconciler.model.gate import CommandResult, TestResult, Verdict
 from reconciler.model.gate_arguments import PARTNERS
 from reconciler.model.ports import Clock
-
-_PASSED: Final = {Verdict.PASS: Passed.YES, Verdict.FAIL: Passed.NO}
 
 
 @dataclass(slots=True)
@@ -85,7 +83,7 @@ class PairTest:
         result = await self._pair(self.node, side_of(taken))
         self._results[name] = result
         verdict, why = judge_test(self.test, result)
-        passed = _PASSED.get(verdict, Passed.ERROR)
+        passed = PASSED.get(verdict, Passed.ERROR)
         if passed is not Passed.YES:
             self._explain(f"with {name}", why)
         self._met.append(Met(name, near, taken.certified, passed))
@@ -101,7 +99,7 @@ class PairTest:
             result = error(self.test, f"{one} was lost: {lost}")
         verdict, why = judge_test(self.test, result)
         self._explain(f"{one} with {other}", why)
-        self._controls.append(Control(one, other, _PASSED.get(verdict, Passed.ERROR)))
+        self._controls.append(Control(one, other, PASSED.get(verdict, Passed.ERROR)))
 
     async def _pair(self, client: Side, server: Side) -> TestResult:
         return await run_pair(self.test, client, server, self.clock, self._outputs)

@@ -107,6 +107,12 @@ class PartnerPool:
         finally:
             self._waiting.discard(gate.node)
 
+    def outside(self, node: str, kind: str) -> Iterator[str]:
+        """Yield the nodes that don't share a failure domain of this kind with a node."""
+        nodes = self._run.fleet.nodes
+        own = nodes[node].domains.get(kind)
+        yield from (name for name, one in nodes.items() if own is None or one.domains.get(kind) != own)
+
     async def _try(self, gate: GatePartners, near: bool, avoid: set[str]) -> TakenPartner | NoPartner:
         away: list[str] = []
         others = [hold for hold in self._live(self._holds.values()) if hold.node != gate.node]
@@ -305,8 +311,9 @@ class GatePartners:
         """The reason of a mark on a node that is held."""
         return _REASON + self.node if self.node else _SEARCH
 
-    async def take(self, *, near: bool, avoid: Collection[str]) -> TakenPartner | NoPartner:
-        return await self.pool.take(self, near=near, avoid=avoid)
+    async def take(self, *, near: bool, avoid: Collection[str], within: str = "") -> TakenPartner | NoPartner:
+        others = self.pool.outside(self.node, within) if within else ()
+        return await self.pool.take(self, near=near, avoid={*avoid, *others})
 
     async def free(self, partner: TakenPartner) -> None:
         await self.pool.free(self, partner.name)

@@ -42,10 +42,11 @@ class TakenPartner:
 class Partners(Protocol):
     """The partners that one gate takes for the tests of its node."""
 
-    async def take(self, *, near: bool, avoid: Collection[str]) -> TakenPartner | NoPartner:
+    async def take(self, *, near: bool, avoid: Collection[str], within: str = "") -> TakenPartner | NoPartner:
         """Hold a partner, charged to the budget if it serves, behind the node's own leaf or another one.
 
-        Waits for one that can be had soon.
+        `within`: the kind of failure domain, such as "rack", that it shares with the node. Waits for one that can be
+        had soon.
         """
 
     async def free(self, partner: TakenPartner) -> None:

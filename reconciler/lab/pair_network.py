@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from math import inf
 
 from reconciler.lab.leaf_spine import LeafSpine, RunOfPair
 from reconciler.model.desired import Desired
 
 _SPINES = ("s0", "s1")
 _RAILS = 8  # where the spec does not say
+
+
+@dataclass
+class Launched:
+    """A program that one node starts over several. `members`: place -> node, of those whose part runs."""
+
+    run: str
+    nodes: int
+    members: dict[int, str]
+    reach: float = inf  # the least GB/s that one of them can do at all
 
 
 @dataclass
@@ -26,6 +38,7 @@ class PairNetwork:
     rail_addresses: Mapping[str, str]
     pace_of: Callable[[str, int], float] = lambda _node, _rail: 1.0
     _serving: dict[str, str] = field(default_factory=dict)  # run of a gate -> node whose server it has started
+    launched: dict[str, Launched] = field(default_factory=dict)  # by the name of the run
 
     @classmethod
     def of_nodes(cls, nodes: Mapping[str, Desired], seed: int = 0) -> PairNetwork:
@@ -47,6 +60,8 @@ class PairNetwork:
 
     def end(self, run: str) -> None:
         self._serving.pop(run, None)
+        for name in [name for name, one in self.launched.items() if one.run == run]:
+            del self.launched[name]
 
     @property
     def serving(self) -> frozenset[str]:
@@ -63,6 +78,19 @@ class PairNetwork:
 
     def _kept(self, source: str, paces: tuple[float | None, ...]) -> tuple[float | None, ...]:
         return tuple([None if pace is None else pace * self.pace_of(source, at) for at, pace in enumerate(paces)])
+
+    def together(self, nodes: Sequence[str], rails: Collection[int]) -> float | None:
+        """Return the pace of a ring over these nodes, which is that of its slowest link; None where one can't run."""
+        paces: list[float] = []
+        for one, other in pairwise([*nodes, nodes[0]]):
+            (ran,) = self.fabric.pair(one, other, 1)
+            kept = self._kept(one, ran.there)
+            taken = [pace for rail, pace in enumerate(kept) if not rails or rail in rails]
+            known = [pace for pace in taken if pace is not None]
+            if len(known) < len(taken) or not known:
+                return None
+            paces += known
+        return min(paces)
 
     def address_of(self, node: str) -> str:
         """Return the address of a node's RDMA ports; "" for a node that is not in the network."""

@@ -99,6 +99,8 @@ BETWEEN_NODES: Final[Mapping[str, Argument]] = {
     INTERFACE: text(r"[A-Za-z0-9._-]{1,15}", "an interface", "Interface of a partner whose address is used."),
 }
 TOGETHER: Final[Mapping[str, Argument]] = {
+    GROUP: whole(4, 64, "Nodes of one collective, this one among them; in place of `partners`."),
+    SCOPE: one_of(SCOPES, "Where the others of a group are; `fabric` is anywhere, and `leaf` holds unless said."),
     INTERFACE: text(r"[A-Za-z0-9._-]{1,15}", "an interface", "Interface of each node over which they find each other."),
     "rails": text(r"\w+(\s*,\s*\w+)*", "a list of devices like mlx5_0,mlx5_1", "RDMA devices that NCCL is held to."),
     "user": text(r"[a-z_][a-z0-9_-]{0,31}", "a user", "User on the nodes whom it runs as; `nobody` unless said."),

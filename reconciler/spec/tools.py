@@ -115,7 +115,7 @@ def _check_partners(profile: DeclaredResource[AcceptanceProfileSpec], test: Test
     if SERVE in row.arguments and (PARTNERS in test.args) is not (SERVE in test.args):
         lacking, there = (SERVE, PARTNERS) if PARTNERS in test.args else (PARTNERS, SERVE)
         yield profile.problem((*steps, there), f"{there} needs args.{lacking}", row.arguments[lacking].about)
-    if "user" in row.arguments:
+    if GROUP in row.arguments:
         yield from _check_group(profile, test, steps)
     elif PARTNERS not in test.args and INTERFACE in test.args and INTERFACE in row.arguments:
         yield profile.problem((*steps, INTERFACE), f"{INTERFACE} is of a partner, and there is none")
@@ -134,7 +134,7 @@ def _check_group(profile: DeclaredResource[AcceptanceProfileSpec], test: Test, s
         if name not in test.args or name == GROUP:
             continue
         if not between_nodes(test.args):
-            yield profile.problem((*steps, name), f"{name} is for several nodes", f"say {PARTNERS}, too")
+            yield profile.problem((*steps, name), f"{name} is for several nodes", f"say {PARTNERS} or {GROUP}, too")
         elif name == SCOPE and GROUP not in test.args:
             hint = "in pairs, there is one partner on each side of the leaf"
             yield profile.problem((*steps, name), f"{SCOPE} is of a group", hint)

@@ -20,18 +20,36 @@ RAILS = """
           thresholds: [{metric: gbps, min: 360}]
           timeout: 60s
 """
+TOGETHER = """
+        - name: together
+          tool: nccl-tests
+          args: {group: 6, scope: fabric, interface: ib0, minBytes: 1G, maxBytes: 1G}
+          thresholds: [{metric: busbw_peak, min: 300}]
+          timeout: 10m
+        - name: site
+          tool: command
+          args:
+            partners: 2
+            interface: ib0
+            run: torchrun --nnodes=2 --node-rank=1 --master-addr=$PARTNER --master-port=29500 all_reduce.py
+            serve: torchrun --nnodes=2 --node-rank=0 --master-addr=$PARTNER --master-port=29500 all_reduce.py
+            metrics: busbw
+          thresholds: [{metric: busbw, min: 350}]
+          timeout: 10m
+"""
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabDirectory]:
     """Six nodes that are out of service by us: the tests of another profile leave a node there."""
-    with running_lab(tmp_path_factory.mktemp("fabric"), "--scenario", "clean", nodes=6, time_scale=60) as found:
+    with running_lab(tmp_path_factory.mktemp("fabric"), "--scenario", "clean", nodes=6, time_scale=20) as found:
         for old in ("25%", "50%"):
             found.respec("fleet.yaml", old, "100%")
         profile = "apiVersion: reconciler.dev/v1alpha1\nkind: AcceptanceProfile\nmetadata: {name: NAME}\n"
         quick = "spec:\n  phases:\n    - name: quick\n      tests:\n        - {name: xids, tool: xid}\n"
         pairs = f"spec:\n  phases:\n    - name: network\n      tests:{RAILS}"
-        for name, body in (("quick", quick), ("pairs", pairs)):
+        groups = f"spec:\n  phases:\n    - name: network\n      tests:{TOGETHER}"
+        for name, body in (("quick", quick), ("pairs", pairs), ("groups", groups)):
             (found.spec / f"{name}.yaml").write_text(profile.replace("NAME", name) + body)
         for path in (found.spec / "pools").iterdir():  # a rack, and so a leaf, of three nodes each
             text = re.sub(
@@ -88,6 +106,18 @@ def test_a_bad_leaf_is_an_incident(lab: LabDirectory) -> None:
     assert "At fault" not in found.out
     assert "leaf r1, rail mlx5_0" in found.out
     assert "Incidents, no node's fault" in found.out
+
+
+def test_a_node_whose_collectives_are_slow_is_found_by_groups(lab: LabDirectory) -> None:
+    """The fault `low_nccl`, which no pair of perftest shows."""
+    words = ("gate", "fabric", "--profile", "groups", "--test", "together", "--yes", "--output", "json", *where(lab))
+    lab.fault("gpu-0005", "low_nccl", busbw=120.0)
+    found = reconciler(*words)
+    lab.clear("gpu-0005")
+    assert found.code == 7, found.out + found.err
+    assert [(part["kind"], part["name"]) for part in found.json["at_fault"]] == [("node", "gpu-0005")]
+    assert sorted(found.json["good"]) == [name for name in NODES if name != "gpu-0005"]
+    assert found.json["incidents"] == []
 
 
 def test_without_a_test_with_partners_or_a_terminal_it_is_refused(lab: LabDirectory) -> None:

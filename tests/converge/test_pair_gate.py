@@ -33,9 +33,25 @@ WIRE = GateTest("wire", "iperf3", {"partners": 2, "seconds": 5}, (Threshold("gbp
 RAILS = GateTest(
     "rails", "perftest", {"partners": 2, "rails": "mlx5_0, mlx5_1", "seconds": 5}, (Threshold("gbps", min=360.0),), 60.0
 )
-MEASURED = {"wire": {"gbps": 23.0, "retransmits": 3.0}, "rails": {"gbps": 390.0, "gbps.spread": 1.0} | {
-    f"gbps.mlx5_{at}": 390.0 for at in range(2)
-}}  # fmt: skip
+NCCL = GateTest(
+    "nccl", "nccl-tests", {"group": 4, "scope": "fabric", "interface": "ib0", "minBytes": "1G", "maxBytes": "1G"},
+    (Threshold("busbw_peak", min=300.0),), 120.0,
+)  # fmt: skip
+SITE = GateTest(
+    "site", "command",
+    {
+        "partners": 2, "metrics": "busbw", "repeat": 2,
+        "run": "torchrun --nnodes=2 --node-rank=1 --master-addr=$PARTNER --master-port=29500 all_reduce.py",
+        "serve": "torchrun --nnodes=2 --node-rank=0 --master-addr=$PARTNER --master-port=29500 all_reduce.py",
+    },
+    (Threshold("busbw", min=350.0),), 120.0,
+)  # fmt: skip
+MEASURED = {
+    "site": {"busbw": 380.0, "busbw.spread": 1.0},
+    "nccl": {"busbw_peak": 370.0},
+    "wire": {"gbps": 23.0, "retransmits": 3.0},
+    "rails": {"gbps": 390.0, "gbps.spread": 1.0} | {f"gbps.mlx5_{at}": 390.0 for at in range(2)},
+}
 
 
 class WireGate(QuickGate):
@@ -276,3 +292,21 @@ def test_a_run_that_is_killed_leaves_its_partners_to_the_next(world: Wired, monk
     report = world.test("n0")
     assert report.results["n0"].state is Ended.DONE, (report.results, world.told())
     assert world.others_serve()
+
+
+def test_a_program_of_the_site_runs_with_partners_and_convicts_by_them(tmp_path: Path) -> None:
+    world = Wired(tmp_path, test_of_pairs=SITE)
+    report = world.test("n0")
+    assert report.results["n0"].state is Ended.DONE, (report.results, world.told())
+    certificate = world.ledger.node("n0").certificate
+    assert certificate is not None
+    metrics = certificate.results[0].metrics
+    assert len([name for name in metrics if name.startswith("busbw.n")]) >= 2, metrics
+    assert world.network.serving == frozenset()
+    world.break_part(FabricFault.CABLE, "n0", 3)
+    world.test("n0")
+    verdict, why = world.verdict("n0")
+    assert verdict == "fail", why
+    assert "which pass with each other" in why
+    assert world.network.serving == frozenset()
+    assert world.others_serve("n0")

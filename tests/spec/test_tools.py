@@ -25,6 +25,8 @@ VALUES: dict[str, tuple[Value, ...]] = {
     "partners": (2,),
     "serve": ("torchrun --node_rank=0 bench.py",),
     "interface": ("ens1np0",),
+    "group": (4, 64),
+    "scope": ("leaf", "rack", "fabric"),
     "user": ("nobody", "gate_1"),
     "seconds": (1,),
     "streams": (8,),

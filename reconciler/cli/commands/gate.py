@@ -36,6 +36,7 @@ from reconciler.model.documents import dump
 from reconciler.model.errors import UsageError
 from reconciler.model.fabric_report import FabricReport
 from reconciler.model.gate import Verdict
+from reconciler.model.gate_arguments import GROUP
 from reconciler.model.results import ResultRow
 from reconciler.model.units import format_duration
 from reconciler.render.fabric import fabric_markdown, fabric_text
@@ -193,7 +194,7 @@ def search_the_fabric(
     request: FleetRequest, signers: AllowedSigners, nodes: tuple[str, ...], profile: str, test: str, yes: bool,
     output: str,
 ) -> int:  # fmt: skip
-    """Find what is at fault in the fabric: a node, NIC, cable, leaf port or leaf, by tests in pairs.
+    """Find what is at fault in the fabric: a node, NIC, cable, leaf port or leaf, by tests in pairs or groups.
 
     Nodes that are out of service, or certified and without work, test with one another, round after round: NODES of
     them, or the whole fleet. One that serves is marked while it tests, within the disruption budget. A cause that nodes
@@ -208,7 +209,10 @@ def search_the_fabric(
     with workspace.ledger() as ledger:
         require_signed_spec(workspace, ledger, signers)
         took = format_duration(estimate_s(chosen))
-        asked = f"Test {len(workspace.selection[0])} nodes in pairs with {chosen.name}, a round in {took} or more?"
+        how = f"in groups with {chosen.name}, a round in at most {took}"
+        if GROUP not in chosen.args:
+            how = f"in pairs with {chosen.name}, a round in {took} or more"
+        asked = f"Test {len(workspace.selection[0])} nodes {how}?"
         if not yes and not click.confirm(asked, err=True):
             raise click.Abort
         report = search_fabric(workspace, ledger, chosen)

@@ -10,7 +10,7 @@ without rights where the login is root's.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -135,8 +135,11 @@ def daemon_command(launch: Launch, values: Mapping[str, str]) -> tuple[str, ...]
     return in_scratch(_AS_USER + _RUN, launch.user, "orted", *mca)
 
 
-def why_not_started(stderr: str, words: Sequence[str] = ("mpirun", "orted")) -> str:
-    """Return the line of what the two print that says most: the last one that names them, or the last at all."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip() and not line.startswith("---")]
-    named = [line for line in lines if any(word in line for word in words)]
-    return next(reversed(named or lines), "it says nothing")
+def why_not_started(stderr: str) -> str:
+    """Return the sentence of mpirun or its daemon that says most: a line that names them, or the first paragraph."""
+    lines = [line.strip() for line in stderr.splitlines() if not line.startswith("---")]
+    named = [line for line in lines if "mpirun" in line or "orted" in line]
+    if named:
+        return named[-1]
+    paragraph = " ".join(lines).strip().partition("  ")[0]
+    return paragraph or "it says nothing"

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from reconciler.gate import lock
+from reconciler.gate.tools.shell import AGAIN
 from reconciler.lab.hardware.machine import HardwareRejected, Machine
 from reconciler.lab.hardware.tools import drives, host_tests, k3s, nccl, slots, soak, tpm
 from reconciler.lab.hardware.tools.call import Call, Ran, Tool, done, failed
@@ -23,7 +24,8 @@ from reconciler.model.install import ContractError, InstallDocument, load_contra
 
 IMAGE_FILE = "/etc/reconciler/image.json"
 IN_PLACE_UNIT = "reconciler-install"
-_WORDS = re.compile(r"[A-Za-z][\w ./=:,-]*")  # of a command line that asks nothing of a shell
+_PARTNER = re.compile(r"\$PARTNER\b")
+_WORDS = re.compile(r"[A-Za-z](?:[\w ./=:,-]|\$PARTNER\b)*")  # of a command line that asks nothing else of a shell
 _STATUS = re.compile(r"/run/reconciler-install/([^/]+)/status\.json")
 
 
@@ -60,10 +62,17 @@ def _shell(call: Call) -> Ran:
             call.machine.network.end(call.args[-1])
         return done()
     match call.args:
+        case ("-c", again, "sh", *words) if again == AGAIN:
+            return run(call.machine, _in_environment(call, words))
         case ("-c", line, "sh") if _WORDS.fullmatch(line):
-            return run(call.machine, line.split())
+            words = [_PARTNER.sub(call.environment.get("PARTNER", ""), word) for word in line.split()]
+            return run(call.machine, _in_environment(call, words))
     ran = tpm.attestation_script(call) or soak.soak_script(call, lambda argv: run(call.machine, argv))
     return host_tests.shell(call) if ran is None else ran
+
+
+def _in_environment(call: Call, words: Sequence[str]) -> Sequence[str]:
+    return ("env", *(f"{name}={value}" for name, value in call.environment.items()), *words)
 
 
 def image_json(machine: Machine) -> str:

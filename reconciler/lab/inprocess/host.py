@@ -20,6 +20,7 @@ HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
 CONNECT_TIMEOUT_S = 10.0
 LATENCY_S = 0.4
 _FACTS_S = 2.0
+_WAIT_S = 1.0  # how often a command looks whether what it waits for on other machines has come
 _STEP_S = 5.0  # how often a running command checks that its system still runs
 
 
@@ -70,7 +71,12 @@ class MachineHost:
             left -= _STEP_S
             if ran.seconds > _STEP_S:  # a quick command has answered before the system went down
                 self._still(boot)
-        return CommandResult(-1, "", "", timed_out=True) if ran.seconds > timeout else ran.result
+        took = ran.seconds
+        while took <= timeout and ran.waits():
+            await asyncio.sleep(_WAIT_S)
+            took += _WAIT_S
+            self._still(boot)
+        return CommandResult(-1, "", "", timed_out=True) if took > timeout else ran.printed()
 
     def anew(self, *, renewal_of: str = "") -> MachineHost:
         return MachineHost(self._machine, self._clock, self._tools, latency=self._latency, renewal_of=renewal_of)

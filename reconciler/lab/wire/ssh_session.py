@@ -125,7 +125,9 @@ class Session:
         self._counters.commands += 1
         ran = commands.run(self._machine, argv, stdin, self._tools)
         await self._sleep(ran.seconds)
-        return ran.result
+        while ran.waits():
+            await self._sleep(1.0)
+        return ran.printed()
 
 
 def _follows(command: str) -> bool:

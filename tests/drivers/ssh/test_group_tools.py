@@ -13,17 +13,20 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from reconciler.app.clocks import RealClock
 from reconciler.converge.group_run import Side, run_group
+from reconciler.converge.group_test import GroupTest
+from reconciler.converge.ports import TakenPartner
 from reconciler.drivers.ssh import SshHost
 from reconciler.gate.certificate import judge_test
+from reconciler.gate.fabric.partners import NoPartner
 from reconciler.gate.tools.shell import SCRATCH
 from reconciler.model.desired import DesiredInventory, GateTest, Threshold
 from reconciler.model.errors import DriverError
@@ -168,6 +171,58 @@ def test_a_slow_node_makes_its_group_fail(runs: Runs, cluster: Cluster) -> None:
     verdict, why = judge_test(TEST, runs(("n1", "n2", "n3")))
     assert verdict is Verdict.FAIL, why
     assert judge_test(TEST, runs(("n1", "n2")))[0] is Verdict.PASS
+    assert cluster.nothing_is_left(), cluster.left()
+
+
+@dataclass
+class Given:
+    """The partners that a gate gets, one after the other."""
+
+    partners: list[TakenPartner]
+    free_again: list[str] = field(default_factory=list)
+
+    async def take(self, *, near: bool, avoid: Collection[str], within: str = "") -> TakenPartner | NoPartner:
+        assert near
+        assert not within
+        return next(one for one in self.partners if one.name not in avoid)
+
+    async def free(self, partner: TakenPartner) -> None:
+        self.free_again.append(partner.name)
+
+    async def recover(self, names: Collection[str]) -> None:
+        raise AssertionError(names)
+
+    def tell(self, text: str) -> None:
+        assert text
+
+
+@pytest.mark.parametrize(("bad", "verdict"), [("n3", Verdict.FAIL), ("n2", Verdict.PASS)])
+def test_a_gate_halves_its_group_until_it_is_clear_whose_fault_it_is(
+    cluster: Cluster, make_host: HostFactory, runs: Runs, bad: str, verdict: Verdict
+) -> None:
+    """The gate is that of n3. `runs` is here for what it takes away."""
+    (cluster.nodes[bad].tmp / "slow").touch()
+    test = replace(TEST, args={"group": 4, **{name: one for name, one in TEST.args.items() if name != "partners"}})
+
+    async def main() -> tuple[TestResult, Given]:
+        hosts = {name: make_host(node.port) for name, node in cluster.nodes.items()}
+        partners = [
+            TakenPartner(b.node(name, profile=PROFILE), SEEN, hosts[name], near=True, certified=True)
+            for name in NODES
+            if name != "n3"
+        ]
+        given = Given(partners)
+        try:
+            node = Side(b.node("n3", profile=PROFILE), SEEN, hosts["n3"])
+            return await GroupTest(test, node, RealClock(), given).result(), given
+        finally:
+            await asyncio.gather(*(host.close() for host in hosts.values()))
+
+    result, given = asyncio.run(main())
+    assert result.verdict is verdict, result.reasons
+    assert sorted(given.free_again) == ["n1", "n2", "n4"]
+    assert any("4 nodes: busbw_peak" in reason for reason in result.reasons), result.reasons
+    assert ("which pass without it" in result.reasons[0]) is (bad == "n3"), result.reasons
     assert cluster.nothing_is_left(), cluster.left()
 
 

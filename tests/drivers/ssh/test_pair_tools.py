@@ -85,7 +85,8 @@ class Given:
     told: list[str] = field(default_factory=list)
     held: set[str] = field(default_factory=set)
 
-    async def take(self, *, near: bool, avoid: Collection[str]) -> TakenPartner | NoPartner:
+    async def take(self, *, near: bool, avoid: Collection[str], within: str = "") -> TakenPartner | NoPartner:
+        assert not within
         found = next((one for one in (self.near if near else self.far) if one.name not in avoid), None)
         if found is None:
             return NoPartner("nobody is idle", wait=True)

@@ -32,10 +32,19 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """The result of a tool, which it prints after `seconds` of the machine's time."""
+    """The result of a tool, which it prints after `seconds` of the machine's time.
+
+    `at_end` returns the result of one that depends on what other machines do until then, and `waits` says whether it
+    still waits for them.
+    """
 
     result: CommandResult
     seconds: float = 0.05
+    at_end: Callable[[], CommandResult] | None = None
+    waits: Callable[[], bool] = lambda: False
+
+    def printed(self) -> CommandResult:
+        return self.result if self.at_end is None else self.at_end()
 
 
 Tool = Callable[[Call], Ran]

@@ -1,8 +1,8 @@
 """Loads of GPUs and readings of links that the gate runs, in the words of the real programs.
 
 gpu_burn and dcgmproftester with the samples of nvidia-smi beside them, mlxlink and the kernel's counters of RDMA ports,
-AMD's amd-smi and rvs, and a reference training. A GPU that is lost is in none of them; slow links slow the training,
-and so does its slowest GPU.
+AMD's amd-smi and rvs, a reference training, and a collective over two nodes by torchrun. A GPU that is lost is in none
+of them; slow links slow the training, and so does its slowest GPU.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from reconciler.gate.tools.link_counters import COUNTERS
 from reconciler.lab.hardware.slowness import Rail, port_of, rail, under_load
-from reconciler.lab.hardware.tools.call import Call, Ran, Tool, cuda_error, done, failed
+from reconciler.lab.hardware.tools.call import Call, Ran, Tool, cuda_error, done, failed, parse_options
 from reconciler.model.gate import CommandResult
 
 RAILS = 8
 _PEAK = 481.0  # GB/s between the GPUs of a healthy node
+_BETWEEN = 386.0  # GB/s between two nodes over all rails
 _RATE = 400e9  # bits a second of a rail
 
 
@@ -165,9 +166,33 @@ def reference_train(call: Call) -> Ran:
     return done(f"step 20\nmfu {mfu:.4f} ratio\nstep_ms {160 / mfu:.1f} ms\nhash 5f2c9e\n", seconds=300)
 
 
+def torchrun(call: Call) -> Ran:
+    """Run a collective of a site over two nodes: rank 0 serves until its run of the gate ends, the other prints."""
+    options, _ = parse_options(call.args, {"--node-rank": "rank", "--node_rank": "rank", "--master-addr": "master",
+                                           "--master_addr": "master"})  # fmt: skip
+    if (error := cuda_error(call.machine)) is not None:
+        return Ran(CommandResult(1, "", f"RuntimeError: {error}\n"), 4.0)
+    network = call.machine.network
+    if options.get("rank") == "0":
+        if network is not None:
+            network.serve(call.machine.name, call.environment.get("RECONCILER_GATE_RUN", ""))
+        return done(seconds=1e6)
+    master = options.get("master", "")
+    ran = None if network is None else network.measure(call.machine.name, master)
+    paces = [] if ran is None else [pace for pace in (*ran.there, *ran.back) if pace is not None]
+    if ran is None or len(paces) < len(ran.there) + len(ran.back):
+        told = f"The client socket has timed out after 60000ms while trying to connect to ({master}, 29500)."
+        return Ran(CommandResult(1, "", f"torch.distributed.DistNetworkError: {told}\n"), 60.0)
+    limit = call.machine.fault("low_nccl")
+    busbw = min(_BETWEEN * min(paces), float(limit["busbw"]) if limit else _BETWEEN)
+    return done(f"busbw {busbw * call.jitter('torchrun', 0.003):.2f} GB/s\n", seconds=45)
+
+
 SCRIPTS: Mapping[str, Callable[[Call, Sequence[str]], Ran]] = {
     r"\./gpu_burn ": gpu_burn,
     r'"dcgmproftester\$1"': dcgmproftester,
     r"/sys/class/infiniband/": link_counters,
 }
-TOOLS: Mapping[str, Tool] = {"mlxlink": mlxlink, "amd-smi": amd_smi, "rvs": rvs, "reference-train": reference_train}
+TOOLS: Mapping[str, Tool] = {
+    "mlxlink": mlxlink, "amd-smi": amd_smi, "rvs": rvs, "reference-train": reference_train, "torchrun": torchrun,
+}  # fmt: skip

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from reconciler.lab.hardware.host_network import interface
 from reconciler.lab.hardware.slowness import Rail, port_of, rail
-from reconciler.lab.hardware.tools import gpu_tests
+from reconciler.lab.hardware.tools import gpu_tests, mpi
 from reconciler.lab.hardware.tools.call import Call, Ran, Tool, done, failed
 from reconciler.model.gate import CommandResult
 
@@ -234,6 +234,8 @@ def shell(call: Call) -> Ran:
         return _perftest_pair(Call(call.machine, words[0], tuple(words[1:])))
     if "serve ib_" in script:
         return _server(call)
+    if (ran := mpi.script(call, script, words)) is not None:
+        return ran
     if "lspci -vvv" in script:
         return lspci(Call(call.machine, "lspci", ("-vvv", "-D")))
     if 'iperf3 -c "$@"' in script:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from math import inf
+
 from reconciler.lab.hardware.kernel_log import short_pci
 from reconciler.lab.hardware.tools.call import Call, Ran, Tool, cuda_error, parse_options
 from reconciler.model.gate import CommandResult
@@ -35,19 +38,31 @@ def _bytes(text: str) -> int:
     return int(digits) * _SIZES[text[len(digits) :].upper().removesuffix("B")]
 
 
-def _perf(collective: str, call: Call) -> Ran:
+@dataclass(frozen=True, slots=True)
+class Over:
+    """The nodes that take part: their host names, ranks of each, and what the network between them reaches in GB/s."""
+
+    nodes: tuple[str, ...] = ()
+    ranks: int = 0
+    reach: float = inf
+
+
+_ALONE = Over()
+
+
+def perf(collective: str, call: Call, over: Over = _ALONE) -> Ran:
     options, _ = parse_options(call.args, _OPTIONS)
     low, high = _bytes(options.get("min", "32M")), _bytes(options.get("max", "32M"))
-    factor, wanted = int(options.get("factor", "1")), int(options.get("gpus", "1"))
+    factor, wanted = int(options.get("factor", "1")), over.ranks or int(options.get("gpus", "1"))
     check = options.get("check", "1") != "0"
-    gpus = call.visible_gpus
+    gpus, processes = call.visible_gpus, options.get("gpus", "1")
     head = [
         "# nccl-tests version 2.17.6 nccl-headers=22602 nccl-library=22602",
         f"# Collective test starting: {collective}_perf",
         (
-            f"# nThread 1 nGpus {wanted} minBytes {low} maxBytes {high} step: {max(factor, 1)}(factor) warmup iters: "
-            f"{options.get('warmup', '1')} iters: {options.get('iters', '20')} agg iters: 1 validation: {int(check)} "
-            "graph: 0 unalign: 0"
+            f"# nThread 1 nGpus {processes} minBytes {low} maxBytes {high} step: {max(factor, 1)}(factor) "
+            f"warmup iters: {options.get('warmup', '1')} iters: {options.get('iters', '20')} agg iters: 1 "
+            f"validation: {int(check)} graph: 0 unalign: 0"
         ),
         "#",
     ]
@@ -58,7 +73,9 @@ def _perf(collective: str, call: Call) -> Ran:
         return Ran(CommandResult(2, "\n".join(head) + f"\n{host}: {why}\n .. {host} pid 27306: Test failure\n"), 4.0)
     head.append("# Using devices")
     head += [
-        f"#  Rank {gpu.index:2d} Group  0 Pid  27306 on {host} device {gpu.index:2d} [{short_pci(gpu.pci)}] {gpu.name}"
+        f"#  Rank {at * wanted + gpu.index:2d} Group  0 Pid  27306 on {name} device {gpu.index:2d} "
+        f"[{short_pci(gpu.pci)}] {gpu.name}"
+        for at, name in enumerate(over.nodes or (host,))
         for gpu in gpus[:wanted]
     ]
     if amd := "AMD" in gpus[0].name:
@@ -68,7 +85,7 @@ def _perf(collective: str, call: Call) -> Ran:
     rows, widths = [], []
     size = low
     while size <= high:
-        row, busbw = _row(call, collective, size, wanted, check=check)
+        row, busbw = _row(call, collective, size, over if over.nodes else Over((host,), wanted), check=check)
         rows.append(row)
         widths += busbw
         if factor < 2:
@@ -94,11 +111,12 @@ _COLUMNS = (
 )
 
 
-def _row(call: Call, collective: str, size: int, ranks: int, *, check: bool) -> tuple[str, list[float]]:
+def _row(call: Call, collective: str, size: int, over: Over, *, check: bool) -> tuple[str, list[float]]:
+    ranks = over.ranks * len(over.nodes)
     peak = next((value for name, value in _BUSBW.items() if name in call.machine.state.gpus[0].name), 100.0)
     worst = max(gpu.nvlinks_down / max(gpu.nvlinks, 1) for gpu in call.machine.state.gpus)
     limit = call.machine.fault("low_nccl")
-    reach = min(peak * (1 - worst), float(limit["busbw"]) if limit else peak)
+    reach = min(peak * (1 - worst), float(limit["busbw"]) if limit else peak, over.reach)
     share = (ranks - 1) / ranks * (1 if collective in _HALF_ALGBW else 2) if ranks > 1 else 0.0
     redop = "sum" if collective in _REDUCTIONS else "none"
     root = 0 if collective in _ROOTED else -1
@@ -113,7 +131,7 @@ def _row(call: Call, collective: str, size: int, ranks: int, *, check: bool) -> 
 
 
 def _tool(collective: str) -> Tool:
-    return lambda call: _perf(collective, call)
+    return lambda call: perf(collective, call)
 
 
 TOOLS: dict[str, Tool] = {
