@@ -83,8 +83,7 @@ class FirmwareFiles(Protocol):
     async def fetch(self, url: str, sha256: str) -> FirmwareFile:
         """Return a copy of what the URL serves. Files that are here already are not fetched again for a while.
 
-        Raise DriverError: REJECTED names both digests when the file has another one; UNREACHABLE and TIMEOUT say that
-        the file server gives no file.
+        Raise DriverError: REJECTED names both digests where the file's differs; UNREACHABLE, TIMEOUT: no file came.
         """
 
 
@@ -125,8 +124,7 @@ class Bmc(Protocol):
     async def boot_once(self, device: str) -> None:
         """Boot from `device` at the next boot alone: "cd", "disk" or "pxe". Idempotent until that boot.
 
-        The driver picks the BMC's word for it from AllowableValues (pitfall D5). Some BMCs keep it until
-        `clear_boot_override`, and show it as Continuous.
+        The driver picks the BMC's word (pitfall D5). Some BMCs keep it until `clear_boot_override`, as Continuous.
         """
 
     async def clear_boot_override(self) -> None:
@@ -295,8 +293,7 @@ class Watch(Protocol):
     def changes(self, tell: Callable[[str], None] = ...) -> AsyncGenerator[str]:
         """Yield names of nodes of which there is news. It never ends by itself: leave it with `aclosing`.
 
-        It calls `tell` with the reason when no changes can be heard, once for each problem, and with "" when they can
-        be heard again.
+        It calls `tell` with the reason when no changes can be heard, once for each problem, and with "" when they can.
         """
 
 

@@ -54,6 +54,7 @@ KEPT = {
     ("Pitfalls", "H5"): "a_drain_without_our_mark_is_refused",
     ("Pitfalls", "H6"): "another_pod_of_that_name_is_spared",
     ("Pitfalls", "H9"): "a_drain_by_command_ends_as_the_command_does",
+    ("Pitfalls", "H11"): "both_must_be_out_before_a_node_counts_as_marked_and_both_in_before_it_serves",
     ("Pitfalls", "I2"): "an_attempt_that_is_needless_when_the_next_run_looks_is_closed",
     ("Pitfalls", "I5"): "a_machine_that_hangs_in_post_is_reported_in_bounded_time",
     ("Pitfalls", "I6"): "crash_anywhere_converges",
