@@ -12,7 +12,7 @@ from reconciler.converge.events import ActionFinished, ActionStarted, Event
 from reconciler.converge.k3s_birth import K3sServer, is_unborn
 from reconciler.lab.hardware.k3s_site import LEAF
 from reconciler.model.gate import CommandResult
-from reconciler.model.k3s import BINARY, CONFIG, DATASTORE, KUBECONFIG, RESTART_DUE, TOKEN, UNIT_FILES
+from reconciler.model.k3s import BINARY, CONFIG, DATASTORE, KUBECONFIG, PASSWORD, RESTART_DUE, TOKEN, UNIT_FILES
 from reconciler.model.outcome import Done, Transient
 from tests.converge.k3s_world import NEW, OLD, SERVERS, declare, k3s_world, release, site, spec
 from tests.converge.world import World
@@ -171,10 +171,14 @@ def test_a_download_that_broke_off_goes_on(world: Worlds) -> None:
 
 
 def test_the_token_of_an_agent_that_does_not_come_up_is_revoked(world: Worlds) -> None:
-    here = k3s_world(world, spec(), nodes=4, drift={"n3": ["not_a_member"]}, faults={"n3": {"kubelet_not_ready": {}}})
+    """Its last try ends well within the life of its last token: only a deletion leaves none."""
+    here = k3s_world(world, spec(), nodes=4, drift={"n3": ["not_a_member"]})
     here.adopt()
-    here.apply()
-    assert not here.serves("n3")
+    site(here).passwords["n3"], here.machine("n3").disk().files[PASSWORD] = "of another machine", "its own"
+    began = here.clock.seconds()
+    here.apply(wait_s=0.0)
+    assert site(here).refused
+    assert here.clock.seconds() - began > 600
     assert site(here).issued >= 1
     assert not site(here).valid()
     assert here.machine("n3").disk().files[TOKEN]  # what is left on it admits nobody
@@ -228,3 +232,12 @@ def test_a_datastore_that_nobody_but_root_could_see_is_none_that_is_absent(world
 
     assert not here.run(is_unborn([servers[0], K3sServer("n1", NotRoot()), servers[2]], here.clock))
     assert not here.run(is_unborn([], here.clock))
+
+
+def test_the_tokens_of_others_are_left_alone(world: Worlds) -> None:
+    here = k3s_world(world, spec(), nodes=4, drift={"n3": ["not_a_member"]})
+    here.adopt()
+    theirs = {site(here).create_token(text, 86400.0) for text in ("", "reconciler: n2", "for a laptop")}
+    here.apply()
+    assert here.serves("n3")
+    assert {f"K10{site(here).authority}::{name}.{one.secret}" for name, one in site(here).valid().items()} == theirs

@@ -82,8 +82,9 @@ async def _tokens(ctx: ActionContext, issuer: Asked) -> list[str]:
     """Return the ids of our tokens for this node."""
     said = await _on(ctx, issuer, (BINARY, "token", "list", "--output", "json"))
     try:
-        return [_id(one["token"]) for one in json.loads(said or "[]") or () if one["description"] == _MARK + ctx.node]
-    except (ValueError, KeyError, TypeError):
+        listed = [one for one in json.loads(said or "[]") or () if one is not None]  # null: K3s could not read it
+        return [_id(one["token"]) for one in listed if one.get("description") == _MARK + ctx.node]
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise Stop(Transient("`k3s token list` printed no list of tokens")) from None
 
 

@@ -138,7 +138,7 @@ def _follows(command: str) -> bool:
 def _reads_stdin(argv: list[str]) -> bool:
     """Tell whether a command reads stdin. Others ignore it, so that they do not wait for its end."""
     known = argv in (["sh", "-s"], ["cat"]) or argv[:1] == ["tee"] or argv[:2] == ["python3", "-c"]
-    return known or (argv[:2] == ["sh", "-c"] and argv[2:3] in SCRIPTS_THAT_READ)
+    return known or "/dev/stdin" in argv or (argv[:2] == ["sh", "-c"] and argv[2:3] in SCRIPTS_THAT_READ)
 
 
 def surface(task: asyncio.Task[None]) -> None:

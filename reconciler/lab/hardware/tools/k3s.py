@@ -76,10 +76,13 @@ def _create(site: K3sSite, args: tuple[str, ...]) -> Ran:
 
 
 def _listed(site: K3sSite) -> list[dict[str, object]]:
-    return [
-        {"token": f"{name}.{token.secret}", "description": token.description, "usages": ["signing", "authentication"]}
-        for name, token in site.valid().items()
-    ]
+    """List tokens as their type is written: a description that is empty is left out (pkg/kubeadm/types.go)."""
+    listed: list[dict[str, object]] = []
+    for name, token in site.valid().items():
+        listed.append({"token": f"{name}.{token.secret}", "usages": ["signing", "authentication"]})
+        if token.description:
+            listed[-1]["description"] = token.description
+    return listed
 
 
 def _curl(call: Call) -> Ran:
