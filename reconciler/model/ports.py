@@ -8,8 +8,7 @@ The contract of every port:
   proves nothing: the caller reads back, and looks again before it repeats an ambiguous write.
 - Every call ends within the deadline that its caller sets with `asyncio.timeout`, and is safe to cancel. A write that
   is cancelled may have happened.
-- Durations are seconds of the fleet's time, which a lab scales, unless a docstring says wall-clock. Instants are aware
-  and in UTC.
+- Durations are seconds of the fleet's time, which a lab scales, unless a docstring says wall-clock. Instants: UTC.
 """
 
 from __future__ import annotations

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
+
+import pytest
 
 from reconciler.drivers.ssh.facts.counters import COMMAND, COUNTERS
 from reconciler.model.gate import CommandResult
@@ -16,6 +19,15 @@ def read(tree: Path) -> CommandResult:
         ["sh", "-c", COMMAND.replace("cd /sys", f"cd {tree}")], capture_output=True, text=True, timeout=20, check=False
     )
     return CommandResult(done.returncode, done.stdout, done.stderr)
+
+
+def install_ethtool(tree: Path, output: Path) -> str:
+    """Put an ethtool first on PATH that prints a file, as `ethtool -S` does; return PATH."""
+    program = tree / "bin" / "ethtool"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\n[ "$1" = -S ] && cat {output}\n')
+    program.chmod(0o755)
+    return f"{program.parent}:{os.environ['PATH']}"
 
 
 def write(tree: Path, path: str, text: str) -> None:
@@ -48,4 +60,32 @@ def test_what_is_above_zero_is_printed_and_understood(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_any_of_it_has_no_counter_above_zero(tmp_path: Path) -> None:
+    assert COUNTERS.read({"counters": read(tmp_path)}).value == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("     rx_crc_errors_phy: 12", {"fcs_errors": 12}),
+        ("     rx_fcs_err_frames: 3", {"fcs_errors": 3}),
+        ("     frames_rx_bad_fcs: 0", {}),
+        ("     rx_packets: 99", {}),
+    ],
+)
+def test_damaged_frames_are_read_by_the_names_of_drivers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, found: dict[str, int]
+) -> None:
+    (tmp_path / "class/net/ens1/device").mkdir(parents=True)
+    (tmp_path / "class/net/cali0").mkdir(parents=True)  # of a container: it has no device
+    output = tmp_path / "statistics"
+    output.write_text(f"NIC statistics:\n     rx_bytes: 7\n{line}\n")
+    monkeypatch.setenv("PATH", install_ethtool(tmp_path, output))
+    assert COUNTERS.read({"counters": read(tmp_path)}).value == ({"ens1": found} if found else {})
+
+
+def test_statistics_as_a_real_driver_prints_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, samples: Path
+) -> None:
+    (tmp_path / "class/net/ens1/device").mkdir(parents=True)
+    monkeypatch.setenv("PATH", install_ethtool(tmp_path, samples / "ethtool" / "rocm_ethtool_S_enp132s0.txt"))
     assert COUNTERS.read({"counters": read(tmp_path)}).value == {}

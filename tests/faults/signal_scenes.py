@@ -157,6 +157,7 @@ SCENES: Final[Mapping[str, Scene]] = {
     "port_discards": _counter("port_xmit_discards", 3_600_000.0),
     "port_retries": _counter("local_ack_timeout_err", 36_000.0),
     "link_dropped": _counter("carrier_downs", 6.0, "eno1np0"),
+    "link_garbled": _counter("fcs_errors", 360_000.0, "eno1np0"),
     "nvlink_crc": _counter("crc", 3_600_000.0, "gpu1/link3"),
     "nvlink_replays": _counter("replay", 60.0, "gpu1/link3"),
     "aer_fatal": _counter("aer_fatal", 60.0, "0000:5d:00.0"),

@@ -17,7 +17,7 @@ OF_NVLINK: Final = ("crc", "replay", "recovery")
 COUNTERS: Final = (
     "link_downed", "link_error_recovery", "symbol_error", "port_rcv_errors", "port_xmit_discards",
     "local_link_integrity_errors", "excessive_buffer_overrun_errors", "aer_corrected", "aer_nonfatal", "aer_fatal",
-    "restarts", "carrier_downs", *OF_HARDWARE, *OF_NVLINK,
+    "restarts", "carrier_downs", "fcs_errors", *OF_HARDWARE, *OF_NVLINK,
 )  # fmt: skip
 FIRST_TO_COUNT: Final = 595  # branch of the driver whose nvidia-smi tells for how long clocks were slowed
 

@@ -20,6 +20,8 @@ _PORT: Final = (
 _HARDWARE: Final = ("rnr_nak_retry_err", "local_ack_timeout_err", "roce_slow_restart")
 _AER: Final = {"COR": "aer_corrected", "NONFATAL": "aer_nonfatal", "FATAL": "aer_fatal"}
 
+# Frames that arrived damaged, by their names of mlx5 (Linux, mellanox/mlx5/counters.rst), bnxt and ionic.
+FRAMES: Final = ("rx_crc_errors_phy", "rx_fcs_err_frames", "frames_rx_bad_fcs")
 # One grep for each kind of file, whatever the number of devices. A virtual interface has no device; an interface of
 # IPoIB has the port's own counters.
 _FILES: Final = " ".join(
@@ -29,17 +31,26 @@ _FILES: Final = " ".join(
         "class/net/*/device/net/*/carrier_down_count",
     )
 )
+_CASES: Final = "|".join(f"{name}:" for name in FRAMES)
 COMMAND: Final = f"""\
 command -v grep >/dev/null || exit 127
 cd /sys || exit
 grep -sHE '^[1-9]' {_FILES}
 grep -sHE '^TOTAL_ERR_[A-Z]+ [1-9]' bus/pci/devices/*/aer_dev_*
+for d in class/net/*/device; do
+    [ -e "$d" ] && command -v ethtool >/dev/null || continue
+    i=${{d%/device}}; i=${{i##*/}}
+    ethtool -S "$i" 2>/dev/null | while read -r name value; do
+        case $name in {_CASES}) [ "$value" = 0 ] || echo "ethtool/$i/$name$value" ;; esac
+    done
+done
 echo "== read"
 """
 _NAME = r"[\w.:@-]{1,40}"
 _LINE = re.compile(
     rf"class/infiniband/(?P<adapter>{_NAME})/ports/(?P<port>\d{{1,3}})/(?:hw_)?counters/(?P<counter>\w{{1,40}}):(?P<a>\d{{1,20}})"
     rf"|class/net/(?P<interface>{_NAME})/device/net/{_NAME}/carrier_down_count:(?P<b>\d{{1,20}})"
+    rf"|ethtool/(?P<frames>{_NAME})/(?:{'|'.join(FRAMES)}):(?P<d>\d{{1,20}})"
     rf"|bus/pci/devices/(?P<pci>{_NAME})/aer_dev_\w{{1,20}}:TOTAL_ERR_(?P<kind>COR|NONFATAL|FATAL) (?P<c>\d{{1,20}})"
 )
 
@@ -58,8 +69,10 @@ def parse_counters(answer: CommandResult) -> Parsed[Counters]:
             device, name, value = f"{match['adapter']}/{match['port']}", match["counter"], match["a"]
         elif match["pci"]:
             device, name, value = match["pci"], _AER[match["kind"]], match["c"]
-        elif match["interface"].startswith("ib"):
+        elif (match["interface"] or match["frames"]).startswith("ib"):
             continue
+        elif match["frames"]:
+            device, name, value = match["frames"], "fcs_errors", match["d"]
         else:
             device, name, value = match["interface"], "carrier_downs", match["b"]
         found.setdefault(device, {})[name] = int(value)

@@ -107,6 +107,8 @@ def _files(device: str, counters: Mapping[str, int]) -> Iterator[tuple[str, int]
         if name in _AER:
             file, total = _AER[name]
             yield f"bus/pci/devices/{device}/aer_dev_{file}:TOTAL_ERR_{total} ", value
+        elif name == "fcs_errors":
+            yield f"ethtool/{device}/rx_crc_errors_phy:", value
         elif name == "carrier_downs":
             yield f"class/net/{device}/device/net/{device}/carrier_down_count:", value
         else:
