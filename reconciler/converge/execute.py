@@ -22,7 +22,7 @@ from reconciler.converge.guarded_ports import TimedCluster
 from reconciler.converge.lease import bmc_scope
 from reconciler.converge.observe import observe_node
 from reconciler.converge.plan_questions import backs_off_until, drift_of, is_stopped, stays_out
-from reconciler.converge.remember import remember_facts, remember_service_status
+from reconciler.converge.remember import remember_facts, remember_service_status, remember_signals
 from reconciler.converge.retraction import take_back
 from reconciler.converge.run import Ended, NodeResult, Run
 from reconciler.health.table import table_of
@@ -154,6 +154,7 @@ class NodeRun:
         self._inventory_due = False
         record = run.ledger.node(self.node)
         news = remember_facts(run.ledger, [self.observed], {self.node: record}, run.clock.now())
+        news = remember_signals(run.ledger, self.desired, self.observed, record, run.clock.now()) or news
         self.record = run.ledger.node(self.node) if news else record
         plan, rest = self._limits.plan_node(self.desired, self.observed, self.record)
         self.plan = plan if self._wave_open else self._limits.rollouts.part_allowed(plan, rest)

@@ -17,7 +17,7 @@ from reconciler.model.ledger_ports import HoldStore, NodeStore
 from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.plan import NodePlan, is_crashed
 from reconciler.model.records import CHANGES, NodeRecord
-from reconciler.model.vocab import BootPhase, Concern, UnknownReason
+from reconciler.model.vocab import BootPhase, Concern, NodeState, UnknownReason
 from reconciler.planner.fleet import signal_history
 from reconciler.planner.node.corroboration import same_uuid
 from reconciler.planner.node.holds import end_of, is_active, is_copy
@@ -92,6 +92,19 @@ def remember_evidence(
     news += signal_history.signal_updates(fleet, observation, records, kept, now)
     if news:
         ledger.note_silences(news, now)
+
+
+def remember_signals(ledger: NodeStore, desired: Desired, seen: Observed, record: NodeRecord, now: datetime) -> bool:
+    """Record events that a node shows, and looks at its counters, while it is worked on. Return whether any was news.
+
+    Passes are far apart, and a node that was booted is admitted before the next one.
+    """
+    if record.fleet or desired.state is not NodeState.ACTIVE:
+        return False
+    _, updates = signal_history.kept_signals(desired, seen, record)
+    if updates:
+        ledger.note_silences([(desired.node, key, kept) for key, kept in updates], now)
+    return bool(updates)
 
 
 def agreed_identity(seen: Observed) -> tuple[str | None, str | None]:

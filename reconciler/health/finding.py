@@ -7,12 +7,12 @@ follows from each signal is in signals.yaml.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from reconciler.health.parts import RDMA, cell_signals, dimm_signals, gpu_signals
-from reconciler.health.signals import Signal, signals
+from reconciler.health.signals import Signal, device_of
 from reconciler.health.table import HealthTable, table_of
 from reconciler.health.xids import is_hardware
 from reconciler.model.desired import Profile
@@ -62,28 +62,29 @@ _OF_ONE_GPU: Final = frozenset(
 )
 
 
-_OF_PORT: Final = frozenset({"port_missing", "port_slow", "port_uneven", "nic_module"})
+_PORT_COUNTERS: Final = frozenset(
+    {"port_dropped", "port_flap", "port_integrity", "port_symbol_errors", "port_recoveries", "port_receive_errors"}
+)
+_OF_PORT: Final = frozenset({"port_missing", "port_slow", "port_uneven", "nic_module"}) | _PORT_COUNTERS
+_SILENCES: Final = frozenset({"bmc_silent", "host_silent", "facts_silent"})
 _FAR_ENDS: Final = ("leaf", "switch", "tor")  # labels of failure domains that say where a node's cables end
 
 
 def finding(
-    profile: Profile,
-    observed: Observed,
-    counts: Callable[[Signal], bool] = lambda _: True,
-    domains: Mapping[str, str] | None = None,
+    profile: Profile, observed: Observed, shown: Iterable[Signal], domains: Mapping[str, str] | None = None
 ) -> Finding | None:
-    """Return the finding of a node; None when it shows no signal that `counts` and no application's XID.
+    """Return the finding of a node from all signals that it shows; None when it shows none, and no application's XID.
 
-    `domains`: the failure domains of the node, which may say where its cables end.
+    `shown`: those that were read, and those that the planner raises from the ledger: counters that rise, sources that
+    are silent, events that are not proved healed. `domains`: its failure domains, which may say where its cables end.
     """
-    found = tuple(
-        sorted({one for one in signals(profile, observed) if counts(one)}, key=lambda one: (one.path, one.detail))
-    )
+    found = tuple(sorted(set(shown), key=lambda one: (one.path, one.detail)))
     seen = _Seen(observed, found, table_of(profile))
     of_work = dict.fromkeys(f"{_xid(one)}: the application's, by NVIDIA's catalogue" for one in seen.of_application)
     if not found:
         return Finding("the application, not the node", ruled_out=tuple(of_work)) if of_work else None
-    made = seen.shared() or seen.module() or seen.one_gpu() or seen.cable(domains or {}) or Finding(UNKNOWN, found)
+    made = seen.shared() or seen.module() or seen.one_gpu() or seen.cable(domains or {}) or seen.silence()
+    made = made or Finding(UNKNOWN, found)
     apart = tuple(one for one in found if one not in made.evidence)
     return Finding(made.cause, made.evidence, apart, (*made.ruled_out, *of_work), made.open)
 
@@ -158,17 +159,26 @@ class _Seen:
 
     def cable(self, domains: Mapping[str, str]) -> Finding | None:
         """Return the cables of the ports that are ill, by both ends as far as they are known."""
-        slow = frozenset(self._bad_ports)
+        slow = frozenset(self._bad_ports) | {device_of(one) for one in self._found if one.name in _PORT_COUNTERS} - {""}
         if not self._names & _OF_PORT or not slow:
             return None
         far = " or ".join(f"{label} {domains[label]}" for label in _FAR_ENDS if label in domains)
         cause = f"cable from {', '.join(sorted(slow))} to {far or 'a switch that is not known'}, or a port at its ends"
-        well = len(self._ports) - len(slow)
+        well = len([port for port in self._ports if port.name not in slow])
         out = (f"what the ports share: {well} of {len(self._ports)} are up, as fast as the fastest",) if well else ()
         lacks = (
             "the port of the switch" if far else "the switch and its port: no domain leaf, switch or tor is declared"
         )
         return Finding(cause, self._signals(_OF_PORT), ruled_out=out, open=(f"{lacks}: no source names the far end",))
+
+    def silence(self) -> Finding | None:
+        """Return the silence of sources, where that is all: nothing is known against the node, and nothing for it."""
+        if not self._names or not self._names <= _SILENCES:
+            return None
+        said = "; ".join(f"{one.name} ({one.detail})" for one in self._found)
+        return Finding(
+            "not the node's health: what watches it is silent", tuple(self._found), open=(f"its health: {said}",)
+        )
 
     @property
     def _bad_ports(self) -> Iterator[str]:

@@ -6,7 +6,7 @@ the cluster, as far as the policy names them. A silent source gives no signal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from reconciler.health import bmc
@@ -68,6 +68,17 @@ class Signal:
     @property
     def effect(self) -> Effect:
         return self.rule.effect
+
+
+def rise_of(device: str, counters: Collection[str], rise: int, within: str) -> str:
+    """Return the detail of a signal of counters."""
+    return f"{device}: {' and '.join(counters)} rose by {rise} within {within}"
+
+
+def device_of(signal: Signal) -> str:
+    """Return the device of a signal of counters, as the counters name it; "" where its detail names none."""
+    device, _, rise = signal.detail.partition(": ")
+    return device if " rose by " in rise else ""
 
 
 def signals(profile: Profile, observed: Observed) -> tuple[Signal, ...]:

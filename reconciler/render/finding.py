@@ -5,17 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 from reconciler.health.finding import Finding, finding
+from reconciler.health.signals import Signal
+from reconciler.health.table import table_of
+from reconciler.model.vocab import Source
 from reconciler.render.explanation import Explanation
 from reconciler.render.text import plain
+from reconciler.spec.signals import PREFIX
 
 
 def finding_of(made: Explanation) -> Finding | None:
-    """Return the finding from those signals that the plan shows as drift; None where nothing was looked at."""
+    """Return the finding from the signals that the plan shows as drift; None where nothing was looked at."""
     seen, plan = made.observed, made.node_plan
     if seen is None or plan is None or made.path:
         return None
-    shown = {item.path for item in plan.drift}
-    return finding(made.desired.profile, seen, lambda signal: signal.path in shown, made.desired.domains)
+    table = table_of(made.desired.profile)
+    shown = [
+        Signal(item.path.removeprefix(PREFIX), str(item.observed), rule, item.source or Source.LEDGER)
+        for item in plan.drift
+        if (rule := table.rule_at(item.path)) is not None
+    ]
+    return finding(made.desired.profile, seen, shown, made.desired.domains)
 
 
 def finding_lines(made: Explanation) -> list[str]:

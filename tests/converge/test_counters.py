@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -58,6 +59,52 @@ def test_a_port_that_flaps_after_each_boot_stays_out_of_service(world: Worlds) -
     assert plan.goal is Goal.ISOLATED
     assert "mlx5_1/1: link_downed rose by" in plan.situation
     assert here.serves("n1")
+
+
+def admissions(here: World, node: str = "n0") -> list[str]:
+    """The rungs and the admissions of a node, in their order."""
+    told = RUNGS | {"admit"}
+    return [one.action for one in here.ledger.node(node).attempts if one.action in told and one.outcome == "done"]
+
+
+def test_a_treated_node_is_not_admitted_while_its_counters_rise_again(world: Worlds) -> None:
+    """Its gate passes after each rung, and is the load under which they rise."""
+    here = looked_at(world)
+    here.machine("n0").inject("error_counter", counter="aer_fatal", per_hour=60.0)
+    here.clock.elapsed += HOUR / 2
+    assert here.apply().results["n0"].state is Ended.DONE
+    assert admissions(here) == ["soft_restart", "power_cycle", "admit"], "a cold boot ends it, and a warm one does not"
+    assert here.gate.runs.count("n0") == 2, "after each rung"
+    assert here.serves("n0")
+
+
+def test_errors_below_the_threshold_of_a_window_are_above_its_rate_in_a_gate(world: Worlds) -> None:
+    """1,200 an hour are 20 in the minute of the gate: ten times the rate of IBTA, and less than the 120 of an hour."""
+    here = looked_at(world)
+    here.machine("n0").inject("error_counter", counter="symbol_error", per_hour=1200.0)
+    here.clock.elapsed += HOUR / 2
+    here.apply()
+    assert "admit" not in admissions(here)[:2]
+    plan = here.plan().nodes["n0"]
+    assert here.serves("n0") is (here.machine("n0").state.faults == {})
+    assert here.serves("n0") or "symbol_error rose by" in plan.situation
+
+
+def test_a_node_that_needs_no_gate_is_watched_for_a_minute_of_its_new_boot(world: Worlds) -> None:
+    """Somebody boots it by hand while it is drained: nothing that was done voids its certificate."""
+    here = looked_at(world)
+    here.machine("n0").inject("error_counter", counter="aer_fatal", per_hour=200.0)
+    here.clock.elapsed += HOUR / 2
+
+    async def boots() -> None:
+        await here.started("drain")
+        here.machine("n0").reboot()
+
+    async def both() -> None:
+        await asyncio.gather(here.applying(), boots())
+
+    here.run(both())
+    assert admissions(here) == ["soft_restart", "power_cycle", "admit"]
 
 
 def test_what_is_only_reported_leaves_the_node_alone_and_goes_away(world: Worlds) -> None:

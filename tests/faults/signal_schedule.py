@@ -74,6 +74,11 @@ def _reboots(here: Signals, node: str) -> None:
         here.machine(node).reboot()
 
 
+def _falls_off(here: Signals, node: str, *, persistent: bool) -> None:
+    if here.machine(node).state.os is not None:  # while it boots, nobody logs it
+        here.machine(node).inject("xid_79", gpu=1, persistent=persistent)
+
+
 def _again(here: Signals, node: str) -> None:
     system = here.machine(node).state.os
     here.say(node, *(system.kernel_log[-3:] if system is not None else ()))
@@ -82,8 +87,8 @@ def _again(here: Signals, node: str) -> None:
 KINDS: Mapping[str, Callable[[Signals, str], None]] = {
     "an application's XID": lambda here, node: here.say(node, _xid(APPLICATION[int(node[1:]) % 4])),
     "a flood of them": lambda here, node: here.say(node, *(_xid(45, n) for n in range(300))),
-    "a GPU falls off": lambda here, node: here.machine(node).inject("xid_79", gpu=1),
-    "a GPU is gone for good": lambda here, node: here.machine(node).inject("xid_79", gpu=1, persistent=True),
+    "a GPU falls off": lambda here, node: _falls_off(here, node, persistent=False),
+    "a GPU is gone for good": lambda here, node: _falls_off(here, node, persistent=True),
     "a condition flaps": _flap,
     "its last lines come again": _again,
     "the clock jumps": _clock_jumps,
@@ -133,7 +138,7 @@ def _play(here: Signals, schedule: tuple[Sent, ...]) -> list[str]:
         for one in schedule:
             await here.clock.sleep(max(began + one.at - here.clock.elapsed, 0.0))
             KINDS[one.kind](here, one.node)
-            if one.kind == "a GPU is gone for good":
+            if one.kind == "a GPU is gone for good" and here.machine(one.node).fault("xid_79") is not None:
                 gone.setdefault(one.node, here.clock.elapsed)
             broken.update(_schedulable(here, gone))
         while here.clock.elapsed < began + LONG_S + HOUR:

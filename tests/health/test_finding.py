@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.health.finding import UNKNOWN, Finding, finding
-from reconciler.model.observed import DimmErrors, Link, Part, Xid
+from reconciler.health.signals import Signal, signals
+from reconciler.model.observed import Answered, DimmErrors, Link, Observed, Part, Xid
+from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Health
+from reconciler.planner.node.counted import counter_signals, counter_updates
+from reconciler.planner.node.watchdog import silence_signals
 from tests import builders as b
 
 BRAKED = replace(b.CELLS, loaded=True, power_brake=True)
@@ -19,7 +25,12 @@ HOT = replace(b.CELLS, loaded=True, thermal_slowdown=True)
 
 def found(parts: tuple[Part, ...] | None = (), **facts: Any) -> Finding | None:
     seen = b.observed(host=b.facts(**facts), inventory=b.inventory(parts=parts))
-    return finding(b.profile(), seen)
+    return told(b.profile(), seen)
+
+
+def told(profile: Any, seen: Observed, *ledger: Signal, domains: Mapping[str, str] | None = None) -> Finding | None:
+    """The finding from what was read, and from signals of the ledger."""
+    return finding(profile, seen, (*signals(profile, seen), *ledger), domains)
 
 
 def certain(parts: tuple[Part, ...] | None = (), **facts: Any) -> Finding:
@@ -42,7 +53,7 @@ def gpus(**ill: Any) -> tuple[Any, ...]:
 
 def test_a_healthy_node_has_none() -> None:
     assert found() is None
-    assert finding(b.profile(), b.observed(host=b.silent(), inventory=b.silent(), hot=b.silent())) is None
+    assert told(b.profile(), b.observed(host=b.silent(), inventory=b.silent(), hot=b.silent())) is None
 
 
 def test_gpus_that_all_brake_are_the_power_supply_s() -> None:
@@ -109,14 +120,39 @@ def test_a_bad_port_is_its_cable_by_both_ends_as_far_as_they_are_known() -> None
     ports = [Link(f"mlx5_{at}/1", True, 400.0, "infiniband") for at in range(3)]
     slow = (*ports[:2], replace(ports[2], rate_gbps=100.0))
     seen = b.observed(host=b.facts(links=slow), inventory=b.inventory(parts=()))
-    made = finding(b.profile(inventory=inventory), seen, domains={"rack": "r1", "leaf": "leaf-7"})
+    made = told(b.profile(inventory=inventory), seen, domains={"rack": "r1", "leaf": "leaf-7"})
     assert made is not None
     assert made.cause == "cable from mlx5_2/1 to leaf leaf-7, or a port at its ends"
     assert names(made.evidence) == ["port_slow"]
     assert made.ruled_out == ("what the ports share: 2 of 3 are up, as fast as the fastest",)
     assert made.open == ("the port of the switch: no source names the far end",)
     down = b.observed(host=b.facts(links=tuple(replace(one, up=False) for one in ports)), inventory=b.inventory())
-    unknown = finding(b.profile(inventory=inventory), down)
+    unknown = told(b.profile(inventory=inventory), down)
     assert unknown is not None
     assert "a switch that is not known" in unknown.cause
     assert unknown.ruled_out == (), "all ports are down: what they share is not ruled out"
+
+
+def test_a_port_whose_counters_rise_is_its_cable_too() -> None:
+    ports = tuple(Link(f"mlx5_{at}/1", True, 400.0, "infiniband") for at in range(3))
+    quiet = b.observed(host=b.facts(links=ports, counters={}, boot_id="b1"), inventory=b.inventory(parts=()))
+    looks = {key: b.NOW for key, kept in counter_updates(b.node(), quiet, NodeRecord("n"), ()) if kept}
+    facts = b.facts(links=ports, counters={"mlx5_2/1": {"link_downed": 9}}, boot_id="b1")
+    seen = replace(quiet, host=Answered(b.NOW + timedelta(hours=1), facts))
+    risen = counter_signals(b.node(), seen, NodeRecord("n", silent_since=looks))
+    made = told(b.profile(), seen, *risen, domains={"leaf": "leaf-7"})
+    assert made is not None
+    assert made.cause == "cable from mlx5_2/1 to leaf leaf-7, or a port at its ends"
+    assert names(made.evidence) == ["port_dropped", "port_flap"]
+    assert made.ruled_out == ("what the ports share: 2 of 3 are up, as fast as the fastest",)
+
+
+def test_a_source_that_is_silent_is_no_cause_in_the_node() -> None:
+    dark = b.observed(hot=b.silent(), inventory=b.silent())
+    since = {"redfish": b.NOW - timedelta(hours=1)}
+    silent = silence_signals(b.node(), dark, NodeRecord("n", silent_since=since))
+    made = told(b.profile(), dark, *silent)
+    assert made is not None
+    assert made.cause == "not the node's health: what watches it is silent"
+    assert names(made.evidence) == ["bmc_silent"]
+    assert made.open == ("its health: bmc_silent (it has not answered for 1h00m)",)

@@ -15,9 +15,9 @@ from functools import lru_cache
 from reconciler import __version__
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.gate.certificate import digest_of
-from reconciler.health.signals import signals, unread_signals
+from reconciler.health.signals import Signal, signals, unread_signals
 from reconciler.health.table import Effect
-from reconciler.model.desired import DesiredInventory, Fleet, Profile, Remediation
+from reconciler.model.desired import Desired, DesiredInventory, Fleet, Profile, Remediation
 from reconciler.model.observed import Answered, Observation, Observed
 from reconciler.model.records import NodeRecord
 from reconciler.model.signal_changes import SignalChange
@@ -87,6 +87,20 @@ def after_change(
     return ""
 
 
+def kept_signals(
+    desired: Desired, seen: Observed, record: NodeRecord
+) -> tuple[tuple[Signal, ...], tuple[tuple[str, bool], ...]]:
+    """Return the signals of a node, and what the ledger keeps to judge them later: events, and looks at counters.
+
+    The latter as (key, whether it is kept from now on).
+    """
+    risen = counter_signals(desired, seen, record)
+    found = (*signals(desired.profile, seen), *boot_signals(desired, seen, record), *risen)
+    earlier = unhealed_signals(desired, seen, record, found)
+    looks, events = counter_updates(desired, seen, record, risen), event_updates(seen, record, found, earlier)
+    return (*found, *earlier), (*looks, *events)
+
+
 def signal_updates(
     fleet: Fleet,
     observation: Observation,
@@ -101,12 +115,8 @@ def signal_updates(
         if desired is None or record is None or desired.state is not NodeState.ACTIVE:
             continue
         kept = {first_seen(key)[0]: key for key in record.silent_since if key.startswith("health.")}
-        risen = counter_signals(desired, seen, record)
-        found = (*signals(desired.profile, seen), *boot_signals(desired, seen, record), *risen)
-        yield from ((name, key, new) for key, new in counter_updates(desired, seen, record, risen))
-        earlier = unhealed_signals(desired, seen, record, found)
-        yield from ((name, key, new) for key, new in event_updates(seen, record, found, earlier))
-        found = (*found, *earlier)
+        found, updates = kept_signals(desired, seen, record)
+        yield from ((name, key, new) for key, new in updates)
         outside = {one.path for one in found if one.rule.domains and rules.match(desired, one.path) is None}
         yield from ((name, key, new) for key, new in shared_updates(desired, seen, record, outside, now))
         if not kept and not found:

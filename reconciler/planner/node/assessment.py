@@ -43,6 +43,7 @@ from reconciler.planner.node.corroboration import (
     tampered,
     unproved_source,
 )
+from reconciler.planner.node.counted import watched_until
 from reconciler.planner.node.decommission import Leaving, assess_leaving
 from reconciler.planner.node.foreign_holds import foreign_hold
 from reconciler.planner.node.in_place import fell_back, why_installer
@@ -114,6 +115,8 @@ def assess(
     _health(builder, observed, found, unconfirmed)
     mark, foreign_mark, foreign_cordon = _cluster(builder, desired, observed, record, context)
     moved, asked = _gate(builder, desired, observed, record, context)
+    if not waiting and {HEALTHY, GATE} <= builder.true and (until := watched_until(desired, observed, record)):
+        waiting = "its counters of errors are watched for a minute of this boot before it serves"
     _identity(builder, desired, observed, facts, record)
     assess_host_certificate(builder, observed, record, context)
     clustered = context.settings.cluster is not None and desired.profile.membership is not None

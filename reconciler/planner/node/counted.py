@@ -6,22 +6,31 @@ look is of one boot, as a boot sets counters back and may bring other parts. Wit
 replaced when its window is over, but not while a signal is raised by it: the rise would be forgotten. A counter that
 fell was reset, and counts anew.
 
+A node that is out of service is judged by the rate, as its gate takes minutes and a window is hours (`_beyond`). It is
+not admitted before its counters were watched for `WATCHED_S` in this boot, whatever the gate ran.
+
 How a signal that was raised is healed is what its row says (unhealed.py): that a counter rests heals nothing.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
-from reconciler.health.signals import Signal
-from reconciler.health.table import CounterGroup, CounterRule, table_of
+from reconciler.gate.certificate import CLOCK_SKEW
+from reconciler.health.signals import Signal, rise_of
+from reconciler.health.table import CounterGroup, CounterRule, Effect, table_of
 from reconciler.model.desired import Desired
 from reconciler.model.observed import Answered, Counters, HostFacts, Observed
-from reconciler.model.records import COUNTED, IN_BOOT, NodeRecord
+from reconciler.model.records import COUNTED, IN_BOOT, OWNER_ANNOTATION, NodeRecord, read_mark
 from reconciler.model.units import format_duration
+from reconciler.planner.node.record import is_drained
 from reconciler.planner.node.unhealed import boot_digest
+
+WATCHED_S: Final = 60.0
 
 
 @dataclass(slots=True)
@@ -44,13 +53,38 @@ def counter_signals(desired: Desired, observed: Observed, record: NodeRecord) ->
     facts, groups = _facts(observed), table_of(desired.profile).counted
     if facts is None or not any(getattr(facts, group.field) for group in groups):
         return ()  # as for nearly all nodes: no counter is above zero
-    looks = _looks(record, boot_digest(facts.boot_id or ""))
+    looks, by_rate = _looks(record, boot_digest(facts.boot_id or "")), _is_out(observed, record)
     return tuple(
         signal
         for group, rules in groups.items()
         if (look := looks.get(group)) is not None and look.since is not None and not _is_released(record, look.since)
-        for signal in _risen(group, rules, getattr(facts, group.field) or {}, look, _age_s(observed, look.since))
+        for signal in _risen(rules, getattr(facts, group.field) or {}, look, _Age.of(group, observed, look, by_rate))
     )
+
+
+def watched_until(desired: Desired, observed: Observed, record: NodeRecord) -> datetime | None:
+    """Return until when the counters of a node that is out of service are watched in this boot, before its admission.
+
+    None: they have been, or there is nothing to watch: it serves, or its counters can't be read. Whoever acts keeps a
+    look at them first (converge/execute.py), so a record without one is planned from and never acted upon.
+    """
+    facts = _facts(observed)
+    if facts is None or not _is_out(observed, record):
+        return None
+    looks, groups, at = (
+        _looks(record, boot_digest(facts.boot_id or "")),
+        table_of(desired.profile).counted,
+        observed.host.at,
+    )
+    began = [
+        look.since
+        for group, look in looks.items()
+        if look.since is not None and any(_acts(one) for one in groups.get(group, ()))
+    ]
+    if not began:
+        return None
+    until = min(began) + timedelta(seconds=WATCHED_S)  # another may be new, as its window is over
+    return until if until > at else None
 
 
 def counter_updates(
@@ -80,7 +114,8 @@ def counter_updates(
         if look.since is None or _is_released(record, look.since):
             begins = True
         else:
-            over = _age_s(observed, look.since) >= group.seconds
+            lasted = observed.host.at - look.since
+            over = lasted >= timedelta(seconds=group.seconds) or lasted < -CLOCK_SKEW  # of a clock that was set back
             begins = over and not any(rule.name in raised for rule in rules)
         if begins:
             if "" in look.keys:
@@ -101,17 +136,51 @@ def _moved(before: str | None, now: str | None) -> Iterator[tuple[str, bool]]:
         yield now, True
 
 
-def _risen(
-    group: CounterGroup, rules: Collection[CounterRule], counters: Counters, look: _Look, age_s: float
-) -> Iterator[Signal]:
-    windows = max(1.0, age_s / group.seconds)
+@dataclass(frozen=True, slots=True)
+class _Age:
+    """How old a look is. `windows`: the same in windows of its group. `by_rate`: the node is not to be admitted yet."""
+
+    seconds: float
+    windows: float
+    by_rate: bool
+
+    @classmethod
+    def of(cls, group: CounterGroup, observed: Observed, look: _Look, by_rate: bool) -> _Age:
+        seconds = _age_s(observed, look.since or observed.host.at)
+        return cls(seconds, seconds / group.seconds, by_rate)
+
+
+def _risen(rules: Collection[CounterRule], counters: Counters, look: _Look, age: _Age) -> Iterator[Signal]:
     for device, values in counters.items():
         for one in rules:
             rise = look.rise(device, values, one.counters)
-            if rise is not None and rise >= one.threshold * windows:
-                within = format_duration(max(age_s, 1.0))
-                detail = f"{device}: {' and '.join(one.counters)} rose by {rise} within {within}"
+            if rise is not None and _beyond(one, rise, age):
+                detail = rise_of(device, one.counters, rise, format_duration(max(age.seconds, 1.0)))
                 yield Signal(one.name, detail, one.rule)
+
+
+def _beyond(one: CounterRule, rise: int, age: _Age) -> bool:
+    """Return whether counters have risen by the threshold of a row in its window, or by the same rate in a longer time.
+
+    By the rate in a shorter one, too, where nothing is admitted that is to be taken out again: from three standard
+    deviations of a count (Poisson) above what the rate gives for the time. Few events are no rate.
+    """
+    if rise >= one.threshold * max(1.0, age.windows):
+        return True
+    due = one.threshold * age.windows
+    return age.by_rate and _acts(one) and rise >= due + 3 * math.sqrt(due) + 3
+
+
+def _acts(one: CounterRule) -> bool:
+    return one.rule.effect is not Effect.REPORTS
+
+
+def _is_out(observed: Observed, record: NodeRecord) -> bool:
+    """Return whether a reconciler has taken the node out of service, or has not admitted it yet."""
+    if not isinstance(observed.member, Answered):
+        return bool(record.attempts) and is_drained(record, None)
+    member = observed.member.value
+    return member is not None and read_mark(member.annotations.get(OWNER_ANNOTATION)) is not None
 
 
 def _facts(observed: Observed) -> HostFacts | None:
