@@ -115,8 +115,7 @@ def assess(
     _health(builder, observed, found, unconfirmed)
     mark, foreign_mark, foreign_cordon = _cluster(builder, desired, observed, record, context)
     moved, asked = _gate(builder, desired, observed, record, context)
-    if not waiting and {HEALTHY, GATE} <= builder.true and (until := watched_until(desired, observed, record)):
-        waiting = "its counters of errors are watched for a minute of this boot before it serves"
+    waiting, until = (waiting, until) if waiting else _watched(builder, desired, observed, record)
     _identity(builder, desired, observed, facts, record)
     assess_host_certificate(builder, observed, record, context)
     clustered = context.settings.cluster is not None and desired.profile.membership is not None
@@ -146,6 +145,14 @@ def assess(
         moved_tests=moved,
         asked_tests=asked,
     )
+
+
+def _watched(
+    builder: ConditionBuilder, desired: Desired, observed: Observed, record: NodeRecord
+) -> tuple[str, datetime | None]:
+    """Return why a node that is well and tested is not admitted yet, and until when; ("", None) if it may be."""
+    until = watched_until(desired, observed, record) if {HEALTHY, GATE} <= builder.true else None
+    return ("its counters of errors are watched for a minute of this boot before it serves" if until else "", until)
 
 
 def _unproved(desired: Desired, facts: HostFacts | None, record: NodeRecord, reference: str) -> str:
