@@ -15,7 +15,7 @@ from reconciler.model.after import Exchanged
 from reconciler.model.desired import Profile
 from reconciler.model.signal_changes import SignalChange
 from reconciler.model.units import parse_duration
-from reconciler.spec.kinds.signals import EVENTS, First, Next, Scope, SignalClass, SignalRow
+from reconciler.spec.kinds.signals import First, Next, Scope, SignalClass, SignalRow
 from reconciler.spec.signals import FILE, PREFIX, is_guarded, packaged, row_for, rows_of, weaker
 
 
@@ -47,24 +47,6 @@ class Group(StrEnum):
     FABRIC = "fabric"  # links, switches, clocks
 
 
-_OUTSIDE: Final = (Scope.PORT, Scope.PSU, Scope.FAN, Scope.RACK)
-_LOGS: Final = (EVENTS, "host.xids", "host.kernel_events")
-
-
-def _domains(row: SignalRow) -> tuple[str, ...]:
-    """Return the labels, as patterns, of the failure domains that may cause a signal; () = the node's own alone.
-
-    Lines of logs about a part stay the node's own. What is reported only has no ladder that it could be spared from;
-    of links that would be congestion, too.
-    """
-    if row.cause is SignalClass.ENVIRONMENT:
-        return row.domains or ("*",)
-    own = row.cause in (SignalClass.TERMINAL, SignalClass.APPLICATION) or row.fact in _LOGS
-    if own or row.first is First.REPORT:
-        return ()
-    return row.domains or (("*",) if row.scope in _OUTSIDE else ())
-
-
 class SignalRule:
     """The row of a signal, in the words of the planner.
 
@@ -82,7 +64,7 @@ class SignalRule:
         self.latched = row.reads == 1
         self.remedy = Remedy.LADDER if row.next is None else _REMEDIES[row.next]
         self.part = _PARTS.get(row.scope) if row.next is Next.PERSON else None
-        self.domains = _domains(row)
+        self.domains = row.may_be_caused_by
 
     @property
     def group(self) -> Group:

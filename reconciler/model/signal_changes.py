@@ -21,6 +21,7 @@ class SignalChange:
     reads: int | None = None
     window: str | None = None
     threshold: float | None = None
+    domains: tuple[str, ...] | None = None
     first: str | None = None
     next: str | None = None
     rungs: tuple[str, ...] | None = None

@@ -70,6 +70,7 @@ def _change(name: str, row: SignalOverride) -> SignalChange:
         reads=row.reads,
         window=row.window,
         threshold=row.threshold,
+        domains=row.domains,
         first=None if row.first is None else row.first.value,
         next=None if row.next is None else row.next.value,
         rungs=None if row.rungs is None else tuple(rung.value for rung in row.rungs),
@@ -134,6 +135,10 @@ def _ignored(fleet: DeclaredResource[FleetSpec]) -> Iterator[Diagnostic]:
 def _judged(
     fleet: DeclaredResource[FleetSpec], steps: Steps, before: SignalRow | None, now: SignalRow
 ) -> Iterator[Diagnostic]:
+    if now.domains is not None and not now.may_be_caused_by:
+        problem = f"{steps[-1]} is only reported, or a line of a node's own log: no domain is asked for it"
+        yield fleet.problem((*steps, "domains"), problem)
+        return
     lost = () if before is None else weaker(before, now)
     if before is not None and lost and before.cause is SignalClass.TERMINAL:
         yield _terminal(fleet, steps, steps[-1], "; ".join(lost))

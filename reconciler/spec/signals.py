@@ -115,6 +115,8 @@ def weaker(before: SignalRow, now: SignalRow) -> tuple[str, ...]:
         found.append(f"the threshold is {now.threshold:g}, not {before.threshold:g}")
     if now.window != before.window:
         found.append(f"the window is {now.window}, not {before.window}")
+    if more := [one for one in now.may_be_caused_by if not {one, "*"} & set(before.may_be_caused_by)]:
+        found.append(f"many nodes of one {' or '.join(more)} are an incident, for which none is treated")
     if lost := [proof.value for proof in before.healed_by if proof not in now.healed_by]:
         found.append(f"{' and '.join(lost)} need not show that it is healed")
     return tuple(found)

@@ -136,5 +136,11 @@ def test_the_rows_of_the_guide_are_those_of_a_valid_spec() -> None:
     edit = ("fleet.yaml", "  drift: {mode: correct}\n", rows + "  drift: {mode: correct}\n")
     assert messages(edit) == []
     assert {change.name for change in load(edit).settings.health} == {
-        "edac_ce", "drive_failing", "xid_119", "xid_79", "lid_open",
+        "edac_ce", "drive_failing", "xid_119", "xid_79", "port_flap", "lid_open",
     }  # fmt: skip
+
+
+def test_a_fleet_says_which_domains_may_be_the_cause() -> None:
+    change = SignalChange("port_flap", "racks share no power with their leaves", domains=("leaf",))
+    assert health_table().rule_of("port_flap").domains == ("*",)
+    assert health_table((change,)).rule_of("port_flap").domains == ("leaf",)

@@ -33,6 +33,12 @@ class SignalOverride(Model):
     threshold: float | None = Field(
         default=None, ge=0, description="The least value that is evidence, or the greatest that is none."
     )
+    domains: tuple[Text, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="Labels of the failure domains that may be its cause, with * and ?, like rack or pdu*: many nodes "
+        "of one that show it within ten minutes are an incident of the domain, and no node is treated for it.",
+    )
     first: First | None = Field(default=None, description="isolate, drain or report.")
     next: Next | None = Field(default=None, description="ladder, power or person, for what isolates or drains.")
     rungs: tuple[RungAction, ...] | None = Field(
@@ -65,7 +71,7 @@ class SignalOverride(Model):
                 raise ValueError("`off` excludes all other keys: a signal that is left alone needs no row")
         elif not others:
             raise ValueError(
-                "changes nothing: give reads, window, threshold, first, next, rungs, service, healedBy or off"
+                "changes nothing: give reads, window, threshold, domains, first, next, rungs, service, healedBy or off"
             )
         elif self.because is None:
             raise ValueError("no `because`: say why this fleet judges otherwise")

@@ -99,6 +99,10 @@ Unit = Annotated[
 Fact = Annotated[str, Matching(r"(host|bmc|member)\.[a-z_]+", "a fact like host.gpus, bmc.parts or member.conditions")]
 
 
+_OUTSIDE = (Scope.PORT, Scope.PSU, Scope.FAN, Scope.RACK)
+_LOGS = (EVENTS, "host.xids", "host.kernel_events")
+
+
 class SignalRow(Model):
     """One signal: its evidence, its consequence, and the proof that it is healed."""
 
@@ -156,6 +160,20 @@ class SignalRow(Model):
     )
     because: Text = Field(description="Why this follows from it.")
     source: Text = Field(description="Where its meaning is documented.")
+
+    @property
+    def may_be_caused_by(self) -> tuple[str, ...]:
+        """Labels, as patterns, of the failure domains that may cause the signal; () = it is the node's own alone.
+
+        Lines of logs about a part stay the node's own. What is reported only has no ladder that it could be spared
+        from; of links that would be congestion, too.
+        """
+        if self.cause is SignalClass.ENVIRONMENT:
+            return self.domains or ("*",)
+        own = self.cause in (SignalClass.TERMINAL, SignalClass.APPLICATION) or self.fact in _LOGS
+        if own or self.first is First.REPORT:
+            return ()
+        return self.domains or (("*",) if self.scope in _OUTSIDE else ())
 
     @model_validator(mode="after")
     def _check_consequence(self) -> SignalRow:
