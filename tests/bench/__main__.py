@@ -17,6 +17,7 @@ from tests.bench import (
     latency,
     machine,
     rehearsal,
+    reset,
     results,
     scale,
     start,
@@ -40,6 +41,7 @@ SECTIONS: dict[str, Section] = {
     "fabric": lambda quick: fabric.section(50) if quick else fabric.section(10_000),
     "fabric-512": lambda quick: fabric.section(6 if quick else 10_000, (512,), 1),
     "latency": lambda quick: latency.section(10, 5, 5, chain_scale=60) if quick else latency.section(500, 100, 50),
+    "reset": lambda quick: reset.section(10, 3, scale=20) if quick else reset.section(500, 20),
     "results": lambda quick: results.section(10_000 if quick else 1_000_000),
     "machine": lambda _quick: machine.section(),
 }

@@ -57,20 +57,20 @@ def section(nodes: int, events: int, burst: int, *, chain_scale: float = 1.0) ->
 
 
 def _marks(nodes: int, events: int, burst: int) -> list[Table]:
-    with running_lab(nodes) as (directory, lab), _reconciler(directory) as process:
+    with running_lab(nodes) as (directory, lab), reconciler(directory) as process:
         names = _spread(directory, 2 * events + burst)
-        with _load(lab, process) as alone:
+        with under_load(lab, process) as alone:
             one_by_one = [_latency(directory, [name])[0] for name in _apart(names[:events])]
         time.sleep(5 * APART_S)
-        with _load(lab, process) as together:
+        with under_load(lab, process) as together:
             at_once = _latency(directory, names[events : events + burst])
         time.sleep(5 * APART_S)
-        with _load(lab, process) as logged:
+        with under_load(lab, process) as logged:
             in_log = [_from_log(directory, name) for name in _apart(names[events + burst :])]
     rows = [
-        (f"{events} conditions, one at a time", *_percentiles(one_by_one), alone.cores(), alone.average),
-        (f"{burst} conditions at once", *_percentiles(at_once), together.cores(), together.average),
-        (f"{events} XIDs in kernel logs, one at a time", *_percentiles(in_log), logged.cores(), logged.average),
+        (f"{events} conditions, one at a time", *percentiles(one_by_one), alone.cores(), alone.average),
+        (f"{burst} conditions at once", *percentiles(at_once), together.cores(), together.average),
+        (f"{events} XIDs in kernel logs, one at a time", *percentiles(in_log), logged.cores(), logged.average),
     ]
     return [
         Table(
@@ -181,7 +181,7 @@ def _gone(event: NodeHistory) -> bool:
 
 
 def _chain(scale: float) -> list[Table]:
-    with running_lab(4, time_scale=scale) as (directory, _), _reconciler(directory):
+    with running_lab(4, time_scale=scale) as (directory, _), reconciler(directory):
         name = _plain(directory)
         inject_fault(directory, name, FAULT, {})
         _wait_for(directory, name, _marked, PATIENCE_S)
@@ -253,9 +253,9 @@ def _gate_seconds(directory: Path, name: str) -> float:
 
 
 @contextmanager
-def _reconciler(directory: Path) -> Iterator[int]:
+def reconciler(directory: Path, ladder: Sequence[Any] = ({"action": "power_cycle"},)) -> Iterator[int]:
     """Start `reconciler run` on an accepted fleet, wait for its first pass, and yield its process id."""
-    _remove_limits(directory / "fleet-spec")
+    _remove_limits(directory / "fleet-spec", ladder)
     asyncio.run(_accept(directory))
     log = directory / "run.log"
     command = [sys.executable, "-m", "reconciler", "run", str(directory / "fleet-spec"), "--listen", "off"]
@@ -272,11 +272,11 @@ def _reconciler(directory: Path) -> Iterator[int]:
             process.wait(60)
 
 
-def _remove_limits(spec: Path) -> None:
-    """Edit the spec so that neither budget nor storm brake delays a node, and the only remediation is a power cycle."""
+def _remove_limits(spec: Path, ladder: Sequence[Any]) -> None:
+    """Edit the spec so that neither budget nor storm brake delays a node, and these rungs alone are tried."""
     _edit(spec / "fleet.yaml", "Fleet", budgets=[{"scope": "fleet", "nodes": "100%"}],
           brake={"fleet": "99%", "domain": "99%"})  # fmt: skip
-    _edit(spec / "policies.yaml", "RemediationPolicy", ladder=[{"action": "power_cycle"}])
+    _edit(spec / "policies.yaml", "RemediationPolicy", ladder=list(ladder))
 
 
 def _edit(file: Path, kind: str, **changes: Any) -> None:
@@ -319,7 +319,7 @@ def _wait_for_pass(log: Path, process: subprocess.Popen[bytes]) -> None:
 # --- figures -------------------------------------------------------------------------------------------------------
 
 
-def _percentiles(found: Sequence[float]) -> tuple[float, float, float]:
+def percentiles(found: Sequence[float]) -> tuple[float, float, float]:
     """Return the 50th, 99th and 100th percentile (nearest rank)."""
     ordered = sorted(found)
     return tuple(ordered[max(0, -(-len(ordered) * share // 100) - 1)] for share in (50, 99, 100))  # type: ignore[return-value]  # three
@@ -337,7 +337,7 @@ class Load:
 
 
 @contextmanager
-def _load(lab: int, reconciler: int) -> Iterator[Load]:
+def under_load(lab: int, reconciler: int) -> Iterator[Load]:
     found = Load()
     began, used = time.monotonic(), (cpu_of(lab), cpu_of(reconciler))
     yield found

@@ -1,0 +1,113 @@
+"""A fault that a reset of the GPU heals, at the real pace: from the sign until the node is in service again.
+
+Signs are lines in kernel logs, on many nodes at once. Times of actions are the ledger's; the sign's and the mark's are
+the lab's. What is ours is the rest: what neither the drain, the GPU's reset nor the gate took.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from reconciler.drivers.ledger import SqlLedger
+from reconciler.lab.control import inject_fault, read_node_events
+from reconciler.model.records import MARK_TAINT, Attempt
+from reconciler.spec import load_spec
+from tests.bench.latency import percentiles, reconciler, under_load
+from tests.bench.report import Table
+from tests.bench.wire import running_lab
+
+FAULT, CODE = "xid", 119
+LADDER = [{"action": "gpu_reset"}, {"action": "power_cycle"}]
+ACTIONS = ("drain", "gpu_reset", "run_gate", "admit")
+OTHERS = ("drain", "gpu_reset", "run_gate")  # of which the hardware, the pods and the tests are the most
+WHOLE_S, OWN_S, MARK_S = 120, 5, 1
+PATIENCE_S = 600.0
+_LOOK_S = 1.0
+
+
+def section(nodes: int, faults: int, *, scale: float = 1.0) -> list[Table]:
+    """Let so many of the nodes log an Xid at once, and return what each phase took."""
+    with running_lab(nodes, time_scale=scale) as (directory, lab), reconciler(directory, ladder=LADDER) as process:
+        names = _spread(directory, faults)
+        with under_load(lab, process) as load:
+            began = {name: _inject(directory, name) for name in names}
+            ends = time.monotonic() + PATIENCE_S
+            waiting = set(names)
+            while waiting and time.monotonic() < ends:
+                time.sleep(_LOOK_S)
+                waiting = {name for name in waiting if _served_again(directory, name, began[name]) is None}
+        phases = [_phases(directory, name, began[name]) for name in names if name not in waiting]
+    rows = [
+        (phase, *(f"{seconds:.1f}" for seconds in percentiles([one[phase] for one in phases])), goal)
+        for phase, goal in {
+            "sign to mark": f"p99 < {MARK_S}", "drain": "", "gpu_reset": "", "run_gate": "", "admit": "",
+            "ours: all but drain, reset and gate": f"< {OWN_S}", "sign to service": f"< {WHOLE_S}",
+        }.items()
+    ]  # fmt: skip
+    told = f"{len(phases)} of {faults} nodes are back in service"
+    return [
+        Table(
+            f"{faults} GPUs of {nodes} nodes log Xid {CODE} at once, and a reset heals them; seconds, at {scale:g} "
+            "times the real pace",
+            ("phase", "p50", "p99", "max", "goal"),
+            rows,
+            (told, f"cores used: {load.cores()}; load average {load.average:.1f}"),
+        )
+    ]
+
+
+def _spread(directory: Path, count: int) -> list[str]:
+    """Return nodes spread over all pools and racks."""
+    nodes = load_spec(directory / "fleet-spec", directory="").nodes.values()
+    names = [node.node for node in nodes if node.profile.gpu is not None and node.profile.gpu.mig is None]
+    return [names[int(at * len(names) / count)] for at in range(count)]
+
+
+def _inject(directory: Path, name: str) -> float:
+    now = float(read_node_events(directory, name)["now"])
+    inject_fault(directory, name, FAULT, {"gpu": 2, "code": CODE, "heals": "reset"})
+    return now
+
+
+def _marks(directory: Path, name: str) -> list[tuple[float, bool]]:
+    """Return when the node's object changed, and whether it had our mark then."""
+    events = read_node_events(directory, name)["cluster"]
+    taints = [(float(one["at"]), one["object"]["taints"]) for one in events if one["kind"] == "Node"]
+    return [(at, any(taint["key"] == MARK_TAINT for taint in found)) for at, found in taints]
+
+
+def _served_again(directory: Path, name: str, since: float) -> float | None:
+    """Return when the mark was lifted again; None = it is not."""
+    marks = [one for one in _marks(directory, name) if one[0] >= since]
+    first = next((at for at, marked in marks if marked), None)
+    return None if first is None else next((at for at, marked in marks if at > first and not marked), None)
+
+
+def _phases(directory: Path, name: str, since: float) -> dict[str, float]:
+    """Return the seconds of each phase of one node."""
+    back = _served_again(directory, name, since)
+    marked = next(at for at, is_marked in _marks(directory, name) if is_marked and at >= since)
+    assert back is not None
+    ledger = SqlLedger(directory / "ledger.db")
+    try:
+        attempts = ledger.node(name).attempts
+    finally:
+        ledger.close()
+    found = {action: _took(attempts, action, since) for action in ACTIONS}
+    whole = back - since
+    return {
+        "sign to mark": marked - since,
+        **found,
+        "ours: all but drain, reset and gate": whole - sum(found[action] for action in OTHERS),
+        "sign to service": whole,
+    }
+
+
+def _took(attempts: Sequence[Attempt], action: str, since: float) -> float:
+    """Return how long the attempts at an action took since then."""
+    after = datetime.fromtimestamp(since, UTC)
+    spans = [one for one in attempts if one.action == action and one.at >= after and one.ended_at is not None]
+    return sum((one.ended_at - one.at).total_seconds() for one in spans if one.ended_at is not None)
