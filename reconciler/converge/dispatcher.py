@@ -16,7 +16,7 @@ from typing import Any
 from reconciler.converge.events import NodeSettled, Waiting
 from reconciler.converge.execute import NodeRun
 from reconciler.converge.fleet_limits import FleetLimits
-from reconciler.converge.plan_questions import is_stopped
+from reconciler.converge.plan_questions import is_stopped, known_by
 from reconciler.converge.remember import remember_plans
 from reconciler.converge.run import Ended, NodeResult, Run
 from reconciler.model.observed import Observation, Observed, was_asked
@@ -30,6 +30,7 @@ from reconciler.planner.node.holds import retracted
 _LASTING = (BlockCode.HALTED, BlockCode.STOPPED, BlockCode.STORM)  # until a person does something about it
 NODES_AT_ONCE = 512  # tasks that mostly wait; a semaphore bounds how many read at once
 POLL_S = 30.0
+SOON_S = 120.0  # a watch of counters takes a minute: less than a run that begins anew takes
 PARK_S = 7.0  # wall clock: CI kills what does not end soon after its first signal (conventions C14)
 
 
@@ -226,14 +227,20 @@ class Dispatcher:
         return max((min(ends) - self.run.clock.now()).total_seconds(), 1.0) if ends else POLL_S
 
     def _enqueue(self, name: str) -> None:
-        """Queue a node that has something to do, or whose boot under way will tell what there is to do."""
+        """Queue a node that has something to do, or of which a boot or a watch will soon tell what there is to do."""
         plan = self.plans[name]
         if name in self._settled or name in self._tasks:
             return
-        if plan.changes or (plan.goal is not Goal.NOTHING and self.run.worth_waiting(self._limits.nodes[name], plan)):
+        if plan.changes or (plan.goal is not Goal.NOTHING and self._told_soon(name, plan)):
             self._queue.join(plan)
         else:
             self._queue.remove(name)
+
+    def _told_soon(self, name: str, plan: NodePlan) -> bool:
+        now = self.run.clock.now()
+        until = known_by(plan, now)
+        soon = until is not None and until <= now + timedelta(seconds=SOON_S)
+        return soon or self.run.worth_waiting(self._limits.nodes[name], plan)
 
     def _settle_stale(self) -> None:
         """Settle queued nodes that need more than was approved, before anything is started on them."""

@@ -21,7 +21,7 @@ from reconciler.converge.fleet_limits import FleetLimits
 from reconciler.converge.guarded_ports import TimedCluster
 from reconciler.converge.lease import bmc_scope
 from reconciler.converge.observe import observe_node
-from reconciler.converge.plan_questions import backs_off_until, drift_of, is_stopped, stays_out
+from reconciler.converge.plan_questions import backs_off_until, drift_of, is_stopped, known_by, stays_out
 from reconciler.converge.remember import remember_facts, remember_service_status, remember_signals
 from reconciler.converge.retraction import take_back
 from reconciler.converge.run import Ended, NodeResult, Run
@@ -195,9 +195,7 @@ class NodeRun:
 
     def _known_soon(self, plan: NodePlan) -> bool:
         """Return whether unknown facts will be settled by a known time, until which a detector may still report."""
-        blocked = plan.blocked
-        known_by = blocked.until if blocked is not None and blocked.code is BlockCode.UNDER_WAY else None
-        return known_by is not None and known_by > self.run.clock.now()
+        return known_by(plan, self.run.clock.now()) is not None
 
     # --- isolation ---
 

@@ -12,6 +12,13 @@ def is_stopped(plan: NodePlan) -> bool:
     return plan.blocked is not None and plan.blocked.code is BlockCode.STOPPED
 
 
+def known_by(plan: NodePlan, now: datetime) -> datetime | None:
+    """Return when what is unknown of the node will be known, where that is still to come; None where nobody knows."""
+    blocked = plan.blocked
+    until = blocked.until if blocked is not None and blocked.code is BlockCode.UNDER_WAY else None
+    return until if until is not None and until > now else None
+
+
 def drift_of(plan: NodePlan) -> frozenset[str]:
     """Return the paths of the drift that actions remove.
 

@@ -74,6 +74,7 @@ class Assessment:
     tampered: str
     waiting: str
     waits_until: datetime | None
+    watched_until: datetime | None  # see `Conditions`
     gate_failed: str
     unproved: str  # why it is not known that this boot is the declared one; "" = it is, or nothing is declared
     inventory: RedfishInventory | None  # as the BMC told it
@@ -115,7 +116,6 @@ def assess(
     _health(builder, observed, found, unconfirmed)
     mark, foreign_mark, foreign_cordon = _cluster(builder, desired, observed, record, context)
     moved, asked = _gate(builder, desired, observed, record, context)
-    waiting, until = (waiting, until) if waiting else _watched(builder, desired, observed, record)
     _identity(builder, desired, observed, facts, record)
     assess_host_certificate(builder, observed, record, context)
     clustered = context.settings.cluster is not None and desired.profile.membership is not None
@@ -135,6 +135,7 @@ def assess(
         tampered=tampered(desired, facts),
         waiting=waiting,
         waits_until=until,
+        watched_until=watched_until(desired, observed, record),
         gate_failed=_failed_gate(builder, desired, observed, record, context),
         unproved=_unproved(desired, facts, record, context.of_profile(desired.profile).reference),
         inventory=observed.inventory.value if isinstance(observed.inventory, Answered) else None,
@@ -145,14 +146,6 @@ def assess(
         moved_tests=moved,
         asked_tests=asked,
     )
-
-
-def _watched(
-    builder: ConditionBuilder, desired: Desired, observed: Observed, record: NodeRecord
-) -> tuple[str, datetime | None]:
-    """Return why a node that is well and tested is not admitted yet, and until when; ("", None) if it may be."""
-    until = watched_until(desired, observed, record) if {HEALTHY, GATE} <= builder.true else None
-    return ("its counters of errors are watched for a minute of this boot before it serves" if until else "", until)
 
 
 def _unproved(desired: Desired, facts: HostFacts | None, record: NodeRecord, reference: str) -> str:

@@ -97,6 +97,7 @@ def with_drift(
         tampered=assessment.tampered,
         waiting=assessment.waiting,
         waits_until=assessment.waits_until,
+        watched_until=assessment.watched_until,
         gate_failed=assessment.gate_failed,
         unread=assessment.unread,
         leaving=assessment.leaving,

@@ -78,6 +78,14 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
     return _well(desired, state, wanted)
 
 
+def _watched(state: Conditions, wanted: frozenset[str]) -> Blocked | None:
+    """Return why a node of which all else is as wanted is not admitted yet; None where it may be."""
+    if state.watched_until is None or c.IN_SERVICE in state.true or not wanted - {c.IN_SERVICE} <= state.true:
+        return None
+    why = "its counters of errors are watched for a minute of this boot before it serves"
+    return Blocked(BlockCode.UNDER_WAY, why, state.watched_until)
+
+
 def _well(desired: Desired, state: Conditions, wanted: frozenset[str]) -> Situation:
     """Return the situation of a node that nobody holds, and that shows no sign of illness."""
     if desired.other_tests is not None:
@@ -86,6 +94,8 @@ def _well(desired: Desired, state: Conditions, wanted: frozenset[str]) -> Situat
     if state.spare:
         detail = f"kept as a spare of persona {desired.persona}"
         return Situation(Goal.SPARE, detail, wanted - {c.IN_SERVICE} | {c.RESERVED})
+    if watched := _watched(state, wanted):
+        return Situation(Goal.IN_SERVICE, watched.detail, wanted, watched, harmless_only=True)
     return Situation(Goal.IN_SERVICE, "in service as specified", wanted)
 
 
