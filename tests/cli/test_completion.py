@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+# The command is beside the interpreter, which is not on PATH in each run of the tests.
+WITH_COMMAND = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 # bash calls the function with what is typed, and takes what it leaves in COMPREPLY.
 _BASH = """\
 source <(reconciler completion bash)
@@ -21,7 +25,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 def completed(*words: str, at: Path = ROOT) -> list[str]:
     """Return what bash offers for the last word."""
     command = ["bash", "-c", _BASH, "bash", "reconciler", *words]
-    done = subprocess.run(command, cwd=at, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=at, env=WITH_COMMAND, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     return done.stdout.split()
 
@@ -58,5 +62,6 @@ def test_a_spec_with_errors_completes_nothing_and_prints_nothing(tmp_path: Path)
 def test_other_shells_can_read_their_script(shell: str) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed (apt-get install {shell})")
-    script = subprocess.run(["reconciler", "completion", shell], capture_output=True, text=True, check=True).stdout
+    asked = [sys.executable, "-m", "reconciler", "completion", shell]
+    script = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
     subprocess.run([shell, "-n"], input=script, text=True, check=True)

@@ -59,7 +59,7 @@ def test_faults_are_listed_played_and_lifted(lab: LabDirectory) -> None:
     played = reconciler("lab", "fault", "--dir", lab.path, "gpu-0001", "xid_79", "gpu=5", "persistent=true")
     assert (played.code, played.err) == (0, "")
     [fault] = [lab.state()["nodes"]["gpu-0001"]["faults"]]
-    assert fault["xid_79"] == {"times": 0, "gpu": 5, "persistent": True}
+    assert fault["xid_79"] == {"times": 0, "gpu": 5, "persistent": True, "heals": "", "logged": True}
     assert "xid_79" in reconciler("lab", "state", "--dir", lab.path).out
     assert reconciler("lab", "clear", "--dir", lab.path, "gpu-0001", "xid_79").code == 0
     assert lab.state()["nodes"]["gpu-0001"]["faults"] == {}

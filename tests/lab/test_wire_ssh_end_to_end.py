@@ -16,6 +16,7 @@ from reconciler.lab.inprocess.facts import host_facts
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.gate import CommandResult
 from reconciler.model.gpus import Gpu, GpuCells, MigDevice, SmiAnswer
+from reconciler.model.k3s import K3sFacts
 from reconciler.model.observed import (
     Answered,
     ClockState,
@@ -162,6 +163,7 @@ def truth(machine: Machine) -> HostFacts:
         clock=ClockState(True, 0.000004127),
         dcgm=(),
         amd_gpus=(),
+        k3s=K3sFacts("", {}, {}, (), datastore=False),
         installed=host_facts(machine, (), ()).installed,  # both fabrics of the lab tell the same
     )
 

@@ -75,7 +75,8 @@ def test_a_failed_part_is_told_on_the_wire_and_in_process(
         assert signals_of(lab.machine, hot, inventory) == wanted
         within = await seen(inside)
         assert signals_of(lab.machine, *within) == wanted - {"subsystem_health"}
-        assert set(within[1].parts or ()) <= set(inventory.parts or ())
+        alike = {one for one in within[1].parts or () if one.kind != "chassis"}  # each make names its chassis otherwise
+        assert alike <= set(inventory.parts or ())
         assert within[0].health == hot.health == (Health.CRITICAL if "bmc_health" in wanted else Health.OK)
         lab.machine.clear()
         assert signals_of(lab.machine, *await seen(bmc)) == set()
@@ -94,6 +95,6 @@ def test_a_failed_part_is_told_on_the_wire_and_in_process(
 )
 def test_a_part_that_can_not_fail_like_that_is_refused(trust: Trust, given: dict[str, Any]) -> None:
     lab = Lab(next(iter(MAKES)), MAKES[next(iter(MAKES))], trust)
-    with pytest.raises(ValueError, match=r"missing|numbered|a part is"):
+    with pytest.raises(ValueError, match=r"missing|numbered|a part is|can be logged"):
         lab.machine.inject("failed_part", **given)
     assert not lab.machine.state.faults
