@@ -121,15 +121,16 @@ ROWS: tuple[Row, ...] = (
     _row("ssoo oo oooo so oo oo ss ooo", "smi_doubt", "ended with 15 .*fallen off the bus"),
     _row(".... .. .... .. .. .. .. ...", "port"),  # the spec declares no ports
     _row("ssoo oo oooo so oo oo ss ooo", "drive", "gives no SMART log", readable=False),
-    _row(".... .. .... .. .P .. .. ...", "kernel_event", "fatal error of PCIe", event="pcie_fatal"),
+    _row(".... .. .... .. .o .. .. ...", "kernel_event", "fatal error of PCIe", event="pcie_fatal"),
     _row(".... .. .... .. .. .. .. ...", "failed_part"),
     _row(".... PP .P.P .. PP .. .. PPP", "slow_storage", "read_mbps .* < 5000"),
     _row(".... PP .P.P .. PP .. .. PPP", "low_nccl", "busbw_peak .* < 440"),
     # No acceptance test here loads a GPU or a rail: tests/lab/test_gate_faults.py has one for each of these.
     _row(".... .. .... .. .. .. .. ...", "slow_gpu", gpu=1),
     _row(".... .. .... .. .. .. .. ...", "throttle", gpu=1),
-    _row(".... .. .... .. .. .. .. ...", "cable"),
-    _row(".... .. .... .. .. .. .. ...", "flap"),
+    # A node that is out is watched before it is admitted, and these links go on erring until the cable is exchanged.
+    _row("oooo oo oooo oo oo oo oo ooo", "cable", "rose by"),
+    _row("oooo oo oooo .. oo .. .. ooo", "flap", "link_downed rose by|does not hold"),
     _row(".... .. .... .. .. .. .. ...", "error_counter"),  # each pass here is one apply, with one look at counters
     _row(".... .. .... .. .. .. .. ...", "service_dead"),  # it is reported
     _row(".... .. .... .. .. .. .. ...", "clock"),
@@ -160,7 +161,7 @@ ROWS: tuple[Row, ...] = (
     _row("oooo oo oooo oo oo oo oo ooo", "kubelet_not_ready", "does not become Ready"),
     _row("sooo oo oooo .o oo oo so ooo", "node_conflicts", "has been modified"),
     _row(".... .. .... .. .. .. .. ...", "node_condition", "GpuUnhealthy"),
-    _row("oooo oo .o.o o. oo oo o. ooo", "node_condition", "GpuUnhealthy|does not hold", persistent=True),
+    _row("oooo oo oooo o. oo oo oo ooo", "node_condition", "GpuUnhealthy|does not hold", persistent=True),
     _row("ss.. .. .... .. .. .. .. ...", "pdb_never_yields", "disruption budget never-n0"),
     _row(".... .. .... .. .o .. .. ...", "xid", "XID 119 on", code=119, gpu=0),
     _row("oooo oo oooo oo oo oo oo ooo", "xid", "XID 119 on", code=119, gpu=0, persistent=True),
