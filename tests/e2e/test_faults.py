@@ -176,7 +176,10 @@ TABLE: Sequence[Row] = (
     Row("low_nccl", BIOS, **FAILED, cost={"bios_writes": 1, "boots": 1}, apply_says="busbw_peak .* < 440"),
     # What the example's profile does not test it does not see: tests/lab/test_gate_faults.py plays these on the wire.
     *(Row(kind, BIOS, **ENDURED, cost={"bios_writes": 1, "boots": 1})
-      for kind in ("slow_gpu", "throttle", "cable", "flap", "leaf")),
+      for kind in ("slow_gpu", "throttle", "leaf")),
+    # Before it is admitted again its counters of errors are watched, and they rise on.
+    *(Row(kind, BIOS, **FAILED, cost={"bios_writes": 1, "boots": 2, "power_cycles": 1}, apply_says="rose by")
+      for kind in ("cable", "flap")),
     Row("mig_lost_on_boot", BIOS, **ENDURED, cost={"bios_writes": 1, "boots": 1}, node="gpu-b001",
         plan_says="set_gpu_mode"),
     Row("host_hung", (), "not_started", ExitCode.INCOMPLETE, serves=False, cost=NOTHING,
