@@ -44,6 +44,7 @@ class Situation:
     rung: Rung | None = None
     evidence: tuple[str, ...] = ()
     service: str = ""
+    watched: bool = False  # all is done but its admission, which waits until its counters have been watched
 
 
 def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditions, now: datetime) -> Situation:
@@ -95,7 +96,7 @@ def _well(desired: Desired, state: Conditions, wanted: frozenset[str]) -> Situat
         detail = f"kept as a spare of persona {desired.persona}"
         return Situation(Goal.SPARE, detail, wanted - {c.IN_SERVICE} | {c.RESERVED})
     if watched := _watched(state, wanted):
-        return Situation(Goal.IN_SERVICE, watched.detail, wanted, watched, harmless_only=True)
+        return Situation(Goal.IN_SERVICE, watched.detail, wanted, watched, harmless_only=True, watched=True)
     return Situation(Goal.IN_SERVICE, "in service as specified", wanted)
 
 

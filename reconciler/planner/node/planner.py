@@ -84,8 +84,7 @@ class NodePlanner:
         return self.plan_parts(desired, observed, record)[0]
 
     def plan_parts(self, desired: Desired, observed: Observed, record: NodeRecord) -> tuple[NodePlan, NodePlan | None]:
-        """Return the whole plan, and the plan without the changes that wait for a rollout; None if that has no actions
-        and none will follow once the node has been watched.
+        """Return the whole plan, and the plan without the changes that wait for a rollout; None if that does nothing.
 
         A failure of our own code, here or when the node was read, blocks this node alone (invariant 22).
         """
@@ -114,9 +113,7 @@ class NodePlanner:
             changed = tuple([item.path for item in items if item.kind is DriftClass.PENDING])
             state = with_drift(assessment, desired, _without_postponed(items, changed), record, self.context)
             decided = self._decide(desired, observed, record, state)
-        blocked = decided.found.blocked
-        watched = blocked is not None and blocked.until is not None and blocked.until == state.watched_until
-        if whole.actions and not decided.actions and not watched:
+        if whole.actions and not decided.actions and not decided.found.watched:
             return whole, None
         return whole, replace(self._node_plan(desired, observed, record, items, state, decided), postponed=changed)
 
