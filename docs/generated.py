@@ -94,7 +94,7 @@ def _kind(schema: dict[str, Any]) -> str:
     first = schema["properties"]["spec"]["$ref"].rsplit("/", 1)[1]
     order = [first]
     for name in order:  # grows while it is read: breadth first
-        order += [found for found in _references(definitions[name]) if found not in order]
+        order += [found for found in dict.fromkeys(_references(definitions[name])) if found not in order]
     parts = [f"({kind.lower()})=\n## {kind}\n"]
     for name in order:
         definition = definitions[name]
