@@ -1,7 +1,8 @@
 """Reach a K3s cluster for which the spec names no kubeconfig: by the one that each of its servers has.
 
 K3s writes /etc/rancher/k3s/k3s.yaml for its administrator, with the address 127.0.0.1 (docs.k3s.io, "Cluster Access").
-It is read over SSH, given the endpoint of the spec, and kept in a folder of its own for as long as the process lives.
+It is read over SSH, given the endpoint of the spec, and kept in a folder of its own for as long as the process lives,
+the spec names that endpoint, and no new cluster is begun.
 """
 
 from __future__ import annotations
@@ -27,20 +28,32 @@ class ServerKubeconfig:
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="reconciler-k3s-")  # nobody else may enter it
         self._fetching = asyncio.Lock()
+        self._endpoint = ""  # that is in the file
         self.path = Path(self._folder.name) / "kubeconfig"
 
     async def fetch(self, servers: Sequence[K3sServer], endpoint: str) -> None:
         """Read the kubeconfig, unless that was done. Without any server that has one, nothing happens."""
         async with self._fetching:
-            if self.path.exists():
+            if self.path.exists() and self._endpoint == endpoint:
                 return
             for server in servers:
                 text = await _read(server)
                 if text.count(LOCAL) == 1:
-                    self._keep(text.replace(LOCAL, endpoint))
+                    self._keep(text.replace(LOCAL, endpoint), endpoint)
                     return
 
-    def _keep(self, text: str) -> None:
+    def is_for(self, endpoint: str) -> bool:
+        """Return whether the file reaches the cluster at this endpoint, or there is none yet."""
+        return self._endpoint in ("", endpoint)
+
+    def forget(self) -> None:
+        """Read it anew when it is next asked for: another cluster has other keys."""
+        self.path.unlink(missing_ok=True)
+        self._endpoint = ""
+
+    def _keep(self, text: str, endpoint: str) -> None:
+        self.forget()
+        self._endpoint = endpoint
         with os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(text)
 

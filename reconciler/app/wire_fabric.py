@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from reconciler.app.k3s_access import ServerKubeconfig
-from reconciler.converge.k3s_birth import AwaitedCluster, K3sServer, is_awaited, is_blank, server_names
+from reconciler.converge.k3s_birth import AwaitedCluster, K3sServer, endpoint_of, is_awaited, is_blank, server_names
+from reconciler.converge.schedulers import TwoSchedulers
 from reconciler.drivers.attestor import TpmAttestor
 from reconciler.drivers.endpoints import Overlay
 from reconciler.drivers.firmware_files import HttpFirmwareFiles
@@ -28,7 +29,6 @@ from reconciler.model.desired import Desired, Fleet, Settings
 from reconciler.model.ledger_ports import InstallLedger
 from reconciler.model.own_writes import OwnWrites
 from reconciler.model.ports import Bmc, Clock, Cluster, FirmwareFiles, Host, Installer, Watch
-from reconciler.model.schedulers import TwoSchedulers
 from reconciler.model.vocab import NodeState
 
 LEAST_REAL_S = 2.0  # the shortest deadline in real time
@@ -184,9 +184,8 @@ class WireFabric:
 
     async def prepare_cluster(self) -> None:
         """Fetch the kubeconfig of a K3s cluster for which the spec names none."""
-        if self._server_kubeconfig is not None and (names := server_names(self._fleet)):
-            k3s = self._fleet.nodes[names[0]].profile.k3s
-            await self._server_kubeconfig.fetch(self._servers(), "" if k3s is None else k3s.endpoint)
+        if self._server_kubeconfig is not None and server_names(self._fleet):
+            await self._server_kubeconfig.fetch(self._servers(), endpoint_of(self._fleet))
 
     def kubectl_cluster(self) -> KubectlCluster | None:
         access = self._settings.cluster
@@ -280,6 +279,7 @@ class WireFabric:
         unfit: list[_Closable] = [] if same else self._clusters()
         if not same:
             self._kubernetes = self._slurm = None
+        unfit += self._other_k3s(fleet)
         if before.settings.installer != fleet.settings.installer and self._installer is not None:
             await self._installer.close()
             self._installer = None
@@ -287,6 +287,15 @@ class WireFabric:
         self._pdus = self._pdus if same else {}
         ports = [port for known in (self._bmcs, self._hosts) for name in moved if (port := known.pop(name, None))]
         await self._close([*ports, *unfit])
+
+    def _other_k3s(self, fleet: Fleet) -> list[_Closable]:
+        """Forget how K3s was reached where the spec names another endpoint, or consents to a new cluster."""
+        known = self._server_kubeconfig
+        if known is None or (known.is_for(endpoint_of(fleet)) and not is_awaited(fleet)):
+            return []
+        known.forget()
+        client, self._kubernetes = self._kubernetes, None
+        return [] if client is None else [client]
 
     def public_key(self, name: str) -> str | None:
         return self._secrets.public_key(name)

@@ -25,12 +25,13 @@ from reconciler.model.records import NodeRecord
 from reconciler.planner.fleet.isolation import is_retracted
 from reconciler.planner.fleet.permit import Permit, takes_out, waits
 from reconciler.planner.fleet.work_queue import WorkQueue
+from reconciler.planner.node.counted import WATCHED_S
 from reconciler.planner.node.holds import retracted
 
 _LASTING = (BlockCode.HALTED, BlockCode.STOPPED, BlockCode.STORM)  # until a person does something about it
 NODES_AT_ONCE = 512  # tasks that mostly wait; a semaphore bounds how many read at once
 POLL_S = 30.0
-SOON_S = 120.0  # a watch of counters takes a minute: less than a run that begins anew takes
+SOON_S = 2 * WATCHED_S  # what is told by then is waited for: another run costs more
 PARK_S = 7.0  # wall clock: CI kills what does not end soon after its first signal (conventions C14)
 
 

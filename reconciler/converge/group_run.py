@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_lowercase
 from typing import Final
 
 from reconciler.converge.gate_command import run_alone
 from reconciler.converge.observe import io_seconds
-from reconciler.converge.ports import TakenPartner
+from reconciler.converge.ports import Partners, TakenPartner
+from reconciler.gate.fabric.pair_steps import Ended
 from reconciler.gate.lock import unlocked
 from reconciler.gate.tools import TOOLS
 from reconciler.gate.tools.mpi import Launch, daemon_command, first_command, read_told, told_command, why_not_started
@@ -51,6 +52,19 @@ def side_of(partner: TakenPartner) -> Side:
 def error(test: GateTest, why: str) -> TestResult:
     """Return the result of a test that could not run, which proves nothing."""
     return TestResult(test.name, test.tool, Verdict.ERROR, (why,), {})
+
+
+async def with_partners(
+    partners: Partners | None, held: dict[str, TakenPartner], test: Callable[[Partners], Awaitable[Ended]]
+) -> Ended:
+    """Return how a test with partners ended. Afterwards none of those that it put into `held` is held any more."""
+    if partners is None:
+        return Ended(Verdict.UNJUDGED, "needs partners, and none can be had here")
+    try:
+        return await test(partners)
+    finally:
+        for name in list(held):
+            await partners.free(held.pop(name))
 
 
 async def run_group(test: GateTest, sides: Sequence[Side], clock: Clock, outputs: list[CommandResult]) -> TestResult:

@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from reconciler.converge.group_run import Side, error, run_group, side_of
+from reconciler.converge.group_run import Side, error, run_group, side_of, with_partners
 from reconciler.converge.ports import Partners, TakenPartner
 from reconciler.gate.certificate import judge_test
 from reconciler.gate.fabric.bisect import GroupRun, Passed, bisect_groups
@@ -42,16 +42,12 @@ class GroupTest:
     async def result(self) -> TestResult:
         """Return the verdict and what was measured. No other node is held any more then."""
         began = self.clock.now()
-        if self.partners is None:
-            ended = Ended(Verdict.UNJUDGED, "needs partners, and none can be had here")
-        else:
-            try:
-                ended = await self._gather(self.partners) or await self._to_the_end(self.partners)
-            finally:
-                for name in list(self._held):
-                    await self.partners.free(self._held.pop(name))
+        ended = await with_partners(self.partners, self._held, self._tested)
         found = self._composed(ended)
         return replace(found, started_at=began, ended_at=self.clock.now(), printed=printed(self._outputs))
+
+    async def _tested(self, partners: Partners) -> Ended:
+        return await self._gather(partners) or await self._to_the_end(partners)
 
     async def _gather(self, partners: Partners) -> Ended | None:
         """Hold the rest of the group, from both sides of the leaf in turn where the scope allows it."""

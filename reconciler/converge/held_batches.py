@@ -48,12 +48,16 @@ async def in_batches(
 
 async def _hold(holder: GatePartners, names: Sequence[str]) -> list[TakenPartner] | str:
     held: list[TakenPartner] = []
-    for name in names:
-        taken = await holder.pool.hold(holder, name)
-        if isinstance(taken, str):
-            await _free(holder, held)
-            return f"{name}: {taken}"
-        held.append(taken)
+    try:
+        for name in names:
+            taken = await holder.pool.hold(holder, name)
+            if isinstance(taken, str):
+                await _free(holder, held)
+                return f"{name}: {taken}"
+            held.append(taken)
+    except BaseException:  # a cancellation too: nobody else knows that they are held
+        await _free(holder, held)
+        raise
     return held
 
 

@@ -50,6 +50,12 @@ def server_names(fleet: Fleet) -> tuple[str, ...]:
     )
 
 
+def endpoint_of(fleet: Fleet) -> str:
+    """Return the URL of the fleet's K3s cluster; "" where it has none."""
+    found = (node.profile.k3s for node in fleet.nodes.values())
+    return next((one.endpoint for one in found if one is not None), "")
+
+
 def is_blank(fleet: Fleet, node: str) -> bool:
     return fleet.nodes[node].provision is Provision.BLANK
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from reconciler.converge.group_run import Side, error, side_of
+from reconciler.converge.group_run import Side, error, side_of, with_partners
 from reconciler.converge.group_test import PASSED
 from reconciler.converge.pair_run import run_pair
 from reconciler.converge.ports import Partners, TakenPartner
@@ -43,14 +43,7 @@ class PairTest:
     async def result(self) -> TestResult:
         """Return the verdict and what was measured with each partner. No partner is held any more then."""
         began = self.clock.now()
-        if self.partners is None:
-            ended = Ended(Verdict.UNJUDGED, "needs partners, and none can be had here")
-        else:
-            try:
-                ended = await self._to_the_end(self.partners)
-            finally:
-                for name in list(self._held):
-                    await self.partners.free(self._held.pop(name))
+        ended = await with_partners(self.partners, self._held, self._to_the_end)
         found = composed(self.test, ended, self._results, self._reasons)
         return replace(found, started_at=began, ended_at=self.clock.now(), printed=printed(self._outputs))
 

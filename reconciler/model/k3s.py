@@ -85,6 +85,24 @@ class K3sFacts:
     renewal: PublicText | None = NONE
 
 
+def servers_away(servers: Mapping[str, bool], node: str) -> list[str]:
+    """Return which others of the control plane's members (name -> Ready) are not Ready, in order."""
+    return sorted(name for name, ready in servers.items() if not ready and name != node)
+
+
+def why_not_away(servers: Mapping[str, bool], node: str) -> str:
+    """Return why etcd would lose its quorum, or may, if this node went away now; "" if it keeps it.
+
+    `servers`: members of the control plane -> Ready. Of two members no one may be away: so it is while a cluster
+    begins, and after a lost server was taken out of it. One server alone has no quorum to keep.
+    """
+    if away := servers_away(servers, node):
+        return f"server {away[0]} is not Ready: with {node} away as well, etcd may lose its quorum"
+    if node in servers and len(servers) == 2:
+        return f"etcd has two members, and without {node} no quorum: another server has to join first"
+    return ""
+
+
 def minor_of(version: str) -> tuple[int, int]:
     """Return major and minor of v1.31.5+k3s1. Raise ValueError for another text."""
     major, minor = version.removeprefix("v").split(".")[:2]

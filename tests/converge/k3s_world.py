@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
@@ -36,7 +37,7 @@ def release(version: str) -> dict[str, Any]:
 
 def spec(version: str = OLD, **changes: Any) -> K3s:
     values = {"servers": "servers", "endpoint": "https://10.0.0.10:6443", "release": release(version), **changes}
-    return K3s.model_validate_json(__import__("json").dumps(values))
+    return K3s.model_validate_json(json.dumps(values))
 
 
 def declared(k3s: K3s, servers: Collection[str] = SERVERS) -> Callable[[d.Desired], d.Desired]:

@@ -11,8 +11,9 @@ from reconciler.app.k3s_access import ServerKubeconfig
 from reconciler.converge.events import ActionFinished, ActionStarted, Event
 from reconciler.converge.k3s_birth import K3sServer, is_unborn
 from reconciler.lab.hardware.k3s_site import LEAF
+from reconciler.lab.k3s import remove
 from reconciler.model.gate import CommandResult
-from reconciler.model.k3s import BINARY, CONFIG, DATASTORE, KUBECONFIG, PASSWORD, RESTART_DUE, TOKEN, UNIT_FILES
+from reconciler.model.k3s import BINARY, CONFIG, DATASTORE, IMAGES, KUBECONFIG, PASSWORD, RESTART_DUE, TOKEN, UNIT_FILES
 from reconciler.model.outcome import Done, Transient
 from tests.converge.k3s_world import NEW, OLD, SERVERS, declare, k3s_world, release, site, spec
 from tests.converge.world import World
@@ -117,8 +118,6 @@ def test_a_lost_server_is_replaced_and_its_member_of_etcd_leaves_first(world: Wo
 
 def lose(here: World, name: str) -> None:
     """Take everything of K3s from a machine, as a new disk would."""
-    from reconciler.lab.k3s import remove
-
     machine = here.machine(name)
     for unit in ("k3s", "k3s-agent"):
         if machine.service_known(unit):
@@ -207,6 +206,49 @@ def test_no_server_restarts_while_another_one_is_not_ready(world: Worlds) -> Non
     assert "server n2 is not Ready" in outcome.detail
 
 
+def test_no_server_restarts_while_etcd_has_two_members(world: Worlds) -> None:
+    """Without one of two there is no quorum, though nobody is away: the third was lost, and taken out."""
+    here = k3s_world(world, spec(), nodes=4)
+    here.adopt()
+    lose(here, "n2")
+    cluster = here.lab.cluster
+    assert cluster is not None
+    cluster.remove_node("n2")
+    outcome = here.act("configure_k3s", "n1")
+    assert isinstance(outcome, Transient)
+    assert "etcd has two members" in outcome.detail
+    assert site(here).fewest >= 0
+    declare(here, spec(NEW))
+    converged(here)
+    assert sorted(site(here).members) == list(SERVERS)
+    assert site(here).fewest >= 0
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "kind"),
+    [
+        (33, "curl: (33) HTTP server doesn't seem to support byte ranges. Cannot resume.", Done),
+        (22, "curl: (22) The requested URL returned error: 416", Done),
+        (22, "curl: (22) The requested URL returned error: 404", Transient),
+        (6, "curl: (6) Could not resolve host: mirror416.example", Transient),
+    ],
+)
+def test_only_a_file_that_is_whole_ends_a_download_that_fails(
+    world: Worlds, status: int, said: str, kind: type
+) -> None:
+    """The file is all there already, as after a cut between the download and its comparison."""
+    here = k3s_world(world, spec(), nodes=4, drift={"n3": ["not_a_member"]})
+    here.adopt()
+    declare(here, spec(NEW))
+    wanted = here.fleet.nodes["n3"].profile.k3s
+    assert wanted is not None
+    assert wanted.images is not None
+    for file, path in ((wanted.binary, BINARY), (wanted.images, f"{IMAGES}/{wanted.image_file}")):
+        here.machine("n3").write_file(f"{path}.{file.sha256[:16]}.part", file.url)
+    site(here).curl_says = (status, said)
+    assert isinstance(here.act("install_k3s", "n3"), kind)
+
+
 def test_the_kubeconfig_of_a_server_is_kept_to_ourselves_and_reaches_the_endpoint(world: Worlds) -> None:
     here = k3s_world(world, spec(), nodes=4)
     here.machine("n0").disk().files.pop(KUBECONFIG)  # the next server has it, too
@@ -214,6 +256,14 @@ def test_the_kubeconfig_of_a_server_is_kept_to_ourselves_and_reaches_the_endpoin
     here.run(kept.fetch(here.fabric.servers(), "https://10.0.0.10:6443"))  # type: ignore[attr-defined]
     assert "server: https://10.0.0.10:6443" in kept.path.read_text()
     assert (kept.path.stat().st_mode & 0o777, kept.path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert kept.is_for("https://10.0.0.10:6443")
+    assert not kept.is_for("https://10.0.0.11:6443")
+    here.run(kept.fetch(here.fabric.servers(), "https://10.0.0.11:6443"))  # type: ignore[attr-defined]
+    assert "server: https://10.0.0.11:6443" in kept.path.read_text()
+    kept.forget()
+    assert not kept.path.exists()
+    assert kept.is_for("https://10.0.0.12:6443")
+    here.run(kept.fetch(here.fabric.servers(), "https://10.0.0.12:6443"))  # type: ignore[attr-defined]
     kept.close()
     assert not kept.path.exists()
 

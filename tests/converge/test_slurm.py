@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reconciler.converge.schedulers import TwoSchedulers, joined
 from reconciler.drivers.slurm import SlurmCluster
 from reconciler.lab.hardware.slurm import LabJob, LabNode, SlurmTruth
 from reconciler.lab.inprocess import LabFabric
@@ -21,7 +22,6 @@ from reconciler.model.drain import Checkpoint
 from reconciler.model.observed import Member, Taint
 from reconciler.model.outcome import Declined, Done, Transient
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, read_mark
-from reconciler.model.schedulers import TwoSchedulers, joined
 from reconciler.model.vocab import CheckpointWay, DrainProvider
 from reconciler.planner.node.foreign_holds import hold_of
 from tests.converge.world import PROFILE, World

@@ -6,7 +6,7 @@ that dies between the two leaves drift that the next one removes.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from reconciler.converge.actions.command import run
@@ -16,7 +16,18 @@ from reconciler.converge.k3s_birth import Asked
 from reconciler.converge.observe import control_plane
 from reconciler.model.errors import DriverError
 from reconciler.model.gate import CommandResult
-from reconciler.model.k3s import BINARY, CONFIG, DATA, IMAGES, REGISTRIES, RESTART_DUE, Artifact, DesiredK3s, K3sRole
+from reconciler.model.k3s import (
+    BINARY,
+    CONFIG,
+    DATA,
+    IMAGES,
+    REGISTRIES,
+    RESTART_DUE,
+    Artifact,
+    DesiredK3s,
+    K3sRole,
+    why_not_away,
+)
 from reconciler.model.observed import Answered
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
 
@@ -131,16 +142,19 @@ async def answers(ctx: ActionContext, host: Asked) -> bool:
 
 
 async def guard_quorum(ctx: ActionContext) -> None:
-    """Raise Stop unless each other server is Ready now, so that etcd keeps its quorum without this one."""
+    """Raise Stop unless etcd keeps its quorum without this server."""
     if wanted_of(ctx).role is K3sRole.AGENT:
         return
+    if why := why_not_away(await servers_of(ctx), ctx.node):
+        raise Stop(Transient(why, 30.0))
+
+
+async def servers_of(ctx: ActionContext) -> Mapping[str, bool]:
+    """Return the members of the control plane as they are now -> Ready. Raise Stop where that is not known."""
     state = await ctx.cluster.state()
     if not isinstance(state, Answered):
         raise Stop(Transient(f"whether the other servers are Ready is not known: {state.detail}"))
-    members = control_plane(state)
-    away = sorted(name for name, ready in members.items() if not ready and name != ctx.node)
-    if away:
-        raise Stop(Transient(f"server {away[0]} is not Ready: etcd may lose its quorum without this one", 30.0))
+    return control_plane(state)
 
 
 async def _snapshot(ctx: ActionContext, version: str) -> None:
@@ -170,12 +184,16 @@ async def _fetch(ctx: ActionContext, artifact: Artifact, path: str, *, mode: str
     await run(ctx, ("mv", "-f", part, path))
 
 
-_COMPLETE: Final = 33  # of curl: the server can't go on there, as the file is here to its end (curl(1), exit codes)
+# Exit codes of curl(1): the server can't go on there, as the file is here to its end; it says so with status 416, too.
+_COMPLETE: Final = 33
+_REFUSED: Final = 22
+_BEYOND: Final = "returned error: 416"
 
 
 async def _transfer(ctx: ActionContext, argv: tuple[str, ...]) -> CommandResult:
     result = await ctx.host.run(argv, timeout=max(2.0, ctx.clock.real_seconds(DOWNLOAD_S)))
-    done = result.exit_status == 0 or result.exit_status == _COMPLETE or "416" in result.stderr
+    beyond = result.exit_status == _REFUSED and _BEYOND in result.stderr
+    done = result.exit_status in (0, _COMPLETE) or beyond
     if result.timed_out or not done:
         said = "took too long" if result.timed_out else result.stderr.strip()[-200:] or f"exit {result.exit_status}"
         raise Stop(Transient(f"the download of {argv[-1]} broke off, and goes on there next time: {said}", 30.0))

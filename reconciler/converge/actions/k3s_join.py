@@ -16,10 +16,19 @@ from reconciler.converge.actions import k3s as on_node
 from reconciler.converge.actions.command import run
 from reconciler.converge.actions.context import ActionContext, Stop, poll
 from reconciler.converge.k3s_birth import Asked, is_unborn
-from reconciler.converge.observe import control_plane
 from reconciler.model.errors import DriverError
-from reconciler.model.k3s import BINARY, DATASTORE, JOIN, PASSWORD, SERVER_TOKEN, TOKEN, DesiredK3s, K3sRole
-from reconciler.model.observed import Answered, Member
+from reconciler.model.k3s import (
+    BINARY,
+    DATASTORE,
+    JOIN,
+    PASSWORD,
+    SERVER_TOKEN,
+    TOKEN,
+    DesiredK3s,
+    K3sRole,
+    servers_away,
+)
+from reconciler.model.observed import Member
 from reconciler.model.outcome import Declined, Permanent, Transient
 from reconciler.model.records import MARK_TAINT
 
@@ -115,12 +124,7 @@ async def _prepare_server(ctx: ActionContext, k3s: DesiredK3s, member: Member | 
 
 async def _make_room(ctx: ActionContext, member: Member | None) -> None:
     """See that etcd is whole without this node. A lost server is deleted first: K3s drops its member."""
-    state = await ctx.cluster.state()
-    if not isinstance(state, Answered):
-        raise Stop(Transient(f"whether the other servers are Ready is not known: {state.detail}"))
-    servers = control_plane(state)
-    away = sorted(name for name, ready in servers.items() if not ready and name != ctx.node)
-    if away:
+    if away := servers_away(await on_node.servers_of(ctx), ctx.node):
         raise Stop(Transient(f"server {away[0]} is not Ready: no member of etcd is added meanwhile", 30.0))
     if member is not None:
         ctx.step("deleting the node object of the lost server, and with it its member of etcd")

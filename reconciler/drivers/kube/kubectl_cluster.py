@@ -212,7 +212,7 @@ class KubectlCluster:
             return False
         return True
 
-    async def signal(self, pod: Pod, name: str, to: SignalTo) -> None:  # noqa: ARG002
+    async def signal(self, pod: Pod, name: str, to: SignalTo) -> None:  # noqa: ARG002 - the port's signature
         raise DriverError(Failure.UNSUPPORTED, f"{pod.name} is no job of Slurm, and gets no signals")
 
     async def _create_eviction(self, pod: Pod, grace_s: float | None, version: str) -> None:

@@ -174,13 +174,13 @@ class SlurmCluster:
             raise DriverError(Failure.REJECTED, "the node is in use, and the queue does not show by which job")
         return any(job.uid == pod.uid and not job.is_ending for job in await self._jobs())
 
-    async def annotate(self, pod: Pod, annotations: Mapping[str, str | None]) -> None:  # noqa: ARG002
+    async def annotate(self, pod: Pod, annotations: Mapping[str, str | None]) -> None:  # noqa: ARG002 - the port's signature
         raise DriverError(Failure.UNSUPPORTED, f"{pod.name} is no pod, and has no annotations")
 
-    async def post(self, pod: Pod, port: int, path: str, body: str) -> None:  # noqa: ARG002
+    async def post(self, pod: Pod, port: int, path: str, body: str) -> None:  # noqa: ARG002 - the port's signature
         raise DriverError(Failure.UNSUPPORTED, f"{pod.name} is no pod, and is not reached over HTTP")
 
-    async def answers(self, pod: Pod, port: int, path: str) -> bool:  # noqa: ARG002
+    async def answers(self, pod: Pod, port: int, path: str) -> bool:  # noqa: ARG002 - the port's signature
         return False
 
 

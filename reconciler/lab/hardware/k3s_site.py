@@ -92,6 +92,7 @@ class K3sSite:
     learner_until: float = -1.0
     refused: list[str] = field(default_factory=list)  # why units that started ended again
     breaking: set[str] = field(default_factory=set)  # machines whose downloads break off at half
+    curl_says: tuple[int, str] | None = None  # exit status and words of each download
     known: Callable[[str], bool] = lambda _: False  # whether there is a node object of this name; the cluster sets it
 
     @property

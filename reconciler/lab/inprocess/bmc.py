@@ -322,13 +322,13 @@ class MachineBmc:
             ("psu", "power_supply", [f"1/Power Supply Bay {at + 1}" for at in range(parts.SUPPLIES)]),
             ("fan", "fan", [f"1/FAN{at + 1}" for at in range(parts.FANS)]),
             ("leak", "leak_detector", [f"1/LeakDetector_{at}" for at in range(parts.DETECTORS)]),
-            ("board", "chassis", ["1"]),
         ]
         for part, kind, names in named:
             for at, name in enumerate(names):
                 if self._there(part, at):
                     health = Health.CRITICAL if parts.critical(state, part, at) else Health.OK
                     yield Part(kind, name, health, self._serial(part, at))
+        yield Part("chassis", "1", _SEVERITIES[parts.rollup(state)])  # of its board, and of all that is in it
 
     def _serial(self, part: str, at: int) -> str | None:
         """Return the serial number that the BMC tells; that of a fan, as most BMCs, it does not."""

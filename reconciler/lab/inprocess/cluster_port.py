@@ -139,7 +139,7 @@ class TruthCluster:
         await self._reach()
         self._remove(lambda: self._truth.delete_pod(pod.namespace, pod.name, uid=pod.uid, grace_s=grace_s))
 
-    async def signal(self, pod: Pod, name: str, to: SignalTo) -> None:  # noqa: ARG002
+    async def signal(self, pod: Pod, name: str, to: SignalTo) -> None:  # noqa: ARG002 - the port's signature
         """End a job of Slurm, which a rehearsal plays as a pod: it saves its state and ends."""
         if pod.owner_kind != JOB:
             raise DriverError(Failure.UNSUPPORTED, f"{pod.name} is no job of Slurm, and gets no signals")

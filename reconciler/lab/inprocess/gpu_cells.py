@@ -40,10 +40,7 @@ def as_read(name: str, driver: str, mig: bool, cells: tuple[tuple[str, str], ...
     )
     told = {cell: text for cell, text in cells if not (mig and cell in _ROWS)}
     changed: dict[str, Any] = {cell: CELLS[cell].get(text) for cell, text in told.items() if cell in _SHARED}
-    # The driver reports no utilisation that it can't read: it says nothing about the GPU's health.
-    blank = [
-        cell for cell, text in told.items() if text not in CELLS[cell] and text != NOT_OFFERED and cell != "loaded"
-    ]
+    blank = [cell for cell, text in told.items() if text not in CELLS[cell] and text != NOT_OFFERED]
     return replace(read, **changed, unread=tuple(blank))
 
 

@@ -42,7 +42,7 @@ class SlurmLogin:
         self._user = user
         self.ran: list[tuple[str, ...]] = []
 
-    async def run(self, argv: Sequence[str], *, timeout: float, stdin: str = "") -> CommandResult:  # noqa: ARG002
+    async def run(self, argv: Sequence[str], *, timeout: float, stdin: str = "") -> CommandResult:  # noqa: ARG002 - the port's signature
         words = [word for word in argv if word != "env" and not word.startswith(("LC_ALL=", "SLURM_TIME_FORMAT="))]
         program, arguments = PurePosixPath(words[0]).name, words[1:]
         self.ran.append((program, *arguments))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from reconciler.model.k3s import DesiredK3s, K3sRole, minor_of
+from reconciler.model.k3s import DesiredK3s, K3sRole, minor_of, why_not_away
 from reconciler.model.plan import BlockCode, Blocked, NodePlan, PlannedAction
 from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.workload import disrupts
@@ -62,10 +62,9 @@ class K3sOrder:
         if not self.ready:
             first = self.servers[0]
             return "" if node == first else f"the cluster begins with {first}, and no server is in it yet"
-        away = [name for name, ready in sorted(self.ready.items()) if not ready and name != node]
         starts_again = names == {JOIN} and node in self.ready
-        if away and not starts_again:
-            return f"server {away[0]} is not Ready: with {node} away as well, etcd may lose its quorum"
+        if not starts_again and (why := why_not_away(self.ready, node)):
+            return why
         return self._skips(node, own) if INSTALL in names else ""
 
     def _skips(self, node: str, own: DesiredK3s) -> str:

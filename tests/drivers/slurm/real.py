@@ -155,7 +155,7 @@ class LocalLogin:
         self._pause_s = pause_s
         self.ran: list[tuple[str, ...]] = []
 
-    async def run(self, argv: Sequence[str], *, timeout: float, stdin: str = "") -> CommandResult:  # noqa: ARG002
+    async def run(self, argv: Sequence[str], *, timeout: float, stdin: str = "") -> CommandResult:  # noqa: ARG002 - the port's signature
         time.sleep(self._pause_s)  # noqa: ASYNC251 - the clock of these tests is virtual, and Slurm's is not
         self.ran.append(tuple(argv))
         found = self._slurm.call(*argv)

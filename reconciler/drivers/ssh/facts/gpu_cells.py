@@ -108,7 +108,7 @@ def health_cells(element: ET.Element) -> GpuCells:
         fabric_state=read("fabric_state", "fabric/state", partial(_like, _FABRIC_STATE)),
         fabric_status=read("fabric_status", "fabric/status", _status),
         fabric_health=_fabric_health(cells),
-        loaded=_loaded(element),
+        loaded=read("loaded", "utilization/gpu_util", _is_loaded),
         **flags,
         **reasons,
         **link,
@@ -172,9 +172,8 @@ def _fabric_health(cells: _Cells) -> str | None:
     return ", ".join(faults) if reported else None
 
 
-def _loaded(element: ET.Element) -> bool | None:
-    """Say whether the GPU is under load; None when that can't be read, as in MIG mode."""
-    match = _PERCENT.fullmatch((element.findtext("utilization/gpu_util") or "").strip())
+def _is_loaded(text: str) -> bool | None:
+    match = _PERCENT.fullmatch(text)
     return int(match[1]) >= BUSY_PERCENT if match else None
 
 

@@ -90,6 +90,8 @@ def _curl(call: Call) -> Ran:
     options, words = parse_options(call.args, {"--output": "output", "--retry": "", "--retry-delay": "", "-C": "",
                                                "--continue-at": ""})  # fmt: skip
     machine, url = call.machine, words[-1]
+    if machine.k3s is not None and machine.k3s.curl_says is not None:
+        return failed(*machine.k3s.curl_says)
     have = machine.disk().files.get(options["output"], "")
     if machine.k3s is not None and machine.name in machine.k3s.breaking and not have:
         machine.write_file(options["output"], url[: len(url) // 2])
