@@ -60,3 +60,21 @@ def test_never_two_servers_at_once(order: K3sOrder, node: str, names: list[str])
         assert "install_k3s" not in names or all(
             order.versions.get(name, order.wanted[name].version) == order.wanted[name].version for name in SERVERS
         )
+
+
+@given(
+    st.permutations(SERVERS),
+    st.sampled_from(VERSIONS),
+    st.lists(st.sampled_from(sorted(ACTIONS)), min_size=1, max_size=4),
+)
+def test_neither_of_two_members_of_etcd_goes_away(servers: list[str], version: str, names: list[str]) -> None:
+    """Both are Ready, so that nobody is away, and a third has not joined yet or was taken out."""
+    node, other, *_ = servers
+    order = K3sOrder(
+        {name: k3s(name, version) for name in NODES},
+        dict.fromkeys((node, other), version),
+        dict.fromkeys((node, other), True),
+    )
+    actions = [planned(name) for name in names]
+    touching = {one.name for one in actions if goes_in_order(one, order.wanted[node])}
+    assert bool(order.why(node, actions)) == bool(touching - {"join"})
