@@ -316,8 +316,8 @@ def test_a_changed_roll_up_makes_the_inventory_due(world: Worlds, turned: str) -
     inventory = here.observe(previous=first).nodes["n0"].inventory
     assert isinstance(inventory, Answered)
     assert inventory.at > first.finished_at
-    critical = [part.id for part in inventory.value.parts or () if part.health is Health.CRITICAL]
-    assert critical == (["4"] if turned == "ill" else [])
+    critical = {(part.kind, part.id) for part in inventory.value.parts or () if part.health is Health.CRITICAL}
+    assert critical == ({("dimm", "4"), ("chassis", "1")} if turned == "ill" else set())
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def test_a_spare_that_is_ill_or_only_marginal_is_not_promoted(looped: Callable[.
     here = looped("n4")
 
     async def both() -> None:
-        fall_ill(here, "n4")
+        fall_ill(here, "n4", persistent=True)  # its power cycle heals nothing
         await asyncio.sleep(5 * MINUTE)
         fall_ill(here, "n1")
 

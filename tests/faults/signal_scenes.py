@@ -143,7 +143,7 @@ SCENES: Final[Mapping[str, Scene]] = {
     "clock_off": _scene("clock", seconds=90.0),
     "dcgm_failure": _scene("dcgm", gpu=1),
     "dcgm_warning": _scene("dcgm", gpu=1, system="Thermal system"),
-    "service_restarts": _counter("restarts", 30.0, "kubelet.service"),
+    "service_restarts": _counter("restarts", 60.0, "kubelet.service"),
     "bmc_silent": _scene("bmc_unreachable"),
     "host_silent": _scene("ssh_refused"),
     "kubelet_not_ready": _scene("kubelet_not_ready"),
