@@ -30,6 +30,7 @@ from reconciler.converge.events import (
     LoopTold,
     NodeObserved,
     NodeSettled,
+    RunPlanned,
     Waiting,
 )
 from reconciler.converge.run import Ended
@@ -110,6 +111,13 @@ class JsonLog:
                     message = f"waiting up to {format_duration(seconds)} for {fold(nodes)}"
                     self.say(Level.INFO, "waiting", message, nodes=nodes, seconds=round(seconds, 3))
                 self._waiting = nodes
+            case RunPlanned(run, how_far):
+                far = how_far()
+                message = f"{far.done} of {far.nodes} nodes done, {far.failed} failed"
+                self.say(
+                    Level.DEBUG, "run_planned", message, run=run, nodes=far.nodes, done=far.done, failed=far.failed,
+                    out=far.out, limit=far.limit, wave=far.wave, waves=far.waves, ends_at=far.ends_at,
+                )  # fmt: skip
             case LoopTold(event_name, message, problem, fields):
                 self.say(Level.WARNING if problem else Level.INFO, event_name, message, **fields)
             case _:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -24,6 +26,8 @@ from reconciler.converge.events import (
     NodeObserved,
     NodeSettled,
     Progress,
+    RunPlanned,
+    RunProgress,
     Waiting,
 )
 from reconciler.model.outcome import Ambiguous, Declined, Done, Permanent, Transient, outcome_word
@@ -31,8 +35,12 @@ from reconciler.model.printable import visible
 from reconciler.model.units import format_duration
 from reconciler.render.text import plain
 
-_REDRAW_S = 0.1
+if TYPE_CHECKING:
+    from datetime import datetime
+
+_REDRAW_S = 0.2
 _ROWS = 12  # running actions shown; more would scroll the finished ones away
+_PROGRESS_S = 1.0  # between two looks at how far the run is, which cost a little for each of its nodes
 
 
 @contextmanager
@@ -48,20 +56,26 @@ def make_progress(what: str, time_scale: float, *, terse: bool = False) -> Itera
         yield LineProgress(what, terse=terse)
 
 
-class LineProgress:
-    """A Progress that prints one line per event, and every tenth of a pass over many nodes."""
+def stamp() -> str:
+    """Return the time of day for the beginning of a line, in UTC as in all that we print."""
+    return time.strftime("%H:%M:%S", time.gmtime())
 
-    def __init__(self, what: str, *, terse: bool = False) -> None:
+
+class LineProgress:
+    """A Progress that prints one line per event, with its time, and how far it is at every tenth of the nodes."""
+
+    def __init__(self, what: str, *, terse: bool = False, stamp: Callable[[], str] = stamp) -> None:
         self._what = what
         self._terse = terse
+        self._stamp = stamp
         self._tenths = 0
         self._waiting: tuple[str, ...] = ()
-        self._started = time.monotonic()
+        self._planned: RunPlanned | None = None
+        self._ended = 0  # tenths of the nodes of the run
 
     def __call__(self, event: Event) -> None:
-        line = self._line(event)
-        if line:
-            say(line, err=True)
+        for line in filter(None, (self._line(event), self._far(event))):
+            say(f"{self._stamp()} {line}", err=True)
 
     def _line(self, event: Event) -> str:
         match event:
@@ -85,66 +99,129 @@ class LineProgress:
             case _:
                 return describe(event)
 
+    def _far(self, event: Event) -> str:
+        """Return how far the run is, at every tenth of its nodes. A run of few nodes tells each anyway."""
+        if isinstance(event, RunPlanned):
+            self._planned, self._ended = event, 0
+        if self._planned is None or not isinstance(event, NodeSettled):
+            return ""
+        found = self._planned.how_far()
+        tenths = (found.done + found.failed) * 10 // max(found.nodes, 1)
+        if found.nodes <= 10 or tenths <= self._ended:
+            return ""
+        self._ended = tenths
+        return footer(self._planned.run, found, self._planned.now())
+
 
 class LiveProgress:
-    """A Progress and context manager that shows running actions in a table below the lines of finished ones."""
+    """A Progress and context manager that shows running actions in a table below the lines of finished ones.
 
-    def __init__(self, what: str, time_scale: float) -> None:
+    The last line says how far the run is. A thread draws, so that durations go on between events. It is not rich's own:
+    what two threads write at once leaves rows of the table among the lines. Here one lock has both.
+    """
+
+    def __init__(self, what: str, time_scale: float, stamp: Callable[[], str] = stamp) -> None:
         self._what = what
         self._time_scale = time_scale
+        self._stamp = stamp
         self._running: dict[str, tuple[str, str, float]] = {}  # node -> action, step, since
         self._status = ""
+        self._planned: RunPlanned | None = None
+        self._footer = ""
+        self._footer_at = 0.0
         self._console = Console(stderr=True, highlight=False)
-        self._live = Live(  # draws at once
-            console=self._console, get_renderable=self._draw, refresh_per_second=1 / _REDRAW_S, transient=True
-        )
+        self._live = Live(console=self._console, get_renderable=self._draw, auto_refresh=False, transient=True)
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._drawing = threading.Thread(target=self._keep_drawn, name="progress", daemon=True)
 
     def __enter__(self) -> LiveProgress:
         self._live.start()
+        self._drawing.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._over.set()
+        self._drawing.join()
         self._live.stop()
 
+    def _keep_drawn(self) -> None:
+        while not self._over.wait(_REDRAW_S):
+            with self._lock:
+                self._live.refresh()
+
     def __call__(self, event: Event) -> None:
+        with self._lock:
+            self._take(event)
+            self._look()
+
+    def _take(self, event: Event) -> None:
         match event:
             case NodeObserved(_, done, total):
                 self._status = f"{self._what}: {done} of {total} nodes" if done < total else ""
+            case RunPlanned():
+                self._planned, self._footer_at = event, 0.0
             case ActionStarted(node, action):
                 self._running[node] = (action.id, "", time.monotonic())
                 self._status = ""
             case ActionStep(node, action_id, step):
-                since = self._running.get(node, ("", "", time.monotonic()))[2]
-                self._running[node] = (action_id, step, since)
+                if (running := self._running.get(node)) is not None:  # else it has ended: a row would stay
+                    self._running[node] = (action_id, step, running[2])
             case ActionFinished(node, _, outcome, _):
                 self._running.pop(node, None)
                 good = isinstance(outcome, Done)
-                mark = Text("✓ " if good else "✗ ", style="green" if good else "red")
-                self._console.print(mark + Text(visible(describe(event))))
-            case NodeSettled(_, state, _):
-                style = {"done": "bold green", "converged": "green", "failed": "bold red", "crashed": "bold red"}.get(
-                    state, "yellow"
-                )
+                self._print(describe(event), "green" if good else "red", mark="✓ " if good else "✗ ")
+            case NodeSettled(node, state, _):
+                self._running.pop(node, None)
                 if state != "converged":
-                    self._console.print(Text(visible(describe(event)), style=style))
+                    self._print(describe(event), _STYLES.get(state, "yellow"), whole=True)
             case Waiting(nodes, seconds):
                 self._status = f"waiting up to {format_duration(seconds)} for {', '.join(nodes[:5])}"
-            case _:
-                pass
+            case LoopTold(_, _, problem):
+                self._print(describe(event), "yellow" if problem else "", whole=True)
 
-    def _draw(self) -> Table:
+    def _print(self, line: str, style: str, *, mark: str = "", whole: bool = False) -> None:
+        """Print a line above the table. `mark`: what has the style, unless the `whole` line has."""
+        text = (visible(line), style if whole else "")
+        self._console.print(Text.assemble((f"{self._stamp()} ", "dim"), (mark, style), text))
+        self._live.refresh()  # the print has drawn the table as it was before
+
+    def _look(self) -> None:
+        if self._planned is not None and (now := time.monotonic()) >= self._footer_at + _PROGRESS_S:
+            self._footer_at = now
+            self._footer = footer(self._planned.run, self._planned.how_far(), self._planned.now())
+
+    def _draw(self) -> Group:
         table = Table.grid(padding=(0, 2))
-        now = time.monotonic()
-        for node, (action, step, since) in list(self._running.items())[:_ROWS]:
+        for _ in range(4):
+            table.add_column(no_wrap=True, overflow="ellipsis")
+        now, rows = time.monotonic(), list(self._running.items())
+        for node, (action, step, since) in rows[:_ROWS]:
             spent = format_duration((now - since) * self._time_scale)
             table.add_row(
                 Text(visible(node), style="bold"), Text(visible(action)), Text(plain(step, 60), style="dim"), spent
             )
-        if len(self._running) > _ROWS:
-            table.add_row(f"and {len(self._running) - _ROWS} more", "", "", "")
-        if self._status:
-            table.add_row(Text(visible(self._status), style="dim"), "", "", "")
-        return table
+        lines = [f"and {len(rows) - _ROWS} more"] if len(rows) > _ROWS else []
+        lines += filter(None, (self._status, self._footer))
+        below = (Text(visible(line), style="dim", no_wrap=True, overflow="ellipsis") for line in lines)
+        return Group(table, *below)
+
+
+_STYLES = {"done": "bold green", "converged": "green", "failed": "bold red", "crashed": "bold red"}
+
+
+def footer(run: str, found: RunProgress, now: datetime) -> str:
+    """Return how far a run is, in one line. Times are of the clock of the run."""
+    parts = [f"wave {found.wave}/{found.waves}"] if found.waves else []
+    parts += [f"{found.done}/{found.nodes} done", f"{found.failed} failed", f"{found.at_work} at work"]
+    if found.limit is not None:
+        parts.append(f"{found.out} of {found.limit} out")
+    if found.ends_at is not None and found.done + found.failed < found.nodes:
+        left = (found.ends_at - now).total_seconds()
+        parts.append(
+            f"ETA {found.ends_at:%H:%M} UTC, in {format_duration(left)}" if left > 0 else "longer than expected"
+        )
+    return f"{run}: {', '.join(parts)}"
 
 
 def describe(event: Event) -> str:
@@ -160,7 +237,7 @@ def describe(event: Event) -> str:
             return f"{node}: {state.replace('_', ' ')}" + (f": {plain(detail, 300)}" if detail else "")
         case LoopTold(_, message):
             return plain(message, 1000)
-        case NodeObserved() | Waiting():
+        case NodeObserved() | Waiting() | RunPlanned():
             return ""
 
 

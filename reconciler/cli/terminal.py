@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Iterable
 from typing import TextIO
 
 import click
 
-from reconciler.model.printable import json_lines, lines, visible, without_secrets
+from reconciler.model.printable import json_lines, lines, visible, without_old_commands, without_secrets
 from reconciler.render.text import fit
 
 
@@ -22,6 +23,12 @@ def say(*sentences: object, err: bool = False, bold: bool = False, colour: str |
     escaped = [visible(str(sentence), keep="\t\u200b") for sentence in sentences]
     shown = lines("\n".join(map(without_secrets, escaped) if err else escaped))
     click.echo(click.style(shown, bold=bold, fg=colour) if bold or colour else shown, err=err)
+
+
+def annotate(commands: Iterable[str], *, err: bool = True) -> None:
+    """Print workflow commands of ours, a line each: the only ones that a runner of GitHub finds in our output."""
+    for command in commands:
+        click.echo(without_old_commands(visible(command)), err=err)
 
 
 def show(text: str, output: str = "human", *, err: bool = False) -> None:

@@ -10,9 +10,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from reconciler.converge.dispatcher import Dispatcher
-from reconciler.converge.events import Progress, ignore
+from reconciler.converge.events import Progress, RunPlanned, ignore
 from reconciler.converge.lease import held_lease
 from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, restore_mains, take_over
 from reconciler.converge.observation_pass import ObservationPass, make_plan, planner_for
@@ -20,6 +21,7 @@ from reconciler.converge.observe import observe
 from reconciler.converge.ports import GateRunner
 from reconciler.converge.remember import remember_plans, remember_service_status
 from reconciler.converge.run import Attempts, Ended, Executed, NodeResult, PassContext, Run, RunPorts
+from reconciler.converge.run_progress import run_progress
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import Blind, LedgerError, Refused, StalePlan
 from reconciler.model.inputs import RECIPE
@@ -122,6 +124,7 @@ async def apply(
     async with held_lease(ledger, request.fleet.settings.fleet, request.holder, clock) as lease:
         reads = asyncio.Semaphore(request.fleet.settings.concurrency)
         apply_run = await begin_run(request, RunPorts(fabric, ledger, clock, gate, lease, progress, reads))
+        progress(RunPlanned(request.run, partial(run_progress, apply_run.dispatcher), clock.now))
         try:
             await apply_run.dispatcher.work(request.wait_s, alone=request.alone)
         except asyncio.CancelledError:

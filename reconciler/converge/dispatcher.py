@@ -99,6 +99,11 @@ class Dispatcher:
         return self._limits
 
     @property
+    def settled(self) -> Mapping[str, NodeResult]:
+        """The nodes that nothing more will be done to before the next pass, and how that ended."""
+        return self._settled
+
+    @property
     def at_work(self) -> AbstractSet[str]:
         return self._tasks.keys()
 

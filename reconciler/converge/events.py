@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # every command's options import this module, and help needs no model
+    from datetime import datetime
+
     from reconciler.model.outcome import Outcome
     from reconciler.model.plan import PlannedAction
 
@@ -59,6 +61,35 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class RunProgress:
+    """How far a run is.
+
+    `nodes`: those that it changes or has changed; `done` and `failed` of them have ended. `out` of `limit`: the budget
+    of the whole fleet, None where it has none. `wave` of `waves`: of the rollout that has most before it; 0: there is
+    none. `ends_at`: when the last node is expected to be done; None: nobody can say.
+    """
+
+    nodes: int
+    done: int
+    failed: int
+    at_work: int
+    out: int
+    limit: int | None
+    wave: int
+    waves: int
+    ends_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlanned:
+    """The nodes of a run are planned, or planned anew. `how_far`: how far it is; ask while an event is told."""
+
+    run: str
+    how_far: Callable[[], RunProgress]
+    now: Callable[[], datetime]
+
+
+@dataclass(frozen=True, slots=True)
 class LoopTold:
     """A message of `reconciler run` about itself. `event` is a word for the log, such as "leading" or "spec"."""
 
@@ -68,7 +99,7 @@ class LoopTold:
     fields: Mapping[str, str | int | float] = field(default_factory=dict)
 
 
-Event = NodeObserved | ActionStarted | ActionStep | ActionFinished | NodeSettled | Waiting | LoopTold
+Event = NodeObserved | RunPlanned | ActionStarted | ActionStep | ActionFinished | NodeSettled | Waiting | LoopTold
 Progress = Callable[[Event], None]
 
 

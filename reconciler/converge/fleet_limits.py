@@ -18,7 +18,7 @@ from reconciler.converge.partner_pool import PartnerPool
 from reconciler.converge.run import Run
 from reconciler.model.desired import Desired
 from reconciler.model.observed import Answered, Observation, Observed, Silent
-from reconciler.model.plan import Goal, NodePlan
+from reconciler.model.plan import BudgetLine, Goal, NodePlan
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Reason
 from reconciler.planner.fleet.isolation import Isolation
@@ -92,6 +92,10 @@ class FleetLimits:
     def permit(self) -> Permit:
         """Return what budget, windows, rollouts and storm brake allow at this moment."""
         return self._permit.now(self._run.clock.now(), self.rollouts, self._run.brake())
+
+    def budget_lines(self) -> tuple[BudgetLine, ...]:
+        """Return the limits, and what uses them up at this moment."""
+        return self.permit().budget.lines()
 
     async def reserve(self, plan: NodePlan) -> str:
         """Charge the node to the budget if its first action may begin now; return why it may not, "" when it may."""

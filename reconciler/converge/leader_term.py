@@ -14,10 +14,11 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 
 from reconciler.converge.cluster_listener import ClusterListener
 from reconciler.converge.dispatcher import POLL_S, Dispatcher
-from reconciler.converge.events import LoopTold, Progress, ignore
+from reconciler.converge.events import LoopTold, Progress, RunPlanned, ignore
 from reconciler.converge.lease import HeldLease
 from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, take_over
 from reconciler.converge.notifier import Notifier, PassNews
@@ -26,6 +27,7 @@ from reconciler.converge.observe import observe
 from reconciler.converge.pass_messages import PassMessages
 from reconciler.converge.ports import GateRunner
 from reconciler.converge.run import Attempts, PassContext, Run, RunPorts
+from reconciler.converge.run_progress import run_progress
 from reconciler.converge.status import fleet_status, measured, node_status, persona_statuses
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import first_of_ours
@@ -266,6 +268,7 @@ class LeaderTerm:
         deps.metrics.passed(self._status)
         self._notifier.passed(PassNews(look.fleet, known, look.observation, records, look.outage))
         self._passed(plan)
+        deps.progress(RunPlanned(self._run.context.run_id, partial(run_progress, self._dispatcher), deps.clock.now))
         self._messages.planned(plan, look.observation, len(self._dispatcher.at_work))
 
 

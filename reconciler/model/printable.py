@@ -45,7 +45,12 @@ def lines(text: str) -> str:
     A backslash breaks a command up; Markdown does not show it.
     """
     shown = visible(text, keep="\n\t\u200b")  # the last parts links and mentions in Markdown, and is put there by us
-    return _OLD_COMMAND.sub(r"#\\", _COMMAND.sub(r"\1\\::", shown)) if "::" in shown or "##" in shown else shown
+    return without_old_commands(_COMMAND.sub(r"\1\\::", shown)) if "::" in shown or "##" in shown else shown
+
+
+def without_old_commands(line: str) -> str:
+    """Return a line with commands of the form ##[...] broken up, which a runner finds anywhere."""
+    return _OLD_COMMAND.sub(r"#\\", line)
 
 
 def json_lines(document: str) -> str:

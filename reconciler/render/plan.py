@@ -79,7 +79,8 @@ def idle(nodes: Iterable[NodePlan]) -> Iterator[str]:
         yield f"{count(left, 'node')} left alone"
 
 
-def _heading(plan: Plan) -> list[str]:
+def heading(plan: Plan) -> list[str]:
+    """Return what the plan is of and what limits it: verdict, spec, ledger, budget, warnings."""
     lines = [
         f"Plan {plan.id} for fleet {plan.fleet}: {verdict(plan)}",
         *(f"  {line}" for line in (*stop(plan.stopped, plan.braked), *isolation(plan))),
@@ -208,7 +209,7 @@ def shown(node: NodePlan) -> list[DriftItem]:
 
 
 def human(plan: Plan) -> str:
-    lines = _heading(plan)
+    lines = heading(plan)
     lines += spec_change.human(plan.change) if plan.change is not None else ()
     red = dangerous(plan)
     if red:

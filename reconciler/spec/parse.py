@@ -64,6 +64,7 @@ class Declarations:
     unread: dict[str, set[str]] = field(
         default_factory=dict
     )  # kind -> names of resources with too many errors to check
+    unread_file: bool = False  # a file has no document that can be read: what it declares is not known
 
     def table(self, kind: str) -> dict[str, DeclaredResource[Any]]:
         tables: dict[str, dict[str, DeclaredResource[Any]]] = {
@@ -78,8 +79,10 @@ class Declarations:
         return tables[kind]
 
 
-def parse_resources(documents: Iterable[Document]) -> tuple[Declarations, list[Diagnostic]]:
-    declared = Declarations()
+def parse_resources(
+    documents: Iterable[Document], *, unread_file: bool = False
+) -> tuple[Declarations, list[Diagnostic]]:
+    declared = Declarations(unread_file=unread_file)
     problems: list[Diagnostic] = []
     for document in documents:
         problems += _add(document, declared)

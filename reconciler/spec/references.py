@@ -60,8 +60,12 @@ def _named(
     declared: Declarations, kind: str, name: str, resource: DeclaredResource[Any], steps: Steps
 ) -> Iterator[Diagnostic]:
     known = set(declared.table(kind)) | declared.unread.get(kind, set())
-    if name not in known:
-        yield resource.problem(steps, f"there is no {kind} {name!r}", did_you_mean(name, known))
+    if name in known:
+        return
+    hint = did_you_mean(name, known)
+    if declared.unread_file and not hint.startswith("did you mean"):
+        return  # it may stand in that file: one error of syntax is one message
+    yield resource.problem(steps, f"there is no {kind} {name!r}", hint)
 
 
 def _kernel_arguments(

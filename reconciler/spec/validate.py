@@ -63,7 +63,8 @@ def check_spec(
             Diagnostic(tree.where(""), "", "the spec is empty", "it needs *.yaml files with a Fleet in one")
         )
         return None, tuple(problems)
-    declared, found = parse_resources(documents)
+    unread = {problem.at.file for problem in problems} - {document.file for document in documents}
+    declared, found = parse_resources(documents, unread_file=bool(unread))
     if acceptance:
         _replace_acceptance(declared, acceptance)
     complete = complete and not found

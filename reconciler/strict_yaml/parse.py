@@ -34,6 +34,9 @@ MAX_VALUES: Final = 200_000  # per file, aliases expanded
 _LONGEST_NUMBER: Final = 20  # longer ones are digests and serial numbers that lack their quotes
 _LARGEST: Final = 2**63 - 1  # what databases, and Redfish's integers, hold
 
+_OURS: Final = "<<<<<<< "  # how git begins and ends a conflict
+_THEIRS: Final = ">>>>>>> "
+
 Steps = tuple[str | int, ...]  # from the top of a document to a value: ("spec", "nodes", 2, "bmc")
 
 _INT = re.compile(r"[-+]?[0-9]+")
@@ -96,6 +99,7 @@ def parse_yaml(text: str, file: str) -> tuple[list[Document], list[Diagnostic]]:
 
     Raise UnreadableFile when the rest of the file can't be understood.
     """
+    _refuse_conflict(text, file)
     builder = _Builder(text, file)
     try:
         nodes = builder.documents()
@@ -116,6 +120,19 @@ def parse_yaml(text: str, file: str) -> tuple[list[Document], list[Diagnostic]]:
         _place(node, (), values, keys)
         documents.append(Document(file, node.value, values, keys))
     return documents, builder.problems
+
+
+def _refuse_conflict(text: str, file: str) -> None:
+    """Raise UnreadableFile for a merge conflict of git that nobody has resolved: no YAML has both markers."""
+    if _OURS not in text or _THEIRS not in text:
+        return
+    first = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.startswith(_OURS):
+            first = first or number
+        elif first and line.startswith(_THEIRS):
+            hint = "keep one side, and delete the lines that begin with <<<<<<<, ======= and >>>>>>>"
+            raise UnreadableFile(Position(file, first, 1), f"an unresolved merge conflict, to line {number}", hint)
 
 
 def _syntax_problem(error: MarkedYAMLError, file: str) -> UnreadableFile:

@@ -23,6 +23,8 @@ from reconciler.converge.events import (
     LoopTold,
     NodeObserved,
     NodeSettled,
+    RunPlanned,
+    RunProgress,
     Waiting,
 )
 from reconciler.drivers.secrets import Credentials, Secret
@@ -37,6 +39,7 @@ FLASH = PlannedAction(
 )
 EVENTS: tuple[Event, ...] = (
     NodeObserved("n1", 1, 2),
+    RunPlanned("run-1", lambda: RunProgress(4, 1, 1, 2, 2, 3, 1, 2, NOW), lambda: NOW),
     ActionStarted("n1", FLASH),
     ActionStep("n1", FLASH.id, "waiting for the task"),
     ActionFinished("n1", FLASH, Done("now 2.0"), 95.0),
@@ -58,8 +61,8 @@ def test_every_kind_of_event_is_a_line() -> None:
     assert {type(event) for event in EVENTS} == set(typing.get_args(events.Event))
     told = lines(*EVENTS, run="run-1", fleet="demo")
     assert [line["event"] for line in told] == [
-        "node_observed", "action_started", "action_step", "action_finished", "node_settled", "waiting",
-        "leading",
+        "node_observed", "run_planned", "action_started", "action_step", "action_finished", "node_settled",
+        "waiting", "leading",
     ]  # fmt: skip
     for line in told:
         assert line["time"] == "2026-11-21T12:00:00.250Z"
@@ -68,9 +71,10 @@ def test_every_kind_of_event_is_a_line() -> None:
 
 
 def test_an_action_says_which_and_on_what() -> None:
-    _, started, step, finished, settled, waiting, leading = lines(*EVENTS)
+    _, planned, started, step, finished, settled, waiting, leading = lines(*EVENTS)
     for line in (started, step, finished):
         assert (line["node"], line["action"]) == ("n1", "update_firmware:bmc")
+    assert (planned["nodes"], planned["done"], planned["limit"]) == (4, 1, 3)
     assert (started["disruption"], started["because"]) == ("firmware", ["firmware.bmc"])
     assert (finished["outcome"], finished["detail"], finished["seconds"]) == ("done", "now 2.0", 95.0)
     assert (settled["level"], settled["state"]) == ("error", "failed")

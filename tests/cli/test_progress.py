@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+import io
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
-from reconciler.cli.progress import LineProgress, LiveProgress
+import pytest
+from rich.console import Console
+
+from reconciler.cli.progress import LineProgress, LiveProgress, footer
 from reconciler.converge.events import (
     ActionFinished,
     ActionStarted,
@@ -13,6 +20,8 @@ from reconciler.converge.events import (
     NodeObserved,
     NodeSettled,
     Progress,
+    RunPlanned,
+    RunProgress,
     Waiting,
 )
 from reconciler.model.outcome import Done, Permanent
@@ -42,6 +51,20 @@ TOLD = (
 )
 
 
+BEGAN = datetime(2026, 11, 27, 2, 0, tzinfo=UTC)
+
+
+def stamp() -> str:
+    return "03:18:00"
+
+
+def untimed(told: str) -> list[str]:
+    """Return the lines without the time that each begins with."""
+    lines = told.splitlines()
+    assert all(line.startswith("03:18:00 ") for line in lines)
+    return [line.removeprefix("03:18:00 ") for line in lines]
+
+
 def tell(progress: Progress) -> None:
     for event in EVENTS:
         progress(event)
@@ -49,19 +72,19 @@ def tell(progress: Progress) -> None:
 
 def test_lines_that_others_read_repeat_no_word_of_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
     """What went wrong is in the document, without its names (--redact)."""
-    tell(LineProgress("observing", terse=True))
+    tell(LineProgress("observing", terse=True, stamp=stamp))
     _, told = capsys.readouterr()
-    assert told.splitlines() == [
+    assert untimed(told) == [
         "observing: 2 of 2 nodes", "n1 drain ...", "n2 drain ...",
         "n1 drain: done (1m35s)", "n2 drain: permanent (10m)", "n1: done", "n2: failed", "waiting up to 30m for n3",
     ]  # fmt: skip
 
 
 def test_a_line_is_printed_for_each_event(capsys: pytest.CaptureFixture[str]) -> None:
-    tell(LineProgress("observing"))
+    tell(LineProgress("observing", stamp=stamp))
     out, told = capsys.readouterr()
     assert out == "", "stdout is the document's"
-    assert told.splitlines() == [
+    assert untimed(told) == [
         "observing: 2 of 2 nodes",
         "n1 drain ...",
         "n2 drain ...",
@@ -80,3 +103,61 @@ def test_a_terminal_shows_what_has_happened_above_what_runs(capsys: pytest.Captu
         assert line in told
     assert "✓ n1 drain" in told
     assert "✗ n2 drain" in told
+
+
+# --- how far the run is ---
+
+PROGRESS = RunProgress(
+    nodes=60, done=6, failed=0, at_work=4, out=4, limit=15, wave=2, waves=4, ends_at=BEGAN + timedelta(minutes=78)
+)
+
+
+def test_the_footer_says_wave_nodes_budget_and_when_it_is_over() -> None:
+    assert footer("run-7", PROGRESS, BEGAN) == (
+        "run-7: wave 2/4, 6/60 done, 0 failed, 4 at work, 4 of 15 out, ETA 03:18 UTC, in 1h18m"
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "end"),
+    [
+        (replace(PROGRESS, wave=0, waves=0, limit=None, ends_at=None), "run-7: 6/60 done, 0 failed, 4 at work"),
+        (replace(PROGRESS, ends_at=BEGAN), "4 of 15 out, longer than expected"),
+        (replace(PROGRESS, done=58, failed=2), "58/60 done, 2 failed, 4 at work, 4 of 15 out"),
+    ],
+)
+def test_the_footer_says_nothing_that_nobody_knows(found: RunProgress, end: str) -> None:
+    assert footer("run-7", found, BEGAN).endswith(end)
+
+
+def test_lines_tell_how_far_it_is_at_every_tenth_of_the_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+    done: Iterator[int] = itertools.count(1)
+    progress = LineProgress("observing", stamp=stamp)
+    progress(RunPlanned("run-7", lambda: replace(PROGRESS, done=next(done), nodes=40), lambda: BEGAN))
+    for n in range(40):
+        progress(NodeSettled(f"n{n}", "done", ""))
+    told = [line for line in untimed(capsys.readouterr().err) if line.startswith("run-7: ")]
+    assert [line.split(", ")[1] for line in told] == [f"{n}/40 done" for n in range(4, 41, 4)]
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 200])
+def test_no_row_of_the_table_is_wider_than_the_terminal_or_stays(
+    width: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def drawn(progress: LiveProgress) -> list[str]:
+        file = io.StringIO()
+        Console(file=file, width=width).print(progress._draw())
+        return file.getvalue().splitlines()
+
+    node = "a-node-with-quite-a-long-name"
+    with LiveProgress("observing", 1.0) as live:
+        live(RunPlanned("run-7", lambda: PROGRESS, lambda: BEGAN))
+        live(ActionStarted(node, DRAIN))
+        live(ActionStep(node, DRAIN.id, "2 pods to go, " * 20))
+        live(ActionStep("n9", DRAIN.id, "of an action that has ended"))
+        rows = drawn(live)
+        assert len(rows) == 2, "one action, and the footer"
+        assert all(len(row) <= width for row in rows)
+        live(NodeSettled(node, "parked", "the next run continues it"))
+        assert len(drawn(live)) == 1
+    capsys.readouterr()

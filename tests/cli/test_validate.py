@@ -216,3 +216,54 @@ def test_a_spec_that_is_gone_from_the_work_tree_is_read_at_its_revision(reposito
     assert reconciler("validate", spec).code == 64
     done = reconciler("validate", spec, "--rev", "HEAD")
     assert done.code == 0, done.err
+
+
+# --- beside the line of a change -------------------------------------------------------------------------------------
+
+
+def test_problems_are_annotations_in_a_job_of_github(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(spec, *SEVERAL)
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    done = reconciler("validate", spec)
+    assert done.code == 3
+    commands = [line for line in done.err.splitlines() if line.startswith("::")]
+    assert len(commands) == 3
+    assert (
+        f"::error file={spec}/fleet.yaml,line=6,col=3::spec: unknown key 'clustre' (did you mean 'cluster'?)"
+        in commands
+    )
+    assert all("::" not in line for line in done.out.splitlines() if line.startswith("::"))
+    alone = reconciler("validate", spec, "-o", "github")
+    assert (alone.code, alone.out.splitlines()) == (3, commands)
+    monkeypatch.delenv("GITHUB_ACTIONS")
+    assert "::error" not in reconciler("validate", spec).err
+
+
+def test_an_annotation_is_one_command_whatever_the_spec_says(spec: Path) -> None:
+    """GitHub: a command is a line that begins with ::, and ##[...] anywhere."""
+    name = "a,line=1::b%0A##[error]c\x1b[2J"
+    (spec / "pools" / f"{name}.yaml").write_text('kind: "::set-env name=x::y\\n::error::z"\n')
+    lines = reconciler("validate", spec, "-o", "github").out.splitlines()
+    assert lines
+    for line in lines:
+        head, _, words = line.removeprefix("::").partition("::")
+        kind, _, properties = head.partition(" ")
+        assert kind == "error"
+        assert [pair.partition("=")[0] for pair in properties.split(",")] == ["file", "line", "col"]
+        assert "%250A" in properties
+        assert "##[" not in line
+        assert words
+
+
+def test_problems_are_a_code_quality_report_for_gitlab(spec: Path) -> None:
+    """Keys and severities as in GitLab's "Code Quality report format"."""
+    assert reconciler("validate", spec, "-o", "gitlab").json == []
+    spoil(spec, *SEVERAL)
+    done = reconciler("validate", spec, "-o", "gitlab")
+    assert done.code == 3
+    assert len({entry["fingerprint"] for entry in done.json}) == 3
+    for entry in done.json:
+        assert entry["severity"] in {"info", "minor", "major", "critical", "blocker"}
+        assert entry["location"]["lines"]["begin"] > 0
+        assert Path(entry["location"]["path"]).is_file()
+        assert entry["description"]

@@ -110,7 +110,14 @@ class Runner:
         script.write_text(step.run)
         words = ("bash", "--noprofile", "--norc", "-e", "-o", "pipefail", str(script))
         with script.with_suffix(".log").open("w") as log:
-            done = subprocess.run(words, cwd=at, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            done = subprocess.run(
+                words,
+                cwd=at / step.said.get("working-directory", "."),
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
         if "id" in step.said:
             for line in out.read_text().splitlines():
                 name, _, value = line.partition("=")

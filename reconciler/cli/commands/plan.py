@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     base="Plan the change from this revision on. Only addresses that it names are contacted.",
 )
 @click.option("--out", type=OutFile(), metavar="FILE", help="Also write the plan to this file.")
+@click.option("--summary", "summarised", is_flag=True, help="Show counts by pool in place of each node's steps.")
 @redact_option
 @detailed_exitcode
 def plan(
-    request: FleetRequest, source: PlanSource, out: Path | None, redact: bool, detailed_exitcode: bool, output: str
-) -> int:
+    request: FleetRequest, source: PlanSource, out: Path | None, summarised: bool, redact: bool,
+    detailed_exitcode: bool, output: str,
+) -> int:  # fmt: skip
     """Show what would be done to each node, in which order and why. Nothing is changed, and no lease is taken."""
     from reconciler.app.documents import write_file
     from reconciler.app.plan import make_plan, open_workspace
@@ -43,7 +45,10 @@ def plan(
     from reconciler.render.apart import shown_apart
     from reconciler.render.comment import as_markdown
     from reconciler.render.plan import human
+    from reconciler.render.plan_summary import summary
 
+    if summarised and output != "human":
+        raise click.UsageError("--summary is for people: JSON and Markdown have their totals")
     made = make_plan(open_workspace(request, source, TERMINAL), source.observation, redact=redact)
     text = dump(made)
     if out is not None:
@@ -51,7 +56,8 @@ def plan(
     if output == "json":
         show(text, output)
     else:
-        show(shown_apart(made, human if output == "human" else as_markdown), output)
+        people = summary if summarised else human
+        show(shown_apart(made, people if output == "human" else as_markdown), output)
         if out is not None and output == "human":
             following = ""
             if made.changes and not made.refused and made.offline is None:

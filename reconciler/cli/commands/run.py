@@ -24,7 +24,7 @@ from reconciler.cli.options import (
     spec_argument,
     spec_options,
 )
-from reconciler.cli.progress import LineProgress
+from reconciler.cli.progress import make_progress
 from reconciler.model.errors import UsageError
 
 LEAST_INTERVAL_S = 10.0
@@ -86,7 +86,8 @@ def run(
 @contextmanager
 def _progress(workspace: Workspace, log: str | None) -> Iterator[Progress]:
     if log == "human" or (log is None and sys.stderr.isatty()):
-        yield LineProgress("observing")
+        with make_progress("observing", workspace.time_scale) as progress:
+            yield progress
         return
     json_log = JsonLog(workspace.clock.now)
     with json_log.libraries():
