@@ -47,7 +47,7 @@ def section(seeds: int, sizes: Sequence[int] = NODES, of_large: int = OF_LARGE) 
         "which all that crosses the spines has half its pace. wire: one, and tests that tell no route, as those of "
         "`gate fabric`; a bad spine is named as what joins the leaves.",
         "misnamed: a healthy part was named, mostly another part of the faulty link, or the leaf on its other side.",
-        "A test that tells no route can't show one spine of many: of 16, it is in as few runs as chance.",
+        "A test that tells no route can't tell which of several spines is bad.",
         *([f"Of fleets of {LARGE} nodes and more, one seed in {of_large} is played."] if of_large > 1 else []),
         *(f"A healthy node was convicted in {where}" for where in missed),
     )

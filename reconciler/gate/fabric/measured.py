@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import inf
 
+from reconciler.gate.fabric.across import between_leaves
 from reconciler.gate.fabric.blame import LEAST_SHARE, Accounts, Blame
 from reconciler.gate.fabric.diagnose import Conviction, Diagnosis
 from reconciler.gate.fabric.results import Bar, Leg, Reading
@@ -98,7 +99,15 @@ def without_routes(fabric: Fabric, diagnosis: Diagnosis, readings: Sequence[Read
         for node in _nodes(fabric, one.part):
             undecided.setdefault(node, f"{one.part} was low across leaves alone: it, or the way between leaves")
     convicted = (*proved, *_way_between(taken_back))
-    return replace(diagnosis, convicted=convicted, undecided=undecided)
+    return _by_all_runs(fabric, replace(diagnosis, convicted=convicted, undecided=undecided), readings)
+
+
+def _by_all_runs(fabric: Fabric, diagnosis: Diagnosis, readings: Sequence[Reading]) -> Diagnosis:
+    """Add what joins the leaves where all runs together show it, and no part alone did."""
+    if any(one.part.kind is PartKind.BETWEEN for one in diagnosis.convicted):
+        return diagnosis
+    found = between_leaves(fabric, diagnosis, readings)
+    return replace(diagnosis, convicted=(*diagnosis.convicted, found)) if found else diagnosis
 
 
 def _inside(fabric: Fabric, readings: Iterable[Reading]) -> list[Reading]:
