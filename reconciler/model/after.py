@@ -24,6 +24,7 @@ def _kinds(*tools: str, **levels: int) -> tuple[Kind, ...]:
 PASSIVE: Final = ("inventory", "xid")  # they cost nothing, so every gate runs them
 _COLLECTIVES: Final = ("nccl-tests", "rccl-tests")
 REBOOT: Final = _kinds(*_COLLECTIVES, "perftest", diag=2)
+GPU_RESET: Final = _kinds("nvbandwidth", "gpu-burn", *_COLLECTIVES, diag=2)  # no boot, so nothing of the fabric
 GPU: Final = _kinds("gpu-burn", "dcgmproftester", "nvbandwidth", "amd-smi", "rvs", *_COLLECTIVES, diag=3)
 NIC: Final[tuple[Kind, ...]] = (
     *_kinds("link-counters", "mlxlink", "perftest"),

@@ -14,10 +14,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -28,15 +29,14 @@ from reconciler.converge.observe import observe
 from reconciler.drivers.endpoints import load_endpoints
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.drivers.secrets import SecretStore
-from reconciler.gate.certificate import binding_of, tests_digest
 from reconciler.lab.control import inject_fault, read_node_events
 from reconciler.lab.hardware.timings import TYPICAL
-from reconciler.model.gate import Binding, Certificate
 from reconciler.model.records import MARK_TAINT
 from reconciler.spec import load_spec
 from tests.bench import measure
 from tests.bench.report import Table
 from tests.bench.wire import cpu_of, running_lab
+from tests.builders import certificate
 
 TARGET_MS = 1000
 TARGET_OWN_S = 5
@@ -253,9 +253,17 @@ def _gate_seconds(directory: Path, name: str) -> float:
 
 
 @contextmanager
-def reconciler(directory: Path, ladder: Sequence[Any] = ({"action": "power_cycle"},)) -> Iterator[int]:
-    """Start `reconciler run` on an accepted fleet, wait for its first pass, and yield its process id."""
+def reconciler(
+    directory: Path,
+    ladder: Sequence[Any] = ({"action": "power_cycle"},),
+    acceptance: Mapping[str, Any] = MappingProxyType({}),
+) -> Iterator[int]:
+    """Start `reconciler run` on an accepted fleet, wait for its first pass, and yield its process id.
+
+    `acceptance`: what its AcceptanceProfile says instead.
+    """
     _remove_limits(directory / "fleet-spec", ladder)
+    _edit(directory / "fleet-spec" / "policies.yaml", "AcceptanceProfile", **acceptance)
     asyncio.run(_accept(directory))
     log = directory / "run.log"
     command = [sys.executable, "-m", "reconciler", "run", str(directory / "fleet-spec"), "--listen", "off"]
@@ -290,7 +298,7 @@ def _edit(file: Path, kind: str, **changes: Any) -> None:
 
 
 async def _accept(directory: Path) -> None:
-    """Save certificates for all nodes, so that nothing is left to do."""
+    """Save certificates for all nodes, as gates write them that were just met, so that nothing is left to do."""
     fleet = load_spec(directory / "fleet-spec", directory="")
     clock, overlay = RealClock(), load_endpoints(directory / "endpoints.json")
     fabric = WireFabric(fleet, clock, SecretStore.load(), overlay)
@@ -301,9 +309,9 @@ async def _accept(directory: Path) -> None:
         with ledger.batch():
             for name, node in fleet.nodes.items():
                 assert node.profile.acceptance is not None
-                binding = binding_of(node, seen.nodes[name], tests_digest(node.profile.acceptance))
-                assert isinstance(binding, Binding), binding
-                ledger.save_certificate(Certificate("1.0", name, clock.now(), binding, (), adopted=True))
+                bars = [bar for test in node.profile.acceptance.tests for bar in test.thresholds]
+                met = certificate(node, seen.nodes[name], **{bar.metric: bar.min or 0.0 for bar in bars})
+                ledger.save_certificate(replace(met, issued_at=clock.now()))
     finally:
         ledger.close()
 

@@ -10,11 +10,14 @@ import pytest
 from reconciler.gate import after
 from reconciler.gate import certificate as c
 from reconciler.gate.certificate import compose, due_tests, judge, valid_until
-from reconciler.model.after import REBOOT
+from reconciler.health.ladder import REMEDIATION
+from reconciler.model.after import GPU_RESET, REBOOT
 from reconciler.model.desired import Acceptance, GatePhase, GateTest, Revalidation
 from reconciler.model.documents import dump, load
 from reconciler.model.gate import Certificate, Proof, Verdict
 from reconciler.model.observed import Drive, Nic, NvmeHealth, Part
+from reconciler.model.records import Attempt
+from reconciler.planner.node.retest import voided_since_certificate
 from tests import builders as b
 
 DAY = 86400.0
@@ -67,6 +70,21 @@ def test_a_profile_inherits_what_it_has_tests_for() -> None:
     assert after.tests_after(one, "power_cycle", REBOOT) == {"parts", "dcgm", "rails"}
     reports = replace(PROFILE, phases=(GatePhase("all", (TESTS[2], TESTS[10])),))
     assert after.tests_after_firmware(reports, "nic0") == {"dcgm", "errors"}, "a tool that only reports proves nothing"
+
+
+def test_a_reset_of_gpus_costs_what_it_may_have_changed_and_nothing_of_the_fabric() -> None:
+    record = replace(b.record(WANTED, certificate=NODE), attempts=(treated("gpu_reset"),))
+    asked = voided_since_certificate(record, PROFILE).keys()
+    assert asked == {"dcgm", "pcie", "nccl", *LOOK} == after.tests_after(PROFILE, "gpu_reset", GPU_RESET)
+    assert voided_since_certificate(replace(record, attempts=(treated("power_cycle"),)), PROFILE).keys() == {
+        "dcgm", "nccl", "rails", *LOOK
+    }  # fmt: skip
+    declared = replace(PROFILE, after={"gpu_reset": ("nccl",)})
+    assert voided_since_certificate(record, declared).keys() == {"nccl", *LOOK}, "a profile's own row is enough"
+
+
+def treated(action: str) -> Attempt:
+    return Attempt(action, "", REMEDIATION, NEXT, "done", ended_at=NEXT)
 
 
 def test_a_row_of_the_profile_goes_before_the_minimum_set() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from reconciler.health.table import Remedy, table_of
-from reconciler.model.after import REBOOT
+from reconciler.model.after import GPU_RESET, REBOOT
 from reconciler.model.desired import Desired
 from reconciler.model.observed import RedfishInventory
 from reconciler.model.vocab import Activation, Concern, Disruption
@@ -234,7 +234,7 @@ _SPECS = (
     ActionSpec(
         name="gpu_reset", concern=Concern.HEALTH, disruption=Disruption.DRAIN, seconds=60,
         requires=(c.HOST_UP, c.QUIESCED), variants=_gpu_reset, undoes=frozenset({"set_gpu_mode"}),
-        fault="gpu_reset_fails", retests=REBOOT, may_heal=lambda cure: cure.resets,
+        fault="gpu_reset_fails", retests=GPU_RESET, may_heal=lambda cure: cure.resets,
         destroys_evidence=True,
     ),
     ActionSpec(
