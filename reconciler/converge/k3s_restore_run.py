@@ -9,16 +9,9 @@ from typing import Final
 
 from reconciler.converge.actions.context import growing_pause_s
 from reconciler.converge.actions.k3s import READY, STARTS_S
-from reconciler.converge.k3s_restore import (
-    Found,
-    RestorePhase,
-    RestoreProgress,
-    Servers,
-    WantedSnapshot,
-    look,
-    quiet,
-    servers_of,
-)
+from reconciler.converge.k3s_birth import server_names
+from reconciler.converge.k3s_hosts import K3sHosts, k3s_hosts, quiet
+from reconciler.converge.k3s_restore import Found, RestorePhase, RestoreProgress, WantedSnapshot, look
 from reconciler.converge.lease import held_lease
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import DriverError, ReconcilerError, Refused
@@ -79,7 +72,7 @@ async def restore(
     Raise Refused before anything is changed, RestoreBroke after, LeaseHeld and LedgerError as in model.errors.
     """
     async with held_lease(ledger, request.fleet.settings.fleet, request.holder, clock) as lease:
-        servers = replace(servers_of(request.fleet, fabric, clock, lease), tell=tell)
+        servers = replace(k3s_hosts(request.fleet, server_names(request.fleet), fabric, clock, lease), tell=tell)
         _check_stop(ledger)
         found = await look(servers, request.wanted)
         work = _Restore(request, servers, ledger, found)
@@ -98,7 +91,7 @@ def _check_stop(ledger: Ledger) -> None:
 @dataclass(slots=True)
 class _Restore:
     request: RestoreRequest
-    servers: Servers
+    servers: K3sHosts
     ledger: Ledger
     found: Found
     kept: dict[str, str] = field(default_factory=dict)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.converge.k3s_restore import Found, WantedSnapshot, look, servers_of
+from reconciler.converge.k3s_hosts import k3s_hosts
+from reconciler.converge.k3s_restore import Found, WantedSnapshot, look
 from reconciler.converge.k3s_restore_run import HOLDER, RestoreBroke, Restored, RestoreRequest, restore
 from reconciler.lab.inprocess.host import MachineHost
 from reconciler.lab.k3s import remove
@@ -46,7 +47,7 @@ def restored(here: World, snapshot: str, server: str = "") -> Restored:
 
 
 def looked(here: World, snapshot: str, server: str = "") -> Found:
-    servers = servers_of(here.fleet, here.fabric, here.clock, None)
+    servers = k3s_hosts(here.fleet, SERVERS, here.fabric, here.clock, None)
     return here.run(look(servers, WantedSnapshot(snapshot, server)))
 
 

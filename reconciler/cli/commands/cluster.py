@@ -8,10 +8,10 @@ from functools import partial
 
 import click
 
-from reconciler.app import cluster_restore as use_case
+from reconciler.app import k3s_commands as use_case
 from reconciler.app.apply import ApplyJob, require_signed_spec
 from reconciler.app.apply import apply as apply_job
-from reconciler.app.cluster_restore import Found, Restored, WantedSnapshot, server_names
+from reconciler.app.k3s_commands import Found, Restored, WantedSnapshot, server_names
 from reconciler.app.ports import AllowedSigners, FleetRequest
 from reconciler.cli.apply_dialogue import print_outcome
 from reconciler.cli.commands.apply import exit_code
@@ -26,7 +26,7 @@ from reconciler.render.text import plain
 
 @click.group()
 def cluster() -> None:
-    """Restore a K3s cluster from a snapshot of etcd."""
+    """Restore a K3s cluster from a snapshot of etcd, or take one away."""
 
 
 @cluster.command()
@@ -72,8 +72,7 @@ def restore(
 def _ask(name: str, found: Found, given: str) -> None:
     """Say what will be lost, and have the consent typed. Raise UsageError where there is no terminal and none given."""
     sentence = f"restore {name}"
-    if given not in ("", sentence):
-        raise UsageError(f"--confirm {given!r} is not {sentence!r}")
+    _check_consent(sentence, given)
     if found.progress is not None:
         say(plain(f"going on with the restore that was begun as {found.progress.id}", 400), err=True)
     say(plain(f"{found.server} restores {found.path} (sha256 {found.sha256})", 600), err=True)
@@ -82,12 +81,52 @@ def _ask(name: str, found: Found, given: str) -> None:
     if found.off:
         say(plain(f"{', '.join(found.off)}: off, and held afterwards", 600), err=True)
     say("What was written to the cluster since is lost; running containers go on", err=True)
+    _consent(sentence, given)
+
+
+def _check_consent(sentence: str, given: str) -> None:
+    if given not in ("", sentence):
+        raise UsageError(f"--confirm {given!r} is not {sentence!r}")
+
+
+def _consent(sentence: str, given: str) -> None:
+    """Have the sentence typed, unless it was given."""
     if given == sentence:
         return
     if not sys.stdin.isatty():
         raise UsageError(f"off a terminal, this needs --confirm {sentence!r}")
     if click.prompt(f"Type '{sentence}' to go on", err=True) != sentence:
         raise click.Abort
+
+
+@cluster.command()
+@click.argument("name", metavar="CLUSTER")
+@click.option("--confirm", default="", metavar="TEXT", help="'tear down CLUSTER': the consent, off a terminal.")
+@spec_options()
+@signer_options
+def teardown(request: FleetRequest, signers: AllowedSigners, name: str, confirm: str) -> None:
+    """Take CLUSTER away: every node gives up K3s with all its pods, volumes, images and snapshots.
+
+    Agents go first, servers last. Meanwhile nothing else is done to the fleet. After an interruption, the same command
+    goes on. What is on a partition of its own is kept, and named.
+    """
+    workspace = workspace_for(request)
+    use_case.check_cluster(workspace, name)
+    sentence = f"tear down {name}"
+    _check_consent(sentence, confirm)
+    agents, servers, _ = use_case.concerned(workspace.fleet)
+    with workspace.ledger() as ledger:
+        require_signed_spec(workspace, ledger, signers)
+        say(plain(f"{len(agents)} agents and {len(servers)} servers give up K3s: pods end, and volumes, images, "
+                  "snapshots of etcd and all that the cluster knows are deleted", 600), err=True)  # fmt: skip
+        _consent(sentence, confirm)
+        done = use_case.tear_down_cluster(workspace, ledger, name)
+    say(plain(f"{name} is gone from {len(done.nodes)} nodes; take it out of the spec", 600))
+    for node, lines in done.kept.items():
+        for line in lines:
+            say(plain(f"{node}: {line}", 600))
+    if done.untouched:
+        say(plain(f"not active, so nothing was done to them: {', '.join(done.untouched)}", 600))
 
 
 def _tell(name: str, done: Restored) -> None:

@@ -67,7 +67,11 @@ def _shell(call: Call) -> Ran:
         case ("-c", line, "sh") if _WORDS.fullmatch(line):
             words = [_PARTNER.sub(call.environment.get("PARTNER", ""), word) for word in line.split()]
             return run(call.machine, _in_environment(call, words))
-    ran = tpm.attestation_script(call) or soak.soak_script(call, lambda argv: run(call.machine, argv))
+    ran = (
+        tpm.attestation_script(call)
+        or k3s.removal_script(call)
+        or soak.soak_script(call, lambda argv: run(call.machine, argv))
+    )
     return host_tests.shell(call) if ran is None else ran
 
 

@@ -146,6 +146,18 @@ class K3sSite:
         if name in self.members:
             self.members.remove(name)
 
+    def removed(self, machine: HostSide) -> None:
+        """Play the end of K3s on a machine. With its last server the cluster is gone, and all that it knew."""
+        disk, name = machine.disk(), machine.state.name
+        for unit in [role.unit for role in K3sRole if role.unit in disk.services]:
+            machine.service_set(unit, active=False)
+            del disk.services[unit]
+        for path in [path for path in disk.files if "rancher" in path or "/k3s" in path]:
+            del disk.files[path]
+        self.dropped(name)
+        if not self.members:
+            self.passwords, self.tokens = {}, {}
+
     # --- tokens ---
 
     def create_token(self, description: str, ttl_s: float) -> str:

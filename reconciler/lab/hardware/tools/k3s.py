@@ -14,6 +14,7 @@ from typing import Final
 from reconciler.lab.hardware.k3s_site import K3sSite, version_of
 from reconciler.lab.hardware.tools.call import Call, Ran, Tool, done, failed, parse_options
 from reconciler.model.gate import CommandResult
+from reconciler.model.k3s_removal import REMOVAL
 
 _MINUTES = re.compile(r"(\d+)m")
 _REFUSED: Final = "The connection to the server 127.0.0.1:6443 was refused - did you specify the right host or port?\n"
@@ -33,6 +34,15 @@ def _k3s(call: Call) -> Ran:
     commands = {"kubectl": _kubectl, "token": _token, "etcd-snapshot": _snapshot}
     ran = commands[call.args[0]](site, call) if call.args and call.args[0] in commands else None
     return ran or failed(1, f'No help topic for "{" ".join(call.args)}"\n')
+
+
+def removal_script(call: Call) -> Ran | None:
+    """Run the program that takes K3s away, as `sh -c PROGRAM`; None for any other."""
+    if call.args != ("-c", REMOVAL):
+        return None
+    if call.machine.k3s is not None:
+        call.machine.k3s.removed(call.machine)
+    return done("end\n", seconds=20.0)
 
 
 def _reset(site: K3sSite, call: Call) -> Ran:

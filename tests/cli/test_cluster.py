@@ -78,3 +78,17 @@ def test_from_the_question_to_servers_that_serve(lab: LabDirectory) -> None:
     assert "no trusted key 'release'" in done.out
     nodes = lab.state()["cluster"]["nodes"]
     assert {name: nodes[name]["ready"] for name in SERVERS} == dict.fromkeys(SERVERS, "True")
+
+
+def test_the_cluster_is_taken_away_by_consent_alone(lab: LabDirectory) -> None:
+    """After the test above, as nothing is left of it then."""
+
+    def teardown(*words: str) -> Done:
+        return reconciler("cluster", "teardown", "main", *words, "--spec", lab.spec, "--endpoints", lab.endpoints)
+
+    refused = teardown()
+    assert (refused.code, "needs --confirm 'tear down main'" in refused.err) == (64, True), refused.err
+    assert teardown("--confirm", "restore main").code == 64
+    done = teardown("--confirm", "tear down main")
+    assert (done.code, done.out) == (0, "main is gone from 4 nodes; take it out of the spec\n"), done.err
+    assert done.err.splitlines()[-4:] == [f"taking K3s from gpu-000{n}" for n in (4, 3, 2, 1)]
