@@ -226,7 +226,7 @@ def _cluster(
         return None
     truth = ClusterTruth(machines, clock, random.Random(f"{seed} cluster"))  # noqa: S311  names of pods
     if (site := k3s_site(fleet, machines, clock, seed)) is not None:
-        truth.k3s, site.known = site, lambda name: any(node.name == name for node in truth.nodes())
+        truth.serve_k3s(site)
     else:
         truth.add_node(CONTROL_PLANE, control_plane=True).ready = "True"
     for name, draft in drafts.items():

@@ -20,10 +20,14 @@ REGISTRIES: Final = "/etc/rancher/k3s/registries.yaml"
 TOKEN: Final = "/etc/rancher/k3s/join-token"
 KUBECONFIG: Final = "/etc/rancher/k3s/k3s.yaml"
 IMAGES: Final = f"{DATA}/agent/images"
-DATASTORE: Final = f"{DATA}/server/db/etcd"
+DB: Final = f"{DATA}/server/db"
+DATASTORE: Final = f"{DB}/etcd"
+SNAPSHOTS: Final = f"{DB}/snapshots"
+RESET_FLAG: Final = f"{DB}/reset-flag"  # of K3s: keeps it from a second reset before a start
 SERVER_TOKEN: Final = f"{DATA}/server/token"
 PASSWORD: Final = "/etc/rancher/node/password"
 RESTART_DUE: Final = f"{DATA}/reconciler-restart-due"  # ours: written before a file changes, gone after the restart
+RESTORE: Final = f"{DATA}/reconciler-restore"  # ours: how far a restore from a snapshot is
 UNIT_FILES: Final = "/etc/systemd/system"
 
 NONE: Final = "none"

@@ -67,7 +67,11 @@ def _shell(call: Call) -> Ran:
         case ("-c", line, "sh") if _WORDS.fullmatch(line):
             words = [_PARTNER.sub(call.environment.get("PARTNER", ""), word) for word in line.split()]
             return run(call.machine, _in_environment(call, words))
-    ran = tpm.attestation_script(call) or soak.soak_script(call, lambda argv: run(call.machine, argv))
+    ran = (
+        tpm.attestation_script(call)
+        or k3s.removal_script(call)
+        or soak.soak_script(call, lambda argv: run(call.machine, argv))
+    )
     return host_tests.shell(call) if ran is None else ran
 
 
@@ -133,10 +137,12 @@ def _tee(call: Call) -> Ran:
 
 def _mv(call: Call) -> Ran:
     source, target = (word for word in call.args if not word.startswith("-"))
-    text = call.machine.disk().files.pop(source, None)
-    if text is None:
+    files = call.machine.disk().files
+    within = [path for path in files if path == source or path.startswith(f"{source}/")]
+    if not within:
         return failed(1, f"mv: cannot stat '{source}': No such file or directory\n")
-    call.machine.write_file(target, text)
+    for path in within:
+        call.machine.write_file(target + path.removeprefix(source), files.pop(path))
     return done()
 
 
@@ -243,7 +249,8 @@ def _test(call: Call) -> Ran:
         case ("-b", path):
             found = any(path == f"/dev/nvme{at}n1" for at in range(len(call.machine.state.drives)))
         case ("-e" | "-f", path):
-            found = _file(call.machine, path) is not None
+            within = call.args[0] == "-e" and any(name.startswith(f"{path}/") for name in call.machine.disk().files)
+            found = within or _file(call.machine, path) is not None
         case _:
             return failed(2, f"bash: line 1: test: {' '.join(call.args)}: unary operator expected\n")
     return done() if found else failed(1)

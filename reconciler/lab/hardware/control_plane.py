@@ -65,7 +65,6 @@ class ClusterTruth(Programs):
         self._pods: dict[tuple[str, str], PodObject] = {}
         self._terminating: dict[str, PodObject] = {}
         self._soonest = float("inf")  # when the first of them ends
-        self._dirty = set(members)  # nodes that may have changed since the last read of all
         self._generations: dict[str, int] = {}
         self._history: deque[WatchEvent] = deque(maxlen=WATCH_WINDOW)
         for name, machine in members.items():

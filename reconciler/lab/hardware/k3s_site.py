@@ -25,12 +25,15 @@ from reconciler.model.k3s import (
     KUBECONFIG,
     PASSWORD,
     REGISTRIES,
+    RESET_FLAG,
     SERVER_TOKEN,
+    SNAPSHOTS,
     UNIT_FILES,
     K3sRole,
 )
 
 if TYPE_CHECKING:
+    from reconciler.lab.hardware.cluster_objects import NodeObject
     from reconciler.lab.hardware.host_side import HostSide
     from reconciler.lab.hardware.state import DiskImage
 
@@ -74,10 +77,21 @@ class BootstrapToken:
     expires: float
 
 
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The content of etcd: node objects, as the cluster gave them, and the secrets of K3s."""
+
+    nodes: Mapping[str, NodeObject]
+    passwords: Mapping[str, str]
+    token: str
+
+
 @dataclass(slots=True)
 class K3sSite:
     """`members`: of etcd, in the order in which they joined. `begun`: how many clusters were begun; more than one is a
-    split. `fewest`: the least spare members of etcd ever, above its quorum; below 0 it was lost."""
+    split. `fewest`: the least spare members of etcd ever, above its quorum; below 0 it was lost. `restores`: of
+    snapshots; a datastore of before is another cluster's. `revived`: servers that ran with such a one.
+    """
 
     machines: Mapping[str, HostSide]
     clock: Callable[[], float]
@@ -86,6 +100,11 @@ class K3sSite:
     tokens: dict[str, BootstrapToken] = field(default_factory=dict)
     passwords: dict[str, str] = field(default_factory=dict)
     snapshots: list[str] = field(default_factory=list)
+    saved: dict[str, Snapshot] = field(default_factory=dict)  # by the text of its file
+    restores: int = 0
+    undone: int = 0  # restores that took away what had been written since the one before
+    ran: bool = False  # since the last restore
+    revived: list[str] = field(default_factory=list)
     issued: int = 0
     begun: int = 0
     fewest: int = 99
@@ -93,7 +112,11 @@ class K3sSite:
     refused: list[str] = field(default_factory=list)  # why units that started ended again
     breaking: set[str] = field(default_factory=set)  # machines whose downloads break off at half
     curl_says: tuple[int, str] | None = None  # exit status and words of each download
-    known: Callable[[str], bool] = lambda _: False  # whether there is a node object of this name; the cluster sets it
+    # What is of the cluster, which sets these: whether a node object is there, all of them, and what takes one away.
+    known: Callable[[str], bool] = lambda _: False
+    nodes: Callable[[], Mapping[str, NodeObject]] = dict
+    bring_back: Callable[[Mapping[str, NodeObject]], None] = lambda _: None
+    forget: Callable[[str], None] = lambda _: None
 
     @property
     def authority(self) -> str:
@@ -122,6 +145,18 @@ class K3sSite:
         """Take a node out whose node object was deleted: K3s takes its member out of etcd, too."""
         if name in self.members:
             self.members.remove(name)
+
+    def removed(self, machine: HostSide) -> None:
+        """Play the end of K3s on a machine. With its last server the cluster is gone, and all that it knew."""
+        disk, name = machine.disk(), machine.state.name
+        for unit in [role.unit for role in K3sRole if role.unit in disk.services]:
+            machine.service_set(unit, active=False)
+            del disk.services[unit]
+        for path in [path for path in disk.files if "rancher" in path or "/k3s" in path]:
+            del disk.files[path]
+        self.dropped(name)
+        if not self.members:
+            self.passwords, self.tokens = {}, {}
 
     # --- tokens ---
 
@@ -157,10 +192,15 @@ class K3sSite:
         if issued + VALID_S - self.clock() < RENEWED_S:
             disk.files[LEAF] = str(self.clock())
         machine.system().k3s_version = version_of(disk)
+        disk.files.pop(RESET_FLAG, None)
+        self.ran = True
         return ""
 
     def _server(self, disk: DiskImage, name: str) -> str:
         if DATASTORE in disk.files:
+            if disk.files[DATASTORE] != self._datastore:
+                self.revived.append(name)
+                return "etcdserver: mismatched cluster ID"
             return "" if name in self.members else "this server has been removed from the etcd cluster"
         if option(disk, "cluster-init") == "true":
             self.begun += 1
@@ -178,7 +218,46 @@ class K3sSite:
             self.learner_until = self.clock() + JOINS_S
             self.members.append(name)
             disk.files[SERVER_TOKEN] = token
-        disk.files |= {DATASTORE: "K3s", KUBECONFIG: ADMIN}
+        disk.files |= {DATASTORE: self._datastore, KUBECONFIG: ADMIN}
+        return ""
+
+    @property
+    def _datastore(self) -> str:
+        return f"K3s {self.restores}" if self.restores else "K3s"
+
+    # --- snapshots ---
+
+    def save(self, machine: HostSide, name: str) -> str:
+        """Write a snapshot on a server, and return its whole name (docs.k3s.io, "etcd-snapshot")."""
+        disk, whole = machine.disk(), f"{name}-{machine.state.name}-{int(self.clock())}"
+        text = f"{whole} {self.rng.getrandbits(64):016x}\n"
+        self.saved[text] = Snapshot(self.nodes(), dict(self.passwords), disk.files[SERVER_TOKEN])
+        self.snapshots.append(whole)
+        machine.write_file(f"{SNAPSHOTS}/{whole}", text)
+        return whole
+
+    def reset(self, machine: HostSide, path: str, token: str) -> str:
+        """Play `k3s server --cluster-reset --cluster-reset-restore-path`. Return why it fails; "" = it is done."""
+        disk, name = machine.disk(), machine.state.name
+        if option(disk, "server"):
+            return "cannot perform cluster-reset while server URL is set - remove server from configuration"
+        if self._runs(name):
+            return "listen tcp :6443: bind: address already in use"
+        if RESET_FLAG in disk.files:
+            return f"a cluster reset was performed; to perform another one, first delete the file at {RESET_FLAG}"
+        if path not in disk.files:
+            return f"etcd: snapshot path does not exist: {path}"
+        found = self.saved.get(disk.files[path])
+        if found is None or token != found.token:
+            return "the snapshot can't be restored: its checksum or its token is another one"
+        disk.files[RESET_FLAG] = ""
+        if old := disk.files.pop(DATASTORE, ""):
+            disk.files[f"{DATASTORE}-old-{int(self.clock())}"] = old
+        self.undone += self.ran and self.restores > 0
+        self.restores, self.ran = self.restores + 1, False
+        self.members, self.passwords, self.tokens = [name], dict(found.passwords), {}
+        disk.files[DATASTORE] = self._datastore
+        self.bring_back(found.nodes)
         return ""
 
     def _agent(self, disk: DiskImage, name: str) -> str:

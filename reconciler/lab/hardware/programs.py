@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from reconciler.lab.hardware.cluster_objects import PodObject
+from reconciler.lab.hardware.cluster_objects import NodeObject, PodObject
 from reconciler.lab.hardware.k3s_site import K3sSite
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.scheduler import Scheduler
@@ -19,6 +20,7 @@ class Programs(Scheduler):
         super().__init__(machines, clock)
         self.k3s: K3sSite | None = None  # of a cluster that the reconciler installs
         self._down = False
+        self._dirty = set(machines)  # nodes that may have changed since the last read of all
         self._programs: dict[str, PodObject] = {}  # pods whose program ends by itself, or answers
 
     @property
@@ -29,6 +31,25 @@ class Programs(Scheduler):
     @down.setter
     def down(self, down: bool) -> None:
         self._down = down
+
+    def serve_k3s(self, site: K3sSite) -> None:
+        """Be the API of a K3s cluster, whose snapshots hold the node objects."""
+        self.k3s, site.forget, site.bring_back = site, self.remove_node, self._bring_back
+        site.known = lambda name: name in self._nodes
+        site.nodes = lambda: {name: replace(node) for name, node in self._nodes.items()}
+
+    def _bring_back(self, saved: Mapping[str, NodeObject]) -> None:
+        """Have the node objects of a snapshot, whatever was done to them since."""
+        for name in set(self._nodes) - set(saved):
+            self.remove_node(name)
+        for name, node in saved.items():
+            self._nodes[name] = replace(node)
+            self._dirty.add(name)
+            self._record("MODIFIED", self._nodes[name])
+
+    @abstractmethod
+    def remove_node(self, name: str) -> None:
+        """Delete the node object and its pods."""
 
     def is_k3s_server(self, name: str) -> bool:
         return self.k3s is not None and name in self.k3s.members

@@ -13,6 +13,8 @@ from typing import Final
 
 from reconciler.lab.hardware.k3s_site import K3sSite, version_of
 from reconciler.lab.hardware.tools.call import Call, Ran, Tool, done, failed, parse_options
+from reconciler.model.gate import CommandResult
+from reconciler.model.k3s_removal import REMOVAL
 
 _MINUTES = re.compile(r"(\d+)m")
 _REFUSED: Final = "The connection to the server 127.0.0.1:6443 was refused - did you specify the right host or port?\n"
@@ -25,11 +27,31 @@ def _k3s(call: Call) -> Ran:
     if call.args == ("--version",):
         return done(f"k3s version {version} (56ec5dd4)\ngo version go1.22.10\n")
     site = call.machine.k3s
+    if call.args[:2] == ("server", "--cluster-reset") and site is not None:
+        return _reset(site, call)
     if site is None or not site.serves(call.machine.name):
         return failed(1, _REFUSED)
     commands = {"kubectl": _kubectl, "token": _token, "etcd-snapshot": _snapshot}
     ran = commands[call.args[0]](site, call) if call.args and call.args[0] in commands else None
     return ran or failed(1, f'No help topic for "{" ".join(call.args)}"\n')
+
+
+def removal_script(call: Call) -> Ran | None:
+    """Run the program that takes K3s away, as `sh -c PROGRAM`; None for any other."""
+    if call.args != ("-c", REMOVAL):
+        return None
+    if call.machine.k3s is not None:
+        call.machine.k3s.removed(call.machine)
+    return done("end\n", seconds=20.0)
+
+
+def _reset(site: K3sSite, call: Call) -> Ran:
+    options, _ = parse_options(call.args, {"--cluster-reset-restore-path": "path", "--token-file": "token"})
+    token = call.machine.disk().files.get(options.get("token", ""), "")
+    if why := site.reset(call.machine, options.get("path", ""), token):
+        return failed(1, f'time="2026-11-27T04:00:00Z" level=fatal msg="Error: {why}"\n', seconds=5.0)
+    said = "Managed etcd cluster membership has been reset, restart without --cluster-reset flag now. "
+    return Ran(CommandResult(0, "", f'time="2026-11-27T04:00:00Z" level=info msg="{said}"\n'), 30.0)
 
 
 def _kubectl(site: K3sSite, call: Call) -> Ran | None:
@@ -39,6 +61,13 @@ def _kubectl(site: K3sSite, call: Call) -> Ran | None:
         case ("delete", "secret", name, "--namespace", "kube-system", "--ignore-not-found"):
             known = site.passwords.pop(name.removesuffix(".node-password.k3s"), None)
             return done("" if known is None else f'secret "{name}" deleted\n')
+        case ("delete", "node", name, "--ignore-not-found"):
+            if not site.known(name):
+                return done()
+            site.forget(name)
+            return done(f'node "{name}" deleted\n')
+        case ("get", "nodes", "--output", "name"):
+            return done("".join(f"node/{name}\n" for name in site.nodes()))
     return None
 
 
@@ -60,8 +89,7 @@ def _token(site: K3sSite, call: Call) -> Ran | None:
 def _snapshot(site: K3sSite, call: Call) -> Ran | None:
     match call.args[1:]:
         case ("save", "--name", name):
-            site.snapshots.append(f"{name}-{call.machine.name}-{int(site.clock())}")
-            return done(f"Snapshot {site.snapshots[-1]} saved.\n", seconds=5.0)
+            return done(f"Snapshot {site.save(call.machine, name)} saved.\n", seconds=5.0)
         case ("ls",):
             rows = (f"{one} file:///var/lib/rancher/k3s/server/db/snapshots/{one} 3678240\n" for one in site.snapshots)
             return done("Name Location Size Created\n" + "".join(rows))
