@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from reconciler.drivers.endpoints import Overlay
 from reconciler.drivers.firmware_files import HttpFirmwareFiles
 from reconciler.drivers.installer import HttpInstaller
 from reconciler.drivers.kube import KubectlCluster, NodeWatch
-from reconciler.drivers.redfish import BmcRegistry, RedfishBmc, RedfishPdu
+from reconciler.drivers.redfish import BmcEventWatch, BmcRegistry, RedfishBmc, RedfishPdu
 from reconciler.drivers.secrets import Credentials, SecretError, SecretStore
 from reconciler.drivers.slurm import SlurmCluster
 from reconciler.drivers.ssh import KernelLogWatch, SshHost
@@ -29,7 +29,7 @@ from reconciler.model.desired import Desired, Fleet, Settings
 from reconciler.model.ledger_ports import InstallLedger
 from reconciler.model.own_writes import OwnWrites
 from reconciler.model.ports import Bmc, Clock, Cluster, FirmwareFiles, Host, Installer, Watch
-from reconciler.model.vocab import NodeState
+from reconciler.model.vocab import NewsSource, NodeState
 
 LEAST_REAL_S = 2.0  # the shortest deadline in real time
 HURRY_S = 2.0  # for closing, after an interrupt
@@ -211,23 +211,32 @@ class WireFabric:
             self._slurm = SlurmCluster(login, access, timeout_s=deadline, now=self._clock.now)
         return self._slurm
 
-    def watch(self) -> Watch | None:
-        """Return a watch on Kubernetes; None without one, where no event announces a change."""
+    def watches(self) -> Mapping[NewsSource, Watch]:
+        """Return the watches on the cluster, all kernel logs and all BMCs, where the spec says how to reach them."""
+        found: dict[NewsSource, Watch] = {}
         access = self._settings.cluster
-        if access is None or not access.kubernetes:
-            return None
-        self._watched = True  # a process with a watch is long-lived, and keeps its connection
-        kubeconfig, context = self._cluster_access(access)
-        deadline = self._deadline(self._settings.kubernetes_deadline_s)
-        return NodeWatch(kubeconfig=kubeconfig, context=context, timeout_s=deadline, own=self._own_writes)
+        if access is not None and access.kubernetes:
+            self._watched = True  # a process with a watch is long-lived, and keeps its connection
+            kubeconfig, context = self._cluster_access(access)
+            deadline = self._deadline(self._settings.kubernetes_deadline_s)
+            found[NewsSource.CLUSTER] = NodeWatch(
+                kubeconfig=kubeconfig, context=context, timeout_s=deadline, own=self._own_writes
+            )
+        if self._settings.ssh_credentials is not None:
+            hosts = partial(self._active, lambda node: node.endpoints.host)
+            found[NewsSource.KERNEL_LOGS] = KernelLogWatch(hosts, self._host_of)
+        if self._settings.bmc_credentials is not None:
+            bmcs = partial(self._active, lambda node: node.endpoints.bmc)
+            found[NewsSource.BMC_EVENTS] = BmcEventWatch(bmcs, self._bmc_of)
+        return found
 
-    def logs(self) -> Watch | None:
-        """Return a watch on the kernel logs of all hosts; None where the spec says of no host how it is reached."""
-        return None if self._settings.ssh_credentials is None else KernelLogWatch(self._followed, self._host_of)
-
-    def _followed(self) -> Collection[str]:
+    def _active(self, reached: Callable[[Desired], str | None]) -> Collection[str]:
         nodes = self._fleet.nodes
-        return {name for name, node in nodes.items() if node.endpoints.host and node.state is NodeState.ACTIVE}
+        return {name for name, node in nodes.items() if reached(node) and node.state is NodeState.ACTIVE}
+
+    def _bmc_of(self, name: str) -> RedfishBmc | None:
+        self.bmc(self._fleet.nodes[name])
+        return self._bmcs.get(name)
 
     def _host_of(self, name: str) -> SshHost | None:
         self.host(self._fleet.nodes[name])

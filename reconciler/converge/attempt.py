@@ -95,10 +95,12 @@ def _begin(
     if left is not None:
         run.ledger.resume(left.attempt, run.context.run_id, token, now)
         return left.attempt, left.intent, left.intent
-    intent = {"at": now.isoformat(), "boot_id": subject.boot_id, "plan": run.context.plan_id}
+    intent: dict[str, Any] = {"at": now.isoformat(), "boot_id": subject.boot_id, "plan": run.context.plan_id}
     if basis := basis_of(subject.desired.profile, subject.record):
         intent["basis"] = basis
     cause = REMEDIATION if c.TREATED in action.achieves else ", ".join(action.because)
+    if cause == REMEDIATION:
+        intent["signals"] = sorted({item.path for item in subject.plan.illness})
     number = run.ledger.begin(run.context.run_id, node, action.name, action.target, cause, intent, token, now)
     return number, intent, {}
 

@@ -51,7 +51,7 @@ class Dispatcher:
         self._tasks: dict[str, asyncio.Task[NodeResult]] = {}
         self._ended: list[str] = []
         self._workers: dict[str, NodeRun] = {}
-        self._woken: dict[str, None] = {}  # to be looked at, whatever is planned
+        self._woken: dict[str, bool] = {}  # to be looked at, whatever is planned; whether the BMC has news
         self._taking_out: dict[str, None] = {}  # nodes at work that are to be reserved, or are
         self._stopped: Blocked | None = None  # why nothing of the whole fleet begins
         self._postponed: dict[str, str] = {}  # node -> why, until something has changed
@@ -140,12 +140,15 @@ class Dispatcher:
         finally:
             await self.park()
 
-    def wake(self, name: str) -> None:
-        """Have a node looked at before anything else; a node at work, as soon as it waits."""
+    def wake(self, name: str, *, read_bmc: bool = False) -> None:
+        """Have a node looked at before anything else; a node at work, as soon as it waits.
+
+        `read_bmc`: the BMC has news, so that its inventory is read, however young the one at hand is.
+        """
         if name in self._workers:
-            self._workers[name].wake()
+            self._workers[name].wake(read_bmc=read_bmc)
         elif name in self.plans and name not in self._tasks:
-            self._woken[name] = None
+            self._woken[name] = read_bmc or self._woken.get(name, False)
             self.changed.set()
 
     def start(self) -> None:
@@ -153,11 +156,10 @@ class Dispatcher:
         for name in self._limits.spares.promoted.keys() - self._promoted - self._tasks.keys():
             if name in self.plans:
                 self._promoted.add(name)
-                self._woken[name] = None
+                self._woken.setdefault(name, False)
         for name in list(self._woken):
             if len(self._tasks) < NODES_AT_ONCE:
-                del self._woken[name]
-                self._begin(name, self._limits.nodes.get(name))
+                self._begin(name, None if self._woken.pop(name) else self._limits.nodes.get(name))
         self._isolate()
         self._stopped = self.run.stop()
         if self._stopped is not None:

@@ -78,7 +78,7 @@ class NodeRun:
         self._suspected = frozenset(suspected)
         self._inventory_due = seen is None
         self._old_inventory = seen is not None  # the inventory is that of the pass
-        self._news = asyncio.Event()  # the cluster has reported a change of the node
+        self._news = asyncio.Event()  # there is news of the node
         self._failures: Counter[str] = Counter()  # in a row, by action
         self._done: Counter[tuple[str, frozenset[str]]] = Counter()  # by action and the drift that it was done for
         self._last_failure = ""  # why the last attempt failed
@@ -98,8 +98,9 @@ class NodeRun:
             self.node, "working on it", self._work, lambda crash: self._result(Ended.CRASHED, crash.sentence)
         )
 
-    def wake(self) -> None:
-        """Look at the node without waiting further: the cluster has reported a change."""
+    def wake(self, *, read_bmc: bool = False) -> None:
+        """Look at the node without waiting further: there is news of it, or of its BMC."""
+        self._inventory_due = self._inventory_due or read_bmc
         self._news.set()
 
     async def _work(self) -> NodeResult:

@@ -122,7 +122,7 @@ class LeaderTerm:
     ) -> LeaderTerm:
         """Make the first pass, and return the term that continues from it. `passed` is called after every pass."""
         listener, messages = ClusterListener(deps.clock, deps.progress, deps.metrics), PassMessages(deps.progress)
-        listening = asyncio.create_task(listener.listen(fabric.watch(), fabric.logs()))
+        listening = asyncio.create_task(listener.listen(fabric.watches()))
         notifier = Notifier(deps.ledger, deps.messenger, deps.clock, deps.metrics, deps.progress)
         try:
             began, names = deps.clock.monotonic(), list(fleet.nodes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from reconciler.model.desired import Remediation, Rung
@@ -12,17 +13,26 @@ REMEDIATION = "remediation"  # the cause under which rungs are journaled
 _NOT_TRIED = frozenset({"started", "refused"})  # under way, to be resumed; or refused before it began
 
 
+@dataclass(frozen=True, slots=True)
+class Treated:
+    """The classes of the signals that are to be treated, and how to tell those of an earlier attempt's signals."""
+
+    classes: frozenset[str] = frozenset()
+    class_of: Callable[[str], str] = lambda _path: ""
+
+
 def next_rung(
     policy: Remediation | None,
     attempts: tuple[Attempt, ...],
     now: datetime,
     may_help: Callable[[str], bool] = lambda _: True,
+    treated: Treated = Treated(),
 ) -> Rung | None:
     """Return the first rung that has attempts left within the policy's window; None if there is none.
 
     `may_help`: whether an action can be tried on the node and may heal it; other rungs are passed over.
     """
-    if policy is None or is_over_limit(policy, attempts, now):
+    if policy is None or limit_reached(policy, attempts, now, treated):
         return None
     since = now - timedelta(seconds=policy.window_s)
     for rung in policy.ladder:
@@ -34,14 +44,22 @@ def next_rung(
     return None
 
 
-def is_over_limit(policy: Remediation, attempts: tuple[Attempt, ...], now: datetime) -> bool:
-    """Return whether the node was repaired as often as the policy allows, whatever the rungs and whatever they healed.
+def limit_reached(
+    policy: Remediation, attempts: tuple[Attempt, ...], now: datetime, treated: Treated
+) -> tuple[int, str] | None:
+    """Return the limit that is used up, and its class ("" = all), whatever the rungs and whatever they healed.
 
     A node that falls ill again and again has a fault that no rung finds.
     """
     since = now - timedelta(seconds=policy.most_within_s)
-    used = sum(_counts(attempt) and attempt.at > since for attempt in attempts)
-    return policy.most is not None and used >= policy.most
+    counted = [attempt for attempt in attempts if _counts(attempt) and attempt.at > since]
+    if policy.most is not None and len(counted) >= policy.most:
+        return policy.most, ""
+    for name, most in policy.most_of_class:
+        used = sum(any(treated.class_of(path) == name for path in attempt.treated) for attempt in counted)
+        if name in treated.classes and used >= most:
+            return most, name
+    return None
 
 
 def _counts(attempt: Attempt) -> bool:

@@ -161,6 +161,11 @@ class HealthTable:
         row = self.rule_at(path)
         return None if row is None else row.part
 
+    def class_at(self, path: str) -> str:
+        """Return the class of the signal of a value path; "" for what is no signal of the table."""
+        row = self.rule_at(path)
+        return "" if row is None else row.row.cause.value
+
     def rule_at(self, path: str) -> SignalRule | None:
         """Return the rule for the signal of a value path; None for what is no signal of the table."""
         name = path.removeprefix(PREFIX)

@@ -168,6 +168,7 @@ class Remediation:
     host_down_after_s: float = 300.0
     node_conditions: tuple[NodeCondition, ...] = ()
     most: int | None = None  # attempts of all rungs together within `most_within_s`; None = any number
+    most_of_class: tuple[tuple[str, int], ...] = ()  # the same for signals of one class, by its name
     most_within_s: float = 7 * 86400.0
 
 

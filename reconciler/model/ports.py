@@ -42,7 +42,7 @@ from reconciler.model.observed import (
 )
 from reconciler.model.records import Mark
 from reconciler.model.status import FleetStatus, LoopStatus
-from reconciler.model.vocab import SignalTo
+from reconciler.model.vocab import NewsSource, SignalTo
 
 
 class Clock(Protocol):
@@ -311,11 +311,8 @@ class Metrics(Protocol):
     def acted(self, action: str, outcome: str, seconds: float) -> None:
         """Count an action that ended. `action`: its catalogue name without a target; `seconds`: of the fleet's time."""
 
-    def logs_deaf(self, since: datetime | None) -> None:
-        """Set since when the kernel log of some host is not followed; None: all are, or nobody follows any."""
-
-    def watch_deaf(self, since: datetime | None) -> None:
-        """Set since when the watch on the cluster has failed. None: it works, or there is none."""
+    def deaf(self, source: NewsSource, since: datetime | None) -> None:
+        """Set since when a source of news can't be heard, or that of some node. None: all can, or nobody listens."""
 
     def channels(self, channels: Mapping[str, ChannelStatus]) -> None:
         """Replace how the channels do that people are told through, by name."""
@@ -374,11 +371,8 @@ class Fabric(Protocol):
     def cluster(self) -> Cluster | None:
         """Return the cluster of the fleet, None when it has none."""
 
-    def watch(self) -> Watch | None:
-        """Return the watch, None when there is nobody to hear of changes from."""
-
-    def logs(self) -> Watch | None:
-        """Return the watch on the kernel logs of the hosts, None when nobody follows them."""
+    def watches(self) -> Mapping[NewsSource, Watch]:
+        """Return the watches that there are; none where a fleet has no such source."""
 
     async def refit(self, fleet: Fleet) -> None:
         """Reach nodes as this fleet says from now on. Ports that were reached in another way are closed."""

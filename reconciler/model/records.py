@@ -124,6 +124,7 @@ class Attempt:
     ended_at: datetime | None = None
     boot_id: Unpublished[FreeText] = ""  # the boot that the host was seen in before; "" = it was not
     basis: Unpublished[FreeText] = ""  # digest of what its boot had to prove, and of the TPM that had to; "" = nothing
+    treated: Unpublished[tuple[ValuePath, ...]] = ()  # of a rung: the signals that the node showed before it
 
     @property
     def judged(self) -> bool:

@@ -207,3 +207,11 @@ class DriftMode(StrEnum):
     OBSERVE = "observe"
     PROPOSE = "propose"
     CORRECT = "correct"
+
+
+class NewsSource(StrEnum):
+    """A source of news between passes, which says which node to look at."""
+
+    CLUSTER = "watch"
+    KERNEL_LOGS = "logs"
+    BMC_EVENTS = "events"

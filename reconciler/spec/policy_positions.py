@@ -22,7 +22,7 @@ _DRAIN: Final = {
 }  # fmt: skip
 _REMEDIATION: Final = {
     "ladder": "ladder", "window_s": "window", "ignore_xids": "ignoreXids", "host_down_after_s": "hostDownAfter",
-    "node_conditions": "nodeConditions", "most": "limit", "most_within_s": "limit",
+    "node_conditions": "nodeConditions", "most": "limit", "most_of_class": "limit", "most_within_s": "limit",
 }  # fmt: skip
 _TEST: Final = {
     "name": "name", "tool": "tool", "args": "args", "timeout_s": "timeout", "versions": "versions",

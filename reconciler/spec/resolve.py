@@ -43,6 +43,7 @@ from reconciler.spec.kinds.golden_image import GoldenImageSpec, ImageVersion
 from reconciler.spec.kinds.hardware_profile import HardwareProfileSpec
 from reconciler.spec.kinds.node_pool import Rollout as RolloutSpec
 from reconciler.spec.kinds.persona import PersonaSpec
+from reconciler.spec.kinds.remediation_policy import RepairLimit
 from reconciler.spec.kinds.settings import NodeSettings
 from reconciler.spec.layers import (
     Layer,
@@ -341,8 +342,13 @@ class _Resolver:
                 NodeCondition(condition.type, condition.status.value) for condition in policy.spec.node_conditions
             ),
             most=None if policy.spec.limit is None else policy.spec.limit.attempts,
+            most_of_class=() if policy.spec.limit is None else _by_class(policy.spec.limit),
             most_within_s=parse_duration(policy.spec.limit.within if policy.spec.limit is not None else "7d"),
         )
+
+
+def _by_class(limit: RepairLimit) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((name.value, most) for name, most in limit.per_class.items()))
 
 
 def boot_ways(declared: Declarations, hardware: DeclaredResource[HardwareProfileSpec] | None) -> tuple[BootWay, ...]:

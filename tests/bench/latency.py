@@ -1,6 +1,6 @@
 """The reconciler's latency from a sign of illness to its reaction, and its overhead on the hardware's own time.
 
-A sign is an event of the cluster, or a line in a kernel log.
+A sign is an event of the cluster, a line in a kernel log, or an event of a BMC.
 
 The lab and `reconciler run` are separate processes. All times come from the lab's record of events on its objects, so
 that measuring adds nothing; only the gate's duration is read from the ledger.
@@ -41,7 +41,8 @@ from tests.builders import certificate
 TARGET_MS = 1000
 TARGET_OWN_S = 5
 FAULT, CONDITION = "node_condition", "GpuUnhealthy"
-LOGGED = "xid_79"
+LOGGED: tuple[str, dict[str, Any]] = ("xid_79", {"gpu": 0})  # in the kernel log alone
+PUSHED: tuple[str, dict[str, Any]] = ("failed_part", {"part": "dimm", "how": "logged"})  # by the BMC alone
 APART_S = 1.0  # from a mark to the next fault
 PATIENCE_S = 60.0
 _LOOK_S = 0.1
@@ -58,7 +59,7 @@ def section(nodes: int, events: int, burst: int, *, chain_scale: float = 1.0) ->
 
 def _marks(nodes: int, events: int, burst: int) -> list[Table]:
     with running_lab(nodes) as (directory, lab), reconciler(directory) as process:
-        names = _spread(directory, 2 * events + burst)
+        names = _spread(directory, 3 * events + burst)
         with under_load(lab, process) as alone:
             one_by_one = [_latency(directory, [name])[0] for name in _apart(names[:events])]
         time.sleep(5 * APART_S)
@@ -66,16 +67,20 @@ def _marks(nodes: int, events: int, burst: int) -> list[Table]:
             at_once = _latency(directory, names[events : events + burst])
         time.sleep(5 * APART_S)
         with under_load(lab, process) as logged:
-            in_log = [_from_log(directory, name) for name in _apart(names[events + burst :])]
+            in_log = [mark_ms(directory, name, LOGGED) for name in _apart(names[events + burst : 2 * events + burst])]
+        time.sleep(5 * APART_S)
+        with under_load(lab, process) as pushed:
+            by_bmc = [mark_ms(directory, name, PUSHED) for name in _apart(names[2 * events + burst :])]
     rows = [
         (f"{events} conditions, one at a time", *percentiles(one_by_one), alone.cores(), alone.average),
         (f"{burst} conditions at once", *percentiles(at_once), together.cores(), together.average),
         (f"{events} XIDs in kernel logs, one at a time", *percentiles(in_log), logged.cores(), logged.average),
+        (f"{events} events of BMCs, one at a time", *percentiles(by_bmc), pushed.cores(), pushed.average),
     ]
     return [
         Table(
-            f"From a watch event that shows a condition, or a line in a kernel log, to our mark, {nodes} nodes on "
-            "loopback, milliseconds",
+            f"From a watch event that shows a condition, a line in a kernel log, or an event of a BMC, to our mark, "
+            f"{nodes} nodes on loopback, milliseconds",
             ("signs", "p50", "p99", "max", "cores used", "load average"),
             rows,
             (
@@ -108,10 +113,10 @@ def _latency(directory: Path, names: Sequence[str]) -> list[float]:
     return [1000 * (_at(history, _marked) - _at(history, _ill)) for history in _histories(directory, names, _marked)]
 
 
-def _from_log(directory: Path, name: str) -> float:
-    """Let a GPU fall off the bus, which the kernel log alone tells; return the milliseconds from then to the mark."""
+def mark_ms(directory: Path, name: str, fault: tuple[str, dict[str, Any]]) -> float:
+    """Inject a fault that no watch of the cluster tells of; return the milliseconds from then to the mark."""
     began = float(read_node_events(directory, name)["now"])
-    inject_fault(directory, name, LOGGED, {"gpu": 0})
+    inject_fault(directory, name, *fault)
     ends = time.monotonic() + PATIENCE_S
     while time.monotonic() < ends:
         marks = [float(e["at"]) for e in read_node_events(directory, name)["cluster"] if _marked(e)]

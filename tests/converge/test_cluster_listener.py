@@ -13,6 +13,7 @@ import pytest
 from reconciler.converge.cluster_listener import ClusterListener
 from reconciler.converge.events import ignore
 from reconciler.lab.inprocess import VirtualClock, run_virtual
+from reconciler.model.vocab import NewsSource
 from tests.converge.test_loop import Seen
 
 
@@ -22,6 +23,7 @@ class Scripted:
     def __init__(self, clock: VirtualClock, reports: Sequence[float], busy: tuple[float, float]) -> None:
         self._clock, self._reports, self._busy = clock, reports, busy
         self.woken: list[float] = []
+        self.read_bmc: list[bool] = []
         self.run = SimpleNamespace(fleet=SimpleNamespace(nodes={"n0": None}))
 
     async def changes(self, tell: Callable[[str], None] = lambda _: None) -> AsyncGenerator[str]:
@@ -36,8 +38,9 @@ class Scripted:
         begins, ends = self._busy
         return {"n0"} if begins <= self._clock.elapsed < ends else set()
 
-    def wake(self, _name: str) -> None:
+    def wake(self, _name: str, *, read_bmc: bool = False) -> None:
         self.woken.append(round(self._clock.elapsed, 1))
+        self.read_bmc.append(read_bmc)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +59,7 @@ def test_reports_wake_a_node(reports: Sequence[float], busy: tuple[float, float]
     listener.dispatcher = there
 
     async def listen() -> None:
-        task = asyncio.create_task(listener.listen(there, None))
+        task = asyncio.create_task(listener.listen({NewsSource.CLUSTER: there}))
         await asyncio.sleep(60)
         task.cancel()
 
@@ -70,11 +73,9 @@ def test_kernel_logs_wake_a_node_too_and_their_silence_is_told_apart() -> None:
     told: list[str] = []
 
     class Deaf(Seen):
-        def logs_deaf(self, since: datetime | None) -> None:
-            self.deaf.append(since)
-
-        def watch_deaf(self, since: datetime | None) -> None:
-            raise AssertionError(f"nobody watches the cluster: {since}")
+        def deaf(self, source: NewsSource, since: datetime | None) -> None:
+            assert source is NewsSource.KERNEL_LOGS, "nobody watches anything else"
+            self.deaf_since.append(since)
 
     class Silent(Scripted):
         async def changes(self, tell: Callable[[str], None] = lambda _: None) -> AsyncGenerator[str]:
@@ -88,7 +89,7 @@ def test_kernel_logs_wake_a_node_too_and_their_silence_is_told_apart() -> None:
     listener.dispatcher = there
 
     async def listen() -> None:
-        task = asyncio.create_task(listener.listen(None, logs))
+        task = asyncio.create_task(listener.listen({NewsSource.KERNEL_LOGS: logs}))
         await asyncio.sleep(60)
         task.cancel()
         await asyncio.wait([task])
@@ -96,5 +97,22 @@ def test_kernel_logs_wake_a_node_too_and_their_silence_is_told_apart() -> None:
     run_virtual(listen(), clock)
     assert there.woken == [10, 15]
     assert told == ["kernel logs are not followed: 1 of 2 hosts"]
-    assert seen.deaf[0] is not None
-    assert seen.deaf[-1] is None, "nobody listens any more"
+    assert seen.deaf_since[0] is not None
+    assert seen.deaf_since[-1] is None, "nobody listens any more"
+
+
+def test_events_of_a_bmc_wake_a_node_seldom_and_have_its_bmc_read() -> None:
+    """A flood of events costs a BMC one inventory in half a minute; the kernel log is as quick as before."""
+    clock = VirtualClock()
+    there: Any = Scripted(clock, [10, 10.1, 10.2, 39, 80], (0, 0))
+    logs: Any = Scripted(clock, [10.5], (0, 0))
+    listener = ClusterListener(clock, ignore, Seen())
+    listener.dispatcher = there
+
+    async def listen() -> None:
+        task = asyncio.create_task(listener.listen({NewsSource.KERNEL_LOGS: logs, NewsSource.BMC_EVENTS: there}))
+        await asyncio.sleep(100)
+        task.cancel()
+
+    run_virtual(listen(), clock)
+    assert list(zip(there.woken, there.read_bmc, strict=True)) == [(10, True), (10.5, False), (40, True), (80, True)]

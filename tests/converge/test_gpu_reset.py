@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.health.ladder import REMEDIATION
 from reconciler.model.desired import DesiredInventory, Profile, Rung
 from reconciler.model.outcome import Done, Transient
 from tests.converge.world import PROFILE, World
@@ -88,6 +89,19 @@ def test_a_fault_that_returns_after_its_reset_is_a_new_one(world: Worlds) -> Non
     here.clock.elapsed += 3600
     here.apply()
     assert not here.serves("n0"), "silence is no healing"
+
+
+def test_what_was_treated_is_on_record_and_bounds_its_class(world: Worlds) -> None:
+    """The attempt counts for the class of the signal that the node showed, and for no later one."""
+    assert TREATED.remediation is not None
+    once = replace(TREATED.remediation, ladder=(Rung("gpu_reset", 3),), most_of_class=(("persistent", 1),))
+    here = healed(world, {"xid": {"code": 119, "heals": "reset"}}, replace(TREATED, digest="once", remediation=once))
+    treated = [one.treated for one in here.ledger.node("n0").attempts if one.cause == REMEDIATION]
+    assert treated == [("health.xid_119",)]
+    here.machine("n0").inject("xid", code=119, persistent=True)
+    here.apply()
+    assert done(here) == ["gpu_reset", "run_gate", "admit"]
+    assert not here.serves("n0")
 
 
 def act(here: World, **context: Any) -> Any:

@@ -24,7 +24,7 @@ from reconciler.model.notices import ChannelStatus
 from reconciler.model.records import FLEET, STORM
 from reconciler.model.spec_feed import Pulled
 from reconciler.model.status import FleetStatus, LoopStatus, NodeStatus, Role
-from reconciler.model.vocab import DrainProvider, DriftMode, NodeState
+from reconciler.model.vocab import DrainProvider, DriftMode, NewsSource, NodeState
 from tests.converge.world import IMAGE, PROFILE, SIGNATURES, World, silences
 
 BIOS = "SriovGlobalEnable"
@@ -51,7 +51,7 @@ class Seen:
         self.loop = LoopStatus()
         self.fleet: FleetStatus | None = None
         self.passes = 0
-        self.deaf: list[datetime | None] = []
+        self.deaf_since: list[datetime | None] = []
 
     def loop_status(self, status: LoopStatus) -> None:
         self.loop = status
@@ -69,10 +69,9 @@ class Seen:
     def channels(self, channels: Mapping[str, ChannelStatus]) -> None:
         pass
 
-    def logs_deaf(self, since: datetime | None) -> None: ...
-
-    def watch_deaf(self, since: datetime | None) -> None:
-        self.deaf.append(since)
+    def deaf(self, source: NewsSource, since: datetime | None) -> None:
+        if source is NewsSource.CLUSTER:
+            self.deaf_since.append(since)
 
 
 class Looped(World):
@@ -195,7 +194,7 @@ def test_since_when_the_watch_is_deaf_is_a_metric(looped: Callable[..., Looped])
         cluster.down = False
 
     here.go(10 * MINUTE, fails)
-    since, *rest = here.seen.deaf
+    since, *rest = here.seen.deaf_since
     assert since is not None
     assert timedelta() <= since - moments[0] <= timedelta(seconds=3)
     assert set(rest) == {None}

@@ -15,7 +15,7 @@ from tests.converge.test_node_conditions import WATCHED, done, seconds_until_tre
 def deaf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Looped]:
     """A loop that hears nothing of its cluster."""
     here = Looped(tmp_path, nodes=3, profile=WATCHED)
-    monkeypatch.setattr(here.fabric, "watch", lambda: None)
+    monkeypatch.setattr(here.fabric, "watches", dict)
     yield here
     here.ledger.close()
 

@@ -16,7 +16,7 @@ from reconciler.model.observed import Observation, Observed
 from reconciler.model.outcome import Declined, Done
 from reconciler.model.plan import BlockCode, Blocked, BudgetLine, Goal, NodePlan
 from reconciler.model.status import FleetStatus, LoopStatus, NodeStatus
-from reconciler.model.vocab import Concern, Source, UnknownReason
+from reconciler.model.vocab import Concern, NewsSource, Source, UnknownReason
 from tests import builders as b
 from tests.render.test_plan import DRAIN, HOUR, node, plan, rollout
 
@@ -159,9 +159,7 @@ class Counted:
         self.actions.append((action, outcome, seconds))
 
     def channels(self, channels: Mapping[str, ChannelStatus]) -> None: ...
-    def logs_deaf(self, since: datetime | None) -> None: ...
-
-    def watch_deaf(self, since: datetime | None) -> None: ...
+    def deaf(self, source: NewsSource, since: datetime | None) -> None: ...
 
 
 def test_actions_are_counted_on_their_way() -> None:

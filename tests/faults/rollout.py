@@ -33,7 +33,7 @@ from reconciler.model.notices import ChannelStatus
 from reconciler.model.spec_feed import Pulled
 from reconciler.model.status import FleetStatus, LoopStatus, NodeStatus
 from reconciler.model.units import format_duration
-from reconciler.model.vocab import DriftMode, Reason
+from reconciler.model.vocab import DriftMode, NewsSource, Reason
 from reconciler.planner.fleet.plan_request import PlanRequest, take_snapshot
 from reconciler.planner.fleet.planner import plan_fleet
 from tests.converge.world import QuickGate, desired_node, fleet_of
@@ -283,10 +283,7 @@ class _Watch:
     def channels(self, channels: Mapping[str, ChannelStatus]) -> None:
         pass
 
-    def logs_deaf(self, since: datetime | None) -> None:
-        """Of no interest."""
-
-    def watch_deaf(self, since: datetime | None) -> None:
+    def deaf(self, source: NewsSource, since: datetime | None) -> None:
         """Of no interest."""
 
 

@@ -71,6 +71,21 @@ def test_a_node_is_repaired_so_often_and_then_a_person_must_look() -> None:
     assert planned(119, attempts=older, most=3).goal is Goal.IN_SERVICE
 
 
+def test_a_class_of_signals_has_its_own_bound_in_the_policys_week() -> None:
+    """What was done for other classes counts for the limit of all alone."""
+    bounded = replace(POLICY, most=9, most_of_class=(("environment", 1), ("persistent", 2)))
+    node = b.node(profile=b.profile(remediation=bounded))
+    seen = b.observed(host=b.facts(xids=(Xid(119, "0000:03:00", 1),)))
+    days = (6, 4)
+    for treated, goal in (("health.xid_48", Goal.ISOLATED), ("health.psu_failed", Goal.IN_SERVICE)):
+        before = tuple(replace(tried("soft_restart", timedelta(days=day)), treated=(treated,)) for day in days)
+        plan = b.planner().plan(node, seen, b.record(node, b.observed(), attempts=before))
+        assert plan.goal is goal
+        assert ("repaired 2 times within 7d00h for signals of class persistent" in plan.situation) is (
+            goal is Goal.ISOLATED
+        )
+
+
 def test_a_row_of_power_can_have_no_rung_that_wipes() -> None:
     with pytest.raises(ValueError, match="no rung reimage"):
         health_table((SignalChange("pcie_fatal", "x", rungs=("reimage",)),))

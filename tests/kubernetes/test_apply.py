@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,9 @@ from reconciler.drivers.kube import NodeWatch
 from reconciler.lab.fleet import build_lab
 from reconciler.lab.inprocess import LabFabric
 from reconciler.lab.scenario import Scenario
+from reconciler.model.ports import Watch
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION
+from reconciler.model.vocab import NewsSource
 from tests.converge.world import World
 from tests.drivers.kube.bench import kubectl
 from tests.kubernetes.scene import Scene, until
@@ -50,9 +52,10 @@ class RealCluster(LabFabric):
     def cluster(self) -> Any:
         return self._scene.driver
 
-    def watch(self) -> Any:
+    def watches(self) -> Mapping[NewsSource, Watch]:
         kubeconfig = self._scene.plane.kubeconfig
-        return NodeWatch(kubeconfig=kubeconfig, context=None, kubectl=kubectl(), timeout_s=10)
+        watch = NodeWatch(kubeconfig=kubeconfig, context=None, kubectl=kubectl(), timeout_s=10)
+        return {**super().watches(), NewsSource.CLUSTER: watch}
 
 
 @dataclass

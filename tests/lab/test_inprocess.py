@@ -27,7 +27,7 @@ from reconciler.model.install_progress import InstallProgress
 from reconciler.model.observed import Answered, HostFacts, Member, RedfishHot, RedfishInventory, Silent, Taint
 from reconciler.model.ports import FirmwareFile, PowerAction
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark
-from reconciler.model.vocab import BootPhase, Health, Power, UnknownReason
+from reconciler.model.vocab import BootPhase, Health, NewsSource, Power, UnknownReason
 from tests.lab.machines import CONTENTS, IMAGE, document, example_fleet
 
 T = TypeVar("T")
@@ -373,9 +373,7 @@ def test_a_watch_reports_what_others_write(world: World) -> None:
     heard: list[str] = []
 
     async def listen() -> None:
-        watch = world.fabric.watch()
-        assert watch is not None
-        async for name in watch.changes():
+        async for name in world.fabric.watches()[NewsSource.CLUSTER].changes():
             heard.append(name)
 
     async def main() -> None:

@@ -94,7 +94,7 @@ PROFILE = replace(
     ),
     remediation=d.Remediation(
         "standard", (d.Rung("power_cycle", 1),), 86400.0, (13,), 300.0, (d.NodeCondition("GpuUnhealthy", "True"),),
-        most=3,
+        most=3, most_of_class=(("persistent", 2),),
     ),
     k3s=DesiredK3s(
         K3sRole.SERVER, "v1.31.5+k3s1", "https://10.0.0.10:6443", Artifact("https://x/k3s", "00"),

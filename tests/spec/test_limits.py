@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from reconciler.model.desired import BreakGlass, BudgetLimit, Floor, Hours, Reserve, Window
+from reconciler.model.errors import SpecError
 from reconciler.model.limits import Brake, Guards
 from reconciler.model.vocab import Reason, WindowKind
 from tests.spec.example import load
@@ -63,3 +66,15 @@ def test_nodes_know_their_persona_and_profiles_do_not_change_with_its_name() -> 
     )
     assert renamed.nodes["gpu-a001"].profile.digest == fleet.nodes["gpu-a001"].profile.digest
     assert renamed.digest != fleet.digest
+
+
+def test_repairs_of_a_class_are_bounded_within_the_bound_of_all() -> None:
+    said = "  limit: {attempts: 5, within: 14d, perClass: {persistent: 3, environment: 1}}\n  ladder:"
+    policy = load(("persona.yaml", "  ladder:", said)).nodes["gpu-a001"].profile.remediation
+    assert policy is not None
+    assert (policy.most, policy.most_within_s) == (5, 14 * 86400.0)
+    assert policy.most_of_class == (("environment", 1), ("persistent", 3))
+    with pytest.raises(SpecError, match=r"perClass.persistent is 6, and `attempts` allows 5 of all classes"):
+        load(("persona.yaml", "  ladder:", said.replace("persistent: 3", "persistent: 6")))
+    with pytest.raises(SpecError, match="application"):
+        load(("persona.yaml", "  ladder:", said.replace("persistent", "application")))

@@ -268,7 +268,11 @@ def _to_attempt(
     what = f"attempt {number}"
     intent = to_object(data, f"intent of {what}")
     boot_id, basis = str(intent.get("boot_id") or ""), str(intent.get("basis") or "")
-    begun = Attempt(action, target, cause, to_instant(at, f"time of {what}"), "started", boot_id=boot_id, basis=basis)
+    shown = intent.get("signals")
+    begun = Attempt(
+        action, target, cause, to_instant(at, f"time of {what}"), "started", boot_id=boot_id, basis=basis,
+        treated=tuple(map(str, shown)) if isinstance(shown, list) else (),
+    )  # fmt: skip
     if end is None:
         return begun
     word = from_json(end[1], f"outcome of {what}")

@@ -10,6 +10,7 @@
     inventory_budget  limits of an inventory
     tree        URIs and capabilities of one BMC, learned once
     session     login, one session, ETags      wire   one request      transport   sockets, TLS, limits
+    event_stream  events that BMCs push, over aiohttp: a stream that lasts for days needs no thread
     failures    error answers as kinds of DriverError
     system, bios, tasks, devices, parts, sensors, events   decode documents; pure
     fields      lenient readers                quirks  differences between makes: quirks.yaml
@@ -32,7 +33,7 @@ sushy speaks HTTP (Connector) and logs in (SessionAuth, BasicAuth). Its resource
     SecureBoot   `set_enabled` is one PATCH of the resource, never of its settings object, and after a 412 tries other
                  forms of the same ETag without reading the resource again (A1)
     SessionService  `create_session` goes through the Connector's retries, which lock accounts (B3)
-    EventService not needed: the reconciler polls
+    EventService no ServerSentEventUri, and nothing that reads a stream
 
 A missing value costs one field and keeps its reason here (pitfall A10), where a required field that is missing costs a
 whole sushy resource.
@@ -44,9 +45,10 @@ import logging
 
 from reconciler.drivers.redfish.bmc import RedfishBmc
 from reconciler.drivers.redfish.bmc_gate import BmcRegistry
+from reconciler.drivers.redfish.event_stream import BmcEventWatch
 from reconciler.drivers.redfish.pdu import RedfishPdu
 
-__all__ = ["BmcRegistry", "RedfishBmc", "RedfishPdu"]
+__all__ = ["BmcEventWatch", "BmcRegistry", "RedfishBmc", "RedfishPdu"]
 
 # What they would print is in the errors that we raise; without a handler Python prints warnings on stderr.
 for _name in ("sushy", "urllib3"):

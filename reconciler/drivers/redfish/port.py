@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from reconciler.drivers.redfish.bmc_gate import BmcRegistry
@@ -79,6 +80,17 @@ class RedfishPort:
             await self._run(self._session.close)
         except DriverError:
             return
+
+    async def ask(self, question: Callable[[Tree], T]) -> T:
+        """Read what no port of a node offers."""
+        return await self._run(lambda: question(self._tree))
+
+    @asynccontextmanager
+    async def exclusively(self) -> AsyncIterator[None]:
+        """Admit a request that is made elsewhere, and hold back other calls to this BMC meanwhile."""
+        await self._gate.admit()
+        async with self._gate.lock:
+            yield
 
     # --- threads -------------------------------------------------------------------------------------------------
 

@@ -126,6 +126,11 @@ class Session:
     def open(self) -> bool:
         return self._auth is not None
 
+    @property
+    def token(self) -> str | None:
+        """Return the token of the open session; None without one, as with Basic."""
+        return self._auth.get_session_key() if isinstance(self._auth, SessionAuth) else None
+
     def _request(
         self,
         method: str,

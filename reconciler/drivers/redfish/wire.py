@@ -48,6 +48,11 @@ class Wire:
         """sushy's Connector, which its authentication classes take."""
         return self._parts()[0]
 
+    @property
+    def tls(self) -> ssl.SSLContext:
+        """The context of every connection to this BMC."""
+        return self._parts()[1].context
+
     def close_connections(self) -> None:
         if self._made is not None:
             self._made[1].close()

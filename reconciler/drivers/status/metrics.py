@@ -37,9 +37,15 @@ from reconciler.model.notices import ChannelStatus
 from reconciler.model.plan import BudgetLine
 from reconciler.model.status import FleetStatus, LoopStatus, NodeStatus, PersonaStatus, Role
 from reconciler.model.units import format_duration
-from reconciler.model.vocab import Concern
+from reconciler.model.vocab import Concern, NewsSource
 
 _ACTION_S: Final = (1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)  # from setting a label to a reimage
+_DEAF: Final = {
+    NewsSource.CLUSTER: "Since when the watch on the cluster has failed: nodes wait for the next pass. None: it works.",
+    NewsSource.KERNEL_LOGS: "Since when the kernel log of some host is not followed: it is read in passes. "
+    "None: all are.",
+    NewsSource.BMC_EVENTS: "Since when the events of some BMC are not followed: it is read in passes. None: all are.",
+}
 _PASS_S: Final = (1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
 
 
@@ -54,8 +60,7 @@ class PrometheusMetrics:
         self.under_way: dict[str, dict[str, str]] = {}  # node -> the action that runs, and its latest step
         self.told: Mapping[str, ChannelStatus] = {}  # by channel
         self._fleet: FleetStatus | None = None
-        self._deaf_since: datetime | None = None
-        self._logs_deaf_since: datetime | None = None
+        self._deaf_since: dict[NewsSource, datetime | None] = dict.fromkeys(NewsSource)
         self._actions = Counter("reconciler_actions", "Actions that ended.", ["action", "outcome"], registry=registry)
         self._action_seconds = Histogram(
             "reconciler_action_duration_seconds",
@@ -99,11 +104,8 @@ class PrometheusMetrics:
         self._actions.labels(action, outcome).inc()
         self._action_seconds.labels(action).observe(seconds)
 
-    def logs_deaf(self, since: datetime | None) -> None:
-        self._logs_deaf_since = since
-
-    def watch_deaf(self, since: datetime | None) -> None:
-        self._deaf_since = since
+    def deaf(self, source: NewsSource, since: datetime | None) -> None:
+        self._deaf_since[source] = since
 
     def channels(self, channels: Mapping[str, ChannelStatus]) -> None:
         self.told = channels
@@ -121,12 +123,9 @@ class PrometheusMetrics:
 
     def now(self) -> Iterator[Metric]:
         yield from _of_loop(self.status)
-        if self._deaf_since is not None:
-            help_text = "Since when the watch on the cluster has failed: nodes wait for the next pass. None: it works."
-            yield _gauge("reconciler_watch_deaf_since_timestamp_seconds", help_text, self._deaf_since.timestamp())
-        if self._logs_deaf_since is not None:
-            help_text = "Since when the kernel log of some host is not followed: it is read in passes. None: all are."
-            yield _gauge("reconciler_logs_deaf_since_timestamp_seconds", help_text, self._logs_deaf_since.timestamp())
+        for source, since in self._deaf_since.items():
+            if since is not None:
+                yield _gauge(f"reconciler_{source}_deaf_since_timestamp_seconds", _DEAF[source], since.timestamp())
         if self.told:
             yield from _of_channels(self.told)
         if self._fleet is not None:

@@ -18,14 +18,15 @@ from reconciler.lab.inprocess.cluster_port import TruthCluster
 from reconciler.lab.inprocess.host import MachineHost
 from reconciler.lab.inprocess.pdu import MainsPdu
 from reconciler.lab.inprocess.virtual_time import EPOCH
-from reconciler.lab.inprocess.watch import LogWatch, TruthWatch
+from reconciler.lab.inprocess.watch import EventWatch, LogWatch, TruthWatch
 from reconciler.lab.install_server import BASE
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.install import AnyDocument, AttemptCredential, InstallDocument, dump_contract
 from reconciler.model.install_progress import InstallProgress, digest_of
 from reconciler.model.own_writes import OwnWrites
-from reconciler.model.ports import Clock, Cluster, Fabric, FirmwareFile, FirmwareFiles, Installer
+from reconciler.model.ports import Clock, Cluster, Fabric, FirmwareFile, FirmwareFiles, Installer, Watch
+from reconciler.model.vocab import NewsSource
 
 CERTIFIED_S = 90 * 86400.0  # how long a renewed host certificate is valid
 
@@ -152,11 +153,15 @@ class LabFabric:
     def cluster(self) -> Cluster | None:
         return self._cluster
 
-    def watch(self) -> TruthWatch | None:
-        return None if self._lab.cluster is None else TruthWatch(self._lab.cluster, self._clock, self._own)
-
-    def logs(self) -> LogWatch:
-        return LogWatch(self._lab.machines, self._clock)
+    def watches(self) -> Mapping[NewsSource, Watch]:
+        machines, truth = self._lab.machines, self._lab.cluster
+        found: dict[NewsSource, Watch] = (
+            {} if truth is None else {NewsSource.CLUSTER: TruthWatch(truth, self._clock, self._own)}
+        )
+        return found | {
+            NewsSource.KERNEL_LOGS: LogWatch(machines, self._clock),
+            NewsSource.BMC_EVENTS: EventWatch(machines, self._clock),
+        }
 
     async def refit(self, fleet: Fleet) -> None:
         """Do nothing: machines keep their cables."""

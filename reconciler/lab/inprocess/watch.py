@@ -85,6 +85,26 @@ class LogWatch:
         return [] if system is None else list(system.kernel_log)
 
 
+class EventWatch:
+    """The events of BMCs that answer, as the wire's driver takes them: what is OK is no news."""
+
+    def __init__(self, machines: Mapping[str, Machine], clock: Clock) -> None:
+        self._machines = machines
+        self._clock = clock
+
+    async def changes(self, tell: Callable[[str], None] = lambda _problem: None) -> AsyncGenerator[str]:  # noqa: ARG002
+        """Yield the nodes whose BMC has logged a new event that is not OK."""
+        known = {name: len(machine.state.events) for name, machine in self._machines.items()}
+        while True:
+            await self._clock.sleep(POLL_S)
+            for name, machine in self._machines.items():
+                events = machine.state.events
+                new = events[known[name] :]  # none of a log that was cleared
+                known[name] = len(events)
+                if any(event["severity"] != "OK" for event in new) and machine.bmc_up:
+                    yield name
+
+
 def _state(node: NodeObject) -> object:
     taints = tuple(taint for taint in node.taints if taint.key != UNSCHEDULABLE)
     return node.uid, node.unschedulable, node.ready, dict(node.labels), taints, dict(node.conditions)
@@ -92,3 +112,4 @@ def _state(node: NodeObject) -> object:
 
 _: type[Watch] = TruthWatch
 _l: type[Watch] = LogWatch
+_e: type[Watch] = EventWatch

@@ -23,6 +23,7 @@ from reconciler.lab.hardware.machine import HardwareRejected, Machine, Rejection
 from reconciler.lab.wire import (
     redfish_bios,
     redfish_chassis,
+    redfish_events,
     redfish_integrity,
     redfish_manager,
     redfish_media,
@@ -49,6 +50,7 @@ ROUTES: Routes = {
     **redfish_chassis.ROUTES,
     **redfish_manager.ROUTES,
     **redfish_integrity.ROUTES,
+    **redfish_events.ROUTES,
 }
 UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RETRY_AFTER_S = "5"
@@ -105,6 +107,11 @@ class RedfishServer:
         """Return the number of open sessions."""
         return len(self._bmc.sessions.open(self._bmc.machine.now))
 
+    @property
+    def event_streams(self) -> int:
+        """Return the number of clients that events are streamed to."""
+        return len(self._bmc.streams)
+
     async def start(self, ssl_context: ssl.SSLContext, host: str = "127.0.0.1", port: int = 0) -> int:
         """Start serving and return the port."""
         server = web.Server(self._handle, handler_cancellation=True, access_log=None)
@@ -129,6 +136,9 @@ class RedfishServer:
             return await _silence(request, quirks.unreachable)
         raw = await request.read()
         try:
+            if request.method == "GET" and path == quirks.event_stream and trouble is None:
+                self._authorise(request, path)
+                return await redfish_events.stream(self._bmc, request)
             reply, tag = self._answer(request, path, raw, trouble)
         except Refusal as refusal:
             reply, tag = Reply(refusal.status, refusal.body(as_list=quirks.error_info_as_list), refusal.headers), ""

@@ -98,6 +98,13 @@ MESSAGES = {
         "The service is temporarily unavailable.  Retry in %1 seconds.",
         "Wait for the indicated retry duration and retry the operation.",
     ),
+    "EventSubscriptionLimitExceeded": Message(
+        503,
+        "The event subscription failed due to the number of simultaneous subscriptions exceeding the limit of the "
+        "implementation.",
+        "Reduce the number of other subscriptions before trying to establish the event subscription or increase the "
+        "limit of simultaneous subscriptions, if supported.",
+    ),
     "RAC0218": Message(
         503,
         "The maximum number of user sessions is reached.",

@@ -36,6 +36,7 @@ class Bmc:
     sessions: Sessions
     epoch: datetime
     memory: dict[str, str] = field(default_factory=dict)  # state that only one make of BMC keeps
+    streams: set[str] = field(default_factory=set)  # of events, which are open: the Id of the subscription of each
 
     @property
     def state(self) -> MachineState:

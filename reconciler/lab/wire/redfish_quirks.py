@@ -42,6 +42,9 @@ class Quirks:
     # A12: more requests, or writes, than this within BURST_S of real time freeze it for FROZEN_S; 0 = no limit
     most_requests: int = 0
     most_writes: int = 0
+    # where it streams events, "" = nowhere, and to how many clients at once
+    event_stream: str = "/redfish/v1/EventService/SSE"  # bmcweb and AMI
+    most_event_streams: int = 10  # bmcweb, maxNoOfSSESubscriptions
     # the system
     serial_in_sku: bool = False  # A13: SerialNumber is the board's serial, SKU the system's
     power_conflict: int = 409  # A7: status when already in the target power state (iDRAC 409, iLO 400)
@@ -79,6 +82,8 @@ STANDARD = Quirks()
 _MAKES = {
     "supermicro": Quirks(boot_aliases=False, settings_complete=True),
     "dell": Quirks(
+        event_stream="/redfish/v1/SSE",
+        most_event_streams=2,  # Dell, "Receiving telemetry reports": at most 2 SSE connections at one time
         indicator="lit_at_rest",
         boot_aliases=False,
         etags=EtagStyle.MISSING,

@@ -35,6 +35,7 @@ def _root(bmc: Bmc, _: str) -> Document:
         "SessionService": "SessionService",
         "UpdateService": "UpdateService",
         "Registries": "Registries",
+        "EventService": "EventService",
     }
     if bmc.machine.component_ids:
         services["ComponentIntegrity"] = "ComponentIntegrity"

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from reconciler.health.cure import Cure, cure_of
-from reconciler.health.ladder import is_over_limit, next_rung
+from reconciler.health.ladder import Treated, limit_reached, next_rung
 from reconciler.health.table import Effect, Remedy, table_of
 from reconciler.model.desired import Desired, Rung
 from reconciler.model.plan import BlockCode, Blocked, Goal
@@ -204,15 +204,18 @@ def _unhealthy(
         )
         return replace(found, wanted=found.wanted | {c.QUIESCED}, evidence=paths)
     may_help = partial(_may_be_tried, state=state, cure=cure)
-    rung = next_rung(desired.profile.remediation, record.attempts, now, may_help)
+    treated = Treated(frozenset(signal.rule.row.cause for signal in own), table.class_at)
+    rung = next_rung(desired.profile.remediation, record.attempts, now, may_help, treated)
     if rung is not None:
         sentence = f"unhealthy ({evidence}); next rung of the ladder: {rung.action}"
         return Situation(Goal.IN_SERVICE, sentence, wanted, rung=rung, service=cure.service)
     policy = desired.profile.remediation
     why = "the ladder's attempts are used up" if policy else "no remediation policy"
-    if policy is not None and is_over_limit(policy, record.attempts, now):
+    if policy is not None and (limit := limit_reached(policy, record.attempts, now, treated)) is not None:
+        most, name = limit
+        of_class = f" for signals of class {name}" if name else ""
         within = format_duration(policy.most_within_s)
-        why = f"it was repaired {policy.most} times within {within}, the policy's limit: a person must look"
+        why = f"it was repaired {most} times within {within}{of_class}, the policy's limit: a person must look"
     elif policy is not None and not all(may_heal(rung.action, cure) for rung in policy.ladder):
         why += ", but for those that can't help"
     if policy is not None:

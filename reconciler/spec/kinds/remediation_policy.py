@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from reconciler.model.vocab import OF_KUBELET
 from reconciler.spec.kinds.base import PositiveDuration, Resource
@@ -39,11 +40,31 @@ class RungSpec(Model):
     attempts: int = Field(default=1, ge=1, le=10, description="Tries within the window before the next rung.")
 
 
+class TreatedClass(StrEnum):
+    """The classes of signals whose nodes the ladder treats."""
+
+    TRANSIENT = "transient"
+    PERSISTENT = "persistent"
+    ENVIRONMENT = "environment"
+
+
 class RepairLimit(Model):
     """The most repairs of one node, of all rungs together, before a person must look."""
 
     attempts: int = Field(ge=1, le=100, description="Attempts of all rungs together.")
+    per_class: Mapping[TreatedClass, Annotated[int, Field(ge=1, le=100)]] = Field(
+        default_factory=dict,
+        description="Attempts of all rungs together for signals of one class: transient, persistent or environment. An "
+        "attempt counts for the class of each signal that the node showed then.",
+    )
     within: PositiveDuration = Field(default="7d", description="Attempts older than this no longer count.")
+
+    @model_validator(mode="after")
+    def _check_classes(self) -> RepairLimit:
+        for name, most in self.per_class.items():
+            if most > self.attempts:
+                raise ValueError(f"perClass.{name} is {most}, and `attempts` allows {self.attempts} of all classes")
+        return self
 
 
 class ConditionStatus(StrEnum):

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from reconciler.drivers import source_watch
+from reconciler.drivers.source_watch import Pauses
 from reconciler.drivers.ssh import KernelLogWatch, SshHost
 from reconciler.drivers.ssh import kernel_log_watch as followed
 from reconciler.lab.hardware.kernel_log import EVENTS
@@ -79,8 +81,8 @@ def test_a_line_about_hardware_wakes_the_node_and_no_other_line_does() -> None:
 
 
 def test_a_node_that_floods_is_read_once_and_not_followed_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(followed, "_LOOK_S", 0.1)
-    monkeypatch.setattr(followed, "_DEAD_S", 0.0)
+    monkeypatch.setattr(source_watch, "_LOOK_S", 0.1)
+    monkeypatch.setattr(source_watch, "_DEAD_S", 0.0)
 
     async def scenario(bench: Bench, there: Watched) -> None:
         log(bench, *(f"NVRM: Xid (PCI:0000:1b:00): 45, pid={n}, channel {n:08x}" for n in range(20_000)))
@@ -97,9 +99,9 @@ def test_a_node_that_floods_is_read_once_and_not_followed_for_a_while(monkeypatc
 
 
 def test_a_host_that_was_away_is_read_when_it_is_followed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(followed, "_LOOK_S", 0.1)
-    monkeypatch.setattr(followed, "_DEAD_S", 0.3)
-    monkeypatch.setattr(followed, "_PAUSES_S", (0.2, 0.4))
+    monkeypatch.setattr(source_watch, "_LOOK_S", 0.1)
+    monkeypatch.setattr(source_watch, "_DEAD_S", 0.3)
+    monkeypatch.setattr(followed, "PAUSES", Pauses(0.2, 0.4))
 
     async def scenario(bench: Bench, there: Watched) -> None:
         await bench.server.stop()
@@ -113,7 +115,7 @@ def test_a_host_that_was_away_is_read_when_it_is_followed_again(monkeypatch: pyt
 
 
 def test_who_leaves_the_spec_is_followed_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(followed, "_LOOK_S", 0.1)
+    monkeypatch.setattr(source_watch, "_LOOK_S", 0.1)
 
     async def scenario(bench: Bench, there: Watched) -> None:
         there.names = set()

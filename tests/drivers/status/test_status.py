@@ -28,7 +28,7 @@ from reconciler.model.errors import UsageError
 from reconciler.model.plan import BudgetLine
 from reconciler.model.ports import Metrics
 from reconciler.model.status import FleetStatus, LoopStatus, NodeReport, NodeStatus, PersonaStatus, Role
-from reconciler.model.vocab import Concern, Reason, Source, UnknownReason
+from reconciler.model.vocab import Concern, NewsSource, Reason, Source, UnknownReason
 
 pytestmark = pytest.mark.wire
 
@@ -260,9 +260,9 @@ def test_what_a_pass_found() -> None:
 def test_a_watch_that_fails_says_since_when() -> None:
     found, since = metrics(), "reconciler_watch_deaf_since_timestamp_seconds"
     assert names(scrape(found), since) == []
-    found.watch_deaf(NOW)
+    found.deaf(NewsSource.CLUSTER, NOW)
     assert value(scrape(found), since) == NOW.timestamp()
-    found.watch_deaf(None)
+    found.deaf(NewsSource.CLUSTER, None)
     assert names(scrape(found), since) == [], "it works"
 
 
