@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.app.clocks import RealClock
 from reconciler.app.delivery import delivery
-from reconciler.app.live import LiveFleet, web_address
+from reconciler.app.live import LiveControl, LiveFleet, web_address
 from reconciler.app.ports import AllowedSigners
 from reconciler.app.recording import LoopRecorder
 from reconciler.app.runtime import new_id, run_async, whoami
@@ -154,7 +154,8 @@ class Service:
         web, workspace = self._web, self._workspace
         options = WebOptions(web.listen, web.tls_cert, web.tls_key, web.tls_client_ca, web.tokens, web.proxy_roles)
         access = Access(options, workspace.secrets if web.tokens else None)
-        server = WebServer(Served(self._metrics, workspace.clock.now, self._live), access)
+        control = LiveControl(self._live.workspace)
+        server = WebServer(Served(self._metrics, workspace.clock.now, self._live, control), access)
         self._live.changed = server.bell.ring
         return server
 

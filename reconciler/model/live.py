@@ -164,11 +164,46 @@ class Approvable:
 
 @dataclass(frozen=True, slots=True)
 class Approvals:
-    """The plans that `apply` would ask to approve now. `fingerprint`: of the whole plan. None waits where the loop corrects."""
+    """The plans that `apply` would ask to approve now; none where the loop corrects. `fingerprint`: of all of it."""
 
     fingerprint: str
     drift_mode: str
     nodes: tuple[Approvable, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class NewHold:
+    """A hold to set. `subject`: a node, or "pool/NAME". `for_s`: None = until it is released."""
+
+    subject: str
+    reason: str
+    for_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewStop:
+    """A stop of the whole fleet."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The result of a write, in one sentence."""
+
+    message: str
+
+
+class FleetControl(Protocol):
+    """The port that the API writes through. `by`: the caller, as the journal shows it. UsageError: what can't be."""
+
+    def hold(self, wanted: NewHold, by: str) -> Done: ...
+
+    def release(self, subject: str, by: str) -> Done: ...
+
+    def stop(self, wanted: NewStop, by: str) -> Done: ...
+
+    def resume(self, by: str) -> Done: ...
 
 
 class FleetView(Protocol):

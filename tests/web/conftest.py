@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from reconciler.app.live import LiveFleet
+from reconciler.app.live import LiveControl, LiveFleet
 from reconciler.app.ports import FleetRequest
 from reconciler.app.workspace import Workspace
 from reconciler.converge.events import ActionStarted, ActionStep, ignore
@@ -24,10 +24,12 @@ from reconciler.drivers.status import PrometheusMetrics
 from reconciler.drivers.web.access import Access, WebOptions
 from reconciler.drivers.web.application import Served
 from reconciler.drivers.web.server import WebServer
+from reconciler.model.access_role import AccessRole
 from reconciler.model.status import LoopStatus, Role
 from reconciler.render.html import Material
 from tests.html import world
 
+TOKENS = {"ann": AccessRole.VIEWER, "bob": AccessRole.OPERATOR, "eve": AccessRole.ADMIN}
 COMMIT = "c0ffee0123456789"
 
 
@@ -92,7 +94,9 @@ def live(tmp_path: Path, material: Material) -> Iterator[Live]:
 def serving(live: Live, options: WebOptions = WebOptions("127.0.0.1:0"), **more: Any) -> Iterator[str]:  # noqa: B008
     """Serve on a loop of its own, as `run` does. `store`: of secrets; `assets`: of the page."""
     store: SecretStore | None = more.get("store")
-    served = Served(live.metrics, live.workspace.clock.now, live.view, more.get("assets", {}))
+    served = Served(
+        live.metrics, live.workspace.clock.now, live.view, LiveControl(live.view.workspace), more.get("assets", {})
+    )
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -121,6 +125,23 @@ def url(live: Live) -> Iterator[str]:
 def client(url: str) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=url, timeout=10) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> SecretStore:
+    directory = tmp_path_factory.mktemp("secrets")
+    lines = ["secrets:"]
+    for name in (*TOKENS, "short"):
+        (directory / name).write_text("tiny" if name == "short" else f"{name}-{'x' * 30}\n")
+        (directory / name).chmod(0o600)
+        lines.append(f"  {name}: {{file: {name}}}")
+    (directory / "secrets.yaml").write_text("\n".join(lines) + "\n")
+    (directory / "secrets.yaml").chmod(0o600)
+    return SecretStore.load(directory / "secrets.yaml")
+
+
+def token(name: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {name}-{'x' * 30}"}
 
 
 Get = Callable[[str], Any]

@@ -20,28 +20,10 @@ from reconciler.drivers.secrets import SecretStore
 from reconciler.drivers.web.access import Access, AccessRefusedError, Asked, WebOptions
 from reconciler.model.access_role import AccessRole
 from reconciler.model.errors import UsageError
-from tests.web.conftest import Live, serving
+from tests.web.conftest import TOKENS, Live, serving, token
 
-TOKENS = {"ann": AccessRole.VIEWER, "bob": AccessRole.OPERATOR, "eve": AccessRole.ADMIN}
 GROUPS = {"gpu-viewers": AccessRole.VIEWER, "gpu-ops": AccessRole.OPERATOR}
 PEM = Path("some.pem")  # only its being given counts
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> SecretStore:
-    directory = tmp_path_factory.mktemp("secrets")
-    lines = ["secrets:"]
-    for name in (*TOKENS, "short"):
-        (directory / name).write_text("tiny" if name == "short" else f"{name}-{'x' * 30}\n")
-        (directory / name).chmod(0o600)
-        lines.append(f"  {name}: {{file: {name}}}")
-    (directory / "secrets.yaml").write_text("\n".join(lines) + "\n")
-    (directory / "secrets.yaml").chmod(0o600)
-    return SecretStore.load(directory / "secrets.yaml")
-
-
-def token(name: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {name}-{'x' * 30}"}
 
 
 # --- where it starts --------------------------------------------------------------------------------------------------

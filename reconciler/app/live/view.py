@@ -242,6 +242,10 @@ class LiveFleet:
         now = self._workspace.clock.now()
         return [one for one in self._read().holds() if is_active(one, now)]
 
+    def workspace(self) -> Workspace:
+        """Return the workspace of the spec of the latest pass. Raise NotReady."""
+        return self._latest().workspace
+
     # --- inside ---
 
     def _read(self) -> SqlLedger:

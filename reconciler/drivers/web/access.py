@@ -30,7 +30,7 @@ _USER, _GROUPS = "x-forwarded-user", "x-forwarded-groups"  # as oauth2-proxy pas
 
 @dataclass(frozen=True, slots=True)
 class WebOptions:
-    """The address to listen on, and those to let in. `tokens`: names of secrets, `proxy_roles`: groups, each with a role."""
+    """The address to listen on, and those to let in. `tokens`: secrets, `proxy_roles`: groups, with roles."""
 
     listen: str = LISTEN
     tls_cert: Path | None = None

@@ -20,9 +20,10 @@ from reconciler.drivers.status import PrometheusMetrics
 from reconciler.drivers.web.access import Access, AccessRefusedError, Asked
 from reconciler.drivers.web.reads import reads
 from reconciler.drivers.web.stream import Bell
+from reconciler.drivers.web.writes import writes
 from reconciler.model.access_role import AccessRole
 from reconciler.model.errors import LedgerError, ReconcilerError, UsageError
-from reconciler.model.live import FleetView, NoSuchNode, NotReady
+from reconciler.model.live import FleetControl, FleetView, NoSuchNode, NotReady
 
 _COMPRESSED: Final = 2_000  # bytes
 _POLICY: Final = (
@@ -67,6 +68,7 @@ class Served:
     metrics: PrometheusMetrics
     now: Callable[[], datetime]
     view: FleetView
+    control: FleetControl
     assets: Mapping[str, Asset] = field(default_factory=dict)
 
 
@@ -81,7 +83,9 @@ def application(served: Served, access: Access, bell: Bell) -> FastAPI:
     made.state.access, made.state.view, made.state.bell = access, served.view, bell
     made.add_middleware(GZipMiddleware, minimum_size=_COMPRESSED)
     made.add_middleware(_Headers)
+    made.state.control = served.control
     made.include_router(reads)
+    made.include_router(writes)
     _probes(made, served, access)
     _errors(made)
     for path, asset in served.assets.items():

@@ -84,8 +84,8 @@ def serving(metrics: PrometheusMetrics, ask: Callable[[str], Any], listen: str =
     """Return the result of `ask` for the server's URL, called from a thread."""
 
     async def run() -> Any:
-        view: Any = None  # probes and metrics ask nothing of it
-        server = WebServer(Served(metrics, lambda: NOW, view), Access(WebOptions(listen)))
+        nothing: Any = None  # probes and metrics ask nothing of a fleet
+        server = WebServer(Served(metrics, lambda: NOW, nothing, nothing), Access(WebOptions(listen)))
         url = await server.start()
         try:
             return await asyncio.to_thread(ask, url)
