@@ -20,17 +20,20 @@ if TYPE_CHECKING:
     from reconciler.drivers.ledger import SqlLedger
 
 
-def hold(workspace: Workspace, subject: str, reason: str, duration_s: float | None) -> datetime | None:
-    """Hold a node or a pool for `duration_s`, or until it is released. Return when the hold ends."""
+def hold(workspace: Workspace, subject: str, reason: str, duration_s: float | None, by: str = "") -> datetime | None:
+    """Hold a node or a pool for `duration_s`, or until it is released. Return when the hold ends.
+
+    `by`: who does, here and below; "" = whoever runs this process.
+    """
     check_subject(workspace.fleet, subject)
     now = workspace.clock.now()
     until = None if duration_s is None else now + timedelta(seconds=duration_s)
     with workspace.ledger() as ledger:
-        ledger.hold(subject, reason, whoami(), until, now)
+        ledger.hold(subject, reason, by or whoami(), until, now)
     return until
 
 
-def release(workspace: Workspace, subject: str) -> Sequence[str]:
+def release(workspace: Workspace, subject: str, by: str = "") -> Sequence[str]:
     """Release the holds of a node or a pool. Return the places of the spec that hold it again.
 
     The tombstones of one machine, by its serial number and by its UUID, are released together. Raise UsageError when
@@ -39,7 +42,7 @@ def release(workspace: Workspace, subject: str) -> Sequence[str]:
     now = workspace.clock.now()
     places = [hold.position for hold in workspace.fleet.holds if hold.subject == subject and is_active(hold, now)]
     with workspace.ledger() as ledger:
-        released = sum(ledger.release(each, whoami(), now) for each in (subject, *_same_machine(ledger, subject)))
+        released = sum(ledger.release(each, by or whoami(), now) for each in (subject, *_same_machine(ledger, subject)))
         others = sorted({found.subject for found in ledger.holds()})
     if not released and places:
         raise UsageError(f"{subject} is held by the spec alone: remove the hold from {' and '.join(places)}")
@@ -89,22 +92,22 @@ class Stop:
     running: Sequence[Lease]
 
 
-def stop(workspace: Workspace, ledger: SqlLedger, reason: str) -> Stop:
+def stop(workspace: Workspace, ledger: SqlLedger, reason: str, by: str = "") -> Stop:
     """Stop the whole fleet until somebody resumes it."""
     now = workspace.clock.now()
     before = active_stops(ledger)
-    ledger.hold(FLEET, reason, whoami(), None, now)
+    ledger.hold(FLEET, reason, by or whoami(), None, now)
     lease_now = ledger.lease_time(now)
     return Stop(ledger.name, before, [lease for lease in ledger.leases() if lease.expires_at > lease_now])
 
 
-def resume(workspace: Workspace, ledger: SqlLedger) -> Sequence[Hold]:
+def resume(workspace: Workspace, ledger: SqlLedger, by: str = "") -> Sequence[Hold]:
     """Lift the stop of the fleet and the storm brake, and return them. Raise UsageError when there is neither."""
     before = active_stops(ledger)
     if not before:
         raise UsageError(f"nothing is stopped in the ledger {ledger.name}")
     for subject in {hold.subject for hold in before}:
-        ledger.release(subject, whoami(), workspace.clock.now())
+        ledger.release(subject, by or whoami(), workspace.clock.now())
     return before
 
 

@@ -1,4 +1,4 @@
-"""The `run` use case: follow a spec, run the loop, and serve its status and metrics."""
+"""The `run` use case: follow a spec, run the loop, and serve its API and metrics."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reconciler.app.clocks import RealClock
 from reconciler.app.delivery import delivery
+from reconciler.app.live import LiveControl, LiveFleet, web_address
 from reconciler.app.ports import AllowedSigners
 from reconciler.app.recording import LoopRecorder
 from reconciler.app.runtime import new_id, run_async, whoami
@@ -25,13 +27,19 @@ from reconciler.drivers.ledger import SqlLedger
 from reconciler.drivers.signers import Signers
 from reconciler.drivers.spec_directory import SpecDirectory
 from reconciler.drivers.spec_repo import SpecRepo
-from reconciler.drivers.status import PrometheusMetrics, StatusServer
+from reconciler.drivers.status import PrometheusMetrics
+from reconciler.model.access_role import AccessRole
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import ReconcilerError, SpecError
+from reconciler.model.observed import Observation
+from reconciler.model.plan import Plan
 from reconciler.model.printable import shown_url
 from reconciler.model.recording import Recorder
 from reconciler.model.spec_feed import SpecFeed
 from reconciler.render.redact import names_of
+
+if TYPE_CHECKING:
+    from reconciler.drivers.web.server import WebServer
 
 OFF = "off"
 
@@ -54,27 +62,47 @@ class SpecSource:
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """`interval_s`: between passes; `pull_s`: between checks for a new spec; `listen`: an address, or OFF."""
+    """`interval_s`: between passes; `pull_s`: between checks for a new spec."""
 
     interval_s: float
     pull_s: float
-    listen: str
     redact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WebRequest:
+    """The address to serve on, and for whom, as drivers.web.access.WebOptions. `listen` OFF: nowhere."""
+
+    listen: str
+    tls_cert: Path | None
+    tls_key: Path | None
+    tls_client_ca: Path | None
+    tokens: Mapping[str, AccessRole]
+    proxy_roles: Mapping[str, AccessRole]
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRequest:
+    """A request for a service: whom it trusts, how often it looks, whom it serves, where it records."""
+
+    signers: AllowedSigners
+    options: ServiceOptions
+    web: WebRequest
+    recorder: Recorder | None
 
 
 class Service:
     """A process of `reconciler run`, which follows the spec and keeps the fleet converged to it."""
 
-    def __init__(
-        self, workspace: Workspace, source: SpecSource, signers: AllowedSigners, options: ServiceOptions,
-        recorder: Recorder | None,
-    ) -> None:  # fmt: skip
+    def __init__(self, workspace: Workspace, source: SpecSource, request: ServiceRequest) -> None:
         self._workspace = workspace
         self._source = source
-        self._signers = Signers(signers.ssh, signers.gpg)
-        self._options = options
-        self._recorder = recorder
+        self._signers = Signers(request.signers.ssh, request.signers.gpg)
+        self._options = request.options
+        self._web = request.web
+        self._recorder = request.recorder
         self._metrics = PrometheusMetrics()
+        self._live = LiveFleet(workspace, self._metrics, web_address(source.repo or ""))
         self._signatures: tuple[str, Mapping[tuple[str, str], bool | None]] = ("", {})
         self._run = ""
         self._parked = False
@@ -94,9 +122,10 @@ class Service:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end, task)
         async with AsyncExitStack() as closing:
             server = None
-            if self._options.listen != OFF:
-                server = StatusServer(self._metrics, self._workspace.clock.now, self._options.listen)
+            if self._web.listen != OFF:
+                server = self._server()
                 closing.push_async_callback(server.close)
+                progress = self._live.follow(progress)
             feed = self._feed()
             if isinstance(feed, SpecRepo):
                 closing.callback(feed.close)
@@ -109,11 +138,26 @@ class Service:
                 progress(LoopTold("listening", f"status at {await server.start()}"))
             fleet = await self._first(feed, progress)
             ledger = closing.enter_context(self._ledger(fleet))
+            if server is not None:
+                self._live.opened(closing.enter_context(self._ledger_to_read(fleet)))
             if recorder is not None:
                 closing.push_async_callback(recorder.close)  # before the ledger, which knows the texts to redact
                 if self._options.redact:
                     recorder.names = lambda fleet, seen: names_of(fleet, seen, ledger.nodes(list(seen.nodes)))
             await self._loop(feed, ledger, progress, recorder).run()
+
+    def _server(self) -> WebServer:
+        from reconciler.drivers.web.access import Access, WebOptions
+        from reconciler.drivers.web.application import Served
+        from reconciler.drivers.web.server import WebServer
+
+        web, workspace = self._web, self._workspace
+        options = WebOptions(web.listen, web.tls_cert, web.tls_key, web.tls_client_ca, web.tokens, web.proxy_roles)
+        access = Access(options, workspace.secrets if web.tokens else None)
+        control = LiveControl(self._live.workspace)
+        server = WebServer(Served(self._metrics, workspace.clock.now, self._live, control), access)
+        self._live.changed = server.bell.ring
+        return server
 
     def _end(self, task: asyncio.Task[None]) -> None:
         self._parked = True
@@ -160,13 +204,19 @@ class Service:
             self._close_run(ledger, 0, "continued by another run: a new spec, or a new lease")
             self._run = new_id("run", workspace.clock.now())
             ledger.start_run(self._run, "run", fleet.source.commit, "", workspace.clock.now())
+            self._live.run = self._run
             return self._run
+
+        def saw(fleet: Fleet, plan: Plan, observation: Observation) -> None:
+            self._live.saw(fleet, plan, observation)
+            if recorder is not None:
+                recorder.pass_ended(fleet, plan, observation)
 
         deps = LoopDeps(
             begin=begin, ledger=ledger, clock=workspace.clock, gate=workspace.gate, metrics=self._metrics,
             progress=progress, signatures=self._verified, interval_s=self._options.interval_s,
             time_scale=workspace.time_scale, messenger=delivery(workspace, ledger),
-            **({} if recorder is None else {"saw": recorder.pass_ended}),
+            saw=saw,
         )  # fmt: skip
 
         def reach(fleet: Fleet) -> WireFabric:
@@ -190,6 +240,16 @@ class Service:
         except asyncio.CancelledError:
             self._close_run(ledger, 0 if self._parked else exit_code(KeyboardInterrupt()), "parked")
             raise
+        finally:
+            ledger.close()
+
+    @contextmanager
+    def _ledger_to_read(self, fleet: Fleet) -> Iterator[SqlLedger]:
+        """Open the ledger once more for readers on other threads: a write through it is refused."""
+        name = fleet.settings.fleet
+        ledger = self._workspace.open_ledger(self._workspace.ledger_place(name), name, reading=True)
+        try:
+            yield ledger
         finally:
             ledger.close()
 

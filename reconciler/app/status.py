@@ -45,17 +45,18 @@ def fleet_overview(workspace: Workspace, file: Path | None, seen: Observation | 
         if file is None:
             workspace.foresee(found, ledger)
         plan = workspace.make_plan(found, ledger, new_id("status", workspace.clock.now()))
-        return _overview(workspace, ledger, plan, found)
+        return overview_of(workspace, ledger, plan, found)
 
 
 def with_work(workspace: Workspace, overview: FleetOverview) -> FleetOverview:
     """Return the overview with what runs by now: the ledger is read, and no node."""
     with workspace.present_ledger() as ledger:
-        work, holders = _work(workspace, ledger), _holders(workspace, ledger)
-    return replace(overview, work=work, holders=holders, generated_at=workspace.clock.now())
+        work, who = _work(workspace, ledger), holders(workspace, ledger)
+    return replace(overview, work=work, holders=who, generated_at=workspace.clock.now())
 
 
-def _overview(workspace: Workspace, ledger: SqlLedger, plan: Plan, seen: Observation) -> FleetOverview:
+def overview_of(workspace: Workspace, ledger: SqlLedger, plan: Plan, seen: Observation) -> FleetOverview:
+    """Return the status as a plan and the observation that it was made from tell it."""
     work = _work(workspace, ledger)
     status = fleet_status(plan, seen, acting={one.node for one in work})
     pools = dict.fromkeys(node.pool for node in plan.nodes.values())
@@ -76,7 +77,7 @@ def _overview(workspace: Workspace, ledger: SqlLedger, plan: Plan, seen: Observa
         tolerated=plan.tolerated,
         budget=tuple(line for line in plan.budget if line.scope == "fleet"),
         work=work,
-        holders=_holders(workspace, ledger),
+        holders=holders(workspace, ledger),
         rollouts=tuple(map(_rollout, plan.rollouts)),
         incidents=plan.incidents,
         trouble=tuple(_trouble(plan, status)),
@@ -115,7 +116,7 @@ def _work(workspace: Workspace, ledger: SqlLedger) -> tuple[Work, ...]:
     return tuple(Work(node, action, far.get(node, "")) for node, action in sorted(running.items()))
 
 
-def _holders(workspace: Workspace, ledger: SqlLedger) -> tuple[Holder, ...]:
+def holders(workspace: Workspace, ledger: SqlLedger) -> tuple[Holder, ...]:
     """Return who holds the lease of a fleet; leases of BMCs follow from what runs."""
     now = ledger.lease_time(workspace.clock.now())
     held = [one for one in ledger.leases() if one.expires_at > now and not one.scope.startswith(BMC_SCOPE)]

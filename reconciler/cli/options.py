@@ -15,6 +15,7 @@ import click
 
 from reconciler.app.ports import AllowedSigners, FleetRequest, PlanSource, RecordTarget
 from reconciler.cli.crash_reports import CRASHES
+from reconciler.model.access_role import AccessRole
 from reconciler.model.printable import shown_url
 from reconciler.model.units import parse_duration
 
@@ -39,6 +40,28 @@ class Duration(click.ParamType[float]):
             return parse_duration(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class Roles(click.ParamType[tuple[str, AccessRole]]):
+    """A name with a role of the API, such as alice=operator."""
+
+    name = "role"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, AccessRole]:
+        name, _, role = value.rpartition("=")
+        if not name or role not in list(AccessRole):
+            self.fail(f"{value!r} is no NAME=ROLE; roles are {', '.join(AccessRole)}", param, ctx)
+        return name, AccessRole(role)
+
+
+def by_name(
+    _ctx: click.Context, param: click.Parameter, given: tuple[tuple[str, AccessRole], ...]
+) -> dict[str, AccessRole]:
+    """Return names with their roles. Raise BadParameter for a name that is given twice."""
+    found = dict(given)
+    if len(found) < len(given):
+        raise click.BadParameter("a name is given twice", param=param)
+    return found
 
 
 class Since(click.ParamType[timedelta | datetime]):

@@ -126,6 +126,11 @@ def test_it_follows_the_repository_and_ends_as_services_do(lab: LabDirectory, re
         until(lambda: service.ready().get("ready"), 90)
         until(lambda: 'status="converged"} 3.0' in service.get("/metrics")[1], 120)
         assert service.get("/healthz") == (200, "ok\n")
+        run = json.loads(service.get("/api/v1/run")[1])
+        assert (run["role"], run["drift_mode"], run["at_work"]) == ("leader", "correct", [])
+        lines = json.loads(service.get("/api/v1/nodes")[1])
+        assert {(line["name"], line["status"]) for line in lines} == {(name, "converged") for name in NODES}
+        assert json.loads(service.get(f"/api/v1/nodes/{NODES[0]}")[1])["difference"] == ""
 
         swappiness(lab, repository, "7")
         commit = push(repository, "swap less")
@@ -182,6 +187,10 @@ def test_a_usage_error_is_reported_at_once(tmp_path: Path, lab: LabDirectory) ->
     assert reconciler("run", bad, "--listen", "off").code == 3
     assert reconciler("run", tmp_path / "nowhere").code == 64
     assert reconciler("run", lab.spec, "--interval", "1s").code == 64
+    open_to_all = reconciler("run", lab.spec, "--endpoints", lab.endpoints, "--listen", ":0")
+    assert open_to_all.code == 64
+    assert "can be reached from other machines" in open_to_all.err
+    assert reconciler("run", lab.spec, "--token", "ann=emperor").code == 64
     busy = socket.create_server(("127.0.0.1", 0))
     done = reconciler("run", lab.spec, "--endpoints", lab.endpoints, "--listen", f"127.0.0.1:{busy.getsockname()[1]}")
     busy.close()

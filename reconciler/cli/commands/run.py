@@ -11,13 +11,15 @@ import click
 
 from reconciler.app.ports import AllowedSigners, FleetRequest, Progress, RecordTarget
 from reconciler.app.recording import open_recorder
-from reconciler.app.service import Service, ServiceOptions, SpecSource
+from reconciler.app.service import Service, ServiceOptions, ServiceRequest, SpecSource, WebRequest
 from reconciler.app.workspace import Workspace
 from reconciler.cli.crash_reports import CRASHES
 from reconciler.cli.frontend import workspace_for
 from reconciler.cli.json_log import JsonLog
 from reconciler.cli.options import (
     Duration,
+    Roles,
+    by_name,
     grouped,
     record_option,
     signer_options,
@@ -46,10 +48,21 @@ _SERVICE = (
                  help="Time between passes over the fleet. Nodes with events in the cluster are read at once."),
     click.option("--pull", "pull_s", type=Duration(), default="30s", show_default=True, metavar="DURATION",
                  help="Time between checks for a new spec."),
-    click.option("--listen", default="127.0.0.1:8090", show_default=True, metavar="ADDRESS",
-                 help="Address for /healthz, /readyz and /metrics, or off."),
     click.option("--redact", is_flag=True, envvar="RECONCILER_REDACT",
                  help="Leave serials, host names and addresses of machines out of what is recorded."),
+)  # fmt: skip
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_WEB = (
+    click.option("--listen", default="127.0.0.1:8090", show_default=True, metavar="ADDRESS",
+                 help="Address of the API, /metrics, /healthz and /readyz: host:port, unix:PATH, or off."),
+    click.option("--tls-cert", type=_FILE, metavar="FILE", help="Certificate of the address, with its chain, in PEM."),
+    click.option("--tls-key", type=_FILE, metavar="FILE", help="Private key of that certificate."),
+    click.option("--tls-client-ca", type=_FILE, metavar="FILE",
+                 help="CA that clients need a certificate of, such as a reverse proxy."),
+    click.option("--token", "tokens", type=Roles(), multiple=True, metavar="NAME=ROLE", callback=by_name,
+                 help="The secret NAME is a bearer token with a role: viewer, operator or admin. Repeatable."),
+    click.option("--proxy-role", "proxy_roles", type=Roles(), multiple=True, metavar="GROUP=ROLE", callback=by_name,
+                 help="Users of GROUP in X-Forwarded-Groups of the proxy have a role. Repeatable."),
 )  # fmt: skip
 
 
@@ -58,13 +71,14 @@ _SERVICE = (
 @grouped(SpecSource, *_SOURCE)
 @signer_options
 @grouped(ServiceOptions, *_SERVICE)
+@grouped(WebRequest, *_WEB)
 @click.option(
     "--log", type=click.Choice(["human", "json"]), help="Log format. Default: human on a terminal, json elsewhere."
 )
 @record_option
 def run(
-    request: FleetRequest, source: SpecSource, signers: AllowedSigners, options: ServiceOptions, log: str | None,
-    record_to: RecordTarget | None,
+    request: FleetRequest, source: SpecSource, signers: AllowedSigners, options: ServiceOptions, web: WebRequest,
+    log: str | None, record_to: RecordTarget | None,
 ) -> None:  # fmt: skip
     """Keep the fleet converged to its spec, as a service.
 
@@ -77,7 +91,8 @@ def run(
     if source.repo is not None and record_to is not None and record_to.branch:
         raise UsageError("--record branch:NAME would write to a private clone: with --repo, record to a directory")
     workspace = workspace_for(request)
-    service = Service(workspace, source, signers, options, open_recorder(record_to, workspace))
+    recorder = open_recorder(record_to, workspace)
+    service = Service(workspace, source, ServiceRequest(signers, options, web, recorder))
     with _progress(workspace, log) as progress:
         service.serve(progress)
     CRASHES.reset()  # each was reported when it occurred, and none of them ended the service

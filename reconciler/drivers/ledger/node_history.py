@@ -61,6 +61,21 @@ class SqlHistory(SqlRole):
             rows = connection.execute(query.order_by(journal.c.id.desc()).limit(limit)).all()
         return [(row.id, _entry(row, {}, {}, {})) for row in reversed(rows)]
 
+    def feed(self, after: int | None, limit: int) -> Sequence[tuple[int, JournalEntry]]:
+        """Return at most `limit` rows that say something to people, with their numbers, oldest first.
+
+        `after`: those that follow this row; None: the newest.
+        """
+        query = sa.select(journal, runs.c.commit_id, runs.c.plan).join(runs, runs.c.run == journal.c.run, isouter=True)
+        query = query.where(journal.c.event.not_in(_LEFT_OUT)).limit(limit)
+        if after is None:
+            query = query.order_by(journal.c.id.desc())
+        else:
+            query = query.where(journal.c.id > after).order_by(journal.c.id)
+        with self._database.read() as connection:
+            found = [(row.id, _entry(row, {}, {}, {})) for row in connection.execute(query)]
+        return found if after is not None else found[::-1]
+
     def note(self, node: str, event: str, detail: str, now: datetime) -> None:
         with self._database.write([]) as connection:
             write_journal(connection, instant(now), "", node, event, detail=detail)

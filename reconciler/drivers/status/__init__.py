@@ -1,6 +1,5 @@
-"""Serve the status of a long-running reconciler over HTTP, to probes, Prometheus and people."""
+"""Count what a long-running reconciler does, for Prometheus and for probes; drivers/web serves it."""
 
 from reconciler.drivers.status.metrics import PrometheusMetrics
-from reconciler.drivers.status.server import LISTEN, StatusServer
 
-__all__ = ["LISTEN", "PrometheusMetrics", "StatusServer"]
+__all__ = ["PrometheusMetrics"]

@@ -59,7 +59,7 @@ class PrometheusMetrics:
         self.status = LoopStatus()
         self.under_way: dict[str, dict[str, str]] = {}  # node -> the action that runs, and its latest step
         self.told: Mapping[str, ChannelStatus] = {}  # by channel
-        self._fleet: FleetStatus | None = None
+        self.fleet: FleetStatus | None = None  # as of the last pass
         self._deaf_since: dict[NewsSource, datetime | None] = dict.fromkeys(NewsSource)
         self._actions = Counter("reconciler_actions", "Actions that ended.", ["action", "outcome"], registry=registry)
         self._action_seconds = Histogram(
@@ -92,7 +92,7 @@ class PrometheusMetrics:
             self.told = {}
 
     def passed(self, fleet: FleetStatus) -> None:
-        self._fleet = fleet
+        self.fleet = fleet
         self._pass_seconds.observe((fleet.ended_at - fleet.started_at).total_seconds())
 
     def acting(self, node: str, action: str, step: str) -> None:
@@ -128,8 +128,8 @@ class PrometheusMetrics:
                 yield _gauge(f"reconciler_{source}_deaf_since_timestamp_seconds", _DEAF[source], since.timestamp())
         if self.told:
             yield from _of_channels(self.told)
-        if self._fleet is not None:
-            yield from _of_fleet(self._fleet)
+        if self.fleet is not None:
+            yield from _of_fleet(self.fleet)
 
 
 class _CurrentState(Collector):

@@ -22,7 +22,10 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from reconciler.drivers.status import PrometheusMetrics, StatusServer
+from reconciler.drivers.status import PrometheusMetrics
+from reconciler.drivers.web.access import Access, WebOptions
+from reconciler.drivers.web.application import Served
+from reconciler.drivers.web.server import WebServer
 from reconciler.model.drift import DriftClass
 from reconciler.model.errors import UsageError
 from reconciler.model.plan import BudgetLine
@@ -81,7 +84,8 @@ def serving(metrics: PrometheusMetrics, ask: Callable[[str], Any], listen: str =
     """Return the result of `ask` for the server's URL, called from a thread."""
 
     async def run() -> Any:
-        server = StatusServer(metrics, lambda: NOW, listen)
+        nothing: Any = None  # probes and metrics ask nothing of a fleet
+        server = WebServer(Served(metrics, lambda: NOW, nothing, nothing), Access(WebOptions(listen)))
         url = await server.start()
         try:
             return await asyncio.to_thread(ask, url)

@@ -1,0 +1,174 @@
+"""The API that reads: what it tells is what the pass and the ledger say, in the form that its own OpenAPI describes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+from jsonschema import Draft202012Validator
+
+from reconciler.model.drift import ACTIONABLE
+from reconciler.model.status import Role
+from reconciler.model.vocab import Concern
+from tests.web.conftest import COMMIT, Get, Live
+
+pytestmark = pytest.mark.wire
+
+NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
+
+
+# --- the document -----------------------------------------------------------------------------------------------------
+
+
+def document(client: httpx.Client) -> dict[str, Any]:
+    found: dict[str, Any] = client.get("/api/v1/openapi.json").json()
+    return found
+
+
+def problems(document: dict[str, Any], path: str, method: str, answer: httpx.Response) -> list[str]:
+    """What an answer has that the document does not describe."""
+    described = document["paths"][path][method]["responses"][str(answer.status_code)]["content"]
+    (schema,) = (content["schema"] for media, content in described.items() if "json" in media)
+    whole = {**schema, "components": document["components"]}
+    return [error.message[:300] for error in Draft202012Validator(whole).iter_errors(answer.json())]
+
+
+def test_every_answer_is_as_its_own_document_says(live: Live, client: httpx.Client) -> None:
+    node = live.begin()
+    live.ledger.hold(node, "ticket 12", "ann", None, NOW)
+    told = document(client)
+    assert told["openapi"].startswith("3.1")
+    reading = [path for path, methods in told["paths"].items() if "get" in methods]
+    assert len(reading) == 12
+    for path in reading:
+        answer = client.get(path.replace("{name}", node))
+        assert answer.status_code == 200, answer.text
+        assert problems(told, path, "get", answer) == [], path
+
+
+def test_a_document_that_lies_is_found(client: httpx.Client) -> None:
+    told = document(client)
+    told["components"]["schemas"]["CurrentRun"]["properties"]["run"] = {"type": "integer"}
+    assert problems(told, "/api/v1/run", "get", client.get("/api/v1/run"))
+
+
+def test_errors_are_problem_documents(live: Live, client: httpx.Client) -> None:
+    told = document(client)
+    answer = client.get("/api/v1/nodes/gpu-nowhere")
+    assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
+    assert answer.json()["detail"] == f"fleet {live.material.plan.fleet} has no node 'gpu-nowhere'"
+    answer = client.get("/api/v1/nodes/gpu-00000/history?last=0")
+    assert answer.status_code == 422
+    assert problems(told, "/api/v1/nodes/{name}/history", "get", answer) == []
+    assert "query.last" in answer.json()["detail"]
+    assert client.get("/api/v1/nothing").status_code == 404
+    assert client.post("/api/v1/run").status_code in (404, 405)
+
+
+# --- what it tells ----------------------------------------------------------------------------------------------------
+
+
+def test_the_current_run(live: Live, get: Get) -> None:
+    live.view.run = "run-20261101-120000-abcdef"
+    assert get("run")["at_work"] == []
+    name = live.begin(steps=3)
+    plan = live.material.plan.nodes[name]
+    run = get("run")
+    (work,) = run["at_work"]
+    assert (work["node"], work["action"], work["percent"]) == (name, plan.actions[0].id, 42)
+    assert work["step"] == "installer: writing 42 %, 812 MB/s"
+    assert work["next_actions"] == [action.id for action in plan.actions[1:]]
+    assert (run["run"], run["role"], run["why_not_ready"]) == (live.view.run, "leader", "")
+    assert run["spec_url"] == f"https://github.com/ops/fleet/commit/{COMMIT}"
+    assert run["waiting"] == sum(one.changes for one in live.material.plan.nodes.values()) - 1
+
+
+def test_every_node_has_a_line_and_the_status_that_the_metrics_have(live: Live, get: Get) -> None:
+    lines = {line["name"]: line for line in get("nodes")}
+    assert lines.keys() == live.material.plan.nodes.keys()
+    assert live.metrics.fleet is not None
+    statuses = {name: node.status.value for name, node in live.metrics.fleet.nodes.items()}
+    assert {name: line["status"] for name, line in lines.items()} == statuses
+    name = live.begin()
+    (acting,) = get("nodes?status=acting")
+    assert acting["name"] == name
+    pool = acting["pool"]
+    assert {line["pool"] for line in get(f"nodes?pool={pool}")} == {pool}
+
+
+def test_the_fleet_is_the_document_of_status(live: Live, get: Get) -> None:
+    found = get("fleet")
+    assert found["counts"]["nodes"] == len(live.material.plan.nodes)
+    assert {one["node"] for one in found["trouble"]} <= live.material.plan.nodes.keys()
+
+
+def test_pools_have_a_matrix_of_versions_that_counts_each_node_once(get: Get) -> None:
+    for pool in get("pools"):
+        image = [line for line in pool["versions"] if line["what"] == "image"]
+        assert sum(line["nodes"] for line in image) == pool["nodes"]
+        assert any(line["wanted"] for line in image)
+
+
+def test_a_node_that_differs_shows_the_difference_as_yaml(live: Live, get: Get) -> None:
+    everything = (item for plan in live.material.plan.nodes.values() for item in plan.drift)
+    known = (item for item in everything if item.kind in ACTIONABLE and isinstance(item.observed, str))
+    item = next(item for item in known if item.concern in (Concern.BOOT, Concern.BIOS, Concern.HOST, Concern.FIRMWARE))
+    name, path = item.node, item.path
+    last = path.rpartition(".")[2]
+    found = get(f"nodes/{name}")
+    lines = found["difference"].splitlines()
+    assert any(line.startswith("-") and last in line and str(item.desired) in line for line in lines)
+    assert any(line.startswith("+") and last in line and str(item.observed) in line for line in lines)
+    values = {value["path"]: value for value in found["values"]}
+    assert values[path]["place"].count(":") == 2
+    assert [action["name"] for action in found["actions"]] == [
+        action.name for action in live.material.plan.nodes[name].actions
+    ]
+
+
+def test_a_node_as_specified_differs_in_nothing(live: Live, get: Get) -> None:
+    name = next(name for name, plan in live.material.plan.nodes.items() if not plan.drift)
+    assert get(f"nodes/{name}")["difference"] == ""
+
+
+def test_holds_and_events_are_those_of_the_ledger(live: Live, get: Get) -> None:
+    name = next(iter(live.material.plan.nodes))
+    assert get("holds") == []
+    live.ledger.hold(name, "ticket 12", "ann", None, NOW)
+    assert [(one["subject"], one["owner"], one["reason"]) for one in get("holds")] == [(name, "ann", "ticket 12")]
+    (event,) = get("events")
+    assert (event["node"], event["event"], event["detail"]) == (name, "hold", "ann: ticket 12")
+    live.ledger.release(name, "bob", NOW)
+    (after,) = get(f"events?after={event['id']}")
+    assert (after["event"], after["detail"]) == ("release", "bob")
+    assert [one["event"] for one in get(f"nodes/{name}/history")] == ["hold", "release"]
+    assert get("holds") == []
+
+
+def test_nobody_waits_for_approval_where_the_loop_corrects(live: Live, get: Get) -> None:
+    approvals = get("approvals")
+    changing = [name for name, plan in live.material.plan.nodes.items() if plan.changes]
+    waiting = [] if approvals["drift_mode"] == "correct" else changing
+    assert [one["node"] for one in approvals["nodes"]] == waiting
+    assert approvals["fingerprint"] == live.material.plan.fingerprint
+
+
+def test_a_process_that_does_not_lead_says_who_does_and_still_has_the_journal(
+    live: Live, client: httpx.Client, get: Get
+) -> None:
+    live.ledger.note("gpu-x", "note", "seen by everybody", NOW)
+    live.lead(Role.STANDBY)
+    answer = client.get("/api/v1/nodes")
+    assert answer.status_code == 503
+    assert "does not lead" in answer.json()["detail"]
+    assert get("run")["role"] == "standby"
+    assert [one["detail"] for one in get("events")] == ["seen by everybody"]
+
+
+def test_what_must_not_be_kept_is_not(client: httpx.Client) -> None:
+    answer = client.get("/api/v1/run")
+    assert answer.headers["cache-control"] == "no-store"
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert answer.headers["x-content-type-options"] == "nosniff"

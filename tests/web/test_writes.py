@@ -1,0 +1,109 @@
+"""Writes: what they do to the ledger, for whom, and that the journal says who."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from reconciler.drivers.secrets import SecretStore
+from reconciler.drivers.web.access import WebOptions
+from reconciler.model.records import FLEET
+from tests.web.conftest import TOKENS, Live, serving, token
+from tests.web.test_reads import document, problems
+
+pytestmark = pytest.mark.wire
+
+
+@pytest.fixture
+def writer(live: Live, store: SecretStore) -> Iterator[httpx.Client]:
+    with (
+        serving(live, WebOptions("127.0.0.1:0", tokens=TOKENS), store=store) as url,
+        httpx.Client(base_url=url, timeout=20, headers=token("bob")) as found,
+    ):
+        yield found
+
+
+def journal(live: Live) -> list[tuple[str, str, str]]:
+    return [(entry.node, entry.event, entry.detail) for _, entry in live.ledger.journal(None, 50)]
+
+
+def test_a_hold_and_its_release_are_those_of_the_commands_and_say_who(live: Live, writer: httpx.Client) -> None:
+    name = next(iter(live.material.plan.nodes))
+    for subject in (name, f"pool/{live.material.plan.nodes[name].pool}"):
+        answer = writer.post("/api/v1/holds", json={"subject": subject, "reason": "ticket 12", "for_s": 3600})
+        assert (answer.status_code, answer.json()["message"][: len(subject) + 8]) == (200, f"{subject} is held")
+        (hold,) = live.ledger.holds()
+        assert (hold.subject, hold.owner, hold.reason) == (subject, "bob", "ticket 12")
+        assert hold.until is not None
+        answer = writer.delete(f"/api/v1/holds/{subject}")
+        assert (answer.status_code, answer.json()) == (200, {"message": f"{subject} is released"})
+        assert live.ledger.holds() == ()
+        assert journal(live)[-2:] == [(subject, "hold", "bob: ticket 12"), (subject, "release", "bob")]
+
+
+def test_a_stop_is_lifted_by_an_admin_alone(live: Live, writer: httpx.Client) -> None:
+    assert writer.post("/api/v1/stop", json={"reason": "smoke in hall 3"}).status_code == 200
+    assert [(one.subject, one.owner) for one in live.ledger.holds()] == [(FLEET, "bob")]
+    answer = writer.delete("/api/v1/stop")
+    assert (answer.status_code, answer.json()["detail"]) == (403, "bob is operator; this takes admin")
+    assert len(live.ledger.holds()) == 1
+    assert writer.delete("/api/v1/stop", headers=token("eve")).status_code == 200
+    assert live.ledger.holds() == ()
+    assert journal(live)[-1] == (FLEET, "release", "eve")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "why"),
+    [
+        ("POST", "holds", {"subject": "gpu-nowhere", "reason": "x"}, "has no 'gpu-nowhere'"),
+        ("POST", "holds", {"subject": "gpu-00000", "reason": "  "}, "give a reason"),
+        ("POST", "holds", {"subject": "gpu-00000", "reason": "x" * 501}, "longer than 500"),
+        ("POST", "holds", {"subject": "gpu-00000", "reason": "x", "for_s": -1}, "between 0 and"),
+        ("POST", "holds", {"subject": "gpu-00000"}, "body.reason"),
+        ("POST", "stop", {"reason": ""}, "give a reason"),
+        ("DELETE", "holds/gpu-00000", None, "is not held"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_writes_nothing(
+    live: Live, writer: httpx.Client, method: str, path: str, body: Any, why: str
+) -> None:
+    answer = writer.request(method, f"/api/v1/{path}", json=body)
+    assert answer.status_code == 422
+    assert why in answer.json()["detail"]
+    assert problems(document(writer), "/api/v1/holds", "post", answer) == []
+    assert journal(live) == []
+
+
+WRITES = [
+    ("POST", "holds", {"subject": "gpu-00000", "reason": "x"}, "operator"),
+    ("DELETE", "holds/gpu-00000", None, "operator"),
+    ("POST", "stop", {"reason": "x"}, "operator"),
+    ("DELETE", "stop", None, "admin"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "role"), WRITES)
+def test_each_write_takes_its_role_and_an_origin_of_ours(
+    live: Live, writer: httpx.Client, method: str, path: str, body: Any, role: str
+) -> None:
+    def ask(**headers: str) -> int:
+        return writer.request(method, f"/api/v1/{path}", json=body, headers=headers).status_code
+
+    writer.headers.pop("authorization")
+    assert ask() == 401
+    assert ask(**token("ann")) == 403
+    assert ask(**token("bob")) == (403 if role == "admin" else 422 if method == "DELETE" else 200)
+    assert ask(**token("eve"), origin="https://evil.example.com") == 403
+    before = journal(live)
+    assert ask(**token("eve"), **{"sec-fetch-site": "cross-site"}) == 403
+    assert journal(live) == before
+
+
+def test_no_write_is_left_out_of_that_table(writer: httpx.Client) -> None:
+    told = document(writer)["paths"]
+    methods = {(method.upper(), path) for path, found in told.items() for method in found if method != "get"}
+    tabled = {(m, "/api/v1/" + p.replace("gpu-00000", "{subject}")) for m, p, _, _ in WRITES}
+    assert methods == tabled
