@@ -55,6 +55,22 @@ def test_problem_ends_validate_with_3(
         assert message in printed
 
 
+def test_one_error_of_syntax_is_one_message() -> None:
+    """Though the file declares what others refer to. A name that is nearly that of another is told, as it is wrong."""
+    broken = ("persona.yaml", "provider: kubernetes, timeout", "provider: kubernetes timeout")
+    syntax = "persona.yaml:9:39: not YAML: expected ',' or '}', but got ':' (while parsing a flow mapping)"
+    assert messages(broken) == [syntax]
+    misspelt = "pool.yaml:7:13 spec.hardware: there is no HardwareProfile 'hgx-h10' (did you mean 'hgx-h100'?)"
+    assert messages(broken, ("pool.yaml", "hardware: hgx-h100", "hardware: hgx-h10")) == [syntax, misspelt]
+
+
+def test_a_merge_conflict_is_named() -> None:
+    both = "<<<<<<< HEAD\nmetadata: {name: training}\n=======\nmetadata: {name: learning}\n>>>>>>> feature"
+    hint = "keep one side, and delete the lines that begin with <<<<<<<, ======= and >>>>>>>"
+    told = f"persona.yaml:3:1: an unresolved merge conflict, to line 7 ({hint})"
+    assert messages(("persona.yaml", "metadata: {name: training}", both)) == [told]
+
+
 def test_all_problems_of_a_spec_are_told_at_once() -> None:
     told = messages(
         ("fleet.yaml", "mode: correct", "mode: corect"),

@@ -40,11 +40,19 @@ from reconciler.model.units import format_duration
 from reconciler.model.vocab import Concern, NewsSource
 
 _ACTION_S: Final = (1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)  # from setting a label to a reimage
-_DEAF: Final = {
-    NewsSource.CLUSTER: "Since when the watch on the cluster has failed: nodes wait for the next pass. None: it works.",
-    NewsSource.KERNEL_LOGS: "Since when the kernel log of some host is not followed: it is read in passes. "
-    "None: all are.",
-    NewsSource.BMC_EVENTS: "Since when the events of some BMC are not followed: it is read in passes. None: all are.",
+_DEAF: Final = {  # name and help of the gauge that says since when a source is not heard; it is absent while it is
+    NewsSource.CLUSTER: (
+        "reconciler_watch_deaf_since_timestamp_seconds",
+        "Since when the watch on the cluster has failed: nodes wait for the next pass. None: it works.",
+    ),
+    NewsSource.KERNEL_LOGS: (
+        "reconciler_logs_deaf_since_timestamp_seconds",
+        "Since when the kernel log of some host is not followed: it is read in passes. None: all are.",
+    ),
+    NewsSource.BMC_EVENTS: (
+        "reconciler_events_deaf_since_timestamp_seconds",
+        "Since when the events of some BMC are not followed: it is read in passes. None: all are.",
+    ),
 }
 _PASS_S: Final = (1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
 
@@ -125,7 +133,7 @@ class PrometheusMetrics:
         yield from _of_loop(self.status)
         for source, since in self._deaf_since.items():
             if since is not None:
-                yield _gauge(f"reconciler_{source}_deaf_since_timestamp_seconds", _DEAF[source], since.timestamp())
+                yield _gauge(*_DEAF[source], since.timestamp())
         if self.told:
             yield from _of_channels(self.told)
         if self.fleet is not None:
