@@ -6,6 +6,7 @@ rounds     which nodes test with one another, round after round
 blame      the statistics: how far the results speak against each part
 diagnose   from all results so far to the next round, or to the verdict
 measured   from what tests over the wire measure, and what they can't tell
+routes     which spine the flows of a pair take, where the subnet tells it
 across     what joins the leaves, where all runs together show it
 rows       what a search measured, as rows of the ledger
 still_open which parts are held for faulty, over several searches

@@ -116,6 +116,7 @@ class Accounts:
                 self.unread[rail][reading.run.other][reading.run.one] += 1
         legs = (leg.spines for reading in readings for leg in (reading.run.there, reading.run.back))
         self.crossings = Counter(chain.from_iterable(legs))  # spine -> rails of runs that took it
+        del self.crossings[""]  # the route of some rails may be unknown
         self._hot = [at for at, reading in enumerate(readings) if reading.there or reading.back]
         self._count()
 
@@ -275,7 +276,7 @@ class Accounts:
         lows: Counter[str] = Counter()
         for reading in self.hot:
             for low, leg in ((reading.there, reading.run.there), (reading.back, reading.run.back)):
-                lows.update(leg.spines[rail] for rail in _bits(low) if leg.spines)
+                lows.update(leg.spines[rail] for rail in _bits(low) if leg.spines and leg.spines[rail])
         members = frozenset(self.fabric.groups)
         for spine, count in lows.items():
             taken, others = self.crossings[spine], self.crossings.total() - self.crossings[spine]

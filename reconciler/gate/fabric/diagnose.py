@@ -138,8 +138,8 @@ def _all_spines(readings: Iterable[Reading]) -> bool:
     lows, flows = Counter[str](), Counter[str]()
     for reading in readings:
         for low, leg in ((reading.there, reading.run.there), (reading.back, reading.run.back)):
-            flows.update(leg.spines)
-            lows.update(spine for rail, spine in enumerate(leg.spines) if low >> rail & 1)
+            flows.update(filter(None, leg.spines))
+            lows.update(spine for rail, spine in enumerate(leg.spines) if spine and low >> rail & 1)
     return sum(lows[spine] * 2 > count for spine, count in flows.items()) >= 0.9 * len(flows)
 
 
