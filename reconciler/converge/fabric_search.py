@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Final
 
 from reconciler.converge.apply import ApplyRequest, begin_run
 from reconciler.converge.events import LoopTold, Progress, ignore
@@ -36,8 +37,9 @@ from reconciler.gate.fabric.measured import (
     rails_of,
     without_routes,
 )
-from reconciler.gate.fabric.results import Bar, LoopbackRun, PairRun, Reading, read
+from reconciler.gate.fabric.results import UNKNOWN, Bar, LoopbackRun, PairRun, Reading, Spines, read
 from reconciler.gate.fabric.rounds import Match, Round
+from reconciler.gate.fabric.routes import Ends, ends_of, spines_of, trace_command
 from reconciler.gate.fabric.rows import Searched, rows_of
 from reconciler.gate.fabric.still_open import still_open
 from reconciler.gate.fabric.topology import Fabric
@@ -50,6 +52,8 @@ from reconciler.model.gate import CommandResult, TestResult
 from reconciler.model.gate_arguments import GROUP
 from reconciler.model.ports import Clock, Ledger
 from reconciler.model.ports import Fabric as FabricPort
+
+_TRACE_S: Final = 60.0  # for the routes of all rails of a pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,24 +145,42 @@ class _Search:
 
     async def _test(self, asked: Match | tuple[str, int], held: Sequence[TakenPartner]) -> None:
         if isinstance(asked, Match):
+            ends: Sequence[Ends] = ()
+            spines = UNKNOWN
             for _ in range(asked.runs):
-                result = await self._pair(*held)
-                self._keep(asked, result)
+                outputs: list[CommandResult] = []
+                result = await self._pair(held[0], held[1], outputs)
+                if not ends and self._crosses(asked):
+                    ends = ends_of(self.request.test, outputs)
+                    spines = await self._spines(held[0], ends)
+                self._keep(asked, result, spines)
                 self._keep_version(asked.one, result)
             return
         node, runs = asked
         for _ in range(runs):
             self._loopbacks.append(LoopbackRun(self._rounds, node, await self._with_itself(held[0])))
 
-    async def _pair(self, one: TakenPartner, other: TakenPartner) -> TestResult:
-        outputs: list[CommandResult] = []
+    def _crosses(self, asked: Match) -> bool:
+        return self.fabric.groups[asked.one] != self.fabric.groups[asked.other]
+
+    async def _spines(self, one: TakenPartner, ends: Sequence[Ends]) -> Spines:
+        """Ask the subnet which spines the flows of a pair take; of a node that can't ask, nothing is known."""
+        if not ends:
+            return UNKNOWN
+        try:
+            printed = await one.host.run(trace_command(ends), timeout=io_seconds(self.run.clock, _TRACE_S))
+        except DriverError:
+            return UNKNOWN
+        return spines_of(self.request.test, ends, printed.stdout)
+
+    async def _pair(self, one: TakenPartner, other: TakenPartner, outputs: list[CommandResult]) -> TestResult:
         try:
             return await run_pair(self.request.test, side_of(one), side_of(other), self.run.clock, outputs)
         except DriverError as lost:
             return error(self.request.test, f"{one.name} was lost: {lost}")
 
-    def _keep(self, asked: Match, result: TestResult) -> None:
-        there, back = legs(self.request.test, result)
+    def _keep(self, asked: Match, result: TestResult, spines: Spines = UNKNOWN) -> None:
+        there, back = legs(self.request.test, result, spines)
         run = PairRun(self._rounds, asked.one, asked.other, there, back, asked.control)
         self._readings.append(read(run, self.request.bar))
         if result.reasons:

@@ -1,7 +1,8 @@
 """The lab's fabric: nodes with a NIC on each rail, leaves, spines and cables, with faults that make traffic slow.
 
 It knows nothing of how faults are looked for. A test of two nodes gives for each run and way the bandwidth of each rail
-as a share of the line rate, with noise, and the spine that ECMP chose for the flow. A fault slows what passes it: the
+as a share of the line rate, with noise, and the spine that the flow took: ECMP chooses one for each flow by chance, a
+subnet of InfiniBand one for each destination. A fault slows what passes it: the
 slowest part of a path sets its pace.
 """
 
@@ -65,6 +66,8 @@ class LeafSpine:
     traffic: float = 0.01
     refusals: float = 0.0  # share of tests that don't start
     congestion: float = 1.0
+    by_destination: bool = False  # as InfiniBand routes, not as ECMP does
+    _places: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of_size(cls, nodes: int, chance: random.Random, *, rails: int = 8, per_group: int = 32) -> LeafSpine:
@@ -100,12 +103,24 @@ class LeafSpine:
         crosses = self.groups[one] != self.groups[other]
         ways = []
         for source, target in ((one, other), (other, one)):
-            spines = tuple(self.chance.choices(self.spines, k=self.rails)) if crosses else ()
+            spines = self.route(source, target) if crosses else ()
             paces = [self.congestion if crosses else 1.0] * self.rails
             for fault in active:
                 self._pass(fault, source, target, spines, paces)
             ways.append((self._measured(paces), spines))
         return RunOfPair(ways[0][0], ways[1][0], ways[0][1], ways[1][1])
+
+    def route(self, source: str, target: str) -> tuple[str, ...]:
+        """Return the spine that a flow of each rail takes; () behind one leaf."""
+        if self.groups[source] == self.groups[target]:
+            return ()
+        if not self.by_destination:
+            return tuple(self.chance.choices(self.spines, k=self.rails))
+        if len(self._places) != len(self.groups):
+            self._places = {node: at for at, node in enumerate(self.groups)}
+        # As OpenSM spreads LIDs over the ports that lead up from a leaf, the same way in each leaf.
+        first, many = self._places[target], len(self.spines)
+        return tuple([self.spines[(first + rail) % many] for rail in range(self.rails)])
 
     def _active(self) -> list[Broken]:
         return [fault for fault in self.faults if fault.duty >= 1.0 or self.chance.random() < fault.duty]

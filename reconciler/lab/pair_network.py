@@ -30,7 +30,8 @@ class Launched:
 class PairNetwork:
     """The network of a lab. `addresses`: address, without its port -> node; `rail_addresses`: those of RDMA ports.
 
-    `pace_of`: the share of the line rate that the link of a node's rail keeps of what leaves it.
+    `pace_of`: the share of the line rate that the link of a node's rail keeps of what leaves it. `traced`: whether
+    nodes may ask the subnet for routes.
     """
 
     fabric: LeafSpine
@@ -38,6 +39,7 @@ class PairNetwork:
     rail_addresses: Mapping[str, str]
     pace_of: Callable[[str, int], float] = lambda _node, _rail: 1.0
     _serving: dict[str, str] = field(default_factory=dict)  # run of a gate -> node whose server it has started
+    traced: bool = True
     launched: dict[str, Launched] = field(default_factory=dict)  # by the name of the run
 
     @classmethod
@@ -47,7 +49,7 @@ class PairNetwork:
         racks = {name: node.domains.get("rack", "") for name, node in nodes.items()}
         rails = max((node.profile.inventory.rdma_ports or _RAILS for node in nodes.values()), default=_RAILS)
         chance = random.Random(f"{seed} network")  # noqa: S311  noise of a lab, not a secret
-        fabric = LeafSpine(groups, racks, rails, _SPINES, chance, noise=0.01, traffic=0.0)
+        fabric = LeafSpine(groups, racks, rails, _SPINES, chance, noise=0.01, traffic=0.0, by_destination=True)
         hosts = [(node.endpoints.host.partition(":")[0], name) for name, node in nodes.items() if node.endpoints.host]
         shared = Counter(host for host, _ in hosts)  # as on loopback, where it tells no node from another
         known = {host: name for host, name in hosts if shared[host] == 1}
@@ -95,6 +97,22 @@ class PairNetwork:
     def address_of(self, node: str) -> str:
         """Return the address of a node's RDMA ports; "" for a node that is not in the network."""
         return next((address for address, name in self.rail_addresses.items() if name == node), "")
+
+    def lid(self, node: str, rail: int) -> int:
+        """Return the LID of a node's RDMA port."""
+        return list(self.fabric.groups).index(node) * self.fabric.rails + rail + 1
+
+    def port_with(self, lid: int) -> tuple[str, int] | None:
+        """Return the node and the rail of the RDMA port with a LID; None where there is none."""
+        at, rail = divmod(lid - 1, self.fabric.rails)
+        nodes = list(self.fabric.groups)
+        return (nodes[at], rail) if 0 <= at < len(nodes) else None
+
+    def switches(self, source: str, target: str, rail: int) -> tuple[str, ...]:
+        """Return the switches on the way from one node's rail to that of another, in order."""
+        leaves = [f"{self.fabric.groups[node]} rail {rail}" for node in (source, target)]
+        spines = self.fabric.route(source, target)
+        return (leaves[0], spines[rail], leaves[1]) if spines else (leaves[0],)
 
     def alone(self, node: str, rail: int) -> float:
         """Return the pace of a rail's adapter that sends to itself."""

@@ -45,7 +45,8 @@ def section(seeds: int, sizes: Sequence[int] = NODES, of_large: int = OF_LARGE) 
         "figures of healthy rails are +-20 %, and one flow of 100 meets another job's.",
         "flap: slow in 40-80 % of runs. double: two faults, a third of them flapping. congested: two, and one round in "
         "which all that crosses the spines has half its pace. wire: one, and tests that tell no route, as those of "
-        "`gate fabric`; a bad spine is named as what joins the leaves.",
+        "`gate fabric` over Ethernet; a bad spine is named as what joins the leaves. traced: one, over "
+        "InfiniBand: a flow's spine goes by its destination, and ibtracert tells it.",
         "misnamed: a healthy part was named, mostly another part of the faulty link, or the leaf on its other side.",
         "A test that tells no route can't tell which of several spines is bad.",
         *([f"Of fleets of {LARGE} nodes and more, one seed in {of_large} is played."] if of_large > 1 else []),

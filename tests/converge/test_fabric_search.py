@@ -136,8 +136,19 @@ def test_a_bad_leaf_is_an_incident_and_no_nodes_fault(world: Searched) -> None:
     assert set(report.undecided) == {"n3", "n4", "n5"}
 
 
+def test_a_bad_spine_is_named_where_the_subnet_tells_routes(world: Searched) -> None:
+    world.break_part(FabricFault.SPINE, "s1")
+    report = world.search()
+    assert report.at_fault == ()
+    (spine,) = report.incidents
+    assert (spine.kind, spine.name.split()[0], spine.lows) == ("spine", "s1", spine.runs)
+    assert report.good == tuple(sorted(world.fleet.nodes)), "it is no node's fault"
+    assert world.others_serve()
+
+
 @pytest.mark.parametrize("spines", [1, 2])
 def test_a_bad_spine_convicts_nobody_though_no_test_tells_which_flows_took_it(world: Searched, spines: int) -> None:
+    world.network.traced = False
     for at in range(spines):
         world.break_part(FabricFault.SPINE, f"s{at}")
     report = world.search()

@@ -4,8 +4,10 @@ topology   nodes, rails, groups of nodes that share leaves, and the parts that a
 results    what a test of two nodes measured, and which rails were low
 rounds     which nodes test with one another, round after round
 blame      the statistics: how far the results speak against each part
+tally      runs by node and partner, as blame counts them
 diagnose   from all results so far to the next round, or to the verdict
 measured   from what tests over the wire measure, and what they can't tell
+routes     which spine the flows of a pair take, where the subnet tells it
 across     what joins the leaves, where all runs together show it
 rows       what a search measured, as rows of the ledger
 still_open which parts are held for faulty, over several searches

@@ -11,9 +11,10 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from math import log
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from reconciler.gate.fabric.results import Reading
+from reconciler.gate.fabric.tally import NONE, Counts, Tally, counts_of
 from reconciler.gate.fabric.topology import Fabric, Part, PartKind
 
 LUCK = 0.04  # share of low runs of a healthy part
@@ -84,15 +85,6 @@ def _counts(met: Iterable[Met]) -> tuple[int, int]:
     return lows, runs
 
 
-Tally = defaultdict[str, Counter[str]]  # node -> partner -> runs
-_NONE: Final[Counter[str]] = Counter()
-
-
-def _of(tally: Tally, node: str) -> Counter[str]:
-    """Return what a tally has of a node, without an entry for one that it has nothing of."""
-    return tally.get(node, _NONE)
-
-
 class Accounts:
     """The accounts of all parts, less what is explained by those that are convicted.
 
@@ -104,8 +96,8 @@ class Accounts:
         self.fabric, self.live = fabric, list(readings)
         self.convicted: list[Part] = []
         self._hidden: dict[int | None, frozenset[str]] = {}
-        self.runs: Tally = defaultdict(Counter)
-        self.unread: defaultdict[int, Tally] = defaultdict(lambda: defaultdict(Counter))
+        self.runs: Tally = defaultdict(Counts)
+        self.unread: defaultdict[int, Tally] = defaultdict(lambda: defaultdict(Counts))
         for (one, other), count in Counter((reading.run.one, reading.run.other) for reading in readings).items():
             self.runs[one][other] += count
             self.runs[other][one] += count
@@ -116,6 +108,7 @@ class Accounts:
                 self.unread[rail][reading.run.other][reading.run.one] += 1
         legs = (leg.spines for reading in readings for leg in (reading.run.there, reading.run.back))
         self.crossings = Counter(chain.from_iterable(legs))  # spine -> rails of runs that took it
+        del self.crossings[""]  # the route of some rails may be unknown
         self._hot = [at for at, reading in enumerate(readings) if reading.there or reading.back]
         self._count()
 
@@ -140,8 +133,8 @@ class Accounts:
         return (self.live[at] for at in self._hot)
 
     def _count(self) -> None:
-        self.broad: Tally = defaultdict(Counter)
-        self.narrow: defaultdict[int, Tally] = defaultdict(lambda: defaultdict(Counter))
+        self.broad: Tally = defaultdict(Counts)
+        self.narrow: defaultdict[int, Tally] = defaultdict(lambda: defaultdict(Counts))
         for reading in self.hot:
             one, other = reading.run.one, reading.run.other
             if self.is_broad(reading):
@@ -151,6 +144,10 @@ class Accounts:
             for rail in _bits(reading.there | reading.back):
                 self.narrow[rail][one][other] += 1
                 self.narrow[rail][other][one] += 1
+        self._broads = {node: sum(lows.values()) for node, lows in self.broad.items()}
+        self._lows = {  # by rail and node
+            rail: {node: sum(lows.values()) for node, lows in tally.items()} for rail, tally in self.narrow.items()
+        }
 
     def is_broad(self, reading: Reading) -> bool:
         """Return whether most rails were low in one of the ways: the fault is of a node, not of its rails."""
@@ -158,17 +155,18 @@ class Accounts:
 
     def of_node(self, node: str) -> Blame:
         """Return the account of a node: runs with most rails low."""
-        lows, runs = _of(self.broad, node), self.runs[node]
+        lows, runs = counts_of(self.broad, node), self.runs[node]
         part, partners = Part(PartKind.NODE, node), self._partners(node, None)
         return Blame(part, sum(lows[one] for one in partners), sum(runs[one] for one in partners))
 
     def links(self, least: float) -> list[Blame]:
         """Return the accounts of all links whose figure may be `least`, were no run of theirs good."""
+        most = strength(1, 1)
         return [
             self.of_link(node, rail)
-            for rail, tally in self.narrow.items()
-            for node, lows in tally.items()
-            if strength(1, 1) * lows.total() >= least
+            for rail, counts in self._lows.items()
+            for node, lows in counts.items()
+            if most * lows >= least
         ]
 
     def of_link(self, node: str, rail: int, without: str = "") -> Blame:
@@ -176,16 +174,20 @@ class Accounts:
 
         `without`: a partner whose runs don't count.
         """
-        part, lows = Part(PartKind.LINK, node, rail), _of(self.narrow[rail], node)
+        part, lows = Part(PartKind.LINK, node, rail), counts_of(self.narrow[rail], node)
         if not without and not self.hidden(rail):
-            unread, broad = _of(self.unread[rail], node), _of(self.broad, node)
-            return Blame(part, lows.total(), self._totals.get(node, 0) - unread.total() - broad.total())
+            lost = self._broads.get(node, 0) + (counts_of(self.unread[rail], node).total() if self.unread else 0)
+            return Blame(part, self._lows[rail].get(node, 0), self._totals.get(node, 0) - lost)
         partners = [partner for partner in self._partners(node, rail) if partner != without]
         runs = sum(self._link_runs(node, partner, rail) for partner in partners)
         return Blame(part, sum(lows[one] for one in partners), runs)
 
     def _link_runs(self, node: str, partner: str, rail: int) -> int:
-        return self.runs[node][partner] - _of(self.unread[rail], node)[partner] - _of(self.broad, node)[partner]
+        return (
+            self.runs[node][partner]
+            - counts_of(self.unread[rail], node)[partner]
+            - counts_of(self.broad, node)[partner]
+        )
 
     def _partners(self, node: str, rail: int | None) -> Collection[str]:
         """Return the partners whose runs tell of a node: those that go through nothing that is convicted."""
@@ -219,7 +221,7 @@ class Accounts:
         `partners`: those of them that saw the part low about as often as the others did.
         """
         name, rail = blame.part.name, blame.part.rail
-        lows = _of(self.broad if rail is None else self.narrow[rail], name)
+        lows = counts_of(self.broad if rail is None else self.narrow[rail], name)
         counted: dict[str, tuple[int, int]] = {}
         for partner in self._partners(name, rail):
             runs = self.runs[name][partner] if rail is None else self._link_runs(name, partner, rail)
@@ -232,9 +234,9 @@ class Accounts:
 
     def _clean(self, partner: str, suspect: str, rail: int | None) -> bool:
         others = [one for one in self._partners(partner, rail) if one != suspect]
-        every, broad = self.runs[partner], _of(self.broad, partner)
+        every, broad = self.runs[partner], counts_of(self.broad, partner)
         runs, lows = sum(every[one] for one in others), sum(broad[one] for one in others) if broad else 0
-        if rail is not None and (narrow := _of(self.narrow[rail], partner)):
+        if rail is not None and (narrow := counts_of(self.narrow[rail], partner)):
             lows += sum(narrow[one] for one in others)
         return runs > 0 and lows / runs <= CLEAN
 
@@ -246,21 +248,22 @@ class Accounts:
         """
         for (group, rail), lows in self._leaf_lows().items():
             members = self.fabric.members[group]
-            if len(members) > 1 and lows >= LEAST_SHARE / 2 * sum(self.runs[node].total() for node in members) / 2:
+            if len(members) > 1 and lows >= LEAST_SHARE / 2 * sum(self._totals.get(node, 0) for node in members) / 2:
                 yield self.leaf(group, rail)
         for rack in sorted({self.fabric.racks.get(node, "") for node in self.broad} - {""}):
             yield self._rack(rack)
         yield from self._spines()
 
     def _leaf_lows(self) -> Counter[tuple[str, int]]:
+        """Return in how many runs each leaf was low. A run of two of its nodes is in the accounts of both."""
         groups = self.fabric.groups
-        return Counter(
-            (group, rail)
-            for reading in self.hot
-            if not self.is_broad(reading)
-            for group in dict.fromkeys((groups[reading.run.one], groups[reading.run.other]))
-            for rail in _bits(reading.there | reading.back)
-        )
+        twice: Counter[tuple[str, int]] = Counter()
+        for rail, tally in self.narrow.items():
+            for node, met in tally.items():
+                group = groups[node]
+                for partner, count in met.items():
+                    twice[group, rail] += count if groups[partner] == group else 2 * count
+        return Counter({leaf: lows // 2 for leaf, lows in twice.items()})
 
     def leaf(self, group: str, rail: int, without: frozenset[str] = frozenset()) -> Blame:
         members = frozenset(self.fabric.members[group])
@@ -272,10 +275,14 @@ class Accounts:
         return self._without_worst(Part(PartKind.RACK, rack), members, list(self._met(members, self.broad, None)))
 
     def _spines(self) -> Iterator[Blame]:
-        lows: Counter[str] = Counter()
-        for reading in self.hot:
-            for low, leg in ((reading.there, reading.run.there), (reading.back, reading.run.back)):
-                lows.update(leg.spines[rail] for rail in _bits(low) if leg.spines)
+        lows = Counter(
+            leg.spines[rail]
+            for reading in self.hot
+            for low, leg in ((reading.there, reading.run.there), (reading.back, reading.run.back))
+            if low and leg.spines
+            for rail in _bits(low)
+        )
+        del lows[""]
         members = frozenset(self.fabric.groups)
         for spine, count in lows.items():
             taken, others = self.crossings[spine], self.crossings.total() - self.crossings[spine]
@@ -298,8 +305,8 @@ class Accounts:
         """Yield the pairs of members. Of fewer than four, runs with others alone tell one from the next."""
         hidden = self.hidden(rail)
         for node in sorted(members - hidden):  # an order of its own: ties are decided alike in each process
-            unread = _NONE if rail is None else _of(self.unread[rail], node)
-            lows = _of(tally, node)
+            unread = NONE if rail is None else counts_of(self.unread[rail], node)
+            lows = counts_of(tally, node)
             for partner, runs in self.runs[node].items():
                 apart = partner not in members or (len(members) > 3 and node < partner)
                 if apart and partner not in hidden and runs > unread[partner]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import chain
 from math import ceil, log
 
 from reconciler.gate.fabric.blame import CONVICTS, PARTNERS, SUSPECTS, Accounts, Blame, explained, likelier
@@ -135,11 +136,10 @@ def _void(fabric: Fabric, readings: Sequence[Reading]) -> Iterator[tuple[int, Pa
 
 def _all_spines(readings: Iterable[Reading]) -> bool:
     """Return whether all spines are low in most of their flows: some alone are at fault themselves."""
-    lows, flows = Counter[str](), Counter[str]()
-    for reading in readings:
-        for low, leg in ((reading.there, reading.run.there), (reading.back, reading.run.back)):
-            flows.update(leg.spines)
-            lows.update(spine for rail, spine in enumerate(leg.spines) if low >> rail & 1)
+    ways = [way for one in readings for way in ((one.there, one.run.there.spines), (one.back, one.run.back.spines))]
+    flows = Counter(chain.from_iterable(spines for _, spines in ways))
+    del flows[""]
+    lows = Counter(spine for low, spines in ways if low for rail, spine in enumerate(spines) if low >> rail & 1)
     return sum(lows[spine] * 2 > count for spine, count in flows.items()) >= 0.9 * len(flows)
 
 

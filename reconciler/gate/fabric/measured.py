@@ -13,7 +13,7 @@ from math import inf
 from reconciler.gate.fabric.across import between_leaves
 from reconciler.gate.fabric.blame import LEAST_SHARE, Accounts, Blame
 from reconciler.gate.fabric.diagnose import Conviction, Diagnosis
-from reconciler.gate.fabric.results import Bar, Leg, Reading
+from reconciler.gate.fabric.results import UNKNOWN, Bar, Leg, Reading, Spines
 from reconciler.gate.fabric.rounds import CONFIRMING_RUNS, Room, Round, Seats
 from reconciler.gate.fabric.topology import Fabric, Part, PartKind
 from reconciler.model.desired import GateTest
@@ -47,11 +47,16 @@ def bar_of(test: GateTest) -> Bar | None:
     return next((Bar(bar.min) for bar in test.thresholds if bar.metric == METRIC and bar.min is not None), None)
 
 
-def legs(test: GateTest, result: TestResult) -> tuple[Leg, Leg]:
-    """Return both ways of a run. A rail that could not run proves nothing."""
+def legs(test: GateTest, result: TestResult, spines: Spines = UNKNOWN) -> tuple[Leg, Leg]:
+    """Return both ways of a run, with the spines that its flows took. A rail that could not run proves nothing."""
     names = [f"{METRIC}.{rail}" if rail else METRIC for rail in rails_of(test)]
     there, back = (_padded(test, [result.metrics.get(f"{name}.{way}") for name in names]) for way in ("there", "back"))
-    return Leg(there), Leg(back)
+    return Leg(there, _of_each(there, spines.there)), Leg(back, _of_each(back, spines.back))
+
+
+def _of_each(rails: Sequence[float | None], spines: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a spine for each rail, also for one that is none of the test's, where any is known."""
+    return (*spines, *("" for _ in range(len(rails) - len(spines)))) if spines else ()
 
 
 def alone(test: GateTest) -> GateTest | None:
@@ -87,12 +92,16 @@ def confirming(fabric: Fabric, diagnosis: Diagnosis, readings: Sequence[Reading]
 
 
 def without_routes(fabric: Fabric, diagnosis: Diagnosis, readings: Sequence[Reading]) -> Diagnosis:
-    """Take back what a spine may be at fault for: no node, link or leaf is convicted by runs across leaves alone."""
+    """Take back what a spine may be at fault for: no node, link or leaf is convicted by runs across leaves alone.
+
+    A spine is convicted by flows whose route was told.
+    """
     inside = _inside(fabric, readings)
     if len(inside) == len(readings):
         return diagnosis
     parts = [one.part for one in diagnosis.convicted]
-    proved = [one for one in diagnosis.convicted if _is_low(fabric, one.part, parts, inside)]
+    spines = {one.part for one in diagnosis.convicted if one.part.kind is PartKind.SPINE}
+    proved = [one for one in diagnosis.convicted if one.part in spines or _is_low(fabric, one.part, parts, inside)]
     undecided = dict(diagnosis.undecided)
     taken_back = [one for one in diagnosis.convicted if one not in proved]
     for one in taken_back:

@@ -21,14 +21,24 @@ class Bar:
 class Leg(NamedTuple):
     """One way of one run, by rail. A bandwidth None: that rail's test could not run, which proves nothing.
 
-    `spines`: the spine that each rail's flow took (`ibtracert`, or a traced flow); () inside one group. `errors`:
-    symbol errors that the receiving NIC counted meanwhile.
+    `spines`: the spine that each rail's flow took (`ibtracert`, or a traced flow), "" where that is unknown; () inside
+    one group, or where it is of no rail. `errors`: symbol errors that the receiving NIC counted meanwhile.
     """
 
     bandwidth: tuple[float | None, ...]
     spines: tuple[str, ...] = ()
     latency: tuple[float | None, ...] = ()
     errors: tuple[int, ...] = ()
+
+
+class Spines(NamedTuple):
+    """The spine of each rail there and back, "" where it is unknown; () where that of no rail is known."""
+
+    there: tuple[str, ...] = ()
+    back: tuple[str, ...] = ()
+
+
+UNKNOWN = Spines()
 
 
 class PairRun(NamedTuple):

@@ -87,15 +87,23 @@ def overlap(one: Broken, other: Broken, lab: LeafSpine) -> bool:
     return first.name == second.name and (first.kind is FabricFault.NODE or first.rail == second.rail)
 
 
-def play(lab: LeafSpine, *, congested: tuple[int, ...] = (), room: Room | None = None, routes: bool = True) -> Outcome:
-    """Ask and measure until nothing is left to ask. `routes`: whether a test tells the spines that its flows took."""
+def play(
+    lab: LeafSpine, *, congested: tuple[int, ...] = (), room: Room | None = None, routes: bool = True,
+    by_leaf: bool | None = None,
+) -> Outcome:  # fmt: skip
+    """Ask and measure until nothing is left to ask. `routes`: whether a test tells the spines that its flows took.
+
+    `by_leaf`: ask and judge as `gate fabric` does, which convicts nobody by runs across leaves alone; by default where
+    no routes are told.
+    """
+    by_leaf = not routes if by_leaf is None else by_leaf
     fabric = Fabric(lab.groups, lab.rails, lab.racks)
     readings: list[Reading] = []
     loopbacks: list[LoopbackRun] = []
     number = 0
     while True:
         diagnosis = judge(fabric, readings, loopbacks, BAR, room)
-        asked = diagnosis.next or (None if routes else confirming(fabric, diagnosis, readings))
+        asked = diagnosis.next or (confirming(fabric, diagnosis, readings) if by_leaf else None)
         if asked is None:
             break
         lab.congestion = 0.5 if number in congested else 1.0
@@ -109,26 +117,27 @@ def play(lab: LeafSpine, *, congested: tuple[int, ...] = (), room: Room | None =
         for node, runs in asked.loopbacks:
             loopbacks += [LoopbackRun(number, node, found) for found in lab.loopback(node, runs)]
         number += 1
-    if not routes:
+    if by_leaf:
         diagnosis = without_routes(fabric, diagnosis, readings)
     return Outcome(tuple(map(part_of, lab.faults)), diagnosis, number, fabric.most_rounds, routes)
 
 
-SCENES = ("none", "one", "flap", "double", "congested", "wire")
+SCENES = ("none", "one", "flap", "double", "congested", "wire", "traced")
 
 
 def trial(seed: int, nodes: int, scene: str, *, routes: bool = True) -> Outcome:
     """Play a scene of SCENES. `congested`: a double fault, and half of the pace between leaves in one round.
 
-    `wire`: one fault, and tests that tell no route, as those of `gate fabric`.
+    `wire`: one fault, and tests that tell no route, as those of `gate fabric` over Ethernet. `traced`: over InfiniBand,
+    whose routes are traced and are the same in each run of two nodes.
     """
     chance = random.Random(seed)
     lab = LeafSpine.of_size(nodes, chance)
-    wanted = {"none": 0, "one": 1, "flap": 1, "wire": 1}.get(scene, 2)
+    lab.by_destination = scene == "traced"
+    wanted = {"none": 0, "one": 1, "flap": 1, "wire": 1, "traced": 1}.get(scene, 2)
     while len(lab.faults) < wanted:
         fault = draw(lab, chance, flaps=scene == "flap" or (wanted == 2 and chance.random() < 0.3))
         if not any(overlap(known, fault, lab) for known in lab.faults):
             lab.faults.append(fault)
-    return play(
-        lab, congested=(chance.randrange(4),) if scene == "congested" else (), routes=routes and scene != "wire"
-    )
+    congested = (chance.randrange(4),) if scene == "congested" else ()
+    return play(lab, congested=congested, routes=routes and scene != "wire", by_leaf=scene == "traced" or None)

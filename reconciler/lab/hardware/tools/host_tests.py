@@ -15,6 +15,7 @@ from reconciler.lab.hardware.host_network import interface
 from reconciler.lab.hardware.slowness import Rail, port_of, rail
 from reconciler.lab.hardware.tools import gpu_tests, mpi
 from reconciler.lab.hardware.tools.call import Call, Ran, Tool, done, failed
+from reconciler.lab.hardware.tools.ibtracert import ibtracert, trace_script
 from reconciler.model.gate import CommandResult
 
 _PATTERNS = (
@@ -199,10 +200,16 @@ def _perftest_pair(call: Call) -> Ran:
     if pace is None:
         text = f"Couldn't connect to {call.args[-1]}:{options['-p']}\n Unable to init the socket connection\n"
         return Ran(CommandResult(1, "", text), 10.0)
-    return _perftest(call, options, pace, rail(call.machine.state, port))
+    assert network is not None
+    lids = [network.lid(node, port) for node in (call.machine.name, network.addresses[call.args[-1]])]
+    addresses = "".join(
+        f" {end} address: LID {lid:#04x} QPN 0x008a PSN 0xfffb6d RKey 0x238f86 VAddr 0x007dd5a3cfd000\n"
+        for end, lid in zip(("local", "remote"), lids, strict=True)
+    )
+    return _perftest(call, options, pace, rail(call.machine.state, port), f"{addresses}{_RULE}\n")
 
 
-def _perftest(call: Call, options: Mapping[str, str], pace: float, link: Rail) -> Ran:
+def _perftest(call: Call, options: Mapping[str, str], pace: float, link: Rail, addresses: str = "") -> Ran:
     device, size, seconds = options["-d"], int(options["-s"]), float(options["-D"])
     if link.downs(call.machine.now + seconds) > link.downs(call.machine.now):
         # The words and the status of perftest 4.5 and 6.06 whose queue pair used up its retries.
@@ -214,7 +221,7 @@ def _perftest(call: Call, options: Mapping[str, str], pace: float, link: Rail) -
     both = "Bidirectional " if "-b" in call.args else ""
     text = (
         f"WARNING: BW peak won't be measured in this run.\n{_RULE}\n                    RDMA_{way} {both}BW Test\n"
-        f" Dual-port       : OFF          Device         : {device}\n Link type       : IB\n{_RULE}\n"
+        f" Dual-port       : OFF          Device         : {device}\n Link type       : IB\n{_RULE}\n{addresses}"
         " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n"
         f" {size:<10} {rate * seconds * 1e6:<16.0f} 0.00               {speed:<18.2f} {rate:.6f}\n{_RULE}\n"
     )
@@ -234,6 +241,8 @@ def shell(call: Call) -> Ran:
         return _perftest_pair(Call(call.machine, words[0], tuple(words[1:])))
     if "serve ib_" in script:
         return _server(call)
+    if "ibtracert -C" in script:
+        return trace_script(call, words)
     if (ran := mpi.script(call, script, words)) is not None:
         return ran
     if "lspci -vvv" in script:
@@ -262,6 +271,7 @@ TOOLS: Mapping[str, Tool] = {
     "iperf3": iperf3,
     "ib_write_bw": perftest,
     "ib_read_bw": perftest,
+    "ibtracert": ibtracert,
     "sh": shell,
     **gpu_tests.TOOLS,
 }
