@@ -90,6 +90,7 @@ def _overview(workspace: Workspace, ledger: SqlLedger, plan: Plan, seen: Observa
         time_scale=plan.time_scale,
         notes=(outage,) if outage else (),
         spares=plan.spares,
+        releases=plan.releases,
     )
 
 
