@@ -31,7 +31,7 @@ from reconciler.model.errors import LedgerError, ReconcilerError, Refused, Stale
 from reconciler.model.outcome import outcome_word
 from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.recording import Recording
-from reconciler.model.report import APPLY_FORMAT, ActionEnd, ApplyOutcome, DriftReport, NodeEnd
+from reconciler.model.report import APPLY_FORMAT, ActionEnd, ApplyOutcome, DriftReport, NodeEnd, ReleaseEnd
 from reconciler.render.record import of_apply
 
 if TYPE_CHECKING:
@@ -217,6 +217,7 @@ def outcome_document(report: ApplyReport) -> ApplyOutcome:
         next_at=min(filter(None, map(_opens_at, plan.nodes.values())), default=None),
         stopped=plan.stopped,
         braked=plan.braked,
+        releases=tuple(ReleaseEnd(one.name, one.state.value, one.detail) for one in report.releases.values()),
     )
 
 

@@ -91,6 +91,7 @@ def overview_of(workspace: Workspace, ledger: SqlLedger, plan: Plan, seen: Obser
         time_scale=plan.time_scale,
         notes=(outage,) if outage else (),
         spares=plan.spares,
+        releases=plan.releases,
     )
 
 

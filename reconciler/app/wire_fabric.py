@@ -15,6 +15,7 @@ from reconciler.converge.schedulers import TwoSchedulers
 from reconciler.drivers.attestor import TpmAttestor
 from reconciler.drivers.endpoints import Overlay
 from reconciler.drivers.firmware_files import HttpFirmwareFiles
+from reconciler.drivers.helm import HelmReleases
 from reconciler.drivers.installer import HttpInstaller
 from reconciler.drivers.kube import KubectlCluster, NodeWatch
 from reconciler.drivers.redfish import BmcEventWatch, BmcRegistry, RedfishBmc, RedfishPdu
@@ -34,7 +35,7 @@ from reconciler.model.vocab import NewsSource, NodeState
 LEAST_REAL_S = 2.0  # the shortest deadline in real time
 HURRY_S = 2.0  # for closing, after an interrupt
 
-_Closable = RedfishBmc | RedfishPdu | SshHost | KubectlCluster | SlurmCluster
+_Closable = RedfishBmc | RedfishPdu | SshHost | KubectlCluster | SlurmCluster | HelmReleases
 
 
 class WireFabric:
@@ -67,6 +68,7 @@ class WireFabric:
         self._hosts: dict[str, SshHost] = {}
         self._kubernetes: KubectlCluster | None = None
         self._slurm: SlurmCluster | None = None
+        self._releases: HelmReleases | None = None
         self._server_kubeconfig: ServerKubeconfig | None = None
         self._installer: HttpInstaller | None = None
         self._files = HttpFirmwareFiles() if overlay is None else HttpFirmwareFiles(overlay.firmware)
@@ -211,6 +213,19 @@ class WireFabric:
             self._slurm = SlurmCluster(login, access, timeout_s=deadline, now=self._clock.now)
         return self._slurm
 
+    def releases(self) -> HelmReleases | None:
+        """Return the Helm releases; None without Kubernetes, and in a lab, whose API server takes no charts."""
+        access = self._settings.cluster
+        if access is None or not access.kubernetes or self._overlay is not None:
+            return None
+        if self._releases is None:
+            kubeconfig, context = self._cluster_access(access)
+            deadline = self._deadline(self._settings.kubernetes_deadline_s)
+            self._releases = HelmReleases(
+                kubeconfig=kubeconfig, context=context, timeout_s=deadline, now=self._clock.now
+            )
+        return self._releases
+
     def watches(self) -> Mapping[NewsSource, Watch]:
         """Return the watches on the cluster, all kernel logs and all BMCs, where the spec says how to reach them."""
         found: dict[NewsSource, Watch] = {}
@@ -287,7 +302,7 @@ class WireFabric:
         }
         unfit: list[_Closable] = [] if same else self._clusters()
         if not same:
-            self._kubernetes = self._slurm = None
+            self._kubernetes = self._slurm = self._releases = None
         unfit += self._other_k3s(fleet)
         if before.settings.installer != fleet.settings.installer and self._installer is not None:
             await self._installer.close()
@@ -325,7 +340,7 @@ class WireFabric:
             await self._installer.close()
 
     def _clusters(self) -> list[_Closable]:
-        return [port for port in (self._kubernetes, self._slurm) if port is not None]
+        return [port for port in (self._kubernetes, self._slurm, self._releases) if port is not None]
 
     async def _close(self, ports: Iterable[_Closable]) -> None:
         task = asyncio.current_task()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
@@ -19,6 +19,7 @@ from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, 
 from reconciler.converge.observation_pass import ObservationPass, make_plan, planner_for
 from reconciler.converge.observe import observe
 from reconciler.converge.ports import GateRunner
+from reconciler.converge.release_work import ReleaseResult, ReleaseWork
 from reconciler.converge.remember import remember_plans, remember_service_status
 from reconciler.converge.run import Attempts, Ended, Executed, NodeResult, PassContext, Run, RunPorts
 from reconciler.converge.run_progress import run_progress
@@ -80,6 +81,7 @@ class ApplyReport:
     started_at: datetime
     ended_at: datetime
     interrupted: bool = False
+    releases: Mapping[str, ReleaseResult] = field(default_factory=dict)
 
     def of(self, state: Ended) -> tuple[NodeResult, ...]:
         return tuple(result for result in self.results.values() if result.state is state)
@@ -126,7 +128,7 @@ async def apply(
         apply_run = await begin_run(request, RunPorts(fabric, ledger, clock, gate, lease, progress, reads))
         progress(RunPlanned(request.run, partial(run_progress, apply_run.dispatcher), clock.now))
         try:
-            await apply_run.dispatcher.work(request.wait_s, alone=request.alone)
+            await apply_run.work()
         except asyncio.CancelledError:
             raise ApplyInterrupted(apply_run.report(interrupted=True)) from None
         except LedgerError as error:
@@ -201,7 +203,8 @@ async def begin_run(request: ApplyRequest, ports: RunPorts) -> ApplyRun:
     look.remember_drift(plan.nodes, request.run)
     look.remember_statuses(plan.nodes)
     run = Run(ports, Attempts(resumed), context)
-    return ApplyRun(request, Dispatcher(run, observation, plan.nodes, ledger.nodes(needed)), started_at, abandoned)
+    dispatcher = Dispatcher(run, observation, plan.nodes, ledger.nodes(needed))
+    return ApplyRun(request, dispatcher, started_at, abandoned, ReleaseWork(run, request.approved))
 
 
 def _plan_request(request: ApplyRequest) -> PlanRequest:
@@ -223,6 +226,24 @@ class ApplyRun:
     dispatcher: Dispatcher
     started_at: datetime
     abandoned: tuple[str, ...]
+    releases: ReleaseWork
+
+    async def work(self) -> None:
+        """Work on nodes and releases side by side. A run of some nodes leaves releases alone, as they are of all."""
+        request = self.request
+        if not request.fleet.settings.releases or request.selected is not None:
+            await self.dispatcher.work(request.wait_s, alone=request.alone)
+            return
+        nodes = asyncio.ensure_future(self.dispatcher.work(request.wait_s, alone=request.alone))
+        beside = asyncio.ensure_future(self.releases.beside(nodes))
+        try:
+            done, _ = await asyncio.wait([nodes, beside], return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
+        finally:
+            for task in (nodes, beside):
+                task.cancel()
+            await asyncio.wait([nodes, beside])
 
     def report(self, *, interrupted: bool = False) -> ApplyReport:
         run, request = self.dispatcher.run, self.request
@@ -243,6 +264,7 @@ class ApplyRun:
             started_at=self.started_at,
             ended_at=run.clock.now(),
             interrupted=interrupted,
+            releases=self.releases.results,
         )
 
     def conclude(self) -> ApplyReport:
@@ -267,7 +289,8 @@ class ApplyRun:
             )
         whole = {name for name, node in approved.nodes.items() if node.changes and name in request.fleet.nodes}
         through = {name for name, end in ends.items() if end in (Ended.CONVERGED, Ended.DONE, Ended.STALE)}
-        if whole <= through:  # nodes that this run was not asked for may still be done under it
+        left = {one.name for one in approved.releases if one.changes_something} - self.releases.settled
+        if whole <= through and not left:  # nodes that this run was not asked for may still be done under it
             ledger.use_plan(approved.id, clock.now())
         return report
 

@@ -91,7 +91,7 @@ class RunPlanned:
 
 @dataclass(frozen=True, slots=True)
 class LoopTold:
-    """A message of `reconciler run` about itself. `event` is a word for the log, such as "leading" or "spec"."""
+    """A message of a run about itself or a Helm release. `event` is a word for the log, such as "leading" or "spec"."""
 
     event: str
     message: str

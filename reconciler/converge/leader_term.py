@@ -26,9 +26,11 @@ from reconciler.converge.observation_pass import ObservationPass, make_plan, pla
 from reconciler.converge.observe import observe
 from reconciler.converge.pass_messages import PassMessages
 from reconciler.converge.ports import GateRunner
+from reconciler.converge.release_work import ReleaseWork
 from reconciler.converge.run import Attempts, PassContext, Run, RunPorts
 from reconciler.converge.run_progress import run_progress
 from reconciler.converge.status import fleet_status, measured, node_status, persona_statuses
+from reconciler.model.crash import Crash, of_its_own_async
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import first_of_ours
 from reconciler.model.notices import Messenger
@@ -115,6 +117,7 @@ class LeaderTerm:
         self._due = due  # when the next pass begins, by the monotonic clock
         self._observation = observation  # the latest
         self._status: FleetStatus | None = None
+        self._releases: asyncio.Task[bool] | None = None  # the work on Helm releases that the latest pass asks for
 
     @classmethod
     async def begin(
@@ -146,6 +149,7 @@ class LeaderTerm:
             listener.dispatcher = Dispatcher(run, observation, planned.plan.nodes, records)
             term = cls(deps, listener.dispatcher, observation, messages, listening, notifier, due, passed)
             term._publish(planned, records)
+            term._keep_releases(planned)
         except BaseException:  # a cancellation too: nobody else owns the listener yet
             listening.cancel()
             await asyncio.wait([listening])
@@ -165,12 +169,12 @@ class LeaderTerm:
         try:
             await self._loop()
         finally:
-            self._listening.cancel()
-            if self._reading is not None:
-                self._reading.cancel()
+            own = [task for task in (self._listening, self._reading, self._releases) if task is not None]
+            for task in own:
+                task.cancel()
             await self._notifier.close()
             await self._dispatcher.park()
-            await asyncio.wait([task for task in (self._listening, self._reading) if task is not None])
+            await asyncio.wait(own)
 
     async def _loop(self) -> None:
         dispatcher = self._dispatcher
@@ -250,6 +254,22 @@ class LeaderTerm:
         await _forget(planned, run, dispatcher.at_work)
         dispatcher.renew(planned.look.observation, planned.plan.nodes, records)
         self._publish(planned, records)
+        self._keep_releases(planned)
+
+    def _keep_releases(self, planned: _Planned) -> None:
+        """Do what the latest pass asks for to releases, unless that is being done."""
+        if self._releases is not None:
+            if not self._releases.done():
+                return
+            self._releases.result()
+        due = any(release.changes_something for release in planned.plan.releases)
+        if due and not planned.barred and not planned.refused:
+            work = of_its_own_async("releases", "keeping them", ReleaseWork(self._run).once, self._crashed)
+            self._releases = asyncio.create_task(work)
+
+    def _crashed(self, crash: Crash) -> bool:
+        self._deps.progress(LoopTold("release", crash.sentence, problem=True))
+        return False
 
     def _publish(self, planned: _Planned, records: Mapping[str, NodeRecord]) -> None:
         """Record the nodes' statuses and report the pass to everybody who watches."""

@@ -20,6 +20,7 @@ from reconciler.model.ledger_ports import AttemptStore, HoldStore, NodeStore
 from reconciler.model.observed import Silent
 from reconciler.model.ports import Clock, Cluster, Fabric, Installer
 from reconciler.model.records import OWNER_ANNOTATION, read_mark
+from reconciler.model.releases import JOURNAL
 from reconciler.planner.node.record import is_untouched
 
 RESUME_WITHIN = timedelta(hours=2)  # an older intent says nothing about what is needed now
@@ -37,6 +38,8 @@ async def take_over(
     """
     resumed: dict[Step, Unended] = {}
     for attempt, node, action, target, intent in ledger.unfinished():
+        if node.startswith(JOURNAL):
+            continue  # of a Helm release (converge/release_work.py)
         if node not in fleet.nodes or not (_recent(intent, now) or _lasts(intent)):
             ledger.finish(attempt, "ambiguous", DIED, now)
             continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
 from reconciler.converge.deadline import within
@@ -28,7 +29,8 @@ from reconciler.model.observed import (
     RedfishInventory,
     Silent,
 )
-from reconciler.model.ports import Bmc, Clock, Cluster, Fabric, Host
+from reconciler.model.ports import Bmc, Clock, Cluster, Fabric, Host, ReleaseStore
+from reconciler.model.releases import ReleaseFacts
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import BootPhase, Health, Power, UnknownReason
 
@@ -36,6 +38,7 @@ T = TypeVar("T")
 
 OBSERVATION_FORMAT = "1.0"
 INVENTORY_DEADLINES = 4  # a BMC that can't expand collections is asked a hundred times and more
+RELEASE_DEADLINES = 6  # a chart may have to be fetched first
 IN_DOUBT_S = 900.0  # how old an inventory gets while the BMC says that something is wrong
 UNHURRIED_READS = 16  # nodes at once in a pass that leaves time for others: a read that has begun is not put off
 OFF_GRACE_S = 1.0  # wall clock: what a host has to accept a connection once its BMC said that it is off; BMCs lie
@@ -88,6 +91,8 @@ async def observe(
 
     async with asyncio.TaskGroup() as group:
         cluster = group.create_task(_read_cluster(fabric.cluster(), clock, settings, after_s=over_s))
+        store = fabric.releases() if settings.releases else None
+        releases = group.create_task(read_releases(store, settings, clock))
         for at, name in enumerate(nodes):
             group.create_task(read(name, over_s * at / len(nodes)))
     state = cluster.result()
@@ -105,7 +110,24 @@ async def observe(
         insecure=settings.insecure,
         time_scale=time_scale,
         control_plane=control_plane(state),
+        releases=releases.result(),
     )
+
+
+async def read_releases(
+    store: ReleaseStore | None, settings: Settings, clock: Clock
+) -> dict[str, Answered[ReleaseFacts] | Silent]:
+    """Read each declared Helm release, one after the other: each costs a few children."""
+    found: dict[str, Answered[ReleaseFacts] | Silent] = {}
+    for wanted in settings.releases:
+        if store is None:
+            found[wanted.name] = Silent(clock.now(), UnknownReason.UNSUPPORTED, "this cluster takes no Helm releases")
+            continue
+        look = partial(store.look, wanted)
+        found[wanted.name] = await answer(
+            look, RELEASE_DEADLINES * settings.kubernetes_deadline_s, clock, node=wanted.name
+        )
+    return found
 
 
 async def observe_node(

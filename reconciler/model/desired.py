@@ -37,6 +37,7 @@ from reconciler.model.network import DesiredNetwork
 from reconciler.model.notices import Channel
 from reconciler.model.observed import AttributeValue, Taint
 from reconciler.model.privacy import Address, AllPublic, Identifier, NodeName, PublicText
+from reconciler.model.releases import DesiredRelease
 from reconciler.model.signal_changes import SignalChange
 from reconciler.model.tickets import Tracker
 from reconciler.model.vocab import (
@@ -322,6 +323,7 @@ class Settings:
     health: tuple[SignalChange, ...] = ()  # of the table of signals; see Profile
     notifications: tuple[Channel, ...] = ()
     tickets: tuple[Tracker, ...] = ()
+    releases: tuple[DesiredRelease, ...] = ()  # Helm releases of the cluster, in the order in which they are installed
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from datetime import datetime
 from reconciler.model.desired import SpecSource
 from reconciler.model.plan import BlockCode, BudgetLine, Incident, Scope, SpareLine
 from reconciler.model.privacy import FreeText, NodeName, PublicText
+from reconciler.model.releases import ReleasePlan
 from reconciler.model.status import NodeStatus
 
 STATUS_FORMAT = "1.0"
@@ -123,10 +124,13 @@ class FleetOverview:
     time_scale: float = 1.0
     notes: tuple[FreeText, ...] = field(default=())
     spares: tuple[SpareLine, ...] = ()
+    releases: tuple[ReleasePlan, ...] = ()  # Helm releases of the cluster
 
     @property
     def changes(self) -> bool:
-        """Return whether a node is not as the spec asks for, out of service, or at work."""
+        """Return whether a node is not as the spec asks for, out of service, or at work, or a release differs."""
+        if any(one.changes_something for one in self.releases):
+            return True
         return self.counts.as_asked < self.counts.nodes or self.counts.out > 0 or bool(self.work)
 
     @property

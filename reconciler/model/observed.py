@@ -30,6 +30,7 @@ from reconciler.model.pods import Pod as Pod
 from reconciler.model.pods import PodCheckpoint as PodCheckpoint
 from reconciler.model.pods import Workload as Workload
 from reconciler.model.privacy import FreeText, Identifier, NodeName, Privacy, PublicText, Unpublished
+from reconciler.model.releases import ReleaseFacts
 from reconciler.model.vocab import BootPhase, Health, KernelEventKind, Power, UnknownReason
 
 T = TypeVar("T")
@@ -376,6 +377,8 @@ class Observation:
     insecure: tuple[PublicText, ...] = ()  # what the spec says not to verify; shown in every report
     time_scale: float = 1.0
     control_plane: Mapping[PublicText, bool] = field(default_factory=dict)  # each member, in the spec or not -> Ready
+    # Of the cluster's Helm releases, those that the spec declares, by name.
+    releases: Unpublished[Mapping[str, Answered[ReleaseFacts] | Silent]] = field(default_factory=dict)
 
 
 def crash_in(seen: Observed) -> str:

@@ -12,6 +12,7 @@ from reconciler.model.change import Change
 from reconciler.model.desired import SpecSource
 from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.privacy import FreeText, NodeName, Privacy, PublicText, SpecValue, Unpublished, ValuePath
+from reconciler.model.releases import ReleasePlan
 from reconciler.model.vocab import Certainty, Concern, Disruption, Reason
 
 PLAN_FORMAT = "1.2"
@@ -346,7 +347,9 @@ class Plan:
         default_factory=dict
     )  # inputs that nodes share, by their digest
     spares: tuple[SpareLine, ...] = ()
+    releases: tuple[ReleasePlan, ...] = ()  # of the cluster, in the order in which they are installed
 
     @property
     def changes(self) -> bool:
-        return any(node.changes for node in self.nodes.values())
+        nodes = any(node.changes for node in self.nodes.values())
+        return nodes or any(release.changes_something for release in self.releases)

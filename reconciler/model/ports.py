@@ -26,7 +26,7 @@ from reconciler.model.install_progress import InstallProgress
 from reconciler.model.ledger_ports import Ledger as Ledger
 from reconciler.model.ledger_ports import Recollection as Recollection
 from reconciler.model.measurements import SignedMeasurements
-from reconciler.model.notices import ChannelStatus
+from reconciler.model.metrics_port import Metrics as Metrics
 from reconciler.model.observed import (
     Answered,
     AttributeValue,
@@ -41,7 +41,7 @@ from reconciler.model.observed import (
     Taint,
 )
 from reconciler.model.records import Mark
-from reconciler.model.status import FleetStatus, LoopStatus
+from reconciler.model.release_ports import ReleaseStore as ReleaseStore
 from reconciler.model.vocab import NewsSource, SignalTo
 
 
@@ -296,28 +296,6 @@ class Watch(Protocol):
         """
 
 
-class Metrics(Protocol):
-    """Numbers of a long-running reconciler, for monitoring. No call fails or waits."""
-
-    def loop_status(self, status: LoopStatus) -> None:
-        """Set the status of the loop."""
-
-    def passed(self, fleet: FleetStatus) -> None:
-        """Replace what the last pass found."""
-
-    def acting(self, node: str, action: str, step: str) -> None:
-        """Set what is being done to a node, and how far that is. `action`: with its target; "": nothing any more."""
-
-    def acted(self, action: str, outcome: str, seconds: float) -> None:
-        """Count an action that ended. `action`: its catalogue name without a target; `seconds`: of the fleet's time."""
-
-    def deaf(self, source: NewsSource, since: datetime | None) -> None:
-        """Set since when a source of news can't be heard, or that of some node. None: all can, or nobody listens."""
-
-    def channels(self, channels: Mapping[str, ChannelStatus]) -> None:
-        """Replace how the channels do that people are told through, by name."""
-
-
 class Installer(Protocol):
     """A server of one install document per attempt, under a URL of its own (DESIGN section 7.5)."""
 
@@ -370,6 +348,9 @@ class Fabric(Protocol):
 
     def cluster(self) -> Cluster | None:
         """Return the cluster of the fleet, None when it has none."""
+
+    def releases(self) -> ReleaseStore | None:
+        """Return the Helm releases of that cluster, None when it has none or can't take any."""
 
     def watches(self) -> Mapping[NewsSource, Watch]:
         """Return the watches that there are; none where a fleet has no such source."""

@@ -68,6 +68,15 @@ class ActionEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class ReleaseEnd:
+    """How the work on a Helm release ended. `state`: as of a node."""
+
+    name: PublicText
+    state: PublicText
+    detail: FreeText
+
+
+@dataclass(frozen=True, slots=True)
 class ApplyOutcome:
     """The actions of a run and the state that it left. `changes`: work remains; `incomplete` as in DriftReport."""
 
@@ -92,4 +101,5 @@ class ApplyOutcome:
     rollouts: tuple[RolloutPlan, ...] = ()  # as the run left them
     stopped: FreeText = ""  # by whom, why and since when: nothing more began
     braked: FreeText = ""  # by the storm brake: as in Plan
+    releases: tuple[ReleaseEnd, ...] = ()
     next_at: datetime | None = None  # when time lets the next one start: a wave has baked, a window opens

@@ -60,6 +60,7 @@ def human(outcome: ApplyOutcome) -> str:
         for at, (detail, nodes) in enumerate(details.items())
     ]
     lines += table(("", "nodes", "why"), rows)[1:]
+    lines += [f"  release {one.name}: {_STATES[one.state]}: {plain(one.detail, 400)}" for one in outcome.releases]
     lines += [f"  abandoned: {plain(mark, 300)}" for mark in outcome.abandoned]
     advice = [f"Next: {sentence}" for sentence in _advice(outcome)]
     lines += ["", *advice] if advice else []

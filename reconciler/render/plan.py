@@ -21,7 +21,7 @@ from reconciler.model.stakes import shown as shown_pods
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Certainty, Disruption
 from reconciler.planner.fleet.permit import takes_out, waits
-from reconciler.render import offline, rollouts, spec_change, timeline
+from reconciler.render import offline, releases, rollouts, spec_change, timeline
 from reconciler.render.drift import REPORTED_HEAD, reported
 from reconciler.render.measured import range_of, range_of_values, wording, wording_of
 from reconciler.render.tables import table
@@ -92,6 +92,7 @@ def heading(plan: Plan) -> list[str]:
     ]
     # Warnings about the whole plan come before limits, which may be a hundred lines.
     lines += [f"  {note}" for note in (*offline.sentences(plan), *plan.notes)]
+    lines += [f"  {line}" for line in releases.lines(plan.releases)]
     lines += [f"  {line}" for line in (*budget(plan), *spares(plan.spares))]
     return lines + [f"  {line}" for line in warnings(plan.insecure, plan.time_scale)]
 

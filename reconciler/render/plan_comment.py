@@ -10,7 +10,7 @@ from reconciler.model.drift import DriftItem
 from reconciler.model.plan import BlockCode, NodePlan, Plan
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Certainty, Disruption
-from reconciler.render import offline, plan, rollouts, spec_change, timeline
+from reconciler.render import offline, plan, releases, rollouts, spec_change, timeline
 from reconciler.render.drift import OWN, REPORTED_HEAD, reported
 from reconciler.render.headline import Headline, Verdict
 from reconciler.render.markdown import Cell, MarkdownWriter
@@ -129,6 +129,7 @@ def write(writer: MarkdownWriter, made: Plan) -> None:
     writer.quoted_list([*above, *warnings(made.insecure, made.time_scale)])
     _red(writer, made)
     _held(writer, made)
+    releases.write(writer, made.releases)
     _pools(writer, made)
     if writer.level.all:
         _when(writer, made)

@@ -13,6 +13,7 @@ from reconciler.render import section
 from reconciler.render.headline import Headline, Verdict
 from reconciler.render.markdown import Cell
 from reconciler.render.plan import spares
+from reconciler.render.releases import said
 from reconciler.render.section import Section
 from reconciler.render.text import NodeNames, clock, count, page, plain, source, stop, warnings
 
@@ -91,6 +92,9 @@ def sections(found: FleetOverview) -> Iterator[Section]:
     yield _pools(found.pools)
     for cluster in found.clusters:
         yield Section(_cluster(cluster), _kubelets(cluster))
+    if found.releases:
+        rows = [(one.name, one.runs, one.status, "; ".join((said(one), *one.not_ready))) for one in found.releases]
+        yield Section(f"Helm releases ({len(rows)})", (), ("release", "chart", "status", "what"), rows)
     if found.silent:
         yield Section("Did not answer", (), ("source", "nodes"), [(what, f"{n:,}") for what, n in found.silent.items()])
 

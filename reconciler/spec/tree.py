@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from reconciler.model.errors import Position
+from reconciler.spec.kinds.operators import VALUES_FILE
 from reconciler.strict_yaml.parse import UnreadableFile
 
 _MIB: Final = 1024 * 1024
@@ -41,11 +42,14 @@ class SpecTree:
         return Position(shown.encode(errors="replace").decode(), line, column)  # names of files need not be UTF-8
 
     def yaml_names(self) -> list[str]:
-        """Return the names of YAML files, and of links for `read` to refuse, but none that begins with a dot."""
+        """Return the names of YAML files, and of links for `read` to refuse, but none that begins with a dot.
+
+        Files of values for charts are left out: they are read where a resource names them.
+        """
         if isinstance(self._source, Path):
             entries = self.entries()
-            return sorted(name for name, entry in entries if is_yaml(name) or entry.is_symlink())
-        return sorted(name for name in self._source if is_yaml(name) and not re.search(r"(^|/)\.", name))
+            return sorted(name for name, entry in entries if _holds_resources(name) or entry.is_symlink())
+        return sorted(name for name in self._source if _holds_resources(name) and not re.search(r"(^|/)\.", name))
 
     def json_names(self, folder: str) -> list[str]:
         """Return the names of JSON files in a folder, which is named with a slash at its end."""
@@ -152,6 +156,10 @@ class SpecWalk:
 
 def is_yaml(name: str) -> bool:
     return name.endswith((".yaml", ".yml"))
+
+
+def _holds_resources(name: str) -> bool:
+    return is_yaml(name) and not name.endswith(VALUES_FILE)
 
 
 def most_bytes(name: str) -> int:

@@ -6,7 +6,7 @@ resolve are all collected before the verdict. Nothing is contacted and no secret
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +25,8 @@ from reconciler.spec.load import load_documents
 from reconciler.spec.network import check_networks
 from reconciler.spec.node_source import Expansion, NodeSource, find_overlaps
 from reconciler.spec.nodes import expand_pool
+from reconciler.spec.operators import desired_releases, read_releases
+from reconciler.spec.ownership import check_ownership
 from reconciler.spec.parse import Declarations, parse_resources
 from reconciler.spec.references import check_references
 from reconciler.spec.resolve import resolve
@@ -81,13 +83,13 @@ def check_spec(
     fleet = declared.fleets[0]
     settings, found = read_settings(declared, tree)
     problems += found
-    problems += check_health(fleet)
-    problems += check_combinations(declared)
-    problems += check_decommissioned(declared, nodes)
-    problems += check_networks(declared)
-    problems += check_k3s(declared, nodes)
+    releases, found = read_releases(declared, tree)
+    complete = complete and not found
+    problems += found
+    problems += _across(declared, nodes)
     if complete:
         problems += check_fleet(fleet, declared, nodes)
+        problems += check_ownership(declared, releases, nodes)
         if not nodes and not _errors(problems):
             problems.append(fleet.problem((), "the spec names no node", "an empty fleet would forget every node"))
     if now is not None:
@@ -97,8 +99,18 @@ def check_spec(
     if _errors(problems):
         return None, _ordered(problems)
     problems += check_installable(declared, nodes)
+    settings = replace(settings, releases=desired_releases(releases))
     resolved = resolve(declared, nodes, settings, origin or SpecSource(directory), references)
     return replace(resolved, places=access_positions(declared)), _ordered(problems)
+
+
+def _across(declared: Declarations, nodes: list[NodeSource]) -> Iterator[Diagnostic]:
+    """Yield the problems of resources that have to fit together, also where others can't be read."""
+    yield from check_health(declared.fleets[0])
+    yield from check_combinations(declared)
+    yield from check_decommissioned(declared, nodes)
+    yield from check_networks(declared)
+    yield from check_k3s(declared, nodes)
 
 
 def _nodes(declared: Declarations, tree: SpecTree) -> tuple[list[NodeSource], list[Diagnostic]]:

@@ -37,6 +37,7 @@ from reconciler.model.network import DesiredLink, DesiredNetwork
 from reconciler.model.notices import Channel
 from reconciler.model.observed import Drive, Taint
 from reconciler.model.plan import NodePlan, Plan
+from reconciler.model.releases import Chart, CrdPolicy, DesiredRelease, OperatorKind
 from reconciler.model.signal_changes import SignalChange
 from reconciler.model.tickets import Tracker, TrackerKind
 from reconciler.model.vocab import Activation, CheckpointWay, DrainProvider, Provision
@@ -54,7 +55,7 @@ REVIEWED: Mapping[type, set[str]] = {
     d.Settings: {
         "concurrency", "redfish_deadline_s", "ssh_deadline_s", "kubernetes_deadline_s", "inventory_max_age_s",
         "tolerate", "budgets", "floors", "windows", "break_glass", "guards", "brake", "drift_mode", "ignore",
-        "insecure", "notifications", "tickets", "reserves", "user_ca", "health",
+        "insecure", "notifications", "tickets", "reserves", "user_ca", "health", "releases",
     },
 }  # fmt: skip
 
@@ -278,6 +279,7 @@ def test_what_is_exempt_makes_no_plan_stale() -> None:
         "health",
         "tickets",
         "reserves",
+        "releases",
     }  # nothing in them to change: given below
     assert {name.partition(".")[0].partition(" ")[0] for name in found} >= (
         set.union(*REVIEWED.values()) - {"profile"} - empty
@@ -295,12 +297,19 @@ def test_what_is_exempt_makes_no_plan_stale() -> None:
         "insecure": (NODE, replace(SETTINGS, insecure=("said on another line",))),
         "tickets": (NODE, replace(SETTINGS, tickets=(Tracker("parts", TrackerKind.GITHUB, "token"),))),
         "reserves": (NODE, replace(SETTINGS, reserves=(Reserve("another", "1"),))),
+        "releases": (NODE, replace(SETTINGS, releases=(RELEASE,))),
     }
     for path, node, settings in (*exempt, *((name, *given) for name, given in more.items())):
         now = Approval(node, settings)
         assert why_stale(now, now.with_actions_of(APPROVED.plan)) == "", path
         assert why_stale(now, now.plan) == "", path
         assert now.plan.fingerprint == APPROVED.plan.fingerprint, path
+
+
+RELEASE = DesiredRelease(
+    "gpu-operator", "gpu", OperatorKind.GPU, Chart("oci://charts.example/gpu-operator", "gpu-operator", "v1", "0" * 64),
+    "{}", CrdPolicy.CREATE, 600.0, Position("cluster.yaml", 3),
+)  # fmt: skip
 
 
 def test_the_exemptions_are_those_that_were_reviewed() -> None:

@@ -134,7 +134,10 @@ def exit_code(outcome: ApplyOutcome, *, detailed: bool) -> ExitCode:
     idle = not outcome.actions and (outcome.changes or "postponed" in states) and not states & {"failed", "crashed"}
     if idle and outcome.next_at is None:
         codes.append(ExitCode.REFUSED)
-    if not outcome.tolerated:
+    releases = {end.state for end in outcome.releases}
+    if releases & {"failed", "stale"}:
+        codes.append(ExitCode.PARTLY_FAILED)
+    if not outcome.tolerated or "not_started" in releases:
         codes.append(ExitCode.INCOMPLETE)
     if detailed and (outcome.changes or outcome.incomplete or states - {"done", "converged"}):
         codes.append(ExitCode.CHANGES)

@@ -32,6 +32,7 @@ from reconciler.lab.hardware.cluster_objects import (
     detect_conditions,
     node_of,
 )
+from reconciler.lab.hardware.helm_site import HelmSite
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.outages import Outages
 from reconciler.lab.hardware.programs import Programs
@@ -57,6 +58,7 @@ class ClusterTruth(Programs):
     def __init__(self, members: Mapping[str, Machine], clock: Callable[[], float], rng: random.Random) -> None:
         super().__init__(members, clock)
         self.outages = Outages({})
+        self.helm = HelmSite()
         self.watcher: Callable[[NodeObject, bool], None] | None = None  # told of each change whether the node serves
         self.budgets: list[DisruptionBudget] = []
         self.revision = 1

@@ -17,6 +17,7 @@ from reconciler.lab.inprocess.bmc import MachineBmc
 from reconciler.lab.inprocess.cluster_port import TruthCluster
 from reconciler.lab.inprocess.host import MachineHost
 from reconciler.lab.inprocess.pdu import MainsPdu
+from reconciler.lab.inprocess.releases import LabReleases
 from reconciler.lab.inprocess.virtual_time import EPOCH
 from reconciler.lab.inprocess.watch import EventWatch, LogWatch, TruthWatch
 from reconciler.lab.install_server import BASE
@@ -152,6 +153,9 @@ class LabFabric:
 
     def cluster(self) -> Cluster | None:
         return self._cluster
+
+    def releases(self) -> LabReleases | None:
+        return None if self._lab.cluster is None else LabReleases(self._lab.cluster, self._clock)
 
     def watches(self) -> Mapping[NewsSource, Watch]:
         machines, truth = self._lab.machines, self._lab.cluster

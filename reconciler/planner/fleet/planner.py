@@ -25,6 +25,7 @@ from reconciler.planner.fleet.live_permit import LivePermit, LiveRollouts
 from reconciler.planner.fleet.observer_outage import observer_outage
 from reconciler.planner.fleet.permit import takes_out
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
+from reconciler.planner.fleet.release_plans import plan_releases
 from reconciler.planner.fleet.rollouts import Rollouts, pending
 from reconciler.planner.fleet.spares import Spares, as_spare, promotion, unheeded
 from reconciler.planner.fleet.timeline import Timetable, out_s, timetable
@@ -84,6 +85,7 @@ def plan_fleet(
         workloads=workload_costs(fleet, observation, plans),
         recipe=RECIPE,
         spares=spares.lines(),
+        releases=plan_releases(fleet.settings.releases, observation.releases, now, {}),
         shared={key: planner.shared[key] for key in sorted({plan.shared for plan in plans.values() if plan.shared})},
     )
 

@@ -40,6 +40,7 @@ EXEMPT: Final[Mapping[type, Mapping[str, str]]] = {
         "kubernetes_deadline_s": _WAIT,
         "inventory_max_age_s": _WAIT,
         "tolerate": "decides what a report calls incomplete",
+        "releases": "bound apart, by the fingerprint of each release's plan: no action on a node uses them",
         "budgets": _LIVE,
         "floors": _LIVE,
         "reserves": _LIVE,

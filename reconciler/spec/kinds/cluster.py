@@ -10,8 +10,9 @@ from pydantic import Field, field_validator, model_validator
 
 from reconciler.model.addresses import SSH_PORT, split_authority
 from reconciler.spec import ranges
-from reconciler.spec.kinds.base import NOT_ENFORCED, Resource
+from reconciler.spec.kinds.base import Resource
 from reconciler.spec.kinds.k3s import K3s
+from reconciler.spec.kinds.operators import Operator
 from reconciler.strict_yaml.models import Argv, Model, Name, Text
 
 
@@ -91,8 +92,8 @@ class ClusterSpec(Model):
     context: Text | None = Field(default=None, description="Context of the kubeconfig. Absent: its current one.")
     join: Join | None = Field(default=None, description="How a host joins. Absent: membership is verified only.")
     k3s: K3s | None = Field(default=None, alias="k3s", description="The cluster of `type: k3s`.")
-    operators: Annotated[tuple[Name, ...] | None, NOT_ENFORCED] = Field(
-        default=None, description="Operators that must be healthy before a node is admitted."
+    operators: tuple[Operator, ...] = Field(
+        default=(), description="Helm releases that are kept as they are here, installed one after the other."
     )
     slurm: Slurm | None = Field(
         default=None,

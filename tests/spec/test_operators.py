@@ -1,0 +1,142 @@
+"""Helm releases of a Cluster: their charts and values, and who owns what of the nodes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+
+from reconciler.model.releases import CrdPolicy, OperatorKind
+from tests.spec.example import FILES, Edit, changed, load, messages
+
+[OLD] = [line for line in FILES["fleet.yaml"].splitlines() if line.startswith("spec: {type: kubernetes")]
+DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+GPU = f"""\
+spec:
+  type: kubernetes
+  operators:
+  - name: gpu-operator
+    namespace: gpu
+    kind: gpu-operator
+    chart: {{repository: "https://helm.ngc.nvidia.com/nvidia", name: gpu-operator, version: v25.3.0, sha256: {DIGEST}}}
+    values:
+      driver:
+        enabled: false
+      migManager:
+        enabled: false
+"""
+NETWORK = f"""\
+  - name: network-operator
+    namespace: network
+    kind: network-operator
+    chart: {{repository: "oci://nvcr.io/nvidia", name: network-operator, version: 25.4.0, sha256: {DIGEST}}}
+    values: {{nfd: {{enabled: false}}}}
+"""
+
+
+def edits(cluster: str) -> list[Edit]:
+    return [("fleet.yaml", OLD, cluster)]
+
+
+def told(cluster: str, *more: Edit) -> list[str]:
+    return [line for line in messages(*edits(cluster), *more) if not line.startswith("warning")]
+
+
+def with_values(text: str, owns: str = "") -> str:
+    """The GPU Operator with other values; those that are left out are the chart's own."""
+    return GPU[: GPU.index("    values:")] + (f"    owns: [{owns}]\n" if owns else "") + f"    values: {text}\n"
+
+
+def test_releases_arrive_in_order_with_what_the_digest_of_their_inputs_binds() -> None:
+    gpu, network = load(*edits(GPU + NETWORK)).settings.releases
+    assert (gpu.name, gpu.namespace, gpu.kind, gpu.crds) == (
+        "gpu-operator", "gpu", OperatorKind.GPU, CrdPolicy.CREATE,
+    )  # fmt: skip
+    assert network.chart.source == "oci://nvcr.io/nvidia/network-operator"
+    assert json.loads(gpu.values) == {"driver": {"enabled": False}, "migManager": {"enabled": False}}
+    assert gpu.position.file == "fleet.yaml"
+    other = load(*edits(GPU.replace("        enabled: false", "        enabled: false\n        version: x", 1)))
+    assert other.settings.releases[0].inputs != gpu.inputs
+
+
+def test_values_and_the_chart_may_be_files_of_the_spec() -> None:
+    archive = b"an archive"
+    digest = hashlib.sha256(archive).hexdigest()
+    text = GPU[: GPU.index("    values:")].replace(
+        'repository: "https://helm.ngc.nvidia.com/nvidia"', "file: charts/gpu.tgz"
+    ).replace(DIGEST, digest) + "    valuesFile: gpu.values.yaml\n"  # fmt: skip
+    values = ("gpu.values.yaml", "", "driver: {enabled: false}\nmigManager: {enabled: false}\n")
+    fleet = load(*edits(text), values, ("charts/gpu.tgz", "", "an archive"))
+    assert json.loads(fleet.settings.releases[0].values)["driver"] == {"enabled": False}
+    assert fleet.settings.releases[0].chart.archive
+    [problem] = told(text, values, ("charts/gpu.tgz", "", "another archive"))
+    assert "has another digest" in problem
+    [problem] = told(text, ("charts/gpu.tgz", "", "an archive"))
+    assert "'gpu.values.yaml': no such file" in problem
+    wrong = ("gpu.values.yaml", "", "driver: {enabled: false}\nmigManager:\n  enabled: true\n")
+    [problem] = told(text, wrong, ("charts/gpu.tgz", "", "an archive"))
+    assert problem.startswith("gpu.values.yaml:3:12 values.migManager.enabled: `migManager.enabled` is true")
+
+
+@pytest.mark.parametrize(
+    ("values", "line", "path"),
+    [
+        ("{migManager: {enabled: false}}", "driver", "driver.enabled"),
+        ("{driver: {enabled: false}}", "mig", "migManager.enabled"),
+    ],
+)
+def test_what_the_chart_does_by_default_is_refused_with_its_value(values: str, line: str, path: str) -> None:
+    [problem] = [one for one in told(with_values(values)) if f"values.{path}:" in one]
+    assert "is true unless the values say otherwise" in problem
+    assert f"owns: [{line}]" in problem
+
+
+def test_upgrades_of_the_drivers_by_the_operator_are_cordons() -> None:
+    found = told(with_values("{driver: {enabled: true}, migManager: {enabled: false}}", "driver"))
+    assert any("driver.upgradePolicy.autoUpgrade` is true" in one and "cordons nodes" in one for one in found)
+    quiet = "{driver: {enabled: true, upgradePolicy: {autoUpgrade: false}}, migManager: {enabled: false}}"
+    assert not any("autoUpgrade" in one for one in told(with_values(quiet, "driver")))
+
+
+def test_nothing_has_two_owners_and_nothing_has_none() -> None:
+    """The example's image carries a driver and its persona sets MIG."""
+    both = "{driver: {enabled: true, upgradePolicy: {autoUpgrade: false}}, migManager: {enabled: true}}"
+    found = told(with_values(both, "driver, mig"))
+    assert any("`driver` would have two owners: image ubuntu-gpu" in one for one in found)
+    assert any("`mig` would have two owners: persona" in one for one in found)
+    none = told(with_values("{driver: {enabled: false}, migManager: {enabled: false}}", "driver"))
+    assert any("nobody would own it" in one for one in none)
+
+
+def test_feature_discovery_runs_once() -> None:
+    [problem] = told(GPU + NETWORK.replace("enabled: false", "enabled: true"))
+    assert "Node Feature Discovery would run twice: gpu-operator brings it, too" in problem
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("    kind: gpu-operator\n", "", "add `kind: gpu-operator`"),
+        (", name: gpu-operator,", ", file: charts/x.tgz, name: gpu-operator,", "a repository or a file, and not both"),
+        (DIGEST, "latest", "is not a SHA-256 digest"),
+        ("    values:", "    valuesFile: other.values.yaml\n    values:", "here or in a file, and not both"),
+        ("name: gpu-operator\n", "name: GPU\n", "is not a release name"),
+        ("type: kubernetes", "type: slurm\n  slurm: {login: 10.0.0.1}", "Helm installs into Kubernetes"),
+    ],
+)
+def test_entries_that_make_no_sense(old: str, new: str, said: str) -> None:
+    text = GPU.replace(old, new, 1)
+    assert text != GPU
+    assert any(said in one for one in told(text)), told(text)
+
+
+def test_names_of_releases_are_unique() -> None:
+    twice = GPU + NETWORK.replace("name: network-operator\n", "name: gpu-operator\n", 1)
+    assert any("there are two releases 'gpu-operator'" in one for one in told(twice))
+
+
+def test_files_of_values_are_no_resources() -> None:
+    files = changed(*edits(GPU)) | {"unused.values.yaml": b"replicas: 1\n"}
+    assert "unused.values.yaml" in files
+    assert not any("unused" in one for one in messages(*edits(GPU), ("unused.values.yaml", "", "replicas: 1\n")))
