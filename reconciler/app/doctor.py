@@ -92,7 +92,7 @@ def _rights(workspace: Workspace) -> Iterator[Finding]:
         yield Finding("reach kubernetes", False, f"which rights this account has is not known: {error}")
         return
     for right in missing:
-        file = ROLE if right in RIGHTS else CHECKPOINT_ROLE
+        file = ROLE if right in RIGHTS or right.group else CHECKPOINT_ROLE
         yield Finding("rights kubernetes", False, f"this account may not {right}", f"kubectl apply -f {file}")
     if not missing:
         yield Finding("rights kubernetes", True, f"may {'; '.join(in_words(workspace.wanted_rights))}")

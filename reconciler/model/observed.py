@@ -22,6 +22,7 @@ from reconciler.model.host_services import Daemons as Daemons
 from reconciler.model.host_services import DcgmIncident as DcgmIncident
 from reconciler.model.installed import InstalledFacts
 from reconciler.model.k3s import K3sFacts
+from reconciler.model.maintenance import MaintenanceRequest as MaintenanceRequest
 from reconciler.model.own_health import Counters as Counters
 from reconciler.model.own_health import DimmErrors as DimmErrors
 from reconciler.model.own_health import DiskHealth as DiskHealth
@@ -325,6 +326,7 @@ class Member:
     reasons: Unpublished[Mapping[PublicText, FreeText]] = field(default_factory=dict)
     # Of the machine whose kubelet wrote the object, as its DMI has it; "" = it did not say.
     system_uuid: Identifier = ""
+    requests: tuple[MaintenanceRequest, ...] = ()  # of operators that maintain the node, or wait to
     registered: bool = True  # False: of two schedulers, Kubernetes has no such node
 
     def is_dead(self, host: Answered[T] | Silent) -> bool:

@@ -204,6 +204,8 @@ TABLE: Sequence[Row] = (
         apply_says="does not become Ready"),
     Row("node_conflicts", IMAGE, "failed", ExitCode.PARTLY_FAILED, serves=True, cost=NOTHING,
         plan_says="mark", apply_says="mark"),
+    Row("maintenance", IMAGE, **LEFT_ALONE, plan_says="NVIDIA's maintenance operator maintains it",
+        apply_says="NVIDIA's maintenance operator maintains it"),
     Row("pdb_never_yields", IMAGE, "failed", ExitCode.PARTLY_FAILED, serves=True, cost=NOTHING,
         plan_says="drain", apply_says="default/router-gpu-a001: .*disruption budget.*serves as before"),
 )  # fmt: skip

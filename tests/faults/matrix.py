@@ -163,6 +163,7 @@ ROWS: tuple[Row, ...] = (
     _row(".... .. .... .. .. .. .. ...", "node_condition", "GpuUnhealthy"),
     _row("oooo oo oooo o. oo oo oo ooo", "node_condition", "GpuUnhealthy|does not hold", persistent=True),
     _row("ss.. .. .... .. .. .. .. ...", "pdb_never_yields", "disruption budget never-n0"),
+    _row("ssoo oo oooo so oo oo ss ooo", "maintenance", "NVIDIA's maintenance operator maintains it"),
     _row(".... .. .... .. .o .. .. ...", "xid", "XID 119 on", code=119, gpu=0),
     _row("oooo oo oooo oo oo oo oo ooo", "xid", "XID 119 on", code=119, gpu=0, persistent=True),
     _row(".... .. .... .. .. .. .. ...", "gpu_reset_fails"),  # where it is tried, the next rung heals

@@ -9,7 +9,7 @@ version=1.20.2 # what bookworm has: the server API that the oldest kubectl we su
 programs=(kube-apiserver kube-controller-manager kube-scheduler)
 
 cache=${KUBERNETES_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/gpu-fleet-reconciler/kubernetes}
-built=$cache/$version
+built=$cache/$version-2 # the second way to build it
 say() { echo "kubernetes $version: $*" >&2; }
 die() { say "$*"; exit 1; }
 
@@ -46,7 +46,7 @@ apt() {
 }
 say "fetching the source, the compiler and etcd (120 MB)"
 apt update
-apt download golang-1.19-go golang-1.19-src etcd-server
+apt download golang-1.19-go golang-1.19-src etcd-server golang-github-modern-go-reflect2-dev
 apt source --download-only kubernetes
 for package in ./*.deb; do
     dpkg-deb -x "$package" root
@@ -54,6 +54,12 @@ done
 source=src/k8s.io/kubernetes # where a GOPATH has it
 mkdir -p src/k8s.io
 dpkg-source -x ./kubernetes_*"$version"-*.dsc "$source" >&2 || die "bookworm has another version"
+
+# Kubernetes 1.20 brings reflect2 1.0.1, which Go from 1.18 on breaks: an API server that takes a custom resource crashes
+# as it walks over a map (github.com/modern-go/reflect2, issue 26). Debian's package is 1.0.2, which has the fix.
+reflect2=vendor/github.com/modern-go/reflect2
+rm -rf "${source:?}/$reflect2"
+cp -r root/usr/share/gocode/src/github.com/modern-go/reflect2 "$source/$reflect2"
 
 # --- the build ---
 

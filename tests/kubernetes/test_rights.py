@@ -8,7 +8,8 @@ from contextlib import aclosing
 import pytest
 
 from reconciler.drivers.kube import NodeWatch
-from reconciler.drivers.kube.rights import RIGHTS
+from reconciler.drivers.kube.rights import EVENT_RIGHTS, RIGHTS
+from reconciler.model.maintenance import OPERATORS
 from reconciler.model.observed import Answered, Member, Taint
 from reconciler.model.outcome import Done, Outcome
 from tests.drivers.kube.bench import kubectl
@@ -88,4 +89,5 @@ def test_it_may_do_nothing_else(account: Scene) -> None:
     found = {(verb.strip("[]"), row[0]) for row in rows if row[0].startswith(("nodes", "pods")) for verb in row[3:]}
     assert found == {(right.verb, right.resource) for right in RIGHTS}
     theirs = {row[0] for row in rows if not row[0].startswith(("nodes", "pods", "[", "selfsubject"))}
-    assert theirs == set(), listed
+    events = {right.resource for right in EVENT_RIGHTS}  # of the namespace that this asks about
+    assert theirs == {operator.full_name for operator in OPERATORS} | events, listed

@@ -216,6 +216,7 @@ PUBLIC = {
     "FirmwareItem": {"version"},
     "BmcEvent": {"kind"},  # ours
     "Part": {"kind"},  # ours
+    "MaintenanceRequest": {"who", "kind"},  # words of our own table
     "K3sFacts": {"version", "units key", "files key", "files", "images", "restart", "renewal"},  # paths and digests
     "HostFacts": {
         "kernel",

@@ -14,8 +14,9 @@ from urllib.parse import quote, urlencode
 
 from reconciler.drivers.kube import objects, patches
 from reconciler.drivers.kube.failures import KubeFailure, Problem
+from reconciler.drivers.kube.maintenance import MaintenanceRequests
 from reconciler.drivers.kube.process import INSTALL_HINT, Kubectl
-from reconciler.drivers.kube.rights import REVIEWS, RIGHTS, Right, is_allowed
+from reconciler.drivers.kube.rights import REVIEWS, RIGHTS, Right, is_allowed, maintenance_rights
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.interning import share
 from reconciler.model.observed import Answered, ClusterState, Member, Pod, Silent, Taint
@@ -65,6 +66,7 @@ class KubectlCluster:
         self._now = now
         self._own = own or OwnWrites()
         self._versions: tuple[str, str] | None = None
+        self._requests = MaintenanceRequests(lambda path: self._kubectl.raw("get", path), self._list)
 
     async def close(self) -> None:
         await self._kubectl.close()
@@ -78,12 +80,16 @@ class KubectlCluster:
             client, server = await self._read_versions()
             nodes = await self._list(_NODES, "NodeList", objects.member)
             pods = await self._list("/api/v1/pods", "PodList", objects.pod, f"spec.nodeName!=,{_LIVE}")
+            await self._requests.find()
+            add_requests = await self._requests.read()
         except KubeFailure as failure:
             return Silent(self._now(), failure.problem.unknown(), failure.problem.detail)
         by_node: dict[str, list[Pod]] = {}
         for node, pod in pods:
             by_node.setdefault(node, []).append(pod)
-        members = {node.name: share(replace(node, pods=tuple(by_node.get(node.name, ())))) for node in nodes}
+        members = {
+            node.name: share(add_requests(replace(node, pods=tuple(by_node.get(node.name, ()))))) for node in nodes
+        }
         return Answered(self._now(), ClusterState(client, server, members))
 
     async def member(self, node: str, *, cached: bool = False) -> Member | None:
@@ -101,12 +107,19 @@ class KubectlCluster:
             if found is None:
                 return None
             pods = await self._list("/api/v1/pods", "PodList", objects.pod, f"spec.nodeName={node},{_LIVE}", cache)
-            return objects.member(found, [pod for _, pod in pods])
+            return (await self._requests.read())(objects.member(found, [pod for _, pod in pods]))
         except KubeFailure as failure:
             raise failure.problem.of_read() from failure
 
     async def missing_rights(self, wanted: Sequence[Right] = RIGHTS) -> tuple[Right, ...]:
-        """Ask the API server which rights this account lacks. Raise DriverError when it gives no answer."""
+        """Ask the API server which rights this account lacks. Raise DriverError when it gives no answer.
+
+        Those for other operators' objects are wanted where the cluster has them.
+        """
+        try:
+            wanted = (*wanted, *maintenance_rights(await self._requests.find()))
+        except KubeFailure as failure:
+            raise failure.problem.of_read() from failure
         # All are awaited, also when one fails: a question that is left alone would outlive this call.
         asked = (self._kubectl.raw("create", REVIEWS, one.question()) for one in wanted)
         answers = await asyncio.gather(*asked, return_exceptions=True)

@@ -9,6 +9,7 @@ from typing import Final
 
 from reconciler.drivers.kube import objects
 from reconciler.drivers.kube.failures import malformed
+from reconciler.model.maintenance import Operator
 from reconciler.model.vocab import CheckpointWay
 
 REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -22,14 +23,15 @@ class Right:
     resource: str
     purpose: str
     namespace: str = ""  # "" = in all of them
+    group: str = ""  # "" = core
 
     def __str__(self) -> str:
-        return f"{self.verb} {self.resource} ({self.purpose})"
+        return f"{self.verb} {self.resource}{f'.{self.group}' if self.group else ''} ({self.purpose})"
 
     def question(self) -> bytes:
         """Return the SelfSubjectAccessReview that asks for it."""
         resource, _, subresource = self.resource.partition("/")
-        wanted = {"verb": self.verb, "group": "", "resource": resource, "subresource": subresource}
+        wanted = {"verb": self.verb, "group": self.group, "resource": resource, "subresource": subresource}
         if self.namespace:
             wanted["namespace"] = self.namespace
         review = {
@@ -66,6 +68,11 @@ CHECKPOINT_RIGHTS: Final = {
         Right("get", "pods/proxy", "asking pods over HTTP whether they have"),
     ),
 }
+
+
+def maintenance_rights(operators: Iterable[Operator]) -> tuple[Right, ...]:
+    """Return the rights to read the objects of these operators, which a cluster may have."""
+    return tuple(Right("list", one.resource, f"seeing what {one.who} maintains", group=one.group) for one in operators)
 
 
 def rights_for(ways: Iterable[CheckpointWay]) -> tuple[Right, ...]:

@@ -61,6 +61,7 @@ class ClusterTruth(Programs):
         self.helm = HelmSite()
         self.watcher: Callable[[NodeObject, bool], None] | None = None  # told of each change whether the node serves
         self.budgets: list[DisruptionBudget] = []
+        self.operators: frozenset[str] = frozenset()  # API groups of operators that may maintain nodes
         self.revision = 1
         self.evictions = 0
         self._rng = rng

@@ -258,6 +258,11 @@ FAULTS: Mapping[str, FaultKind] = {
     "node_conflicts": FaultKind(
         "something changes the node object all the time: every patch of it conflicts", "cluster"
     ),
+    "maintenance": FaultKind(
+        "another operator has an object by which it maintains this node, or waits to; `operator` is its API group",
+        "cluster",
+        {"operator": "maintenance.nvidia.com"},
+    ),
     "pdb_never_yields": FaultKind("a PodDisruptionBudget refuses evictions from this node for ever (H1)", "cluster"),
 }
 

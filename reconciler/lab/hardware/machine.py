@@ -37,6 +37,7 @@ from reconciler.lab.hardware.telemetry import SYSTEMS
 from reconciler.lab.hardware.timings import TYPICAL, Timings
 from reconciler.lab.hardware.tpm import LIES
 from reconciler.lab.pair_network import PairNetwork
+from reconciler.model.maintenance import OPERATORS
 from reconciler.model.observed import BmcEvent
 from reconciler.model.vocab import Health
 
@@ -97,6 +98,7 @@ class Machine(BmcSide, InPlaceSide, SpdmSide, HostSide):
             ("port", range(len(parts.rdma_ports(self.state)))),
             ("lie", SPDM_LIES if kind == "spdm" else LIES),
             ("by", THROTTLES),
+            ("operator", [operator.group for operator in OPERATORS]),
             ("heals", ("", *LEVELS, INSTALL)),
             ("drive", range(len(self.state.drives))),
             ("counter", COUNTERS),

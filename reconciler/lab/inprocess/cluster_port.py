@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
+from reconciler.lab.hardware import maintenance
 from reconciler.lab.hardware.cluster_objects import TwoBudgets
 from reconciler.lab.hardware.control_plane import (
     KUBELET_VERSION,
@@ -18,7 +20,7 @@ from reconciler.lab.hardware.control_plane import (
     TooManyRequests,
 )
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.observed import Answered, ClusterState, Member, Pod, Silent, Taint
+from reconciler.model.observed import Answered, ClusterState, MaintenanceRequest, Member, Pod, Silent, Taint
 from reconciler.model.own_writes import OwnWrites
 from reconciler.model.ports import Clock
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, write_mark
@@ -51,7 +53,21 @@ class TruthCluster:
         if self._truth.down:
             return Silent(self._clock.now(), UnknownReason.UNREACHABLE, "the API server does not answer")
         self._refresh()
-        return Answered(self._clock.now(), ClusterState(CLIENT_VERSION, KUBELET_VERSION, dict(self._members)))
+        requests = self._requests()
+        members = {
+            name: replace(member, requests=requests[name]) if name in requests else member
+            for name, member in self._members.items()
+        }
+        return Answered(self._clock.now(), ClusterState(CLIENT_VERSION, KUBELET_VERSION, members))
+
+    def _requests(self) -> Mapping[str, tuple[MaintenanceRequest, ...]]:
+        """Return by node what other operators are asked to do to it."""
+        found: dict[str, tuple[MaintenanceRequest, ...]] = {}
+        for operator in maintenance.served(self._truth.machines):
+            for item in maintenance.objects(self._truth.machines, operator.group):
+                for node, request in operator.requests(item):
+                    found[node] = (*found.get(node, ()), request)
+        return found
 
     def _refresh(self) -> None:
         """Read the members that have changed since the last read."""
@@ -70,9 +86,11 @@ class TruthCluster:
     async def member(self, node: str, *, cached: bool = False) -> Member | None:  # noqa: ARG002 - nothing here is behind
         await self._reach()
         try:
-            return self._member(self._truth.node(node))
+            found = self._member(self._truth.node(node))
         except NotFound:
             return None
+        requests = self._requests().get(node, ())
+        return replace(found, requests=requests) if requests else found
 
     async def mark(self, member: Member, mark: Mark) -> None:
         await self._patch(

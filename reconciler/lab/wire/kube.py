@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from aiohttp import web
 
+from reconciler.lab.hardware import maintenance
 from reconciler.lab.hardware.control_plane import ClusterTruth
 from reconciler.lab.wire import kube_discovery as discovery
 from reconciler.lab.wire import kube_protobuf
@@ -58,7 +59,7 @@ class KubeServer:
         self._token = token
         self._version = version
         minor = int(version.split(".")[1])
-        self._resources = discovery.resources(minor)
+        self._own_resources = discovery.resources(minor)
         self._evictions = ("policy/v1", "policy/v1beta1") if minor >= 22 else ("policy/v1beta1",)
         self._aggregated = ("v2",) if minor >= 30 else ("v2beta1",) if minor >= 27 else ()
         self._objects = Objects(truth, epoch)
@@ -66,6 +67,11 @@ class KubeServer:
         self._writes = Writes(truth, self._objects)
         self._written = WrittenEvents()
         self._runner: web.AppRunner | None = None
+
+    @property
+    def _resources(self) -> tuple[discovery.Resource, ...]:
+        operators = maintenance.served(self._truth.machines, self._truth.operators)
+        return self._own_resources + discovery.of_operators(operators)
 
     async def start(self, ssl_context: ssl.SSLContext | None, host: str = "127.0.0.1", port: int = 0) -> int:
         """Start serving and return the port. Without a TLS context it speaks HTTP, where kubectl sends no token."""
@@ -301,6 +307,7 @@ def _query(request: web.Request, target: Target) -> Query:
         target.namespace,
         request.query.get("fieldSelector", ""),
         request.query.get("labelSelector", ""),
+        target.resource.group,
     )
 
 

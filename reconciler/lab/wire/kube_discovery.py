@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from reconciler.model.maintenance import Operator
+
 READ = ("get", "list", "watch")
 
 # An OpenAPI v2 document without paths and definitions, in the one encoding that kubectl requests: swagger "2.0" and
@@ -44,6 +46,10 @@ def resources(minor: int) -> tuple[Resource, ...]:
             "selfsubjectaccessreviews", "SelfSubjectAccessReview", "authorization.k8s.io", ("v1",), False, ("create",)
         ),
     )
+
+
+def of_operators(operators: Iterable[Operator]) -> tuple[Resource, ...]:
+    return tuple(Resource(one.resource, one.kind, one.group, (one.version,), one.namespaced, READ) for one in operators)
 
 
 def version_info(version: str) -> dict[str, str]:

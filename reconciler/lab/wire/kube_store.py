@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from reconciler.lab.hardware import maintenance
 from reconciler.lab.hardware.control_plane import ClusterTruth, Gone, NodeObject, NotFound
 from reconciler.lab.wire import kube_select as select
 from reconciler.lab.wire.kube_objects import Objects, ordered, place
 from reconciler.lab.wire.kube_status import ApiError, bad_request, expired, not_found
+from reconciler.model.maintenance import OPERATORS
 
 Json = dict[str, Any]
 
@@ -25,6 +27,7 @@ class Query:
     namespace: str | None = None
     fields: str = ""
     labels: str = ""
+    group: str = ""
 
     def matcher(self) -> Callable[[Json], bool]:
         by_fields, by_labels = select.by_fields(self.fields, self.resource), select.by_labels(self.labels)
@@ -112,6 +115,8 @@ class Store:
                 return self._objects.daemon_sets()
             case "poddisruptionbudgets":
                 return [self._objects.budget(each, query.version) for each in self._truth.disruption_budgets()]
+            case _ if query.group in {operator.group for operator in OPERATORS}:
+                return maintenance.objects(self._truth.machines, query.group)
             case _:
                 return []
 

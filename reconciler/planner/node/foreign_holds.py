@@ -1,8 +1,9 @@
 """Tell from a node object that somebody else maintains the node at present. It is waited for, and never touched.
 
 NVIDIA's operators keep the state of an upgrade of theirs in labels (k8s-operator-libs, pkg/upgrade/consts.go); those of
-medik8s, and KubeVirt's before them, taint what they drain or remediate. Both cordon by themselves. Of Slurm, its driver
-tells by a taint of its own what holds a node: states that are not ours to end, and reasons that people gave.
+medik8s, and KubeVirt's before them, taint what they drain or remediate. Both cordon by themselves. The objects by which
+they are asked to (model/maintenance.py) hold a node from the beginning. Of Slurm, its driver tells by a taint of its
+own what holds a node: states that are not ours to end, and reasons that people gave.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ def hold_of(member: Member) -> str:
 
 
 def _signs(member: Member) -> Iterator[str]:
+    for one in member.requests:
+        said = [word for word in (one.name, one.state) if word and word != HIDDEN]
+        yield f"{one.who} maintains it ({': '.join([' '.join([one.kind, *said[:1]]), *said[1:]])})"
     for key, state in member.labels.items():
         if (found := _NVIDIA.fullmatch(key)) and state not in _NO_UPGRADE:
             yield f"NVIDIA's operator upgrades the {found[1]} driver ({key}={state})"

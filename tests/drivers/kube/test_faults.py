@@ -290,6 +290,7 @@ def test_a_list_whose_pages_expire_is_read_again_once(bench: Bench, tmp_path: Pa
     script = f"""case "$*" in
     *version*) echo '{{"gitVersion":"v1.31.4","clientVersion":{{"gitVersion":"v1.32.0"}}}}';;
     *pods*) echo '{{"kind":"PodList","metadata":{{}},"items":[]}}';;
+    *apis*) echo '{{"kind":"APIGroupList","groups":[]}}';;
     *continue=tok*)
         if [ "$(wc -l < {tmp_path}/gone)" -lt {times} ]; then
             echo >> {tmp_path}/gone

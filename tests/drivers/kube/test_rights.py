@@ -10,21 +10,31 @@ from ruamel.yaml import YAML
 
 from reconciler.app.doctor import _rights
 from reconciler.drivers.kube import KubectlCluster
-from reconciler.drivers.kube.rights import CHECKPOINT_RIGHTS, EVENT_RIGHTS, RIGHTS, Right, rights_for
+from reconciler.drivers.kube.rights import (
+    CHECKPOINT_RIGHTS,
+    EVENT_RIGHTS,
+    RIGHTS,
+    Right,
+    maintenance_rights,
+    rights_for,
+)
 from reconciler.model.errors import DriverError, Failure
+from reconciler.model.maintenance import OPERATORS
 from reconciler.model.observed import Answered, Taint
 from reconciler.model.vocab import CheckpointWay
 from tests.conftest import ROOT
 from tests.drivers.kube.bench import Bench
 from tests.drivers.kube.test_cluster import MARK, failure, run
 from tests.drivers.kube.test_watch import Listener, listening
-from tests.drivers.kube.worlds import ROLE, LabWorld, World, granted, role
+from tests.drivers.kube.worlds import ROLE, LabWorld, World, granted, granted_anywhere, role
 
 CHECKPOINT_ROLE = ROLE.with_name("rbac-checkpoint.yaml")
 
 
 def test_the_role_grants_what_the_driver_needs() -> None:
     assert granted(role()) == {(right.verb, right.resource) for right in RIGHTS}
+    theirs = {(right.group, right.verb, right.resource) for right in maintenance_rights(OPERATORS)}
+    assert {one for one in granted_anywhere(role()) if one[0]} == theirs
     kinds = [document["kind"] for document in role()]
     assert kinds == ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]
     (events,) = (document for document in role() if document["kind"] == "Role")
@@ -137,6 +147,9 @@ def test_doctor_names_each_missing_right_and_the_file() -> None:
         (False, "this account may not patch nodes (marking, cordoning and labelling)", remedy),
         (False, "this account may not create pods/eviction (draining)", remedy),
     ]
+    theirs = maintenance_rights(OPERATORS)[:1]
+    may_not = "list nodemaintenances.maintenance.nvidia.com (seeing what NVIDIA's maintenance operator maintains)"
+    assert findings(theirs) == [(False, f"this account may not {may_not}", remedy)]
     assert findings(()) == [
         (True, "may get, list, watch, patch and delete nodes; get, list and delete pods; create pods/eviction", "")
     ]

@@ -54,8 +54,20 @@ def role() -> list[dict[str, Any]]:
 
 
 def granted(documents: list[dict[str, Any]]) -> set[tuple[str, str]]:
+    """What its ClusterRole grants on Kubernetes' own objects."""
+    return {(verb, name) for group, verb, name in granted_anywhere(documents) if not group}
+
+
+def granted_anywhere(documents: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
+    """(group, verb, resource)"""
     (found,) = (document for document in documents if document["kind"] == "ClusterRole")
-    return {(verb, name) for rule in found["rules"] for name in rule["resources"] for verb in rule["verbs"]}
+    return {
+        (group, verb, name)
+        for rule in found["rules"]
+        for group in rule["apiGroups"]
+        for name in rule["resources"]
+        for verb in rule["verbs"]
+    }
 
 
 def node_of(world: World) -> dict[str, Any]:
