@@ -154,7 +154,8 @@ class NodeRun:
             )
         self._inventory_due = False
         record = run.ledger.node(self.node)
-        news = remember_facts(run.ledger, [self.observed], {self.node: record}, run.clock.now())
+        nodes, records = {self.node: self.desired}, {self.node: record}
+        news = remember_facts(run.ledger, nodes, [self.observed], records, run.clock.now())
         news = remember_signals(run.ledger, self.desired, self.observed, record, run.clock.now()) or news
         self.record = run.ledger.node(self.node) if news else record
         plan, rest = self._limits.plan_node(self.desired, self.observed, self.record)

@@ -78,7 +78,7 @@ class ObservationPass:
             return
         now = self.clock.now()
         looked_at = (self.observation.nodes[name] for name in self.names)
-        remember_facts(self.ledger, looked_at, self.records, now)
+        remember_facts(self.ledger, self.fleet.nodes, looked_at, self.records, now)
         if acts:
             look_for_storm(self.ledger, self.fleet, self.observation, self.records, now)
             remember_evidence(self.ledger, self.fleet, self.observation, self.records, now)

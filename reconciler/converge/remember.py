@@ -19,7 +19,7 @@ from reconciler.model.plan import NodePlan, is_crashed
 from reconciler.model.records import CHANGES, NodeRecord
 from reconciler.model.vocab import BootPhase, Concern, NodeState, UnknownReason
 from reconciler.planner.fleet import signal_history
-from reconciler.planner.node.corroboration import same_uuid
+from reconciler.planner.node.corroboration import same_uuid, unconfirmed
 from reconciler.planner.node.holds import end_of, is_active, is_copy
 from reconciler.planner.node.watchdog import WATCHED
 
@@ -29,11 +29,16 @@ _NO_SILENCE = frozenset({UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED, Unkno
 
 
 def remember_facts(
-    ledger: NodeStore, observed: Iterable[Observed], records: Mapping[str, NodeRecord], now: datetime
+    ledger: NodeStore,
+    nodes: Mapping[str, Desired],
+    observed: Iterable[Observed],
+    records: Mapping[str, NodeRecord],
+    now: datetime,
 ) -> bool:
     """Record identities on which BMC and host agree, and since when sources have been silent.
 
-    Return whether anything was news. Nodes of another fleet are left out.
+    An identity other than the known one is not recorded before a person confirms it. Return whether anything was news.
+    Nodes of another fleet are left out.
     """
     identities: dict[str, tuple[str | None, str | None]] = {}
     silent: list[tuple[str, str, bool]] = []
@@ -41,7 +46,9 @@ def remember_facts(
         record = records.get(seen.node) or NodeRecord(seen.node)
         if record.fleet:
             continue
-        identity, changed = of_its_own(seen.node, "noting who it is", partial(_news, seen, record), _no_news)
+        identity, changed = of_its_own(
+            seen.node, "noting who it is", partial(_news, nodes[seen.node], seen, record), _no_news
+        )
         if identity is not None:
             identities[seen.node] = identity
         silent += changed
@@ -63,9 +70,9 @@ def _unknown(_crash: Crash) -> None:
     return None
 
 
-def _news(seen: Observed, record: NodeRecord) -> _News:
+def _news(desired: Desired, seen: Observed, record: NodeRecord) -> _News:
     """Return the identity that is new to the ledger (None = none is), and the silences that have begun or ended."""
-    serial, uuid = agreed_identity(seen)
+    serial, uuid = (None, None) if unconfirmed(desired, agreed_identity(seen), record) else agreed_identity(seen)
     known = serial or record.serial, uuid or record.uuid
     is_new = (serial or uuid) is not None and known != (record.serial, record.uuid)
     changed = [

@@ -5,6 +5,7 @@ All but the roll-up come from the inventory, which is read less often: see `Obse
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +16,7 @@ from reconciler.model.desired import Profile
 from reconciler.model.observed import Answered, BmcEvent, Drive, Observed, RedfishInventory, Sensor, Silent, Xid
 from reconciler.model.vocab import BootPhase, Health, Power
 
+_FATAL = re.compile(r"\b(non-)?fatal\b", re.IGNORECASE)  # as the driver of NVSwitches says it
 _NAMED = 4  # how many names a sentence lists
 
 _OF_KIND: Mapping[str, str] = {
@@ -160,7 +162,7 @@ def _of_events(events: Iterable[BmcEvent], table: HealthTable) -> Iterator[tuple
     ue = [event for event in _recent(open_, "dimm_ue", table) if event.kind == "memory_ue"]
     critical = _recent(open_, "bmc_event_critical", table)
     reported = [
-        event for event in critical if event.severity is Health.CRITICAL and event not in ue and not _code(event)
+        event for event in critical if event.severity is Health.CRITICAL and event not in ue and _xid(event) is None
     ]
     reported += [event for event in open_ if event.age_s is None and event.kind == "memory_ue"]
     if ue:
@@ -174,18 +176,24 @@ def _of_events(events: Iterable[BmcEvent], table: HealthTable) -> Iterator[tuple
 
 
 def _of_boards(events: Iterable[BmcEvent]) -> Iterator[tuple[str, str]]:
-    """Yield a signal for Xids in the log of a GPU baseboard that are evidence of broken hardware."""
-    found = [event for event in events if (code := _code(event)) and is_hardware(Xid(code, "", 1))]
+    """Yield a signal for Xids and SXids in the log of a GPU baseboard that are evidence of broken hardware."""
+    found = [(event, xid) for event in events if (xid := _xid(event)) is not None and is_hardware(xid)]
     if found:
-        codes = sorted({_code(event) for event in found})
-        many = f"{len(found)} Xids" if len(found) > 1 else "an Xid"
-        yield "board_xid", f"the GPU baseboard's log has {many} ({', '.join(map(str, codes))}): {found[-1].message}"
+        codes = sorted({xid.code for _, xid in found})
+        kind = "SXid" if all(xid.switch for _, xid in found) else "Xid"
+        many = f"{len(found)} {kind}s" if len(found) > 1 else f"an {kind}"
+        yield "board_xid", f"the GPU baseboard's log has {many} ({', '.join(map(str, codes))}): {found[-1][0].message}"
 
 
-def _code(event: BmcEvent) -> int:
-    """Return the code of an Xid; 0 for another event."""
+def _xid(event: BmcEvent) -> Xid | None:
+    """Return the Xid of a GPU, or the SXid of an NVSwitch, that an event tells of."""
     word, _, code = event.kind.partition("xid_")
-    return int(code) if not word and code.isdecimal() else 0
+    if word not in ("", "s") or not code.isdecimal():
+        return None
+    if not word:
+        return Xid(int(code), "", 1)
+    said = _FATAL.search(event.message)
+    return Xid(int(code), "", 1, switch=True, fatal=None if said is None else not said[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +218,7 @@ def _is_of(event: BmcEvent, signal: str, table: HealthTable) -> bool:
     if signal in table.own_events:
         return table.own_events[signal] in event.message.casefold()
     if signal == "board_xid":
-        return bool(_code(event))
+        return _xid(event) is not None
     return event.kind == "memory_ue" if signal == "dimm_ue" else event.severity is Health.CRITICAL
 
 

@@ -65,7 +65,7 @@ _OF_ONE_GPU: Final = frozenset(
 _PORT_COUNTERS: Final = frozenset(
     {"port_dropped", "port_flap", "port_integrity", "port_symbol_errors", "port_recoveries", "port_receive_errors"}
 )
-_OF_PORT: Final = frozenset({"port_missing", "port_slow", "port_uneven", "nic_module"}) | _PORT_COUNTERS
+_OF_PORT: Final = frozenset({"port_missing", "port_down", "port_slow", "port_uneven", "nic_module"}) | _PORT_COUNTERS
 _SILENCES: Final = frozenset({"bmc_silent", "host_silent", "facts_silent"})
 _FAR_ENDS: Final = ("leaf", "switch", "tor")  # labels of failure domains that say where a node's cables end
 

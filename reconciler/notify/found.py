@@ -155,6 +155,8 @@ def _judge(node: NodePlan, seen: Observed) -> Notice | bool | None:
         return None  # its domain's incident is told, once for all of its nodes
     if node.goal is Goal.REPAIR:
         return None  # what was told goes on until the gate has judged what the person did
+    if node.blocked is not None and node.blocked.code is BlockCode.IDENTITY:  # in service, too: nothing mends it
+        return _of_node(node, NoticeEvent.REPAIR, "may be another machine", node.blocked.detail)
     if node.waits_for_person or (node.goal is Goal.ISOLATED and out and node.blocked is None and not node.changes):
         why = node.blocked.detail if node.blocked is not None else node.situation
         return _of_node(node, NoticeEvent.REPAIR, "needs a repair", why)

@@ -85,7 +85,11 @@ class World:
         async def issue() -> None:
             seen = await observe(self.fleet, list(self.fleet.nodes), self.fabric, self.clock, fresh_inventory=True)
             remember_facts(
-                self.ledger, seen.nodes.values(), self.ledger.nodes(list(self.fleet.nodes)), seen.finished_at
+                self.ledger,
+                self.fleet.nodes,
+                seen.nodes.values(),
+                self.ledger.nodes(list(self.fleet.nodes)),
+                seen.finished_at,
             )
             for name, desired in self.fleet.nodes.items():
                 assert desired.profile.acceptance is not None
@@ -106,7 +110,8 @@ class World:
         found = run_virtual(
             observe(self.fleet, list(self.fleet.nodes), self.fabric, self.clock, fresh_inventory=True), self.clock
         )
-        remember_facts(self.ledger, found.nodes.values(), self.ledger.nodes(list(self.fleet.nodes)), self.clock.now())
+        records = self.ledger.nodes(list(self.fleet.nodes))
+        remember_facts(self.ledger, self.fleet.nodes, found.nodes.values(), records, self.clock.now())
         return found
 
     def plan(self, observation: Observation | None = None) -> Plan:

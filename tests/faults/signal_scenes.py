@@ -192,6 +192,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "boot_refuted": "tests/converge/test_measured_boot.py",
     "boot_unproved": "tests/converge/test_measured_boot.py",
     "gray_decline_": "tests/converge/test_retest.py",
+    "port_down": "tests/planner/test_peer_ports.py",  # whose machine of the lab has peers
     "amd_ecc": "tests/health/test_health.py",  # no machine of the lab has GPUs of AMD's
     "amd_deferred": "tests/health/test_health.py",
 }

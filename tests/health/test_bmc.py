@@ -89,6 +89,8 @@ def test_a_sensor_without_a_reading_is_not_hot() -> None:
     "event",
     [
         BmcEvent("b/1", "", ILL, "XID 31", "xid_31", age_s=HOUR),  # an application's
+        BmcEvent("b/1", "", ILL, "SXID 20001 Link 12", "sxid_20001", age_s=HOUR),  # replays
+        BmcEvent("b/1", "", ILL, "SXID 19065 Non-fatal, Link 12", "sxid_19065", age_s=HOUR),
         BmcEvent("b/1", "", ILL, "XID 79", "xid_79", age_s=RECENT_S + 1),
         BmcEvent("b/1", "", ILL, "XID 79", "xid_79", age_s=None),
         BmcEvent("b/1", "", ILL, "XID 79", "xid_79", age_s=HOUR, settled=True),
@@ -96,6 +98,15 @@ def test_a_sensor_without_a_reading_is_not_hot() -> None:
 )
 def test_an_xid_of_a_board_that_is_old_settled_or_an_applications_is_none(event: BmcEvent) -> None:
     assert told(events=(event,)) == {}
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [(12028, "Non-fatal, Link 32"), (19065, "Fatal, Link 3"), (19065, "Link 3"), (26008, "SOE Watchdog")],
+)
+def test_an_sxid_of_a_board_is_judged_as_one_of_the_kernel_log(code: int, text: str) -> None:
+    found = told(events=(BmcEvent("b/1", "", ILL, f"SXID {code} {text}", f"sxid_{code}", age_s=HOUR),))
+    assert found == {"board_xid": f"the GPU baseboard's log has an SXid ({code}): SXID {code} {text}"}
 
 
 @pytest.mark.parametrize(

@@ -251,6 +251,7 @@ def test_the_table_has_no_row_that_nothing_raises() -> None:
     raised = {name for name, _, _ in (*SIGNALS, *CASES)}
     raised |= {"nic_missing", "port_uneven"}  # no node here has fewer ports on its BMC, or declares no rate
     raised |= set(bmc.unread_bmc_signals(b.observed(hot=b.silent(), inventory=b.silent())))  # test_bmc.py raises them
+    raised |= {"port_down"}  # against other nodes: planner/test_peer_ports.py
     raised |= {"boot_refuted", "boot_unproved"}  # from the ledger: converge/test_measured_boot.py
     raised |= {
         "bmc_silent",

@@ -26,6 +26,10 @@ _ELSEWHERE = re.compile(r"gpu|\bhbm|pcie?\b|nvlink|nvswitch|\bdrive\b|\bdisk\b",
 # HGX H100: "... GPU_SXM_1 Driver Event Message has detected errors of type '[Thu Dec 7 02:27:24 UTC 2023] XID 62 ...".
 XID: Final = "xid_"
 _XID = re.compile(r"Driver Event Message.*\bXID (\d{1,4})\b")
+# "NVSwitch_0 Driver Event Message has detected errors of type '[Wed Jun 24 19:06:47 UTC 1970][181][00] SXID 12028 ...".
+# Real codes have five digits. 0 and 1 are no faults: "SXID 0 NVSWITCH SMBPBI server is online", and what follows one.
+SXID: Final = "sxid_"
+_SXID = re.compile(r"Driver Event Message.*\bSXID (\d{5})\b")
 _UE_ID = re.compile(r"(?:.*\.)?(?:MemoryECCUncorrectable|MEM0001)")
 # Dell "6fa1c001" has the event type 6f before the data; AMI and Supermicro "0xA1FFFF" have the data alone. The low four
 # bits of its first byte are the offset: 1 = uncorrectable ECC of sensor type Memory (IPMI 2.0, table 42-3).
@@ -47,8 +51,11 @@ def event(entry: Document) -> BmcEvent:
 
 
 def _xid(entry: Document) -> str:
-    match = _XID.search(text(entry, "Message") or "")
-    return f"{XID}{match[1]}" if match else ""
+    message = text(entry, "Message") or ""
+    for kind, pattern in ((XID, _XID), (SXID, _SXID)):
+        if match := pattern.search(message):
+            return f"{kind}{match[1]}"
+    return ""
 
 
 def _memory_ue(entry: Document) -> bool:

@@ -138,7 +138,7 @@ def _of_boards(tree: Tree, host: Document) -> tuple[BmcEvent, ...]:
 
 
 def _board_events(tree: Tree, board: Document) -> Iterator[BmcEvent]:
-    """Yield what the log of a board says of its GPUs: Xids outlive the host's kernel log there.
+    """Yield what the log of a board says of its GPUs and NVSwitches: (S)Xids outlive the host's kernel log there.
 
     Other entries are of parts that are read themselves. Ages are by the clock of the board's own manager.
     """
@@ -148,7 +148,7 @@ def _board_events(tree: Tree, board: Document) -> Iterator[BmcEvent]:
     now = devices.manager(manager).clock
     entries = _bodies(tree, _log_entries(tree, board), newest=events.MOST_EVENTS)
     for found in events.newest(entries, now, text(manager, "DateTimeLocalOffset") or ""):
-        if found.kind.startswith(events.XID):
+        if found.kind.startswith((events.XID, events.SXID)):
             yield replace(found, id=f"{text(board, 'Id')}/{found.id}")
 
 

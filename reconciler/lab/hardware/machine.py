@@ -128,7 +128,7 @@ class Machine(BmcSide, InPlaceSide, SpdmSide, HostSide):
         self._touch()
 
     def exchange(self, part: str, index: int) -> None:
-        """Have a technician put another part in place of one: psu, fan, drive, dimm, gpu or nic, counted from 0.
+        """Have a technician put another part in place of one: psu, fan, drive, dimm, gpu, nic, mainboard, from 0.
 
         The faults of the part go with it. Raise ValueError while the machine is on, for what is not hot-plugged.
         """

@@ -68,7 +68,7 @@ def exchange(state: MachineState, part: str, index: int) -> None:
     """Put another part in place of one, which is well. Raise ValueError where the machine has no such part."""
     counts = {
         "psu": SUPPLIES, "fan": FANS, "drive": len(state.drives), "dimm": state.dimms, "gpu": len(state.gpus),
-        "nic": len(state.nics),
+        "nic": len(state.nics), "mainboard": 1,
     }  # fmt: skip
     if part not in counts or not 0 <= index < counts[part]:
         had = ", ".join(f"{number} {name}" for name, number in counts.items())
@@ -77,7 +77,9 @@ def exchange(state: MachineState, part: str, index: int) -> None:
         number = _count(state, part, index)
     else:
         raise ValueError(f"{state.name} is on: a {part} is exchanged while the machine is off")
-    if part == "gpu":
+    if part == "mainboard":  # a technician writes the old serial number into it, and no UUID
+        state.uuid = f"b0a2d{number:03x}{state.uuid[8:]}"
+    elif part == "gpu":
         gpu = state.gpus[index]
         gpu.serial, gpu.uuid = f"{gpu.serial.partition('-')[0]}-{number}", f"{gpu.uuid[:-2]}{number:02x}"
         gpu.ecc_uncorrectable, gpu.remap_pending, gpu.remap_failed, gpu.lost = 0, False, False, False

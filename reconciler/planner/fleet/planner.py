@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 from reconciler import __version__
 from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
+from reconciler.health.peer_ports import PoolPorts, ports_of_pools
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.inputs import RECIPE, fingerprint_of
-from reconciler.model.observed import Observation
+from reconciler.model.observed import Observation, Silent
 from reconciler.model.plan import PLAN_FORMAT, Blocked, NodePlan, Plan, Scope, Totals
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Disruption, NodeState
@@ -156,8 +157,19 @@ def node_planner(
     context = Context(
         fleet.settings, ledger.id, now, request.signatures, domains, request.endpoints, signals=cache,
         incidents=tuple(map(as_incident, found)), of_domain=by_node(found),
+        pool_ports=_pool_ports(fleet, observation),
     )  # fmt: skip
     return NodePlanner(context, Comparer(rules), holds, request.estimates)
+
+
+def _pool_ports(fleet: Fleet, observation: Observation) -> Mapping[str, PoolPorts]:
+    """Return the ports of each pool, of the nodes that were read and that the spec wants to serve."""
+    seen = ((fleet.nodes.get(name), one.host) for name, one in observation.nodes.items())
+    return ports_of_pools(
+        (node.pool, host.value.links)
+        for node, host in seen
+        if node is not None and node.state is NodeState.ACTIVE and not isinstance(host, Silent)
+    )
 
 
 def answering_domains(fleet: Fleet, observation: Observation) -> frozenset[str]:

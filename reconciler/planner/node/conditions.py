@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from reconciler.gate.asked import asked_tests
 from reconciler.gate.attestation.expected import reference_of
 from reconciler.gate.certificate import TestDigests, tests_digest
+from reconciler.health.peer_ports import PoolPorts
 from reconciler.health.signals import Signal
 from reconciler.model.desired import Profile, Settings
 from reconciler.model.plan import Incident
@@ -108,6 +109,7 @@ class Context:
     signals: SignalCache = field(default_factory=SignalCache, compare=False)
     incidents: tuple[Incident, ...] = ()  # of failure domains
     of_domain: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    pool_ports: Mapping[str, PoolPorts] = field(default_factory=dict)  # of all nodes that were read, by pool
     _profiles: dict[str, ProfileConditions] = field(default_factory=dict, compare=False)
 
     def of_profile(self, profile: Profile) -> ProfileConditions:

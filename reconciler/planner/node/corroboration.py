@@ -148,9 +148,38 @@ def identity(
                 return False, f"the BMC answers for {kind} {said}, {source} says {wanted}: is this the right machine?"
         agreed = agreed or (serial if system.serial is not None else uuid) is not None
     if agreed:
-        return True, ""
+        now = system.serial or (facts.serial if facts else None), system.uuid or (facts.uuid if facts else None)
+        why = unconfirmed(desired, now, record)
+        return not why, why
     what, key = ("serial number", "serial") if system.serial is not None else ("UUID", "uuid")
     return None, f"nothing to compare the {what} with: declare `{key}` for the node, or let its host answer once"
+
+
+def unconfirmed(desired: Desired, now: tuple[str | None, str | None], record: NodeRecord) -> str:
+    """Return why a node is not known by (serial number, UUID), on which BMC and host agree; "" where it is.
+
+    The ledger knows it by others, and no person has declared these: its mainboard was exchanged, or it is another
+    machine. A new serial number that the spec declares vouches for the new UUID, too.
+    """
+    serial, uuid = now
+    other_serial = serial is not None and record.serial is not None and not same(serial, record.serial)
+    other_uuid = uuid is not None and record.uuid is not None and not same_uuid(uuid, record.uuid)
+    declared = uuid is not None and desired.uuid is not None and same_uuid(uuid, desired.uuid)
+    if declared or (other_serial and desired.serial is not None) or not (other_serial or other_uuid):
+        return ""
+    if other_serial:
+        cause, was, key = (
+            "it is another machine, or has a new mainboard without its serial number",
+            record.serial,
+            "serial",
+        )
+    else:
+        cause, was, key = "its mainboard was exchanged, as its serial number is the same", record.uuid, "uuid"
+    said = serial if other_serial else uuid
+    return (
+        f"BMC and host say {key} {said}, and the ledger knows it by {was}: {cause}; if that is right, declare "
+        f"`{key}: {said}` for the node in the spec"
+    )
 
 
 def host_is_own(desired: Desired, observed: Observed) -> bool:

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.gate.decline import GRAY_DECLINE, declines
+from reconciler.health.peer_ports import unlike_peers
 from reconciler.health.signals import Signal
 from reconciler.health.table import table_of
 from reconciler.model.desired import Desired, Profile
 from reconciler.model.gate import Certificate
-from reconciler.model.observed import Observed
+from reconciler.model.observed import Observed, Silent
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Source
 from reconciler.planner.node.boot_proofs import boot_signals
@@ -26,7 +27,17 @@ def shown_signals(desired: Desired, observed: Observed, record: NodeRecord, cont
     shown = (*shown, *counter_signals(desired, observed, record), *silence_signals(desired, observed, record))
     if record.certificate is not None and record.certificate.first:
         shown = (*shown, *_gray_decline(record.certificate, desired.profile))
+    shown = (*shown, *_unlike_peers(desired, observed, context))
     return (*shown, *unhealed_signals(desired, observed, record, shown))
+
+
+def _unlike_peers(desired: Desired, observed: Observed, context: Context) -> Iterator[Signal]:
+    pool = context.pool_ports.get(desired.pool)
+    if pool is None or isinstance(observed.host, Silent):
+        return
+    table, profile = table_of(desired.profile), desired.profile
+    for name, detail in unlike_peers(profile.inventory, observed.host.value.links or (), pool, table):
+        yield Signal(name, detail, table.rule_of(name))
 
 
 def _gray_decline(certificate: Certificate, profile: Profile) -> Iterator[Signal]:

@@ -465,6 +465,28 @@ def test_xids_in_the_log_of_a_board_are_events_with_an_age_by_its_own_clock() ->
     assert {one.id for one in found.events or ()} == {"1", "2", "HGX_Baseboard_0/858"}
 
 
+def test_sxids_in_the_log_of_a_board_are_events_too() -> None:
+    said = (
+        "NVSwitch_0 Driver Event Message has detected errors of type '[Wed Jun 24 19:06:47 UTC 1970][181][00] SXID {}'."
+    )
+    texts = {"1": "12028 Non-fatal, Link 32 egress", "2": "0 dNVSWITCH SMBPBI server is online.st", "3": "1 dNon-fatal"}
+    bench = logs_of_board({
+        id_: {"Severity": "Critical", "Created": "2020-12-11T16:12:59+00:00", "Message": said.format(words)}
+        for id_, words in texts.items()
+    })  # fmt: skip
+    found = play(bench, read)
+    assert [(one.id, one.kind) for one in found.events or () if one.kind] == [("HGX_Baseboard_0/1", "sxid_12028")]
+
+
+def test_what_nvswitches_of_a_dgx_logged_in_peace_is_no_sign(samples: Path) -> None:
+    """A recording of a DGX H100 (NVIDIA/libredfish): their server came online, again and again, as Critical."""
+    log = json.loads(
+        (samples / "redfish/nvidia-dgx-h100/Chassis__HGX_NVSwitch_0__LogServices__XID__Entries.json").read_text()
+    )
+    assert len(log["Members"]) > 10
+    assert {events.event(entry).kind for entry in log["Members"]} == {""}
+
+
 def test_a_log_of_a_board_that_can_t_be_read_hides_its_own_signal_and_not_the_hosts_log() -> None:
     bench = logs_of_board({})
     bench.answer("GET", "/redfish/v1/Systems/HGX_Baseboard_0/LogServices/EventLog/Entries", 500, forever=True)
