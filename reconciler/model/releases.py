@@ -67,6 +67,14 @@ class Chart:
     archive: str | None = field(default=None, repr=False)  # of the spec's own tree, in base64
 
 
+class Review(StrEnum):
+    """How far a release of a change that nobody has merged yet may be trusted (conventions S3)."""
+
+    MERGED = "merged"
+    CHANGED = "changed"  # rendered without a look into the cluster: a template may read any Secret there, and print it
+    NEW_SOURCE = "new_source"  # from a place that nothing merged names: nobody fetches it
+
+
 @dataclass(frozen=True, slots=True)
 class DesiredRelease:
     """A release as the spec declares it. `values`: JSON, on top of the chart's own."""
@@ -79,6 +87,7 @@ class DesiredRelease:
     crds: CrdPolicy
     timeout_s: float
     position: Position
+    review: Review = Review.MERGED
 
     @property
     def inputs(self) -> str:

@@ -5,7 +5,7 @@ Of a resource with errors, the valid rest goes on to the checks across resources
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -80,9 +80,11 @@ class Declarations:
 
 
 def parse_resources(
-    documents: Iterable[Document], *, unread_file: bool = False
+    documents: Sequence[Document], unreadable: Iterable[Diagnostic] = ()
 ) -> tuple[Declarations, list[Diagnostic]]:
-    declared = Declarations(unread_file=unread_file)
+    """Return the resources of documents, and their problems. `unreadable`: those that the files had before."""
+    unread = {problem.at.file for problem in unreadable} - {document.file for document in documents}
+    declared = Declarations(unread_file=bool(unread))
     problems: list[Diagnostic] = []
     for document in documents:
         problems += _add(document, declared)

@@ -65,8 +65,7 @@ def check_spec(
             Diagnostic(tree.where(""), "", "the spec is empty", "it needs *.yaml files with a Fleet in one")
         )
         return None, tuple(problems)
-    unread = {problem.at.file for problem in problems} - {document.file for document in documents}
-    declared, found = parse_resources(documents, unread_file=bool(unread))
+    declared, found = parse_resources(documents, problems)
     if acceptance:
         _replace_acceptance(declared, acceptance)
     complete = complete and not found

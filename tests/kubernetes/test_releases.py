@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from reconciler.drivers.helm import HelmReleases
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, Silent
-from reconciler.model.releases import CrdPolicy, DesiredRelease, OperatorKind, ReleaseFacts, ReleaseStatus
+from reconciler.model.releases import CrdPolicy, DesiredRelease, OperatorKind, ReleaseFacts, ReleaseStatus, Review
 from tests.drivers.helm.charts import CONFIG, DEPLOYMENT, package, release
 from tests.drivers.helm.real_helm import helm
 from tests.drivers.kube.bench import kubectl
@@ -115,6 +116,28 @@ def test_a_chart_is_installed_compared_and_upgraded(site: Site) -> None:
     assert "hunter" not in str(secret)
     site.run(site.store.install(other))
     assert (site.look(other).revision, site.config()) == (2, "2")
+
+
+@pytest.mark.parametrize("review", [Review.MERGED, Review.CHANGED])
+def test_a_template_of_a_change_reads_nothing_in_the_cluster(site: Site, review: Review) -> None:
+    """A ConfigMap of the chart shows what a Secret of the cluster holds: only for a chart that somebody has merged."""
+    site.run(site.store.install(site.release("1.0.0", {"config.yaml": CONFIG}, password="hunter1")))
+    stolen = '{{ (lookup "v1" "Secret" .Release.Namespace "demo-secret").data | toJson | quote }}'
+    looking = CONFIG.replace('"{{ .Values.size }}"', stolen)
+    wanted = replace(site.release("2.0.0", {"config.yaml": looking}, password="hunter1"), review=review)
+    changes = site.look(wanted).changes
+    assert changes is not None
+    encoded = base64.b64encode(b"hunter1").decode()
+    assert (encoded in str(changes)) is (review is Review.MERGED)
+
+
+@pytest.mark.parametrize("source", ["http://127.0.0.1:9/charts", "oci://127.0.0.1:9/charts/demo"])
+def test_a_chart_from_a_new_place_is_not_fetched_for_a_change(site: Site, source: str) -> None:
+    wanted = site.release("1.0.0", {"config.yaml": CONFIG})
+    there = replace(wanted, chart=replace(wanted.chart, source=source, archive=None), review=Review.NEW_SOURCE)
+    seen = site.run(site.store.look(there))
+    assert isinstance(seen, Silent)
+    assert "its chart is fetched once this is merged" in seen.detail
 
 
 def test_a_release_that_a_person_changed_differs_again(site: Site) -> None:

@@ -22,6 +22,7 @@ from reconciler.model.limits import Guards
 from reconciler.model.observed import Observation, Observed
 from reconciler.model.plan import Plan
 from reconciler.model.records import NodeRecord
+from reconciler.model.releases import Chart, CrdPolicy, DesiredRelease, OperatorKind, Review
 from reconciler.model.vocab import NodeState, Power
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
@@ -308,10 +309,32 @@ def test_every_setting_is_either_trusted_or_desired() -> None:
     desired = {
         "concurrency", "redfish_deadline_s", "ssh_deadline_s", "kubernetes_deadline_s", "inventory_max_age_s",
         "tolerate", "budgets", "drift_mode", "ignore", "floors", "windows", "break_glass", "guards", "brake",
-        "health", "notifications", "tickets", "reserves",
+        "health", "notifications", "tickets", "reserves", "releases",
     }  # fmt: skip
     assert {field.name for field in fields(d.Settings)} == desired | set(TRUSTED)
     assert not desired & set(TRUSTED)
+
+
+def test_a_release_of_a_change_is_not_trusted_as_one_that_is_merged() -> None:
+    """S3: what its template reads in the cluster would be printed on the pull request; a chart is fetched somewhere."""
+
+    def release(name: str, source: str, values: str = "{}", archive: str | None = None) -> DesiredRelease:
+        chart = Chart(source, name, "1.0", "ab" * 32, archive)
+        return DesiredRelease(name, "ops", OperatorKind.CHART, chart, values, CrdPolicy.CREATE, 60.0, Position("c"))
+
+    ours, theirs = "https://helm.ngc.nvidia.com/nvidia", "https://203.0.113.66/charts"
+    base = fleet(b.node("n1"), releases=(release("a", ours), release("b", ours)))
+    head = fleet(
+        b.node("n1"),
+        releases=(
+            replace(release("a", ours), position=Position("moved")), release("b", ours, '{"x": 1}'),
+            release("c", ours), release("d", theirs), release("a", theirs), release("e", "e.tgz", archive="AA=="),
+        ),
+    )  # fmt: skip
+    assert [one.review for one in watched(base, head).settings.releases] == [
+        Review.MERGED, Review.CHANGED, Review.CHANGED, Review.NEW_SOURCE, Review.NEW_SOURCE, Review.CHANGED,
+    ]  # fmt: skip
+    assert {one.review for one in head.settings.releases} == {Review.MERGED}, "once it is merged, it is"
 
 
 def test_a_node_that_joins_has_a_plan_that_says_why_nothing_is_done() -> None:

@@ -26,7 +26,7 @@ from reconciler.render.comment import Comment, comment
 from reconciler.render.headline import Verdict
 from tests import builders as b
 from tests.planner.test_change import SIGNATURES, acceptance, fleet, pass_over, planned
-from tests.render.test_comment import PLACE, balanced
+from tests.render.test_comment import PLACE, balanced, steady
 
 GOLDEN = Path(__file__).parent / "comments"
 HEAD = d.SpecSource("fleet-spec", "d" * 40, rev="d" * 40)
@@ -35,9 +35,10 @@ HEAD = d.SpecSource("fleet-spec", "d" * 40, rev="d" * 40)
 def read(name: str, made: Comment, request: pytest.FixtureRequest) -> str:
     balanced(made.text)
     path = GOLDEN / f"{name}.md"
+    text = steady(made.text)
     if request.config.getoption("--update"):
-        path.write_text(made.text)
-    assert made.text == path.read_text()
+        path.write_text(text)
+    assert text == path.read_text()
     return made.text
 
 

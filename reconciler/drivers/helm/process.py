@@ -1,7 +1,7 @@
 """Run helm as a child process, and tell from its words why it failed.
 
-Helm 3.8 is the oldest that must work: OCI registries are no experiment since. It has no machine-readable errors, so its
-messages are matched: those of its own code (pkg/action, pkg/storage/driver of helm/helm), and of client-go below it.
+Helm 3.13 is the oldest that works: `--dry-run` takes `server` and `client` since. It has no machine-readable errors, so
+its messages are matched: those of its own code (pkg/action, pkg/storage/driver), and of client-go below it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reconciler.drivers.children import reap, start
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.printable import without_secrets
 
-INSTALL_HINT: Final = "install Helm 3.8 or newer (https://helm.sh/docs/intro/install/) and have it on PATH"
+INSTALL_HINT: Final = "install Helm 3.13 or newer (https://helm.sh/docs/intro/install/) and have it on PATH"
 _STOPS_S: Final = 5.0  # after SIGTERM helm marks its release as failed, and an atomic one is rolled back
 _LONGEST_DETAIL: Final = 400
 

@@ -17,7 +17,7 @@ from reconciler.drivers.kube.process import Kubectl
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.json_text import parse_json
 from reconciler.model.observed import Answered, Silent
-from reconciler.model.releases import DESCRIPTION, CrdPolicy, DesiredRelease, ReleaseFacts, ReleaseStatus
+from reconciler.model.releases import DESCRIPTION, CrdPolicy, DesiredRelease, ReleaseFacts, ReleaseStatus, Review
 from reconciler.model.vocab import UnknownReason
 
 HISTORY: Final = 10  # revisions that are kept, as Helm's own default is
@@ -52,6 +52,9 @@ class HelmReleases:
     # --- reads ---------------------------------------------------------------------------------------------------
 
     async def look(self, wanted: DesiredRelease) -> Answered[ReleaseFacts] | Silent:
+        if wanted.review is Review.NEW_SOURCE:
+            problem = f"nothing that is merged names {wanted.chart.source}: its chart is fetched once this is merged"
+            return Silent(self._now(), UnknownReason.NOT_ASKED, problem)
         try:
             facts = await self._facts(wanted)
         except DriverError as error:
@@ -92,8 +95,12 @@ class HelmReleases:
             raise DriverError(Failure.MALFORMED, "helm history printed no history") from None
 
     async def _changes(self, wanted: DesiredRelease, manifest: str) -> Any:
-        """Render as the server would have it, and compare. Nothing is written."""
-        arguments = [*await self._upgrade(wanted), "--dry-run=server"]
+        """Render as the server would have it, and compare. Nothing is written.
+
+        With --dry-run=client, templates find nothing in the cluster (pkg/action/upgrade.go, interactWithRemote).
+        """
+        where = "server" if wanted.review is Review.MERGED else "client"
+        arguments = [*await self._upgrade(wanted), f"--dry-run={where}"]
         said = await self._helm.run(arguments, timeout_s=self._timeout_s + _SPARE_S, stdin=wanted.values)
         try:
             rendered = parse_json(said.encode())["manifest"]

@@ -15,6 +15,7 @@ from typing import Any, Final
 from reconciler.model.access import HostKeyPolicy, SlurmAccess, TlsPolicy
 from reconciler.model.change import EndpointChange
 from reconciler.model.desired import Desired, DesiredHost, Endpoints, Fleet, Profile, RolloutPolicy, Settings, SpecHold
+from reconciler.model.releases import DesiredRelease, Review
 
 # Addresses, credentials and trust anchors, and the fleet's name, which chooses the ledger. All else is desired state.
 TRUSTED: Final = (
@@ -44,7 +45,20 @@ def watched(base: Fleet, head: Fleet) -> Fleet:
         if key not in known:
             known[key] = replace(now.profile, host=_both(now.profile.host, later.profile.host))
         nodes[name] = replace(now, profile=known[key])
-    return replace(base, nodes=nodes)
+    return replace(base, nodes=nodes, settings=replace(base.settings, releases=tuple(_releases(base, head))))
+
+
+def _releases(base: Fleet, head: Fleet) -> Iterator[DesiredRelease]:
+    """Yield the releases of head, with how far each may be trusted before somebody has merged it."""
+    merged = {(one.place, one.inputs, one.chart.source) for one in base.settings.releases}
+    sources = {one.chart.source for one in base.settings.releases if one.chart.archive is None}
+    for one in head.settings.releases:
+        if (one.place, one.inputs, one.chart.source) in merged:
+            yield one
+        elif one.chart.archive is not None or one.chart.source in sources:
+            yield replace(one, review=Review.CHANGED)
+        else:
+            yield replace(one, review=Review.NEW_SOURCE)
 
 
 def at_once(fleet: Fleet) -> Fleet:
