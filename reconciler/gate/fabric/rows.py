@@ -22,9 +22,7 @@ from reconciler.gate.results import key_of, measurements
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.fabric_report import FabricReport
 from reconciler.model.gate import TestResult, Verdict
-from reconciler.model.results import SEARCH, TestRun
-
-RUNS, LOW_RUNS = "runs", "low_runs"
+from reconciler.model.results import LOW_RUNS, RUNS, SEARCH, TestRun
 
 
 @dataclass(frozen=True, slots=True)
