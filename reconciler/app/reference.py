@@ -8,7 +8,7 @@ from pathlib import Path
 from reconciler.app.documents import write_file
 from reconciler.app.workspace import Workspace
 from reconciler.gate.cohort import references
-from reconciler.gate.results import peers_key
+from reconciler.gate.results import peers_key, with_searched
 from reconciler.model.documents import dump
 from reconciler.model.reference import Reference
 
@@ -16,17 +16,18 @@ from reconciler.model.reference import Reference
 def build_references(workspace: Workspace, out: Path) -> list[tuple[Path, Reference]]:
     """Write a reference document for each group of peers into the directory, and return what was written.
 
-    The source is the newest certificate of each node of the fleet. A file whose text would be the same is not written.
+    The source is the newest certificate of each node of the fleet, and for tests that it lacks, the newest search of
+    the fabric that the node took part in. A file whose text would be the same is not written.
     """
     fleet = workspace.fleet
     with workspace.present_ledger() as ledger:
         workspace.tell_missing(ledger)
         records = ledger.nodes(list(fleet.nodes))
-    certified = [
-        (desired, certificate)
-        for name, desired in fleet.nodes.items()
-        if (certificate := records[name].certificate) is not None
-    ]
+        certified = [
+            (desired, with_searched(certificate, desired, ledger.last_searched(name)))
+            for name, desired in fleet.nodes.items()
+            if (certificate := records[name].certificate) is not None
+        ]
     made = [(out / file_name(reference), reference) for reference in references(certified)]
     out.mkdir(parents=True, exist_ok=True)
     for path, reference in made:

@@ -8,10 +8,10 @@ it tests. Where there is room for some pairs alone, a round takes several batche
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from reconciler.converge.apply import ApplyRequest, begin_run
 from reconciler.converge.events import LoopTold, Progress, ignore
@@ -40,10 +40,11 @@ from reconciler.gate.fabric.measured import (
 from reconciler.gate.fabric.results import UNKNOWN, Bar, LoopbackRun, PairRun, Reading, Spines, read
 from reconciler.gate.fabric.rounds import Match, Round
 from reconciler.gate.fabric.routes import Ends, ends_of, spines_of, trace_command
-from reconciler.gate.fabric.rows import Searched, rows_of
+from reconciler.gate.fabric.rows import Searched, of_pairs, rows_of
 from reconciler.gate.fabric.still_open import still_open
 from reconciler.gate.fabric.topology import Fabric
 from reconciler.gate.lock import unlocked
+from reconciler.gate.printed import printed
 from reconciler.gate.tools import TOOLS
 from reconciler.model.desired import Fleet, GateTest
 from reconciler.model.errors import DriverError, UsageError
@@ -91,17 +92,17 @@ async def search(
             why = "; ".join(f"{name}: {why}" for name, why in list(left_out.items())[:5])
             raise UsageError(f"{len(nodes)} nodes may take part, and a fault shows with three or more: {why}")
         domains = {name: asked.fleet.nodes[name].domains for name in nodes}
-        searched = None
         if GROUP in request.test.args:
             grouped = GroupSearch(request.test, domains, dispatcher.run, holder)
             report = await grouped.report(asked.run, left_out, begun.started_at)
+            measured = grouped.results
         else:
             work = _Search(request, Fabric.of_domains(domains, rails_in(request.test)), dispatcher.run, holder)
             report = work.report(await work.to_the_end(), left_out, begun.started_at)
-            searched = work.searched
+            measured = of_pairs(work.searched, report)
         last = ledger.last_search()
         report = replace(report, open=still_open(last.open if last else (), report))
-        _save(ledger, report, searched, asked.fleet)
+        _save(ledger, report, asked.fleet, _Measured(request.test, measured))
         return report
 
 
@@ -125,6 +126,7 @@ class _Search:
     _loopbacks: list[LoopbackRun] = field(default_factory=list)
     _unrun: dict[str, None] = field(default_factory=dict)  # why tests could not run
     _versions: dict[str, str] = field(default_factory=dict)  # of the tool, by node
+    _printed: dict[str, list[str]] = field(default_factory=dict)  # by node
     _rounds: int = 0
 
     async def to_the_end(self) -> Diagnosis:
@@ -146,15 +148,18 @@ class _Search:
     async def _test(self, asked: Match | tuple[str, int], held: Sequence[TakenPartner]) -> None:
         if isinstance(asked, Match):
             ends: Sequence[Ends] = ()
-            spines = UNKNOWN
+            spines, kept = UNKNOWN, ""
             for _ in range(asked.runs):
                 outputs: list[CommandResult] = []
                 result = await self._pair(held[0], held[1], outputs)
                 if not ends and self._crosses(asked):
                     ends = ends_of(self.request.test, outputs)
                     spines = await self._spines(held[0], ends)
-                self._keep(asked, result, spines)
+                is_low = self._keep(asked, result, spines)
+                kept = printed(outputs) if is_low or not kept else kept
                 self._keep_version(asked.one, result)
+            for node, partner in ((asked.one, asked.other), (asked.other, asked.one)):
+                self._printed.setdefault(node, []).append(f"=== round {self._rounds + 1}, with {partner}\n{kept}")
             return
         node, runs = asked
         for _ in range(runs):
@@ -179,12 +184,14 @@ class _Search:
         except DriverError as lost:
             return error(self.request.test, f"{one.name} was lost: {lost}")
 
-    def _keep(self, asked: Match, result: TestResult, spines: Spines = UNKNOWN) -> None:
+    def _keep(self, asked: Match, result: TestResult, spines: Spines = UNKNOWN) -> bool:
+        """Keep what a run measured, and return whether a rail was low."""
         there, back = legs(self.request.test, result, spines)
         run = PairRun(self._rounds, asked.one, asked.other, there, back, asked.control)
-        self._readings.append(read(run, self.request.bar))
+        self._readings.append(reading := read(run, self.request.bar))
         if result.reasons:
             self._unrun[f"{asked.one} with {asked.other}: {result.reasons[0]}"] = None
+        return bool(reading.there or reading.back)
 
     def _keep_nothing(self, asked: Match | tuple[str, int], why: str) -> None:
         """Note a test that could not run, so that the next round asks for others."""
@@ -220,7 +227,7 @@ class _Search:
 
     @property
     def searched(self) -> Searched:
-        return Searched(self.request.test, self._readings, self._loopbacks, self._versions)
+        return Searched(self.request.test, self._readings, self._loopbacks, self._versions, self._printed)
 
     def report(self, found: Diagnosis, left_out: dict[str, str], started_at: datetime) -> FabricReport:
         parts = [(one, self._part(one)) for one in found.convicted]
@@ -254,16 +261,17 @@ def _nodes_of(asked: Match | tuple[str, int]) -> tuple[str, ...]:
     return (asked.one, asked.other) if isinstance(asked, Match) else asked[:1]
 
 
-def _save(ledger: Ledger, report: FabricReport, searched: Searched | None, fleet: Fleet) -> None:
-    """Save the report and what was measured, and journal what was found in the history of the nodes that it is of.
+class _Measured(NamedTuple):
+    test: GateTest
+    results: Mapping[str, TestResult]  # by node
 
-    `searched`: None where groups were tested, whose figures are no single node's.
-    """
+
+def _save(ledger: Ledger, report: FabricReport, fleet: Fleet, measured: _Measured) -> None:
+    """Save the report and what was measured, and journal what was found in the history of the nodes that it is of."""
     now, found = report.ended_at, [*report.at_fault, *report.incidents]
     with ledger.batch():
         attempt = ledger.save_search(report, f"{report.test}: {', '.join(map(str, found)) or 'nothing is at fault'}")
-        if searched is not None:
-            ledger.save_results(list(rows_of(searched, report, fleet.nodes, attempt)), {})
+        ledger.save_results(*rows_of(measured.results, measured.test, report, fleet.nodes, attempt))
         for part in report.at_fault:
             told = f"{part} is at fault: {part.lows} of {part.runs} runs of {report.test} are low"
             ledger.note(part.name, "fabric", f"{told}; {part.detail}" if part.detail else told, now)

@@ -20,11 +20,13 @@ from reconciler.converge.run import Run
 from reconciler.gate.certificate import judge_test
 from reconciler.gate.fabric.bisect import Bisection, GroupRun, Passed, bisect_groups
 from reconciler.gate.fabric.group_steps import groups_of, leaf_of, most_rounds
+from reconciler.gate.fabric.rows import of_groups
 from reconciler.gate.fabric.topology import PartKind
+from reconciler.gate.printed import printed
 from reconciler.model.desired import GateTest
 from reconciler.model.errors import DriverError
 from reconciler.model.fabric_report import FABRIC_FORMAT, BlamedPart, FabricReport
-from reconciler.model.gate import TestResult
+from reconciler.model.gate import CommandResult, TestResult
 
 SHOWN: Final = 20  # reasons of tests that could not run
 _UNTESTED: Final = "its group could not be tested, or it is alone there"
@@ -39,6 +41,7 @@ class GroupSearch:
     run: Run
     holder: GatePartners
     _runs: list[GroupRun] = field(default_factory=list)
+    _results: list[tuple[frozenset[str], TestResult]] = field(default_factory=list)
     _unrun: dict[str, None] = field(default_factory=dict)
     _rounds: int = 0
 
@@ -59,12 +62,18 @@ class GroupSearch:
             await in_batches(self.holder, asked, self._test, self._lost)
             self._rounds += 1
 
+    @property
+    def results(self) -> Mapping[str, TestResult]:
+        """Return what each node measured together with others."""
+        return of_groups(self.test, self._results)
+
     async def _test(self, group: frozenset[str], held: list[TakenPartner]) -> None:
+        outputs: list[CommandResult] = []
         try:
-            result = await run_group(self.test, [side_of(one) for one in held], self.run.clock, [])
+            result = await run_group(self.test, [side_of(one) for one in held], self.run.clock, outputs)
         except DriverError as lost:
             result = error(self.test, f"{held[0].name} was lost: {lost}")
-        self._keep(group, result)
+        self._keep(group, replace(result, printed=printed(outputs)))
 
     def _lost(self, group: frozenset[str], why: str) -> None:
         self._keep(group, error(self.test, why))
@@ -73,6 +82,7 @@ class GroupSearch:
         verdict, why = judge_test(self.test, result)
         passed = PASSED.get(verdict, Passed.ERROR)
         self._runs.append(GroupRun(group, passed))
+        self._results.append((group, result))
         if passed is Passed.ERROR:
             self._unrun[f"{', '.join(sorted(group)[:3])}: {why[0] if why else 'no verdict'}"] = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -12,7 +12,7 @@ from reconciler.model.desired import Desired
 from reconciler.model.gate import Certificate, TestResult
 from reconciler.model.gate_tools import measured
 from reconciler.model.reference import hardware_of
-from reconciler.model.results import Measurement, TestRun
+from reconciler.model.results import COUNTS, Measurement, TestRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,23 @@ def _run(node: str, result: TestResult, at: datetime, desired: Desired, attempt:
         output=result.output,
         measurements=measurements(result),
     )
+
+
+def with_searched(certificate: Certificate, desired: Desired, runs: Iterable[TestRun]) -> Certificate:
+    """Return the certificate with what searches measured of its node by tests of the profile that no gate has run.
+
+    A search counts whose node had the image and the arguments of today; of its figures, those of the node as a whole.
+    """
+    acceptance, known = desired.profile.acceptance, {result.test for result in certificate.results}
+    tests = () if acceptance is None else acceptance.tests
+    args = {test.name: test.args for test in tests if test.name not in known}
+    found = []
+    for run in runs:
+        metrics = {one.metric: one.value for one in run.measurements if not one.part and one.metric not in COUNTS}
+        result = TestResult(run.test, run.tool, run.verdict, (), metrics, run.tool_version)
+        if metrics and run.test in args and run.key == key_of(desired, result, args[run.test]):
+            found.append(result)
+    return replace(certificate, results=(*certificate.results, *found))
 
 
 def measurements(result: TestResult) -> tuple[Measurement, ...]:

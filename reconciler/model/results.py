@@ -10,6 +10,10 @@ from reconciler.model.gate import Verdict
 
 SEARCH: Final = "gate fabric"  # as the profile of what a search of the fabric measured: no profile has such a name
 
+RUNS: Final = "runs"  # of a search with a node, and how many of them were low
+LOW_RUNS: Final = "low_runs"
+COUNTS: Final = frozenset({RUNS, LOW_RUNS})
+
 
 class Measurement(NamedTuple):  # made by the million, four times as fast as a frozen dataclass
     """One figure. `part`: of the node, "" for the node or its worst part. `unit`: "" of a count or a ratio."""

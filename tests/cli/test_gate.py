@@ -15,7 +15,7 @@ import pytest
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.gate import certificate
 from reconciler.gate.fabric.results import Bar, Leg, PairRun, read
-from reconciler.gate.fabric.rows import Searched, rows_of
+from reconciler.gate.fabric.rows import Searched, of_pairs, rows_of
 from reconciler.gate.results import recorded
 from reconciler.model.desired import GateTest
 from reconciler.model.documents import load
@@ -208,8 +208,8 @@ def searched(spec: Path, ledger: Path) -> FabricReport:
     pair = read(PairRun(0, NODE, OTHER, Leg((200.0,)), Leg((390.0,))), Bar(360.0))
     book = SqlLedger(ledger, fleet=fleet.settings.fleet)
     attempt = book.save_search(report, "told")
-    rows = rows_of(Searched(test, [pair], [], {NODE: "6.10"}), report, fleet.nodes, attempt)
-    book.save_results(list(rows), {})
+    measured = of_pairs(Searched(test, [pair], [], {NODE: "6.10"}), report)
+    book.save_results(*rows_of(measured, test, report, fleet.nodes, attempt))
     book.close()
     return report
 

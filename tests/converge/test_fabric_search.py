@@ -107,15 +107,20 @@ def test_report_and_figures_are_in_the_ledger(world: Searched) -> None:
     assert {row.node: row.verdict for row in rows} == {
         name: "fail" if name == "n5" else "pass" for name in world.fleet.nodes
     }
-    low = {row.node for row in rows if row.value is not None and row.value < 360}
+    lows = {row.node for row in rows if row.value is not None and row.value < 360}
     partners = {row.part.partition(".")[0] for row in rows if row.node == "n5"}
-    assert "n5" in low <= {"n5", *partners}, "the others are low with n5 alone"
+    assert "n5" in lows <= {"n5", *partners}, "the others are low with n5 alone"
     whole = {row.node: row.value for row in rows if not row.part}
     assert all((value or 0) >= 360 for name, value in whole.items() if name != "n5"), whole
     (row,) = world.ledger.last_searched("n1")
     (certified,) = {one.key for one in world.ledger.last_searched("n2")}
     assert row.key == certified, "peers have the same"
     assert world.ledger.last_gate("n1") == (), "a search is no gate"
+    (low,) = world.ledger.last_searched("n5")
+    text = world.ledger.output(low.output)
+    assert text is not None
+    assert {line.split()[-1] for line in text.splitlines() if line.startswith("=== round")} == partners - {"", "n5"}
+    assert "RDMA_Write BW Test" in text
     assert world.ledger.audit().problem == ""
 
 

@@ -11,6 +11,7 @@ import pytest
 from reconciler.converge.run import Ended
 from reconciler.lab.leaf_spine import FabricFault
 from reconciler.model.desired import BudgetLimit
+from reconciler.model.results import SEARCH, Wanted
 from tests.converge.test_fabric_search import Searched, named
 from tests.converge.test_pair_gate import NCCL
 
@@ -112,6 +113,10 @@ def test_a_good_fabric_passes_in_one_round(make: Make) -> None:
     assert report.rounds == 1
     assert world.others_serve()
     assert world.network.launched == {}
+    rows = list(world.ledger.results(Wanted((), metric="busbw_peak")))
+    figures = {row.node: (row.profile, row.part, row.unit) for row in rows}
+    assert figures == dict.fromkeys(world.fleet.nodes, (SEARCH, "3nodes", "GB/s")), "three groups of three, not of four"
+    assert "Avg bus bandwidth" in (world.ledger.output(rows[0].output) or "")
 
 
 @pytest.mark.parametrize("kind", [FabricFault.NODE, FabricFault.NIC, FabricFault.CABLE], ids=str)

@@ -15,10 +15,11 @@ from reconciler.app.reference import file_name
 from reconciler.gate.cohort import references
 from reconciler.gate.evidence import required_metrics
 from reconciler.gate.printed import LONGEST, printed
-from reconciler.gate.results import measurements, recorded
-from reconciler.model.desired import GateTest
-from reconciler.model.gate import CommandResult, TestResult, Verdict
+from reconciler.gate.results import measurements, recorded, with_searched
+from reconciler.model.desired import Acceptance, GatePhase, GateTest
+from reconciler.model.gate import Certificate, CommandResult, TestResult, Verdict
 from reconciler.model.gate_tools import TOOLS, measured
+from reconciler.model.results import TestRun
 from tests import builders as b
 
 COUNTS = {  # metrics that have no unit, being counts and ratios, or whose unit the program prints
@@ -70,6 +71,31 @@ def test_the_key_of_a_row_is_that_of_the_reference_which_it_would_go_into() -> N
     assert found.outputs == {run.output: "all is well\n"}
     assert (found.certificate.results[0].printed, found.certificate.results[0].output) == ("", run.output)
     assert (run.attempt, run.node, run.started_at) == (7, node.node, certificate.issued_at)
+
+
+def test_a_reference_has_what_searches_measured_of_certified_nodes() -> None:
+    test = GateTest("rails", "perftest", {"partners": 2, "rails": "mlx5_0"}, (), 60.0)
+    bare = b.node()
+    node = replace(
+        bare, profile=replace(bare.profile, acceptance=Acceptance("gate", (GatePhase("net", (test,)),), None))
+    )
+    certified = replace(b.certificate(node, b.observed()), results=())
+    metrics = {"gbps": 390.0, "gbps.n2.mlx5_0.there": 120.0, "runs": 18.0, "low_runs": 0.0}
+    measured = TestResult("rails", "perftest", Verdict.PASS, (), metrics, "6.10", printed="x\n")
+    (run,) = recorded(replace(certified, results=(measured,)), node, 7).runs
+    (reference,) = references([(node, with_searched(certified, node, [run]))])
+    assert {name: one.median for name, one in reference.metrics.items()} == {"gbps": 390.0}
+    assert reference.tool_version == "6.10"
+
+    def built(one: Certificate, *runs: TestRun) -> list[float]:
+        return [made.metrics["gbps"].median for made in references([(node, with_searched(one, node, runs))])]
+
+    gate = replace(measured, metrics={"gbps": 300.0})
+    assert built(replace(certified, results=(gate,)), run) == [300.0], "a gate's own figure goes before"
+    assert built(certified, replace(run, key="another image or other arguments")) == []
+    assert built(certified, replace(run, verdict=Verdict.UNJUDGED)) == []
+    assert built(certified, replace(run, test="one that is no longer in the profile")) == []
+    assert built(replace(certified, adopted=True), run) == []
 
 
 # --- what is kept of what was printed ---

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reconciler.gate.fabric.results import Bar, Leg, LoopbackRun, PairRun, read
-from reconciler.gate.fabric.rows import Searched, rows_of
+from reconciler.gate.fabric.rows import Searched, of_groups, of_pairs, rows_of
 from reconciler.gate.fabric.still_open import still_open
 from reconciler.gate.results import key_of
 from reconciler.model.desired import Desired, GateTest
@@ -46,7 +46,8 @@ def rows(*runs: PairRun, test: GateTest = RAILS, found: FabricReport | None = No
     readings = [read(one, Bar(360.0)) for one in runs]
     alone = [LoopbackRun(1, "n1", (390.0, 200.0))]
     searched = Searched(test, readings, alone, {"n0": "6.10", "n1": "6.10"})
-    return {row.node: row for row in rows_of(searched, found or report(), nodes, 7)}
+    found = found or report()
+    return {row.node: row for row in rows_of(of_pairs(searched, found), test, found, nodes, 7)[0]}
 
 
 def figures(row: TestRun) -> dict[tuple[str, str], float]:
@@ -153,3 +154,28 @@ def test_a_common_cause_is_open_until_most_of_its_nodes_are_good() -> None:
     assert opened(bad, half, report(3)) == ()
     whole = report(1, incidents=(BlamedPart("whole fabric", "", "", 0, 0, (), "congestion"),), good=())
     assert opened(whole)[0].nodes == NODES
+
+
+NCCL = GateTest("nccl", "nccl-tests", {"group": 4, "scope": "fabric", "minBytes": "1G", "maxBytes": "1G"}, (), 60.0)
+
+
+def together(busbw: float, printed: str) -> TestResult:
+    return TestResult("nccl", "nccl-tests", Verdict.PASS, (), {"busbw_peak": busbw}, "2.17.9", printed=printed)
+
+
+def test_nodes_of_a_group_have_its_figures_and_those_of_fewer_nodes_apart() -> None:
+    ran = [
+        (frozenset(NODES), together(310.0, "all\n")),
+        (frozenset({"n0", "n1"}), together(380.0, "half\n")),
+        (frozenset({"n2", "n3"}), replace(together(0.0, "broken\n"), metrics={})),
+    ]
+    found = report(good=("n0",))
+    made, outputs = rows_of(of_groups(NCCL, ran), NCCL, found, {name: node(name) for name in NODES}, 7)
+    by_node = {row.node: row for row in made}
+    assert figures(by_node["n0"]) == {("busbw_peak", ""): 310.0, ("busbw_peak", "2nodes"): 380.0}
+    assert figures(by_node["n2"]) == {("busbw_peak", ""): 310.0}, "a run that measured nothing adds nothing"
+    assert {row.unit for one in made for row in one.measurements} == {"GB/s"}
+    assert {one.verdict for one in made} == {Verdict.PASS, Verdict.UNJUDGED}
+    assert outputs[by_node["n0"].output] == "=== 2 nodes together\nhalf\n=== 4 nodes together\nall\n"
+    assert by_node["n2"].output == by_node["n3"].output, "what nodes share is kept once"
+    assert by_node["n0"].key == key_of(node("n0"), together(310.0, ""), NCCL.args)
