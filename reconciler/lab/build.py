@@ -150,6 +150,7 @@ def _disk(desired: Desired, serial: str) -> DiskImage:
     """Return the installed image. Without a managed image it is a system that the reconciler did not install."""
     image, host = desired.profile.image, desired.profile.host
     layout = image.layout if image else None
+    driver = "" if (desired.profile.inventory.gpu_model or "").startswith("AMD ") else DRIVER
     return DiskImage(
         image=image.name if image else "",
         version=image.version if image else "",
@@ -157,7 +158,7 @@ def _disk(desired: Desired, serial: str) -> DiskImage:
         root_disk=serial,
         nonce=None,
         kernel=image.contents.get("kernel", KERNEL) if image else KERNEL,
-        driver=image.contents.get("driver", DRIVER) if image else DRIVER,
+        driver=image.contents.get("driver", driver) if image else driver,
         hostname=desired.hostname or desired.node,
         sysctls=dict(host.sysctls),
         services=FRESH_SERVICES

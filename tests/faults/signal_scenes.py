@@ -193,6 +193,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "boot_unproved": "tests/converge/test_measured_boot.py",
     "gray_decline_": "tests/converge/test_retest.py",
     "port_down": "tests/planner/test_peer_ports.py",  # whose machine of the lab has peers
-    "amd_ecc": "tests/health/test_health.py",  # no machine of the lab has GPUs of AMD's
-    "amd_deferred": "tests/health/test_health.py",
+    "amd_ecc": "tests/converge/test_amd.py",  # on machines without GPUs of NVIDIA's
+    "amd_deferred": "tests/converge/test_amd.py",
 }

@@ -420,6 +420,13 @@ def without_remaps_of_mig(facts: HostFacts) -> HostFacts:
     return replace(facts, gpus=tuple(gpus))
 
 
+def of_amd(machine: Machine) -> None:
+    machine.disk().driver = ""
+    for gpu in machine.state.gpus:
+        gpu.name = "AMD Instinct MI300X OAM"
+    machine.inject("ecc_errors", gpu=5, count=2, deferred=1)
+
+
 def not_ours(machine: Machine) -> None:
     machine.disk().image = ""
 
@@ -435,6 +442,7 @@ def not_ours(machine: Machine) -> None:
         worn_drive,
         other_identity,
         mig,
+        of_amd,
         not_ours,
         counts_errors,
         programs,

@@ -77,9 +77,10 @@ FAULTS: Mapping[str, FaultKind] = {
         {"gpu": 3, "persistent": False, "logged": True},
     ),
     "ecc_errors": FaultKind(
-        "uncorrectable ECC errors and a row that waits to be remapped; `persistent`: they return after a boot",
+        "uncorrectable ECC errors and a row that waits to be remapped; `deferred`: of an AMD GPU, damaged data that "
+        "nobody has used yet; `persistent`: they return after a boot",
         "hardware",
-        {"gpu": 5, "count": 2, "persistent": False},
+        {"gpu": 5, "count": 2, "deferred": 0, "persistent": False},
     ),
     "nvlink_down": FaultKind(
         "links of a GPU are down; `persistent`: a power cycle does not train them",

@@ -178,7 +178,7 @@ class HostSide(Lifecycle):
         self.state.counters.gpu_resets += 1
         for gpu in gpus:
             self._apply_mig_mode(gpu)
-            gpu.ecc_uncorrectable, gpu.remap_pending = 0, False
+            remedies.clear_ecc(gpu)
         remedies.reset(self.state, system, list(gpus))
 
     def _apply_mig_mode(self, gpu: GpuState) -> None:

@@ -36,6 +36,8 @@ def short_pci(pci: str) -> str:
 
 
 def driver_loaded(driver: str, switches: int) -> list[str]:
+    if not driver:
+        return []
     lines = [f"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  {driver}  Fri Feb 28 06:35:17 UTC 2025"]
     lines += [f"nvidia-nvswitch{at}: open (major=507)" for at in range(switches)]
     return lines

@@ -18,7 +18,7 @@ from typing import Any
 from reconciler.lab.hardware import kernel_log, parts, remedies
 from reconciler.lab.hardware.faults import FaultValue
 from reconciler.lab.hardware.slowness import show_brake
-from reconciler.lab.hardware.state import DiskImage, GpuState, MachineState, OsState
+from reconciler.lab.hardware.state import DiskImage, GpuState, MachineState, OsState, of_nvidia
 from reconciler.lab.hardware.timers import Timers
 from reconciler.lab.hardware.timings import TYPICAL, Timings
 
@@ -264,7 +264,7 @@ class Lifecycle:
             sysctls={**self._kernel_sysctls, **disk.sysctls},
             services_active=dict(disk.services),
             service_since={name: self.now for name, enabled in disk.services.items() if enabled},
-            kernel_log=kernel_log.driver_loaded(disk.driver, 4 if len(state.gpus) > 4 else 0),
+            kernel_log=kernel_log.driver_loaded(disk.driver, 4 if len(of_nvidia(state.gpus)) > 4 else 0),
         )
         state.booted_disk = drive
         for gpu in state.gpus:
@@ -306,7 +306,7 @@ class Lifecycle:
         """
         faults = self.state.faults
         for gpu in self.state.gpus:
-            gpu.ecc_uncorrectable, gpu.remap_pending = 0, False
+            remedies.clear_ecc(gpu)
             if cold:
                 gpu.lost, gpu.nvlinks_down, gpu.nvlinks_slow = False, 0, 0
                 gpu.cells.clear()
@@ -360,8 +360,7 @@ class Lifecycle:
                 system.kernel_log += kernel_log.fallen_off_bus(gpu)
                 self._log("Critical", f"GPU{gpu.index + 1} has fallen off the bus")
         elif kind == "ecc_errors":
-            gpu.ecc_uncorrectable, gpu.remap_pending = int(parameters["count"]), True
-            system.kernel_log += kernel_log.uncorrectable_ecc(gpu)
+            remedies.show_ecc(system, gpu, parameters)
         elif kind == "nvlink_slow":
             gpu.nvlinks_slow = int(parameters["links"])
         elif kind == "gpu_cell":

@@ -28,7 +28,7 @@ from reconciler.lab.hardware.install_document import FRESH_SERVICES
 from reconciler.lab.hardware.installer_side import Serve
 from reconciler.lab.hardware.kernel_log import EVENTS
 from reconciler.lab.hardware.lifecycle import KERNEL_DEFAULTS, HardwareRejected, Rejection
-from reconciler.lab.hardware.remedies import INSTALL, LEVELS
+from reconciler.lab.hardware.remedies import INSTALL, LEVELS, clear_ecc
 from reconciler.lab.hardware.slowness import THROTTLES, show_brake
 from reconciler.lab.hardware.spdm import LIES as SPDM_LIES
 from reconciler.lab.hardware.spdm import SpdmSide
@@ -187,7 +187,7 @@ def _repair_gpu(gpu: GpuState, kind: str) -> None:
     if kind == "xid_79":
         gpu.lost = False
     elif kind == "ecc_errors":
-        gpu.ecc_uncorrectable, gpu.remap_pending = 0, False
+        clear_ecc(gpu)
     elif kind == "nvlink_down":
         gpu.nvlinks_down = 0
     elif kind == "nvlink_slow":

@@ -83,6 +83,7 @@ def exchange(state: MachineState, part: str, index: int) -> None:
         gpu = state.gpus[index]
         gpu.serial, gpu.uuid = f"{gpu.serial.partition('-')[0]}-{number}", f"{gpu.uuid[:-2]}{number:02x}"
         gpu.ecc_uncorrectable, gpu.remap_pending, gpu.remap_failed, gpu.lost = 0, False, False, False
+        gpu.ecc_deferred = 0
         gpu.nvlinks_down = gpu.nvlinks_slow = 0
         gpu.cells.clear()
     elif part == "drive":

@@ -63,10 +63,23 @@ def reset(state: MachineState, system: OsState, gpus: list[GpuState]) -> None:
                 gpu.cells.pop(str(fault["cell"]), None)
             del state.faults[kind]
         elif kind == "ecc_errors":
-            gpu.ecc_uncorrectable, gpu.remap_pending = int(fault["count"]), True
-            system.kernel_log += kernel_log.uncorrectable_ecc(gpu)
+            show_ecc(system, gpu, fault)
         elif kind == "xid":
             show_xid(system, gpu, int(fault["code"]))
+
+
+def show_ecc(system: OsState, gpu: GpuState, fault: Mapping[str, Any]) -> None:
+    """Count errors of memory. NVIDIA's driver logs them, and a row waits to be remapped; AMD's retires pages itself."""
+    gpu.ecc_uncorrectable = int(fault["count"])
+    if gpu.amd:
+        gpu.ecc_deferred = int(fault["deferred"])
+        return
+    gpu.remap_pending = True
+    system.kernel_log += kernel_log.uncorrectable_ecc(gpu)
+
+
+def clear_ecc(gpu: GpuState) -> None:
+    gpu.ecc_uncorrectable, gpu.ecc_deferred, gpu.remap_pending = 0, 0, False
 
 
 def _ended_by_reset(kind: str, fault: Mapping[str, Any]) -> bool:

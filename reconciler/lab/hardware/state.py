@@ -6,6 +6,7 @@ up with its clock.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +36,16 @@ class GpuState:
     mig_compute: bool = True  # the GPU instances have compute instances, which makes them usable
     lost: bool = False  # fallen off the bus
     cells: dict[str, str] = field(default_factory=dict)  # cell of nvidia-smi -q -x -> the text that a fault puts there
+    ecc_deferred: int = 0  # of AMD's
+
+    @property
+    def amd(self) -> bool:
+        """Tell whether it is AMD's, which amd-smi knows, and neither nvidia-smi nor NVRM."""
+        return self.name.startswith("AMD ")
+
+
+def of_nvidia(gpus: Iterable[GpuState]) -> list[GpuState]:
+    return [gpu for gpu in gpus if not gpu.amd]
 
 
 @dataclass(slots=True)

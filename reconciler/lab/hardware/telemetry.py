@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from reconciler.lab.hardware.state import MachineState
-from reconciler.model.observed import ClockState, Daemons, DcgmIncident
+from reconciler.lab.hardware.state import MachineState, of_nvidia
+from reconciler.model.observed import AmdGpu, ClockState, Daemons, DcgmIncident
 
 SYSTEMS: Final = ("PCIe system", "NVLINK system", "Memory system", "SM system", "Thermal system", "Power system")
 _OFFSET_S = 0.000004127
@@ -16,7 +16,13 @@ def daemons(state: MachineState) -> Daemons:
     disk = state.disks.get(state.booted_disk or "")
     known = state.os is not None and disk is not None and "nvidia-fabricmanager" in disk.services
     runs = state.os is not None and bool(state.os.services_active.get("nvidia-fabricmanager"))
-    return Daemons(4 if len(state.gpus) > 4 else 0, runs if known else None)
+    return Daemons(4 if len(of_nvidia(state.gpus)) > 4 else 0, runs if known else None)
+
+
+def amd_gpus(state: MachineState) -> tuple[AmdGpu, ...]:
+    """Return the GPUs that amd-smi lists, with their errors since the driver was loaded."""
+    there = [gpu for gpu in state.gpus if gpu.amd and not gpu.lost]
+    return tuple(AmdGpu(gpu.index, 0, gpu.ecc_uncorrectable, gpu.ecc_deferred) for gpu in there)
 
 
 def clock_state(state: MachineState) -> ClockState:

@@ -22,8 +22,8 @@ from reconciler.lab.hardware.kernel_log import EVENTS, unanswered
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.parts import dimm_errors
 from reconciler.lab.hardware.software import installed
-from reconciler.lab.hardware.state import SPARE_THRESHOLD, DiskImage, DriveState, GpuState, MachineState
-from reconciler.lab.hardware.telemetry import clock_state, daemons, dcgm_incidents
+from reconciler.lab.hardware.state import SPARE_THRESHOLD, DiskImage, DriveState, GpuState, MachineState, of_nvidia
+from reconciler.lab.hardware.telemetry import amd_gpus, clock_state, daemons, dcgm_incidents
 from reconciler.lab.hardware.tools.slots import installed_last
 from reconciler.lab.inprocess.gpu_cells import as_read, with_own_cells
 from reconciler.lab.wire.facts.installed import arguments, fingerprint
@@ -50,7 +50,7 @@ def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]
     state, system, disk = machine.state, machine.system(), machine.disk()
     unknown: dict[str, str] = {}
     nvlinks = _nvlinks(machine, unknown)
-    return HostFacts(
+    found = HostFacts(
         hostname=system.hostname,
         kernel=disk.kernel,
         boot_id=system.boot_id,
@@ -87,9 +87,19 @@ def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]
         daemon_counters=daemon_restarts(state, machine.now),
         clock=clock_state(state),
         dcgm=dcgm_incidents(state) if disk.driver and state.gpus else None,
-        amd_gpus=(),
+        amd_gpus=amd_gpus(state),
         k3s=_k3s(machine),
     )
+    return _without_nvidia(found) if state.gpus and not of_nvidia(state.gpus) else found
+
+
+def _without_nvidia(facts: HostFacts) -> HostFacts:
+    """Return the facts of a machine with GPUs of another maker, where none of NVIDIA's programs is installed."""
+    lacks = dict.fromkeys(("driver", "nvlinks_active", "nvlinks_slow", "nvlink_counters", "dcgm"), "unsupported")
+    return replace(
+        facts, driver=None, gpus=(), smi=SmiAnswer(0, 0, 0), nvlinks_active=None, nvlinks_slow=None, gpu_counters={},
+        nvlink_counters=None, dcgm=None, unknown={**facts.unknown, **lacks},
+    )  # fmt: skip
 
 
 def _k3s(machine: Machine) -> K3sFacts:

@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 
 from reconciler.lab.hardware.error_counters import nvlink_counters, slowed_seconds
 from reconciler.lab.hardware.gpu_cells import NEWER, RECOVERING, newer_cells
-from reconciler.lab.hardware.state import GpuState
+from reconciler.lab.hardware.state import GpuState, of_nvidia
 from reconciler.lab.wire.facts.context import FactContext
 from reconciler.lab.wire.facts.skus import Sku, mig_shape, sku
 from reconciler.model.gate import CommandResult
@@ -40,9 +40,16 @@ def _on_gpus(show: Show) -> Show:
     return run
 
 
-@_on_gpus
 def query_xml(context: FactContext) -> CommandResult:
-    """Print `nvidia-smi -q -x`. A lost GPU reads "GPU is lost" and the exit status is 0, as with the real one."""
+    """Print `nvidia-smi -q -x`, or what the command says where neither it nor a device of NVIDIA's is there."""
+    if context.state.gpus and not of_nvidia(context.state.gpus):
+        return CommandResult(0, "no nvidia-smi, and no device of NVIDIA's on the PCI bus\n")
+    return _query_xml(context)
+
+
+@_on_gpus
+def _query_xml(context: FactContext) -> CommandResult:
+    """Print the document. A lost GPU reads "GPU is lost" and the exit status is 0, as with the real one."""
     driver, fault = context.image.driver, context.state.faults.get("smi_doubt", {})
     head = [
         '<?xml version="1.0" ?>',

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from reconciler.lab.hardware.error_counters import daemon_restarts
-from reconciler.lab.hardware.telemetry import clock_state, daemons, dcgm_incidents
+from reconciler.lab.hardware.telemetry import amd_gpus, clock_state, daemons, dcgm_incidents
 from reconciler.lab.wire.facts.context import FactContext
 from reconciler.model.gate import CommandResult
 
@@ -33,9 +33,24 @@ def clock(context: FactContext) -> CommandResult:
     return CommandResult(0, ",".join([*cells, "0.001", "0.032", "0.000412371", "0.000183322", "64.2", leap]) + "\n")
 
 
-def amd_smi(_: FactContext) -> CommandResult:
-    """Print what the command says of a machine without AMD's GPUs: the lab has none."""
-    return CommandResult(0, "no amd-smi, and no GPU of AMD's on the PCI bus\n")
+def amd_smi(context: FactContext) -> CommandResult:
+    """Print `amd-smi metric -e --json` of ROCm 7, or what the command says of a machine without AMD's GPUs."""
+    if not any(gpu.amd for gpu in context.state.gpus):
+        return CommandResult(0, "no amd-smi, and no GPU of AMD's on the PCI bus\n")
+    rows = [
+        {
+            "gpu": gpu.index,
+            "ecc": {
+                "total_correctable_count": gpu.correctable,
+                "total_uncorrectable_count": gpu.uncorrectable,
+                "total_deferred_count": gpu.deferred,
+                "cache_correctable_count": 0,
+                "cache_uncorrectable_count": 0,
+            },
+        }
+        for gpu in amd_gpus(context.state)
+    ]
+    return CommandResult(0, json.dumps({"gpu_data": rows}, indent=4) + "\n")
 
 
 def dcgm_health(context: FactContext) -> CommandResult:
