@@ -51,6 +51,7 @@ class Dispatcher:
         self._tasks: dict[str, asyncio.Task[NodeResult]] = {}
         self._ended: list[str] = []
         self._workers: dict[str, NodeRun] = {}
+        self.bmc_news: set[str] = set()  # nodes whose inventory the next pass reads anew, for what it reports
         self._woken: dict[str, bool] = {}  # to be looked at, whatever is planned; whether the BMC has news
         self._taking_out: dict[str, None] = {}  # nodes at work that are to be reserved, or are
         self._stopped: Blocked | None = None  # why nothing of the whole fleet begins
@@ -145,6 +146,8 @@ class Dispatcher:
 
         `read_bmc`: the BMC has news, so that its inventory is read, however young the one at hand is.
         """
+        if read_bmc:
+            self.bmc_news.add(name)
         if name in self._workers:
             self._workers[name].wake(read_bmc=read_bmc)
         elif name in self.plans and name not in self._tasks:

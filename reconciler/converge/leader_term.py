@@ -231,13 +231,16 @@ class LeaderTerm:
         deps, fleet = self._deps, self._run.fleet
         began = deps.clock.monotonic()
         unhurried_s = min(len(fleet.nodes) / NODES_PER_S, deps.interval_s * UNHURRIED)
-        at_work = self._dispatcher.at_work
+        at_work, told = self._dispatcher.at_work, self._dispatcher.bmc_news
+        names = [name for name in fleet.nodes if name not in at_work]
+        known = {name: seen for name, seen in self._observation.nodes.items() if name not in told}
+        told.difference_update(names)
         observation = await _observe(
             deps,
             fleet,
             self._run.ports.fabric,
-            [name for name in fleet.nodes if name not in at_work],
-            previous=self._observation,
+            names,
+            previous=replace(self._observation, nodes=known),
             over_s=unhurried_s if self._unhurried else 0.0,
         )
         self._due = _next_pass(deps, began)
