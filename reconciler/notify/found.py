@@ -27,6 +27,7 @@ SEVERITY = {
     NoticeEvent.HALTED: Severity.CRITICAL,
     NoticeEvent.DONE: Severity.INFO,
 }
+_RETURNS = ("admit", "reserve")  # the last action of an outage: into service, or among the spares
 _ASIDE = (BlockCode.QUARANTINED, BlockCode.RETIRED, BlockCode.DECOMMISSIONED)
 
 
@@ -163,11 +164,12 @@ def _judge(node: NodePlan, seen: Observed) -> Notice | bool | None:
     treated = any(TREATED in action.achieves for action in node.actions)
     if isolation_signals(seen) or node.isolation or (out and (signals or treated)):
         return _of_node(node, NoticeEvent.ISOLATED, _reason(signals), evidence or node.situation)
-    return False if node.in_service and not (node.illness or treated or node.incomplete) else None
+    returned = node.in_service or (node.goal is Goal.SPARE and not node.actions)  # a spare is well where it is
+    return False if returned and not (node.illness or treated or node.incomplete) else None
 
 
 def _missed(node: NodePlan, record: NodeRecord | None, since: datetime) -> Notice | None:
-    """Return the notice of a node that was isolated or treated, and is in service again since `since`.
+    """Return the notice of a node that was isolated or treated, and is in service or a spare again since `since`.
 
     An outage that ended after `since` is news from its beginning on: a pass amid its gate may have seen nothing of it.
     """
@@ -176,7 +178,7 @@ def _missed(node: NodePlan, record: NodeRecord | None, since: datetime) -> Notic
     begun: datetime | None = None
     goes_back = False
     for attempt in reversed(record.attempts if record is not None else ()):
-        if attempt.action == "admit" and attempt.ended_at is not None and attempt.ended_at > since:
+        if attempt.action in _RETURNS and attempt.ended_at is not None and attempt.ended_at > since:
             goes_back = True
         if attempt.at <= since and not goes_back:
             break

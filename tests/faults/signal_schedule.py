@@ -70,6 +70,7 @@ def _clock_jumps(here: Signals, node: str) -> None:
 
 
 def _reboots(here: Signals, node: str) -> None:
+    here.machine(node).catch_up()  # its system may have ended since it was looked at
     if here.machine(node).state.os is not None:
         here.machine(node).reboot()
 

@@ -41,6 +41,15 @@ def test_an_outage_that_ended_since_is_told_from_its_beginning_whatever_passes_s
     assert found.begun == b.NOW
 
 
+@pytest.mark.parametrize("since", [-1, 1.5, 10])
+def test_the_outage_of_a_spare_ends_as_it_is_a_spare_again(since: float) -> None:
+    outage = (attempt("mark", 0, ISOLATED + "health.xid_79"), attempt("reserve", 12))
+    found = _missed(NODE, NodeRecord("n1", attempts=outage), b.NOW + since * MINUTE)
+    assert found is not None
+    assert found.reason == "is out of service for health.xid_79"
+    assert _missed(NODE, NodeRecord("n1", attempts=outage), b.NOW + 14 * MINUTE) is None
+
+
 def test_an_outage_that_ended_before_is_not_told_again() -> None:
     assert _missed(NODE, NodeRecord("n1", attempts=OUTAGE), b.NOW + 31 * MINUTE) is None
     other = (*OUTAGE, attempt("mark", 40, ISOLATED + "health.leak"), attempt("admit", 50))

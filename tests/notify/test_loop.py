@@ -15,7 +15,7 @@ from reconciler.converge.loop import Loop
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.lab.hardware.parts import dimm_serial
 from reconciler.model.crash import Crash, told_to
-from reconciler.model.desired import BudgetLimit, Hours, Rung, Window
+from reconciler.model.desired import BudgetLimit, Hours, Reserve, Rung, Window
 from reconciler.model.limits import Brake
 from reconciler.model.notices import Channel, ChannelStatus, Message, NotDelivered, Recipient
 from reconciler.model.ports import Clock
@@ -161,6 +161,20 @@ def test_what_happened_while_nobody_led_is_told(telling: Callable[..., Telling])
     (title,) = here.receiver.titles()
     assert title == "test: ended: n1 is out of service for health.condition_GpuUnhealthy"
     assert here.receiver.taken[0][1].body.startswith("Treated by power_cycle\nSince ")
+
+
+def test_a_node_that_becomes_a_spare_after_its_outage_is_told_of_too(telling: Callable[..., Telling]) -> None:
+    """It is not in service again, and its outage is over all the same."""
+    reserves = {"reserves": (Reserve("training", "1"),)}
+    here = telling(nodes=4, profile=WATCHED, node={"persona": "training"}, settings=reserves)
+    here.go(10 * MINUTE)
+    fall_ill(here, "n1")
+    here.apply()
+    assert not here.serves("n1")
+    assert here.ledger.node("n1").attempts[-1].action == "reserve"
+    here.go(10 * MINUTE, holder="b")
+    (title,) = here.receiver.titles()
+    assert title == "test: ended: n1 is out of service for health.condition_GpuUnhealthy"
 
 
 def test_a_channel_that_hangs_delays_neither_passes_nor_others(telling: Callable[..., Telling]) -> None:
