@@ -13,7 +13,7 @@ the results of the one before, so that nodes and limits that are gone have no se
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -54,6 +54,9 @@ class PrometheusMetrics:
         self.under_way: dict[str, dict[str, str]] = {}  # node -> the action that runs, and its latest step
         self.told: Mapping[str, ChannelStatus] = {}  # by channel
         self.fleet: FleetStatus | None = None  # as of the last pass
+        self.status_changed: Callable[[], None] = lambda: (
+            None
+        )  # called when the loop's status is another: last of a pass
         self._deaf_since: datetime | None = None
         self._logs_deaf_since: datetime | None = None
         self._actions = Counter("reconciler_actions", "Actions that ended.", ["action", "outcome"], registry=registry)
@@ -82,6 +85,7 @@ class PrometheusMetrics:
 
     def loop_status(self, status: LoopStatus) -> None:
         self.status = status
+        self.status_changed()
         if status.role is not Role.LEADER:
             self.under_way.clear()
             self.told = {}
