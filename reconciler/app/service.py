@@ -36,6 +36,7 @@ from reconciler.model.plan import Plan
 from reconciler.model.printable import shown_url
 from reconciler.model.recording import Recorder
 from reconciler.model.spec_feed import SpecFeed
+from reconciler.render.html.live import live_page
 from reconciler.render.redact import names_of
 
 if TYPE_CHECKING:
@@ -148,14 +149,15 @@ class Service:
 
     def _server(self) -> WebServer:
         from reconciler.drivers.web.access import Access, WebOptions
-        from reconciler.drivers.web.application import Served
+        from reconciler.drivers.web.application import Asset, Served
         from reconciler.drivers.web.server import WebServer
 
         web, workspace = self._web, self._workspace
         options = WebOptions(web.listen, web.tls_cert, web.tls_key, web.tls_client_ca, web.tokens, web.proxy_roles)
         access = Access(options, workspace.secrets if web.tokens else None)
         control = LiveControl(self._live.workspace)
-        server = WebServer(Served(self._metrics, workspace.clock.now, self._live, control), access)
+        assets = {path: Asset(text.encode(), media) for path, (text, media) in live_page().items()}
+        server = WebServer(Served(self._metrics, workspace.clock.now, self._live, control, assets), access)
         self._live.changed = server.bell.ring
         return server
 

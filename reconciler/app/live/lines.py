@@ -11,7 +11,7 @@ from typing import Any
 
 from reconciler.app.live.forge_links import commit_url, pull_url
 from reconciler.converge.status import node_status
-from reconciler.diff.facts import managed
+from reconciler.diff.facts import Managed, managed
 from reconciler.diff.readings import Missing
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.live import FeedEntry, NodeLine, PoolLine, ValueLine, VersionLine
@@ -78,10 +78,12 @@ def version_lines(plan: Plan, made: Explanation, seen: Observation) -> Iterator[
     """Yield how many nodes of each pool have which version of image and firmware; "unknown" is one, too."""
     counted: Counter[tuple[str, str, str, bool]] = Counter()
     wanted: set[tuple[str, str, str]] = set()
+    rows: dict[str, list[Managed]] = {}  # by profile, which many nodes share
     for name, node in plan.nodes.items():
-        for row in managed(made.fleet.nodes[name].profile):
-            if not row.path.startswith(_VERSIONS):
-                continue
+        profile = made.fleet.nodes[name].profile
+        if profile.digest not in rows:
+            rows[profile.digest] = [row for row in managed(profile) if row.path.startswith(_VERSIONS)]
+        for row in rows[profile.digest]:
             what = row.path.removeprefix("firmware.").removesuffix(".version")
             read = row.read(seen.nodes[name])
             item = next((item for item in node.drift if item.path == row.path), None)

@@ -43,7 +43,7 @@ from reconciler.model.live import (
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Incident, Plan, RolloutPlan
 from reconciler.model.records import Hold, JournalEntry
-from reconciler.model.status import Role
+from reconciler.model.status import FleetStatus, Role
 from reconciler.model.vocab import DriftMode
 from reconciler.planner.node.holds import is_active
 from reconciler.render.explanation import Explanation, values
@@ -55,7 +55,7 @@ _HISTORY = 60  # entries of a node with its details
 _NO_PASS = "this process has not read the fleet yet"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Pass:
     """A pass over the fleet, and what is made of it once, when somebody asks."""
 
@@ -101,12 +101,18 @@ class LiveFleet:
         self._web = web
         self._ledger: SqlLedger | None = None
         self._pass: _Pass | None = None
+        # Of a pass, and the statuses that it led to: five thousand lines take half a second.
+        self._lines: tuple[_Pass | None, FleetStatus | None, Mapping[str, NodeLine]] = (None, None, {})
         self._lock = threading.Lock()  # what is made of a pass is made once, however many ask
         self._activity = Activity(workspace.clock.now)
         self.changed = changed
+        metrics.status_changed = self._told
         self.run = ""
 
     # --- told by the loop ---
+
+    def _told(self) -> None:
+        self.changed()
 
     def follow(self, progress: Progress) -> Progress:
         """Return a Progress that tells this view, too."""
@@ -123,7 +129,7 @@ class LiveFleet:
         self._ledger = ledger
 
     def saw(self, fleet: Fleet, plan: Plan, observation: Observation) -> None:
-        """Take a pass."""
+        """Take a pass. Its end is told by the loop's status, which follows when its metrics are set."""
         if self._ledger is None:
             return
         workspace = Workspace(self._workspace.request)
@@ -131,7 +137,6 @@ class LiveFleet:
         workspace.selection = list(plan.nodes), plan.scope
         workspace.clock = self._workspace.clock
         self._pass = _Pass(workspace, self._ledger, fleet, plan, observation)
-        self.changed()
 
     # --- read by the API ---
 
@@ -176,12 +181,15 @@ class LiveFleet:
         return pool_lines(self.nodes(), versions)
 
     def nodes(self) -> Sequence[NodeLine]:
-        found = self._latest()
+        found, status = self._latest(), self._metrics.fleet
+        with self._lock:
+            if self._lines[0] is not found or self._lines[1] is not status:
+                lines = {name: self._line(found, name, "", frozenset()) for name in found.plan.nodes}
+                self._lines = found, status, lines
+            known = self._lines[2]
         far, acting = self._far(), self._activity.nodes()
-        return [
-            node_line(explained(found.explanation, name, far.get(name, "")), self._metrics.fleet, acting)
-            for name in found.plan.nodes
-        ]
+        newer = {name: self._line(found, name, far.get(name, ""), acting) for name in {*far, *acting} & known.keys()}
+        return list({**known, **newer}.values())
 
     def node(self, name: str) -> NodeDetail:
         found, far = self._latest(), self._far()
@@ -194,7 +202,7 @@ class LiveFleet:
         lines = value_lines(made, self._web)
         work = self._activity.at_work(found.plan, far)
         return NodeDetail(
-            line=node_line(made, self._metrics.fleet, self._activity.nodes()),
+            line=self._line(found, name, far.get(name, ""), self._activity.nodes()),
             at_work=next((one for one in work if one.node == name), None),
             incomplete=plan.incomplete,
             difference=difference(lines),
@@ -247,6 +255,9 @@ class LiveFleet:
         return self._latest().workspace
 
     # --- inside ---
+
+    def _line(self, found: _Pass, name: str, far: str, acting: frozenset[str]) -> NodeLine:
+        return node_line(explained(found.explanation, name, far), self._metrics.fleet, acting)
 
     def _read(self) -> SqlLedger:
         if self._ledger is None:

@@ -54,7 +54,7 @@ _SERVICE = (
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 _WEB = (
     click.option("--listen", default="127.0.0.1:8090", show_default=True, metavar="ADDRESS",
-                 help="Address of the API, /metrics, /healthz and /readyz: host:port, unix:PATH, or off."),
+                 help="Address of the page, the API and /metrics: host:port, unix:PATH, or off."),
     click.option("--tls-cert", type=_FILE, metavar="FILE", help="Certificate of the address, with its chain, in PEM."),
     click.option("--tls-key", type=_FILE, metavar="FILE", help="Private key of that certificate."),
     click.option("--tls-client-ca", type=_FILE, metavar="FILE",

@@ -13,7 +13,7 @@ the results of the one before, so that nodes and limits that are gone have no se
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -69,6 +69,8 @@ class PrometheusMetrics:
         self.told: Mapping[str, ChannelStatus] = {}  # by channel
         self.fleet: FleetStatus | None = None  # as of the last pass
         self._deaf_since: dict[NewsSource, datetime | None] = dict.fromkeys(NewsSource)
+        # Called when the loop's status is another, which is the last of a pass.
+        self.status_changed: Callable[[], None] = lambda: None
         self._actions = Counter("reconciler_actions", "Actions that ended.", ["action", "outcome"], registry=registry)
         self._action_seconds = Histogram(
             "reconciler_action_duration_seconds",
@@ -95,6 +97,7 @@ class PrometheusMetrics:
 
     def loop_status(self, status: LoopStatus) -> None:
         self.status = status
+        self.status_changed()
         if status.role is not Role.LEADER:
             self.under_way.clear()
             self.told = {}

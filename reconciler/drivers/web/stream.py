@@ -96,6 +96,7 @@ class EventStream(Response):
         super().__init__()
         self._bell = bell
         self._after = after
+        self._changes = bell.changes  # as of the request: what changes while it is answered is told
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         self._bell.clients += 1
@@ -123,7 +124,7 @@ class EventStream(Response):
             return  # the ledger fails: the page says so when it reads, and asks for the stream again
 
     async def _frames(self) -> AsyncIterator[str]:
-        bell, changes = self._bell, self._bell.changes
+        bell, changes = self._bell, self._changes
         entries = await self._read(None, 1) if self._after is None else ()
         after = self._after if self._after is not None else (entries[-1].id if entries else 0)
         yield f"retry: 2000\nid: {after}\nevent: begun\ndata: {{}}\n\n"

@@ -7,6 +7,7 @@ summary     the fleet as a whole, in the words of the other renderers
 past        the figures of the period behind
 charts      rollouts, drift over time and times to recover, as rectangles
 page        what the page leaves out, and the template with its style and scripts as one text
+live        the live page of `run`, which is another one: it has the style of this one, and asks the API
 
 `assets/` has the template, and style and scripts in the order of their names. The page is passed on and opened on
 anybody's machine, so what a node says is text and nothing else, in Jinja2 (autoescape) and in the scripts

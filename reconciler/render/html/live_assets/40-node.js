@@ -1,0 +1,106 @@
+// One node: how it is, what differs, what is planned, what happened, and what a person may do.
+let opened = "";
+const part = (title, ...inside) => inside.length ? element("section", {}, element("h3", {}, title), ...inside) : "";
+
+async function openNode(name) {
+  opened = name;
+  location.hash = `node=${encodeURIComponent(name)}`;
+  byId("node-title").textContent = name;
+  byId("node-body").replaceChildren(element("p", { class: "none" }, "Reading…"));
+  if (!byId("node").open) byId("node").showModal();
+  await readNode();
+}
+
+async function readNode() {
+  const name = opened;
+  try {
+    const found = await api(`nodes/${encodeURIComponent(name)}`);
+    if (name === opened) byId("node-body").replaceChildren(...detail(found).filter(Boolean));
+  } catch (error) {
+    if (name === opened) byId("node-body").replaceChildren(alertOf(error.message));
+  }
+}
+
+function detail(found) {
+  const { line, at_work: work } = found;
+  return [
+    element("p", { class: "lead" }, statusMark(line.status), ` in pool ${line.pool}. `, line.why),
+    work ? part("Now", element("p", {}, `${work.action}: ${work.step || "begun"}, begun `, since(work.since)), work.percent === null ? "" : element("progress", { max: 100, value: work.percent, "aria-label": `${work.percent} %` })) : "",
+    powers(line.name, found.holds),
+    ...found.incomplete.map((text) => alertOf(text, false)),
+    part("Desired and observed", found.difference ? difference(found.difference) : element("p", { class: "none" }, "Nothing that was read differs.")),
+    found.actions.length ? part("Planned", element("ol", { class: "lines" }, found.actions.map((action) => element("li", {}, action.target ? `${action.name}:${action.target}` : action.name, element("span", { class: "soft" }, ` ${action.because.slice(0, 3).join(", ")}`))))) : "",
+    part("History", strip(found.history), element("ol", { class: "feed" }, [...found.history].reverse().slice(0, 30).map((entry) => entryLine({ ...entry, problem: entry.event === "outcome" && entry.evidence.outcome !== "done" })))),
+    part("Certificate", certificate(found.certificate)),
+    element("details", {}, element("summary", {}, element("h3", {}, `All ${found.values.length} values`)),
+      table("Values", ["value", "desired", "observed", "set by"], found.values.map((value) => [value.path, shown(value.desired), value.observed === null ? "not read" : shown(value.observed), setBy(value)]))),
+  ];
+}
+
+const shown = (value) => typeof value === "string" ? value : JSON.stringify(value);
+
+function setBy(value) {
+  const made = [element("span", { class: "where" }, value.place)];
+  if (value.origin && value.origin.commit) made.push(outside(value.url, value.origin.commit.slice(0, 9)), ` ${value.origin.summary} `);
+  if (value.pull_url) made.push(outside(value.pull_url, "pull request"));
+  return made;
+}
+
+function difference(text) {
+  const lines = text.split("\n").slice(2).filter((line) => line);
+  return element("pre", { class: "diff", tabindex: "0", role: "group", "aria-label": "Difference of desired (-) and observed (+)" }, lines.map((line) =>
+    element("span", { class: line[0] === "-" ? "minus" : line[0] === "+" ? "plus" : line[0] === "@" ? "soft" : undefined }, `${line}\n`)));
+}
+
+// The past as marks on a line: what came about, what was done and how it ended.
+function strip(history) {
+  if (!history.length) return element("p", { class: "none" }, "The journal has nothing about it.");
+  const first = Date.parse(history[0].at), last = Math.max(Date.parse(history.at(-1).at), (Date.now() - started) * scale + ahead * 1000), length = Math.max(last - first, 1);
+  const made = drawing("svg", { class: "strip", viewBox: "0 0 1000 34", preserveAspectRatio: "none", role: "img", "aria-label": `${history.length === 1 ? "1 entry" : `${history.length} entries`} since ${dayOf(history[0].at)}` });
+  made.append(drawing("rect", { class: "ground", x: 0, y: 6, width: 1000, height: 22 }));
+  for (const entry of history) {
+    const kind = entry.event === "outcome" ? (entry.evidence.outcome === "done" ? "b-done" : "b-halted") : entry.event === "drift" ? "b-introduced" : entry.event === "hold" ? "b-baking" : "b-work";
+    const title = drawing("title", {});
+    title.textContent = `${dayOf(entry.at)} ${entry.event} ${entry.action} ${entry.detail}`;
+    made.append(drawing("rect", { class: kind, x: Math.min(995, 1000 * (Date.parse(entry.at) - first) / length), y: 6, width: 5, height: 22 }, title));
+  }
+  return made;
+}
+
+function certificate(found) {
+  if (!found) return element("p", { class: "none" }, "It has none.");
+  const rows = found.results.map((one) => [one.test ?? one.tool, element("span", { class: `verdict-${one.verdict}` }, one.verdict), Object.entries(one.metrics).map(([name, value]) => `${name} ${Number(value.toPrecision(6))}`).join(", ")]);
+  return element("div", {}, element("p", { class: "note" }, `${found.adopted ? "Adopted" : "Issued"} ${dayOf(found.issued_at)}`), table("Results", ["test", "verdict", "measured"], rows));
+}
+
+// --- what a person may do ---
+
+const may = (role) => ["viewer", "operator", "admin"].indexOf(session.role) >= ["viewer", "operator", "admin"].indexOf(role) && session.name !== "";
+
+function powers(name, holds) {
+  if (!may("operator")) return "";
+  return element("p", { class: "row" }, button("Hold", () => ask(`Hold ${name}`, "Hold", true, (reason) => write("POST", "holds", { subject: name, reason }))),
+    holds.some((one) => one.subject === name) ? button("Release", () => ask(`Release ${name}`, "Release", false, () => write("DELETE", `holds/${encodeURIComponent(name)}`))) : "");
+}
+
+function ask(title, label, withReason, act) {
+  byId("ask-title").textContent = title;
+  byId("ask-do").textContent = label;
+  byId("ask-reason-label").hidden = !withReason;
+  byId("ask-reason").required = withReason;
+  byId("ask-reason").value = "";
+  byId("ask-error").hidden = true;
+  byId("ask-form").onsubmit = async (event) => {
+    event.preventDefault();
+    try {
+      await act(byId("ask-reason").value.trim());
+      byId("ask").close();
+      await refresh();
+      if (byId("node").open) await readNode();
+    } catch (error) {
+      byId("ask-error").textContent = error.message;
+      byId("ask-error").hidden = false;
+    }
+  };
+  byId("ask").showModal();
+}

@@ -1,0 +1,90 @@
+// Reading everything once, and again what changes.
+let lastPass = "", reading = null, again = "", fresh = [];
+
+async function readRun() {
+  const run = await api("run");
+  showRun(run);
+  return run;
+}
+
+async function readFleet() {
+  await Promise.all([
+    api("nodes").then(showNodes),
+    Promise.all([api("fleet"), api("incidents"), api("holds")]).then((found) => showTrouble(...found)),
+    api("rollouts").then(showRollouts),
+  ]);
+  showVersions(await api("pools"));
+}
+
+// One reading at a time; what changes meanwhile is read after it. `whole`: the fleet as well, also without a new pass.
+async function refresh(whole = true) {
+  if (reading) { again = again === "whole" || whole ? "whole" : "run"; return reading; }
+  reading = (async () => {
+    const run = await readRun();
+    const changed = run.last_pass !== lastPass;
+    lastPass = run.last_pass;
+    if ((whole || changed) && run.role === "leader" && run.last_pass) await readFleet();
+  })().catch(trouble).finally(() => { reading = null; });
+  await reading;
+  if (again && !reading) { const next = again === "whole"; again = ""; await refresh(next); }
+}
+
+function trouble(error) {
+  if (error.status === 401) return signIn(error.message);
+  byId("alerts").replaceChildren(alertOf(error.message));
+}
+
+async function readSession() {
+  try {
+    Object.assign(session, await api("session"));
+  } catch (error) {
+    Object.assign(session, { name: "", role: "viewer", csrf: "" });
+    if (error.status === 401) return signIn(error.message);
+  }
+  byId("who").textContent = session.name ? `${session.name} (${session.role})` : "Sign in";
+  byId("stop").hidden = !may("operator");
+}
+
+function signIn(why = "") {
+  byId("sign-in-why").textContent = why;
+  byId("token").value = "";
+  if (!byId("sign-in").open) byId("sign-in").showModal();
+}
+
+function told(event, data) {
+  const mark = byId("stream");
+  if (event === "open" || event === "closed") {
+    mark.textContent = event === "open" ? "live" : "reconnecting";
+    mark.className = event === "open" ? "chip live" : "chip off";
+    if (event === "open") refresh(true);
+  } else if (event === "changed") {
+    refresh(false);
+  } else if (event === "entry") {
+    fresh.push(data);
+    if (fresh.length === 1) requestAnimationFrame(() => { addEvents(fresh); fresh = []; });
+    if (["hold", "release"].includes(data.event)) refresh(true);
+  }
+}
+
+byId("find").addEventListener("input", () => { wanted.all = false; listNodes(); });
+byId("pool").addEventListener("change", () => { wanted.all = false; listNodes(); });
+byId("filter").addEventListener("submit", (event) => event.preventDefault());
+byId("close").addEventListener("click", () => byId("node").close());
+byId("node").addEventListener("close", () => { opened = ""; history.replaceState(null, "", location.pathname); });
+byId("ask-no").addEventListener("click", () => byId("ask").close());
+byId("who").addEventListener("click", () => signIn());
+byId("sign-out").addEventListener("click", () => { sessionStorage.removeItem("reconciler-token"); location.reload(); });
+byId("sign-in-form").addEventListener("submit", () => { sessionStorage.setItem("reconciler-token", byId("token").value.trim()); location.reload(); });
+byId("stop").addEventListener("click", () => ask("Stop the whole fleet", "Stop", true, (reason) => write("POST", "stop", { reason })));
+setInterval(() => { for (const one of document.querySelectorAll("[data-since]")) one.textContent = ago(one.dataset.since); }, 1000);
+
+(async () => {
+  await refresh(true);
+  await readSession();
+  if (!byId("sign-in").open) {
+    api("events?limit=100").then(showEvents).catch(trouble);
+    follow(told);
+  }
+  const asked = location.hash.startsWith("#node=") ? decodeURIComponent(location.hash.slice(6)) : "";
+  if (asked) openNode(asked);
+})();

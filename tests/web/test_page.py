@@ -1,0 +1,251 @@
+"""The live page in a real browser: what comes first, that it follows, what people may do, that it asks nobody else."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from reconciler.converge.events import ActionFinished, ActionStep, ignore
+from reconciler.drivers.secrets import SecretStore
+from reconciler.drivers.web.access import WebOptions
+from reconciler.drivers.web.application import Asset
+from reconciler.model.outcome import Done
+from reconciler.model.plan import BlockCode, Blocked
+from reconciler.model.status import NodeStatus, Role
+from reconciler.render.html import Material
+from reconciler.render.html.live import live_page
+from tests.html import world
+from tests.web.conftest import TOKENS, Live, live_fleet, serving
+
+pytestmark = [pytest.mark.tool, pytest.mark.wire, pytest.mark.xdist_group("chromium")]
+
+ASSETS = {path: Asset(text.encode(), media) for path, (text, media) in live_page().items()}
+HOSTILE = '<img src=x onerror="document.title=1"><b>'
+Opened = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Material:
+    """Made before a browser is started: its loop runs for as long as it is open, and lab machines need one, too."""
+    return world.make(320)
+
+
+@pytest.fixture(scope="module")
+def browser(fleet: Material) -> Iterator[Browser]:
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("chromium is not installed")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=program)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def live(fleet: Material, browser: Browser, tmp_path: Path) -> Iterator[Live]:
+    with live_fleet(tmp_path, replace(fleet)) as found:
+        yield found
+
+
+@pytest.fixture
+def opened(live: Live, browser: Browser, store: SecretStore) -> Iterator[Opened]:
+    """Opens the page. Whatever goes wrong in it, or is asked of anybody else, fails the test."""
+    wrong: list[str] = []
+    contexts = []
+    options = WebOptions("127.0.0.1:0", tokens=TOKENS)
+    with serving(live, options, store=store, assets=ASSETS) as url:
+
+        def complaints(text: str, kind: str) -> None:
+            if kind in ("error", "warning") and "status of 422" not in text:  # a refusal, which the page shows
+                wrong.append(text)
+
+        def open_page(fragment: str = "", *, width: int = 1280, **more: Any) -> Page:
+            context = browser.new_context(viewport={"width": width, "height": 900}, **more)
+            contexts.append(context)
+            tab = context.new_page()
+            tab.on("console", lambda said: complaints(said.text, said.type))
+            tab.on("pageerror", lambda error: wrong.append(str(error)))
+            ours = (url, "data:,")
+            tab.on("request", lambda asked: None if asked.url.startswith(ours) else wrong.append(asked.url))
+            tab.goto(url + fragment)
+            expect(tab.locator("#stream")).to_have_text("live")
+            return tab
+
+        yield open_page
+        for context in contexts:
+            context.close()
+    assert wrong == []
+
+
+def test_what_runs_comes_first_and_follows(live: Live, opened: Opened) -> None:
+    name = live.begin()
+    tab = opened()
+    expect(tab.locator("#now-title")).to_contain_text("1 node at work")
+    row = tab.locator("#work tbody tr")
+    expect(row).to_contain_text(name)
+    expect(row).to_contain_text("installer: writing 40 %")
+    expect(row.locator("progress")).to_have_attribute("value", "40")
+    action = live.material.plan.nodes[name].actions[0]
+    tell = live.view.follow(ignore)
+    tell(ActionStep(name, action.id, "installer: writing 88 %, 790 MB/s"))
+    expect(row).to_contain_text("writing 88 %")
+    tell(ActionFinished(name, action, Done(), 60.0))
+    expect(tab.locator("#work tbody tr")).to_have_count(0)
+    expect(tab.locator("#now-title")).to_contain_text("Nothing runs")
+
+
+def test_exceptions_come_before_what_is_as_specified(live: Live, opened: Opened) -> None:
+    tab = opened()
+    expect(tab.locator("#list tbody tr").first).to_be_visible()
+    shown = tab.locator("#list tbody .status").all_inner_texts()
+    order = list(tab.evaluate("ORDER"))
+    ranks = [order.index(one.replace(" ", "_")) for one in shown]
+    assert ranks == sorted(ranks)
+    trouble = [name for name, line in _lines(live).items() if line == NodeStatus.BLOCKED]
+    for name in trouble:
+        expect(tab.locator("#attention")).to_contain_text(name)
+    tops = {part: tab.locator(f"#{part}").bounding_box() for part in ("now", "attention", "nodes")}
+    ys = [box["y"] for box in tops.values() if box is not None]
+    assert ys == sorted(ys)
+
+
+def _lines(live: Live) -> dict[str, NodeStatus]:
+    return {line.name: line.status for line in live.view.nodes()}
+
+
+def test_tiles_and_text_narrow_the_list(live: Live, opened: Opened) -> None:
+    tab = opened()
+    many = sum(status is NodeStatus.HELD for status in _lines(live).values())
+    tab.locator(".tile", has_text="Held").click()
+    expect(tab.locator("#found")).to_have_text(f"{many} of 320 nodes")
+    assert tab.locator("#list tbody tr").count() == many
+    tab.locator(".tile", has_text="Held").click()
+    tab.get_by_label("Find").fill("gpu-00017")
+    expect(tab.locator("#found")).to_have_text("1 of 320 nodes")
+    tab.get_by_label("Find").fill("")
+    tab.get_by_role("button", name="Show all 320").click()
+    assert tab.locator("#list tbody tr").count() == 320
+
+
+def test_a_node_shows_its_difference_its_past_and_can_be_linked_to(live: Live, opened: Opened) -> None:
+    item = next(
+        item
+        for plan in live.material.plan.nodes.values()
+        for item in plan.drift
+        if item.path.startswith("host.sysctls.") and isinstance(item.observed, str) and item.kind.value == "drifted"
+    )
+    live.ledger.hold(item.node, "ticket 12", "ann", None, live.workspace.clock.now())
+    tab = opened(f"#node={item.node}")
+    expect(tab.locator("#node-title")).to_have_text(item.node)
+    expect(tab.locator(".diff .minus", has_text=str(item.desired)).first).to_be_visible()
+    expect(tab.locator(".diff .plus", has_text=str(item.observed)).first).to_be_visible()
+    expect(tab.locator("#node-body .feed")).to_contain_text("ann: ticket 12")
+    assert tab.locator("#node-body .strip rect").count() == 2
+    tab.get_by_role("button", name="Close").click()
+    assert tab.evaluate("location.hash") == ""
+
+
+def test_an_entry_of_the_journal_is_told_at_once(live: Live, opened: Opened) -> None:
+    tab = opened()
+    live.ledger.note("gpu-00017", "note", HOSTILE, live.workspace.clock.now())
+    expect(tab.locator("#feed li").first).to_contain_text(HOSTILE)
+    assert tab.locator("#feed img").count() == 0, "words are text"
+
+
+def test_a_pass_is_seen_when_it_ends(live: Live, opened: Opened) -> None:
+    """As the loop tells it: the pass, then its metrics, and last its own status."""
+    tab = opened()
+    expect(tab.locator("#matrix details").first).to_be_visible()
+    tab.wait_for_timeout(1500)
+    name = min(live.material.plan.nodes)
+    blocked = replace(live.material.plan.nodes[name], blocked=Blocked(BlockCode.GATE, "its gate failed just now"))
+    nodes = {**live.material.plan.nodes, name: blocked}
+    live.material = replace(live.material, plan=replace(live.material.plan, nodes=nodes))
+    live.pass_again()
+    live.lead()
+    expect(tab.locator("#attention")).to_contain_text("its gate failed just now")
+    expect(tab.locator("#nodes").get_by_role("row", name=re.compile(f"^{name} "))).to_contain_text("blocked")
+
+
+def test_a_stop_is_seen_at_once(live: Live, opened: Opened) -> None:
+    tab = opened()
+    live.metrics.loop_status(replace(live.metrics.status, stopped="by ops: smoke in hall 3"))
+    expect(tab.locator("#alerts")).to_contain_text("Stopped: by ops: smoke in hall 3")
+
+
+def test_a_standby_says_who_leads(live: Live, opened: Opened) -> None:
+    live.lead(Role.STANDBY)
+    expect(opened().locator("#alerts")).to_contain_text("This process does not lead")
+
+
+# --- what people may do -----------------------------------------------------------------------------------------------
+
+
+def sign_in(tab: Page, name: str) -> None:
+    tab.get_by_role("button", name="Sign in").first.click()
+    tab.get_by_label("Token").fill(f"{name}-{'x' * 30}")
+    tab.locator("#sign-in").get_by_role("button", name="Sign in").click()
+    expect(tab.locator("#who")).to_have_text(re.compile(rf"^{name} "))
+
+
+def test_only_a_role_can_hold_and_the_journal_says_who(live: Live, opened: Opened) -> None:
+    name = next(name for name, status in _lines(live).items() if status is NodeStatus.CONVERGED)
+    tab = opened(f"#node={name}")
+    expect(tab.locator("#node-body details")).to_be_visible()
+    assert tab.locator("#node-body").get_by_role("button", name="Hold").count() == 0
+    assert not tab.locator("#stop").is_visible()
+    tab.get_by_role("button", name="Close").click()
+    sign_in(tab, "bob")
+    tab.evaluate(f"openNode('{name}')")
+    tab.locator("#node-body").get_by_role("button", name="Hold").click()
+    tab.get_by_label("Reason").fill("ticket 12")
+    tab.locator("#ask-do").click()
+    expect(tab.locator("#node-body").get_by_role("button", name="Release")).to_be_visible()
+    (hold,) = live.ledger.holds()
+    assert (hold.subject, hold.owner, hold.reason) == (name, "bob", "ticket 12")
+    expect(tab.locator("#feed li").first).to_contain_text("bob: ticket 12")
+    tab.locator("#node-body").get_by_role("button", name="Release").click()
+    tab.locator("#ask-do").click()
+    expect(tab.locator("#node-body").get_by_role("button", name="Release")).to_have_count(0)
+    assert live.ledger.holds() == ()
+
+
+def test_a_refusal_is_shown_where_it_was_asked_for(live: Live, opened: Opened) -> None:
+    tab = opened()
+    sign_in(tab, "bob")
+    tab.locator("#stop").click()
+    tab.get_by_label("Reason").fill("   ")
+    tab.locator("#ask-do").click()
+    expect(tab.locator("#ask-error")).to_contain_text("give a reason")
+    assert live.ledger.holds() == ()
+
+
+# --- for everybody ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")])
+def test_axe_finds_nothing(live: Live, opened: Opened, width: int, scheme: Any) -> None:
+    name = live.begin()
+    now = live.workspace.clock.now()
+    live.ledger.hold(name, "ticket 12", "ann", None, now)
+    tab = opened(width=width, color_scheme=scheme)
+    expect(tab.locator("#matrix details").first).to_be_visible()
+    assert violations(tab) == []
+    tab.evaluate(f"openNode('{name}')")
+    expect(tab.locator("#node-body details")).to_be_visible()
+    tab.locator("#node-body summary").click()
+    assert violations(tab) == []
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is cut off at the side"
+
+
+def violations(tab: Page) -> list[str]:
+    found = Axe().run(tab).response["violations"]
+    return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found]
