@@ -136,6 +136,27 @@ def judge(certificate: Certificate | None, acceptance: Acceptance, binding: Bind
     return _judgement(worst, void, acceptance)
 
 
+def ahead_of_clock(certificate: Certificate, acceptance: Acceptance, binding: Binding, now: datetime) -> str:
+    """Return why a certificate can't be judged: it was issued after `now`, and nothing else speaks against it; else "".
+
+    The clock here was set back, or its runner's was ahead. One from further ahead than results are valid is void.
+    """
+    newest = max(proof.issued_at for proof in proofs_of(certificate, acceptance))
+    ahead = newest - now
+    if ahead <= CLOCK_SKEW or (acceptance.validity_s is not None and ahead.total_seconds() > acceptance.validity_s):
+        return ""
+    if not judge(certificate, acceptance, binding, newest).valid:
+        return ""
+    return _clocks_differ(certificate.node, newest, ahead)
+
+
+def _clocks_differ(node: str, issued_at: datetime, ahead: timedelta) -> str:
+    return (
+        f"issued for {node} {format_duration(ahead.total_seconds())} from now, at {issued_at:%Y-%m-%d %H:%M:%SZ}: its "
+        "runner's clock was ahead, or this one's is behind; set the clock"
+    )
+
+
 def _judgement(verdict: Verdict, void: Mapping[str, list[str]], acceptance: Acceptance) -> GateJudgement:
     if not void:
         return GateJudgement(True, verdict)
@@ -165,12 +186,7 @@ def _flaws(
             yield why, mine & names
     age = now - proof.issued_at
     if age < -CLOCK_SKEW:
-        why = (
-            f"issued for {node} {format_duration(-age.total_seconds())} from now, at "
-            f"{proof.issued_at:%Y-%m-%d %H:%M:%SZ}: its runner's clock was ahead, or this one's is "
-            "behind; set the clock, and the gate runs again"
-        )
-        yield why, mine
+        yield f"{_clocks_differ(node, proof.issued_at, -age)}, and the gate runs again", mine
     for test in acceptance.tests:
         until = _expiry(proof, test, acceptance)
         if until is not None and now > until and test.name in mine:

@@ -13,6 +13,7 @@ import pytest
 from reconciler.converge.actions.context import poll
 from reconciler.converge.guarded_ports import PROVED_S, GuardedBmc, WrongMachine
 from reconciler.converge.lease import TTL_REAL_S, held_lease
+from reconciler.converge.run import Ended
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.lab.inprocess import VirtualClock, run_virtual
 from reconciler.model.desired import DrainPolicy
@@ -132,3 +133,22 @@ def test_a_run_keeps_its_lease_when_the_clock_is_set_and_loses_it_when_it_sleeps
         run_virtual(run(), clock)
     assert clock.elapsed == pytest.approx(4 * TTL_REAL_S + 1)
     ledger.close()
+
+
+@pytest.mark.parametrize("back", [HOUR, 24 * HOUR], ids=["an hour", "a day"])
+def test_a_clock_that_was_set_back_drains_no_fleet(world: Worlds, back: timedelta) -> None:
+    """Certificates of nodes that serve are then ahead. They serve on, and what is out is not admitted by one."""
+    here = world(nodes=4)
+    assert {end.state for end in here.apply().results.values()} == {Ended.DONE}  # each by its gate
+    here.act("mark", "n3")
+    here.clock.stepped -= back
+    report = here.apply()
+    done = {(one.node, one.action) for one in report.executed}
+    assert {node for node, _ in done} == {"n3"}
+    assert ("n3", "run_gate") in done
+    assert [here.serves(name) for name in here.fleet.nodes] == [True] * 4
+    told = [item.detail for item in report.plan.nodes["n0"].drift if item.path == "gate.certificate"]
+    assert len(told) == 1
+    assert "set the clock" in told[0]
+    here.clock.stepped += back
+    assert here.apply().executed == ()

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from reconciler.gate.certificate import CLOCK_SKEW, judge
+from reconciler.gate.certificate import CLOCK_SKEW, ahead_of_clock, judge
 from reconciler.model.gate import Binding, Certificate
 from tests import builders as b
 
@@ -37,3 +37,17 @@ def test_a_certificate_from_the_future_is_not_valid(adopted: bool, ahead: timede
 @pytest.mark.parametrize("ahead", [timedelta(), CLOCK_SKEW, -DAY], ids=str)
 def test_clocks_of_runners_may_differ_by_a_little(ahead: timedelta) -> None:
     assert judge(certificate(ahead), b.ACCEPTANCE, bound(), b.NOW).valid
+
+
+def test_whose_certificate_is_ahead_for_no_other_reason_is_told_so() -> None:
+    """The planner leaves such a node in service: tests/converge/test_wall_clock.py."""
+    acceptance = replace(b.ACCEPTANCE, validity_s=90 * 86400.0)
+
+    def ahead(by: timedelta, binding: Binding | None = None) -> str:
+        return ahead_of_clock(certificate(by), acceptance, binding or bound(), b.NOW)
+
+    assert "set the clock" in ahead(timedelta(hours=1))
+    assert "set the clock" in ahead(89 * DAY)
+    assert ahead(CLOCK_SKEW) == ""
+    assert ahead(91 * DAY) == "", "it would be valid for longer than any"
+    assert ahead(timedelta(hours=1), replace(bound(), serial="another")) == ""

@@ -10,7 +10,7 @@ from reconciler.diff.ignore import IgnoreRules
 from reconciler.gate.after import every_test, sentences, whole_reasons
 from reconciler.gate.asked import moved_tests
 from reconciler.gate.attestation.expected import is_measured
-from reconciler.gate.certificate import binding_of, due_tests, judge
+from reconciler.gate.certificate import ahead_of_clock, binding_of, due_tests, judge
 from reconciler.health.signals import Signal
 from reconciler.health.table import Effect, table_of
 from reconciler.model.desired import Desired, Revalidation
@@ -313,6 +313,11 @@ def _gate(
     run = frozenset().union(judgement.by_test, done, due)
     if record.certificate is not None and record.certificate.adopted:
         run = every_test(acceptance)
+    of_one_that_serves = record.certificate if not judgement.valid and not done and IN_SERVICE in builder.true else None
+    if of_one_that_serves and (why := ahead_of_clock(of_one_that_serves, acceptance, binding, context.now)):
+        # A clock that was set back drains no fleet: who serves goes on serving, and nobody is admitted by it.
+        builder.set(GATE, None, why)
+        return {}, frozenset()
     if judgement.valid and not done:
         renews = acceptance.revalidate is not None and _may_renew(builder, observed, acceptance.revalidate)
         due = due if renews else {}
