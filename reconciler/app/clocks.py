@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 from datetime import UTC, datetime, timedelta
@@ -13,6 +12,12 @@ def _uptime() -> float:
     if sys.platform == "linux":
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
+
+
+async def _sleep(seconds: float) -> None:
+    import asyncio  # 30 ms, and commands that only read files ask a clock for the time alone
+
+    await asyncio.sleep(seconds)
 
 
 class RealClock:
@@ -29,7 +34,7 @@ class RealClock:
         return wall
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        await _sleep(seconds)
 
     def real_seconds(self, seconds: float) -> float:
         return seconds
@@ -59,7 +64,7 @@ class ScaledClock:
         return self._epoch + (wall - self._epoch) * self._scale
 
     async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds / self._scale)
+        await _sleep(seconds / self._scale)
 
     def real_seconds(self, seconds: float) -> float:
         return seconds / self._scale

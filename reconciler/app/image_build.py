@@ -18,8 +18,8 @@ from reconciler.drivers.boot_images.signature import sign_statement
 from reconciler.drivers.oci import download
 from reconciler.model.errors import UsageError
 from reconciler.model.images import ImageInspection
-from reconciler.model.install import ImageFormat
 from reconciler.model.units import format_size
+from reconciler.model.vocab import ImageFormat
 from reconciler.render.golden_image import GoldenImageEntry, Measured
 
 _URL = "https://images.example.com/"

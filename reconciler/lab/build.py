@@ -14,7 +14,7 @@ from reconciler.lab.hardware.lifecycle import KERNEL_DEFAULTS
 from reconciler.lab.hardware.software import DRIVER, KERNEL, installed
 from reconciler.lab.hardware.state import DiskImage, DriveState, FirmwareState, GpuState, MachineState, NicState
 from reconciler.model.desired import Desired, DesiredInventory, Profile, RootDisk
-from reconciler.model.network import install_network
+from reconciler.model.install import install_network
 
 _PCI = ("1B", "43", "52", "61", "9D", "C3", "D1", "DF")  # of an HGX baseboard
 _VBIOS = {"H100": "96.00.74.00.01", "H200": "96.00.A5.00.01", "B200": "97.00.29.00.04", "A100": "92.00.45.00.03"}

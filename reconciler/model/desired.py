@@ -23,7 +23,6 @@ from reconciler.model.access import ClusterAccess, HostKeyPolicy, InstallerPolic
 from reconciler.model.drain import Checkpoint as Checkpoint
 from reconciler.model.drain import DrainPolicy as DrainPolicy
 from reconciler.model.errors import Position
-from reconciler.model.install import ImageFormat
 from reconciler.model.k3s import DesiredK3s
 from reconciler.model.limits import Brake, Guards
 from reconciler.model.limits import BreakGlass as BreakGlass
@@ -44,6 +43,7 @@ from reconciler.model.vocab import (
     Activation,
     BootWay,
     DriftMode,
+    ImageFormat,
     NodeState,
     Provision,
     VerifiedBy,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from reconciler.model.install import ImageFormat
+from reconciler.model.vocab import ImageFormat
 
 
 @dataclass(frozen=True, slots=True)

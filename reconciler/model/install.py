@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import json
 from enum import StrEnum
-from typing import Annotated, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from reconciler.model.vocab import ImageFormat, LinkKind
+
+if TYPE_CHECKING:
+    from reconciler.model.network import DesiredNetwork
 
 FORMAT: Final = "1.0"
 ERASE_FORMAT: Final = "1.2"
@@ -48,13 +53,6 @@ class InstallCause(StrEnum):
     LAYOUT = "layout"  # the disk has another one, and what is to be preserved would be lost
     FETCH = "fetch"  # the image can't be had
     DISK = "disk"  # the disk fails
-
-
-class ImageFormat(StrEnum):
-    """The forms of the file at an image's URL: a whole disk with a GPT, compressed by zstd or not."""
-
-    RAW = "raw"
-    RAW_ZSTD = "raw+zstd"
 
 
 class AttemptCredential(ContractDocument):
@@ -114,12 +112,6 @@ class Layout(ContractDocument):
     root: int
     state: int
     data: bool = True
-
-
-class LinkKind(StrEnum):
-    ETHERNET = "ethernet"
-    BOND = "bond"
-    VLAN = "vlan"
 
 
 class Link(ContractDocument):
@@ -322,3 +314,17 @@ def fill_credential(attempt: AttemptCredential) -> bytes:
 def empty_credential() -> bytes:
     """Return the placeholder as it is built into the boot medium."""
     return MARKER.ljust(CREDENTIAL_SIZE)
+
+
+def install_network(network: DesiredNetwork | None) -> Network | None:
+    """Return the network for the install document; None where the spec declares none."""
+    if network is None:
+        return None
+    links = tuple(
+        Link(
+            name=link.name, kind=link.kind, mac=link.mac, members=link.members, mode=link.mode, parent=link.parent,
+            vlan=link.vlan, addresses=link.addresses, gateway=link.gateway, mtu=link.mtu,
+        )
+        for link in network.links
+    )  # fmt: skip
+    return Network(links=links, dns=network.dns)

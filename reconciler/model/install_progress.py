@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
-from reconciler.model.install import ImageFormat, InstallCause, InstallDocument, InstallPhase, InstallStatus
+from reconciler.model.install import InstallCause, InstallDocument, InstallPhase, InstallStatus
+from reconciler.model.vocab import ImageFormat
 
 DETAIL_CHARACTERS: Final = 1000
 SECOND_KEY: Final = "a second, different SSH host key was presented: somebody else has the attempt's URL"

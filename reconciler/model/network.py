@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from reconciler.model import install
-from reconciler.model.install import LinkKind
 from reconciler.model.privacy import Identifier, PublicText
+from reconciler.model.vocab import LinkKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +42,6 @@ class AttemptNetwork:
     gateway: str | None = None
     dns: tuple[str, ...] = field(default=())
     vlan: int | None = None
-
-
-def install_network(network: DesiredNetwork | None) -> install.Network | None:
-    """Return the network for the install document; None where the spec declares none."""
-    if network is None:
-        return None
-    links = tuple(
-        install.Link(
-            name=link.name, kind=link.kind, mac=link.mac, members=link.members, mode=link.mode, parent=link.parent,
-            vlan=link.vlan, addresses=link.addresses, gateway=link.gateway, mtu=link.mtu,
-        )
-        for link in network.links
-    )  # fmt: skip
-    return install.Network(links=links, dns=network.dns)
 
 
 def attempt_network(network: DesiredNetwork | None) -> AttemptNetwork:

@@ -10,13 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from reconciler.model.errors import ReconcilerError
-from reconciler.model.fabric_report import FabricReport
 from reconciler.model.limits import Hours
-from reconciler.model.repairs import Repair
 from reconciler.model.tickets import TicketStore, Tracker
+
+if TYPE_CHECKING:
+    from reconciler.model.fabric_report import FabricReport
+    from reconciler.model.repairs import Repair
 
 
 class NoticeEvent(StrEnum):

@@ -215,3 +215,18 @@ class NewsSource(StrEnum):
     CLUSTER = "watch"
     KERNEL_LOGS = "logs"
     BMC_EVENTS = "events"
+
+
+class ImageFormat(StrEnum):
+    """The forms of the file at an image's URL: a whole disk with a GPT, compressed by zstd or not."""
+
+    RAW = "raw"
+    RAW_ZSTD = "raw+zstd"
+
+
+class LinkKind(StrEnum):
+    """The kinds of a network interface of an installed system."""
+
+    ETHERNET = "ethernet"
+    BOND = "bond"
+    VLAN = "vlan"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from reconciler.model.install import ImageFormat
+from reconciler.model.vocab import ImageFormat
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from reconciler.model.desired import Acceptance, Cohort, GateTest, Threshold
-from reconciler.model.documents import DocumentError, load
 from reconciler.model.errors import Diagnostic
 from reconciler.model.reference import FOLDER, Reference
 from reconciler.spec.kinds.acceptance_profile import Threshold as ThresholdSpec
@@ -16,9 +15,13 @@ from reconciler.strict_yaml.parse import UnreadableFile
 
 def read_references(tree: SpecTree) -> tuple[list[Reference], list[Diagnostic]]:
     """Return the documents in reference/*.json, and a problem for each file that is none."""
+    if not (names := tree.json_names(FOLDER)):
+        return [], []
+    from reconciler.model.documents import DocumentError, load  # every kind of document: 90 ms, and few specs have one
+
     found: list[Reference] = []
     problems: list[Diagnostic] = []
-    for name in tree.json_names(FOLDER):
+    for name in names:
         try:
             found.append(load(Reference, tree.read(name)))
         except UnreadableFile as problem:

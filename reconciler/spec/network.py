@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from ipaddress import ip_interface
 
 from reconciler.model.errors import Diagnostic, Position, did_you_mean
-from reconciler.model.install import LinkKind
 from reconciler.model.network import DesiredLink, DesiredNetwork
+from reconciler.model.vocab import LinkKind
 from reconciler.spec.kinds.network import NodeNetwork
 from reconciler.spec.kinds.node_pool import NodePoolSpec
 from reconciler.spec.parse import Declarations, DeclaredResource

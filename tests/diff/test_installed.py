@@ -11,11 +11,11 @@ from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.diff.installed import fingerprint
 from reconciler.model.drift import DriftClass, DriftItem
-from reconciler.model.install import LinkKind
 from reconciler.model.installed import HostLink, HostNetwork, InstalledFacts
 from reconciler.model.network import DesiredLink, DesiredNetwork
 from reconciler.model.observed import HostFacts
 from reconciler.model.records import NodeRecord
+from reconciler.model.vocab import LinkKind
 from tests import builders as b
 
 CA = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ5Q0Nz5C5m1gXbpq0g3Gq6yZ3c8p6rVq2u0h8yG1abc users"

@@ -22,13 +22,13 @@ from reconciler.model.install import (
     AttestationBegin,
     AttestationFinish,
     ContractError,
-    ImageFormat,
     InstallDocument,
     InstallImage,
     MachineIdentity,
     RootDisk,
 )
 from reconciler.model.measurements import FirmwareReference
+from reconciler.model.vocab import ImageFormat
 from tests import builders as b
 from tests.gate.attestation import machine as m
 

@@ -15,7 +15,6 @@ from reconciler.model.install import (
     AttemptCredential,
     ContractDocument,
     ContractError,
-    ImageFormat,
     InstallDocument,
     InstallImage,
     InstallPhase,
@@ -30,6 +29,7 @@ from reconciler.model.install import (
     fill_credential,
     load_contract,
 )
+from reconciler.model.vocab import ImageFormat
 
 WORDS = st.text(max_size=8)
 SIZES = st.integers(min_value=1, max_value=1 << 40)

@@ -10,7 +10,8 @@ import pytest
 
 from reconciler.installer import documents
 from reconciler.installer.identity import write_facts
-from reconciler.model.install import InstallPhase, Link, LinkKind, Network, RootDisk, dump_contract
+from reconciler.model.install import InstallPhase, Link, Network, RootDisk, dump_contract
+from reconciler.model.vocab import LinkKind
 from tests.installer.disks import MIB, run
 from tests.installer.site import LAYOUT, Site
 

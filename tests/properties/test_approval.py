@@ -22,7 +22,6 @@ from reconciler.model.access import ClusterAccess, HostKeyPolicy, InstallerPolic
 from reconciler.model.documents import DocumentError, dump, load
 from reconciler.model.errors import Position
 from reconciler.model.inputs import fingerprint, sealed
-from reconciler.model.install import LinkKind
 from reconciler.model.k3s import Artifact, DesiredK3s, K3sFacts, K3sRole
 from reconciler.model.limits import Reserve
 from reconciler.model.measurements import (
@@ -40,7 +39,7 @@ from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.releases import Chart, CrdPolicy, DesiredRelease, OperatorKind
 from reconciler.model.signal_changes import SignalChange
 from reconciler.model.tickets import Tracker, TrackerKind
-from reconciler.model.vocab import Activation, CheckpointWay, DrainProvider, Provision
+from reconciler.model.vocab import Activation, CheckpointWay, DrainProvider, LinkKind, Provision
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.planner.node.estimates import Estimate, Estimates

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.model.install import AttemptCredential, LinkKind
-from reconciler.model.network import AttemptNetwork, attempt_network, install_network
+from reconciler.model.install import AttemptCredential, install_network
+from reconciler.model.network import AttemptNetwork, attempt_network
+from reconciler.model.vocab import LinkKind
 from tests.spec.example import FILES, load, messages
 
 OLD = "  inventory: nodes.csv\n"

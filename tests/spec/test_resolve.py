@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from reconciler.model.desired import DesiredFirmware, DesiredGpu, DiskLayout, Fleet, RootDisk, SpecSource
 from reconciler.model.errors import Position, SpecError
-from reconciler.model.install import ImageFormat
 from reconciler.model.measurements import ComponentMeasurements, ComponentReference, PlatformMeasurements
 from reconciler.model.observed import Taint
-from reconciler.model.vocab import Activation, DriftMode, NodeState, VerifiedBy
+from reconciler.model.vocab import Activation, DriftMode, ImageFormat, NodeState, VerifiedBy
 from reconciler.spec import load_spec
 from tests.spec.example import FILES, Edit, load
 

@@ -20,11 +20,12 @@ from reconciler.model.install import (
     MachineIdentity,
     SshTrust,
     dump_contract,
+    install_network,
     load_contract,
 )
 from reconciler.model.install import RootDisk as DiskToWrite
 from reconciler.model.install_progress import digest_of
-from reconciler.model.network import attempt_network, install_network
+from reconciler.model.network import attempt_network
 from reconciler.model.observed import Drive, HostFacts, ImageIdentity, RedfishHot
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
 from reconciler.model.ports import Installer

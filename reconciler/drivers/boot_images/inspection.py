@@ -15,7 +15,7 @@ from reconciler.drivers.boot_images.uki import ARCHITECTURES, BadStub, read_pe
 from reconciler.drivers.boot_images.verity import BLOCK, read_superblock, root_hash_of
 from reconciler.model.errors import UsageError
 from reconciler.model.images import ImageFile, ImageInspection, ImagePartition, ImageUki
-from reconciler.model.install import ImageFormat
+from reconciler.model.vocab import ImageFormat
 
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 

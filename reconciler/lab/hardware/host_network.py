@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from reconciler.lab.hardware.state import DiskImage, MachineState, NicState
-from reconciler.model.install import Link, LinkKind
+from reconciler.model.install import Link
 from reconciler.model.installed import HostLink, HostNetwork
+from reconciler.model.vocab import LinkKind
 
 
 def interface(nic: NicState) -> str:

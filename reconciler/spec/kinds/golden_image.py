@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from reconciler.model.cosign import read_bundle
-from reconciler.model.install import ImageFormat
 from reconciler.model.units import parse_size
+from reconciler.model.vocab import ImageFormat
 from reconciler.spec.kinds.base import ImageUrl, Resource, Sha256, Size
 from reconciler.spec.kinds.measurements import BootMeasurements
 from reconciler.spec.kinds.settings import RootDiskRule

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from reconciler.model.install import LinkKind
+from reconciler.model.vocab import LinkKind
 from reconciler.strict_yaml.models import Checked, Matching, Model
 
 

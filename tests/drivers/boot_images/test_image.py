@@ -17,7 +17,7 @@ from reconciler.drivers.boot_images.measure import authenticode
 from reconciler.drivers.boot_images.partitions import read_table
 from reconciler.drivers.boot_images.tools import BuildFailed
 from reconciler.model.errors import UsageError
-from reconciler.model.install import ImageFormat
+from reconciler.model.vocab import ImageFormat
 from tests.conftest import ROOT
 
 EXAMPLE = ROOT / "fleet-spec/image/image.toml"
