@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import IntEnum
 
-from reconciler.model.errors import Blind, LeaseHeld, ReconcilerError, Refused, SpecError, StalePlan, UsageError
+from reconciler.model.errors import (
+    Blind,
+    LeaseHeld,
+    PartlyDone,
+    ReconcilerError,
+    Refused,
+    SpecError,
+    StalePlan,
+    UsageError,
+)
 
 
 class ExitCode(IntEnum):
@@ -58,5 +67,6 @@ def exit_code_of(error: ReconcilerError | KeyboardInterrupt) -> ExitCode:
         (StalePlan, ExitCode.STALE),
         (Refused, ExitCode.REFUSED),
         (Blind, ExitCode.INCOMPLETE),
+        (PartlyDone, ExitCode.PARTLY_FAILED),
     )
     return next((code for kind, code in table if isinstance(error, kind)), ExitCode.INTERNAL_ERROR)

@@ -14,7 +14,7 @@ from reconciler.converge.k3s_hosts import K3sHosts, k3s_hosts, quiet
 from reconciler.converge.k3s_restore import Found, RestorePhase, RestoreProgress, WantedSnapshot, look
 from reconciler.converge.lease import held_lease
 from reconciler.model.desired import Fleet
-from reconciler.model.errors import DriverError, ReconcilerError, Refused
+from reconciler.model.errors import DriverError, PartlyDone, Refused
 from reconciler.model.gate import CommandResult
 from reconciler.model.k3s import (
     BINARY,
@@ -37,7 +37,7 @@ RESET_S: Final = 1800.0
 _WAS_RESET: Final = "cluster membership has been reset"  # of the line that K3s logs when it is done
 
 
-class RestoreBroke(ReconcilerError):
+class RestoreBroke(PartlyDone):
     """A step of a restore failed. The fleet stays held, and the same command goes on."""
 
 

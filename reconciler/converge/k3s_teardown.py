@@ -16,7 +16,7 @@ from reconciler.converge.k3s_birth import server_names
 from reconciler.converge.k3s_hosts import K3sHosts, answers_root, k3s_hosts, quiet
 from reconciler.converge.lease import held_lease
 from reconciler.model.desired import Fleet
-from reconciler.model.errors import DriverError, ReconcilerError, Refused
+from reconciler.model.errors import DriverError, PartlyDone, Refused
 from reconciler.model.k3s import NONE, K3sFacts
 from reconciler.model.k3s_removal import REMOVAL
 from reconciler.model.ports import Clock, Fabric, Ledger
@@ -28,7 +28,7 @@ REMOVAL_S: Final = 900.0
 NOTHING: Final = K3sFacts("", {}, {}, (), datastore=False, restart=NONE, renewal=NONE)
 
 
-class TeardownBroke(ReconcilerError):
+class TeardownBroke(PartlyDone):
     """Some nodes still have K3s. The fleet stays held, and the same command goes on."""
 
 

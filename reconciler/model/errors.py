@@ -101,6 +101,10 @@ class StalePlan(ReconcilerError):
     pass
 
 
+class PartlyDone(ReconcilerError):
+    """A command did a part of its work. The message says what is left; the same command goes on."""
+
+
 class Refused(ReconcilerError):
     pass
 

@@ -17,7 +17,8 @@ from reconciler.model.observed import Observation, Observed
 from reconciler.model.plan import BlockCode, Goal, NodePlan, Plan
 from reconciler.model.records import NodeRecord, isolated_for
 from reconciler.planner.fleet.isolation import isolation_signals
-from reconciler.planner.node.conditions import TREATED
+from reconciler.planner.node.actions import ACTIONS
+from reconciler.planner.node.conditions import IN_SERVICE, RESERVED, TREATED
 
 SEVERITY = {
     NoticeEvent.WINDOW: Severity.INFO,
@@ -27,7 +28,9 @@ SEVERITY = {
     NoticeEvent.HALTED: Severity.CRITICAL,
     NoticeEvent.DONE: Severity.INFO,
 }
-_RETURNS = ("admit", "reserve")  # the last action of an outage: into service, or among the spares
+_RETURNS = frozenset(  # the last action of an outage: into service, or among the spares
+    name for name, spec in ACTIONS.items() if {IN_SERVICE, RESERVED} & {*spec.achieves}
+)
 _ASIDE = (BlockCode.QUARANTINED, BlockCode.RETIRED, BlockCode.DECOMMISSIONED)
 
 

@@ -83,7 +83,7 @@ def test_an_error_that_no_node_brings_about_is_raised(demo: Path, monkeypatch: p
     def fails(*_: object) -> None:
         raise AssertionError("of the whole")
 
-    monkeypatch.setattr("reconciler.render.plan._heading", fails)
+    monkeypatch.setattr("reconciler.render.plan.heading", fails)
     with pytest.raises(AssertionError, match="of the whole"):
         reconciler("plan", SPEC, "--observation", demo)
 

@@ -12,6 +12,8 @@ from reconciler.app.apply import StaleNodes
 from reconciler.cli.commands.apply import exit_code
 from reconciler.cli.exit_codes import MEANING, ExitCode, exit_code_of, strongest
 from reconciler.converge.apply import AllNodesStale, ApplyReport
+from reconciler.converge.k3s_restore_run import RestoreBroke
+from reconciler.converge.k3s_teardown import TeardownBroke
 from reconciler.drivers.boot_images.partitions import NoTable
 from reconciler.drivers.boot_images.tools import BuildFailed
 from reconciler.drivers.boot_images.uki import BadStub
@@ -30,12 +32,14 @@ from reconciler.model.errors import (
     LeaseHeld,
     LedgerError,
     NoLedger,
+    PartlyDone,
     ReconcilerError,
     Refused,
     SpecError,
     StalePlan,
     UsageError,
 )
+from reconciler.model.live import NoSuchNode, NotReady
 from reconciler.model.notices import NotDelivered
 from reconciler.model.plan import Scope
 from reconciler.model.recording import RecordError
@@ -81,7 +85,8 @@ ERRORS = {
     StaleNodes("x", outcome("stale")): 5, Refused("x"): 8, Blind("x"): 4, QuirksError("x"): 1, RecordError("x"): 1,
     LedgerError("x"): 1, BadLedgerUrl("x"): 64, NoLedger("x"): 64, DriverError(Failure.TIMEOUT, "x"): 1,
     ReconcilerError("x"): 1, NoTable("x"): 64, BadStub("x"): 64, BuildFailed("x"): 1,
-    NotDelivered("x"): 1,
+    NotDelivered("x"): 1, PartlyDone("x"): 7, TeardownBroke("x"): 7, RestoreBroke("x"): 7, NotReady("x"): 1,
+    NoSuchNode("x"): 1,
 }  # fmt: skip
 
 
