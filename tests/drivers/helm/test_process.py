@@ -83,7 +83,7 @@ def test_without_helm_it_is_said_how_to_get_it(tmp_path: Path) -> None:
     seen = asyncio.run(releases.look(release(archive, "demo", "ns")))
     asyncio.run(releases.close())
     assert isinstance(seen, Silent)
-    assert "install Helm 3.8 or newer" in seen.detail
+    assert "install Helm 3.13 or newer" in seen.detail
 
 
 @tool
