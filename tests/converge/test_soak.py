@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -277,7 +278,8 @@ def test_a_start_whose_answer_was_lost_is_no_second_start(node: SoakNode) -> Non
     [
         ("reboot", Verdict.FAIL, "booted in the middle"),
         ("kill", Verdict.ERROR, "ended before its time"),
-        ("remove", Verdict.ERROR, "not on the node any more"),
+        # Or between the look that names a run and the read of what it printed.
+        ("remove", Verdict.ERROR, "not on the node any more|the output of run 1 is not there"),
         ("xid", Verdict.FAIL, "79"),
     ],
 )
@@ -292,7 +294,7 @@ def test_what_happens_to_the_node_ends_it(node: SoakNode, event: str, expected: 
 
     found, reasons = verdict(follow, asyncio.run(interrupted()))
     assert found is expected
-    assert why in reasons
+    assert re.search(why, reasons)
     assert not node.units
 
 
