@@ -69,7 +69,7 @@ def world(tmp_path: Path, slurm: RealSlurm) -> Iterator[Callable[..., World]]:
         )
         access = ClusterAccess("hpc", None, kubernetes=False, slurm=ACCESS)
         here.fleet = replace(here.fleet, settings=replace(here.fleet.settings, cluster=access))
-        port = SlurmCluster(LocalLogin(slurm, 0.1), ACCESS, timeout_s=30.0, now=here.clock.now)
+        port = SlurmCluster(LocalLogin(slurm, 0.3), ACCESS, timeout_s=30.0, now=here.clock.now)
         here.fabric = LabFabric(here.lab, here.clock, scheduler=port)
         built.append(here)
         return here
@@ -85,7 +85,7 @@ def cluster(slurm: RealSlurm, access: SlurmAccess = ACCESS) -> SlurmCluster:
 
 def test_a_job_that_ends_in_time_ends_by_itself(world: Callable[..., World], slurm: RealSlurm) -> None:
     here = world({"wait_for_jobs_s": 3600.0})
-    job, said = slurm.batch("sleep 4", "-w", "n0"), list[str]()
+    job, said = slurm.batch("sleep 20", "-w", "n0"), list[str]()
     assert isinstance(here.act("mark"), Done)
     assert slurm.state("n0") == {"MIXED", "DRAIN"}
     assert slurm.reason("n0").startswith("reconciler ledger=")
@@ -135,8 +135,14 @@ def test_a_requeued_job_of_the_same_number_is_left_alone(slurm: RealSlurm) -> No
     assert member is not None
     asyncio.run(port.evict(member.pods[0], grace_s=None))
     until(lambda: slurm.job_state(job) == "PENDING", "it is requeued")
-    slurm.done("scontrol", "update", f"jobid={job}", "starttime=now")
-    until(lambda: slurm.job_state(job) == "RUNNING", "it runs again", 150)
+
+    def runs() -> bool:
+        if slurm.job_state(job) == "RUNNING":
+            return True
+        slurm.call("scontrol", "update", f"jobid={job}", "starttime=now")  # a busy slurmctld puts it off again
+        return False
+
+    until(runs, "it runs again", 240)
     asyncio.run(port.evict(member.pods[0], grace_s=None))
     asyncio.run(port.delete(member.pods[0], grace_s=0.0))
     assert slurm.job_state(job) == "RUNNING"
