@@ -196,7 +196,7 @@ def grouped(kind: type[Any], *options: Callable[[Any], Any]) -> Callable[[F], F]
 
         call.__doc__ = function.__doc__
         call.__name__ = function.__name__
-        call.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]  # of the options below
+        call.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]  # where click keeps them
         wrapped: Any = call
         for option in reversed(options):
             wrapped = option(wrapped)

@@ -71,7 +71,7 @@ class LineProgress:
         self._tenths = 0
         self._waiting: tuple[str, ...] = ()
         self._planned: RunPlanned | None = None
-        self._ended = 0  # tenths of the nodes of the run
+        self._nodes = self._ended = self._tenths_told = 0  # nodes of the run, how many have ended, tenths of that
 
     def __call__(self, event: Event) -> None:
         for line in filter(None, (self._line(event), self._far(event))):
@@ -102,15 +102,15 @@ class LineProgress:
     def _far(self, event: Event) -> str:
         """Return how far the run is, at every tenth of its nodes. A run of few nodes tells each anyway."""
         if isinstance(event, RunPlanned):
-            self._planned, self._ended = event, 0
-        if self._planned is None or not isinstance(event, NodeSettled):
+            self._planned, self._nodes, self._ended, self._tenths_told = event, event.how_far().nodes, 0, 0
+        if self._planned is None or not isinstance(event, NodeSettled) or event.state == "converged":
             return ""
-        found = self._planned.how_far()
-        tenths = (found.done + found.failed) * 10 // max(found.nodes, 1)
-        if found.nodes <= 10 or tenths <= self._ended:
+        self._ended += 1  # counted here: to ask costs a little for each node of the run, and is done ten times at most
+        tenths = min(self._ended * 10 // max(self._nodes, 1), 10)
+        if self._nodes <= 10 or tenths <= self._tenths_told:
             return ""
-        self._ended = tenths
-        return footer(self._planned.run, found, self._planned.now())
+        self._tenths_told = tenths
+        return footer(self._planned.run, self._planned.how_far(), self._planned.now())
 
 
 class LiveProgress:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -131,11 +129,19 @@ def test_the_footer_says_nothing_that_nobody_knows(found: RunProgress, end: str)
 
 
 def test_lines_tell_how_far_it_is_at_every_tenth_of_the_nodes(capsys: pytest.CaptureFixture[str]) -> None:
-    done: Iterator[int] = itertools.count(1)
+    ended: list[str] = []
+    asked: list[int] = []
+
+    def how_far() -> RunProgress:
+        asked.append(len(ended))
+        return replace(PROGRESS, done=len(ended), nodes=40)
+
     progress = LineProgress("observing", stamp=stamp)
-    progress(RunPlanned("run-7", lambda: replace(PROGRESS, done=next(done), nodes=40), lambda: BEGAN))
+    progress(RunPlanned("run-7", how_far, lambda: BEGAN))
     for n in range(40):
+        ended.append(f"n{n}")
         progress(NodeSettled(f"n{n}", "done", ""))
+    assert len(asked) == 11, "each costs a little for every node"
     told = [line for line in untimed(capsys.readouterr().err) if line.startswith("run-7: ")]
     assert [line.split(", ")[1] for line in told] == [f"{n}/40 done" for n in range(4, 41, 4)]
 
