@@ -89,10 +89,13 @@ def find(
         state = _judge(node, seen) if seen is not None else None
         if isinstance(state, Notice):
             holding[key] = state
+            continue
+        record = records.get(name)
+        missed = _missed(node, record, since) if state is False or _went_back(record, since) else None
+        if missed is not None:
+            ended[key] = missed
         elif state is None:
             unclear.add(key)
-        elif (missed := _missed(node, records.get(name), since)) is not None:
-            ended[key] = missed
     return Found(holding, frozenset(unclear), ended, frozenset(plan.incomplete))
 
 
@@ -169,6 +172,14 @@ def _judge(node: NodePlan, seen: Observed) -> Notice | bool | None:
         return _of_node(node, NoticeEvent.ISOLATED, _reason(signals), evidence or node.situation)
     returned = node.in_service or (node.goal is Goal.SPARE and not node.actions)  # a spare is well where it is
     return False if returned and not (node.illness or treated or node.incomplete) else None
+
+
+def _went_back(record: NodeRecord | None, since: datetime) -> bool:
+    """Return whether the node went back to its work since, however it looked to a pass that was made before."""
+    last = record.attempts[-1] if record is not None and record.attempts else None
+    if last is None or last.ended_at is None:
+        return False
+    return last.action in _RETURNS and last.outcome == "done" and last.ended_at > since
 
 
 def _missed(node: NodePlan, record: NodeRecord | None, since: datetime) -> Notice | None:

@@ -207,4 +207,6 @@ class _Cell:
                 found.add("it is out of service")
             if message.over:
                 found.add("it is over")
+        if "it needs a repair" in found:  # says both, whichever of the two a pass saw last
+            found.discard("it is out of service")
         return tuple(sorted(found))

@@ -11,7 +11,7 @@ import pytest
 from reconciler.health.ladder import REMEDIATION
 from reconciler.model.plan import NodePlan
 from reconciler.model.records import ISOLATED, Attempt, NodeRecord
-from reconciler.notify.found import _missed
+from reconciler.notify.found import _missed, _went_back
 from tests import builders as b
 
 NODE = cast("NodePlan", SimpleNamespace(node="n1", pool="train"))
@@ -56,3 +56,14 @@ def test_an_outage_that_ended_before_is_not_told_again() -> None:
     found = _missed(NODE, NodeRecord("n1", attempts=other), b.NOW + 45 * MINUTE)
     assert found is not None
     assert (found.reason, found.detail) == ("is out of service for health.leak", "")
+
+
+def test_an_outage_that_ended_while_a_pass_was_made_is_told_as_the_pass_that_comes_next_sees_nothing_of_it() -> None:
+    """The pass saw the node out of service, and nobody could judge it; its admission came before people were told."""
+    assert _went_back(NodeRecord("n1", attempts=OUTAGE), b.NOW + 20 * MINUTE)
+    assert not _went_back(NodeRecord("n1", attempts=OUTAGE), b.NOW + 31 * MINUTE), "it was told of then"
+    assert not _went_back(NodeRecord("n1", attempts=OUTAGE[:-1]), b.NOW), "its gate is not over"
+    again = (*OUTAGE, attempt("mark", 40, ISOLATED + "health.leak"))
+    assert not _went_back(NodeRecord("n1", attempts=again), b.NOW + 20 * MINUTE), "it is out again"
+    assert not _went_back(NodeRecord("n1"), b.NOW)
+    assert not _went_back(None, b.NOW)
