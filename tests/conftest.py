@@ -82,6 +82,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update", action="store_true", help="write the golden plans anew: read what has changed")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Try again what fails and waits for servers and real programs, in real time: a busy machine may starve one.
+
+    What needs no clock but a virtual one has no excuse. The summary names each that passed only then.
+    """
+    for item in items:
+        if any(item.get_closest_marker(mark) for mark in ("wire", "tool", "kubernetes")):
+            item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=5))
+
+
 @pytest.fixture(scope="session")
 def samples() -> Path:
     """Real outputs of real tools, kept beside the checkout where the project is developed."""
@@ -108,10 +118,15 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Why tests were skipped, one line per reason."""
+    """Why tests were skipped, one line per reason, and which were tried twice."""
     places = (report.longrepr for report in terminalreporter.stats.get("skipped", []))
     reasons = Counter(str(place[2]).removeprefix("Skipped: ") for place in places)
     if reasons:
         terminalreporter.section("skipped")
     for reason, count in reasons.most_common():
         terminalreporter.write_line(f"{count:6}  {reason}")
+    twice = sorted({report.nodeid for report in terminalreporter.stats.get("rerun", [])})
+    if twice:
+        terminalreporter.section("tried twice")
+    for name in twice:
+        terminalreporter.write_line(name)

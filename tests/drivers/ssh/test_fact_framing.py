@@ -150,6 +150,7 @@ def leftovers() -> set[Path]:
     return {path for place in ("/dev/shm", "/run", "/tmp") for path in Path(place).glob("facts.*")}
 
 
+@pytest.mark.tool
 def test_a_shell_answers(shell: list[str]) -> None:
     before, started = leftovers(), time.monotonic()
     found = run(
@@ -184,6 +185,7 @@ def test_a_shell_answers(shell: list[str]) -> None:
     assert [path for path in new if path.exists()] == []
 
 
+@pytest.mark.tool
 def test_a_flood_is_bounded(shell: list[str]) -> None:
     found = run(shell, [FactRequest("flood", "yes", 3), FactRequest("other", "echo ok", 3)])
     assert 0 < len(found["flood"].stdout) <= MAX_BYTES
@@ -201,6 +203,7 @@ def tools(folder: Path, *names: str) -> Path:
 NEEDED = ("mktemp", "rm", "mv", "head", "wc", "sleep", "sh", "cat")
 
 
+@pytest.mark.tool
 def test_a_host_without_timeout(shell: list[str], tmp_path: Path) -> None:
     """Nothing can be read, and each fact says so."""
     if "busybox" in shell[0]:
@@ -210,6 +213,7 @@ def test_a_host_without_timeout(shell: list[str], tmp_path: Path) -> None:
     assert "timeout" in found["a"].stderr
 
 
+@pytest.mark.tool
 def test_what_can_not_be_killed_is_left_behind(shell: list[str], tmp_path: Path) -> None:
     """A process in uninterruptible sleep: here a timeout that waits for its command for ever."""
     if "busybox" in shell[0]:
@@ -224,6 +228,7 @@ def test_what_can_not_be_killed_is_left_behind(shell: list[str], tmp_path: Path)
     assert found["b"].stdout == "b\n"
 
 
+@pytest.mark.tool
 def test_half_a_program_does_nothing(shell: list[str], tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     program = build_program([FactRequest("a", f"touch {mark}", 1), FactRequest("b", "true", 1)], NONCE)
