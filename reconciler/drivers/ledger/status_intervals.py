@@ -26,7 +26,7 @@ from reconciler.drivers.ledger.rows import clean, instant, or_long_ago
 from reconciler.drivers.ledger.schema import coverage as coverage_table
 from reconciler.drivers.ledger.schema import status_intervals
 from reconciler.drivers.ledger.writing import upsert
-from reconciler.model.period_report import ServiceStatus
+from reconciler.model.period_report import ServiceStatus, StatusInterval
 from reconciler.model.status import NodeStatus
 
 _CLOSE = timedelta(minutes=10)  # between two passes of a loop: the time between them counts for the earlier status
@@ -83,6 +83,29 @@ class SqlStatuses(SqlRole):
             with self._database.write([status_intervals] if in_batch else []) as connection:
                 _write(connection, self._fleet, statuses, changes, now)
             _apply_changes(known, statuses, changes, now)
+
+    def last_statuses(self) -> dict[str, StatusInterval]:
+        """Return the status of each node as it was observed last. `seen`: until when it was."""
+        query = sa.select(status_intervals).where(
+            status_intervals.c.fleet == self._fleet, status_intervals.c.until.is_(None)
+        )
+        with self._database.read() as connection:
+            coverage, rows = coverage_of(connection, self._fleet), connection.execute(query).all()
+        found = {}
+        for row in rows:
+            out = None if row.out_of_service is None else bool(row.out_of_service)
+            seen = observed_until(or_long_ago(row.seen), coverage)
+            found[row.node] = StatusInterval(
+                row.node,
+                row.pool,
+                NodeStatus(row.status),
+                out,
+                or_long_ago(row.since),
+                seen,
+                code=row.code,
+                why=row.why,
+            )
+        return found
 
 
 def open_intervals(
