@@ -22,6 +22,7 @@ from typing import Any, TextIO, assert_never
 from reconciler.cli.crash_reports import CRASHES
 from reconciler.cli.progress import outcome_text
 from reconciler.cli.terminal import discard
+from reconciler.cli.verbosity import REQUESTS
 from reconciler.converge.events import (
     ActionFinished,
     ActionStarted,
@@ -126,18 +127,22 @@ class JsonLog:
     def _crashed(self, node: str, sentence: str, trace: str) -> None:
         self.say(Level.ERROR, "node_crashed", sentence, node=node, traceback=trace.splitlines())
 
+    def _requested(self, line: str) -> None:
+        self.say(Level.INFO, "request", line)
+
     @contextmanager
     def libraries(self) -> Iterator[None]:
-        """Log the warnings of libraries, and crashes, which would otherwise be printed as they are."""
+        """Log the warnings of libraries, crashes, and the requests of `-v`, which would else be printed as they are."""
         handler = _LibraryHandler(self)
         loggers = [logging.getLogger(name) for name in _LIBRARIES]
         for logger in loggers:
             logger.addHandler(handler)
         CRASHES.sink, before = self._crashed, CRASHES.sink
+        REQUESTS.sink = self._requested
         try:
             yield
         finally:
-            CRASHES.sink = before
+            CRASHES.sink, REQUESTS.sink = before, None
             for logger in loggers:
                 logger.removeHandler(handler)
 

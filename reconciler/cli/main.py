@@ -20,6 +20,7 @@ from reconciler import __version__
 from reconciler.cli.crash_reports import reported_crashes
 from reconciler.cli.exit_codes import ExitCode, exit_code_of, strongest
 from reconciler.cli.terminal import discard, say
+from reconciler.cli.verbosity import with_option
 from reconciler.model.errors import ReconcilerError
 from reconciler.render.text import plain
 
@@ -81,7 +82,7 @@ class LazyGroup(click.Group):
             return None
         module = importlib.import_module(f"reconciler.cli.commands.{COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
-        return command
+        return with_option(command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

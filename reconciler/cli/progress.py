@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reconciler.cli.terminal import say
+from reconciler.cli.verbosity import REQUESTS
 from reconciler.converge.events import (
     ActionFinished,
     ActionStarted,
@@ -49,9 +50,10 @@ def make_progress(what: str, time_scale: float, *, terse: bool = False) -> Itera
 
     `terse`: for logs that others read. Lines name node, action and outcome, and quote no machine.
     """
-    if sys.stderr.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb":
-        with LiveProgress(what, time_scale) as live:
-            yield live
+    live = sys.stderr.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb"
+    if live and not REQUESTS.wanted:  # lines of others would break the table
+        with LiveProgress(what, time_scale) as shown:
+            yield shown
     else:
         yield LineProgress(what, terse=terse)
 

@@ -21,6 +21,7 @@ from reconciler.drivers.children import reap, start
 from reconciler.drivers.kube import objects
 from reconciler.drivers.kube.failures import KubeFailure, Problem, from_stderr, malformed
 from reconciler.drivers.kube.proxy import NoProxy, Proxy
+from reconciler.drivers.requests_log import telling
 from reconciler.model.errors import Failure
 
 INSTALL_HINT = (
@@ -34,6 +35,7 @@ _MOST_STDERR = 1 << 20
 _METHODS = {"get": "GET", "create": "POST", "replace": "PUT", "delete": "DELETE"}
 _JSON = "application/json"
 _VERSION = "/version"
+_SHOWN = 200  # characters of a command
 _UNAUTHORIZED = 401
 _RETRY_S = 300.0
 _OTHER_RIGHTS_S = 30.0
@@ -136,7 +138,8 @@ class Kubectl:
         if proxy is None:
             raise NoProxy
         try:
-            return await proxy.ask(method, path, body, media, self._timeout_s)
+            with telling("kubernetes", f"{method} {path}", reads=method == "GET"):
+                return await proxy.ask(method, path, body, media, self._timeout_s)
         except NoProxy:
             self._retire(proxy, 0.0)
             raise
@@ -149,6 +152,10 @@ class Kubectl:
 
     async def run(self, arguments: Sequence[str], stdin: bytes = b"") -> bytes:
         """Run a command; return its stdout. KubeFailure otherwise. Cancelling kills the child and its children."""
+        with telling("kubectl", " ".join(arguments)[:_SHOWN], reads=arguments[:1] == ["get"]):
+            return await self._ended(arguments, stdin)
+
+    async def _ended(self, arguments: Sequence[str], stdin: bytes) -> bytes:
         async with self._slots:
             child = await self._start(arguments)
             try:

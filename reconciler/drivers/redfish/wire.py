@@ -16,6 +16,7 @@ from reconciler.drivers.redfish.failures import ConnectionFailed, connection_err
 from reconciler.drivers.redfish.fields import Document, path, quote
 from reconciler.drivers.redfish.transport import Transport, connector, send_file, tls_context
 from reconciler.drivers.redfish.upload import Upload
+from reconciler.drivers.requests_log import telling
 from reconciler.model.errors import DriverError, Failure
 
 
@@ -105,13 +106,7 @@ class Wire:
         self.gaps.wait(method, self._aborted)
         self._parts()[1].read_timeout = max(self._timeouts[1], patience)
         try:
-            try:
-                return self._once(method, where, data, headers)
-            except ConnectionFailed as lost:
-                if method != "GET" or not lost.sent or lost.kind is not Failure.UNREACHABLE:
-                    raise
-                self.close_connections()
-                return self._once(method, where, data, headers)
+            return self._told(method, where, data, headers)
         except ConnectionFailed as lost:
             if method == "DELETE" or confidential:  # the session's end and the login: they change nothing on the node
                 raise DriverError(lost.kind, f"{method} {where}: {lost.detail}") from None
@@ -123,6 +118,24 @@ class Wire:
             ) from None
         finally:
             self.gaps.record(method)
+
+    def _told(
+        self, method: str, where: str, data: Document | Upload | None, headers: Mapping[str, str] | None
+    ) -> requests.Response:
+        with telling(self.address, f"{method} {where}", reads=method == "GET") as told:
+            try:
+                try:
+                    answer = self._once(method, where, data, headers)
+                except ConnectionFailed as lost:
+                    if method != "GET" or not lost.sent or lost.kind is not Failure.UNREACHABLE:
+                        raise
+                    self.close_connections()
+                    answer = self._once(method, where, data, headers)
+            except _Failed as failed:
+                told.answer = str(failed.response.status_code)
+                raise
+            told.answer = str(answer.status_code)
+            return answer
 
     def _once(
         self, method: str, where: str, data: Document | Upload | None, headers: Mapping[str, str] | None

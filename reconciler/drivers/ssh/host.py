@@ -15,6 +15,7 @@ from typing import Final
 
 import asyncssh
 
+from reconciler.drivers.requests_log import telling
 from reconciler.drivers.ssh.connect import ExpiredCertificateError, Reached, Target, connect
 from reconciler.drivers.ssh.facts import host_facts, requests
 from reconciler.drivers.ssh.facts.fact import excerpt
@@ -30,6 +31,7 @@ FACTS_BYTES: Final = 8 * 1024 * 1024
 COMMAND_BYTES: Final = 16 * 1024 * 1024
 KILL_AFTER_S: Final = 5  # between TERM and KILL: dcgmi and fio clean up
 USUAL_S: Final = 20.0  # for all facts, as the spec has it by default; whoever gives more has slow hosts
+SHOWN: Final = 200  # characters of a command that is told
 CLOSE_S: Final = 2.0  # for a killed command or a closed connection to end
 _NO_TIMEOUT: Final = re.compile(r"\btimeout: (command )?not found|command not found: timeout")
 
@@ -103,6 +105,10 @@ class SshHost:
 
     async def _ask(self, program: str, nonce: str) -> bytes:
         """Run a facts program; return its output up to its last line: a stray process may keep the channel open."""
+        with telling(str(self._target), "facts", reads=True):
+            return await self._answer(program, nonce)
+
+    async def _answer(self, program: str, nonce: str) -> bytes:
         capture = await self._start("sh -s", program, Capture(FACTS_BYTES, until=f"END {nonce}\n".encode()))
         try:
             async with asyncio.timeout(self._facts_timeout):
@@ -149,6 +155,12 @@ class SshHost:
         return await self._run(argv, timeout, stdin)
 
     async def _run(self, argv: Sequence[str], deadline: float, stdin: str) -> CommandResult:
+        with telling(str(self._target), excerpt(shlex.join(argv), SHOWN), reads=False) as told:
+            result = await self._result(argv, deadline, stdin)
+            told.answer = "timed out" if result.timed_out else f"exit status {result.exit_status}"
+            return result
+
+    async def _result(self, argv: Sequence[str], deadline: float, stdin: str) -> CommandResult:
         command = shlex.join(argv)
         capture = await self._start(command, stdin, Capture(COMMAND_BYTES))
         timed_out = False
