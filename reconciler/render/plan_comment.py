@@ -233,12 +233,15 @@ def _when(writer: MarkdownWriter, made: Plan) -> None:
     if not made.changes:
         return
     rows: list[tuple[Cell, ...]] = []
+    relative = timeline.is_relative(made)
     for nodes in _together([node for node in made.nodes.values() if node.actions and node.start is not None]):
         ends = [node.end for node in nodes if node.end is not None]
-        hours = timeline.span(nodes[0].start, max(ends, default=None), made.created_at)
+        hours = timeline.span(nodes[0].start, max(ends, default=None), made.created_at, relative=relative)
         rows.append((hours, NodeNames(tuple(node.node for node in nodes))))
     with writer.details(f"Timeline: {timeline.finish(made)}"):
-        writer.table(("expected (UTC)", "nodes"), rows)
+        writer.table(("expected" if relative else "expected (UTC)", "nodes"), rows)
+        if relative:
+            writer.paragraph("T is when the apply begins.")
         writer.bullet_list(plan.budget(made))
 
 
@@ -311,7 +314,7 @@ def _diff(writer: MarkdownWriter, group: Sequence[NodePlan], made: Plan) -> list
     first = group[0]
     who = writer.names(NodeNames(tuple(node.node for node in group)))
     each = " each" if len(group) > 1 else ""
-    when = timeline.expected(group, made.created_at)
+    when = timeline.expected(group, made.created_at, relative=timeline.is_relative(made))
     lines = [f"@@ {who}: {plan.worst(first)}, {estimate(first.actions)}{each}; {when} @@"]
     if first.illness:
         lines.append(f"! {first.situation}")

@@ -11,9 +11,10 @@ from reconciler.render.drift import OWN
 from reconciler.render.markdown import MarkdownWriter
 from reconciler.render.tables import table
 from reconciler.render.text import NodeNames, clock, count, fold, plain, value
-from reconciler.render.timeline import UNSAID, span
+from reconciler.render.timeline import UNSAID, is_relative, span
 
 _HEAD = ("wave", "nodes", "state", "expected (UTC)", "waits for")
+_HEAD_FROM_T = ("wave", "nodes", "state", "expected", "waits for")
 SHOWN = 8  # paths that change; the document has all
 
 
@@ -43,14 +44,15 @@ def human(plan: Plan) -> list[str]:
 
 def write(writer: MarkdownWriter, plan: Plan) -> None:
     """The same for a comment."""
+    relative = is_relative(plan)
     for rollout in plan.rollouts[: writer.level.rows]:
         writer.paragraph(title(rollout), bold=True)
         writer.bullet_list(changes(rollout))
         writer.table(
-            _HEAD,
+            _HEAD_FROM_T if relative else _HEAD,
             [
                 (at, NodeNames(nodes), state, when, why)
-                for at, nodes, state, when, why in rows(rollout, plan.created_at)
+                for at, nodes, state, when, why in rows(rollout, plan.created_at, relative=relative)
             ],
         )
         writer.quoted_list(line.removeprefix("- ") for line in notes(rollout))
@@ -76,17 +78,25 @@ def changes(rollout: RolloutPlan) -> list[str]:
     return lines + ([f"and {len(paths) - SHOWN} more"] if len(paths) > SHOWN else [])
 
 
-def rows(rollout: RolloutPlan, made: datetime) -> Iterator[tuple[str, tuple[str, ...], str, str, str]]:
+def rows(
+    rollout: RolloutPlan, made: datetime, *, relative: bool = False
+) -> Iterator[tuple[str, tuple[str, ...], str, str, str]]:
     for at, wave in enumerate(rollout.waves, 1):
         # Of the others the state says what they wait for: an earlier wave, time, or a person.
         why = wave.detail if wave.state is WaveState.OPEN else ""
-        yield f"{at} of {len(rollout.waves)}", wave.nodes, wave.state.value, _expected(wave, made), why
+        yield (
+            f"{at} of {len(rollout.waves)}",
+            wave.nodes,
+            wave.state.value,
+            _expected(wave, made, relative=relative),
+            why,
+        )
 
 
-def _expected(wave: Wave, made: datetime) -> str:
+def _expected(wave: Wave, made: datetime, *, relative: bool) -> str:
     if wave.state is WaveState.HALTED:
         return UNSAID
-    return "" if wave.state is WaveState.DONE else span(wave.start, wave.end, made) or UNSAID
+    return "" if wave.state is WaveState.DONE else span(wave.start, wave.end, made, relative=relative) or UNSAID
 
 
 def notes(rollout: RolloutPlan) -> Iterator[str]:

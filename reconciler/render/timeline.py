@@ -44,21 +44,40 @@ def hour(at: datetime, made: datetime) -> str:
     return f"{at:%H:%M}" if at.date() == made.date() else f"{at:%Y-%m-%d %H:%M}"
 
 
-def span(start: datetime | None, end: datetime | None, made: datetime) -> str:
+def is_relative(plan: Plan) -> bool:
+    """Return whether all times of a plan move with the apply that it waits for: no window or pause fixes any.
+
+    A pull request is merged hours or days later. So its comment tells such times from then on: T+0, T+37m.
+    """
+    return not any(node.actions and node.blocked and node.blocked.until for node in plan.nodes.values())
+
+
+def _after(at: datetime, made: datetime) -> str:
+    minutes = round((at - made).total_seconds() / 60)
+    return f"T+{format_duration(60 * minutes)}" if minutes > 0 else "T+0"
+
+
+def span(start: datetime | None, end: datetime | None, made: datetime, *, relative: bool = False) -> str:
+    """Return from when to when. `relative`: after the apply begins."""
+    if relative:
+        if start is None or end is None:
+            return f"until {_after(end, made)}" if end is not None else ""
+        first, last = _after(start, made), _after(end, made)
+        return first if first == last else f"{first} - {last}"
     if start is None or end is None:
         return f"until {hour(end, made)}" if end is not None else ""
     first, last = hour(start, made), hour(end, start if start.date() != made.date() else made)
     return first if (end - start).total_seconds() < 60 else f"{first} - {last}"
 
 
-def expected(nodes: Sequence[NodePlan], made: datetime) -> str:
+def expected(nodes: Sequence[NodePlan], made: datetime, *, relative: bool = False) -> str:
     """Return from when to when these nodes are expected to be at work, and for how many nobody can say."""
     starts = [node.start for node in nodes if node.start is not None]
     ends = [node.end for node in nodes if node.end is not None]
     if not starts or not ends:
         return f"{UNSAID} when"
     unsaid = len(nodes) - len(ends)
-    text = f"expected {span(min(starts), max(ends), made)} UTC"
+    text = f"expected {span(min(starts), max(ends), made, relative=relative)}{'' if relative else ' UTC'}"
     return f"{text}, and of {unsaid} of them {UNSAID} when" if unsaid else text
 
 
