@@ -104,8 +104,8 @@ bench: venv ## Measure the reconciler on large fleets
 	$(BIN)/python -m tests.bench $(ARGS)
 
 .PHONY: soak-systemd
-soak-systemd: venv ## Kill a soak's reconciler, its unit and its machine, under a real systemd and sshd; takes root
-	SOAK_SYSTEMD=1 $(PYTEST) -q -n0 tests/converge/test_soak_systemd.py $(ARGS)
+soak-systemd: venv ## Kill a soak's reconciler, its unit and its machine, under a real systemd and sshd, and run our own unit; takes root
+	SOAK_SYSTEMD=1 $(PYTEST) -q -n0 tests/converge/test_soak_systemd.py tests/deploy/test_systemd.py $(ARGS)
 
 .PHONY: soak
 soak: venv ## Draw five times as many examples, play a small fleet for as long as asked (SOAK=8h), then 200 passes of the loop on the wire
