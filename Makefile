@@ -15,8 +15,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Tests start real programs. One that is missing, and that we may not install, skips its tests with a reason.
 TEST_TOOLS := fish git gnupg kubernetes-client openssh-client openssh-server postgresql minisign busybox chromium \
-    dosfstools fdisk fio hpcc iperf3 iproute2 libopenmpi-dev memtester mtools munge openmpi-bin slurm-wlm stress-ng \
-    swtpm tpm2-tools zsh zstd
+    dosfstools fdisk fio hpcc iperf3 iproute2 libopenmpi-dev memtester mtools munge openmpi-bin prometheus slurm-wlm \
+    stress-ng swtpm tpm2-tools zsh zstd
 # What boot media are built with, and what their tests compare them with.
 BOOT_TOOLS := mmdebstrap binutils dosfstools kmod mtools osslsigncode xorriso zstd
 BOOT_TEST_TOOLS := cpio sbsigntool systemd-boot-efi
@@ -104,8 +104,8 @@ bench: venv ## Measure the reconciler on large fleets
 	$(BIN)/python -m tests.bench $(ARGS)
 
 .PHONY: soak-systemd
-soak-systemd: venv ## Kill a soak's reconciler, its unit and its machine, under a real systemd and sshd; takes root
-	SOAK_SYSTEMD=1 $(PYTEST) -q -n0 tests/converge/test_soak_systemd.py $(ARGS)
+soak-systemd: venv ## Kill a soak's reconciler, its unit and its machine, under a real systemd and sshd, and run our own unit; takes root
+	SOAK_SYSTEMD=1 $(PYTEST) -q -n0 tests/converge/test_soak_systemd.py tests/deploy/test_systemd.py $(ARGS)
 
 .PHONY: soak
 soak: venv ## Draw five times as many examples, play a small fleet for as long as asked (SOAK=8h), then 200 passes of the loop on the wire

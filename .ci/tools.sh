@@ -21,6 +21,7 @@ present() { # package -> is what we want of it here, from whatever source?
     openssh-client) has ssh ;;
     openssh-server) has sshd ;;
     postgresql) has initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null ;;
+    prometheus) has promtool ;;
     tpm2-tools) has tpm2 ;;
     python3-venv) "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null ;;
     sbsigntool) has sbverify ;;
@@ -30,7 +31,7 @@ present() { # package -> is what we want of it here, from whatever source?
 }
 
 # Nobody's own machine gets a service unasked.
-welcome() { [[ $1 != @(openssh-server|postgresql) || $(id -u) -eq 0 || -n ${CI:-} ]]; }
+welcome() { [[ $1 != @(openssh-server|postgresql|prometheus) || $(id -u) -eq 0 || -n ${CI:-} ]]; }
 
 missing=()
 for package in "$@"; do

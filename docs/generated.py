@@ -319,6 +319,7 @@ def metrics() -> str:
     for source in NewsSource:
         found.deaf(source, at)
     found.channels({"oncall": ChannelStatus()})
+    found.ledger_bytes = 0
     return table(
         ("metric", "type", "says"),
         (

@@ -211,6 +211,7 @@ class Service:
 
         def saw(fleet: Fleet, plan: Plan, observation: Observation) -> None:
             self._live.saw(fleet, plan, observation)
+            self._metrics.ledger_bytes = ledger.size()
             if recorder is not None:
                 recorder.pass_ended(fleet, plan, observation)
 

@@ -149,6 +149,17 @@ class SignerSource(Model):
     )
 
 
+def _others(path: Path) -> int:
+    """Return the bits of the mode of `path` that let others in.
+
+    systemd gives a service its credentials (LoadCredential=) through an ACL, whose mask is seen as the group's right to
+    read (mode 440, systemd#29435). The directory, which it names, is the service's alone.
+    """
+    credentials = os.environ.get("CREDENTIALS_DIRECTORY")
+    is_credential = credentials is not None and path.parent == Path(credentials)
+    return stat.S_IRWXO | (stat.S_IWGRP | stat.S_IXGRP if is_credential else stat.S_IRWXG)
+
+
 def _literal(value: Any) -> Any:
     return {"value": value} if isinstance(value, str) else value
 
@@ -323,7 +334,7 @@ class SecretStore:
             raise SecretError(f"{self._where(name)}: {path}: {_reason(error)}") from None
         if not stat.S_ISREG(mode):
             raise SecretError(f"{self._where(name)}: {path} is not a file")
-        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        if mode & _others(path):
             raise SecretError(
                 f"{self._where(name)}: {path} is open to others (mode {mode & 0o777:o}); chmod 600 {path}"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import socket
@@ -125,6 +126,7 @@ def test_it_follows_the_repository_and_ends_as_services_do(lab: LabDirectory, re
     with running(lab, repository) as service:
         until(lambda: service.ready().get("ready"), 90)
         until(lambda: 'status="converged"} 3.0' in service.get("/metrics")[1], 120)
+        assert re.search(r"^reconciler_ledger_size_bytes [1-9]", service.get("/metrics")[1], re.MULTILINE)
         assert service.get("/healthz") == (200, "ok\n")
         run = json.loads(service.get("/api/v1/run")[1])
         assert (run["role"], run["drift_mode"], run["at_work"]) == ("leader", "correct", [])

@@ -144,6 +144,27 @@ def test_a_file_that_others_may_use_is_refused(tmp_path: Path, mode: int) -> Non
         assert f"secrets.bmc: {path} is open to others (mode {mode:o}); chmod 600 {path}" in str(caught.value)
 
 
+@pytest.mark.parametrize(("mode", "accepted"), [(0o440, True), (0o400, True), (0o460, False), (0o444, False)])
+def test_credentials_of_systemd_have_an_acl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, accepted: bool
+) -> None:
+    """Its mask is seen as the right of a group to read. Elsewhere that right is one, and refused."""
+    credentials = tmp_path / "credentials"
+    credentials.mkdir()
+    private(credentials, "bmc", VALUE, mode)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(credentials))
+    assert _accepted(store(tmp_path, "secrets:\n  bmc: {file: credentials/bmc}\n")) is accepted
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    assert _accepted(store(tmp_path, "secrets:\n  bmc: {file: credentials/bmc}\n")) is (mode == 0o400)
+
+
+def _accepted(secrets: SecretStore) -> bool:
+    try:
+        return secrets.resolve("bmc").reveal() == VALUE
+    except SecretError:
+        return False
+
+
 def test_a_file_that_is_not_there_or_is_a_folder(tmp_path: Path) -> None:
     secrets = store(tmp_path, "secrets:\n  gone: {file: nothing}\n  folder: {file: .}\n  env: {env: X}\n")
     with pytest.raises(SecretError, match=r"secrets.gone: .*/nothing: No such file or directory"):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -31,6 +31,11 @@ from reconciler.drivers.ledger.searches import SqlSearches
 from reconciler.drivers.ledger.status_intervals import SqlStatuses
 from reconciler.model.errors import LedgerError
 from reconciler.model.records import LedgerPlace
+
+_SIZES: Final = {
+    "postgresql": "SELECT pg_database_size(current_database())",
+    "sqlite": "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +133,23 @@ class SqlLedger(
         with self._database.read() as connection:
             return chain.verify(connection, noted)
 
+    def size(self) -> int:
+        """Return the size of the database in bytes."""
+        query = _SIZES[self._database.dialect]
+        with self._database.read() as connection:
+            return int(connection.execute(sa.text(query)).scalar_one())
+
     def info(self) -> Info:
         """Return the ledger's id, version, size and row counts."""
         with self._database.read() as connection:
             known = {row.key: row.value for row in connection.execute(sa.select(meta.c.key, meta.c.value))}
-            dialect = connection.dialect.name
-            size = "pg_database_size(current_database())" if dialect == "postgresql" else "page_count * page_size"
-            origin = "" if dialect == "postgresql" else " FROM pragma_page_count(), pragma_page_size()"
-            used = connection.execute(sa.text(f"SELECT {size}{origin}")).scalar_one()
             tables = [table for table in metadata.sorted_tables if table is not meta]
             rows = {t.name: connection.execute(sa.select(sa.func.count()).select_from(t)).scalar_one() for t in tables}
-        return Info(known[LEDGER_ID], self.name, dialect, int(known[VERSION]), int(used), dict(sorted(rows.items())))
+        return Info(
+            known[LEDGER_ID],
+            self.name,
+            self._database.dialect,
+            int(known[VERSION]),
+            self.size(),
+            dict(sorted(rows.items())),
+        )

@@ -68,6 +68,7 @@ class PrometheusMetrics:
         self.under_way: dict[str, dict[str, str]] = {}  # node -> the action that runs, and its latest step
         self.told: Mapping[str, ChannelStatus] = {}  # by channel
         self.fleet: FleetStatus | None = None  # as of the last pass
+        self.ledger_bytes: int | None = None  # as of the last pass
         self._deaf_since: dict[NewsSource, datetime | None] = dict.fromkeys(NewsSource)
         # Called when the loop's status is another, which is the last of a pass.
         self.status_changed: Callable[[], None] = lambda: None
@@ -137,6 +138,8 @@ class PrometheusMetrics:
         for source, since in self._deaf_since.items():
             if since is not None:
                 yield _gauge(*_DEAF[source], since.timestamp())
+        if self.ledger_bytes is not None:
+            yield _gauge("reconciler_ledger_size_bytes", "Size of the ledger's database.", self.ledger_bytes)
         if self.told:
             yield from _of_channels(self.told)
         if self.fleet is not None:
