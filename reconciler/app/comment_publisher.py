@@ -37,7 +37,7 @@ class CommentPublisher:
             await self._add(pull, made)
             await self._hide(own[-1])
         elif own:
-            await self.forge.edit_remark(own[-1].id, made.text)
+            await self.forge.edit_remark(own[-1], made.text)
             self.say(f"edited {own[-1].url}")
         elif quiet:
             self.say(f"#{pull}: nothing to report, and no comment to correct")
@@ -67,7 +67,7 @@ class CommentPublisher:
         for plan in [remark for remark in before if _key(remark) == key][-1:]:
             text = with_status(plan.text, status_line(made, self.place))
             if text != plan.text:
-                await self.forge.edit_remark(plan.id, text)
+                await self.forge.edit_remark(plan, text)
 
     async def _add(self, pull: int, made: Comment) -> None:
         """Post a comment once. After a request without an answer, look for it first: it may have arrived."""

@@ -1,4 +1,7 @@
-"""A forge (GitHub and its like): pull requests, comments, issues, the verdicts of checks, and the port to them."""
+"""A forge (GitHub, GitLab): pull requests, comments, issues, approvals, the verdicts of checks, and the port to them.
+
+A pull request is GitLab's merge request, with its IID for `number`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
+
+
+class ForgeKind(StrEnum):
+    GITHUB = "github"
+    GITLAB = "gitlab"
 
 
 class Check(StrEnum):
@@ -23,6 +31,7 @@ class Pull:
     number: int
     head: str  # commit
     fork: bool = False  # from another repository than the one it is made to
+    author: str = ""  # account; "" when it was deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +61,9 @@ class Forge(Protocol):
     async def pulls_of(self, commit: str) -> Sequence[Pull]:
         """Return the pull requests that brought a commit to the branch it is on."""
 
+    async def approvals(self, pull: Pull) -> Sequence[str]:
+        """Return the accounts whose approval of its head stands, without its author's."""
+
     async def files(self, pull: int) -> Sequence[str]:
         """Return the paths that a pull request changes; of a renamed file, the old path and the new one."""
 
@@ -61,7 +73,7 @@ class Forge(Protocol):
     async def add_remark(self, pull: int, text: str) -> Remark:
         """Add a comment in Markdown. Each call adds one."""
 
-    async def edit_remark(self, remark: int, text: str) -> None:
+    async def edit_remark(self, remark: Remark, text: str) -> None:
         """Replace the text of a comment. Idempotent."""
 
     async def hide_remark(self, remark: Remark) -> None:

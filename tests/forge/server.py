@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from aiohttp import web
 
@@ -57,6 +57,7 @@ class FakeGitHub:
     pulls: dict[int, dict[str, Any]] = field(default_factory=dict)
     files: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     comments: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    reviews: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     issues: dict[int, dict[str, Any]] = field(default_factory=dict)
     statuses: list[dict[str, Any]] = field(default_factory=list)
     checks: list[dict[str, Any]] = field(default_factory=list)
@@ -66,11 +67,16 @@ class FakeGitHub:
 
     # --- what a test sets up and looks at ---
 
+    def review(self, number: int, login: str, state: str, commit: str = "") -> None:
+        commit = commit or self.pulls[number]["head"]["sha"]
+        said = {"id": next(self._ids), "user": {"login": login}, "state": state, "commit_id": commit}
+        self.reviews.setdefault(number, []).append(said)
+
     def open_pull(self, number: int, head: str, *files: str, fork: str = "") -> None:
         """`fork`: the repository that it comes from, if that is another."""
         ours = {"id": 1, "full_name": REPOSITORY}
         self.pulls[number] = {
-            "number": number, "state": "open", "merged_at": None, "base": {"repo": ours},
+            "number": number, "state": "open", "merged_at": None, "base": {"repo": ours}, "user": {"login": "alice"},
             "head": {"sha": head, "repo": {"id": 2, "full_name": fork} if fork else ours},
         }  # fmt: skip
         self.files[number] = [{"filename": name, "status": "modified"} for name in files]
@@ -119,6 +125,7 @@ class FakeGitHub:
                 web.get(at + "/pulls", self._pulls),
                 web.get(at + "/pulls/{number}", self._pull),
                 web.get(at + "/pulls/{number}/files", self._files),
+                web.get(at + "/pulls/{number}/reviews", self._reviews),
                 web.get(at + "/commits/{sha}/pulls", self._pulls_of),
                 web.get(at + "/issues/{number}/comments", self._comments),
                 web.post(at + "/issues/{number}/comments", self._add_comment),
@@ -162,6 +169,9 @@ class FakeGitHub:
 
     async def _files(self, request: web.Request) -> web.Response:
         return self._paged(request, self.files[int(request.match_info["number"])])
+
+    async def _reviews(self, request: web.Request) -> web.Response:
+        return self._paged(request, self.reviews.get(int(request.match_info["number"]), []))
 
     async def _pulls_of(self, request: web.Request) -> web.Response:
         sha = request.match_info["sha"]
@@ -257,10 +267,19 @@ class FakeGitHub:
         return web.json_response({"data": {"minimizeComment": {"clientMutationId": None}}})
 
 
+class Fake(Protocol):
+    url: str
+
+    def app(self) -> web.Application: ...
+
+
+F = TypeVar("F", bound=Fake)
+
+
 @contextmanager
-def serving() -> Iterator[FakeGitHub]:
+def serve(fake: F, at: str) -> Iterator[F]:
     """Up while the block runs, on a thread of its own: commands under test have loops of their own."""
-    fake, ready, loop = FakeGitHub(), threading.Event(), asyncio.new_event_loop()
+    ready, loop = threading.Event(), asyncio.new_event_loop()
 
     async def up() -> web.AppRunner:
         runner = web.AppRunner(fake.app(), access_log=None)
@@ -269,7 +288,7 @@ def serving() -> Iterator[FakeGitHub]:
         await site.start()
         assert site._server is not None
         port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]  # asyncio's server has some
-        fake.url = f"http://127.0.0.1:{port}/api/v3"
+        fake.url = f"http://127.0.0.1:{port}{at}"
         return runner
 
     def run() -> None:
@@ -288,6 +307,12 @@ def serving() -> Iterator[FakeGitHub]:
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
+
+
+@contextmanager
+def serving() -> Iterator[FakeGitHub]:
+    with serve(FakeGitHub(), "/api/v3") as fake:
+        yield fake
 
 
 def secretless(fake: FakeGitHub, *texts: str) -> None:
