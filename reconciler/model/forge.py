@@ -44,12 +44,28 @@ class Remark:
     handle: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An account of the forge. A name may pass to somebody else, a number does not."""
+
+    id: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A comment of anybody."""
+
+    account: Account
+    text: str
+
+
 class Forge(Protocol):
     """The forge of one repository of a spec.
 
-    Reads follow all pages, and return comments and issues of our own account alone: nobody else can make us edit their
-    words, or have theirs taken for ours. Calls raise DriverError. A write that is AMBIGUOUS may have happened: look
-    again before you repeat it.
+    Reads follow all pages. Lists of comments and issues are of our own account alone: nobody else can make us edit
+    their words, or have theirs taken for ours. Calls raise DriverError. A write that is AMBIGUOUS may have happened:
+    look again before you repeat it.
     """
 
     async def pull(self, number: int) -> Pull:
@@ -69,6 +85,12 @@ class Forge(Protocol):
 
     async def remarks(self, pull: int) -> Sequence[Remark]:
         """Return our comments on a pull request."""
+
+    async def said(self, pull: int, remark: int) -> Said:
+        """Return a comment of anybody on a pull request. UNSUPPORTED when there is none."""
+
+    async def may_write(self, account: Account) -> bool:
+        """Return whether an account may push to the repository, as the forge says now."""
 
     async def add_remark(self, pull: int, text: str) -> Remark:
         """Add a comment in Markdown. Each call adds one."""

@@ -34,6 +34,7 @@ class FakeGitLab:
     page: int = 100
     users: dict[str, dict[str, Any]] = field(default_factory=dict)  # by token
     levels: dict[int, int] = field(default_factory=dict)  # user -> access level in the project
+    blocked: set[int] = field(default_factory=set)  # users
     requests: list[Asked] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     merges: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -76,6 +77,14 @@ class FakeGitLab:
 
     def say(self, number: int, text: str, name: str = "alice", *, system: bool = False) -> int:
         return int(self._note(number, text, self.user(name), system=system)["id"])
+
+    def event(self, number: int, text: str, name: str = "alice", *, action: str = "create") -> dict[str, Any]:
+        """A new note, and the webhook's event about it."""
+        id_ = self.say(number, text, name)
+        attributes = {"id": id_, "note": text, "noteable_type": "MergeRequest", "action": action,
+                      "author_id": self.user(name)["id"], "system": False}  # fmt: skip
+        return {"object_kind": "note", "event_type": "note", "user": self.user(name), "project_id": NUMBER,
+                "object_attributes": attributes, "merge_request": {"iid": number, "id": 5000 + number}}  # fmt: skip
 
     def texts(self, number: int, name: str = BOT) -> list[str]:
         return [one["body"] for one in self.notes.get(number, ()) if one["author"]["username"] == name]
@@ -122,6 +131,7 @@ class FakeGitLab:
             web.get(one + "/approvals", self._approvals),
             web.get(one + "/notes", self._notes),
             web.post(one + "/notes", self._add_note),
+            web.get(one + "/notes/{id}", self._note_alone),
             web.put(one + "/notes/{id}", self._edit_note),
             web.get(at + "/repository/commits/{sha}/merge_requests", self._merges_of),
             web.get(at + "/issues", self._issues),
@@ -183,6 +193,10 @@ class FakeGitLab:
         self.notes.setdefault(number, []).append(made)
         return made
 
+    async def _note_alone(self, request: web.Request) -> web.Response:
+        found = [one for one in self.notes.get(self._at(request), []) if one["id"] == int(request.match_info["id"])]
+        return web.json_response(found[0]) if found else web.json_response({"message": "404 Not found"}, status=404)
+
     @staticmethod
     def _long(text: str) -> web.Response | None:
         if len(text) <= 1_000_000:
@@ -235,7 +249,8 @@ class FakeGitLab:
         user = int(request.match_info["user"])
         if user not in self.levels:
             return web.json_response({"message": "404 Not found"}, status=404)
-        return web.json_response({"id": user, "access_level": self.levels[user], "state": "active"})
+        state = "blocked" if user in self.blocked else "active"
+        return web.json_response({"id": user, "access_level": self.levels[user], "state": state})
 
 
 @contextmanager

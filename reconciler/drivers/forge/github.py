@@ -10,7 +10,7 @@ from urllib.parse import quote
 from reconciler.drivers.forge.fields import cut, field
 from reconciler.drivers.forge.http import Rest
 from reconciler.model.errors import DriverError, Failure, UsageError
-from reconciler.model.forge import Check, Pull, Remark
+from reconciler.model.forge import Account, Check, Pull, Remark, Said
 
 API: Final = "https://api.github.com"
 ACTIONS: Final = "github-actions[bot]"  # the account of a job's token
@@ -18,6 +18,7 @@ _REPOSITORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
 _TITLE: Final = 140  # characters of a commit status
 _HEADING: Final = 250  # characters of an issue's or a check's title
 _CONCLUSIONS: Final = {Check.SUCCESS: "success", Check.FAILURE: "action_required", Check.ERROR: "failure"}
+_WRITERS: Final = frozenset({"write", "admin"})  # "maintain" is told as write
 _HIDE: Final = (
     "mutation($id: ID!) { minimizeComment(input: {subjectId: $id, classifier: OUTDATED}) { clientMutationId } }"
 )
@@ -72,6 +73,23 @@ class GitHub:
         login = await self._name()
         path = f"{self._at}/issues/{pull}/comments"
         return [_remark(entry, "id") async for entry in self._rest.pages(path) if _author(entry) == login]
+
+    async def said(self, pull: int, remark: int) -> Said:
+        found = await self._rest.call("GET", f"{self._at}/issues/comments/{remark}")
+        if not field(found, "issue_url", str).endswith(f"{self._at}/issues/{pull}"):
+            raise DriverError(Failure.UNSUPPORTED, f"comment {remark} is not on #{pull}")
+        return Said(_account(field(found, "user", Mapping)), field(found, "body", str))
+
+    async def may_write(self, account: Account) -> bool:
+        path = f"{self._at}/collaborators/{quote(account.name, safe='')}/permission"
+        try:
+            found = await self._rest.call("GET", path)
+        except DriverError as error:
+            if error.kind is Failure.UNSUPPORTED:
+                return False  # neither a collaborator nor a member
+            raise
+        same = _account(field(found, "user", Mapping)) == account  # not another who has the name by now
+        return same and field(found, "permission", str) in _WRITERS
 
     async def add_remark(self, pull: int, text: str) -> Remark:
         return _remark(await self._rest.call("POST", f"{self._at}/issues/{pull}/comments", {"body": text}), "id")
@@ -163,6 +181,10 @@ class GitHub:
 def _author(entry: Any) -> str:
     user = entry.get("user") if isinstance(entry, Mapping) else None
     return str(user.get("login")) if isinstance(user, Mapping) else ""  # a deleted account has none
+
+
+def _account(user: Mapping[str, Any]) -> Account:
+    return Account(field(user, "id", int), field(user, "login", str))
 
 
 def _pull(entry: Any) -> Pull:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from reconciler.drivers.forge.fields import cut, field
 from reconciler.drivers.forge.http import Rest
 from reconciler.model.errors import DriverError, Failure, UsageError
-from reconciler.model.forge import Check, Pull, Remark
+from reconciler.model.forge import Account, Check, Pull, Remark, Said
 
 API: Final = "https://gitlab.com/api/v4"
 HEADERS: Final[Mapping[str, str]] = {"Accept": "application/json"}
@@ -18,6 +18,7 @@ NOTE: Final = 1_000_000  # characters of a note: https://docs.gitlab.com/api/not
 _PROJECT: Final = re.compile(r"\d+|[A-Za-z0-9_][\w.-]*(?:/[A-Za-z0-9_][\w.-]*)+")
 _TITLE: Final = 255  # characters of an issue's title, and of a status' name and description
 _STATES: Final = {Check.SUCCESS: "success", Check.FAILURE: "failed", Check.ERROR: "failed"}
+_DEVELOPER: Final = 30  # access level: https://docs.gitlab.com/api/members/
 _OUTDATED: Final = "<details><summary>Outdated: a newer report follows</summary>\n\n"
 
 
@@ -71,6 +72,22 @@ class GitLab:
             async for entry in self._rest.pages(path)
             if _name(entry.get("author")) == login and not field(entry, "system", object)
         ]
+
+    async def said(self, pull: int, remark: int) -> Said:
+        found = await self._rest.call("GET", f"{self._at}/merge_requests/{pull}/notes/{remark}")
+        author = field(found, "author", Mapping)
+        return Said(Account(field(author, "id", int), field(author, "username", str)), field(found, "body", str))
+
+    async def may_write(self, account: Account) -> bool:
+        """Return whether it is a Developer at least: of the project, of a group, or by invitation."""
+        try:
+            found = await self._rest.call("GET", f"{self._at}/members/all/{account.id}")
+        except DriverError as error:
+            if error.kind is Failure.UNSUPPORTED:
+                return False
+            raise
+        level: int = field(found, "access_level", int)
+        return level >= _DEVELOPER and field(found, "state", str) == "active"
 
     async def add_remark(self, pull: int, text: str) -> Remark:
         web = await self._address()
