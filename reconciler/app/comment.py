@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from reconciler.app.clocks import RealClock
 from reconciler.app.comment_publisher import CommentPublisher, is_clean, says_nothing
 from reconciler.app.documents import read_document
+from reconciler.app.forge_job import connect_forge, forge_job
 from reconciler.app.ports import FleetRequest, Frontend
 from reconciler.app.runtime import run_async
 from reconciler.app.workspace import Workspace
-from reconciler.drivers.forge import connect
 from reconciler.drivers.git import folder
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import UsageError
 from reconciler.model.fleet_overview import FleetOverview
-from reconciler.model.forge import Forge
 from reconciler.model.observed import Observation
 from reconciler.model.period_report import PeriodReport
 from reconciler.model.plan import Plan
@@ -29,7 +26,6 @@ from reconciler.render.markdown import SUMMARY
 from reconciler.spec.naming import fleet_name
 
 _LOG_BYTES: Final = 1024 * 1024
-_SUMMARY_FILE: Final = "GITHUB_STEP_SUMMARY"
 
 Document = Plan | DriftReport | ApplyOutcome
 
@@ -82,7 +78,7 @@ class PreparedComment:
 
 def prepare_comment(source: CommentSource, target: CommentTarget) -> PreparedComment:
     """Render the comment. Raise UsageError when the document does not fit the target."""
-    place = _place(source.environment, target.commit)
+    place = Place(source.environment, forge_job().run_url, target.commit)
     file = source.file
     missing = file is None or not file.is_file() or not file.stat().st_size
     document = None if source.failed is not None and missing else _read(file)
@@ -95,16 +91,6 @@ def prepare_comment(source: CommentSource, target: CommentTarget) -> PreparedCom
     if (target.issue or target.pulls) and not isinstance(document, DriftReport) and source.failed != "drift":
         raise UsageError("--issue and --pulls are for drift reports")
     return PreparedComment(document, text, place, offline)
-
-
-def _place(environment: str, head: str) -> Place:
-    """Return the address of this attempt of this job, from what GitHub Actions sets."""
-    parts = [os.environ.get(name, "") for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")]
-    url = ""
-    if all(parts):
-        server, repository, run = parts
-        url = f"{server}/{repository}/actions/runs/{run}/attempts/{os.environ.get('GITHUB_RUN_ATTEMPT', '1')}"
-    return Place(environment, url, head)
 
 
 def _read(file: Path | None) -> Document:
@@ -141,12 +127,11 @@ def publish_comment(prepared: PreparedComment, target: CommentTarget, say: Calla
 
     `say` gets a line for each thing that was done. Raise UsageError when there is neither a job nor a target.
     """
-    summary = os.environ.get(_SUMMARY_FILE)
-    if summary:
+    if summary := forge_job().summary:
         _write_summary(Path(summary), prepared)
     if not target.is_empty:
         run_async(_post(prepared, target, say))
-    elif summary is None:
+    elif not summary:
         raise UsageError("the report has no target: give --pr, --commit, --issue or --pulls; or --dry-run")
 
 
@@ -159,18 +144,8 @@ def _write_summary(path: Path, prepared: PreparedComment) -> None:
         stream.write(full.text.partition("\n")[2] + "\n")
 
 
-def _connect(repository: str) -> Forge:
-    if not repository:
-        raise UsageError("the repository is not known: give --repo OWNER/NAME")
-    token = os.environ.get("RECONCILER_FORGE_TOKEN") or os.environ.get("GITHUB_TOKEN") or ""
-    if not token:
-        raise UsageError("there is no token: set RECONCILER_FORGE_TOKEN or GITHUB_TOKEN")
-    url, login = os.environ.get("GITHUB_API_URL", ""), os.environ.get("RECONCILER_FORGE_LOGIN", "")
-    return connect(repository, token, RealClock(), url=url, login=login)
-
-
 async def _post(prepared: PreparedComment, target: CommentTarget, say: Callable[[str], None]) -> None:
-    forge = _connect(target.repository)
+    forge = connect_forge(target.repository)
     try:
         publisher = CommentPublisher(forge, prepared.place, say, target.new_comment)
         await _comment_on_pulls(publisher, prepared, target)

@@ -37,7 +37,7 @@ class CommentPublisher:
             await self._add(pull, made)
             await self._hide(own[-1])
         elif own:
-            await self.forge.edit_remark(own[-1].id, made.text)
+            await self.forge.edit_remark(own[-1], made.text)
             self.say(f"edited {own[-1].url}")
         elif quiet:
             self.say(f"#{pull}: nothing to report, and no comment to correct")
@@ -67,17 +67,10 @@ class CommentPublisher:
         for plan in [remark for remark in before if _key(remark) == key][-1:]:
             text = with_status(plan.text, status_line(made, self.place))
             if text != plan.text:
-                await self.forge.edit_remark(plan.id, text)
+                await self.forge.edit_remark(plan, text)
 
     async def _add(self, pull: int, made: Comment) -> None:
-        """Post a comment once. After a request without an answer, look for it first: it may have arrived."""
-        try:
-            there = await self.forge.add_remark(pull, made.text)
-        except DriverError as error:
-            if error.kind is not Failure.AMBIGUOUS:
-                raise
-            found = [remark for remark in await self.forge.remarks(pull) if remark.text.strip() == made.text.strip()]
-            there = found[0] if found else await self.forge.add_remark(pull, made.text)
+        there = await add_once(self.forge, pull, made.text)
         self.say(f"posted {there.url}")
 
     async def issue(self, made: Comment, *, clean: bool) -> None:
@@ -130,6 +123,17 @@ class CommentPublisher:
         text = made.text.partition("\n")[2]
         await self.forge.set_check(commit, name, CHECKS[made.verdict], made.title, text, self.place.run_url)
         self.say(f"{name} of {commit[:12]}: {CHECKS[made.verdict]}")
+
+
+async def add_once(forge: Forge, pull: int, text: str) -> Remark:
+    """Post a comment once. After a request without an answer, look for it first: it may have arrived."""
+    try:
+        return await forge.add_remark(pull, text)
+    except DriverError as error:
+        if error.kind is not Failure.AMBIGUOUS:
+            raise
+        found = [remark for remark in await forge.remarks(pull) if remark.text.strip() == text.strip()]
+        return found[0] if found else await forge.add_remark(pull, text)
 
 
 def _key(remark: Remark) -> object:

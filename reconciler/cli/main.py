@@ -43,6 +43,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "run": ("run", "Keep the fleet converged, as a service."),
     "show": ("show", "Render a document from its file."),
     "comment": ("comment", "Report on pull requests, commits and issues."),
+    "forge": ("forge", "Ask the forge who approved a change."),
     "explain": ("explain", "Explain one node, or one value of it."),
     "history": ("history", "Show the history of a node."),
     "logs": ("logs", "Print the journal of the fleet or of nodes, and follow it."),

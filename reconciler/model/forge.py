@@ -1,4 +1,7 @@
-"""A forge (GitHub and its like): pull requests, comments, issues, the verdicts of checks, and the port to them."""
+"""A forge (GitHub, GitLab): pull requests, comments, issues, approvals, the verdicts of checks, and the port to them.
+
+A pull request is GitLab's merge request, with its IID for `number`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
+
+
+class ForgeKind(StrEnum):
+    GITHUB = "github"
+    GITLAB = "gitlab"
 
 
 class Check(StrEnum):
@@ -23,6 +31,7 @@ class Pull:
     number: int
     head: str  # commit
     fork: bool = False  # from another repository than the one it is made to
+    author: str = ""  # account; "" when it was deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +44,28 @@ class Remark:
     handle: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An account of the forge. A name may pass to somebody else, a number does not."""
+
+    id: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A comment of anybody."""
+
+    account: Account
+    text: str
+
+
 class Forge(Protocol):
     """The forge of one repository of a spec.
 
-    Reads follow all pages, and return comments and issues of our own account alone: nobody else can make us edit their
-    words, or have theirs taken for ours. Calls raise DriverError. A write that is AMBIGUOUS may have happened: look
-    again before you repeat it.
+    Reads follow all pages. Lists of comments and issues are of our own account alone: nobody else can make us edit
+    their words, or have theirs taken for ours. Calls raise DriverError. A write that is AMBIGUOUS may have happened:
+    look again before you repeat it.
     """
 
     async def pull(self, number: int) -> Pull:
@@ -52,16 +77,25 @@ class Forge(Protocol):
     async def pulls_of(self, commit: str) -> Sequence[Pull]:
         """Return the pull requests that brought a commit to the branch it is on."""
 
+    async def approvals(self, pull: Pull) -> Sequence[str]:
+        """Return the accounts whose approval of its head stands, without its author's."""
+
     async def files(self, pull: int) -> Sequence[str]:
         """Return the paths that a pull request changes; of a renamed file, the old path and the new one."""
 
     async def remarks(self, pull: int) -> Sequence[Remark]:
         """Return our comments on a pull request."""
 
+    async def said(self, pull: int, remark: int) -> Said:
+        """Return a comment of anybody on a pull request. UNSUPPORTED when there is none."""
+
+    async def may_write(self, account: Account) -> bool:
+        """Return whether an account may push to the repository, as the forge says now."""
+
     async def add_remark(self, pull: int, text: str) -> Remark:
         """Add a comment in Markdown. Each call adds one."""
 
-    async def edit_remark(self, remark: int, text: str) -> None:
+    async def edit_remark(self, remark: Remark, text: str) -> None:
         """Replace the text of a comment. Idempotent."""
 
     async def hide_remark(self, remark: Remark) -> None:

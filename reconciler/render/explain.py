@@ -12,6 +12,7 @@ from reconciler.render.explain_values import human_values, value_documents, valu
 from reconciler.render.explain_waiting import headline, human_waiting, limit_words, waiting_document
 from reconciler.render.explanation import Explanation
 from reconciler.render.finding import finding_document, finding_lines
+from reconciler.render.redact import Redaction, names_of
 from reconciler.render.reliability import lemon_sentence
 from reconciler.render.tables import markdown_table
 from reconciler.render.text import clock, incidents, markdown, page, position, source, warnings
@@ -35,6 +36,19 @@ def human(made: Explanation) -> str:
     if actions:
         lines += ["", *actions]
     return page(lines).rstrip("\n") + "\n"
+
+
+def redacted(made: Explanation, text: str) -> str:
+    """Return one of these texts without serials, host names and addresses, as JSON and Markdown write them too."""
+    if made.observation is None:
+        return text
+    records = {} if made.record is None else {made.node: made.record}
+    names = names_of(made.fleet, made.observation, records)
+    forms = {
+        node: tuple(dict.fromkeys(form for name in own for form in (name, markdown(name), json.dumps(name)[1:-1])))
+        for node, own in names.items()
+    }
+    return Redaction(forms).of(made.node).text(text)
 
 
 def _more_of_health(made: Explanation) -> list[str]:

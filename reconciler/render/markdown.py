@@ -72,9 +72,11 @@ class MarkdownWriter:
         self._lines += [f"{'#' * depth} {markdown(text, self.level.cell)}", ""]
 
     def paragraph(self, text: str, *, bold: bool = False) -> None:
-        written = markdown(text, 3 * self.level.cell)
-        if written.strip():
-            self._lines += [f"**{written.strip()}**" if bold else written, ""]
+        written = markdown(text, 3 * self.level.cell).strip()
+        if written.startswith("/"):
+            written = f"\\{written}"  # else GitLab does what the line says: it would be a quick action
+        if written:
+            self._lines += [f"**{written}**" if bold else written, ""]
 
     def raw(self, text: str) -> None:
         """Add Markdown as it is: text of our own, with nothing of a machine or a spec in it."""

@@ -29,7 +29,8 @@ MAX_VALUE = 120  # characters of one value in a table; JSON always has all of it
 _OURS = "\t\u200b"  # the last parts links and mentions in Markdown
 _BLANKS = str.maketrans("\t\r\n", "   ")
 _DIGEST = re.compile(r"[0-9a-f]{40,128}")
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+!|~&])")  # & begins an entity, which is an @ or # once it is read
+# & begins an entity, which is an @ or # once it is read; % and $ name a milestone and a snippet on GitLab.
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+!|~&]|%(?=[\w\"])|\$(?=\d))")
 
 
 def plain(text: str, limit: int = MAX_VALUE) -> str:

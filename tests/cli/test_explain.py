@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.app.validate import validate_spec
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.gate import certificate as proof
 from reconciler.model.documents import dump, load
@@ -490,3 +491,22 @@ def test_the_signals_of_a_node_are_one_finding(demo: Path, spec: Path) -> None:
     assert told, "the fleet has an ill node"
     for node, finding in told.items():
         assert f"health: {finding['cause']}" in reconciler("explain", node, spec, "--observation", demo).out
+
+
+@pytest.mark.parametrize("output", ["human", "markdown", "json"])
+def test_an_explanation_for_others_names_no_machine(place: Place, output: str) -> None:
+    """It may be posted where others read it."""
+    fleet, _ = validate_spec(place.spec, None)
+    assert fleet is not None
+    name, node = next((name, node) for name, node in fleet.nodes.items() if node.serial)
+    whole, told = place.run(name, "-o", output), place.run(name, "-o", output, "--redact")
+    assert told.code == whole.code == 0
+    assert str(node.serial) in whole.out
+    for secret in (node.serial, node.endpoints.bmc, node.endpoints.host):
+        assert str(secret) not in told.out
+    assert name in told.out
+
+
+def test_without_an_observation_nobody_knows_what_names_a_machine(place: Place) -> None:
+    done = reconciler("explain", "gpu-0001", place.spec, "--offline", "--redact")
+    assert (done.code, "leave out --offline" in done.err) == (64, True)

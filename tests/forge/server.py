@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from aiohttp import web
 
@@ -57,6 +57,9 @@ class FakeGitHub:
     pulls: dict[int, dict[str, Any]] = field(default_factory=dict)
     files: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     comments: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    roles: dict[str, str] = field(default_factory=dict)  # account -> admin, maintain, write, triage, read or none
+    numbers: dict[str, int] = field(default_factory=dict)  # account -> its number, where another has the name by now
+    reviews: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     issues: dict[int, dict[str, Any]] = field(default_factory=dict)
     statuses: list[dict[str, Any]] = field(default_factory=list)
     checks: list[dict[str, Any]] = field(default_factory=list)
@@ -66,11 +69,16 @@ class FakeGitHub:
 
     # --- what a test sets up and looks at ---
 
+    def review(self, number: int, login: str, state: str, commit: str = "") -> None:
+        commit = commit or self.pulls[number]["head"]["sha"]
+        said = {"id": next(self._ids), "user": {"login": login}, "state": state, "commit_id": commit}
+        self.reviews.setdefault(number, []).append(said)
+
     def open_pull(self, number: int, head: str, *files: str, fork: str = "") -> None:
         """`fork`: the repository that it comes from, if that is another."""
         ours = {"id": 1, "full_name": REPOSITORY}
         self.pulls[number] = {
-            "number": number, "state": "open", "merged_at": None, "base": {"repo": ours},
+            "number": number, "state": "open", "merged_at": None, "base": {"repo": ours}, "user": {"login": "alice"},
             "head": {"sha": head, "repo": {"id": 2, "full_name": fork} if fork else ours},
         }  # fmt: skip
         self.files[number] = [{"filename": name, "status": "modified"} for name in files]
@@ -80,6 +88,14 @@ class FakeGitHub:
 
     def say(self, number: int, text: str, login: str = "alice") -> int:
         return int(self._comment(number, text, login)["id"])
+
+    def event(self, number: int, text: str, login: str = "alice", *, action: str = "created") -> dict[str, Any]:
+        """A new comment, and GitHub's event about it, which says of its author what a stranger may not rely on."""
+        id_ = self.say(number, text, login)
+        comment = next(one for one in self.comments[number] if one["id"] == id_)
+        issue = {"number": number, "pull_request": {"url": f"https://api.github.com/repos/{REPOSITORY}/pulls/{number}"}}
+        return {"action": action, "issue": issue, "comment": {**comment, "author_association": "OWNER"},
+                "repository": {"full_name": REPOSITORY}, "sender": comment["user"]}  # fmt: skip
 
     def texts(self, number: int, login: str = BOT) -> list[str]:
         return [one["body"] for one in self.comments.get(number, ()) if one["user"] and one["user"]["login"] == login]
@@ -119,9 +135,12 @@ class FakeGitHub:
                 web.get(at + "/pulls", self._pulls),
                 web.get(at + "/pulls/{number}", self._pull),
                 web.get(at + "/pulls/{number}/files", self._files),
+                web.get(at + "/pulls/{number}/reviews", self._reviews),
                 web.get(at + "/commits/{sha}/pulls", self._pulls_of),
                 web.get(at + "/issues/{number}/comments", self._comments),
                 web.post(at + "/issues/{number}/comments", self._add_comment),
+                web.get(at + "/issues/comments/{id}", self._comment_alone),
+                web.get(at + "/collaborators/{login}/permission", self._collaborator),
                 web.patch(at + "/issues/comments/{id}", self._edit_comment),
                 web.get(at + "/issues", self._issues),
                 web.post(at + "/issues", self._add_issue),
@@ -163,6 +182,9 @@ class FakeGitHub:
     async def _files(self, request: web.Request) -> web.Response:
         return self._paged(request, self.files[int(request.match_info["number"])])
 
+    async def _reviews(self, request: web.Request) -> web.Response:
+        return self._paged(request, self.reviews.get(int(request.match_info["number"]), []))
+
     async def _pulls_of(self, request: web.Request) -> web.Response:
         sha = request.match_info["sha"]
         return self._paged(
@@ -174,7 +196,8 @@ class FakeGitHub:
 
     def _comment(self, number: int, text: str, login: str) -> dict[str, Any]:
         id_ = next(self._ids)
-        made = {"id": id_, "node_id": f"IC_{id_}", "body": text, "user": {"login": login},
+        made = {"id": id_, "node_id": f"IC_{id_}", "body": text, "user": {"id": sum(login.encode()), "login": login},
+                "issue_url": f"https://api.github.com/repos/{REPOSITORY}/issues/{number}",
                 "html_url": f"https://github.com/{REPOSITORY}/pull/{number}#issuecomment-{id_}"}  # fmt: skip
         self.comments.setdefault(number, []).append(made)
         return made
@@ -191,6 +214,21 @@ class FakeGitHub:
                        "message": "Body is too long (maximum is 65536 characters)"}]  # fmt: skip
             return web.json_response({"message": "Validation Failed", "errors": errors}, status=422)
         return web.json_response(self._comment(number, text, request[LOGIN]), status=201)
+
+    async def _comment_alone(self, request: web.Request) -> web.Response:
+        id_ = int(request.match_info["id"])
+        found = [one for one in itertools.chain(*self.comments.values()) if one["id"] == id_]
+        return web.json_response(found[0]) if found else web.json_response({"message": "Not Found"}, status=404)
+
+    async def _collaborator(self, request: web.Request) -> web.Response:
+        """Of a public repository everybody may read; of a private one, strangers get 404."""
+        login = request.match_info["login"]
+        role = self.roles.get(login)
+        if role is None:
+            return web.json_response({"message": f"{login} is not a user"}, status=404)
+        told = {"maintain": "write", "triage": "read"}.get(role, role)
+        user = {"id": self.numbers.get(login, sum(login.encode())), "login": login}
+        return web.json_response({"permission": told, "role_name": role, "user": user})
 
     async def _edit_comment(self, request: web.Request) -> web.Response:
         id_ = int(request.match_info["id"])
@@ -257,10 +295,19 @@ class FakeGitHub:
         return web.json_response({"data": {"minimizeComment": {"clientMutationId": None}}})
 
 
+class Fake(Protocol):
+    url: str
+
+    def app(self) -> web.Application: ...
+
+
+F = TypeVar("F", bound=Fake)
+
+
 @contextmanager
-def serving() -> Iterator[FakeGitHub]:
+def serve(fake: F, at: str) -> Iterator[F]:
     """Up while the block runs, on a thread of its own: commands under test have loops of their own."""
-    fake, ready, loop = FakeGitHub(), threading.Event(), asyncio.new_event_loop()
+    ready, loop = threading.Event(), asyncio.new_event_loop()
 
     async def up() -> web.AppRunner:
         runner = web.AppRunner(fake.app(), access_log=None)
@@ -269,7 +316,7 @@ def serving() -> Iterator[FakeGitHub]:
         await site.start()
         assert site._server is not None
         port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]  # asyncio's server has some
-        fake.url = f"http://127.0.0.1:{port}/api/v3"
+        fake.url = f"http://127.0.0.1:{port}{at}"
         return runner
 
     def run() -> None:
@@ -288,6 +335,12 @@ def serving() -> Iterator[FakeGitHub]:
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
+
+
+@contextmanager
+def serving() -> Iterator[FakeGitHub]:
+    with serve(FakeGitHub(), "/api/v3") as fake:
+        yield fake
 
 
 def secretless(fake: FakeGitHub, *texts: str) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -13,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import LabDirectory, running_lab
+from reconciler.render.comment import mark_of
+from tests.cli.shell import LabDirectory, reconciler, running_lab
 from tests.forge.runner import Runner, git
 from tests.forge.server import REPOSITORY, TOKEN, FakeGitHub, secretless, serving
 from tests.render.test_comment import balanced
@@ -79,6 +81,22 @@ class Day:
     def planned(self, number: int) -> tuple[str, str]:
         """For a pull request of this repository."""
         return self.review(number, "plan")
+
+    def commanded(self, number: int, text: str, login: str) -> list[str]:
+        """What commands.yml does for a comment: results of its jobs, as many as are run."""
+        event = self.runner.where / "event.json"
+        event.write_text(json.dumps(self.github.event(number, text, login)))
+        self.runner.env = {**self.runner.env, "GITHUB_EVENT_PATH": str(event)}
+        context = {
+            "github.sha": self.main(), "github.token": TOKEN, "vars.RECONCILER_ENVIRONMENT": "prod",
+            "github.event.comment.html_url": f"https://github.com/{REPOSITORY}/pull/{number}#issuecomment-1",
+        }  # fmt: skip
+        shutil.rmtree(self.runner.where / "artifacts", ignore_errors=True)  # of other runs
+        results = [self.runner.run("commands", "request", context)]
+        if self.runner.outputs["needs.request.outputs.verb"] != "nothing":
+            results.append(self.runner.run("commands", "act", context))
+            results.append(self.runner.run("commands", "reply", {**context, "needs.act.result": results[-1]}))
+        return results
 
     def validated(self, number: int) -> str:
         """What plan.yml does, which may be the pull request's own."""
@@ -191,6 +209,41 @@ def a_clean_fleet_makes_no_noise(day: Day) -> None:
     assert day.github.issues == {}
 
 
+def a_command_in_a_comment_is_carried_out_for_those_who_may(day: Day) -> None:
+    day.github.roles = {"alice": "write", "mallory": "read"}
+    head = day.propose(16, "personas.yaml", "vm.swappiness: '5'", "vm.swappiness: '7'")
+    assert day.commanded(16, "/reconciler plan", "alice") == ["success"] * 3, day.runner.log()
+    [plan] = day.github.texts(16)
+    assert (mark_of(plan)["key"], mark_of(plan)["head"]) == ("plan/lab/prod", head)
+
+    assert day.commanded(16, "/reconciler hold gpu-0002 bad DIMM", "alice") == ["success"] * 3, day.runner.log()
+    assert "asked by alice: done." in day.github.texts(16)[-1]
+    held = reconciler("hold", "--spec", day.spec, "--endpoints", day.lab.endpoints).out
+    assert "bad DIMM" in held
+    assert f"alice on https://github.com/{REPOSITORY}/pull/16#issuecomment-1" in held.replace("\n", "")
+    journal = reconciler("audit", "list", "--endpoints", day.lab.endpoints).out
+    assert "alice on https://github.com/" in journal.replace("\n", "")
+
+    assert day.commanded(16, "/reconciler explain gpu-0002", "alice") == ["success"] * 3, day.runner.log()
+    told = day.github.texts(16)[-1]
+    assert "gpu-0002 [" in told
+    assert "bad DIMM" in told
+    day.said("command-explain", told)
+    for secret in re.findall(r"127\.0\.0\.1:\d+", (day.lab.spec / "fleet.yaml").read_text()):
+        assert secret not in told
+
+    assert day.commanded(16, "/reconciler hold gpu-9999", "alice") == ["success", "failure", "success"]
+    assert "asked by alice: failed." in day.github.texts(16)[-1]
+    before = len(day.github.texts(16))
+    assert day.commanded(16, "/reconciler hold gpu-0001", "mallory") == ["success"]
+    assert "mallory may not write" in day.github.texts(16)[before]
+    assert day.commanded(16, "/reconciler reimage gpu-0001", "alice") == ["success"]
+    assert "there is no such command" in day.github.texts(16)[-1]
+    assert "gpu-0001" not in reconciler("hold", "--spec", day.spec, "--endpoints", day.lab.endpoints).out
+    assert reconciler("release", "gpu-0002", "--spec", day.spec, "--endpoints", day.lab.endpoints).code == 0
+    del day.github.pulls[16]
+
+
 def a_change_of_an_address_is_told_and_nobody_is_contacted_there(day: Day) -> None:
     """Conventions S3."""
     [file] = [path for path in (day.spec / "pools").glob("*.yaml") if "gpu-0001" in path.read_text()]
@@ -291,6 +344,7 @@ def drift_is_told_to_whom_it_concerns_until_it_is_gone(day: Day) -> None:
 STORY = (
     a_change_is_planned_merged_and_applied,
     a_clean_fleet_makes_no_noise,
+    a_command_in_a_comment_is_carried_out_for_those_who_may,
     a_change_of_an_address_is_told_and_nobody_is_contacted_there,
     a_change_that_is_no_spec_fails_and_says_why,
     a_fork_is_planned_offline_by_what_drift_published,

@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 
 FOLDER = ROOT / ".github" / "workflows"
 ACTION = ROOT / "action.yml"
-FLEET = ("plan", "review", "apply", "drift")  # those that users take over
+FLEET = ("plan", "review", "commands", "apply", "drift")  # those that users take over
 EXPRESSION = re.compile(r"\$\{\{\s*(.*?)\s*\}\}")
 
 

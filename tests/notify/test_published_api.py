@@ -1,4 +1,4 @@
-"""Our requests to GitHub against its published OpenAPI description: paths, methods, queries and bodies.
+"""GitHub's published OpenAPI description: our requests are described there, and we understand its examples of answers.
 
 The description is a package of npm, fetched once: `npm install --prefix ~/.cache/gpu-fleet-reconciler/openapi
 @octokit/openapi`. Where it is not there, these tests say so and are skipped.
@@ -6,6 +6,7 @@ The description is a package of npm, fetched once: `npm install --prefix ~/.cach
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -14,9 +15,13 @@ from urllib.parse import parse_qsl, urlsplit
 
 import jsonschema
 import pytest
+from aiohttp import web
 
+from reconciler.drivers.forge import connect
+from reconciler.model.forge import Check, Pull
 from reconciler.model.tickets import Tracker, TrackerKind
-from tests.forge.server import REPOSITORY, TOKEN, serving
+from tests.drivers.forge.test_github import Pacer
+from tests.forge.server import REPOSITORY, TOKEN, serve, serving
 from tests.notify.test_tickets import Desk, message
 
 pytestmark = [pytest.mark.wire, pytest.mark.tool]
@@ -78,6 +83,99 @@ def test_each_request_about_a_ticket_is_one_that_github_describes(described: dic
     assert {one.method for one in asked} == {"GET", "POST", "PATCH"}
     for one in asked:
         assert problem(described, one.method, one.path.removeprefix("/api/v3"), one.body) == ""
+
+
+def test_each_request_about_a_pull_request_is_one_that_github_describes(described: dict[str, Any]) -> None:
+    async def everything() -> None:
+        forge = connect(REPOSITORY, TOKEN, Pacer(), url=fake.url)
+        pull = await forge.pull(7)
+        await forge.open_pulls()
+        await forge.pulls_of("c" * 40)
+        await forge.approvals(pull)
+        await forge.files(7)
+        await forge.edit_remark(await forge.add_remark(7, "text"), "more")
+        await forge.remarks(7)
+        await forge.edit_issue((await forge.add_issue("t", "text")).id, "t", "text", close=True)
+        await forge.open_issues()
+        await forge.set_check("c" * 40, "reconciler/plan", Check.FAILURE, "t", "text", "https://x/1")
+        fake.permissions.discard("checks")
+        await forge.set_check("c" * 40, "reconciler/plan", Check.ERROR, "t", "text", "https://x/1")
+        await forge.close()
+
+    with serving() as fake:
+        fake.permissions.add("checks")
+        fake.open_pull(7, "c" * 40)
+        asyncio.run(everything())
+    assert len({(one.method, urlsplit(one.path).path) for one in fake.requests}) >= 13
+    for one in fake.requests:
+        assert problem(described, one.method, one.path.removeprefix("/api/v3"), one.body) == ""
+
+
+def test_what_github_shows_as_an_answer_is_understood(described: dict[str, Any]) -> None:
+    """Its own examples of each answer, served in place of ours."""
+    shown: dict[tuple[str, str], Any] = {}
+    for template, methods in described["paths"].items():
+        for method, operation in methods.items():
+            for status, said in operation.get("responses", {}).items():
+                examples = said.get("content", {}).get("application/json", {}).get("examples", {})
+                if status in ("200", "201") and examples:
+                    shown[method.upper(), template] = _example(described, next(iter(examples.values())))
+    at = "/repos/{owner}/{repo}"
+    one = shown["GET", at + "/pulls/{pull_number}"]
+
+    async def read() -> tuple[Any, ...]:
+        forge = connect(REPOSITORY, TOKEN, Pacer(), url=fake.url, login="octocat")
+        try:
+            return (
+                await forge.pull(7), await forge.open_pulls(), await forge.approvals(Pull(7, _COMMIT)),
+                await forge.files(7), await forge.remarks(7), await forge.add_remark(7, "text"),
+                await forge.open_issues(),
+            )  # fmt: skip
+        finally:
+            await forge.close()
+
+    with serve(Shown({
+        ("GET", "/pulls/7"): one, ("GET", "/pulls"): shown["GET", at + "/pulls"],
+        ("GET", "/pulls/7/reviews"): shown["GET", at + "/pulls/{pull_number}/reviews"],
+        ("GET", "/pulls/7/files"): shown["GET", at + "/pulls/{pull_number}/files"],
+        ("GET", "/issues/7/comments"): shown["GET", at + "/issues/{issue_number}/comments"],
+        ("POST", "/issues/7/comments"): shown["POST", at + "/issues/{issue_number}/comments"],
+        ("GET", "/issues"): shown["GET", at + "/issues"],
+    }), "/api/v3") as fake:  # fmt: skip
+        pull, pulls, approvals, files, remarks, made, issues = asyncio.run(read())
+    assert (pull.number, pull.head, pull.author) == (one["number"], one["head"]["sha"], "octocat")
+    assert len(pulls) == 1
+    assert (approvals, files) == (["octocat"], ["file1.txt"])
+    assert [remark.text for remark in remarks] == ["Me too"] == [made.text]
+    assert made.url.startswith("https://github.com/octocat/Hello-World/issues/")
+    assert issues == [], "the example is a pull request too"
+
+
+_COMMIT = "ecdd80bb57125d7ba9641ffaa4d7d2c19d3f3091"  # of the example of a review
+
+
+def _example(described: dict[str, Any], said: dict[str, Any]) -> Any:
+    if "$ref" in said:
+        said = described["components"]["examples"][said["$ref"].rpartition("/")[2]]
+    return said["value"]
+
+
+class Shown:
+    """Serves answers by method and the end of the path."""
+
+    def __init__(self, answers: dict[tuple[str, str], Any]) -> None:
+        self.url = ""
+        self._answers = answers
+
+    def app(self) -> web.Application:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        return app
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        return web.json_response(
+            self._answers[request.method, request.path.removeprefix(f"/api/v3/repos/{REPOSITORY}")]
+        )
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,9 @@ def balanced(text: str) -> None:
             said.append(re.sub(r"<[^>]*>", "", token.content))
         for child in token.children or ():
             assert child.type not in ("image", "s_open"), token.content[:500]
-            assert child.type != "code_inline" or child.content.startswith(("reconciler ", "ignore:")), child.content
+            assert child.type != "code_inline" or child.content.startswith(
+                ("reconciler ", "/reconciler ", "ignore:")
+            ), child.content
             if child.type == "html_inline":
                 assert OURS.fullmatch(child.content), child.content
             if child.type == "link_open":

@@ -21,9 +21,11 @@ _SOURCE = (
                  help="Output of the failed command. Of several files, the last one with any text is shown."),
 )  # fmt: skip
 _TARGET = (
-    click.option("--repo", "repository", envvar="GITHUB_REPOSITORY", default="", metavar="OWNER/NAME",
+    click.option("--repo", "repository", envvar=["GITHUB_REPOSITORY", "CI_PROJECT_PATH"], default="",
+                 metavar="OWNER/NAME",
                  help="Repository to report to."),
-    click.option("--pr", "pull", type=click.IntRange(min=1), metavar="N", help="Comment on this pull request."),
+    click.option("--pr", "pull", type=click.IntRange(min=1), envvar="CI_MERGE_REQUEST_IID", metavar="N",
+                 help="Comment on this pull request, or merge request."),
     click.option("--commit", default="", metavar="SHA",
                  help="Commit that the report is about. It gets a status; without --pr, its pull requests get the "
                  "comment."),
@@ -46,7 +48,8 @@ def comment(source: CommentSource, target: CommentTarget, dry_run: bool) -> None
     """Report a plan, drift report or outcome on the forge: as a comment that later runs edit, as the status of the
     commit, and in the summary of the CI job.
 
-    The token is in RECONCILER_FORGE_TOKEN or GITHUB_TOKEN; GITHUB_API_URL names an Enterprise server.
+    The token is in RECONCILER_FORGE_TOKEN, or in GITHUB_TOKEN or GITLAB_TOKEN. GITHUB_API_URL names an Enterprise
+    server; where CI_API_V4_URL is set, the forge is GitLab.
     """
     prepared = prepare_comment(source, target)
     if dry_run:

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
+from reconciler.drivers.forge.fields import cut, field
 from reconciler.drivers.forge.http import Rest
 from reconciler.model.errors import DriverError, Failure, UsageError
-from reconciler.model.forge import Check, Pull, Remark
+from reconciler.model.forge import Account, Check, Pull, Remark, Said
 
 API: Final = "https://api.github.com"
 ACTIONS: Final = "github-actions[bot]"  # the account of a job's token
@@ -17,6 +18,7 @@ _REPOSITORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
 _TITLE: Final = 140  # characters of a commit status
 _HEADING: Final = 250  # characters of an issue's or a check's title
 _CONCLUSIONS: Final = {Check.SUCCESS: "success", Check.FAILURE: "action_required", Check.ERROR: "failure"}
+_WRITERS: Final = frozenset({"write", "admin"})  # "maintain" is told as write
 _HIDE: Final = (
     "mutation($id: ID!) { minimizeComment(input: {subjectId: $id, classifier: OUTDATED}) { clientMutationId } }"
 )
@@ -46,14 +48,23 @@ class GitHub:
     async def pulls_of(self, commit: str) -> Sequence[Pull]:
         """Return merged pull requests only: an open one may contain the commit without having brought it."""
         path = f"{self._at}/commits/{quote(commit, safe='')}/pulls"
-        return [_pull(entry) async for entry in self._rest.pages(path) if _field(entry, "merged_at", object)]
+        return [_pull(entry) async for entry in self._rest.pages(path) if field(entry, "merged_at", object)]
+
+    async def approvals(self, pull: Pull) -> Sequence[str]:
+        """Return who approved. The latest review of an account counts, and comments say neither yes nor no."""
+        latest: dict[str, bool] = {}
+        async for entry in self._rest.pages(f"{self._at}/pulls/{pull.number}/reviews"):
+            state, author = field(entry, "state", str), _author(entry)
+            if author and state in ("APPROVED", "CHANGES_REQUESTED", "DISMISSED"):
+                latest[author] = state == "APPROVED" and entry.get("commit_id") == pull.head
+        return [author for author, approved in latest.items() if approved and author != pull.author]
 
     async def files(self, pull: int) -> Sequence[str]:
         found: dict[str, None] = {}
         async for entry in self._rest.pages(f"{self._at}/pulls/{pull}/files"):
-            found[_field(entry, "filename", str)] = None
+            found[field(entry, "filename", str)] = None
             if entry.get("previous_filename"):
-                found[_field(entry, "previous_filename", str)] = None
+                found[field(entry, "previous_filename", str)] = None
         return list(found)
 
     # --- comments ----------------------------------------------------------------------------------------------------
@@ -63,11 +74,28 @@ class GitHub:
         path = f"{self._at}/issues/{pull}/comments"
         return [_remark(entry, "id") async for entry in self._rest.pages(path) if _author(entry) == login]
 
+    async def said(self, pull: int, remark: int) -> Said:
+        found = await self._rest.call("GET", f"{self._at}/issues/comments/{remark}")
+        if not field(found, "issue_url", str).endswith(f"{self._at}/issues/{pull}"):
+            raise DriverError(Failure.UNSUPPORTED, f"comment {remark} is not on #{pull}")
+        return Said(_account(field(found, "user", Mapping)), field(found, "body", str))
+
+    async def may_write(self, account: Account) -> bool:
+        path = f"{self._at}/collaborators/{quote(account.name, safe='')}/permission"
+        try:
+            found = await self._rest.call("GET", path)
+        except DriverError as error:
+            if error.kind is Failure.UNSUPPORTED:
+                return False  # neither a collaborator nor a member
+            raise
+        same = _account(field(found, "user", Mapping)) == account  # not another who has the name by now
+        return same and field(found, "permission", str) in _WRITERS
+
     async def add_remark(self, pull: int, text: str) -> Remark:
         return _remark(await self._rest.call("POST", f"{self._at}/issues/{pull}/comments", {"body": text}), "id")
 
-    async def edit_remark(self, remark: int, text: str) -> None:
-        await self._rest.call("PATCH", f"{self._at}/issues/comments/{remark}", {"body": text})
+    async def edit_remark(self, remark: Remark, text: str) -> None:
+        await self._rest.call("PATCH", f"{self._at}/issues/comments/{remark.id}", {"body": text})
 
     async def hide_remark(self, remark: Remark) -> None:
         await self._rest.mutate(_HIDE, {"id": remark.handle})
@@ -85,7 +113,7 @@ class GitHub:
         ]
 
     async def add_issue(self, title: str, text: str) -> Remark:
-        body = {"title": _cut(title, _HEADING), "body": text}
+        body = {"title": cut(title, _HEADING), "body": text}
         return _remark(await self._rest.call("POST", f"{self._at}/issues", body), "number")
 
     async def find_issue(self, marker: str, label: str) -> Remark | None:
@@ -100,16 +128,16 @@ class GitHub:
         return None
 
     async def open_ticket(self, title: str, text: str, labels: Sequence[str]) -> Remark:
-        body = {"title": _cut(title, _HEADING), "body": text, "labels": list(labels)}
+        body = {"title": cut(title, _HEADING), "body": text, "labels": list(labels)}
         return _remark(await self._rest.call("POST", f"{self._at}/issues", body), "number")
 
     async def set_ticket(self, issue: int, title: str, text: str, *, closed: bool) -> None:
-        body: dict[str, Any] = {"title": _cut(title, _HEADING), "body": text, "state": "closed" if closed else "open"}
+        body: dict[str, Any] = {"title": cut(title, _HEADING), "body": text, "state": "closed" if closed else "open"}
         body["state_reason"] = "completed" if closed else "reopened"
         await self._rest.call("PATCH", f"{self._at}/issues/{issue}", body)
 
     async def edit_issue(self, issue: int, title: str, text: str, *, close: bool) -> None:
-        body = {"title": _cut(title, _HEADING), "body": text}
+        body = {"title": cut(title, _HEADING), "body": text}
         if close:
             body |= {"state": "closed", "state_reason": "completed"}
         await self._rest.call("PATCH", f"{self._at}/issues/{issue}", body)
@@ -118,7 +146,7 @@ class GitHub:
 
     async def set_check(self, commit: str, name: str, verdict: Check, title: str, text: str, url: str) -> None:
         """Set a check run, which has room for a report, or a commit status where the token may set no check run."""
-        output = {"title": _cut(title, _HEADING), "summary": text}
+        output = {"title": cut(title, _HEADING), "summary": text}
         body = {"name": name, "head_sha": commit, "status": "completed", "conclusion": _CONCLUSIONS[verdict]}
         where = {"details_url": url} if url else {}
         try:
@@ -131,7 +159,7 @@ class GitHub:
             await self._set_status(commit, name, verdict, title, url)
 
     async def _set_status(self, commit: str, name: str, verdict: Check, title: str, url: str) -> None:
-        body = {"state": verdict.value, "context": name, "description": _cut(title, _TITLE)}
+        body = {"state": verdict.value, "context": name, "description": cut(title, _TITLE)}
         if url:
             body["target_url"] = url
         await self._rest.call("POST", f"{self._at}/statuses/{quote(commit, safe='')}", body, repeatable=True)
@@ -142,7 +170,7 @@ class GitHub:
         """Return our account. A job's token may not ask for it, and is that of GitHub Actions."""
         if not self._login:
             try:
-                self._login = _field(await self._rest.call("GET", "/user"), "login", str)
+                self._login = field(await self._rest.call("GET", "/user"), "login", str)
             except DriverError as error:
                 if error.kind is not Failure.AUTH or "HTTP 401" in error.detail:
                     raise
@@ -150,36 +178,29 @@ class GitHub:
         return self._login
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def _field(entry: Any, name: str, kind: type[Any]) -> Any:
-    found = entry.get(name) if isinstance(entry, Mapping) else None
-    if kind is not object and (not isinstance(found, kind) or isinstance(found, bool)):
-        raise DriverError(Failure.MALFORMED, f"GitHub sent no {name}")
-    return found
-
-
 def _author(entry: Any) -> str:
     user = entry.get("user") if isinstance(entry, Mapping) else None
     return str(user.get("login")) if isinstance(user, Mapping) else ""  # a deleted account has none
 
 
+def _account(user: Mapping[str, Any]) -> Account:
+    return Account(field(user, "id", int), field(user, "login", str))
+
+
 def _pull(entry: Any) -> Pull:
-    head, base = _field(entry, "head", Mapping), _field(entry, "base", Mapping)
+    head, base = field(entry, "head", Mapping), field(entry, "base", Mapping)
     origin = head.get("repo")  # None: a fork that was deleted
-    ours = _field(_field(base, "repo", Mapping), "id", int)
-    fork = not isinstance(origin, Mapping) or _field(origin, "id", int) != ours
-    return Pull(_field(entry, "number", int), _field(head, "sha", str), fork)
+    ours = field(field(base, "repo", Mapping), "id", int)
+    fork = not isinstance(origin, Mapping) or field(origin, "id", int) != ours
+    return Pull(field(entry, "number", int), field(head, "sha", str), fork, _author(entry))
 
 
 def _remark(entry: Any, number: str) -> Remark:
-    text = _field(entry, "body", object)
+    text = field(entry, "body", object)
     handle = entry.get("node_id")
     return Remark(
-        _field(entry, number, int),
+        field(entry, number, int),
         text if isinstance(text, str) else "",
-        _field(entry, "html_url", str),
+        field(entry, "html_url", str),
         handle if isinstance(handle, str) else "",
     )

@@ -222,4 +222,11 @@ def _message(answer: httpx.Response) -> str:
         str(error.get("message") or error.get("code")) if isinstance(error, dict) else str(error)
         for error in (errors if isinstance(errors, list) else ())
     ]
-    return "; ".join([str(document.get("message", "")), *found])[:500].strip("; ")
+    return "; ".join([*_words(document.get("message", document.get("error", ""))), *found])[:500].strip("; ")
+
+
+def _words(said: Any) -> list[str]:
+    """Return the sentences of a message: GitLab sends a text, a list, or lists by name of the field at fault."""
+    if isinstance(said, dict):
+        return [f"{name} {word}" for name, words in said.items() for word in _words(words)]
+    return [word for one in said for word in _words(one)] if isinstance(said, list) else [str(said)]

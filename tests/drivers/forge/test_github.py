@@ -89,6 +89,21 @@ def test_files_of_a_large_pull_request(fake: FakeGitHub, clock: Pacer) -> None:
     assert {"new", "old"} <= set(found)
 
 
+def test_approvals_are_the_latest_word_of_others_on_the_head(fake: FakeGitHub, clock: Pacer) -> None:
+    said = [
+        ("alice", "APPROVED", ""), ("bob", "APPROVED", ""), ("bob", "COMMENTED", ""), ("carol", "APPROVED", "d" * 40),
+        ("dan", "APPROVED", ""), ("dan", "CHANGES_REQUESTED", ""), ("erin", "CHANGES_REQUESTED", ""),
+        ("erin", "APPROVED", ""), ("frank", "APPROVED", ""), ("frank", "DISMISSED", ""),
+    ]  # fmt: skip
+    for login, state, commit in said:
+        fake.review(7, login, state, commit)
+
+    async def read(forge: Forge) -> Any:
+        return await forge.approvals(await forge.pull(7))
+
+    assert ask(fake, clock, read) == ["bob", "erin"], "alice is its author, and carol has read another commit"
+
+
 def test_issues_of_ours_are_no_pull_requests(fake: FakeGitHub, clock: Pacer) -> None:
     made = ask(fake, clock, lambda forge: forge.add_issue("t" * 400, "text"))
     fake.issues[1] = {
