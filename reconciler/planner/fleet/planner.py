@@ -56,6 +56,18 @@ def plan_fleet(
     `observation` holds an entry for each selected node, and at least the membership of the others. `kept`: plans of
     nodes from earlier passes, which make this one faster and no other.
     """
+    return plan_with_planner(fleet, observation, ledger, now, request, kept)[0]
+
+
+def plan_with_planner(
+    fleet: Fleet,
+    observation: Observation,
+    ledger: LedgerSnapshot,
+    now: datetime,
+    request: PlanRequest,
+    kept: KeptPlans | None = None,
+) -> tuple[Plan, NodePlanner]:
+    """Plan as `plan_fleet` does, and return also the planner of single nodes. It keeps no plans."""
     names = request.names(fleet)
     planner = node_planner(fleet, observation, ledger, now, request, kept)
     plans, whole, changing = _node_plans(fleet, observation, ledger, names, planner, kept)
@@ -68,7 +80,7 @@ def plan_fleet(
     times = timetable(schedule(plans, permit), permit, changing.plans, changing.missing)
     forecast = gate_forecast(fleet, plans, ledger.records, planner.context)
     incomplete = tuple(name for name, plan in plans.items() if plan.incomplete)
-    return Plan(
+    plan = Plan(
         format_version=PLAN_FORMAT,
         tool_version=__version__,
         id=request.id,
@@ -97,6 +109,7 @@ def plan_fleet(
         releases=plan_releases(fleet.settings.releases, observation.releases, now, {}),
         shared={key: planner.shared[key] for key in sorted({plan.shared for plan in plans.values() if plan.shared})},
     )
+    return plan, planner
 
 
 def _node_plans(
