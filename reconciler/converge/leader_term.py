@@ -22,9 +22,8 @@ from reconciler.converge.events import LoopTold, Progress, RunPlanned, ignore
 from reconciler.converge.lease import HeldLease
 from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, take_over
 from reconciler.converge.notifier import Notifier, PassNews
-from reconciler.converge.observation_pass import ObservationPass, make_plan, planner_for
 from reconciler.converge.observe import observe
-from reconciler.converge.pass_messages import PassMessages
+from reconciler.converge.pass_planner import PassPlanner, PlannedPass, records_of
 from reconciler.converge.ports import GateRunner
 from reconciler.converge.release_work import ReleaseWork
 from reconciler.converge.run import Attempts, PassContext, Run, RunPorts
@@ -39,10 +38,6 @@ from reconciler.model.plan import Plan
 from reconciler.model.ports import Clock, Fabric, Ledger, Metrics
 from reconciler.model.records import NodeRecord
 from reconciler.model.status import FleetStatus, NodeStatus
-from reconciler.model.vocab import DriftMode
-from reconciler.planner.fleet.plan_request import PlanRequest, records_needed
-from reconciler.planner.node.estimates import estimates
-from reconciler.planner.node.planner import NodePlanner
 
 JITTER = 0.1  # of the interval: fleets that were started together don't ask their BMCs together (pitfall I9)
 NODES_PER_S = 10.0  # that a pass reads when nobody waits for it: each costs 25 ms of CPU
@@ -71,25 +66,6 @@ class LoopDeps:
     saw: Callable[[Fleet, Plan, Observation], None] = lambda _fleet, _plan, _observation: None
 
 
-@dataclass(frozen=True, slots=True)
-class _Planned:
-    """A pass whose observation was planned."""
-
-    look: ObservationPass
-    plan: Plan
-    planner: NodePlanner
-
-    @property
-    def barred(self) -> str:
-        """Why nothing may begin, whatever is planned."""
-        return self.look.outage or _mode(self.look.fleet)
-
-    @property
-    def refused(self) -> str:
-        """Why nothing that was planned may begin."""
-        return f"the plan is refused: {'; '.join(self.plan.refused)}" if self.plan.refused else ""
-
-
 class LeaderTerm:
     """A term of leadership whose first pass is over; `begin` makes one."""
 
@@ -98,7 +74,7 @@ class LeaderTerm:
         deps: LoopDeps,
         dispatcher: Dispatcher,
         observation: Observation,
-        messages: PassMessages,
+        planner: PassPlanner,
         listening: asyncio.Task[None],
         notifier: Notifier,
         due: float,
@@ -107,7 +83,7 @@ class LeaderTerm:
         self._deps = deps
         self._run = dispatcher.run
         self._dispatcher = dispatcher
-        self._messages = messages
+        self._planner = planner
         self._listening = listening
         self._notifier = notifier
         self._passed = passed
@@ -124,14 +100,15 @@ class LeaderTerm:
         cls, deps: LoopDeps, fleet: Fleet, fabric: Fabric, lease: HeldLease, passed: Callable[[Plan], None]
     ) -> LeaderTerm:
         """Make the first pass, and return the term that continues from it. `passed` is called after every pass."""
-        listener, messages = ClusterListener(deps.clock, deps.progress, deps.metrics), PassMessages(deps.progress)
+        listener = ClusterListener(deps.clock, deps.progress, deps.metrics)
+        planner = PassPlanner(deps.ledger, deps.clock, deps.metrics, deps.progress)
         listening = asyncio.create_task(listener.listen(fabric.watches()))
         notifier = Notifier(deps.ledger, deps.messenger, deps.clock, deps.metrics, deps.progress)
         try:
             began, names = deps.clock.monotonic(), list(fleet.nodes)
             observation = await _observe(deps, fleet, fabric, names, fresh_inventory=True)
             due = _next_pass(deps, began)
-            planned = _plan(deps, fleet, observation, names, messages)
+            planned = planner.plan(fleet, observation, names, deps.signatures(fleet))
             installer, now = fabric.installer(), planned.plan.created_at
             resumed = await take_over(deps.ledger, installer, fleet, fleet.nodes.keys(), now)
             ports = RunPorts(
@@ -147,7 +124,7 @@ class LeaderTerm:
             records = _remember(planned, run)
             await _forget(planned, run, None)
             listener.dispatcher = Dispatcher(run, observation, planned.plan.nodes, records)
-            term = cls(deps, listener.dispatcher, observation, messages, listening, notifier, due, passed)
+            term = cls(deps, listener.dispatcher, observation, planner, listening, notifier, due, passed)
             term._publish(planned, records)
             term._keep_releases(planned)
         except BaseException:  # a cancellation too: nobody else owns the listener yet
@@ -250,7 +227,8 @@ class LeaderTerm:
         """Learn and plan from an observation, and hand it to the dispatcher."""
         run, dispatcher, fleet = self._run, self._dispatcher, self._run.fleet
         idle = [name for name in fleet.nodes if name not in dispatcher.at_work]
-        planned = _plan(self._deps, fleet, dispatcher.merged(observation), idle, self._messages)
+        seen, signatures = dispatcher.merged(observation), self._deps.signatures(fleet)
+        planned = self._planner.plan(fleet, seen, idle, signatures)
         run.context = _context(planned, run.context.run_id)
         run.attempts.executed.clear()
         records = _remember(planned, run)
@@ -259,7 +237,7 @@ class LeaderTerm:
         self._publish(planned, records)
         self._keep_releases(planned)
 
-    def _keep_releases(self, planned: _Planned) -> None:
+    def _keep_releases(self, planned: PlannedPass) -> None:
         """Do what the latest pass asks for to releases, unless that is being done."""
         if self._releases is not None:
             if not self._releases.done():
@@ -274,7 +252,7 @@ class LeaderTerm:
         self._deps.progress(LoopTold("release", crash.sentence, problem=True))
         return False
 
-    def _publish(self, planned: _Planned, records: Mapping[str, NodeRecord]) -> None:
+    def _publish(self, planned: PlannedPass, records: Mapping[str, NodeRecord]) -> None:
         """Record the nodes' statuses and report the pass to everybody who watches."""
         deps, look, plan = self._deps, planned.look, planned.plan
         newer = {name: own for name, own in self._dispatcher.worker_plans.items() if name in plan.nodes}
@@ -292,7 +270,7 @@ class LeaderTerm:
         self._notifier.passed(PassNews(look.fleet, known, look.observation, records, look.outage))
         self._passed(plan)
         deps.progress(RunPlanned(self._run.context.run_id, partial(run_progress, self._dispatcher), deps.clock.now))
-        self._messages.planned(plan, look.observation, len(self._dispatcher.at_work))
+        self._planner.messages.planned(plan, look.observation, len(self._dispatcher.at_work))
 
 
 async def _observe(
@@ -327,50 +305,29 @@ def _next_pass(deps: LoopDeps, began: float) -> float:
     return max(began + interval, deps.clock.monotonic() + interval * REST)
 
 
-def _plan(
-    deps: LoopDeps, fleet: Fleet, observation: Observation, idle: Sequence[str], messages: PassMessages
-) -> _Planned:
-    ledger, now = deps.ledger, deps.clock.now()
-    look = ObservationPass(fleet, observation, idle, ledger, deps.clock, _records(fleet, ledger))
-    messages.outage(look.outage)
-    look.learn(acts=True)
-    look.copy_holds()
-    request = PlanRequest(
-        id=f"pass-{now:%Y%m%d-%H%M%S}",
-        signatures=deps.signatures(fleet),
-        estimates=estimates(fleet, ledger.durations()),
-    )
-    plan = make_plan(fleet, observation, ledger, request, now)
-    return _Planned(look, plan, planner_for(fleet, observation, ledger, request, now))
-
-
-def _records(fleet: Fleet, ledger: Ledger) -> Mapping[str, NodeRecord]:
-    return ledger.nodes(records_needed(fleet, list(fleet.nodes)))
-
-
-def _context(planned: _Planned, run_id: str) -> PassContext:
+def _context(planned: PlannedPass, run_id: str) -> PassContext:
     return PassContext(
         run_id, planned.plan.id, planned.look.fleet, planned.planner, barred=planned.barred, refused=planned.refused
     )
 
 
-def _remember(planned: _Planned, run: Run) -> Mapping[str, NodeRecord]:
+def _remember(planned: PlannedPass, run: Run) -> Mapping[str, NodeRecord]:
     """Record the drift of nodes that nobody works on, and return the records of all nodes."""
     look, plans = planned.look, {name: planned.plan.nodes[name] for name in planned.look.names}
     if not look.outage:
         well = {name for name, plan in plans.items() if node_status(plan, acting=False) is NodeStatus.CONVERGED}
         close_needless(run.ledger, run.attempts.resumed, well, planned.plan.created_at)
     look.remember_drift(plans, run.context.run_id)
-    return _records(look.fleet, run.ledger)
+    return records_of(look.fleet, run.ledger)
 
 
-async def _forget(planned: _Planned, run: Run, at_work: AbstractSet[str] | None) -> None:
+async def _forget(planned: PlannedPass, run: Run, at_work: AbstractSet[str] | None) -> None:
     """Forget nodes that left the spec: lift our marks, and drop what the ledger knows to be applied to them.
 
     `at_work`: None in the first pass of a term, which lifts marks even where the ledger knows of no such node.
     """
     fleet, ledger = planned.look.fleet, run.ledger
-    gone = [name for name in ledger.known() if name not in fleet.nodes]
+    gone = [name for name in planned.known if name not in fleet.nodes]
     if at_work is not None and (not gone or not at_work <= fleet.nodes.keys()):  # work on them ends first
         return
     if planned.barred or planned.refused:
@@ -382,10 +339,3 @@ async def _forget(planned: _Planned, run: Run, at_work: AbstractSet[str] | None)
     more = f"; {', '.join(kept)} keep our mark, since no gate has judged what was done to them" if kept else ""
     message = f"{len(gone)} nodes left the spec and are forgotten: {', '.join(gone[:5])}{more}"
     run.ports.progress(LoopTold("forgotten", message, problem=bool(kept)))
-
-
-def _mode(fleet: Fleet) -> str:
-    """Return why nothing may begin, whatever is planned or seen, by the spec's drift mode."""
-    if fleet.settings.drift_mode is not DriftMode.CORRECT:
-        return f"the spec's mode is {fleet.settings.drift_mode.value}: drift is reported and left as it is"
-    return ""

@@ -13,18 +13,18 @@ class IgnoreRules:
 
     def __init__(self, rules: tuple[IgnoreRule, ...], now: datetime) -> None:
         today = now.date()
-        self._live = tuple(rule for rule in rules if not rule.expires or date.fromisoformat(rule.expires) >= today)
-        self.expired = tuple(rule for rule in rules if rule not in self._live)
+        self.valid = tuple(rule for rule in rules if not rule.expires or date.fromisoformat(rule.expires) >= today)
+        self.expired = tuple(rule for rule in rules if rule not in self.valid)
 
     def match(self, desired: Desired, path: str) -> IgnoreRule | None:
-        for rule in self._live:
+        for rule in self.valid:
             if rule.covers(path) and _matches_node(rule, desired):
                 return rule
         return None
 
     def key(self, desired: Desired) -> tuple[int, ...]:
         """Return the indexes of the rules that apply to this node; equal nodes with equal keys share a comparison."""
-        return tuple(at for at, rule in enumerate(self._live) if _matches_node(rule, desired))
+        return tuple(at for at, rule in enumerate(self.valid) if _matches_node(rule, desired))
 
 
 def _matches_node(rule: IgnoreRule, desired: Desired) -> bool:

@@ -184,13 +184,13 @@ def _flaws(
     if proof.binding != binding:
         for why, names in _differences(proof.binding, binding, acceptance):
             yield why, mine & names
-    age = now - proof.issued_at
-    if age < -CLOCK_SKEW:
-        yield f"{_clocks_differ(node, proof.issued_at, -age)}, and the gate runs again", mine
+    if now < proof.issued_at - CLOCK_SKEW:
+        yield f"{_clocks_differ(node, proof.issued_at, proof.issued_at - now)}, and the gate runs again", mine
     for test in acceptance.tests:
         until = _expiry(proof, test, acceptance)
         if until is not None and now > until and test.name in mine:
-            yield f"expired: issued {format_duration(age.total_seconds())} ago", (test.name,)
+            age_s = (now - proof.issued_at).total_seconds()
+            yield f"expired: issued {format_duration(age_s)} ago", (test.name,)
 
 
 def _expiry(proof: Proof, test: GateTest, acceptance: Acceptance) -> datetime | None:

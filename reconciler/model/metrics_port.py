@@ -20,6 +20,9 @@ class Metrics(Protocol):
     def passed(self, fleet: FleetStatus) -> None:
         """Replace what the last pass found."""
 
+    def planned(self, made: int, kept: int, wrong: int) -> None:
+        """Count nodes whose plans a pass made, kept from earlier ones, and, once an hour, found to be kept wrongly."""
+
     def acting(self, node: str, action: str, step: str) -> None:
         """Set what is being done to a node, and how far that is. `action`: with its target; "": nothing any more."""
 

@@ -52,6 +52,7 @@ class Seen:
         self.fleet: FleetStatus | None = None
         self.passes = 0
         self.deaf_since: list[datetime | None] = []
+        self.plans: list[tuple[int, int, int]] = []  # made, kept, wrong: of each pass
 
     def loop_status(self, status: LoopStatus) -> None:
         self.loop = status
@@ -59,6 +60,9 @@ class Seen:
     def passed(self, fleet: FleetStatus) -> None:
         self.fleet = fleet
         self.passes += 1
+
+    def planned(self, made: int, kept: int, wrong: int) -> None:
+        self.plans.append((made, kept, wrong))
 
     def acting(self, node: str, action: str, step: str) -> None:
         pass

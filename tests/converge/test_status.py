@@ -152,6 +152,8 @@ class Counted:
 
     def passed(self, fleet: FleetStatus) -> None: ...
 
+    def planned(self, made: int, kept: int, wrong: int) -> None: ...
+
     def acting(self, node: str, action: str, step: str) -> None:
         self.told.append((node, action, step))
 

@@ -274,6 +274,9 @@ class _Watch:
         if self._quiet >= self._enough:
             self.calm.set()
 
+    def planned(self, made: int, kept: int, wrong: int) -> None:  # noqa: ARG002 - the port's signature
+        assert not wrong
+
     def acting(self, node: str, action: str, step: str) -> None:
         """Of no interest."""
 

@@ -42,10 +42,18 @@ class SqlNodes(SqlRole):
         )
 
     def known(self) -> Sequence[str]:
-        node = applied.c.node
-        query = sa.select(node).distinct().join(nodes, nodes.c.node == node, isouter=True).order_by(node)
-        with self._database.read() as connection:
-            return list(connection.execute(query.where(self._ours(nodes))).scalars())
+        def cached(cache: Cache) -> list[str] | None:
+            found: list[str] | None = cache.tables.get(applied.name)
+            return found if cache.tables.get(nodes.name) is found else None  # it goes by both tables
+
+        def anew(connection: sa.Connection, cache: Cache) -> list[str]:
+            node = applied.c.node
+            query = sa.select(node).distinct().join(nodes, nodes.c.node == node, isouter=True).order_by(node)
+            found = list(connection.execute(query.where(self._ours(nodes))).scalars())
+            cache.tables[applied.name] = cache.tables[nodes.name] = found
+            return found
+
+        return self._database.read_cached(cached, anew)
 
     def remember_identities(self, found: Mapping[str, tuple[str | None, str | None]], now: datetime) -> None:
         if not found:

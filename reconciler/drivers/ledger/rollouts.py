@@ -14,6 +14,8 @@ from reconciler.drivers.ledger.rows import instant, to_instant, to_json, to_obje
 from reconciler.model.errors import LedgerError
 from reconciler.model.records import Rollout
 
+MOST_DURATIONS = 20_000
+
 
 class SqlRollouts(SqlRole):
     def rollouts(self) -> Mapping[str, Rollout]:
@@ -34,7 +36,9 @@ class SqlRollouts(SqlRole):
         with self._database.write([schema.rollouts]) as connection:
             connection.execute(schema.rollouts.insert().values(row))
 
-    def durations(self, limit: int = 20_000) -> Sequence[tuple[str, str, str, float]]:
+    def durations(self, limit: int = MOST_DURATIONS) -> Sequence[tuple[str, str, str, float]]:
+        if limit == MOST_DURATIONS:
+            return self._whole_table(schema.journal, lambda connection: _durations(connection, limit))
         with self._database.read() as connection:
             return _durations(connection, limit)
 

@@ -86,6 +86,19 @@ class PrometheusMetrics:
             buckets=_PASS_S,
             registry=registry,
         )
+        self._plans = Counter(
+            "reconciler_node_plans",
+            "Nodes that passes planned anew (made), and whose plans still held (kept).",
+            ["how"],
+            registry=registry,
+        )
+        for how in ("made", "kept"):
+            self._plans.labels(how)  # present from the start, as 0
+        self._wrong = Counter(
+            "reconciler_kept_plans_wrong",
+            "Nodes whose kept plans a whole pass found wrong: a bug of the reconciler.",
+            registry=registry,
+        )
         self._unrecorded = Counter(
             "reconciler_record_failures", "Times that what happened could not be recorded.", registry=registry
         )
@@ -106,6 +119,11 @@ class PrometheusMetrics:
     def passed(self, fleet: FleetStatus) -> None:
         self.fleet = fleet
         self._pass_seconds.observe((fleet.ended_at - fleet.started_at).total_seconds())
+
+    def planned(self, made: int, kept: int, wrong: int) -> None:
+        self._plans.labels("made").inc(made)
+        self._plans.labels("kept").inc(kept)
+        self._wrong.inc(wrong)
 
     def acting(self, node: str, action: str, step: str) -> None:
         self.under_way.pop(node, None)

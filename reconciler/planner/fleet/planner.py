@@ -35,6 +35,8 @@ from reconciler.planner.fleet.work_queue import schedule
 from reconciler.planner.node.conditions import Context
 from reconciler.planner.node.corroboration import host_is_own
 from reconciler.planner.node.holds import braked, by_subject, is_active, retracted, stopped
+from reconciler.planner.node.kept_plans import KeptPlans
+from reconciler.planner.node.node_inputs import Basis
 from reconciler.planner.node.planner import NodePlanner
 from reconciler.planner.node.signal_cache import SignalCache
 
@@ -42,15 +44,33 @@ VALID_FOR = timedelta(hours=2)  # of real time, in which people approve; a lab's
 
 
 def plan_fleet(
-    fleet: Fleet, observation: Observation, ledger: LedgerSnapshot, now: datetime, request: PlanRequest
+    fleet: Fleet,
+    observation: Observation,
+    ledger: LedgerSnapshot,
+    now: datetime,
+    request: PlanRequest,
+    kept: KeptPlans | None = None,
 ) -> Plan:
     """Plan the selected nodes. Those not selected still count against the budget.
 
-    `observation` holds an entry for each selected node, and at least the membership of the others.
+    `observation` holds an entry for each selected node, and at least the membership of the others. `kept`: plans of
+    nodes from earlier passes, which make this one faster and no other.
     """
+    return plan_with_planner(fleet, observation, ledger, now, request, kept)[0]
+
+
+def plan_with_planner(
+    fleet: Fleet,
+    observation: Observation,
+    ledger: LedgerSnapshot,
+    now: datetime,
+    request: PlanRequest,
+    kept: KeptPlans | None = None,
+) -> tuple[Plan, NodePlanner]:
+    """Plan as `plan_fleet` does, and return also the planner of single nodes. It keeps no plans."""
     names = request.names(fleet)
-    planner = node_planner(fleet, observation, ledger, now, request)
-    plans, whole, changing = _node_plans(fleet, observation, ledger, names, planner)
+    planner = node_planner(fleet, observation, ledger, now, request, kept)
+    plans, whole, changing = _node_plans(fleet, observation, ledger, names, planner, kept)
     isolation = Isolation(fleet, observation, ledger.records, now)
     isolated, incidents = isolate(isolation, plans, observation.nodes, ledger.records)
     plans |= isolated
@@ -60,7 +80,7 @@ def plan_fleet(
     times = timetable(schedule(plans, permit), permit, changing.plans, changing.missing)
     forecast = gate_forecast(fleet, plans, ledger.records, planner.context)
     incomplete = tuple(name for name, plan in plans.items() if plan.incomplete)
-    return Plan(
+    plan = Plan(
         format_version=PLAN_FORMAT,
         tool_version=__version__,
         id=request.id,
@@ -89,18 +109,25 @@ def plan_fleet(
         releases=plan_releases(fleet.settings.releases, observation.releases, now, {}),
         shared={key: planner.shared[key] for key in sorted({plan.shared for plan in plans.values() if plan.shared})},
     )
+    return plan, planner
 
 
 def _node_plans(
-    fleet: Fleet, observation: Observation, ledger: LedgerSnapshot, names: Sequence[str], planner: NodePlanner
+    fleet: Fleet,
+    observation: Observation,
+    ledger: LedgerSnapshot,
+    names: Sequence[str],
+    planner: NodePlanner,
+    kept: KeptPlans | None,
 ) -> tuple[dict[str, NodePlan], Mapping[str, NodePlan], Rollouts]:
     """Return the nodes' plans, the full plans of those below, and the rollouts.
 
     Where the spec's changes of a node wait for their wave, and it has other work, its plan is of that work only.
     """
     plans, rests = {}, {}
+    plan_parts = planner.plan_parts if kept is None else kept.begin(planner, _basis(fleet, planner)).plan_parts
     for name in names:
-        plans[name], rest = planner.plan_parts(fleet.nodes[name], observation.nodes[name], ledger.record(name))
+        plans[name], rest = plan_parts(fleet.nodes[name], observation.nodes[name], ledger.record(name))
         if rest is not None:
             rests[name] = rest
     now, pools = planner.context.now, {plan.pool for plan in plans.values() if pending(plan)}
@@ -109,6 +136,12 @@ def _node_plans(
     whole = {name: plans[name] for name in rests if changing.refusal(plans[name]) is not None}
     plans |= {name: rests[name] for name in whole}
     return plans, whole, changing
+
+
+def _basis(fleet: Fleet, planner: NodePlanner) -> Basis:
+    context = planner.context
+    rules = planner.comparer.rules.valid
+    return Basis(fleet, context.ledger, context.signatures, context.endpoints, planner.holds, rules)
 
 
 def _keep_spares(
@@ -143,12 +176,17 @@ def _notes(fleet: Fleet, observation: Observation, rules: IgnoreRules, now: date
 
 
 def node_planner(
-    fleet: Fleet, observation: Observation, ledger: LedgerSnapshot, now: datetime, request: PlanRequest
+    fleet: Fleet,
+    observation: Observation,
+    ledger: LedgerSnapshot,
+    now: datetime,
+    request: PlanRequest,
+    kept: KeptPlans | None = None,
 ) -> NodePlanner:
     """Return the planner of single nodes; apply uses it to plan one node again from fresh facts."""
     domains = answering_domains(fleet, observation)
     rules, holds = IgnoreRules(fleet.settings.ignore, now), by_subject(fleet.holds, ledger.holds)
-    wrong, cache = retracted(holds, now), SignalCache()
+    wrong, cache = retracted(holds, now), SignalCache() if kept is None else kept.signals
 
     def counts(node: Desired, path: str) -> bool:
         return path not in wrong and rules.match(node, path) is None

@@ -42,6 +42,7 @@ from reconciler.planner.node.goals import (
 )
 from reconciler.planner.node.holds import Holds, retracted
 from reconciler.planner.node.k3s_variants import k3s_stopped
+from reconciler.planner.node.moment import Memo
 from reconciler.planner.node.reasons import no_path, reasons, starting_conditions, undrainable, unmet
 from reconciler.planner.node.record import is_uneventful, isolating_signals
 from reconciler.planner.node.remarks import with_remarks
@@ -76,7 +77,7 @@ class NodePlanner:
     estimates: Estimates = field(default_factory=Estimates)
     shared: dict[str, Mapping[str, str]] = field(default_factory=dict)
     _catalogues: dict[Hashable, Catalogue] = field(default_factory=dict)
-    _decisions: dict[Hashable, _Decision] = field(default_factory=dict)
+    _decisions: Memo[_Decision] = field(default_factory=Memo)
     _searches: dict[Hashable, tuple[Row, ...] | None] = field(default_factory=dict)
     _keys: dict[str, str] = field(default_factory=dict)
 
@@ -272,9 +273,7 @@ class NodePlanner:
             return self._make_decision(desired, observed, record, state)
         own = (busy(observed), _other(desired), k3s_stopped(observed))
         key = (desired.profile.digest, desired.state, *own, state.key)
-        if key not in self._decisions:
-            self._decisions[key] = self._make_decision(desired, observed, record, state)
-        return self._decisions[key]
+        return self._decisions.of(key, self.context.now, lambda: self._make_decision(desired, observed, record, state))
 
     def _make_decision(self, desired: Desired, observed: Observed, record: NodeRecord, state: Conditions) -> _Decision:
         found = situation(desired, record, self.holds, state, self.context.now)

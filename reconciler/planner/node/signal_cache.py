@@ -24,3 +24,6 @@ class SignalCache:
         if known is None or known[0] is not profile or known[1] is not observed:
             known = self._found[observed.node] = (profile, observed, signals(profile, observed))
         return known[2]
+
+    def clear(self) -> None:
+        self._found.clear()

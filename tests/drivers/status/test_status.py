@@ -261,6 +261,17 @@ def test_what_a_pass_found() -> None:
     assert value(samples, "reconciler_pass_duration_seconds_sum") == 12
 
 
+def test_plans_that_were_kept_wrongly_can_be_alerted_on() -> None:
+    found, wrong = metrics(), "reconciler_kept_plans_wrong_total"
+    assert value(scrape(found), wrong) == 0
+    found.planned(3, 97, 0)
+    found.planned(1, 99, 2)
+    samples = scrape(found)
+    assert value(samples, wrong) == 2
+    assert value(samples, "reconciler_node_plans_total", how="made") == 4
+    assert value(samples, "reconciler_node_plans_total", how="kept") == 196
+
+
 def test_a_watch_that_fails_says_since_when() -> None:
     found, since = metrics(), "reconciler_watch_deaf_since_timestamp_seconds"
     assert names(scrape(found), since) == []
