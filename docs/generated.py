@@ -178,7 +178,7 @@ def _default(part: dict[str, Any]) -> str:
 
 
 def actions() -> str:
-    """Every action as it is for a node of the worked example, with an outlet of a rack PDU, and as a server of K3s."""
+    """Every action as it is for a node of the worked example: with an outlet, as a server of K3s, or for operators."""
     fleet, problems = check_spec(ROOT / "fleet-spec", directory="fleet-spec")
     assert fleet is not None, problems
     by_id: dict[str, Any] = {}
@@ -188,7 +188,10 @@ def actions() -> str:
         phases = [replace(plain, repair=phase) for phase in (RepairPhase.OUT, RepairPhase.RETURNING)]
         k3s = DesiredK3s(K3sRole.SERVER, "", "", Artifact("", ""), None)
         server = replace(plain, desired=replace(fed, profile=replace(fed.profile, k3s=k3s)))
-        for traits in (plain, *phases, replace(plain, leaving=Leaving(("SERIAL",))), server):
+        assert fed.profile.membership is not None
+        validated = replace(fed.profile, membership=replace(fed.profile.membership, validated=True))
+        waiting = replace(plain, desired=replace(fed, profile=validated))
+        for traits in (plain, *phases, replace(plain, leaving=Leaving(("SERIAL",))), server, waiting):
             for row in catalogue(traits).rows:
                 by_id.setdefault(row.id, row)
     text = table(

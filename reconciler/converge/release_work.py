@@ -16,7 +16,7 @@ from reconciler.converge.events import LoopTold
 from reconciler.converge.observe import answer, read_releases
 from reconciler.converge.run import Ended, Run
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.observed import Answered, ClusterState, Silent
+from reconciler.model.observed import Answered, ClusterState, Member, Silent
 from reconciler.model.plan import Plan
 from reconciler.model.ports import ReleaseStore
 from reconciler.model.records import MARK_TAINT
@@ -113,12 +113,12 @@ class ReleaseWork:
             known = self._approved.get(plan.name)
             if known is None or known.fingerprint != plan.fingerprint:
                 return "it is not as in the approved plan: make a new one"
-        return await self._nobody_runs_pods()
+        return await self._nobody_runs_pods(plan.name)
 
     def _is_over(self, name: str) -> bool:
         return name in self.results and self.results[name].state is Ended.FAILED
 
-    async def _nobody_runs_pods(self) -> str:
+    async def _nobody_runs_pods(self, name: str) -> str:
         """Return why pods of a release would not run: helm waits for them, and takes back what is not ready in time."""
         cluster, settings = self._run.ports.fabric.cluster(), self._run.fleet.settings
         if cluster is None:
@@ -128,12 +128,15 @@ class ReleaseWork:
         )
         if isinstance(state, Silent):
             return f"the cluster could not be read: {state.detail}"
-        serving = (
+        tolerant = any(one.out_of_service for one in settings.releases if one.name == name)
+        fit = (
             member
             for member in state.value.members.values()
-            if member.ready and not member.unschedulable and all(one.key != MARK_TAINT for one in member.taints)
+            if member.ready and (_is_marked(member) and tolerant if member.unschedulable else not _is_marked(member))
         )
-        return "" if next(serving, None) is not None else "no node is in service that could run its pods"
+        if next(fit, None) is not None:
+            return ""
+        return "no node is in service that could run its pods, and they don't tolerate our mark"
 
     def _settle(self, plan: ReleasePlan, why: str) -> None:
         if self._is_over(plan.name):
@@ -206,3 +209,7 @@ class ReleaseWork:
 
     def _tell(self, message: str, *, problem: bool = False) -> None:
         self._run.ports.progress(LoopTold("release", message, problem=problem))
+
+
+def _is_marked(member: Member) -> bool:
+    return any(one.key == MARK_TAINT for one in member.taints)

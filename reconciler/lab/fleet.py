@@ -23,6 +23,8 @@ from reconciler.lab.scenario import Drift, Scenario
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.errors import UsageError
 from reconciler.model.measurements import BootMeasurements
+from reconciler.model.operands import GPU_RESOURCE
+from reconciler.model.releases import OperatorKind
 
 CONTROL_PLANE = "control-1"  # a node that is in no spec, as in a shared cluster
 
@@ -234,8 +236,23 @@ def _cluster(
             truth.add_node(name, labels=draft.labels, control_plane=truth.is_k3s_server(name))
             add_default_pods(truth, name, gpus=len(draft.state.gpus), busy=draft.power == "on" and not draft.cordoned)
             truth.update_node(name, taints=draft.taints, unschedulable=draft.cordoned)
+    truth.devices |= advertised(fleet)
     truth.count_outages({name: _groups(desired) for name, desired in fleet.nodes.items()})
     return truth
+
+
+def advertised(fleet: Fleet) -> dict[str, Mapping[str, int]]:
+    """Return what device plugins but NVIDIA's advertise on each node: what the spec declares of them."""
+    found: dict[str, Mapping[str, int]] = {}
+    for name, desired in fleet.nodes.items():
+        membership = desired.profile.membership
+        declared = {} if membership is None else membership.allocatable
+        found[name] = {one: count for one, count in declared.items() if one != GPU_RESOURCE}
+    return found
+
+
+def has_gpu_operator(fleet: Fleet) -> bool:
+    return any(release.kind is OperatorKind.GPU for release in fleet.settings.releases)
 
 
 def add_default_pods(truth: ClusterTruth, name: str, *, gpus: int, busy: bool) -> None:

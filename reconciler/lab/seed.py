@@ -12,7 +12,7 @@ from datetime import datetime
 
 from reconciler.lab.build import build_state
 from reconciler.lab.drifts import Draft
-from reconciler.lab.fleet import Lab, connect, start_machines
+from reconciler.lab.fleet import Lab, advertised, connect, has_gpu_operator, start_machines
 from reconciler.lab.hardware import bios
 from reconciler.lab.hardware.control_plane import AUTOMATIC, ClusterTruth, Condition
 from reconciler.lab.hardware.kernel_log import short_pci
@@ -340,6 +340,8 @@ def _cluster(
 ) -> ClusterTruth:
     truth = ClusterTruth(machines, clock, random.Random(f"{seed} cluster"))  # noqa: S311  names of pods
     readings = {name: observation.nodes[name].member for name in fleet.nodes}
+    truth.devices |= advertised(fleet)
+    truth.helm.gpu_operator = has_gpu_operator(fleet)
     truth.down = bool(readings) and all(isinstance(reading, Silent) for reading in readings.values())
     for name, ready in observation.control_plane.items():
         if name not in fleet.nodes:
@@ -362,7 +364,7 @@ def _add_member(truth: ClusterTruth, member: Member, desired: Desired, machine: 
         # The first evictable pod of a node counts as using all its GPUs: it moves to free ones, or stays pending.
         wanted = gpus if pod.evictable else 0
         gpus -= wanted
-        owner = (kind, f"{kind}-{pod.name}" if kind else "")
+        owner = (kind, pod.operand or f"{kind}-{pod.name}" if kind else "")
         truth.add_pod(pod.namespace, pod.name, member.name, owner, phase=pod.phase, gpus=wanted, grace_s=GRACE_S)
     truth.update_node(
         member.name,

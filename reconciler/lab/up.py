@@ -24,7 +24,7 @@ from typing import Any
 from aiohttp import web
 
 from reconciler.lab.control import ControlServer, is_running, socket_path
-from reconciler.lab.fleet import Lab, build_lab
+from reconciler.lab.fleet import Lab, build_lab, has_gpu_operator
 from reconciler.lab.generate import Addresses, generate_spec
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.install_network import BOOT_MEDIUM, InstallNetwork
@@ -215,6 +215,7 @@ class _LabRunner:
         access = lab.fleet.settings.cluster
         if access is None or lab.cluster is None:
             return {}
+        lab.cluster.helm.gpu_operator = has_gpu_operator(lab.fleet)  # its API server takes no charts
         token = secrets.token_urlsafe(24)
         server = KubeServer(lab.cluster, token=token, epoch=self._epoch)
         self._stack.push_async_callback(server.stop)

@@ -50,6 +50,8 @@ class Pod:
     checkpoint: PodCheckpoint | None = None  # None: it does not say that it can save its state
     workload: Unpublished[Workload | None] = None  # None: no other pod depends on it
     due_at: datetime | None = None  # when it ends at the latest, by a time limit; None: nobody knows
+    operand: PublicText = ""  # the DaemonSet that it is of, if that is one of model/operands.py
+    ready: bool = False  # of such a pod: whether it is Ready, and nobody has asked for its deletion
 
     def kept_by_finalizer(self, at: datetime) -> bool:
         """Return whether nothing but finalizers keep the object."""

@@ -88,6 +88,7 @@ class DesiredRelease:
     timeout_s: float
     position: Position
     review: Review = Review.MERGED
+    out_of_service: bool = False  # its pods tolerate our mark, so they need no node in service
 
     @property
     def inputs(self) -> str:

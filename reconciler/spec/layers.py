@@ -111,6 +111,7 @@ def persona_layer(persona: DeclaredResource[PersonaSpec]) -> Layer:
     for index, taint in enumerate(spec.taints):
         value = Taint(taint.key, taint.value, taint.effect.value)
         found[f"cluster.taints.{taint.key}"] = Setting(value, persona.at("taints", index))
+    found |= _keyed(persona, "cluster.allocatable", spec.allocatable, ("allocatable",))
     if spec.gpu.mig is not None:
         found["gpu.mig"] = Setting(dict(spec.gpu.mig), persona.at("gpu", "mig"))
     if spec.acceptance is not None:

@@ -58,6 +58,7 @@ from reconciler.spec.layers import (
 from reconciler.spec.measurements import boot_measurements, platform_measurements
 from reconciler.spec.node_source import NodeSource
 from reconciler.spec.nodes import root_disk, spec_hold
+from reconciler.spec.operands import is_validated, offered_gpus
 from reconciler.spec.parse import Declarations, DeclaredResource
 from reconciler.spec.policies import acceptance_of, drain_of, layout_of
 from reconciler.spec.policy_positions import policy_positions
@@ -168,6 +169,7 @@ class _Resolver:
         self._declared = declared
         self._user_ca = settings.user_ca
         self._health = settings.health
+        self._releases = settings.releases
         self._health_places = health_positions(declared.fleets[0])
         self._references = references
         self._profiles: dict[tuple[str, int | None], tuple[Profile, Setting | None, str]] = {}
@@ -303,9 +305,17 @@ class _Resolver:
         cluster = self._declared.clusters[fleet.spec.cluster]
         join = cluster.spec.join.command if cluster.spec.join else ()
         taints = tuple(sorted(below(merged, "cluster.taints.").values()))
-        return DesiredMembership(below(merged, "cluster.labels."), taints, join), {
+        hardware, mig = below(merged, "hardware."), merged["gpu.mig"].value if "gpu.mig" in merged else None
+        gpus = hardware.get("gpus"), hardware.get("gpu_model")
+        follows = offered_gpus(self._releases, *gpus, mig)
+        validated = is_validated(self._releases, *gpus)
+        places = {f"cluster.allocatable.{name}": merged["hardware.gpus"].at for name in follows}
+        places |= {"cluster.validated": cluster.at("operators")}
+        allocatable = dict(sorted((follows | below(merged, "cluster.allocatable.")).items()))
+        return DesiredMembership(below(merged, "cluster.labels."), taints, join, allocatable, validated), {
             "cluster.member": fleet.at("cluster"),
             "cluster.join": cluster.at("join", "command"),
+            **{path: at for path, at in places.items() if path not in merged},
         }
 
     def _k3s(self, pool: str) -> tuple[DesiredK3s | None, dict[str, Position]]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from reconciler.model.desired import Fleet, SpecSource
 from reconciler.model.errors import Diagnostic, SpecError, UsageError, did_you_mean
+from reconciler.model.releases import DesiredRelease
 from reconciler.spec.access import access_positions, read_settings
 from reconciler.spec.cohorts import read_references
 from reconciler.spec.combinations import check_combinations, check_installable
@@ -25,11 +26,12 @@ from reconciler.spec.load import load_documents
 from reconciler.spec.network import check_networks
 from reconciler.spec.node_source import Expansion, NodeSource, find_overlaps
 from reconciler.spec.nodes import expand_pool
-from reconciler.spec.operators import desired_releases, read_releases
+from reconciler.spec.operators import DeclaredRelease, desired_releases, read_releases
 from reconciler.spec.ownership import check_ownership
 from reconciler.spec.parse import Declarations, parse_resources
 from reconciler.spec.references import check_references
 from reconciler.spec.resolve import resolve
+from reconciler.spec.tolerations import check_tolerations, runs_out_of_service
 from reconciler.spec.tree import SpecTooLarge, SpecTree
 
 
@@ -88,7 +90,7 @@ def check_spec(
     problems += _across(declared, nodes)
     if complete:
         problems += check_fleet(fleet, declared, nodes)
-        problems += check_ownership(declared, releases, nodes)
+        problems += _of_operators(declared, releases, nodes)
         if not nodes and not _errors(problems):
             problems.append(fleet.problem((), "the spec names no node", "an empty fleet would forget every node"))
     if now is not None:
@@ -98,9 +100,21 @@ def check_spec(
     if _errors(problems):
         return None, _ordered(problems)
     problems += check_installable(declared, nodes)
-    settings = replace(settings, releases=desired_releases(releases))
+    settings = replace(settings, releases=_releases(releases))
     resolved = resolve(declared, nodes, settings, origin or SpecSource(directory), references)
     return replace(resolved, places=access_positions(declared)), _ordered(problems)
+
+
+def _of_operators(
+    declared: Declarations, releases: list[DeclaredRelease], nodes: list[NodeSource]
+) -> Iterator[Diagnostic]:
+    yield from check_ownership(declared, releases, nodes)
+    yield from check_tolerations(declared, releases, nodes)
+
+
+def _releases(found: list[DeclaredRelease]) -> tuple[DesiredRelease, ...]:
+    wanted = zip(desired_releases(found), found, strict=True)
+    return tuple(replace(one, out_of_service=runs_out_of_service(declared)) for one, declared in wanted)
 
 
 def _across(declared: Declarations, nodes: list[NodeSource]) -> Iterator[Diagnostic]:

@@ -79,7 +79,9 @@ PROFILE = replace(
         rdma_ports=0, rdma_rate_gbps=0, nics=0, drives=1, dimms=32, memory_bytes=2**41, processors=2,
     ),
     gpu=d.DesiredGpu({"3g.40gb": 2}),
-    membership=d.DesiredMembership({"workload": "x"}, (Taint("gpu", "here", "NoSchedule"),), ("kubeadm", "join")),
+    membership=d.DesiredMembership(
+        {"workload": "x"}, (Taint("gpu", "here", "NoSchedule"),), ("kubeadm", "join"), {"nvidia.com/gpu": 8}, True
+    ),
     drain=d.DrainPolicy(
         DrainProvider.COMMAND, 600.0, 30.0, False, ("drain-it",),
         checkpoint=d.Checkpoint(CheckpointWay.HTTP, 60.0, ("ask",), ("look",), 8080, "/save"), wait_for_jobs_s=60.0,

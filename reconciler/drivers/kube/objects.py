@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from reconciler.drivers.kube.failures import malformed
 from reconciler.model.json_text import parse_json
 from reconciler.model.observed import Member, Pod, Taint
+from reconciler.model.operands import OPERANDS
 from reconciler.model.vocab import OF_KUBELET
 from reconciler.model.workloads import FINITE, checkpoint_of, workload_of
 
@@ -77,6 +79,7 @@ def pod(item: Json) -> tuple[str, Pod]:
     controller, name_of_owner = _controller(metadata)
     owner = "Node" if mirror else controller
     namespace, labels = _need(metadata, "namespace"), _strings(metadata, "labels")
+    operand = name_of_owner if owner == "DaemonSet" and name_of_owner in OPERANDS else ""
     spec, ends_at, grace = _map(item, "spec"), _time(metadata, "deletionTimestamp"), timedelta()
     if isinstance(seconds := metadata.get("deletionGracePeriodSeconds"), int):
         grace = timedelta(seconds=seconds)
@@ -94,7 +97,14 @@ def pod(item: Json) -> tuple[str, Pod]:
         finite=owner in FINITE,
         checkpoint=checkpoint_of(annotations) if annotations else None,
         workload=workload_of(namespace, (owner, name_of_owner), labels),
+        operand=operand,
+        ready=bool(operand) and ends_at is None and _is_ready(status),
     )
+
+
+def _is_ready(status: Json) -> bool:
+    found = _maps(status, "conditions")
+    return any(_text(one, "type") == "Ready" and _text(one, "status") == "True" for one in found)
 
 
 def _has_ended(metadata: Json, status: Json) -> bool:
@@ -141,7 +151,23 @@ def member(item: Json, pods: Iterable[Pod] = ()) -> Member:
         control_plane=any(role in labels for role in _CONTROL_PLANE),
         system_uuid=_text(_map(status, "nodeInfo"), "systemUUID"),
         reasons={_text(c, "type"): _reason(c) for c in found if c.get("type") not in OF_KUBELET or _is_ill(c)},
+        allocatable=_devices(status),
     )
+
+
+# Whole numbers come in decimal SI form, so 1000 shared RDMA devices are "1k" (k8s.io/apimachinery api/resource).
+_COUNT: Final = re.compile(r"(\d+)([kMGTPE]?)")
+_POWERS: Final = "kMGTPE"
+
+
+def _devices(status: Json) -> dict[str, int]:
+    """Return the extended resources of a node, those of a vendor's domain; a fraction of a device is none."""
+    found = {}
+    for name, quantity in _map(status, "allocatable").items():
+        domain, slash, _ = name.partition("/")
+        if slash and not domain.endswith("kubernetes.io") and (count := _COUNT.fullmatch(str(quantity))):
+            found[name] = int(count[1]) * 1000 ** (_POWERS.index(count[2]) + 1 if count[2] else 0)
+    return found
 
 
 def _is_ill(condition: Json) -> bool:

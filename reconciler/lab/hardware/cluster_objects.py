@@ -71,6 +71,10 @@ class NodeObject:
     kubelet_version: str = KUBELET_VERSION
     control_plane: bool = False
     conditions: Mapping[str, Condition] = field(default_factory=dict)  # of detectors, by type
+    allocatable: Mapping[str, int] = field(default_factory=dict)  # of resources that device plugins advertise
+    plugin: str = ""  # uid of the last pod of the device plugin
+    plugin_looked: bool = False  # since it started
+    plugin_found: int = 0
 
 
 @dataclass(slots=True)

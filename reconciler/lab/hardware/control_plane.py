@@ -32,10 +32,9 @@ from reconciler.lab.hardware.cluster_objects import (
     detect_conditions,
     node_of,
 )
-from reconciler.lab.hardware.helm_site import HelmSite
 from reconciler.lab.hardware.machine import Machine
+from reconciler.lab.hardware.operands import Operands
 from reconciler.lab.hardware.outages import Outages
-from reconciler.lab.hardware.programs import Programs
 from reconciler.model.observed import Taint
 from reconciler.model.records import MARK_TAINT
 
@@ -52,13 +51,12 @@ AUTOMATIC = frozenset({_UNSCHEDULABLE.key, _UNREACHABLE.key, _NOT_READY.key})  #
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 
-class ClusterTruth(Programs):
+class ClusterTruth(Operands):
     """`members`: node name -> machine, for those that are in the cluster or may join it."""
 
     def __init__(self, members: Mapping[str, Machine], clock: Callable[[], float], rng: random.Random) -> None:
         super().__init__(members, clock)
         self.outages = Outages({})
-        self.helm = HelmSite()
         self.watcher: Callable[[NodeObject, bool], None] | None = None  # told of each change whether the node serves
         self.budgets: list[DisruptionBudget] = []
         self.operators: frozenset[str] = frozenset()  # API groups of operators that may maintain nodes
@@ -297,8 +295,8 @@ class ClusterTruth(Programs):
         names: Sequence[str] = sorted(self._dirty) if node is None else [node] if node in self.machines else []
         for name in names:
             machine = self.machines[name]
-            self._sync_node(name, machine)
-            if node is None and not machine.may_change_with_time:
+            waits = self._sync_node(name, machine)
+            if node is None and not waits and not machine.may_change_with_time:
                 self._dirty.discard(name)
         if self._soonest <= self._clock():
             self._end_pods()
@@ -324,10 +322,11 @@ class ClusterTruth(Programs):
             (pod.ends for pod in self._terminating.values() if pod.ends is not None), default=float("inf")
         )
 
-    def _sync_node(self, name: str, machine: Machine) -> None:
+    def _sync_node(self, name: str, machine: Machine) -> bool:
+        """Bring a node up to the clock; return whether time alone will change its operands."""
         running = machine.kubelet_running
         if not running and name not in self._nodes:
-            return
+            return False
         node = self._nodes.get(name) or self.add_node(
             name, control_plane=self.k3s is not None and name in self.k3s.members
         )
@@ -345,6 +344,7 @@ class ClusterTruth(Programs):
                 node.ready_since = self._clock()
             node.ready, node.taints, node.conditions, node.kubelet_version = ready, taints, conditions, version
             self._record("MODIFIED", node)
+        return self._play_operands(node, machine)
 
     def _replace(self, pod: PodObject) -> None:
         """Create a new pod for a deleted one, as its controller does."""

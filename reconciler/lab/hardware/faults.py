@@ -145,6 +145,11 @@ FAULTS: Mapping[str, FaultKind] = {
         "hardware",
         {"part": "psu", "index": 0, "how": "critical"},
     ),
+    "gpu_not_advertised": FaultKind(
+        "the device plugin leaves out so many `gpus` that are well; not `persistent`: until it is started anew",
+        "cluster",
+        {"gpus": 1, "persistent": True},
+    ),
     "slow_storage": FaultKind("drives read and write at this share of their speed", "hardware", {"factor": 0.3}),
     # The fleet's example gate sees none of the next five: it loads no GPU for long, and tests no rail.
     "slow_gpu": FaultKind(

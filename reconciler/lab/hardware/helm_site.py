@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -23,11 +24,22 @@ class LabRelease:
 
 @dataclass(slots=True)
 class HelmSite:
-    """`failing`: releases whose objects never become ready. `log`: what helm was asked to do, in order."""
+    """`failing`: releases whose objects never become ready. `log`: what helm was asked to do, in order.
+
+    `gpu_operator`: NVIDIA's runs here already, whoever installed it.
+    """
 
     releases: dict[str, LabRelease] = field(default_factory=dict)
     failing: set[str] = field(default_factory=set)
     log: list[tuple[str, str]] = field(default_factory=list)
+    gpu_operator: bool = False
+    changed: Callable[[], object] = lambda: None  # told of each change
+
+    @property
+    def runs_gpu_operator(self) -> bool:
+        """Tell whether NVIDIA's GPU Operator was ever deployed, and is there."""
+        deployed = (one.chart for one in self.releases.values() if one.good)
+        return self.gpu_operator or any(chart.startswith("gpu-operator-") for chart in deployed)
 
     def put(self, name: str, release: LabRelease | None) -> None:
         """Keep a release; None: it is gone."""
@@ -35,3 +47,4 @@ class HelmSite:
             self.releases.pop(name, None)
         else:
             self.releases[name] = release
+        self.changed()

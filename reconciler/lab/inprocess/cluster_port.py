@@ -21,6 +21,7 @@ from reconciler.lab.hardware.control_plane import (
 )
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, ClusterState, MaintenanceRequest, Member, Pod, Silent, Taint
+from reconciler.model.operands import OPERANDS
 from reconciler.model.own_writes import OwnWrites
 from reconciler.model.ports import Clock
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, write_mark
@@ -231,10 +232,12 @@ class TruthCluster:
             pods=tuple(map(self._pod, pods)),
             control_plane=node.control_plane,
             system_uuid="" if machine is None else machine.state.uuid,
+            allocatable=dict(node.allocatable),
             reasons={kind: f"{one.reason}: {one.message}".rstrip(": ") for kind, one in node.conditions.items()},
         )
 
     def _pod(self, pod: PodObject) -> Pod:
+        operand = pod.owner_name if pod.owner_kind == "DaemonSet" and pod.owner_name in OPERANDS else ""
         return Pod(
             pod.namespace,
             pod.name,
@@ -249,6 +252,8 @@ class TruthCluster:
             finite=pod.owner_kind in FINITE,
             checkpoint=checkpoint_of(pod.annotations),
             workload=workload_of(pod.namespace, (pod.owner_kind, pod.owner_name), pod.labels),
+            operand=operand,
+            ready=bool(operand) and pod.phase == "Running" and pod.ends is None,
         )
 
     def _instant(self, at: float | None) -> datetime | None:

@@ -46,7 +46,7 @@ class Objects:
     def node(self, node: NodeObject) -> Json:
         machine = self._truth.machines.get(node.name)
         taints = [self._taint(node, taint.key, taint.value, taint.effect) for taint in node.taints]
-        resources = _node_resources(machine)
+        resources = _node_resources(machine) | {name: str(count) for name, count in node.allocatable.items()}
         metadata = {
             "name": node.name,
             "uid": node.uid,
@@ -249,8 +249,7 @@ def _node_resources(machine: Machine | None) -> dict[str, str]:
     if machine is None:
         return {"cpu": "16", "memory": "65536Mi", "pods": "110"}
     state = machine.state
-    gpus = {"nvidia.com/gpu": str(sum(not gpu.lost for gpu in state.gpus))} if state.gpus else {}
-    return {"cpu": str(56 * state.processors), "memory": f"{state.memory_bytes // 2**20}Mi", "pods": "110"} | gpus
+    return {"cpu": str(56 * state.processors), "memory": f"{state.memory_bytes // 2**20}Mi", "pods": "110"}
 
 
 def _node_info(node: NodeObject, machine: Machine | None) -> dict[str, str]:

@@ -21,6 +21,8 @@ from reconciler.model.vocab import Activation, Concern, Disruption
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node import possible
 from reconciler.planner.node.action_spec import ActionSpec as ActionSpec
+from reconciler.planner.node.admission import admission_requires as admission_requires
+from reconciler.planner.node.admission import admit, await_operators, reserve, set_labels
 from reconciler.planner.node.conditions import firmware_ok, firmware_staged
 from reconciler.planner.node.k3s_variants import configure_k3s, install_k3s
 from reconciler.planner.node.leaving_variants import (
@@ -36,17 +38,6 @@ from reconciler.planner.node.repair_variants import accept_parts, set_indicator,
 from reconciler.planner.node.traits import NodeTraits as NodeTraits
 from reconciler.planner.node.traits import Staged as Staged
 from reconciler.planner.node.traits import Variant as Variant
-
-
-def admission_requires(desired: Desired) -> tuple[str, ...]:
-    """Return the conditions that must be known and true before a node may serve (invariant 6)."""
-    firmware = tuple(firmware_ok(item.component) for item in desired.profile.firmware)
-    k3s = (c.K3S_RELEASE, c.K3S) if desired.profile.k3s is not None else ()
-    return (
-        c.IDENTITY, c.POWER_ON, c.HOST_UP, c.IMAGE, *firmware, c.BIOS, c.BOOT, c.HOST, c.GPU, c.HARDWARE, *k3s,
-        c.HEALTHY, c.MEMBER, c.LABELS, c.TRUST, c.GATE,
-    )  # fmt: skip
-
 
 # --- variants and staged conditions ---
 
@@ -104,7 +95,7 @@ def _restart_service(node: NodeTraits) -> Iterable[Variant]:
 
 def _gpu_reset(node: NodeTraits) -> Iterable[Variant]:
     """A reset may end MIG, as a boot does. What was booted stays."""
-    yield Variant(breaks=(c.GPU,) if node.mig else ())
+    yield Variant(breaks=(*node.operators, *((c.GPU,) if node.mig else ())))
 
 
 def _boot(node: NodeTraits) -> Iterable[Variant]:
@@ -150,27 +141,11 @@ def _run_gate(node: NodeTraits) -> Iterable[Variant]:
 
 def _set_gpu_mode(node: NodeTraits) -> Iterable[Variant]:
     if node.mig:
-        yield Variant("off", achieves=(c.GPU_PLAIN,), breaks=(c.GPU,), forbids=(c.GPU_PLAIN,))
-        yield Variant(requires=(c.GATE,), achieves=(c.GPU,), breaks=(c.GPU_PLAIN,))
+        lost = node.operators  # they see other devices then
+        yield Variant("off", achieves=(c.GPU_PLAIN,), breaks=(c.GPU, *lost), forbids=(c.GPU_PLAIN,))
+        yield Variant(requires=(c.GATE,), achieves=(c.GPU,), breaks=(c.GPU_PLAIN, *lost))
     elif node.desired.profile.gpu is not None:
-        yield Variant(achieves=(c.GPU, c.GPU_PLAIN))
-
-
-def _set_labels(node: NodeTraits) -> Iterable[Variant]:
-    if node.clustered:
-        yield Variant(requires=() if node.cordoned else (c.IN_SERVICE,))
-        # Out of service, labels that attract work come last: after gate and GPU mode, just before admission.
-        yield Variant(requires=(c.MARKED, c.GATE, c.GPU), only_out_of_service=True)
-
-
-def _admit(node: NodeTraits) -> Iterable[Variant]:
-    """Without a cluster, the ledger alone knows that a node was drained: admission ends that there."""
-    yield Variant(requires=(*node.mark, *admission_requires(node.desired)), breaks=node.mark)
-
-
-def _reserve(node: NodeTraits) -> Iterable[Variant]:
-    if node.clustered:
-        yield Variant(requires=admission_requires(node.desired))
+        yield Variant(achieves=(c.GPU, c.GPU_PLAIN), breaks=node.operators)
 
 
 KUBELET: Final = "kubelet"
@@ -313,15 +288,21 @@ _SPECS = (
         requires=(c.HOST_UP, c.IMAGE, c.QUIESCED), variants=_set_gpu_mode,
         undoes=frozenset({"set_gpu_mode"}), fault="ssh_refused",
     ),
+    # A wait alone: operators do the work, as soon as the node is a member and they tolerate our mark.
+    ActionSpec(
+        name="await_operators", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=120,
+        requires=(c.HOST_UP, c.MEMBER, c.GATE, c.GPU), achieves=(c.OPERATORS,), forbids=(c.OPERATORS,),
+        variants=await_operators, fault="gpu_not_advertised",
+    ),
     ActionSpec(
         name="set_labels", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=5,
-        requires=(c.REGISTERED,), achieves=(c.LABELS,), forbids=(c.LABELS,), variants=_set_labels,
+        requires=(c.REGISTERED,), achieves=(c.LABELS,), forbids=(c.LABELS,), variants=set_labels,
         harmless=True, fault="node_conflicts",
     ),
     ActionSpec(
         name="admit", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=5,
         achieves=(c.IN_SERVICE,), breaks=(c.QUIESCED, c.RESERVED), forbids=(c.IN_SERVICE,),
-        variants=_admit, fault="node_conflicts",
+        variants=admit, fault="node_conflicts",
     ),
     # A repair by a person: to the LED and off, and back as soon as what was put in is accepted.
     ActionSpec(
@@ -341,7 +322,7 @@ _SPECS = (
     # A spare has all that admission asks for, so that `admit` alone puts it to work.
     ActionSpec(
         name="reserve", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=5,
-        requires=(c.MARKED,), achieves=(c.RESERVED,), forbids=(c.RESERVED, c.IN_SERVICE), variants=_reserve,
+        requires=(c.MARKED,), achieves=(c.RESERVED,), forbids=(c.RESERVED, c.IN_SERVICE), variants=reserve,
         fault="node_conflicts",
     ),
     # Decommissioning, in its order: each step needs those before it, and destroys what nobody can bring back.

@@ -47,6 +47,7 @@ from reconciler.planner.node.counted import watched_until
 from reconciler.planner.node.decommission import Leaving, assess_leaving
 from reconciler.planner.node.foreign_holds import foreign_hold
 from reconciler.planner.node.in_place import fell_back, why_installer
+from reconciler.planner.node.operands import assess_operators
 from reconciler.planner.node.provision import never_answered, unread_disk
 from reconciler.planner.node.record import gate_failure, is_drained, stale_signals_until, was_tested
 from reconciler.planner.node.renewals import assess_host_certificate
@@ -241,6 +242,7 @@ def _gpu_plain(facts: HostFacts | None) -> bool | None:
 def _cluster(
     builder: ConditionBuilder, desired: Desired, observed: Observed, record: NodeRecord, context: Context
 ) -> tuple[Mark | None, Mark | None, bool]:
+    assess_operators(builder, desired, observed)
     drain = desired.profile.drain
     if context.settings.cluster is None or desired.profile.membership is None:
         # No scheduler of ours places work here: in service means that the host is up.

@@ -48,6 +48,7 @@ GPU = "gpu_ok"
 LABELS = "labels_ok"
 K3S_RELEASE = "k3s_release"  # program and images of the wanted version are in place, and it runs
 K3S = "k3s_ok"  # its files are as declared, it runs by them, and no certificate ends soon
+OPERATORS = "operators_ready"  # they have validated it, and it offers the devices that are declared; where they are
 TRUST = "trust_ok"
 GATE = "gate_ok"
 HOST_CERTIFICATE = "host_certificate"  # that of its SSH host key is good for a while

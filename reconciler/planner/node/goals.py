@@ -182,6 +182,8 @@ def goal_conditions(desired: Desired, state: Conditions) -> frozenset[str]:
         wanted -= {c.MEMBER, c.LABELS}
     if desired.profile.acceptance is None and c.IN_SERVICE in state.true:
         wanted.discard(c.GATE)  # nothing can prove the node, and it is in service: leave it there
+    if c.IN_SERVICE in state.true:
+        wanted.discard(c.OPERATORS)  # it takes nobody out: operators restart their pods at any time
     return frozenset(wanted)
 
 

@@ -18,7 +18,7 @@ def k3s_stopped(observed: Observed) -> bool:
 def install_k3s(node: NodeTraits) -> Iterable[Variant]:
     """Kubernetes supports another version of the kubelet on a drained node alone ("Version Skew Policy")."""
     if node.desired.profile.k3s is not None:
-        yield Variant(requires=node.before_k3s)
+        yield Variant(requires=node.before_k3s, breaks=node.operators)
 
 
 def configure_k3s(node: NodeTraits) -> Iterable[Variant]:

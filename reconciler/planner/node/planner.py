@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from reconciler.diff.compare import Comparer
 from reconciler.health.cure import cure_of
-from reconciler.health.signals import Signal
-from reconciler.health.table import Effect, table_of
+from reconciler.health.table import table_of
 from reconciler.model.crash import of_its_own
 from reconciler.model.desired import Desired, Profile, Rung
 from reconciler.model.drift import DriftClass, DriftItem
@@ -43,12 +42,14 @@ from reconciler.planner.node.goals import (
 from reconciler.planner.node.holds import Holds, retracted
 from reconciler.planner.node.k3s_variants import k3s_stopped
 from reconciler.planner.node.moment import Memo
+from reconciler.planner.node.operands import operator_items
 from reconciler.planner.node.reasons import no_path, reasons, starting_conditions, undrainable, unmet
 from reconciler.planner.node.record import is_uneventful, isolating_signals
 from reconciler.planner.node.remarks import with_remarks
 from reconciler.planner.node.renewals import renewals
 from reconciler.planner.node.retest import planned_reasons, planned_tests
 from reconciler.planner.node.search import apply, harmless, search
+from reconciler.planner.node.signal_items import signal_items
 from reconciler.planner.node.unknowns import incomplete
 from reconciler.planner.node.why import Question
 
@@ -144,7 +145,8 @@ class NodePlanner:
         found, actions = decided.found, decided.actions
         items = with_remarks(items, self._catalogue(desired, observed, state), state)
         if desired.state is NodeState.ACTIVE:
-            items = (*items, *self._signal_items(desired, state), *renewals(desired, state))
+            told = (*signal_items(desired, state, self.comparer.rules), *renewals(desired, state))
+            items = (*items, *told, *operator_items(desired, state))
         shared = self.key(desired.profile) if actions else ""
         inputs = own_inputs(desired, observed, record) if actions else {}
         drain = draining(desired, observed, actions)
@@ -179,22 +181,6 @@ class NodePlanner:
             self._keys[profile.digest] = key = key_of(table)
             self.shared[key] = table
         return self._keys[profile.digest]
-
-    def _signal_items(self, desired: Desired, state: Conditions) -> list[DriftItem]:
-        rules = self.comparer.rules
-        told = [
-            *((signal, DriftClass.DRIFTED, "") for signal in state.signals),
-            *((signal, DriftClass.UNKNOWN, "maybe from before the treatment") for signal in state.unconfirmed),
-            *((signal, DriftClass.REPORTED, _reported(signal)) for signal in state.reported),
-            *((s, DriftClass.IGNORED, rule.reason) for s in state.ignored if (rule := rules.match(desired, s.path))),
-        ]
-        return [
-            DriftItem(
-                desired.node, Concern.HEALTH, signal.path, kind, "absent", signal.detail, source=signal.source,
-                detail=detail,
-            )
-            for signal, kind, detail in told
-        ]  # fmt: skip
 
     def _in_the_pause(
         self,
@@ -389,10 +375,6 @@ class NodePlanner:
 def _without_postponed(items: tuple[DriftItem, ...], postponed: Collection[str]) -> tuple[DriftItem, ...]:
     """Return the items but for those under `postponed`: paths that the spec changed and that a rollout holds back."""
     return tuple([item for item in items if item.path not in postponed]) if postponed else items
-
-
-def _reported(signal: Signal) -> str:
-    return "reported only" if signal.effect is Effect.REPORTS else "retracted: reported only"
 
 
 def _other(desired: Desired) -> str:

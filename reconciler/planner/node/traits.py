@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from reconciler.planner.node.decommission import Leaving
 
 
+def operators_of(desired: Desired) -> tuple[str, ...]:
+    """Return the condition that operators are done with a node, where its admission waits for them."""
+    membership = desired.profile.membership
+    return (c.OPERATORS,) if membership is not None and membership.waits_for_operators else ()
+
+
 @dataclass(frozen=True, slots=True)
 class NodeTraits:
     """Facts of a node that decide which variants of the actions it has.
@@ -47,9 +53,14 @@ class NodeTraits:
 
     @property
     def lost_by_boot(self) -> tuple[str, ...]:
-        """Quotes of the TPM and signatures of components prove one boot, and MIG ends with it."""
+        """Quotes of the TPM and signatures of components prove one boot, MIG ends with it, and operators begin anew."""
         measured = (c.TRUST,) if must_prove(self.desired.profile) else ()
-        return (*measured, c.GPU) if self.mig else measured
+        return (*measured, *self.operators, *((c.GPU,) if self.mig else ()))
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """The condition that operators are done with the node, where its admission waits for them."""
+        return operators_of(self.desired)
 
     @property
     def asked_by_bmc(self) -> tuple[str, ...]:

@@ -63,6 +63,14 @@ def _share(text: str) -> None:
 Share = Annotated[str, Matching(r"\d{1,2}(\.\d{1,4})?%", "a share like 99.9%"), Checked(_share)]
 
 
+# A name that kubelet takes of a device plugin: a domain of its vendor, a slash, a name (k8s.io, "Extended resources").
+ResourceName = Annotated[
+    str,
+    Matching(r"(?![a-z0-9.-]*kubernetes\.io/)[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?",
+             "the name of a resource of a device plugin like nvidia.com/gpu"),
+]  # fmt: skip
+
+
 class Effect(StrEnum):
     NO_SCHEDULE = "NoSchedule"
     PREFER_NO_SCHEDULE = "PreferNoSchedule"
@@ -196,6 +204,12 @@ class PersonaSpec(Model):
         default={}, description="Kubernetes labels to set. Others are not changed."
     )
     taints: tuple[TaintSpec, ...] = Field(default=(), description="Kubernetes taints to set. Others are not changed.")
+    allocatable: Mapping[ResourceName, Annotated[int, Field(ge=0, le=1_000_000)]] = Field(
+        default={},
+        description="Resources of device plugins, and how many of each a node has to offer in the cluster before it is "
+        "admitted, such as `rdma/rdma_shared_device_a: 63`. Those of NVIDIA's GPUs follow from hardware and MIG where "
+        "the cluster has a gpu-operator; what is here takes their place.",
+    )
     gpu: GpuMode = Field(default=GpuMode(), description="Mode of the GPUs.")
     host: HostSettings = Field(default=HostSettings(), description="Configuration of the running host.")
     drain: Drain = Field(

@@ -253,3 +253,43 @@ def test_a_list_without_items_is_malformed(items: str) -> None:
 )
 def test_where_a_server_redirects_to_is_not_told(stderr: str) -> None:
     assert "SECRET" not in failures.from_stderr(stderr).problem.detail
+
+
+def test_resources_of_device_plugins_are_counted() -> None:
+    """As of a node of a DGX with NVIDIA's operators: 1k is how a server writes 1000 shared RDMA devices."""
+    allocatable = {
+        "cpu": "223500m", "ephemeral-storage": "1632375898Ki", "hugepages-2Mi": "0", "memory": "2113398920Ki",
+        "nvidia.com/gpu": "8", "pods": "110", "rdma/rdma_shared_device_a": "1k", "nvidia.com/resibp24s0": "16",
+        "attachable-volumes.kubernetes.io/x": "5", "example.com/half": "500m", "example.com/many": "2M",
+    }  # fmt: skip
+    assert objects.member(node(status={"allocatable": allocatable})).allocatable == {
+        "nvidia.com/gpu": 8, "rdma/rdma_shared_device_a": 1000, "nvidia.com/resibp24s0": 16,
+        "example.com/many": 2000000,
+    }  # fmt: skip
+    assert objects.member(node()).allocatable == {}
+
+
+@pytest.mark.parametrize(
+    ("owner", "status", "more", "expected"),
+    [
+        ("nvidia-operator-validator", "True", {}, ("nvidia-operator-validator", True)),
+        ("nvidia-operator-validator", "False", {}, ("nvidia-operator-validator", False)),
+        ("nvidia-operator-validator", "True", {"deletionTimestamp": "2026-11-27T08:00:00Z"},
+         ("nvidia-operator-validator", False)),
+        ("nvidia-device-plugin-daemonset", None, {}, ("nvidia-device-plugin-daemonset", False)),
+        ("node-exporter", "True", {}, ("", False)),
+    ],
+)  # fmt: skip
+def test_pods_of_nvidias_operator_say_whether_they_are_ready(
+    owner: str, status: str | None, more: dict[str, str], expected: tuple[str, bool]
+) -> None:
+    owners = [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": owner, "controller": True}]
+    conditions = [{"type": "PodScheduled", "status": "True"}]
+    conditions += [] if status is None else [{"type": "Ready", "status": status}]
+    item = {
+        "metadata": {"name": "x", "namespace": "gpu-operator", "uid": "u", "ownerReferences": owners} | more,
+        "spec": {"nodeName": "a"},
+        "status": {"phase": "Running", "conditions": conditions},
+    }
+    _, pod = objects.pod(item)
+    assert (pod.operand, pod.ready) == expected
