@@ -90,6 +90,11 @@ docs: $(DOCS_STAMP) ## Build docs/ into build/docs; a broken link or reference f
 schemas: venv ## Write schemas/ anew from the models
 	$(BIN)/reconciler schema --write schemas
 
+.PHONY: lock
+lock: venv ## Write deploy/requirements.lock anew for changed bounds; ARGS=--upgrade takes what is newest
+	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --extra postgresql \
+	    --extra notifications --custom-compile-command "make lock" --quiet --output-file deploy/requirements.lock $(ARGS)
+
 .PHONY: installer
 installer: venv ## Build the installer's boot medium into build/installer; ARGS="--ca ca.pem --trusted-key release=minisign.pub"
 	@.ci/tools.sh $(BOOT_TOOLS)
