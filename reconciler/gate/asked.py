@@ -105,12 +105,14 @@ def shortfalls(
 
     A certificate without tests (`adopted`) lacks metrics only where a test itself has changed: a bar does not void it.
     """
+    moved = moved_tests(asked, record, [test.name for test in acceptance.tests])
+    if not moved:
+        return
     certificate = record.certificate
     results = by_test(certificate.results) if certificate is not None else {}
     other = digests.each if certificate is None else tests_changed(certificate, acceptance, digests)
     adopted = certificate is not None and certificate.adopted
     for number, phase in enumerate(acceptance.phases):
-        moved = moved_tests(asked, record, [test.name for test in phase.tests])
         for at, test in enumerate(phase.tests):
             if test.name not in moved or (adopted and test.name not in other):
                 continue

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,10 +25,11 @@ if TYPE_CHECKING:
     from reconciler.model.observed import Observation
     from reconciler.model.plan import Plan
     from reconciler.model.records import NodeRecord
+    from reconciler.planner.node.kept_plans import KeptPlans
     from tests.bench.store import Stored
 
 T = TypeVar("T")
-Planner = Callable[["Observation", Mapping[str, "NodeRecord"]], "Plan"]
+Planner = Callable[..., "Plan"]  # of an observation, the ledger's records, and plans that are kept, if any are
 
 TARGET_S, TARGET_MIB = 15.0, 1536
 SAMPLE = 300  # nodes for slow peers, whose figures are scaled up
@@ -39,6 +41,10 @@ LOAD = "load + resolve, nodes in CSV"
 COLD = "diff + plan, cold: an empty ledger, every node behind"
 CHANGED = "diff + plan, 1% of nodes changed"
 CLEAN = "diff + plan, all clean"
+KEPT_FIRST = "a leader's first pass, all clean: it keeps what it plans"
+KEPT_CLEAN = "its later pass, the same readings: clean"
+KEPT_AGAIN = "its later pass, all nodes read again: clean"
+KEPT_CHANGED = "its later pass, the same readings: 1% changed"
 BEHIND = "diff + plan, a new image for every node"
 WRITE = "write the plan (1% changed) as JSON"
 FLOOR_CSV = "floor: csv.DictReader + dataclasses"
@@ -49,11 +55,14 @@ FLOOR_JSON = "floor: json.dumps of the plan's values"
 TOTAL_COLD = "loaded, resolved, diffed, planned: cold"
 TOTAL_CHANGED = "loaded, resolved, diffed, planned: 1% changed"
 PEAK_CHANGED = "at the peak of planning, 1% changed"
+PEAK_KEPT = "at the peak of a later pass of a leader, 1% changed"
 PEAK_COLD = "at the peak of planning, cold"
 PEAK_BEHIND = "at the peak of planning, a new image for every node"
 _ROWS = (
     (IMPORT, None), (LOAD, None), (FLOOR_CSV, LOAD), (PEER_YAML, LOAD), (COLD, None), (CHANGED, None),
-    (FLOOR_DIFF, CHANGED), (PEER_DIFF, CHANGED), (CLEAN, None), (BEHIND, None), (WRITE, None), (FLOOR_JSON, WRITE),
+    (FLOOR_DIFF, CHANGED), (PEER_DIFF, CHANGED), (CLEAN, None),
+    (KEPT_FIRST, CLEAN), (KEPT_CLEAN, CLEAN), (KEPT_AGAIN, CLEAN), (KEPT_CHANGED, CHANGED),
+    (BEHIND, None), (WRITE, None), (FLOOR_JSON, WRITE),
     (TOTAL_COLD, None), (TOTAL_CHANGED, None),
 )  # fmt: skip
 
@@ -78,6 +87,7 @@ def section(sizes: Sequence[int]) -> list[Table]:
             (
                 f"target: {TARGET_S:g} s in total for 100,000 nodes",
                 "the observation and the ledger's records are in memory; reading them: see `documents` and `wire`",
+                "rows of a leader's passes: how many times as fast they are as the whole planning above",
                 f"slow peers are tried on {SAMPLE} nodes and scaled up; every figure is the best of some runs",
             ),
         ),
@@ -129,10 +139,10 @@ def planner(fleet: Fleet, stored: Stored) -> Planner:
     images = [node.profile.image for node in fleet.nodes.values() if node.profile.image]
     request = PlanRequest("plan", dict.fromkeys(((image.name, image.version) for image in images), True))
 
-    def plan(observation: Observation, records: Mapping[str, NodeRecord]) -> Plan:
+    def plan(observation: Observation, records: Mapping[str, NodeRecord], kept: KeptPlans | None = None) -> Plan:
         with paused_garbage_collection():
-            now = stored.head.finished_at + timedelta(minutes=1)
-            return plan_fleet(fleet, observation, LedgerSnapshot("bench", records), now, request)
+            now = stored.head.finished_at + timedelta(minutes=10)
+            return plan_fleet(fleet, observation, LedgerSnapshot("bench", records), now, request, kept)
 
     return plan
 
@@ -189,6 +199,28 @@ def _changed(plan: Planner, stored: Stored, nodes: int, seconds: dict[str, float
     seconds[CLEAN], untouched = _once(lambda: plan(clean, stored.records))
     assert not untouched.changes
     seconds[CLEAN] = _best(lambda: plan(clean, stored.records), seconds[CLEAN])
+    _kept(plan, stored, seconds, mib)
+
+
+def _kept(plan: Planner, stored: Stored, seconds: dict[str, float], mib: dict[str, float]) -> None:
+    """Measure the passes of one leader. Between two of them nothing has changed, or 1% of the nodes."""
+    from reconciler.planner.node.kept_plans import KeptPlans
+
+    some, clean, kept = stored.some_drifted(), stored.all_clean(), KeptPlans()
+    seconds[KEPT_FIRST] = _once(lambda: plan(clean, stored.records, kept))[0]
+    seconds[KEPT_CLEAN] = _best(lambda: plan(clean, stored.records, kept))
+    assert kept.served == len(stored.clean)
+    found = []
+    measure.forget_peak()
+    for _ in range(3):
+        spent, planned = _once(lambda: plan(some, stored.records, kept))
+        assert planned.totals.nodes_with_changes == kept.made == len(stored.drifted)
+        found.append(spent)
+        plan(clean, stored.records, kept)
+    seconds[KEPT_CHANGED], mib[PEAK_KEPT] = min(found), measure.peak_mib()
+    again = [stored.read_again(at) for at in range(2)]
+    seconds[KEPT_AGAIN] = min(_once(partial(plan, seen, stored.records, kept))[0] for seen in again)
+    assert kept.served == len(stored.clean)
 
 
 def _cold(plan: Planner, stored: Stored, nodes: int, seconds: dict[str, float], mib: dict[str, float]) -> None:

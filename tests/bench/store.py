@@ -132,6 +132,11 @@ class Stored:
     def some_drifted(self) -> Observation:
         return replace(self.head, nodes=self.clean | self.drifted)
 
+    def read_again(self, passes: int) -> Observation:
+        """Return the observation of a later pass in which every node answers as before, but for its clocks."""
+        later = timedelta(minutes=passes + 1)
+        return replace(self.head, nodes={name: _again(node, later) for name, node in self.clean.items()})
+
     def all_behind(self) -> Observation:
         """Return the observation after the merge of a new image: every node still runs the old one.
 
@@ -170,6 +175,13 @@ def restore(path: Path) -> Stored:
             way = at // truth.every % len(templates.drifted)
             stored.drifted[clean.node] = nodes(templates.drifted[way].instantiate(at))
     return stored
+
+
+def _again(node: Observed, later: timedelta) -> Observed:
+    assert isinstance(node.host, Answered)
+    facts = replace(node.host.value, uptime_s=(node.host.value.uptime_s or 0.0) + later.total_seconds())
+    hot, member = replace(node.hot, at=node.hot.at + later), replace(node.member, at=node.member.at + later)
+    return replace(node, hot=hot, host=Answered(node.host.at + later, facts), member=member)
 
 
 def behind(node: Observed) -> Observed:

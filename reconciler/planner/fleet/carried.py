@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from reconciler.model.desired import Fleet
+from reconciler.model.desired import Desired, Fleet
 from reconciler.model.observed import Answered, Observation, Observed, Pod
 from reconciler.model.plan import NodePlan, WorkloadCost
 from reconciler.model.records import OWNER_ANNOTATION, read_mark
@@ -39,22 +39,27 @@ class _Count:
 
 def workload_costs(fleet: Fleet, observation: Observation, plans: Mapping[str, NodePlan]) -> tuple[WorkloadCost, ...]:
     """Return what the drains of a plan cost each workload of which they evict pods, the largest first."""
+    drained = {name for name, plan in plans.items() if plan.actions and _evicts(fleet.nodes.get(name), plan)}
+    lost = {work.whole for name in drained for pod in _pods(observation.nodes[name]) if (work := pod.workload)}
     counts: dict[str, _Count] = {}
-    for name, seen in observation.nodes.items():
-        plan, node = plans.get(name), fleet.nodes.get(name)
-        drains = plan is not None and any(spec_of(action.name).drains for action in plan.actions)
-        evicts = node is not None and node.profile.drain.provider.asks_cluster and drains
+    for name, seen in observation.nodes.items() if lost else ():
+        evicts = name in drained
         for pod in _pods(seen):
             work = pod.workload
-            if work is None:
+            if work is None or work.whole not in lost:
                 continue
             count = counts.setdefault(work.whole, _Count(work.queue, 0, 0, set(), {}))
             count.pods += 1
             count.drained += evicts
             count.nodes.add(name)
             count.groups[work.group] = count.groups.get(work.group, False) or evicts
-    costs = [_cost(name, count) for name, count in counts.items() if count.drained]
+    costs = [_cost(name, count) for name, count in counts.items()]
     return tuple(sorted(costs, key=lambda cost: (-cost.pods, cost.workload)))
+
+
+def _evicts(node: Desired | None, plan: NodePlan) -> bool:
+    asks = node is not None and node.profile.drain.provider.asks_cluster
+    return asks and any(spec_of(action.name).drains for action in plan.actions)
 
 
 def _pods(seen: Observed) -> Iterator[Pod]:
