@@ -128,7 +128,7 @@ def k3s_of(spec: K3s, pool: str) -> DesiredK3s:
     binary, images = _artifact(release.binary), release.images
     return DesiredK3s(
         role, release.version, spec.endpoint, binary, None if images is None else _artifact(images), files,
-        spec.bootstrap,
+        spec.bootstrap, spec.allow_deprecated,
     )  # fmt: skip
 
 
