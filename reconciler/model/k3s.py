@@ -72,6 +72,7 @@ class DesiredK3s:
 
     `endpoint`: the URL under which servers register and agents join. `bootstrap`: the spec consents to a new cluster
     where none exists. `allow_deprecated`: APIs that may be in use though the version of an upgrade lacks them.
+    `allow_downtime`: the only server of the cluster may be taken out of service.
     """
 
     role: K3sRole
@@ -82,6 +83,7 @@ class DesiredK3s:
     files: Mapping[str, str] = field(default_factory=dict)
     bootstrap: bool = False
     allow_deprecated: tuple[str, ...] = ()
+    allow_downtime: bool = False
 
     @property
     def image_file(self) -> str:

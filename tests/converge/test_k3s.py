@@ -150,6 +150,32 @@ def test_servers_stay_while_one_does_not_tell_what_it_was_asked_for(world: World
     converged(here)
 
 
+@pytest.mark.parametrize("allowed", [False, True])
+def test_the_only_server_is_upgraded_where_the_spec_allows_that_the_api_is_away(world: Worlds, allowed: bool) -> None:
+    here = k3s_world(world, spec(allowDowntime=allowed), nodes=3, servers=("n0",))
+    here.adopt()
+    declare(here, spec(NEW, allowDowntime=allowed), servers=("n0",))
+    report = here.apply(wait_s=0.0)
+    if not allowed:
+        assert "control-plane" in report.results["n0"].detail
+        assert all(OLD in here.machine(name).disk().files[BINARY] for name in here.fleet.nodes)
+        return
+    converged(here)
+    assert here.did("n0")[:3] == ["mark", "drain", "install_k3s"]
+    assert len(site(here).snapshots) == 1
+    assert {here.lab.cluster.node(name).kubelet_version for name in here.fleet.nodes} == {NEW}  # type: ignore[union-attr]
+
+
+def test_the_only_server_gets_no_new_image(world: Worlds) -> None:
+    """With its disk goes etcd, and the cluster."""
+    here = k3s_world(world, spec(allowDowntime=True), nodes=3, servers=("n0",), drift={"n0": ["old_image"]})
+    here.adopt()
+    report = here.apply(wait_s=0.0)
+    assert "it is the only server" in report.results["n0"].detail, report.results
+    assert "reimage" not in " ".join(here.did("n0"))
+    assert site(here).members == ["n0"]
+
+
 def test_a_lost_server_is_replaced_and_its_member_of_etcd_leaves_first(world: Worlds) -> None:
     here = k3s_world(world, spec(), nodes=4)
     here.adopt()

@@ -64,6 +64,8 @@ class K3sOrder:
         if not self.ready:
             first = self.servers[0]
             return "" if node == first else f"the cluster begins with {first}, and no server is in it yet"
+        if set(self.ready) == {node} and any(spec_of(name).installs for name in names):
+            return "it is the only server, and etcd with all that the cluster knows would go with its disk"
         starts_again = names == {JOIN} and node in self.ready
         if not starts_again and (why := why_not_away(self.ready, node)):
             return why

@@ -147,7 +147,9 @@ class LivePermit:
         return True
 
     def _count_members(self) -> None:
-        self._budget.see_control_plane({**self._others, **self._elected})
+        members = {**self._others, **self._elected}
+        only = self._k3s.get(next(iter(members))) if len(members) == 1 else None
+        self._budget.see_control_plane(members, downtime=only is not None and only.allow_downtime)
 
     def reserve(self, node: str) -> None:
         """Count a node as out of service that is about to be taken out."""
