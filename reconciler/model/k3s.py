@@ -5,7 +5,7 @@ Paths and units are those of K3s' own install script and documents (github.com/k
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -52,11 +52,27 @@ class Artifact:
 
 
 @dataclass(frozen=True, slots=True)
+class DeprecatedApi:
+    """A deprecated API that an API server was asked for since it started. `removed`: 1.32; "" = not decided."""
+
+    group: PublicText  # "" = core
+    version: PublicText
+    resource: PublicText
+    removed: PublicText
+
+    @property
+    def name(self) -> str:
+        """How a spec and reports name it: flowcontrol.apiserver.k8s.io/v1beta3/flowschemas."""
+        return "/".join(filter(None, (self.group, self.version, self.resource)))
+
+
+@dataclass(frozen=True, slots=True)
 class DesiredK3s:
     """K3s as a node is to run it. `files`: path -> text of each file that is kept as it is here; "" = no such file.
 
     `endpoint`: the URL under which servers register and agents join. `bootstrap`: the spec consents to a new cluster
-    where none exists.
+    where none exists. `allow_deprecated`: APIs that may be in use though the version of an upgrade lacks them.
+    `allow_downtime`: the only server of the cluster may be taken out of service.
     """
 
     role: K3sRole
@@ -66,6 +82,8 @@ class DesiredK3s:
     images: Artifact | None
     files: Mapping[str, str] = field(default_factory=dict)
     bootstrap: bool = False
+    allow_deprecated: tuple[str, ...] = ()
+    allow_downtime: bool = False
 
     @property
     def image_file(self) -> str:
@@ -78,6 +96,7 @@ class K3sFacts:
     """K3s as a host shows it. `version`: of the binary; "" = there is none.
 
     `renewal`: whether a certificate ends so soon that K3s renews it when it starts: none | due; None: it can't be read.
+    `deprecated`: what its API server was asked for; () on a host without one, None: it did not say.
     """
 
     version: PublicText
@@ -87,6 +106,7 @@ class K3sFacts:
     datastore: bool
     restart: PublicText = NONE  # none | due
     renewal: PublicText | None = NONE
+    deprecated: tuple[DeprecatedApi, ...] | None = ()
 
 
 def servers_away(servers: Mapping[str, bool], node: str) -> list[str]:
@@ -105,6 +125,17 @@ def why_not_away(servers: Mapping[str, bool], node: str) -> str:
     if node in servers and len(servers) == 2:
         return f"etcd has two members, and without {node} no quorum: another server has to join first"
     return ""
+
+
+def removed_by(version: str, asked: Iterable[DeprecatedApi]) -> tuple[DeprecatedApi, ...]:
+    """Return which of these APIs a version of Kubernetes has no more."""
+    major, minor = minor_of(version)
+    limits = ((one, one.removed.split(".")) for one in asked if one.removed)
+    return tuple(sorted((one for one, at in limits if (int(at[0]), int(at[1])) <= (major, minor)), key=_by_name))
+
+
+def _by_name(api: DeprecatedApi) -> str:
+    return api.name
 
 
 def minor_of(version: str) -> tuple[int, int]:

@@ -87,6 +87,9 @@ def _checked(
     if ours and len(servers) not in SERVERS:
         hint = "etcd keeps its quorum best with 3, or 5; 1 survives no failure"
         yield cluster.problem(("k3s", "servers"), f"it has {len(servers)} active nodes, and 1, 3 or 5 can serve", hint)
+    if ours and k3s.allow_downtime and len(servers) > 1:
+        problem = f"{len(servers)} servers go one at a time, and the API stays: nothing has to be allowed"
+        yield cluster.problem(("k3s", "allowDowntime"), problem, "take it away")
     for node in nodes if ours else ():
         if node.endpoints.host is None:
             yield cluster.problem(("type",), f"node {node.name} has no `host`: K3s is installed over SSH")
@@ -128,7 +131,7 @@ def k3s_of(spec: K3s, pool: str) -> DesiredK3s:
     binary, images = _artifact(release.binary), release.images
     return DesiredK3s(
         role, release.version, spec.endpoint, binary, None if images is None else _artifact(images), files,
-        spec.bootstrap,
+        spec.bootstrap, spec.allow_deprecated, spec.allow_downtime,
     )  # fmt: skip
 
 

@@ -13,7 +13,18 @@ from reconciler.converge.k3s_birth import K3sServer, is_unborn
 from reconciler.lab.hardware.k3s_site import LEAF
 from reconciler.lab.k3s import remove
 from reconciler.model.gate import CommandResult
-from reconciler.model.k3s import BINARY, CONFIG, DATASTORE, IMAGES, KUBECONFIG, PASSWORD, RESTART_DUE, TOKEN, UNIT_FILES
+from reconciler.model.k3s import (
+    BINARY,
+    CONFIG,
+    DATASTORE,
+    IMAGES,
+    KUBECONFIG,
+    PASSWORD,
+    RESTART_DUE,
+    TOKEN,
+    UNIT_FILES,
+    DeprecatedApi,
+)
 from reconciler.model.outcome import Done, Transient
 from tests.converge.k3s_world import NEW, OLD, SERVERS, declare, k3s_world, release, site, spec
 from tests.converge.world import World
@@ -105,6 +116,64 @@ def test_servers_skip_no_minor_and_never_go_back(world: Worlds, version: str) ->
     here.apply()
     assert all(OLD in here.machine(name).disk().files[BINARY] for name in here.fleet.nodes)
     assert all(here.serves(name) for name in here.fleet.nodes)
+
+
+FLOWS = DeprecatedApi("flowcontrol.apiserver.k8s.io", "v1beta3", "flowschemas", "1.32")
+
+
+def test_servers_stay_while_an_api_is_in_use_that_the_next_minor_lacks(world: Worlds) -> None:
+    here = k3s_world(world, spec(), nodes=4)
+    here.adopt()
+    site(here).asked["n2"] = (FLOWS, DeprecatedApi("", "v1", "componentstatuses", ""))
+    declare(here, spec(NEW))
+    here.apply(wait_s=0.0)
+    assert all(OLD in here.machine(name).disk().files[BINARY] for name in here.fleet.nodes)
+    assert all(here.serves(name) for name in here.fleet.nodes), "and nobody is drained for it"
+    report = here.apply(wait_s=0.0)
+    assert "flowcontrol.apiserver.k8s.io/v1beta3/flowschemas is in use (n2)" in report.results["n0"].detail
+    declare(here, spec("v1.31.9+k3s1"))
+    converged(here)  # a patch ends no API
+    declare(here, spec(NEW, allowDeprecated=[FLOWS.name]))
+    converged(here)
+    assert {here.lab.cluster.node(name).kubelet_version for name in here.fleet.nodes} == {NEW}  # type: ignore[union-attr]
+
+
+def test_servers_stay_while_one_does_not_tell_what_it_was_asked_for(world: Worlds) -> None:
+    here = k3s_world(world, spec(), nodes=4)
+    here.adopt()
+    site(here).mute.add("n1")
+    declare(here, spec(NEW))
+    report = here.apply(wait_s=0.0)
+    assert "server n1 did not say" in report.results["n0"].detail
+    assert all(OLD in here.machine(name).disk().files[BINARY] for name in here.fleet.nodes)
+    site(here).mute.clear()
+    converged(here)
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_the_only_server_is_upgraded_where_the_spec_allows_that_the_api_is_away(world: Worlds, allowed: bool) -> None:
+    here = k3s_world(world, spec(allowDowntime=allowed), nodes=3, servers=("n0",))
+    here.adopt()
+    declare(here, spec(NEW, allowDowntime=allowed), servers=("n0",))
+    report = here.apply(wait_s=0.0)
+    if not allowed:
+        assert "control-plane" in report.results["n0"].detail
+        assert all(OLD in here.machine(name).disk().files[BINARY] for name in here.fleet.nodes)
+        return
+    converged(here)
+    assert here.did("n0")[:3] == ["mark", "drain", "install_k3s"]
+    assert len(site(here).snapshots) == 1
+    assert {here.lab.cluster.node(name).kubelet_version for name in here.fleet.nodes} == {NEW}  # type: ignore[union-attr]
+
+
+def test_the_only_server_gets_no_new_image(world: Worlds) -> None:
+    """With its disk goes etcd, and the cluster."""
+    here = k3s_world(world, spec(allowDowntime=True), nodes=3, servers=("n0",), drift={"n0": ["old_image"]})
+    here.adopt()
+    report = here.apply(wait_s=0.0)
+    assert "it is the only server" in report.results["n0"].detail, report.results
+    assert "reimage" not in " ".join(here.did("n0"))
+    assert site(here).members == ["n0"]
 
 
 def test_a_lost_server_is_replaced_and_its_member_of_etcd_leaves_first(world: Worlds) -> None:

@@ -101,6 +101,7 @@ PROFILE = replace(
     k3s=DesiredK3s(
         K3sRole.SERVER, "v1.31.5+k3s1", "https://10.0.0.10:6443", Artifact("https://x/k3s", "00"),
         Artifact("https://x/images", "11"), {"/etc/rancher/k3s/config.yaml": "docker: true\n"},
+        allow_deprecated=("policy/v1beta1/podsecuritypolicies",), allow_downtime=True,
     ),
 )  # fmt: skip
 NETWORK = DesiredNetwork(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.model.k3s import Artifact, DesiredK3s, K3sRole, minor_of
+from reconciler.model.k3s import Artifact, DeprecatedApi, DesiredK3s, K3sRole, minor_of
 from reconciler.model.plan import PlannedAction
 from reconciler.model.vocab import Certainty
 from reconciler.planner.fleet.k3s_order import K3sOrder, goes_in_order
@@ -14,12 +14,17 @@ from reconciler.planner.node.workload import disrupts
 
 SERVERS = ("s0", "s1", "s2", "s3", "s4")
 NODES = (*SERVERS, "a0", "a1")
+APIS = (
+    DeprecatedApi("", "v1", "componentstatuses", ""),
+    DeprecatedApi("flowcontrol.apiserver.k8s.io", "v1beta3", "flowschemas", "1.32"),
+    DeprecatedApi("policy", "v1beta1", "podsecuritypolicies", "1.31"),
+)
 VERSIONS = ("v1.30.9+k3s1", "v1.31.5+k3s1", "v1.32.1+k3s1", "v1.33.0+k3s1")
 
 
-def k3s(name: str, version: str) -> DesiredK3s:
+def k3s(name: str, version: str, allowed: tuple[str, ...] = ()) -> DesiredK3s:
     role = K3sRole.SERVER if name in SERVERS else K3sRole.AGENT
-    return DesiredK3s(role, version, "https://x:6443", Artifact("https://x", ""), None)
+    return DesiredK3s(role, version, "https://x:6443", Artifact("https://x", ""), None, allow_deprecated=allowed)
 
 
 def planned(name: str) -> PlannedAction:
@@ -29,14 +34,30 @@ def planned(name: str) -> PlannedAction:
 
 @st.composite
 def orders(draw: st.DrawFn) -> K3sOrder:
-    wanted = {name: k3s(name, draw(st.sampled_from(VERSIONS))) for name in NODES}
+    allowed = tuple(draw(st.sets(st.sampled_from([api.name for api in APIS]))))
+    wanted = {name: k3s(name, draw(st.sampled_from(VERSIONS)), allowed) for name in NODES}
+    asked = st.none() | st.sets(st.sampled_from(APIS)).map(tuple)
     members = draw(st.sets(st.sampled_from(NODES)))
     return K3sOrder(
         wanted,
         {name: draw(st.sampled_from(VERSIONS)) for name in sorted(members)},
         {name: draw(st.booleans()) for name in sorted(members) if name in SERVERS},
         draw(st.sets(st.sampled_from(NODES), max_size=3)),
+        {name: draw(asked) for name in SERVERS},
     )
+
+
+def ended(order: K3sOrder, own: DesiredK3s) -> list[str]:
+    """APIs in use on servers of an older minor that the version lacks, and servers that don't tell theirs."""
+    minor = minor_of(own.version)
+    found = []
+    for name in SERVERS:
+        asked = order.deprecated.get(name)
+        if name not in order.versions or minor_of(order.versions[name]) >= minor:
+            continue
+        lacks = [api for api in asked or () if api.removed and tuple(map(int, api.removed.split("."))) <= minor]
+        found += [name] if asked is None else [api.name for api in lacks if api.name not in own.allow_deprecated]
+    return found
 
 
 @given(orders(), st.sampled_from(NODES), st.lists(st.sampled_from(sorted(ACTIONS)), min_size=1, max_size=4))
@@ -55,6 +76,7 @@ def test_never_two_servers_at_once(order: K3sOrder, node: str, names: list[str])
         assert len(order.ready) != 2 or node not in order.ready or {one.name for one in touching} == {"join"}
         if "install_k3s" in names and node in order.versions:
             assert minor_of(own.version)[1] - minor_of(order.versions[node])[1] in (0, 1)
+            assert minor_of(own.version) == minor_of(order.versions[node]) or not ended(order, own)
     else:
         assert "join" not in names or any(order.ready.values())
         assert "install_k3s" not in names or all(
@@ -78,3 +100,24 @@ def test_neither_of_two_members_of_etcd_goes_away(servers: list[str], version: s
     actions = [planned(name) for name in names]
     touching = {one.name for one in actions if goes_in_order(one, order.wanted[node])}
     assert bool(order.why(node, actions)) == bool(touching - {"join"})
+
+
+@given(
+    st.sampled_from(VERSIONS[:-1]),
+    st.integers(0, 1),
+    st.lists(st.none() | st.sets(st.sampled_from(APIS)).map(tuple), min_size=3, max_size=3),
+    st.sets(st.sampled_from([api.name for api in APIS])),
+)
+def test_no_server_goes_to_a_minor_that_lacks_what_is_in_use(
+    runs: str, step: int, asked: list[tuple[DeprecatedApi, ...] | None], allowed: set[str]
+) -> None:
+    servers, version = SERVERS[:3], VERSIONS[VERSIONS.index(runs) + step]
+    order = K3sOrder(
+        {name: k3s(name, version, tuple(allowed)) for name in servers},
+        dict.fromkeys(servers, runs),
+        dict.fromkeys(servers, True),
+        (),
+        dict(zip(servers, asked, strict=True)),
+    )
+    own = order.wanted["s1"]
+    assert bool(order.why("s1", [planned("install_k3s")])) == bool(ended(order, own))

@@ -95,6 +95,7 @@ def test_agents_are_never_newer_and_at_most_three_minors_older(version: str, why
         (("type: k3s", "type: k3s\n  join: {command: [k3s]}"), "nodes join K3s with a token of their own"),
         (("bootstrap: true", "datastore: external"), "'external' is not enforced by this version"),
         (("v1.31.5+k3s1", "v1.31.5"), "'v1.31.5' is not a version of K3s like v1.31.5+k3s1"),
+        (("bootstrap: true", "allowDowntime: true"), "3 servers go one at a time, and the API stays"),
         (("https://10.0.0.10:6443", "10.0.0.10"), "'10.0.0.10' is not a URL like"),
     ],
 )

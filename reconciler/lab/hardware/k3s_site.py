@@ -29,7 +29,9 @@ from reconciler.model.k3s import (
     SERVER_TOKEN,
     SNAPSHOTS,
     UNIT_FILES,
+    DeprecatedApi,
     K3sRole,
+    removed_by,
 )
 
 if TYPE_CHECKING:
@@ -110,6 +112,8 @@ class K3sSite:
     fewest: int = 99
     learner_until: float = -1.0
     refused: list[str] = field(default_factory=list)  # why units that started ended again
+    asked: dict[str, tuple[DeprecatedApi, ...]] = field(default_factory=dict)  # of each API server since its start
+    mute: set[str] = field(default_factory=set)  # servers that don't tell it
     breaking: set[str] = field(default_factory=set)  # machines whose downloads break off at half
     curl_says: tuple[int, str] | None = None  # exit status and words of each download
     # What is of the cluster, which sets these: whether a node object is there, all of them, and what takes one away.
@@ -117,6 +121,15 @@ class K3sSite:
     nodes: Callable[[], Mapping[str, NodeObject]] = dict
     bring_back: Callable[[Mapping[str, NodeObject]], None] = lambda _: None
     forget: Callable[[str], None] = lambda _: None
+
+    def deprecated(self, name: str) -> tuple[DeprecatedApi, ...] | None:
+        """Return what a server tells of deprecated APIs: of those that its own version has; None: it tells nothing."""
+        if name not in self.members:
+            return ()
+        if name in self.mute or not self.serves(name):
+            return None
+        asked, version = self.asked.get(name, ()), version_of(self.machines[name].disk())
+        return tuple(one for one in asked if one not in removed_by(version, asked))
 
     @property
     def authority(self) -> str:

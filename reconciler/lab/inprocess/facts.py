@@ -115,6 +115,7 @@ def _k3s(machine: Machine) -> K3sFacts:
         datastore=DATASTORE in disk.files,
         restart=DUE if RESTART_DUE in disk.files else NONE,
         renewal=DUE if due else NONE,
+        deprecated=() if machine.k3s is None else machine.k3s.deprecated(machine.name),
     )
 
 

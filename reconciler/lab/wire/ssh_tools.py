@@ -31,7 +31,8 @@ _SHOWN: Mapping[tuple[str, ...], str] = {
 
 def fact_context(machine: Machine, epoch: datetime, command: str) -> FactContext:
     now = machine.now
-    return FactContext(machine.state, now, epoch + timedelta(seconds=now), command)
+    asked = () if machine.k3s is None else machine.k3s.deprecated(machine.name)
+    return FactContext(machine.state, now, epoch + timedelta(seconds=now), command, asked)
 
 
 def host_tools(epoch: datetime) -> Mapping[str, Tool]:

@@ -133,8 +133,8 @@ class Budget:
         for group in self.groups(node):
             group.full = None
 
-    def see_control_plane(self, members: Mapping[str, bool]) -> None:
-        """Take in all members of the cluster's control plane -> Ready."""
+    def see_control_plane(self, members: Mapping[str, bool], *, downtime: bool = False) -> None:
+        """Take in all members of the cluster's control plane -> Ready. `downtime`: the only one may go, too."""
         if self._elected is not None and members == self._members:
             return
         if self._elected is not None:
@@ -142,7 +142,7 @@ class Budget:
             for name in self._members.keys() & self._of.keys():
                 self._of[name].remove(self._elected)
         self._members, self._elected = dict(members), None
-        self._quorum(members)
+        self._quorum(members, downtime)
 
     def _default_now(self) -> Group | None:
         covered: set[Reason] = set()
@@ -195,12 +195,12 @@ class Budget:
         words = (f"{least} of {total} nodes of persona {floor.persona} must stay in service", "others out")
         self._add(Group(f"persona {floor.persona}", spare, total, f"{total} - {shown} = {spare}", words), members)
 
-    def _quorum(self, members: Mapping[str, bool]) -> None:
+    def _quorum(self, members: Mapping[str, bool], downtime: bool) -> None:
         """Limit n members so that n // 2 + 1 stay ready (pitfall H8). Members outside the fleet count too."""
         ours = [name for name in members if name in self._of]
         if not ours:
             return
-        total, quorum = len(members), len(members) // 2 + 1
+        total, quorum = len(members), 0 if downtime else len(members) // 2 + 1
         words = (f"{quorum} of {total} control-plane members must stay ready", "others out")
         rule = f"{total} - quorum of {quorum} = {total - quorum}"
         away = {name for name, ready in members.items() if not ready} | (self._out & set(ours))

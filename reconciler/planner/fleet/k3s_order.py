@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from reconciler.model.k3s import DesiredK3s, K3sRole, minor_of, why_not_away
+from reconciler.model.k3s import DeprecatedApi, DesiredK3s, K3sRole, minor_of, removed_by, why_not_away
 from reconciler.model.plan import BlockCode, Blocked, NodePlan, PlannedAction
 from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.workload import disrupts
@@ -30,13 +30,15 @@ def goes_in_order(action: PlannedAction, k3s: DesiredK3s | None) -> bool:
 class K3sOrder:
     """`wanted`: active nodes -> what they are to run. `versions`: those in the cluster -> version of their kubelet.
 
-    `ready`: members of the control plane -> Ready. `at_work`: nodes that are worked on.
+    `ready`: members of the control plane -> Ready. `at_work`: nodes that are worked on. `deprecated`: servers -> the
+    deprecated APIs that theirs was asked for; None or no entry: it is not known.
     """
 
     wanted: Mapping[str, DesiredK3s] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     ready: Mapping[str, bool] = field(default_factory=dict)
     at_work: Collection[str] = ()
+    deprecated: Mapping[str, tuple[DeprecatedApi, ...] | None] = field(default_factory=dict)
 
     @property
     def servers(self) -> list[str]:
@@ -62,10 +64,12 @@ class K3sOrder:
         if not self.ready:
             first = self.servers[0]
             return "" if node == first else f"the cluster begins with {first}, and no server is in it yet"
+        if set(self.ready) == {node} and any(spec_of(name).installs for name in names):
+            return "it is the only server, and etcd with all that the cluster knows would go with its disk"
         starts_again = names == {JOIN} and node in self.ready
         if not starts_again and (why := why_not_away(self.ready, node)):
             return why
-        return self._skips(node, own) if INSTALL in names else ""
+        return (self._skips(node, own) or self._removes(node, own)) if INSTALL in names else ""
 
     def _skips(self, node: str, own: DesiredK3s) -> str:
         """Return why this version can't follow the one that the server runs ("Version Skew Policy", upgrade order)."""
@@ -75,10 +79,37 @@ class K3sOrder:
         step = minor_of(own.version)[1] - minor_of(runs)[1]
         if step in (0, 1):
             return ""
+        if step < 0:
+            return (
+                f"it runs {runs}, and {own.version} is older: K3s goes back to an older minor only together with a "
+                "snapshot of etcd that was taken on it (docs.k3s.io/upgrades/roll-back), and never server by server"
+            )
         return (
-            f"it runs {runs}, and {own.version} is {abs(step)} minors {'newer' if step > 0 else 'older'}: "
-            "servers go up one minor at a time and never down; declare the versions between, one after the other"
+            f"it runs {runs}, and {own.version} is {step} minors newer: servers go up one minor at a time; declare the "
+            "versions between, one after the other"
         )
+
+    def _removes(self, node: str, own: DesiredK3s) -> str:
+        """Return which APIs that are in use the version would end; each API server counts what it was asked for."""
+        if not self._is_newer(node, own):
+            return ""
+        for name in (one for one in self.servers if self.versions.get(one) and self._is_newer(one, own)):
+            asked = self.deprecated.get(name)
+            if asked is None:
+                return f"whether APIs are in use that {own.version} lacks is not known: server {name} did not say"
+            ended = [one for one in removed_by(own.version, asked) if one.name not in own.allow_deprecated]
+            if ended:
+                return (
+                    f"{ended[0].name} is in use ({name}), and {own.version} has it no more"
+                    + (f", as {len(ended) - 1} others" if len(ended) > 1 else "")
+                    + ": let who asks for it ask for another version, or name it in `k3s.allowDeprecated`"
+                )
+        return ""
+
+    def _is_newer(self, node: str, own: DesiredK3s) -> bool:
+        """Return whether the version is of a later minor than the one that a server runs."""
+        runs = self.versions.get(node, "")
+        return "+k3s" in runs and minor_of(own.version) > minor_of(runs)
 
     def _agent(self, names: Collection[str]) -> str:
         if JOIN in names and not any(self.ready.get(name) for name in self.servers):

@@ -13,6 +13,7 @@ from typing import Any
 
 from reconciler.gate.asked import kept_values
 from reconciler.model.desired import Fleet
+from reconciler.model.k3s import DeprecatedApi
 from reconciler.model.observed import Answered, Observation, Observed, Silent, was_asked
 from reconciler.model.plan import Blocked, NodePlan
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, NodeRecord, Rollout, is_spare, read_mark
@@ -88,6 +89,7 @@ class LivePermit:
             if node.profile.k3s is not None and node.state is NodeState.ACTIVE
         }
         self._versions: dict[str, str] = {}
+        self._deprecated: dict[str, tuple[DeprecatedApi, ...] | None] = {}
         self._elected: dict[str, bool] = {}  # nodes of the fleet that are in the control plane -> ready
         for name in sorted(fleet.nodes):
             seen = observation.nodes.get(name)
@@ -133,6 +135,8 @@ class LivePermit:
 
     def _see_election(self, seen: Observed) -> bool:
         member = seen.member.value if isinstance(seen.member, Answered) else None
+        if seen.node in self._k3s and isinstance(seen.host, Answered) and seen.host.value.k3s is not None:
+            self._deprecated[seen.node] = seen.host.value.k3s.deprecated
         if seen.node in self._k3s and isinstance(seen.member, Answered):
             self._versions[seen.node] = "" if member is None else member.kubelet_version
             if member is None and self._elected.pop(seen.node, None) is not None:
@@ -143,7 +147,9 @@ class LivePermit:
         return True
 
     def _count_members(self) -> None:
-        self._budget.see_control_plane({**self._others, **self._elected})
+        members = {**self._others, **self._elected}
+        only = self._k3s.get(next(iter(members))) if len(members) == 1 else None
+        self._budget.see_control_plane(members, downtime=only is not None and only.allow_downtime)
 
     def reserve(self, node: str) -> None:
         """Count a node as out of service that is about to be taken out."""
@@ -173,7 +179,8 @@ class LivePermit:
         if not self._k3s:
             return K3sOrder()
         versions = {name: version for name, version in self._versions.items() if version}
-        return K3sOrder(self._k3s, versions, {**self._others, **self._elected}, frozenset(self._reserved))
+        ready = {**self._others, **self._elected}
+        return K3sOrder(self._k3s, versions, ready, frozenset(self._reserved), self._deprecated)
 
 
 @dataclass(slots=True)

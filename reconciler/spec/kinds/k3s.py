@@ -68,6 +68,16 @@ class K3s(Model):
         default=False,
         description="Consent to begin a new cluster, where no server has a datastore. Take it away afterwards.",
     )
+    allow_deprecated: tuple[Text, ...] = Field(
+        default=(),
+        description="Deprecated APIs that may be in use when servers go up to a version that has them no more, as the "
+        "plan names them: flowcontrol.apiserver.k8s.io/v1beta3/flowschemas.",
+    )
+    allow_downtime: bool = Field(
+        default=False,
+        description="Whether the only server may be drained and restarted, while which the cluster has no API. With "
+        "several servers, there is no need for it.",
+    )
     server_names: tuple[Text, ...] = Field(
         default=(), description="More names and addresses in the certificate of the API server."
     )

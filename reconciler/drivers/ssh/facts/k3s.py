@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from reconciler.drivers.ssh.facts.deprecated_apis import METRIC, parse_deprecated
 from reconciler.drivers.ssh.facts.fact import Fact, Parsed, Unreadable, excerpt
 from reconciler.model.gate import CommandResult
 from reconciler.model.k3s import (
@@ -27,7 +28,9 @@ from reconciler.model.k3s import (
     K3sRole,
 )
 
+ANSWERS_S: Final = 5  # an API server answers its metrics, some MB of text, in less than one second
 RENEW_S: Final = 60 * 86400  # K3s renews what ends within 120 days, and before May 2025 within 90
+_ASKED: Final = "deprecated "
 _VERSION = re.compile(r"k3s version (v\S+) \(\w+\)")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _UNITS = tuple(role.unit for role in K3sRole)
@@ -41,7 +44,12 @@ if [ -e {BINARY} ] || [ -e {DATA} ]; then
   done
   for f in {" ".join(_FILES)}; do if [ -e $f ]; then echo "file $(sha256sum $f)"; fi; done
   for f in {IMAGES}/*; do if [ -e "$f" ]; then echo "image ${{f##*/}}"; fi; done
-  if [ -e {DATASTORE} ]; then echo datastore; fi
+  if [ -e {DATASTORE} ]; then
+    echo datastore
+    if m=$(timeout {ANSWERS_S} {BINARY} kubectl get --raw /metrics 2>/dev/null); then
+      printf '%s\\n' "$m" | sed -n 's/^{METRIC}{{/deprecated &/p'
+    else echo deprecated unknown; fi
+  fi
   if [ -e {RESTART_DUE} ]; then echo restart; fi
   for f in {DATA}/agent/*.crt {DATA}/server/tls/*.crt {DATA}/server/tls/etcd/*.crt; do
     case $f in *-ca.crt|*'*'*) continue;; esac
@@ -57,6 +65,7 @@ def parse_k3s(answer: CommandResult) -> Parsed[K3sFacts]:
     if not lines or lines[-1] != ["end"]:
         raise Unreadable(f"the fact broke off: {excerpt(answer.stdout, 80)!r}")
     version, units, files, images, words = "", {}, {}, [], set()
+    metrics = [line.removeprefix(_ASKED) for line in answer.stdout.splitlines() if line.startswith(_ASKED)]
     for line in lines:
         match line:
             case ["version", *rest]:
@@ -67,14 +76,22 @@ def parse_k3s(answer: CommandResult) -> Parsed[K3sFacts]:
                 files[path] = digest
             case ["image", name]:
                 images.append(name)
-            case ["datastore"] | ["restart"] | ["renewal", "due" | "unknown"] | ["end"]:
+            case ["deprecated", text, _] if text.startswith(METRIC):
+                pass
+            case ["datastore"] | ["restart"] | ["renewal", "due" | "unknown"] | ["deprecated", "unknown"] | ["end"]:
                 words.add(" ".join(line))
             case _:
                 raise Unreadable(f"no line of this fact: {excerpt(' '.join(line), 80)!r}")
     renewal = DUE if "renewal due" in words else None if "renewal unknown" in words else NONE
     notes = {} if renewal is not None else {"k3s.renewal": "malformed: openssl can't read a certificate"}
     restart = DUE if "restart" in words else NONE
-    return Parsed(K3sFacts(version, units, files, tuple(images), "datastore" in words, restart, renewal), notes)
+    try:
+        asked = None if "deprecated unknown" in words else parse_deprecated(metrics)
+    except ValueError as error:
+        raise Unreadable(str(error)) from error
+    if asked is None:
+        notes["k3s.deprecated"] = "its API server does not say which deprecated APIs are in use"
+    return Parsed(K3sFacts(version, units, files, tuple(images), "datastore" in words, restart, renewal, asked), notes)
 
 
 def _version(text: str) -> str:

@@ -6,16 +6,21 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from reconciler.lab.hardware.state import DiskImage, DriveState, MachineState, OsState
+from reconciler.model.k3s import DeprecatedApi
 
 
 @dataclass(frozen=True, slots=True)
 class FactContext:
-    """The input of a fact. `now`: the machine's clock, `date`: the same time as a date. `command`: POSIX sh text."""
+    """The input of a fact. `now`: the machine's clock, `date`: the same time as a date. `command`: POSIX sh text.
+
+    `deprecated`: what its API server of K3s tells, see K3sFacts.
+    """
 
     state: MachineState
     now: float
     date: datetime
     command: str = ""
+    deprecated: tuple[DeprecatedApi, ...] | None = ()
 
     @property
     def system(self) -> OsState:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Final
 
 from reconciler.lab.hardware.k3s_site import K3S_FILES, LEAF, RENEW_S, VALID_S, version_of
 from reconciler.lab.wire.facts.context import FactContext
 from reconciler.model.gate import CommandResult
 from reconciler.model.k3s import DATASTORE, IMAGES, RESTART_DUE, UNIT_FILES, K3sRole
+
+METRIC: Final = "apiserver_requested_deprecated_apis"
 
 
 def k3s(context: FactContext) -> CommandResult:
@@ -20,8 +23,19 @@ def k3s(context: FactContext) -> CommandResult:
         if path in disk.files:
             lines.append(f"file {hashlib.sha256(disk.files[path].encode()).hexdigest()}  {path}")
     lines += [f"image {path.rpartition('/')[2]}" for path in sorted(disk.files) if path.startswith(f"{IMAGES}/")]
-    lines += ["datastore"] if DATASTORE in disk.files else []
+    lines += ["datastore", *_deprecated(context)] if DATASTORE in disk.files else []
     lines += ["restart"] if RESTART_DUE in disk.files else []
     if LEAF in disk.files and float(disk.files[LEAF]) + VALID_S - context.now < RENEW_S:
         lines.append("renewal due")
     return CommandResult(0, "".join(f"{line}\n" for line in (*lines, "end")))
+
+
+def _deprecated(context: FactContext) -> list[str]:
+    """Return the metric as an API server prints it, its labels in the order of the alphabet."""
+    if context.deprecated is None:
+        return ["deprecated unknown"]
+    return [
+        f'deprecated {METRIC}{{group="{one.group}",removed_release="{one.removed}",resource="{one.resource}",'
+        f'subresource="",version="{one.version}"}} 1'
+        for one in context.deprecated
+    ]
