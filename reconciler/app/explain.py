@@ -62,7 +62,7 @@ def _with_observation(workspace: Workspace, made: Explanation, file: Path | None
             record=record, holds=holds, estimates=workspace.estimates(ledger),
             under_way=under_way(ledger, workspace.clock.now()).get(node, ""),
             alternatives={} if question is None else alternatives(question),
-            lemon=lemon_of(fleet, ledger.past(seen.finished_at - DAYS, seen.finished_at), node),
+            lemon=lemon_of(fleet, ledger.illness(seen.finished_at - DAYS, seen.finished_at), node),
         )  # fmt: skip
 
 

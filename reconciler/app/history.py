@@ -95,7 +95,7 @@ def period_report(workspace: Workspace, request: ReportRequest) -> PeriodReport:
         found = None if html is None else observe_for_report(workspace, ledger, observation)
         now = workspace.clock.now()
         past, name = ledger.past(begin, now), fleet.settings.fleet
-        month = past if begin == now - lemons.DAYS else ledger.past(now - lemons.DAYS, now)
+        month = past if begin == now - lemons.DAYS else ledger.illness(now - lemons.DAYS, now)
         declined = _declined(fleet, ledger)
         report = reports.period_report(past, name, fleet.nodes, begin, now, workspace.time_scale, declined)
         acting = {node: far for node, far in under_way(ledger, now).items() if far and node in fleet.nodes}

@@ -77,7 +77,8 @@ def _places(workspace: Workspace, plan: Plan) -> set[Position]:
 def _histories(workspace: Workspace, ledger: SqlLedger, plan: Plan) -> Mapping[str, NodeHistory]:
     """Return the history of each node, with the holds and stops that concerned it."""
     most = min(max(ENTRIES // len(plan.nodes), _FEWEST), _MOST)
-    entries = ledger.histories(most)
+    pools = {f"pool/{node.pool}" for node in plan.nodes.values()}
+    entries = ledger.histories([*plan.nodes, *pools, FLEET], most)
     runs = ledger.runs({entry.run for rows in entries.values() for entry in rows if entry.run})
     records, now = ledger.nodes(list(plan.nodes)), workspace.clock.now()
 

@@ -17,6 +17,7 @@ from tests.bench import (
     latency,
     live,
     machine,
+    past,
     rehearsal,
     reset,
     results,
@@ -45,15 +46,20 @@ SECTIONS: dict[str, Section] = {
     "latency": lambda quick: latency.section(10, 5, 5, chain_scale=60) if quick else latency.section(500, 100, 50),
     "reset": lambda quick: reset.section(10, 3, scale=20) if quick else reset.section(500, 20),
     "results": lambda quick: results.section(10_000 if quick else 1_000_000),
+    "past": lambda quick: past.section(10_000 if quick else 1_000_000),
+    "past-10m": lambda quick: past.section(10_000 if quick else 10_000_000),
     "machine": lambda _quick: machine.section(),
 }
-_BY_NAME_ALONE = ("machine", "fabric-512")  # takes root, and a quarter of an hour; more than an hour of CPU
+_BY_NAME_ALONE = ("machine", "fabric-512", "past-10m")  # root and a quarter of an hour; an hour of CPU; 10 GB of disk
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Measure speed and memory.")
     parser.add_argument(
-        "section", nargs="*", choices=[*SECTIONS, []], help="sections to run; default: all but machine and fabric-512"
+        "section",
+        nargs="*",
+        choices=[*SECTIONS, []],
+        help="sections to run; default: all but machine, fabric-512 and past-10m",
     )
     parser.add_argument("--quick", action="store_true", help="smoke test in a minute: 100 nodes, 10 on the wire")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of tables")

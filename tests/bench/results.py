@@ -33,10 +33,10 @@ ROUNDS = 5
 
 
 def section(rows: int) -> Sequence[Table]:
-    return [_table(rows, name, where) for name, where in _places()]
+    return [_table(rows, name, where) for name, where in places()]
 
 
-def _places() -> Iterator[tuple[str, str]]:
+def places() -> Iterator[tuple[str, str]]:
     with ExitStack() as stack:
         yield "SQLite", str(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "ledger.sqlite")
         try:

@@ -72,6 +72,13 @@ class Server:
         self._call("createdb", "-h", self._home, "-U", "r", name)
         return f"postgresql://r@/{name}?host={self._home}"
 
+    def restored(self, url: str) -> str:
+        """Dump a database with pg_dump, and restore it into a new one; its URL."""
+        dump, there = self._home / "dump", self.database()
+        self._call("pg_dump", "--format=custom", "-f", dump, "-d", url)
+        self._call("pg_restore", "--exit-on-error", "-d", there, dump)
+        return there
+
     def say(self, *statements: str) -> None:
         """As its administrator."""
         words = [word for statement in statements for word in ("-c", statement)]

@@ -11,11 +11,13 @@ import sqlalchemy as sa
 from reconciler.drivers.ledger import leases, schema
 from reconciler.drivers.ledger.base import SqlRole
 from reconciler.drivers.ledger.rows import instant, to_json, to_object
-from reconciler.drivers.ledger.schema import journal, runs
+from reconciler.drivers.ledger.schema import journal, open_attempts, runs
 from reconciler.drivers.ledger.writing import write_journal
 
 # Built once: building a statement takes longer than running it.
 _INTENT = sa.select(journal).where(journal.c.id == sa.bindparam("attempt"), journal.c.event == "intent")
+_OPEN = open_attempts.insert()
+_CLOSE = open_attempts.delete().where(open_attempts.c.attempt == sa.bindparam("ended"))
 
 
 class SqlAttempts(SqlRole):
@@ -33,7 +35,9 @@ class SqlAttempts(SqlRole):
         with self._database.write([schema.journal], [node]) as connection:
             leases.check_token(connection, token, self._time(now))
             values = {"action": action, "target": target, "token": token, "data": to_json(intent)}
-            return write_journal(connection, instant(now), run, node, "intent", detail=cause, **values)
+            attempt = write_journal(connection, instant(now), run, node, "intent", detail=cause, **values)
+            connection.execute(_OPEN, {"attempt": attempt})
+            return attempt
 
     def resume(self, attempt: int, run: str, token: int, now: datetime) -> None:
         with self._database.write([]) as connection:
@@ -44,7 +48,9 @@ class SqlAttempts(SqlRole):
         self._write_event(attempt, "amendment", to_json(intent), "", now)
 
     def finish(self, attempt: int, outcome: str, detail: str, now: datetime) -> None:
-        self._write_event(attempt, "outcome", to_json(outcome), detail, now)
+        with self._database.write([]) as connection:
+            self._write_event(attempt, "outcome", to_json(outcome), detail, now)
+            connection.execute(_CLOSE, {"ended": attempt})
 
     def _write_event(self, attempt: int, event: str, data: str, detail: str, now: datetime) -> None:
         with self._database.write([]) as connection:
@@ -76,9 +82,7 @@ class SqlAttempts(SqlRole):
         return found
 
     def unfinished(self) -> Sequence[tuple[int, str, str, str, Mapping[str, Any]]]:
-        later = journal.alias("later")
-        ended = sa.exists().where(later.c.attempt == journal.c.id, later.c.event == "outcome")
-        query = sa.select(journal).where(journal.c.event == "intent", ~ended).order_by(journal.c.id)
+        query = sa.select(journal).where(journal.c.id.in_(sa.select(open_attempts.c.attempt))).order_by(journal.c.id)
         if self._fleet:
             query = query.join(runs, runs.c.run == journal.c.run, isouter=True).where(self._ours(runs))
         with self._database.read() as connection:

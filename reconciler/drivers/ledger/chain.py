@@ -17,7 +17,17 @@ from typing import Any
 import sqlalchemy as sa
 
 from reconciler.drivers.ledger.rows import to_json, to_object
-from reconciler.drivers.ledger.schema import FENCE, HEAD, LEDGER_ID, certificates, journal, leases, meta, nodes
+from reconciler.drivers.ledger.schema import (
+    FENCE,
+    HEAD,
+    LEDGER_ID,
+    certificates,
+    journal,
+    leases,
+    meta,
+    nodes,
+    open_attempts,
+)
 from reconciler.drivers.ledger.seals import SEAL, Sealed, check_seals
 from reconciler.model.errors import LedgerError
 
@@ -54,7 +64,8 @@ class Audit:
     certificates: int
     head: str  # digest of the last row, from `meta`
     row: int | None = None
-    # changed | removed | inserted | cut off | certificate | identity | seal | fence | rewritten | head; "" = intact
+    # changed | removed | inserted | cut off | certificate | identity | seal | fence | attempt | rewritten | head;
+    # "" = intact
     problem: str = ""
     detail: str = ""
     identities: int = 0
@@ -125,7 +136,7 @@ def verify(connection: sa.Connection, noted: str = "") -> Audit:
         found = reader.read(rows.mappings())
     found = found or reader.at_end() or _certificates(connection, seals.certificates)
     found = found or _identities(connection, seals.identities) or check_seals(connection, seals.rows)
-    found = found or _fence(connection, known.get(FENCE), seals.token)
+    found = found or _fence(connection, known.get(FENCE), seals.token) or _open(connection, seals.open)
     row, problem, detail = found or (None, "", "")
     counted = len(seals.certificates), len(seals.identities)
     return Audit(_count(connection, journal), counted[0], head, row, problem, detail, counted[1])
@@ -145,6 +156,7 @@ class _Seals:
     certificates: dict[int, tuple[int, str, str, str]] = field(default_factory=dict)
     identities: dict[str, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
     token: tuple[int, int] = (0, 0)
+    open: dict[int, str] = field(default_factory=dict)  # node of each attempt without an outcome
     rows: Sealed = field(default_factory=dict)
 
 
@@ -203,6 +215,10 @@ class _ChainReader:
         token = row["token"]
         if isinstance(token, int) and token > self._seals.token[1]:
             self._seals.token = row["id"], token
+        if row["event"] == "intent":
+            self._seals.open[row["id"]] = row["node"]
+        elif row["event"] == "outcome":
+            self._seals.open.pop(row["attempt"], None)
         if row["event"] not in ("certificate", IDENTITY, SEAL):
             return
         try:
@@ -258,6 +274,16 @@ def _fence(connection: sa.Connection, cell: Any, highest: tuple[int, int]) -> _F
         if not isinstance(lease.token, int) or lease.token > fence:
             return None, "fence", f"the fencing token is {fence}, and the lease on {lease.scope} has {lease.token}"
     return None
+
+
+def _open(connection: sa.Connection, began: Mapping[int, str]) -> _Finding | None:
+    """Check the open attempts against the journal, by which a run goes on with what another has left."""
+    listed = set(connection.execute(sa.select(open_attempts.c.attempt)).scalars())
+    for number, node in began.items():
+        if number not in listed:
+            return number, "attempt", f"attempt {number} on node {node} has no outcome, and is not listed as open"
+    other = next((number for number in listed if number not in began), None)
+    return None if other is None else (None, "attempt", f"attempt {other} is listed as open, and is not")
 
 
 def _certificates(connection: sa.Connection, seals: Mapping[int, tuple[int, str, str, str]]) -> _Finding | None:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from reconciler.drivers.ledger.base import SqlRole
 from reconciler.drivers.ledger.rows import instant, to_instant, to_json, to_object
-from reconciler.drivers.ledger.schema import FENCE, journal, leases, meta
+from reconciler.drivers.ledger.schema import FENCE, is_event, journal, leases, meta
 from reconciler.drivers.ledger.writing import write_journal
 from reconciler.model.errors import LeaseHeld, LedgerError
 from reconciler.model.records import BMC_SCOPE, Lease
@@ -197,7 +197,7 @@ def _note_end(connection: sa.Connection, lease: Lease, by: str, why: str, at: da
 
 def _lost(connection: sa.Connection, token: int, scope: str = "") -> LeaseHeld:
     """Return an error that says why the lease was lost. `scope`: "" = that of its token."""
-    query = sa.select(journal).where(journal.c.event == "lease", journal.c.token == token).order_by(journal.c.id.desc())
+    query = sa.select(journal).where(is_event(journal, "lease"), journal.c.token == token).order_by(journal.c.id.desc())
     ended = connection.execute(query.limit(1)).one_or_none()
     what = f"the lease on {scope}" if scope else "the lease"
     present = _read(connection, scope) if scope else None

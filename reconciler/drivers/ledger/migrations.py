@@ -171,6 +171,20 @@ def _add_repairs(connection: sa.Connection) -> None:
         connection.exec_driver_sql("ALTER TABLE outbox ADD COLUMN about TEXT NOT NULL DEFAULT '[]'")
 
 
+def _add_history_indices(connection: sa.Connection) -> None:
+    for statement in (
+        "CREATE INDEX IF NOT EXISTS journal_intents ON journal (at) WHERE event = 'intent'",
+        "CREATE INDEX IF NOT EXISTS journal_outcomes ON journal (at) WHERE event = 'outcome'",
+        "CREATE INDEX IF NOT EXISTS journal_leases ON journal (token) WHERE event = 'lease'",
+        "CREATE INDEX IF NOT EXISTS drift_ended ON drift (ended_at)",
+        "CREATE TABLE IF NOT EXISTS open_attempts (attempt INTEGER PRIMARY KEY)",
+        "DELETE FROM open_attempts",
+        "INSERT INTO open_attempts SELECT id FROM journal AS began WHERE event = 'intent' AND NOT EXISTS "
+        "(SELECT 1 FROM journal AS ended WHERE ended.attempt = began.id AND ended.event = 'outcome')",
+    ):
+        connection.exec_driver_sql(statement)
+
+
 # Step n migrates version n to version n + 1; the first creates a new ledger of the newest version. The others change
 # what a released version wrote, and have their own DDL, because the tables in `schema` are always the newest.
 MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (
@@ -184,6 +198,7 @@ MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (
     _add_gate_results,
     _add_outbox,
     _add_repairs,
+    _add_history_indices,
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 
@@ -205,6 +220,8 @@ def read_version(connection: sa.Connection) -> int | None:
 
 def migrate(connection: sa.Connection, version: int | None) -> None:
     """Run all steps from `version` on, in the caller's transaction: a failed migration changes nothing."""
+    if connection.dialect.name == "postgresql":  # an index of ten million rows takes longer than any query may
+        connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
     for step in MIGRATIONS[:1] if version is None else MIGRATIONS[version:]:
         step(connection)
     if version is None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
 
 from reconciler.drivers.ledger import period
 from reconciler.drivers.ledger.base import SqlRole
@@ -38,16 +40,13 @@ class SqlHistory(SqlRole):
             begun = _rollouts_of(connection, node, since if len(entries) < limit else entries[0].at)
         return sorted([*begun, *entries], key=lambda entry: entry.at)[-limit:]
 
-    def histories(self, limit: int) -> Mapping[str, Sequence[JournalEntry]]:
-        """Return the newest entries of every node, pool and fleet that has any, oldest first, in one query."""
-        age = sa.func.row_number().over(partition_by=journal.c.node, order_by=journal.c.id.desc())
-        shown = journal.c.event.not_in(_LEFT_OUT) & (journal.c.node != "")
-        recent = sa.select(journal, age.label("age")).where(shown).subquery()
-        query = sa.select(recent, runs.c.commit_id, runs.c.plan).join(runs, runs.c.run == recent.c.run, isouter=True)
-        query = query.where(recent.c.age <= limit).order_by(recent.c.id)
+    def histories(self, subjects: Collection[str], limit: int) -> Mapping[str, Sequence[JournalEntry]]:
+        """Return the newest entries of each subject (node, pool or fleet) that has any, oldest first, in one query."""
         found: dict[str, list[JournalEntry]] = {}
         with self._database.read() as connection:
-            for rows in connection.execute(query).partitions(_PAGE):
+            newest = _newest(connection.dialect.name, since=False)
+            given = {"subjects": json.dumps(sorted(subjects)), "most": limit}
+            for rows in connection.execute(newest.order_by(newest.selected_columns.id), given).partitions(_PAGE):
                 for made in _entries(connection, rows):
                     found.setdefault(made.node, []).append(made)
         return found
@@ -85,18 +84,47 @@ class SqlHistory(SqlRole):
         with self._database.read() as connection:
             return period.past(connection, self._fleet, since, until)
 
+    def illness(self, since: datetime, until: datetime) -> Past:
+        """Return the signals of illness of a period, and what lemon scores count of its attempts."""
+        with self._database.read() as connection:
+            return period.illness(connection, self._fleet, since, until)
+
 
 def _newest_of(
     connection: sa.Connection, subjects: Collection[str], limit: int, since: datetime | None
 ) -> list[JournalEntry]:
     """Return the newest entries, oldest first. `subjects`: the node, and whatever holds it together with others."""
-    query = sa.select(journal, runs.c.commit_id, runs.c.plan).join(runs, runs.c.run == journal.c.run, isouter=True)
-    query = query.where(journal.c.node.in_(subjects), journal.c.event.not_in(_LEFT_OUT))
+    newest = _newest(connection.dialect.name, since=since is not None)
+    given = {"subjects": json.dumps(sorted(subjects)), "most": limit}
     if since is not None:
-        query = query.where(journal.c.at >= instant(since))
-    return _entries(
-        connection, list(reversed(connection.execute(query.order_by(journal.c.id.desc()).limit(limit)).all()))
-    )
+        given["since"] = instant(since)
+    rows = connection.execute(newest.order_by(newest.selected_columns.id.desc()).limit(limit), given).all()
+    return _entries(connection, rows[::-1])
+
+
+@cache
+def _newest(dialect: str, *, since: bool) -> sa.Select[Any]:
+    """Build the query for the newest `most` rows of each of the `subjects`, a JSON array of names.
+
+    Each is one walk down the index of its rows. Asked for several names at once, databases walk down the whole journal.
+    """
+    listed = sa.func.json_each if dialect == "sqlite" else sa.func.json_array_elements_text
+    given = sa.bindparam("subjects", type_=sa.Text)
+    subject = listed(given if dialect == "sqlite" else sa.cast(given, postgresql.JSON)).table_valued("value", name="s")
+    recent = journal.alias("recent")
+    shown = [recent.c.node == subject.c.value, recent.c.event.not_in(_LEFT_OUT)]
+    if since:
+        shown.append(recent.c.at >= sa.bindparam("since"))
+    newest = sa.select(recent).where(*shown).order_by(recent.c.id.desc()).limit(sa.bindparam("most"))
+    found: sa.FromClause
+    if dialect == "sqlite":  # which has no LATERAL
+        found = journal
+        rows = subject.join(found, found.c.id.in_(newest.with_only_columns(recent.c.id).correlate(subject)))
+    else:
+        found = newest.correlate(subject).lateral()
+        rows = subject.join(found, sa.true())
+    rows = rows.join(runs, runs.c.run == found.c.run, isouter=True)
+    return sa.select(found, runs.c.commit_id, runs.c.plan).select_from(rows)
 
 
 def _entries(connection: sa.Connection, rows: Sequence[Any]) -> list[JournalEntry]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -11,14 +12,15 @@ import sqlalchemy as sa
 
 from reconciler.drivers.ledger import status_intervals
 from reconciler.drivers.ledger.rows import from_json, instant, to_instant
-from reconciler.drivers.ledger.schema import drift, journal, nodes, runs
+from reconciler.drivers.ledger.schema import drift, is_event, journal, nodes, runs
 from reconciler.drivers.ledger.schema import status_intervals as intervals
 from reconciler.health.ladder import REMEDIATION
 from reconciler.model.period_report import ActionTally, Episode, Past, Replacement, StatusInterval
-from reconciler.model.records import IN_PLACE_OF, Attempt
+from reconciler.model.records import IN_PLACE_OF, ISOLATED, Attempt
 from reconciler.model.status import NodeStatus
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.actions import ACTIONS
+from reconciler.spec.signals import PREFIX
 
 T = TypeVar("T")
 # What takes a node out, empties it, or judges it.
@@ -26,49 +28,88 @@ _TELLING = tuple(spec.name for spec in ACTIONS.values() if spec.takes_out or spe
 
 
 def past(connection: sa.Connection, fleet: str, since: datetime, until: datetime) -> Past:
-    begin, end = instant(since), instant(until)
+    period = _Period(fleet, instant(since), instant(until))
     reader = _Reader()
     coverage = status_intervals.coverage_of(connection, fleet)
-    statuses = reader.all(connection.execute(_intervals(fleet, begin, end)), lambda row: _interval(row, coverage))
-    drifts = reader.all(connection.execute(_episodes(fleet, begin, end)), _episode)
-    actions = reader.all(connection.execute(_actions(fleet, begin, end)), _action)
+    statuses = reader.all(connection.execute(_intervals(period)), lambda row: _interval(row, coverage))
+    drifts = reader.all(connection.execute(_episodes(period)), _episode)
+    actions = reader.all(connection.execute(_actions(period)), _action)
     first = {}
     for name, at in connection.execute(_first(fleet)):
         try:
             first[name] = to_instant(at, "first seen")
         except ValueError:
             continue  # it was counted above if it falls in the period
-    attempts = _attempts(connection, fleet, begin, end, reader)
-    replacements = reader.all(_replacements(connection, fleet, begin, end), _replacement)
+    attempts = _attempts(connection, period, _FOR_HEALTH, reader)
+    replacements = reader.all(_replacements(connection, period), _replacement)
     return Past(statuses, drifts, actions, first, reader.damaged, attempts, replacements)
 
 
+def illness(connection: sa.Connection, fleet: str, since: datetime, until: datetime) -> Past:
+    """Return the part of a period that lemon scores are made of: the signals, and the attempts that count."""
+    period, reader = _Period(fleet, instant(since), instant(until)), _Reader()
+    signals = drift.c.path.startswith(PREFIX, autoescape=True)
+    drifts = reader.all(connection.execute(_episodes(period).where(signals)), _episode)
+    return Past(episodes=drifts, attempts=_attempts(connection, period, _FOR_LEMONS, reader), damaged=reader.damaged)
+
+
+@dataclass(frozen=True, slots=True)
+class _Period:
+    """A period of a fleet, in the texts of the ledger. `fleet`: "" = all."""
+
+    fleet: str
+    begin: str
+    end: str
+
+    def of_journal(self, table: sa.FromClause, event: str) -> sa.ColumnElement[bool]:
+        return is_event(table, event) & (table.c.at >= self.begin) & (table.c.at <= self.end)
+
+
+_INTENT, _OUTCOME = journal.alias("intent"), journal.alias("outcome")
+_FOR_HEALTH = (_INTENT.c.detail == REMEDIATION) | _INTENT.c.action.in_(_TELLING)
+_FOR_LEMONS = (
+    (_INTENT.c.detail == REMEDIATION)
+    | ((_INTENT.c.action == "mark") & _INTENT.c.detail.startswith(ISOLATED, autoescape=True))
+    | ((_INTENT.c.action == "run_gate") & (_OUTCOME.c.data == '"permanent"'))
+)
+
+
 def _attempts(
-    connection: sa.Connection, fleet: str, begin: str, end: str, reader: _Reader
+    connection: sa.Connection, period: _Period, wanted: sa.ColumnElement[bool], reader: _Reader
 ) -> dict[str, tuple[Attempt, ...]]:
     """Return what was done to nodes for their health, by node, the oldest first: repairs, isolations, drains, gates."""
-    intent, outcome = journal.alias("intent"), journal.alias("outcome")
-    health = (intent.c.detail == REMEDIATION) | intent.c.action.in_(_TELLING)
-    ended = (outcome.c.attempt == intent.c.id) & (outcome.c.event == "outcome")
+    ended = (_OUTCOME.c.attempt == _INTENT.c.id) & (_OUTCOME.c.event == "outcome")
+    cells = (_INTENT.c[name] for name in ("node", "action", "target", "detail", "at"))
     query = (
-        sa.select(intent, outcome.c.data.label("said"), outcome.c.at.label("ended"))
-        .join(outcome, ended, isouter=True)
-        .where(intent.c.event == "intent", intent.c.at >= begin, intent.c.at <= end, health)
-        .order_by(intent.c.id)
+        sa.select(*cells, _OUTCOME.c.data.label("said"), _OUTCOME.c.at.label("ended"))
+        .join(_OUTCOME, ended, isouter=True)
+        .where(period.of_journal(_INTENT, "intent"), wanted)
+        .order_by(_oldest(_INTENT))
     )
-    if fleet:
-        ours = runs.c.fleet.is_(None) | runs.c.fleet.in_(("", fleet))
-        query = query.join(runs, runs.c.run == intent.c.run, isouter=True).where(ours)
     found: dict[str, list[Attempt]] = defaultdict(list)
-    for node, attempt in reader.all(connection.execute(query), _attempt):
+    for node, attempt in reader.all(connection.execute(_of_fleet(query, period.fleet, _INTENT)), _attempt):
         found[node].append(attempt)
     return {node: tuple(some) for node, some in found.items()}
 
 
+def _oldest(rows: sa.FromClause) -> sa.ColumnElement[int]:
+    """Return the order by age, in words that keep databases from walking through the whole table to have it."""
+    return rows.c.id + 0
+
+
+def _of_fleet(query: sa.Select[Any], fleet: str, rows: sa.FromClause) -> sa.Select[Any]:
+    """Keep the rows of the journal that runs of this fleet or of none have written."""
+    if not fleet:
+        return query
+    ours = runs.c.fleet.is_(None) | runs.c.fleet.in_(("", fleet))
+    return query.join(runs, runs.c.run == rows.c.run, isouter=True).where(ours)
+
+
 def _attempt(row: Any) -> tuple[str, Attempt]:
-    ended = None if row.ended is None else to_instant(row.ended, "end")
-    outcome = "started" if row.said is None else str(from_json(row.said, "outcome"))
-    return row.node, Attempt(row.action, row.target, row.detail, to_instant(row.at, "start"), outcome, ended_at=ended)
+    node, action, target, cause, at, said, ended = row
+    outcome = "started" if said is None else str(from_json(said, "outcome"))
+    end = None if ended is None else to_instant(ended, "end")
+    return node, Attempt(action, target, cause, to_instant(at, "start"), outcome, ended_at=end)
 
 
 class _Reader:
@@ -85,10 +126,14 @@ class _Reader:
         return tuple(found)
 
 
-def _intervals(fleet: str, begin: str, end: str) -> sa.Select[Any]:
+def _intervals(period: _Period) -> sa.CompoundSelect[Any]:
+    """Ask for open and ended intervals apart, so that each is found by its index."""
     table = intervals
-    overlap = (table.c.since <= end) & (table.c.until.is_(None) | (table.c.until >= begin))
-    return sa.select(table).where(table.c.fleet == fleet, overlap).order_by(table.c.node, table.c.since, table.c.id)
+    names = ("node", "pool", "status", "out_of_service", "since", "seen", "until", "code", "why")
+    cells = [table.c.id, *(table.c[name] for name in names)]
+    begun = sa.select(*cells).where(table.c.fleet == period.fleet, table.c.since <= period.end)
+    both = sa.union_all(begun.where(table.c.until.is_(None)), begun.where(table.c.until >= period.begin))
+    return both.order_by("node", "since", "id")
 
 
 def _first(fleet: str) -> sa.Select[Any]:
@@ -96,43 +141,37 @@ def _first(fleet: str) -> sa.Select[Any]:
     return sa.select(table.c.node, sa.func.min(table.c.since)).where(table.c.fleet == fleet).group_by(table.c.node)
 
 
-def _episodes(fleet: str, begin: str, end: str) -> sa.Select[Any]:
-    overlap = (drift.c.first_seen <= end) & (drift.c.ended_at.is_(None) | (drift.c.ended_at >= begin))
-    query = sa.select(drift).where(overlap).order_by(drift.c.id)
-    if not fleet:
+def _episodes(period: _Period) -> sa.Select[Any]:
+    overlap = (drift.c.first_seen <= period.end) & (drift.c.ended_at.is_(None) | (drift.c.ended_at >= period.begin))
+    cells = (drift.c[name] for name in ("node", "path", "kind", "first_seen", "ended_at"))
+    query = sa.select(*cells).where(overlap).order_by(_oldest(drift))
+    if not period.fleet:
         return query
-    ours = nodes.c.fleet.is_(None) | nodes.c.fleet.in_(("", fleet))
+    ours = nodes.c.fleet.is_(None) | nodes.c.fleet.in_(("", period.fleet))
     return query.join(nodes, nodes.c.node == drift.c.node, isouter=True).where(ours)
 
 
-def _actions(fleet: str, begin: str, end: str) -> sa.Select[Any]:
+def _actions(period: _Period) -> sa.Select[Any]:
     count, different = sa.func.count().label("number"), sa.func.count(journal.c.node.distinct()).label("nodes")
     query = (
         sa.select(journal.c.action, journal.c.data, count, different)
-        .where(journal.c.event == "outcome", journal.c.at >= begin, journal.c.at <= end)
+        .where(period.of_journal(journal, "outcome"))
         .group_by(journal.c.action, journal.c.data)
         .order_by(journal.c.action, journal.c.data)
     )
-    if not fleet:
-        return query
-    ours = runs.c.fleet.is_(None) | runs.c.fleet.in_(("", fleet))
-    return query.join(runs, runs.c.run == journal.c.run, isouter=True).where(ours)
+    return _of_fleet(query, period.fleet, journal)
 
 
-def _replacements(connection: sa.Connection, fleet: str, begin: str, end: str) -> Iterator[tuple[Any, Any]]:
+def _replacements(connection: sa.Connection, period: _Period) -> Iterator[tuple[Any, Any]]:
     """Yield (admission of a spare that ended well, mark of the node in whose place it serves), oldest first."""
-    intent = journal.alias("intent")
     query = (
-        sa.select(journal.c.node, journal.c.at, intent.c.id, intent.c.detail)
-        .join(intent, intent.c.id == journal.c.attempt)
-        .where(journal.c.event == "outcome", journal.c.data == '"done"', journal.c.at >= begin, journal.c.at <= end)
-        .where(intent.c.detail.startswith(IN_PLACE_OF, autoescape=True))
-        .order_by(journal.c.id)
+        sa.select(_OUTCOME.c.node, _OUTCOME.c.at, _INTENT.c.id, _INTENT.c.detail)
+        .join(_INTENT, _INTENT.c.id == _OUTCOME.c.attempt)
+        .where(period.of_journal(_OUTCOME, "outcome"), _OUTCOME.c.data == '"done"')
+        .where(_INTENT.c.detail.startswith(IN_PLACE_OF, autoescape=True))
+        .order_by(_oldest(_OUTCOME))
     )
-    if fleet:
-        ours = runs.c.fleet.is_(None) | runs.c.fleet.in_(("", fleet))
-        query = query.join(runs, runs.c.run == journal.c.run, isouter=True).where(ours)
-    for row in connection.execute(query).all():
+    for row in connection.execute(_of_fleet(query, period.fleet, _OUTCOME)).all():
         failed = row.detail.removeprefix(IN_PLACE_OF)
         marks = sa.select(journal.c.node, journal.c.at).where(
             journal.c.node == failed, journal.c.event == "intent", journal.c.action == "mark", journal.c.at <= row.at
@@ -148,17 +187,19 @@ def _replacement(rows: tuple[Any, Any]) -> Replacement:
 
 
 def _interval(row: Any, coverage: status_intervals.Coverage | None) -> StatusInterval:
-    since, seen = to_instant(row.since, "start"), to_instant(row.seen, "last seen")
-    until = None if row.until is None else to_instant(row.until, "end")
-    out = None if row.out_of_service is None else bool(row.out_of_service)
+    _, node, pool, status, out, since_cell, seen_cell, until_cell, code, why = row
+    since, seen = to_instant(since_cell, "start"), to_instant(seen_cell, "last seen")
+    until = None if until_cell is None else to_instant(until_cell, "end")
     if until is None:
         seen = status_intervals.observed_until(seen, coverage)
-    return StatusInterval(row.node, row.pool, NodeStatus(row.status), out, since, seen, until, row.code, row.why)
+    is_out = None if out is None else bool(out)
+    return StatusInterval(node, pool, NodeStatus(status), is_out, since, seen, until, code, why)
 
 
 def _episode(row: Any) -> Episode:
-    until = None if row.ended_at is None else to_instant(row.ended_at, "end")
-    return Episode(row.node, row.path, row.kind, to_instant(row.first_seen, "first seen"), until)
+    node, path, kind, first_seen, ended_at = row
+    until = None if ended_at is None else to_instant(ended_at, "end")
+    return Episode(node, path, kind, to_instant(first_seen, "first seen"), until)
 
 
 def _action(row: Any) -> ActionTally:

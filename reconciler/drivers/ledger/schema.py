@@ -53,6 +53,25 @@ journal = sa.Table(
     sa.Index("journal_attempt", "attempt"),
 )
 
+
+def is_event(table: sa.FromClause, event: str) -> sa.ColumnElement[bool]:
+    """Return the condition for rows of an event, as a constant: an index of these rows is used for no parameter."""
+    return table.c.event == sa.literal(event, literal_execute=True)
+
+
+for _name, _column, _event in (
+    ("journal_intents", journal.c.at, "intent"),
+    ("journal_outcomes", journal.c.at, "outcome"),
+    ("journal_leases", journal.c.token, "lease"),
+):  # few rows of the journal are of these events, and reports ask for them alone
+    sa.Index(_name, _column, sqlite_where=is_event(journal, _event), postgresql_where=is_event(journal, _event))
+
+open_attempts = sa.Table(  # attempts without an outcome: a few rows, which the journal has among millions
+    "open_attempts",
+    metadata,
+    sa.Column("attempt", sa.Integer, primary_key=True, autoincrement=False),  # id of its intent
+)
+
 nodes = sa.Table(
     "nodes",
     metadata,
@@ -151,6 +170,7 @@ drift = sa.Table(  # one row per episode: open until `ended_at`
     sa.Column("last_seen", sa.Text, nullable=False),
     sa.Column("ended_at", sa.Text),
     sa.Index("drift_node", "node", "ended_at"),
+    sa.Index("drift_ended", "ended_at"),
 )
 
 status_intervals = sa.Table(  # one row per interval in which a node's status did not change: open until `until`
