@@ -1,0 +1,104 @@
+"""The page about backups, typed on both databases: what is restored is the ledger, and its head is still known."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from reconciler.drivers.ledger import SqlLedger
+from reconciler.drivers.ledger.schema import VERSION
+from reconciler.model.errors import LedgerError
+from tests.cli.shell import reconciler
+from tests.docs.pages import blocks, page, text
+from tests.ledger.postgresql import NoServer, Server, running_server
+
+NOW = datetime(2026, 11, 27, 9, tzinfo=UTC)
+LINES = [line for block in blocks("sh", text(page("how-to/backup"))) for line in block.splitlines()]
+
+pytestmark = pytest.mark.tool
+
+
+def line(program: str, *words: str) -> str:
+    """The one line of the page that calls it so."""
+    [found] = [one for one in LINES if one.startswith(program) and all(word in one for word in words)]
+    return found
+
+
+def typed(command: str, folder: Path, **variables: str) -> None:
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=folder, env=os.environ | variables, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def written(where: str, run: str = "run-1") -> str:
+    """Begin a run in the ledger, and return the head of its journal."""
+    ledger = SqlLedger(where)
+    ledger.start_run(run, "apply", "c0ffee", "", NOW)
+    ledger.end_run(run, 0, "done", NOW)
+    ledger.close()
+    return str(verified(where)["head"])
+
+
+def verified(where: str, *words: str) -> dict[str, object]:
+    done = reconciler("audit", "verify", "--ledger", where, "-o", "json", *words)
+    assert done.code == 0, done.out + done.err
+    found: dict[str, object] = done.json
+    return found
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    missing = [name for name in ("pg_dump", "pg_restore") if shutil.which(name) is None]
+    if missing:
+        pytest.skip(f"there is no {' and no '.join(missing)}")
+    try:
+        with running_server() as found:
+            yield found
+    except NoServer as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.wire
+def test_postgresql_is_restored(server: Server, tmp_path: Path) -> None:
+    before, after = server.database(), server.database()
+    head = written(before)
+    typed(line("pg_dump"), tmp_path, RECONCILER_LEDGER=before)
+    written(before, "run-2")  # which the backup does not have
+    assert "createdb" in line("createdb"), "the server of the test has made it"
+    typed(line("pg_restore"), tmp_path, RECONCILER_LEDGER=after)
+    assert verified(after, "--head", head)["head"] == head
+    assert verified(before)["head"] != head
+
+
+@pytest.mark.skipif(shutil.which("sqlite3") is None, reason="there is no sqlite3")
+def test_sqlite_is_restored(tmp_path: Path) -> None:
+    place = tmp_path / "FLEET.sqlite"
+    here = str(place)
+    head = written(here)
+    typed(line("sqlite3", ' ".backup ledger.backup"').replace("/var/lib/reconciler/FLEET.sqlite", here), tmp_path)
+    written(here, "run-2")
+    for left in tmp_path.glob("FLEET.sqlite*"):
+        left.unlink()
+    typed(line("sqlite3 ledger.backup").replace("/var/lib/reconciler/FLEET.sqlite", here), tmp_path)
+    assert verified(here, "--head", head)["head"] == head
+
+
+def test_an_older_version_refuses_the_ledger_of_a_newer_one(tmp_path: Path) -> None:
+    """As the page says: down is done by a backup."""
+    where = tmp_path / "ledger.sqlite"
+    written(str(where))
+    with closing(sqlite3.connect(where)) as database, database:
+        database.execute("UPDATE meta SET value = '9999' WHERE key = ?", (VERSION,))
+    with pytest.raises(LedgerError, match=r"was written by a newer version .* upgrade the reconciler"):
+        SqlLedger(where)
+    assert re.search(r"An older version can't take the ledger", text(page("how-to/backup")))
