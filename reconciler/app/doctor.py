@@ -15,6 +15,7 @@ from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.drivers.messenger import AppriseMessenger
 from reconciler.drivers.programs import ask
+from reconciler.drivers.redfish.factory_logins import factory_login
 from reconciler.drivers.secrets import SecretStore, default_path
 from reconciler.drivers.tickets.trackers import client_of
 from reconciler.model.access import SlurmAccess
@@ -67,6 +68,7 @@ def examine(workspace: Workspace, *, offline: bool) -> Iterator[Finding]:
         yield Finding("trust", True, sentence, "verify it: name a CA in the spec")
     secrets = list(_secrets(workspace))
     yield from secrets
+    yield from _factory_logins(workspace)
     place = "point --ledger or RECONCILER_LEDGER at a place you may write"
     ledger = _tried("ledger", lambda: _ledger(workspace), place)
     yield ledger
@@ -222,6 +224,26 @@ def _secrets(workspace: Workspace) -> Iterator[Finding]:
     for (image, version), verified in workspace.signatures.items():
         if verified is False:
             yield Finding("signature", False, f"image {image} {version} is not signed by its key", "sign it again")
+
+
+def _factory_logins(workspace: Workspace) -> Iterator[Finding]:
+    """Yield each login of BMCs and PDUs that a vendor ships its machines with. It is used all the same."""
+    settings, secrets = workspace.fleet.settings, workspace.secrets
+    names, _ = workspace.selection
+    nodes = [workspace.fleet.nodes[name] for name in names]
+    bmcs = (node.endpoints.bmc for node in nodes if node.endpoints.bmc)
+    pdus = (outlet.pdu for node in nodes for outlet in node.outlets)
+    uses = {settings.bmc_credentials: next(bmcs, None), settings.pdu_credentials: next(pdus, None)}
+    for name, address in uses.items():
+        if name is None or address is None or workspace.overlay is not None:
+            continue
+        try:
+            vendor = factory_login(secrets.credentials(name, address))
+        except ReconcilerError:
+            continue  # reported by the check of the secret
+        if vendor:
+            told = f"the login that {vendor} comes with: whoever reaches the BMCs owns the machines"
+            yield Finding(f"password {name}", False, told, "set another one on each of them, then in the secret")
 
 
 def _ledger(workspace: Workspace) -> str:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from reconciler.app.doctor import _reachability
+import pytest
+
+from reconciler.app.doctor import _factory_logins, _reachability
+from reconciler.drivers.secrets import SecretStore
 from reconciler.model.observed import Observation
 from reconciler.model.vocab import Power
 from tests import builders as b
@@ -23,3 +28,36 @@ def test_a_machine_that_is_off_does_not_answer_over_ssh_and_is_no_problem() -> N
         ("reach redfish", True, "2 of 2 nodes answer"),
         ("reach ssh", True, "1 of 2 nodes answer; n2 (1): powered off"),
     ]
+
+
+def logins(tmp_path: Path, username: str, password: str, allow: str = "10.0.0.0/8") -> list[tuple[str, bool, str]]:
+    """What doctor says of a fleet of one node, and a PDU, whose secret this is."""
+    (tmp_path / "bmc.json").write_text(json.dumps({"username": username, "password": password}))
+    (tmp_path / "bmc.json").chmod(0o600)
+    (tmp_path / "secrets.yaml").write_text(f"secrets: {{bmc: {{file: bmc.json, allow: ['{allow}']}}}}\n")
+    node = SimpleNamespace(
+        endpoints=SimpleNamespace(bmc="https://10.0.0.1"), outlets=(SimpleNamespace(pdu="https://10.0.0.9"),)
+    )
+    settings = SimpleNamespace(bmc_credentials="bmc", pdu_credentials=None)
+    workspace: Any = SimpleNamespace(
+        fleet=SimpleNamespace(settings=settings, nodes={"n1": node}),
+        selection=(("n1",), ()), secrets=SecretStore.load(tmp_path / "secrets.yaml"), overlay=None,
+    )  # fmt: skip
+    return [(one.check, one.ok, one.detail) for one in _factory_logins(workspace)]
+
+
+@pytest.mark.parametrize(("username", "password"), [("root", "calvin"), ("ADMIN", "ADMIN"), ("root", "0penBmc")])
+def test_a_login_that_machines_are_shipped_with_is_told_without_showing_it(
+    tmp_path: Path, username: str, password: str
+) -> None:
+    [(check, ok, told)] = logins(tmp_path, username, password)
+    assert (check, ok) == ("password bmc", False)
+    assert "comes with: whoever reaches the BMCs owns the machines" in told
+    assert f"{username}/" not in told
+    assert password not in told
+
+
+def test_logins_of_ones_own_and_secrets_that_fail_are_no_such_finding(tmp_path: Path) -> None:
+    assert logins(tmp_path, "root", "Calvin") == []
+    assert logins(tmp_path, "admin", "calvin") == []
+    assert logins(tmp_path, "root", "calvin", allow="192.0.2.0/24") == [], "the check of the secret says why"
