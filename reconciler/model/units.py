@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 from typing import Final
 
 MAX_DURATION_S: Final = 3650 * 86400.0  # ten years: no certificate, window or hold is longer, and dates stay dates
@@ -27,6 +28,7 @@ _NODES = re.compile(r"([0-9]+)(%?)")
 _LONGEST: Final = 40  # characters that a number with a unit takes; more would be too long for int() to read
 
 
+@lru_cache(maxsize=1024)
 def parse_duration(text: str) -> float:
     """Seconds of "90s", "10m", "1h30m", "7d", "250ms". ValueError otherwise: a bare number has no unit."""
     match = _DURATION.fullmatch(text.strip()) if len(text) <= _LONGEST else None

@@ -107,7 +107,7 @@ def unproved_source(desired: Desired, observed: Observed, record: NodeRecord) ->
 
 
 def same_uuid(one: str, other: str) -> bool:
-    return canonical_uuid(one) == canonical_uuid(other)
+    return one == other or canonical_uuid(one) == canonical_uuid(other)
 
 
 def canonical_uuid(uuid: str) -> str:

@@ -53,13 +53,14 @@ class KeptPlans:
     def begin(self, planner: NodePlanner, basis: Basis) -> KeptPlanner:
         """Begin a pass. What was kept on another basis is dropped."""
         if self._basis is None or not self._basis.serves(basis):
-            self.drop()
+            self._plans.clear()
+            self.signals.keep(basis.fleet.nodes)
         self._basis, self.made, self.served = basis, 0, 0
         return KeptPlanner(self, self._plans, planner)
 
     def drop(self) -> None:
         """Drop all that is kept: the next pass plans every node."""
-        self.signals.clear()
+        self.signals.keep(())
         self._plans.clear()
         self._basis = None
 

@@ -13,6 +13,8 @@ from reconciler.planner.node.evaluate import condition_of
 
 def with_remarks(items: tuple[DriftItem, ...], full: Catalogue, state: Conditions) -> tuple[DriftItem, ...]:
     """Return the drift, and say of which the BMC can't remove, and of an image who would write it."""
+    if not any(item.kind in ACTIONABLE for item in items):
+        return items  # as of nearly all nodes
     refused = _refused(full, state)
     way = _way(state)
     if not refused and not way:

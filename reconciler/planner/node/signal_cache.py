@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from reconciler.health.signals import Signal, signals
@@ -25,5 +26,7 @@ class SignalCache:
             known = self._found[observed.node] = (profile, observed, signals(profile, observed))
         return known[2]
 
-    def clear(self) -> None:
-        self._found.clear()
+    def keep(self, names: Container[str]) -> None:
+        """Keep what these nodes show, and drop all else."""
+        for name in [name for name in self._found if name not in names]:
+            del self._found[name]
