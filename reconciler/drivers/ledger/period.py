@@ -20,9 +20,9 @@ from reconciler.model.records import IN_PLACE_OF, ISOLATED, Attempt
 from reconciler.model.status import NodeStatus
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.actions import ACTIONS
-from reconciler.spec.signals import PREFIX
 
 T = TypeVar("T")
+_SIGNALS = "health."  # before the name of a signal, in its value path
 # What takes a node out, empties it, or judges it.
 _TELLING = tuple(spec.name for spec in ACTIONS.values() if spec.takes_out or spec.drains or c.GATE in spec.achieves)
 
@@ -48,7 +48,7 @@ def past(connection: sa.Connection, fleet: str, since: datetime, until: datetime
 def illness(connection: sa.Connection, fleet: str, since: datetime, until: datetime) -> Past:
     """Return the part of a period that lemon scores are made of: the signals, and the attempts that count."""
     period, reader = _Period(fleet, instant(since), instant(until)), _Reader()
-    signals = drift.c.path.startswith(PREFIX, autoescape=True)
+    signals = drift.c.path.startswith(_SIGNALS, autoescape=True)
     drifts = reader.all(connection.execute(_episodes(period).where(signals)), _episode)
     return Past(episodes=drifts, attempts=_attempts(connection, period, _FOR_LEMONS, reader), damaged=reader.damaged)
 

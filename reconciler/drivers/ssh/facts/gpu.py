@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from reconciler.drivers.ssh.facts.fact import Fact, Parsed, Unreadable, excerpt, whole_number
 from reconciler.drivers.ssh.facts.gpu_cells import health_cells, slowed_seconds
+from reconciler.drivers.ssh.facts.smi_filter import filtered
 from reconciler.model.gate import CommandResult
 from reconciler.model.gpus import Gpu, GpuCells, MigDevice, SmiAnswer
 from reconciler.model.own_health import Counters
@@ -209,7 +210,7 @@ if ! command -v nvidia-smi >/dev/null; then
   grep -qix 0x10de /sys/bus/pci/devices/*/vendor
   [ $? -eq 1 ] && echo "{_NO_GPU}" && exit
 fi
-nvidia-smi -q -x"""
+{filtered("nvidia-smi -q -x")}"""
 
 # Statuses that may come with a whole document: 2-15 are nvidia-smi's own (14: a corrupt infoROM is only a warning).
 # Without a document the parser reports what was printed instead.
