@@ -1,4 +1,4 @@
-"""`init --from`: hosts of Ansible, devices of NetBox, nodes of Ironic and Metal3 become rows as a CSV file has them."""
+"""`init --from`: hosts of Ansible, devices of NetBox, nodes of Ironic, Metal3, Terraform become rows of a CSV file."""
 
 from __future__ import annotations
 
@@ -261,6 +261,34 @@ def test_what_kubectl_lists_is_read(tmp_path: Path) -> None:
     assert nodes(tmp_path, "metal3", document, "rack=metadata.labels.rack") == expected(tmp_path)
 
 
+# --- Terraform ----------------------------------------------------------------------------------------------------
+
+
+def test_resources_of_a_terraform_state_are_nodes(tmp_path: Path) -> None:
+    """In the form of https://developer.hashicorp.com/terraform/internals/json-format, in modules however deep."""
+    made: list[dict[str, Any]] = []
+    for at, (name, (bmc, host, rack)) in enumerate(HOSTS.items()):
+        values = {"name": name, "access_ip": host, "rack": rack, "driver_info": {"redfish_address": bmc}, "id": "x"}
+        made.append({"address": f"ironic_node_v1.gpu[{at}]", "mode": "managed", "type": "ironic_node_v1", "name": "gpu",
+                     "index": at, "provider_name": "p", "schema_version": 0, "values": values})  # fmt: skip
+    other = {"address": "aws_vpc.a", "mode": "managed", "type": "aws_vpc", "name": "a", "values": {"id": "v"}}
+    data = {**made[0], "mode": "data", "address": "data.ironic_node_v1.gpu"}
+    below = {"address": "module.a.module.b", "resources": made[1:]}
+    root = {"resources": [other, data, made[0]], "child_modules": [{"address": "module.a", "child_modules": [below]}]}
+    document = {"format_version": "1.0", "terraform_version": "1.9.0", "values": {"outputs": {}, "root_module": root}}
+    fields = ("bmc=driver_info.redfish_address", "host=access_ip")
+    assert nodes(tmp_path, "terraform", document, *fields) == expected(tmp_path)
+    with pytest.raises(UsageError, match="name the value that has a BMC's address, with --field bmc=PATH"):
+        nodes(tmp_path, "terraform", document)
+    made[1]["values"] |= {"name": "Gpu 2"}
+    with pytest.raises(UsageError, match=r"inventory.json: ironic_node_v1.gpu\[1\]: "):
+        nodes(tmp_path, "terraform", document, *fields)
+    with pytest.raises(UsageError, match=r"values.root_module is missing"):
+        nodes(tmp_path, "terraform", {"version": 4, "resources": []}, *fields)
+    with pytest.raises(UsageError, match="names no node"):
+        nodes(tmp_path, "terraform", document, "bmc=nothing")
+
+
 # --- what makes no sense ------------------------------------------------------------------------------------------
 
 BMH = {"kind": "BareMetalHost", "metadata": {"namespace": "m", "name": "n"}, "spec": {}}
@@ -328,7 +356,8 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3)
     | st.dictionaries(
         st.sampled_from(["_meta", "hostvars", "hosts", "results", "nodes", "items", "kind", "metadata", "name", "spec",
-                         "bmc", "address", "oob_ip", "driver_info", "extra", "a", "b"]), inner, max_size=4),
+                         "bmc", "address", "oob_ip", "values", "root_module", "resources", "mode", "driver_info",
+                         "extra", "a", "b"]), inner, max_size=4),
     max_leaves=20,
 )  # fmt: skip
 
@@ -336,7 +365,7 @@ JSON = st.recursive(
 @given(st.sampled_from(sorted(READERS)), JSON)
 def test_whatever_an_inventory_holds_it_is_nodes_or_a_problem_that_is_told(kind: str, document: Any) -> None:
     with contextlib.suppress(ReconcilerError):
-        nodes_of(READERS[kind](document, "x", {}), "x")
+        nodes_of(READERS[kind](document, "x", {"bmc": "bmc"} if kind == "terraform" else {}), "x")
 
 
 def test_a_path_may_go_through_keys_with_dots() -> None:

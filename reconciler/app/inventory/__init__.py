@@ -6,4 +6,5 @@ ansible   hosts of `ansible-inventory --list`
 netbox    devices of NetBox's REST API
 ironic    nodes of Ironic's REST API
 metal3    BareMetalHost objects
+terraform resources of a state
 """
