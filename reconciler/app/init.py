@@ -1,20 +1,20 @@
-"""The `init` use case: read the nodes of a CSV file, and write a spec for them whose plan is empty."""
+"""The `init` use case: read the nodes of a CSV file or an inventory, and write a spec whose plan is empty."""
 
 from __future__ import annotations
 
 import csv
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from reconciler.app.init_access import NewSecrets
+from reconciler.app.inventory.fields import COLUMNS, InventoryRow, check_column
 from reconciler.app.runtime import new_id
 from reconciler.app.waive import deviation, save, waive
 from reconciler.app.workspace import Workspace
 from reconciler.model.desired import Fleet, SpecSource
-from reconciler.model.errors import Blind, ReconcilerError, SpecError, UsageError, did_you_mean
+from reconciler.model.errors import Blind, ReconcilerError, SpecError, UsageError
 from reconciler.model.gate import Certificate
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
@@ -31,8 +31,6 @@ from reconciler.spec.schema import write_schemas
 if TYPE_CHECKING:
     from reconciler.drivers.ledger import SqlLedger
 
-_COLUMNS: Final = ("name", "bmc", "host", "pool", "rack")
-_DOMAIN: Final = re.compile(r"(?:domains\.)?([a-z][a-z0-9-]*)")
 _ROUNDS: Final = 4  # leaving nodes alone may reveal others to leave; each round has fewer
 
 
@@ -69,25 +67,31 @@ def read_rows(path: Path) -> dict[str, Row]:
     lines = csv.reader(text.splitlines())
     header = [cell.strip() for cell in next(lines, [])]
     for column in header:
-        if column not in _COLUMNS and not (column.startswith("domains.") and _DOMAIN.fullmatch(column)):
-            raise UsageError(
-                f"{path}:1: unknown column {column!r}; {did_you_mean(column, (*_COLUMNS, 'domains.LABEL'))}"
-            )
+        check_column(column, f"{path}:1")
     if "name" not in header:
         raise UsageError(f"{path}:1: column 'name' is missing; the first line is like name,bmc,host,rack")
-    rows: dict[str, Row] = {}
+    rows = []
     for cells in lines:
         if not any(cell.strip() for cell in cells):
             continue
         where = f"{path}:{lines.line_num}"
         if len(cells) != len(header):
             raise UsageError(f"{where}: {len(cells)} cells, and {len(header)} columns")
-        row = _row({key: cell.strip() for key, cell in zip(header, cells, strict=True) if cell.strip()}, where)
+        named = {key: cell.strip() for key, cell in zip(header, cells, strict=True) if cell.strip()}
+        rows.append(InventoryRow(named, where))
+    return nodes_of(rows, str(path))
+
+
+def nodes_of(found: Iterable[InventoryRow], where: str) -> dict[str, Row]:
+    """Return the nodes of rows by name, whatever the rows were read from. Raise UsageError for a row that is none."""
+    rows: dict[str, Row] = {}
+    for one in found:
+        row = _row(one.cells, one.where)
         if row.name in rows:
-            raise UsageError(f"{where}: node {row.name!r} is listed twice")
+            raise UsageError(f"{one.where}: node {row.name!r} is listed twice")
         rows[row.name] = row
     if not rows:
-        raise UsageError(f"{path} names no node")
+        raise UsageError(f"{where} names no node")
     return rows
 
 
@@ -121,7 +125,7 @@ def _row(cells: Mapping[str, str], where: str) -> Row:
         raise UsageError(
             f"{where}: {missing} is missing: a node is identified when its BMC and its host report the same serial"
         )
-    domains = {key.removeprefix("domains."): cells[key] for key in cells if key not in _COLUMNS or key == "rack"}
+    domains = {key.removeprefix("domains."): cells[key] for key in cells if key not in COLUMNS or key == "rack"}
     return Row(values["name"], values.get("bmc"), values.get("host"), cells.get("pool", ""), domains)
 
 

@@ -7,6 +7,7 @@ import os
 import pty
 import shutil
 import subprocess
+import sys
 import termios
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -232,6 +233,24 @@ def test_a_fleet_is_in_a_cluster_or_in_none(home: Path, lab: LabDirectory) -> No
 def test_ranges_that_make_no_sense(home: Path, lab: LabDirectory, words: list[str], why: str) -> None:
     done = reconciler("init", *words, *flags(lab)[2:])
     assert (done.code, why in done.err) == (64, True), done.err
+
+
+def test_an_inventory_of_ansible_gives_the_spec_that_a_table_gives(home: Path, lab: LabDirectory) -> None:
+    """As ansible-inventory itself writes it, over the wire to the same nodes."""
+    lines = [line.split(",") for line in (home / "nodes.csv").read_text().splitlines()[1:]]
+    with (home / "hosts.ini").open("w") as file:
+        for name, bmc, host, rack in lines:
+            address, _, port = host.rpartition(":")
+            file.write(f"{name} ansible_host={address} ansible_port={port} redfish={bmc} rack={rack}\n")
+    program = Path(sys.executable).parent / "ansible-inventory"
+    words = (program, "-i", "hosts.ini", "--list", "--output", "inventory.json")
+    assert subprocess.run(words, env=os.environ | {"LC_ALL": "C.UTF-8"}, capture_output=True).returncode == 0
+    given = flags(lab)[2:]
+    assert reconciler("init", "--from", "ansible:inventory.json", "--field", "bmc=redfish", *given).code == 0
+    from_ansible = {path.name: path.read_text() for path in (home / "fleet-spec").rglob("*.yaml")}
+    shutil.rmtree(home / "fleet-spec")
+    assert reconciler("init", *flags(lab)).code == 0
+    assert {path.name: path.read_text() for path in (home / "fleet-spec").rglob("*.yaml")} == from_ansible
 
 
 def test_nodes_may_be_named_in_ranges(home: Path, lab: LabDirectory) -> None:

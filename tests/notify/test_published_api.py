@@ -18,7 +18,7 @@ import pytest
 from aiohttp import web
 
 from reconciler.drivers.forge import connect
-from reconciler.model.forge import Check, Pull
+from reconciler.model.forge import Account, Check, Pull
 from reconciler.model.tickets import Tracker, TrackerKind
 from tests.drivers.forge.test_github import Pacer
 from tests.forge.server import REPOSITORY, TOKEN, serve, serving
@@ -94,7 +94,8 @@ def test_each_request_about_a_pull_request_is_one_that_github_describes(describe
         await forge.approvals(pull)
         await forge.files(7)
         await forge.edit_remark(await forge.add_remark(7, "text"), "more")
-        await forge.remarks(7)
+        said = await forge.said(7, (await forge.remarks(7))[0].id)
+        await forge.may_write(said.account)
         await forge.edit_issue((await forge.add_issue("t", "text")).id, "t", "text", close=True)
         await forge.open_issues()
         await forge.set_check("c" * 40, "reconciler/plan", Check.FAILURE, "t", "text", "https://x/1")
@@ -106,7 +107,7 @@ def test_each_request_about_a_pull_request_is_one_that_github_describes(describe
         fake.permissions.add("checks")
         fake.open_pull(7, "c" * 40)
         asyncio.run(everything())
-    assert len({(one.method, urlsplit(one.path).path) for one in fake.requests}) >= 13
+    assert len({(one.method, urlsplit(one.path).path) for one in fake.requests}) >= 15
     for one in fake.requests:
         assert problem(described, one.method, one.path.removeprefix("/api/v3"), one.body) == ""
 
@@ -129,7 +130,7 @@ def test_what_github_shows_as_an_answer_is_understood(described: dict[str, Any])
             return (
                 await forge.pull(7), await forge.open_pulls(), await forge.approvals(Pull(7, _COMMIT)),
                 await forge.files(7), await forge.remarks(7), await forge.add_remark(7, "text"),
-                await forge.open_issues(),
+                await forge.open_issues(), await forge.said(1347, 1), await forge.may_write(Account(1, "octocat")),
             )  # fmt: skip
         finally:
             await forge.close()
@@ -141,13 +142,18 @@ def test_what_github_shows_as_an_answer_is_understood(described: dict[str, Any])
         ("GET", "/issues/7/comments"): shown["GET", at + "/issues/{issue_number}/comments"],
         ("POST", "/issues/7/comments"): shown["POST", at + "/issues/{issue_number}/comments"],
         ("GET", "/issues"): shown["GET", at + "/issues"],
+        ("GET", "/issues/comments/1"): shown["GET", at + "/issues/comments/{comment_id}"]
+        | {"issue_url": f"https://api.github.com/repos/{REPOSITORY}/issues/1347"},
+        ("GET", "/collaborators/octocat/permission"):
+        shown["GET", at + "/collaborators/{username}/permission"],
     }), "/api/v3") as fake:  # fmt: skip
-        pull, pulls, approvals, files, remarks, made, issues = asyncio.run(read())
+        pull, pulls, approvals, files, remarks, made, issues, said, may = asyncio.run(read())
     assert (pull.number, pull.head, pull.author) == (one["number"], one["head"]["sha"], "octocat")
     assert len(pulls) == 1
     assert (approvals, files) == (["octocat"], ["file1.txt"])
     assert [remark.text for remark in remarks] == ["Me too"] == [made.text]
     assert made.url.startswith("https://github.com/octocat/Hello-World/issues/")
+    assert (said.account, said.text, may) == (Account(1, "octocat"), "Me too", True)
     assert issues == [], "the example is a pull request too"
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import click
 
-from reconciler.app.init import Initialized, check_free, first_look, initialize, read_rows, rows_in_ranges
+from reconciler.app.init import Initialized, check_free, first_look, initialize, nodes_of, read_rows, rows_in_ranges
 from reconciler.app.init_access import PresentedKey, SecretFiles, SecretPrompts, prepare_secrets, presented_host_key
+from reconciler.app.inventory.sources import parse_source, read_inventory
 from reconciler.app.ports import FleetRequest
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.frontend import workspace_for
@@ -30,6 +31,8 @@ class InitOptions:
     """The inputs named on the command line; `init` asks for the rest on a terminal."""
 
     nodes: Path | None
+    source: str | None
+    fields: tuple[str, ...]
     name: str | None
     bmc: str | None
     host: str | None
@@ -52,6 +55,11 @@ def _file(help_text: str) -> dict[str, Any]:
 
 _OPTIONS = (
     click.option("--nodes", **_file("CSV file of nodes: columns name, bmc, host, and pool, rack or domains.LABEL.")),
+    click.option("--from", "source", metavar="KIND:FILE",
+                 help="Inventory of the nodes, in place of a CSV file. KIND: ansible, netbox, ironic, metal3 or "
+                 "terraform. For netbox, a URL that lists devices, too, with a token in NETBOX_TOKEN."),
+    click.option("--field", "fields", multiple=True, metavar="COLUMN=PATH",
+                 help="With --from: where a column is found in its objects, like bmc=custom_fields.bmc_url."),
     click.option("--name", metavar="RANGE", help="Names of the nodes, in place of a CSV file: gpu-a[001-008]."),
     click.option("--bmc", metavar="RANGE", help="With --name: addresses of the BMCs: https://10.20.0.[11-18]."),
     click.option("--host", metavar="RANGE", help="With --name: addresses of the hosts: 10.20.1.[11-18]."),
@@ -120,9 +128,16 @@ def _ask(flag: str, question: str, default: str | None = None, *, hidden: bool =
 
 
 def _nodes(options: InitOptions) -> Mapping[str, Row]:
-    """Read the nodes from a CSV file, or from ranges."""
+    """Read the nodes from a CSV file, an inventory, or ranges."""
     if options.nodes is not None and options.name is not None:
         raise UsageError("--nodes and --name exclude each other")
+    if options.source is not None:
+        if options.nodes is not None or options.name is not None:
+            raise UsageError("--from excludes --nodes and --name")
+        source = parse_source(options.source, options.fields)
+        return nodes_of(read_inventory(source), source.place)
+    if options.fields:
+        raise UsageError("--field is for --from")
     named = options.name
     if options.nodes is None and named is None:
         named = _ask(

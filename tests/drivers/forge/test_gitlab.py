@@ -206,6 +206,7 @@ async def everything(forge: Forge) -> None:
     note = await forge.add_remark(7, "<!-- m -->\ntext")
     await forge.edit_remark(note, "<!-- m -->\nmore")
     await forge.hide_remark((await forge.remarks(7))[0])
+    await forge.may_write((await forge.said(7, note.id)).account)
     issue = await forge.add_issue("t", "text")
     await forge.open_issues()
     await forge.edit_issue(issue.id, "t", "clean", close=True)

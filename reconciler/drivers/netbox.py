@@ -1,0 +1,42 @@
+"""NetBox over its REST API: the devices of one query, from all its pages."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from reconciler.drivers.forge.http import Rest
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.ports import Clock
+from reconciler.model.printable import shown_url
+
+_PAGES: Final = 1000
+_BEARER: Final = "nbt_"  # a token of NetBox 4.5 and later: https://netboxlabs.com/docs/netbox/integrations/rest-api/
+
+
+async def read_devices(url: str, token: str, clock: Clock) -> list[Any]:
+    """Return the devices that a query such as https://netbox/api/dcim/devices/?role=gpu answers with.
+
+    Raise UsageError for an address or a token that is none, and DriverError for what NetBox refuses.
+    """
+    parts = urlsplit(url)
+    scheme = "Bearer" if token.startswith(_BEARER) else "Token"
+    headers = {"Accept": "application/json", "Authorization": f"{scheme} {token.strip()}"}
+    rest = Rest(f"{parts.scheme}://{parts.netloc}", token, clock, headers=headers)
+    path, found = parts.path + (f"?{parts.query}" if parts.query else ""), list[Any]()
+    try:
+        for _ in range(_PAGES):
+            page = await rest.call("GET", path)
+            if not isinstance(page, dict) or not isinstance(page.get("results"), list):
+                raise DriverError(Failure.MALFORMED, f"{shown_url(url)}: no list; give the query of /api/dcim/devices/")
+            found += page["results"]
+            following = page.get("next")
+            if not following:
+                return found
+            to = urlsplit(str(following))
+            if to[:2] != parts[:2]:
+                raise DriverError(Failure.MALFORMED, f"{shown_url(url)}: its next page is on another host")
+            path = f"{to.path}?{to.query}"
+        raise DriverError(Failure.MALFORMED, f"{shown_url(url)}: more than {_PAGES} pages")
+    finally:
+        await rest.close()
