@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from reconciler.app.runtime import run_async
 from reconciler.app.workspace import Workspace
 from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
+from reconciler.drivers.helm.process import INSTALL_HINT, OLDEST
 from reconciler.drivers.messenger import AppriseMessenger
 from reconciler.drivers.programs import ask
 from reconciler.drivers.redfish.factory_logins import factory_login
@@ -64,6 +66,8 @@ def examine(workspace: Workspace, *, offline: bool) -> Iterator[Finding]:
     cluster = fleet.settings.cluster
     if cluster is not None and cluster.kubernetes:
         yield _kubectl()
+    if fleet.settings.releases:
+        yield _helm()
     for sentence in fleet.settings.insecure:
         yield Finding("trust", True, sentence, "verify it: name a CA in the spec")
     secrets = list(_secrets(workspace))
@@ -146,6 +150,18 @@ def _kubectl() -> Finding:
         return Finding("kubectl", False, f"unreadable version: {text[:80]!r}", "install a kubectl of 1.20 or newer")
     fresh = found >= OLDEST_KUBECTL
     return Finding("kubectl", fresh, version["gitVersion"], "" if fresh else "1.20 is the oldest that works")
+
+
+def _helm() -> Finding:
+    """Return whether helm is there and new enough; `version --short` prints v3.16.2+g13654a5."""
+    ok, text = ask("helm", "version", "--short")
+    if not ok:
+        return Finding("helm", False, text.split("\n")[0] or "not on the PATH", INSTALL_HINT)
+    found = re.match(r"v(\d+)\.(\d+)", text)
+    if found is None:
+        return Finding("helm", False, f"unreadable version: {text[:80]!r}", INSTALL_HINT)
+    fresh = (int(found[1]), int(found[2])) >= OLDEST
+    return Finding("helm", fresh, text.split("\n")[0], "" if fresh else INSTALL_HINT)
 
 
 def _installer_secrets(workspace: Workspace, where: str) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.app.doctor import _factory_logins, _reachability
+from reconciler.app.doctor import _factory_logins, _helm, _reachability
 from reconciler.drivers.secrets import SecretStore
 from reconciler.model.observed import Observation
 from reconciler.model.vocab import Power
@@ -61,3 +62,25 @@ def test_logins_of_ones_own_and_secrets_that_fail_are_no_such_finding(tmp_path: 
     assert logins(tmp_path, "root", "Calvin") == []
     assert logins(tmp_path, "admin", "calvin") == []
     assert logins(tmp_path, "root", "calvin", allow="192.0.2.0/24") == [], "the check of the secret says why"
+
+
+@pytest.mark.parametrize(
+    ("prints", "ok", "said"),
+    [
+        ("echo v3.16.2+g13654a5", True, "v3.16.2+g13654a5"),
+        ("echo v4.0.0+g99cd196", True, "v4.0.0+g99cd196"),
+        ("echo v3.12.3+g3a31588", False, "v3.12.3+g3a31588"),
+        ("echo 'Client: v2.17.0'", False, "unreadable version: 'Client: v2.17.0'"),
+        ("exit 1", False, "not on the PATH"),
+    ],
+)
+def test_helm_has_to_be_new_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prints: str, ok: bool, said: str
+) -> None:
+    program = tmp_path / "helm"
+    program.write_text(f"#!/bin/sh\n[ \"$*\" = 'version --short' ] || exit 2\n{prints}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    found = _helm()
+    assert (found.check, found.ok, found.detail) == ("helm", ok, said)
+    assert bool(found.remedy) is not ok

@@ -18,6 +18,7 @@ from reconciler.drivers.children import reap, start
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.printable import without_secrets
 
+OLDEST: Final = (3, 13)
 INSTALL_HINT: Final = "install Helm 3.13 or newer (https://helm.sh/docs/intro/install/) and have it on PATH"
 _STOPS_S: Final = 5.0  # after SIGTERM helm marks its release as failed, and an atomic one is rolled back
 _LONGEST_DETAIL: Final = 400
