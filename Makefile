@@ -15,8 +15,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Tests start real programs. One that is missing, and that we may not install, skips its tests with a reason.
 TEST_TOOLS := fish git gnupg kubernetes-client openssh-client openssh-server postgresql minisign busybox chromium \
-    dosfstools fdisk fio hpcc iperf3 iproute2 libopenmpi-dev memtester mtools munge openmpi-bin prometheus slurm-wlm \
-    stress-ng swtpm tpm2-tools zsh zstd
+    dosfstools fdisk fio hpcc iperf3 iproute2 libopenmpi-dev memtester mtools munge openmpi-bin prometheus restic \
+    slurm-wlm stress-ng swtpm tpm2-tools zsh zstd
 # What boot media are built with, and what their tests compare them with.
 BOOT_TOOLS := mmdebstrap binutils dosfstools kmod mtools osslsigncode xorriso zstd
 BOOT_TEST_TOOLS := cpio sbsigntool systemd-boot-efi

@@ -22,6 +22,7 @@ from reconciler.converge.actions import FUNCTIONS
 from reconciler.drivers.redfish.quirks import packaged
 from reconciler.drivers.status.metrics import PrometheusMetrics
 from reconciler.health.table import health_table
+from reconciler.model.backup import DesiredBackup
 from reconciler.model.desired import Outlet
 from reconciler.model.gate_tools import TOOLS as GATE_TOOLS
 from reconciler.model.k3s import Artifact, DesiredK3s, K3sRole
@@ -178,7 +179,7 @@ def _default(part: dict[str, Any]) -> str:
 
 
 def actions() -> str:
-    """Every action as it is for a node of the worked example: with an outlet, as a server of K3s, or for operators."""
+    """Every action as for a node of the worked example, with an outlet, a K3s server with a backup, or operators."""
     fleet, problems = check_spec(ROOT / "fleet-spec", directory="fleet-spec")
     assert fleet is not None, problems
     by_id: dict[str, Any] = {}
@@ -187,7 +188,8 @@ def actions() -> str:
         plain = NodeTraits(fed, clustered=True, registered=True, busy=False, cordoned=False)
         phases = [replace(plain, repair=phase) for phase in (RepairPhase.OUT, RepairPhase.RETURNING)]
         k3s = DesiredK3s(K3sRole.SERVER, "", "", Artifact("", ""), None)
-        server = replace(plain, desired=replace(fed, profile=replace(fed.profile, k3s=k3s)))
+        saved = DesiredBackup(("/srv/models",), "", {})
+        server = replace(plain, desired=replace(fed, profile=replace(fed.profile, k3s=k3s, backup=saved)))
         assert fed.profile.membership is not None
         validated = replace(fed.profile, membership=replace(fed.profile.membership, validated=True))
         waiting = replace(plain, desired=replace(fed, profile=validated))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -22,6 +22,7 @@ from reconciler.drivers.secrets import SecretStore, default_path
 from reconciler.drivers.tickets.trackers import client_of
 from reconciler.model.access import SlurmAccess
 from reconciler.model.boot_ways import choose, passed_over
+from reconciler.model.desired import Desired
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.errors import DriverError, ReconcilerError, SpecError, UsageError
 from reconciler.model.notices import Channel
@@ -203,6 +204,23 @@ def _tracker(workspace: Workspace, tracker: Tracker) -> str:
     return f"{tracker.kind} {tracker.place}".strip()
 
 
+def _backup_secrets(workspace: Workspace, names: Iterable[str], where: str) -> Iterator[Finding]:
+    """Resolve the secrets of each repository of backups, for the first node that saves its data there."""
+    seen: set[tuple[str, str]] = set()
+    for node in map(workspace.fleet.nodes.__getitem__, names):
+        backup = node.profile.backup
+        for variable, name in sorted(backup.environment.items()) if backup is not None else ():
+            if backup is not None and (name, backup.repository) not in seen:
+                seen.add((name, backup.repository))
+                try_it = partial(_host_secret, workspace, name, node, backup.server)
+                yield _tried(f"secret {name}", try_it, f"{variable} of a backup: {where}")
+
+
+def _host_secret(workspace: Workspace, name: str, node: Desired, server: str | None) -> str:
+    workspace.fabric().host_secret(name, node, server)
+    return f"for {node.node}, and its backups"
+
+
 def _resolved(secrets: SecretStore, name: str, use: str) -> str:
     secrets.resolve(name)
     return use
@@ -229,6 +247,7 @@ def _secrets(workspace: Workspace) -> Iterator[Finding]:
         kubeconfig = settings.cluster.kubeconfig
         yield _tried(f"secret {kubeconfig}", lambda: str(workspace.secrets.file(kubeconfig)), where)
     yield from _installer_secrets(workspace, where)
+    yield from _backup_secrets(workspace, names, where)
     yield from _channels(workspace, where)
     keys = {n.profile.image.key for n in fleet.nodes.values() if n.profile.image is not None and n.profile.image.key}
     for key_name in sorted(keys):

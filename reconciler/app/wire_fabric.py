@@ -324,6 +324,17 @@ class WireFabric:
     def public_key(self, name: str) -> str | None:
         return self._secrets.public_key(name)
 
+    def host_secret(self, name: str, desired: Desired, server: str | None) -> str:
+        address = desired.endpoints.host
+        if address is None:
+            raise SecretError(f"the spec names no host address for {desired.node}")
+        if self._overlay is not None:  # the servers of a lab's machines are in its model
+            target = self._overlay.ssh(address)
+            return self._secrets.resolve(name, f"{target.host}:{target.port}", fresh=True).reveal()
+        if server is not None:
+            self._secrets.resolve(name, server)
+        return self._secrets.resolve(name, address, fresh=True).reveal()
+
     def conceal(self, text: str) -> str:
         return self._secrets.conceal(text)
 

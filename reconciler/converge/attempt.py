@@ -199,5 +199,6 @@ def _context(
         partners=GatePartners(pool, desired.node, str(number), journal, step),
         operator=lease.lease.holder,
         commit=run.fleet.source.commit,
+        secret=lambda name, server: ports.fabric.host_secret(name, desired, server),
         conceal=ports.fabric.conceal,
     )

@@ -44,6 +44,7 @@ from reconciler.spec import load_spec
 USERNAME = "reconciler"
 _FILES_PER_NODE = 14
 _HOST_CA = "secrets/ssh-host-ca"
+_BACKUP = "secrets/backup"  # for repositories of backups, which are in the model of the machines
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,11 +264,12 @@ class _LabRunner:
 
     def _secrets(self, fleet: Fleet) -> dict[str, str]:
         settings = fleet.settings
-        files = {
+        files: dict[str | None, str] = {
             settings.bmc_credentials: "secrets/bmc.json",
             settings.pdu_credentials: "secrets/bmc.json",
             settings.ssh_credentials: "secrets/ssh_ed25519",
             settings.cluster.kubeconfig if settings.cluster else None: "kubeconfig",
+            **dict.fromkeys(_of_backups(fleet), _BACKUP),
         }
         return {name: file for name, file in files.items() if name is not None}
 
@@ -280,6 +282,7 @@ class _LabRunner:
         write_private(directory / "secrets/bmc.json", json.dumps(credentials))
         write_private(directory / "secrets/ssh_ed25519", self._ssh.user_private_key)
         write_private(directory / _HOST_CA, self._ssh.private_key)
+        write_private(directory / _BACKUP, secrets.token_urlsafe(24))
         for name, key in lab.public_keys.items():
             (directory / f"secrets/{name}.pub").write_text(f"{key}\n", encoding="utf-8")
         # For a generated spec without --endpoints: RECONCILER_SECRETS may name this file.
@@ -296,6 +299,12 @@ class _LabRunner:
         table = "\n".join(map(",".join, [("name", "bmc", "host", "rack"), *sorted(rows)]))
         (directory / "nodes.csv").write_text(f"{table}\n", encoding="utf-8")  # input of `init`
         (directory / "endpoints.json").write_text(json.dumps(endpoints, indent=2) + "\n", encoding="utf-8")
+
+
+def _of_backups(fleet: Fleet) -> set[str]:
+    """Return the names of the secrets of all repositories of backups."""
+    backups = (node.profile.backup for node in fleet.nodes.values())
+    return {name for backup in backups if backup is not None for name in backup.environment.values()}
 
 
 def _port(address: str) -> int:

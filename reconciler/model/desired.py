@@ -20,6 +20,7 @@ from reconciler.model.acceptance import Peers as Peers
 from reconciler.model.acceptance import Revalidation as Revalidation
 from reconciler.model.acceptance import Threshold as Threshold
 from reconciler.model.access import ClusterAccess, HostKeyPolicy, InstallerPolicy, TlsPolicy
+from reconciler.model.backup import DesiredBackup
 from reconciler.model.drain import Checkpoint as Checkpoint
 from reconciler.model.drain import DrainPolicy as DrainPolicy
 from reconciler.model.errors import Position
@@ -201,6 +202,7 @@ class Profile:
     boot_ways: tuple[BootWay, ...] = (BootWay.VIRTUAL_MEDIA, BootWay.HTTP)  # of installers, the preferred one first
     health: tuple[SignalChange, ...] = ()  # of the table of signals; the fleet's, so the same in all profiles
     k3s: DesiredK3s | None = None  # None: the reconciler installs no cluster on it
+    backup: DesiredBackup | None = None  # of data on its disks, before they are written
 
 
 @dataclass(frozen=True, slots=True)

@@ -367,6 +367,12 @@ class Fabric(Protocol):
     def public_key(self, name: str) -> str | None:
         """Return a public key of images by name, from outside the spec. None: no key has this name."""
 
+    def host_secret(self, name: str, desired: Desired, server: str | None) -> str:
+        """Return a secret for a command on a node's host, which uses it at `server`; None: on the host alone.
+
+        Raise UsageError where it can't be read, or may not be sent to both.
+        """
+
     def conceal(self, text: str) -> str:
         """Return the text without the values of the secrets that this process has read. No I/O."""
 

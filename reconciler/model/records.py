@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from typing import Final
 
 from reconciler.model.gate import Certificate
 from reconciler.model.host_certificate import HostCertificate
@@ -106,6 +107,9 @@ class Applied:
     spec_digest: PublicText
     commit: PublicText
     at: datetime
+
+
+ATTEMPTS_KEPT: Final = 200  # newest per node in a record; policies count far fewer
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from reconciler.model.backup import DesiredBackup
 from reconciler.model.desired import (
     Acceptance,
     Checkpoint,
@@ -19,7 +20,7 @@ from reconciler.model.vocab import CheckpointWay
 from reconciler.spec.cohorts import threshold_of
 from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec, Test
 from reconciler.spec.kinds.golden_image import DiskLayout as DiskLayoutSpec
-from reconciler.spec.kinds.persona import CheckpointSpec, Drain
+from reconciler.spec.kinds.persona import Backup, CheckpointSpec, Drain
 
 
 def layout_of(spec: DiskLayoutSpec | None) -> DiskLayout | None:
@@ -40,6 +41,10 @@ def drain_of(spec: Drain) -> DrainPolicy:
         checkpoint=_checkpoint(spec.checkpoint) if spec.checkpoint else None,
         wait_for_jobs_s=parse_duration(spec.wait_for_jobs) if spec.wait_for_jobs else 0.0,
     )
+
+
+def backup_of(spec: Backup | None) -> DesiredBackup | None:
+    return None if spec is None else DesiredBackup(spec.paths, spec.repository, dict(spec.environment))
 
 
 def _checkpoint(spec: CheckpointSpec) -> Checkpoint:

@@ -47,6 +47,7 @@ def policy_positions(
     if "persona" in chosen:
         persona = declared.personas[chosen["persona"].value]
         found |= {f"drain.{field}": persona.at("drain", key) for field, key in _DRAIN.items()}
+        found["backup"] = persona.at("backup")
     if "remediation" in chosen:
         policy = declared.remediation[chosen["remediation"].value]
         found |= {f"remediation.{field}": policy.at(key) for field, key in _REMEDIATION.items()}

@@ -60,7 +60,7 @@ from reconciler.spec.node_source import NodeSource
 from reconciler.spec.nodes import root_disk, spec_hold
 from reconciler.spec.operands import is_validated, offered_gpus
 from reconciler.spec.parse import Declarations, DeclaredResource
-from reconciler.spec.policies import acceptance_of, drain_of, layout_of
+from reconciler.spec.policies import acceptance_of, backup_of, drain_of, layout_of
 from reconciler.spec.policy_positions import policy_positions
 from reconciler.strict_yaml.parse import Steps
 
@@ -250,6 +250,7 @@ class _Resolver:
             boot_ways=boot_ways(declared, hardware),
             health=self._health,
             k3s=k3s,
+            backup=backup_of(persona.spec.backup if persona else None),
         )
         return self._intern(profile), from_name, persona.name if persona else ""
 

@@ -30,6 +30,8 @@ NEVER_ASKED = {
     "install_k3s",  # the spec of the matrix has no K3s: test_k3s_killed.py kills a runner at every command of a join,
     "configure_k3s",  # an upgrade and a change of files
     "await_operators",  # it writes nothing that counts: test_operators.py kills a runner while it waits
+    "back_up",  # nor data that is saved: test_backup.py kills a runner at every command of a wipe with a backup
+    "restore_backup",
     "renew_host_certificate",  # after weeks, as test_host_certificate.py has it, with a crash in its midst
 }
 # These need a person's consent or order, which no run of the matrix gives: test_decommission.py and test_repair.py kill

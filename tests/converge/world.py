@@ -281,6 +281,7 @@ class World:
             "gate": self.gate, "ledger": self.ledger, "clock": self.clock,
             "attempt": self.ledger.begin("test", node, action, target, "", intent, lease.token(), now),
             "intent": intent, "resumed": {}, "plan": "plan", "step": lambda _: None,
+            "secret": lambda name, server: self.fabric.host_secret(name, desired, server),
         }  # fmt: skip
         ctx = ActionContext(**(values | context))
         outcome = await carry_out(FUNCTIONS[action], ctx)

@@ -19,6 +19,7 @@ from reconciler.converge.run import Ended, NodeResult
 from reconciler.lab.hardware.faults import FaultValue
 from reconciler.lab.hardware.machine import Machine
 from reconciler.model import desired as d
+from reconciler.model.backup import DesiredBackup
 from reconciler.model.gate import Certificate, Verdict
 from reconciler.model.observed import Observed
 from reconciler.model.outcome import Done, outcome_word
@@ -58,7 +59,10 @@ DEADLINES: Mapping[str, float] = {
     "reset_bmc": 2400.0, "soft_restart": 3000.0, "power_cycle": 3300.0, "power_on": 2400.0, "reimage": 7200.0,
     "configure_host": 900.0, "join": 2400.0, "check_trust": 60.0, "run_gate": 1800.0, "set_gpu_mode": 3300.0,
     "set_labels": 300.0, "admit": 300.0, "restart_service": 300.0, "gpu_reset": 900.0, "ac_cycle": 3600.0,
+    "back_up": 22000.0, "restore_backup": 22000.0,
 }  # fmt: skip
+DATA = {"/srv/models/a": "weights", "/srv/models/b/c": "more weights"}
+BACKUP = DesiredBackup(("/srv/models",), "rest:https://backup.example/", {"RESTIC_PASSWORD": "restic"})
 RUN_S = 12 * HOUR  # of all attempts of a run on one node
 
 
@@ -66,7 +70,8 @@ RUN_S = 12 * HOUR  # of all attempts of a run on one node
 class Scene:
     """A cause of an action. `action`: the fault is injected when it begins, or with `after` when it ends.
 
-    `ill`: the fault that the action is to heal. `ladder`: the rungs, where they are not the usual ones.
+    `ill`: the fault that the action is to heal. `ladder`: the rungs, where they are not the usual ones. `saved`: the
+    spec declares a backup, and the node has data.
     """
 
     action: str
@@ -76,6 +81,7 @@ class Scene:
     nic: Activation = Activation.POWER_CYCLE  # of its firmware
     ill: Fault | None = None
     ladder: tuple[str, ...] = ()
+    saved: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,7 @@ class MeasuredSpec(Spec):
 
     nic: Activation = Activation.POWER_CYCLE
     ladder: tuple[str, ...] = ()
+    backup: DesiredBackup | None = None
 
     def fleet(self) -> d.Fleet:
         fleet = super().fleet()
@@ -115,7 +122,9 @@ class MeasuredSpec(Spec):
         policy = node.profile.remediation
         if self.ladder and policy is not None:
             policy = replace(policy, ladder=tuple(d.Rung(rung) for rung in self.ladder))
-        profile = replace(node.profile, acceptance=ACCEPTANCE, firmware=firmware, remediation=policy)
+        profile = replace(
+            node.profile, acceptance=ACCEPTANCE, firmware=firmware, remediation=policy, backup=self.backup
+        )
         return replace(node, profile=profile, outlets=outlets(int(node.node[1:])))
 
 
@@ -155,18 +164,23 @@ def play(scene: Scene, fault: Fault) -> CellResult:
 def interrupted(scene: Scene, calls: int, *, hard: bool) -> tuple[bool, list[str]]:
     """Interrupt a run at its `calls`-th call, and go on. Return whether it got there, and what is wrong."""
     cell = _Cell(scene, Fault(""))
+    cell.injected = scene.saved  # nothing else strikes a wipe
     world = cell.world
     try:
         cell.fall_ill()
+        for kind in scene.drift:
+            world.spoil(NODE, kind)
         world.wait(60.0)
         if not world.crash(calls, hard=hard, wait_s=0.0):
             return False, []
+        lost = cell.lost_data()
         for _ in range(2):
             world.apply(wait_s=2 * HOUR)
             world.wait(HOUR)
+        lost += cell.lost_data(back=True)
         tried = sum(one.action == scene.action for one in world.raw_ledger.node(NODE).attempts)
-        twice = [f"{scene.action} was begun {tried} times"] if tried > 1 else []
-        return True, [*twice, *plans.left(world), *cell.wrong, *world.checker.found]
+        twice = [f"{scene.action} was begun {tried} times"] if tried > 1 and scene.ladder else []
+        return True, [*lost, *twice, *plans.left(world), *cell.wrong, *world.checker.found]
     finally:
         world.raw_ledger.close()
 
@@ -179,11 +193,14 @@ class _Cell:
             budgets="all",
             nic=scene.nic,
             ladder=scene.ladder,
+            backup=BACKUP if scene.saved else None,
         )
         spec.pools["train"].rollout, spec.pools["train"].mig = "at once", scene.mig
         self.world = SmallFleet(spec=spec, names=(NODE, NEIGHBOUR))
         self.machine.state.firmware["NIC0"].activation = scene.nic.value
         self.world.gate = MeasuringGate(self.world.gate)
+        if scene.saved:
+            self.machine.disk().files |= DATA
         self.world.checker.listener = self.on_event
         self.log: list[str] = []
         self.wrong: list[str] = []
@@ -218,6 +235,17 @@ class _Cell:
         if self.scene.ill is not None:
             self.world.checker.disturbed(NODE)
             self.machine.inject(self.scene.ill.kind, **self.scene.ill.parameters)
+
+    def lost_data(self, *, back: bool = False) -> list[str]:
+        """Return what is wrong with the data: it must be on the disk or in the repository, and serves from the disk."""
+        if not self.scene.saved:
+            return []
+        disks = self.machine.state.disks.values()
+        here = any(DATA.items() <= disk.files.items() for disk in disks)
+        snapshots = self.machine.state.repositories.get(BACKUP.repository, {}).values()
+        if not here and (back or not any(DATA.items() <= files.items() for files in snapshots)):
+            return ["its data is lost"]
+        return [] if here or not self.world.is_serving(NODE) else ["it serves without its data"]
 
     # --- the end ---
 

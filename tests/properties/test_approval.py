@@ -19,6 +19,7 @@ import pytest
 from reconciler.converge.approval import Shared, stale_because
 from reconciler.model import desired as d
 from reconciler.model.access import ClusterAccess, HostKeyPolicy, InstallerPolicy, SlurmAccess, TlsPolicy
+from reconciler.model.backup import DesiredBackup
 from reconciler.model.documents import DocumentError, dump, load
 from reconciler.model.errors import Position
 from reconciler.model.inputs import fingerprint, sealed
@@ -103,6 +104,7 @@ PROFILE = replace(
         Artifact("https://x/images", "11"), {"/etc/rancher/k3s/config.yaml": "docker: true\n"},
         allow_deprecated=("policy/v1beta1/podsecuritypolicies",), allow_downtime=True,
     ),
+    backup=DesiredBackup(("/srv/models",), "rest:https://backup/", {"RESTIC_PASSWORD": "restic"}),
 )  # fmt: skip
 NETWORK = DesiredNetwork(
     (

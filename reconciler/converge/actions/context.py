@@ -21,7 +21,7 @@ from reconciler.converge.ports import GateRunner, Partners
 from reconciler.diff.compare import Comparer
 from reconciler.model.desired import Desired, Settings
 from reconciler.model.drift import ACTIONABLE, DriftItem
-from reconciler.model.errors import DriverError, Failure
+from reconciler.model.errors import DriverError, Failure, UsageError
 from reconciler.model.observed import HostFacts, Observed
 from reconciler.model.outcome import Ambiguous, Declined, Outcome, Permanent, Transient
 from reconciler.model.plan import PlannedAction
@@ -50,6 +50,10 @@ class Stop(Exception):
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(str(outcome))
         self.outcome = outcome
+
+
+def _no_secrets(name: str, server: str | None) -> str:  # noqa: ARG001 - as `secret` of ActionContext
+    raise UsageError(f"secret {name}: nothing reads secrets here")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,7 @@ class ActionContext:
     partners: Partners | None = None  # for tests of its gate
     operator: str = ""  # who runs this, for evidence
     commit: str = ""  # of the spec
+    secret: Callable[[str, str | None], str] = _no_secrets  # by name, and the server at which the host uses it
     conceal: Callable[[str], str] = str  # takes the values of secrets out of a text that is kept
 
     @property

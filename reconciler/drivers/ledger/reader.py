@@ -21,13 +21,12 @@ from reconciler.drivers.ledger.rows import from_json, to_applied, to_certificate
 from reconciler.model.gate import Certificate
 from reconciler.model.host_certificate import read_host_certificate
 from reconciler.model.interning import share
-from reconciler.model.records import Applied, Attempt, Hold, NodeRecord
+from reconciler.model.records import ATTEMPTS_KEPT, Applied, Attempt, Hold, NodeRecord
 from reconciler.model.repairs import Repair
 
 T = TypeVar("T")
 Query = Callable[[sa.ColumnElement[bool]], sa.Select[Any]]  # its argument selects nodes
 
-ATTEMPTS_KEPT = 200  # newest per node in a record; policies count far fewer
 _OUTCOMES = frozenset({"done", "transient", "permanent", "ambiguous", "refused"})
 
 

@@ -272,6 +272,8 @@ class MachineState:
     next_slots: list[str] = field(default_factory=list)  # drives whose idle slot boots next
     in_place: InPlaceRun | None = None
     soak: SoakUnit | None = None
+    repositories: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)  # name -> snapshot -> files
+    repository_passwords: dict[str, str] = field(default_factory=dict)
     boot_disk: str | None = None  # drive of the boot entry; without one, the first drive with an image boots (L1)
     os: OsState | None = None
     booted_disk: str | None = None  # serial of the drive that the running system booted from

@@ -173,6 +173,10 @@ class LabFabric:
     def installer(self) -> LabInstaller | None:
         return self._installer
 
+    def host_secret(self, name: str, desired: Desired, server: str | None) -> str:  # noqa: ARG002 - the port's signature
+        """Return a word for the secret: machines in process ask for none."""
+        return f"secret {name}"
+
     def conceal(self, text: str) -> str:
         """Return the text as it is: nothing in process needs a secret."""
         return text

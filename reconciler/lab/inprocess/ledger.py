@@ -20,11 +20,9 @@ from reconciler.model.host_certificate import read_host_certificate
 from reconciler.model.install_progress import InstallAttempt
 from reconciler.model.measurements import Attestation
 from reconciler.model.period_report import ServiceStatus
-from reconciler.model.records import Applied, Attempt, Hold, Lease, LedgerPlace, NodeRecord, Rollout
+from reconciler.model.records import ATTEMPTS_KEPT, Applied, Attempt, Hold, Lease, LedgerPlace, NodeRecord, Rollout
 from reconciler.model.repairs import Repair, RetiredPart, retired_parts
 from reconciler.model.results import TestRun
-
-ATTEMPTS_KEPT = 200  # newest per node, as in a real ledger
 
 
 @dataclass(slots=True)

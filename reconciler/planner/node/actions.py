@@ -23,7 +23,8 @@ from reconciler.planner.node import possible
 from reconciler.planner.node.action_spec import ActionSpec as ActionSpec
 from reconciler.planner.node.admission import admission_requires as admission_requires
 from reconciler.planner.node.admission import admit, await_operators, reserve, set_labels
-from reconciler.planner.node.conditions import firmware_ok, firmware_staged
+from reconciler.planner.node.backups import back_up, restore_backup
+from reconciler.planner.node.firmware_variants import staged_firmware, update_firmware
 from reconciler.planner.node.k3s_variants import configure_k3s, install_k3s
 from reconciler.planner.node.leaving_variants import (
     clear_tpm,
@@ -60,33 +61,6 @@ def _drain(node: NodeTraits) -> Iterable[Variant]:
         yield Variant(requires=(*node.mark, *node.kubelet), breaks=() if node.clustered else (c.IN_SERVICE,))
 
 
-def _update_firmware(node: NodeTraits) -> Iterable[Variant]:
-    """One variant per component that has a URL. Drift of one without is reported, with no action that removes it."""
-    firmware = node.desired.profile.firmware
-    for item in firmware:
-        if item.url is None:
-            continue
-        done, staged = firmware_ok(item.component), firmware_staged(item.component)
-        immediate = item.activation is Activation.IMMEDIATE
-        yield Variant(
-            item.component,
-            requires=tuple(firmware_ok(other.component) for other in firmware if other.stage < item.stage),
-            achieves=(done,) if immediate else (staged,),
-            breaks=node.gate_after_firmware(item.component) if immediate else (),
-            forbids=(done, staged),
-            seconds=item.minutes * 60 + item.settle_s,
-        )
-
-
-def _staged_firmware(node: NodeTraits) -> Iterable[Staged]:
-    """New firmware voids the tests that depend on it; BIOS firmware resets its settings as well."""
-    for item in node.desired.profile.firmware:
-        resets = (c.BIOS,) if item.component == "bios" and node.desired.profile.bios else ()
-        if item.activation is not Activation.IMMEDIATE:
-            breaks = (*resets, *node.gate_after_firmware(item.component))
-            yield Staged(firmware_staged(item.component), item.activation, firmware_ok(item.component), breaks)
-
-
 def _restart_service(node: NodeTraits) -> Iterable[Variant]:
     """A restart of the kubelet disturbs no pod, and a drain can't end while it hangs; any other may end their work."""
     for unit in table_of(node.desired.profile).services():
@@ -116,10 +90,10 @@ def _power_on(node: NodeTraits) -> Iterable[Variant]:
 def _reimage(node: NodeTraits) -> Iterable[Variant]:
     if node.desired.profile.image is not None:
         lost = (c.MEMBER,) if node.desired.profile.membership else ()
-        breaks = (*lost, *node.k3s, c.TRUST, c.GATE, *node.lost_by_boot)
+        breaks = (*lost, *node.k3s, *node.restored, c.TRUST, c.GATE, *node.lost_by_boot)
         if node.in_place:
-            yield Variant(IN_PLACE, requires=(c.POWER_ON, c.HOST_UP), breaks=breaks)
-        yield Variant(breaks=breaks, seconds=_INSTALLER_S)
+            yield Variant(IN_PLACE, requires=(c.POWER_ON, c.HOST_UP, *node.saved), breaks=breaks)
+        yield Variant(requires=node.saved, breaks=breaks, seconds=_INSTALLER_S)
 
 
 def _join(node: NodeTraits) -> Iterable[Variant]:
@@ -136,7 +110,7 @@ def _run_gate(node: NodeTraits) -> Iterable[Variant]:
     if node.desired.profile.acceptance is not None:
         needs = (*node.firmware, c.TRUST, c.GPU_PLAIN, c.QUIESCED, c.HEALTHY, c.HARDWARE)
         other = node.desired.other_tests
-        yield Variant("" if other is None else other.name, requires=(*needs, *node.mark_if_registered))
+        yield Variant("" if other is None else other.name, requires=(*needs, *node.restored, *node.mark_if_registered))
 
 
 def _set_gpu_mode(node: NodeTraits) -> Iterable[Variant]:
@@ -191,7 +165,7 @@ _SPECS = (
     ),
     ActionSpec(
         name="update_firmware", concern=Concern.FIRMWARE, disruption=Disruption.FIRMWARE, seconds=0,
-        requires=(c.IDENTITY, c.QUIESCED), variants=_update_firmware, stages=_staged_firmware,
+        requires=(c.IDENTITY, c.QUIESCED), variants=update_firmware, stages=staged_firmware,
         flashes=True, undoes=frozenset({"set_bios", "check_trust", "run_gate"}), fault="firmware_fails",
         refusals=possible.firmware,
     ),
@@ -243,6 +217,11 @@ _SPECS = (
         covers=frozenset({"join"}), undoes=frozenset({"set_gpu_mode"}), fault="post_hang",
         retests=REBOOT,
     ),
+    ActionSpec(
+        name="back_up", concern=Concern.IMAGE, disruption=Disruption.NONE, seconds=600,
+        requires=(c.HOST_UP, c.QUIESCED), achieves=(c.BACKED_UP,), forbids=(c.BACKED_UP,), variants=back_up,
+        fault="ssh_refused",
+    ),
     # It forbids what it achieves: wiping is no way to restart a machine, nor to bring firmware in. Both ways write the
     # same image to the same disk, so approving one covers the other, which follows when it fails.
     ActionSpec(
@@ -252,10 +231,16 @@ _SPECS = (
         refusals=possible.image,
         covers=frozenset({"soft_restart", "power_on", "power_cycle", "join", "reimage"}),
         undoes=frozenset({
-            "set_gpu_mode", "configure_host", "install_k3s", "configure_k3s", "join", "check_trust", "run_gate",
+            "set_gpu_mode", "configure_host", "restore_backup", "install_k3s", "configure_k3s", "join", "check_trust",
+            "run_gate",
         }),
         fault="installer_fails", may_heal=lambda cure: cure.remedy is Remedy.LADDER,
         destroys_evidence=True,
+    ),
+    ActionSpec(
+        name="restore_backup", concern=Concern.IMAGE, disruption=Disruption.NONE, seconds=600,
+        requires=(c.HOST_UP, c.IMAGE), achieves=(c.RESTORED,), forbids=(c.RESTORED,), variants=restore_backup,
+        fault="ssh_refused",
     ),
     # Of a cluster that the reconciler installs. Servers are changed one at a time (planner/fleet/k3s_order.py).
     ActionSpec(

@@ -74,6 +74,15 @@ class NodeTraits:
         return (c.K3S_RELEASE, c.K3S) if self.desired.profile.k3s is not None else ()
 
     @property
+    def saved(self) -> tuple[str, ...]:
+        """The condition that the node's own data is saved, where the spec declares some."""
+        return (c.BACKED_UP,) if self.desired.profile.backup is not None else ()
+
+    @property
+    def restored(self) -> tuple[str, ...]:
+        return (c.RESTORED,) if self.desired.profile.backup is not None else ()
+
+    @property
     def before_k3s(self) -> tuple[str, ...]:
         """The conditions for what takes the node away: a restart of a server, and another release of K3s."""
         return () if self.k3s_stopped else (c.QUIESCED, *self.mark_if_registered)

@@ -70,6 +70,32 @@ ResourceName = Annotated[
              "the name of a resource of a device plugin like nvidia.com/gpu"),
 ]  # fmt: skip
 
+SavedPath = Annotated[
+    str,
+    Matching(
+        r"(?!.*/\.\.?(?:/|$))(?:/[A-Za-z0-9_@%+=:.,~-]+)+",
+        "an absolute path without blanks, . and .., such as /var/lib/models",
+    ),
+]
+Repository = Annotated[
+    str,
+    Matching(
+        r"(?:/|sftp:|rest:https?://|s3:https?://)(?!\S*:[^/\s]*@)\S+",
+        "a repository of restic (rest:https://..., s3:https://..., sftp:..., /DIR), without a password in it",
+    ),
+]
+
+
+ResticVariable = Annotated[
+    str,
+    Matching(
+        r"RESTIC_PASSWORD|RESTIC_REST_(?:USERNAME|PASSWORD)"
+        r"|AWS_(?:ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN|DEFAULT_REGION)",
+        "RESTIC_PASSWORD, RESTIC_REST_USERNAME or _PASSWORD, or AWS_ACCESS_KEY_ID, _SECRET_ACCESS_KEY, _SESSION_TOKEN "
+        "or _DEFAULT_REGION",
+    ),
+]
+
 
 class Effect(StrEnum):
     NO_SCHEDULE = "NoSchedule"
@@ -197,6 +223,35 @@ class Drain(Model):
         return self
 
 
+class Backup(Model):
+    """Data that is saved before a disk is written, and restored before the node serves again. restic does it."""
+
+    paths: tuple[SavedPath, ...] = Field(
+        min_length=1, description="Files and directories on the host, each with all in it."
+    )
+    repository: Repository = Field(
+        description="Repository of restic: rest:https://HOST/, s3:https://HOST/BUCKET, sftp:USER@HOST:/DIR, or a "
+        "directory that is mounted on the host."
+    )
+    environment: Mapping[ResticVariable, Name] = Field(
+        description="Variable of restic -> name of the secret that it is set to. RESTIC_PASSWORD is needed."
+    )
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Backup:
+        for path in self.paths:
+            for other in self.paths:
+                if f"{other}/".startswith(f"{path}/") and (path != other or self.paths.count(path) > 1):
+                    raise ValueError(f"paths: {other} is within {path}, which is saved with all in it")
+        return self
+
+    @model_validator(mode="after")
+    def _has_password(self) -> Backup:
+        if "RESTIC_PASSWORD" not in self.environment:
+            raise ValueError("environment: name the secret of the repository's password as RESTIC_PASSWORD")
+        return self
+
+
 class PersonaSpec(Model):
     """The configuration of nodes with one purpose."""
 
@@ -214,6 +269,10 @@ class PersonaSpec(Model):
     host: HostSettings = Field(default=HostSettings(), description="Configuration of the running host.")
     drain: Drain = Field(
         default=Drain(provider=DrainProvider.KUBERNETES), description="How work leaves a node before it is disrupted."
+    )
+    backup: Backup | None = Field(
+        default=None,
+        description="What is saved of a node before its disk is written. Without a whole backup none is written.",
     )
     acceptance: Name | None = Field(
         default=None, description="Name of the AcceptanceProfile that a node must pass. Absent: no tests are run."

@@ -1,0 +1,83 @@
+"""Save a node's own data before its disk is written, and bring it back before the node serves again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from reconciler.converge.actions.context import ActionContext, Stop, action
+from reconciler.model.backup import NOT_IN_REPOSITORY, RESTORE, SAVE, DesiredBackup, read_saved
+from reconciler.model.errors import UsageError
+from reconciler.model.gate import CommandResult
+from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
+from reconciler.planner.node.saved import data_status
+
+LONGEST_S: Final = 6 * 3600.0  # a terabyte over 1 Gbit/s is less than three hours; what is cut goes on from there
+RETRY_S: Final = 60.0
+
+
+def _wanted(ctx: ActionContext) -> DesiredBackup:
+    if ctx.desired.profile.backup is None:
+        raise Stop(Declined("not_declared", "the spec declares no backup of this node"))
+    return ctx.desired.profile.backup
+
+
+@action
+async def back_up(ctx: ActionContext) -> Outcome:
+    """Save what the spec declares, read all of it back from the repository, and compare it with the host.
+
+    restic goes on from what an earlier try has sent.
+    """
+    backup = _wanted(ctx)
+    ctx.step(f"saving {', '.join(backup.paths)}")
+    result = await _run(ctx, SAVE, backup, ctx.node)
+    saved = read_saved(result.stdout)
+    if result.exit_status or saved is None:
+        return Transient(f"not saved: {_said(ctx, result)}", RETRY_S)
+    return Done(str(replace(saved, declared=backup.digest)))
+
+
+@action
+async def restore_backup(ctx: ActionContext) -> Outcome:
+    """Restore what was saved before the disk was written, and compare every file with its digest of then."""
+    backup = _wanted(ctx)
+    status = data_status(ctx.record)
+    saved = status.saved
+    if saved is None or not status.lost:
+        return Done("nothing waits to be restored", changed=False)
+    ctx.step(f"restoring {saved.files} files of {saved.snapshot}")
+    result = await _run(ctx, RESTORE, backup, saved.snapshot, saved.manifest)
+    if result.exit_status == NOT_IN_REPOSITORY:
+        return Permanent(f"not restored: {_said(ctx, result)} (snapshot {saved.snapshot}, manifest {saved.manifest})")
+    if result.exit_status:
+        return Transient(f"not restored: {_said(ctx, result)}", RETRY_S)
+    return Done(f"{saved.files} files of {saved.snapshot} are back, each with its digest")
+
+
+async def _run(ctx: ActionContext, program: str, backup: DesiredBackup, *words: str) -> CommandResult:
+    """Run a program with the secrets of the repository on its stdin. Raise Stop where one can't be had."""
+    argv = ("sh", "-c", program, "sh", backup.repository, *words, *backup.paths)
+    timeout = max(2.0, ctx.clock.real_seconds(LONGEST_S))
+    result = await ctx.host.run(argv, timeout=timeout, stdin=_environment(ctx, backup))
+    if result.timed_out:
+        raise Stop(Transient("it took too long, and goes on where it was", RETRY_S))
+    return result
+
+
+def _environment(ctx: ActionContext, backup: DesiredBackup) -> str:
+    lines = []
+    for variable, name in sorted(backup.environment.items()):
+        try:
+            value = ctx.secret(name, backup.server).rstrip("\r\n")
+        except UsageError as error:
+            raise Stop(Transient(f"{variable} of the backup: {error}", RETRY_S)) from None
+        if "\n" in value:
+            raise Stop(Transient(f"{variable} of the backup: secret {name} has more than one line", RETRY_S))
+        lines.append(f"{variable}={value}\n")
+    return "".join(lines)
+
+
+def _said(ctx: ActionContext, result: CommandResult) -> str:
+    """Return the last words of a program, without the values of secrets."""
+    said = result.stderr.strip() or result.stdout.strip() or f"exit {result.exit_status}"
+    return ctx.conceal(said)[-300:]

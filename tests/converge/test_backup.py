@@ -1,0 +1,212 @@
+"""Data of a node is saved before its disk is written, and back before it serves: killed anywhere, never lost."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.lab.inprocess.host import MachineHost
+from reconciler.model.backup import DesiredBackup, Saved, read_saved
+from reconciler.model.desired import Desired, DesiredImage
+from reconciler.model.errors import UsageError
+from reconciler.model.gate import Verdict
+from reconciler.model.outcome import Declined, Done, Permanent, Transient
+from reconciler.model.vocab import Provision
+from tests.converge.test_k3s_killed import Killed, killed_at
+from tests.converge.world import IMAGE, PROFILE, SIGNATURES, QuickGate, World
+
+Worlds = Callable[..., World]
+DATA = {"/srv/models/a": "weights", "/srv/models/b/c": "more weights"}
+BACKUP = DesiredBackup(("/srv/models",), "rest:https://backup.example/", {"RESTIC_PASSWORD": "restic"})
+NEW: DesiredImage = replace(IMAGE, version="2026.12.0", sha256="5" * 64)
+
+
+def saving(world: Worlds, **changes: Any) -> World:
+    """A fleet of two whose persona declares a backup, and both have data."""
+    profile = replace(PROFILE, backup=BACKUP)
+    here = world(nodes=2, profile=profile, signatures={**SIGNATURES, (NEW.name, NEW.version): True}, **changes)
+    here.adopt()
+    for name in here.fleet.nodes:
+        here.machine(name).disk().files |= DATA
+    return here
+
+
+def each(here: World, change: Callable[[Desired], Desired], *names: str) -> None:
+    """Change the spec of these nodes; without names, of all."""
+    nodes = {name: change(one) if not names or name in names else one for name, one in here.fleet.nodes.items()}
+    here.fleet = replace(here.fleet, nodes=nodes)
+
+
+def to_new_image(here: World, *names: str) -> None:
+    each(here, lambda node: replace(node, profile=replace(node.profile, image=NEW, digest="new")), *names)
+
+
+def declare(here: World, backup: DesiredBackup | None) -> None:
+    each(here, lambda node: replace(node, profile=replace(node.profile, backup=backup)))
+
+
+def has_data(here: World, name: str) -> bool:
+    return DATA.items() <= here.machine(name).disk().files.items()
+
+
+def saved_whole(here: World, name: str) -> bool:
+    """Whether the repository holds all of it."""
+    snapshots = here.machine(name).state.repositories.get(BACKUP.repository, {})
+    return any(DATA.items() <= files.items() for files in snapshots.values())
+
+
+def installs(here: World) -> int:
+    return here.machine("n0").state.counters.installs
+
+
+def test_data_is_saved_before_the_wipe_and_back_before_the_gate(world: Worlds) -> None:
+    here = saving(world)
+    to_new_image(here, "n0")
+    here.apply(wait_s=36000.0)
+    did = here.did("n0")
+    order = [did.index(action) for action in ("drain", "back_up", "reimage", "restore_backup", "run_gate", "admit")]
+    assert order == sorted(order), did
+    assert (has_data(here, "n0"), here.serves("n0")) == (True, True)
+    assert here.machine("n0").disk().version == NEW.version
+    assert "back_up" not in here.did("n1")
+    assert not [node.node for node in here.plan().nodes.values() if node.actions]
+
+
+def test_nothing_is_wiped_that_could_not_be_saved(world: Worlds) -> None:
+    """A data disk is not mounted: the node stays out, as it is, and the report says why."""
+    here = saving(world)
+    for path in DATA:
+        del here.machine("n0").disk().files[path]
+    to_new_image(here, "n0")
+    report = here.apply(wait_s=36000.0)
+    assert installs(here) == 0
+    assert "/srv/models is not there: mount it" in report.results["n0"].detail
+
+
+def test_a_host_that_is_down_is_not_wiped(world: Worlds) -> None:
+    here = saving(world, faults={"n0": {"ssh_refused": {}, "kubelet_not_ready": {}}})
+    to_new_image(here, "n0")
+    here.apply(wait_s=36000.0)
+    assert installs(here) == 0
+    assert has_data(here, "n0")
+
+
+def test_what_the_repository_changed_is_not_restored(world: Worlds) -> None:
+    here = saving(world)
+    to_new_image(here, "n0")
+    here.act("back_up", "n0")
+    here.act("reimage", "n0")
+    for files in here.machine("n0").state.repositories[BACKUP.repository].values():
+        files["/srv/models/a"] = "damaged"
+    outcome = here.act("restore_backup", "n0")
+    assert isinstance(outcome, Permanent)
+    assert "no longer holds what was saved" in outcome.detail
+    assert not here.serves("n0")
+
+
+@pytest.mark.parametrize("verdict", [Verdict.PASS, Verdict.FAIL])
+def test_a_machine_that_is_blank_by_the_spec_has_nothing_to_save(world: Worlds, verdict: Verdict) -> None:
+    """Nor has it after an installation by which it has not come into service."""
+    here = world(
+        nodes=1, profile=replace(PROFILE, backup=BACKUP), drift={"n0": ["blank"]},
+        node={"provision": Provision.BLANK}, gate=QuickGate(n0=verdict),
+    )  # fmt: skip
+    here.apply(wait_s=36000.0)
+    assert installs(here) == 1
+    assert here.serves("n0") == (verdict is Verdict.PASS)
+
+
+def test_both_actions_on_a_node_as_it_is(world: Worlds) -> None:
+    here = saving(world)
+    assert here.act("restore_backup", "n0") == Done("nothing waits to be restored", changed=False)
+    done = here.act("back_up", "n0")
+    assert isinstance(done, Done)
+    saved = read_saved(done.detail)
+    assert saved is not None
+    assert (saved.files, saved.declared) == (2, BACKUP.digest)
+    assert read_saved(str(saved)) == saved
+    assert read_saved(str(replace(saved, declared=""))) == Saved(saved.snapshot, 2, saved.manifest)
+    other = here.act("back_up", "n0", secret=lambda *_: "another")
+    assert other == Transient("not saved: Fatal: wrong password or no key found", 60.0)
+    declare(here, None)
+    assert isinstance(here.act("back_up", "n0"), Declined)
+    assert isinstance(here.act("restore_backup", "n0"), Declined)
+
+
+def test_secrets_are_on_stdin_alone(world: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = saving(world)
+    heard: list[tuple[str, str]] = []
+    run = MachineHost.run
+
+    async def listening(self: Any, argv: Any, *, timeout: float, stdin: str = "") -> Any:
+        heard.append((" ".join(argv), stdin))
+        return await run(self, argv, timeout=timeout, stdin=stdin)
+
+    monkeypatch.setattr(MachineHost, "run", listening)
+    here.act("back_up", "n0", secret=lambda *_: "hunter2-hunter2")
+    [(argv, stdin)] = [one for one in heard if one[1]]
+    assert stdin == "RESTIC_PASSWORD=hunter2-hunter2\n"
+    assert "hunter2" not in argv
+    attempts = [one.detail for one in here.ledger.node("n0").attempts]
+    assert not any("hunter2" in one for one in attempts)
+
+
+def test_a_secret_that_cant_be_had_stops_before_the_wipe(world: Worlds) -> None:
+    here = saving(world)
+
+    def refused(name: str, server: str | None) -> str:
+        raise UsageError(f"{name} may not be sent to {server}")
+
+    told = here.act("back_up", "n0", secret=refused)
+    assert told == Transient("RESTIC_PASSWORD of the backup: restic may not be sent to backup.example", 60.0)
+    two = here.act("back_up", "n0", secret=lambda *_: "a\nLD_PRELOAD=/tmp/x")
+    assert two == Transient("RESTIC_PASSWORD of the backup: secret restic has more than one line", 60.0)
+
+
+def test_words_of_the_repository_are_kept_without_secrets(world: Worlds) -> None:
+    here = saving(world)
+    here.act("back_up", "n0", secret=lambda *_: "first")
+    outcome = here.act("back_up", "n0", secret=lambda *_: "x", conceal=lambda text: text.replace("password", "***"))
+    assert outcome == Transient("not saved: Fatal: wrong *** or no key found", 60.0)
+
+
+@pytest.mark.parametrize(
+    ("repository", "server"),
+    [
+        ("rest:https://backup.example:8000/fleet/", "backup.example:8000"),
+        ("rest:https://me@backup.example/", "backup.example"),
+        ("s3:https://s3.example.com/bucket", "s3.example.com"),
+        ("sftp:me@10.0.0.1:/srv/restic", "10.0.0.1"),
+        ("sftp://me@[fd00::1]:2222//srv", "[fd00::1]:2222"),
+        ("/mnt/backup", None),
+    ],
+)
+def test_the_server_that_a_secret_is_used_at(repository: str, server: str | None) -> None:
+    assert replace(BACKUP, repository=repository).server == server
+
+
+def test_a_runner_that_is_killed_at_any_command_loses_nothing() -> None:
+    for command in range(1, 30, 2):
+        with tempfile.TemporaryDirectory() as folder:
+            here = saving(lambda _folder=folder, **given: World(Path(_folder), **given))
+            to_new_image(here, "n0")
+            for at in (command, 3):
+                with killed_at(at):
+                    try:
+                        here.apply(wait_s=36000.0)
+                    except Killed:
+                        pass
+                    except BaseExceptionGroup as group:
+                        if group.split(Killed)[1] is not None:
+                            raise
+                assert has_data(here, "n0") or saved_whole(here, "n0"), f"killed at command {command}"
+                assert has_data(here, "n0") or not here.serves("n0")
+            here.apply(wait_s=36000.0)
+            assert (has_data(here, "n0"), here.serves("n0")) == (True, True), f"killed at command {command}"
+            assert installs(here) == 1
+            here.ledger.close()

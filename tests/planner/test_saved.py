@@ -1,0 +1,125 @@
+"""What the attempts of a node say of its data: saved, lost with the disk, or back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from reconciler.model.backup import DesiredBackup, Saved
+from reconciler.model.desired import Desired
+from reconciler.model.observed import Observed
+from reconciler.model.records import ATTEMPTS_KEPT, Attempt, NodeRecord
+from tests import builders as b
+
+BACKUP = DesiredBackup(("/srv/models",), "rest:https://backup.example/", {"RESTIC_PASSWORD": "restic"})
+EVIDENCE = str(Saved("0123abcd", 2, "5" * 64, BACKUP.digest))
+OUT = ("mark", "drain")
+
+
+def wanted(backup: DesiredBackup | None = BACKUP) -> Desired:
+    return b.node(profile=b.profile(backup=backup))
+
+
+def record(*tried: str, desired: Desired | None = None) -> NodeRecord:
+    """Return a record with these attempts: "back_up", "reimage!transient"."""
+    attempts = []
+    for at, word in enumerate(tried):
+        action, _, outcome = word.partition("!")
+        detail = EVIDENCE if action == "back_up" and not outcome else ""
+        when = b.NOW - timedelta(days=1) + timedelta(minutes=at)
+        attempts.append(Attempt(action, "", "image.version", when, outcome or "done", detail))
+    return b.record(desired or wanted(), attempts=tuple(attempts))
+
+
+def old_image() -> Observed:
+    image = b.facts().image
+    assert image is not None
+    return b.observed(host=b.facts(image=replace(image, version="2026.10.2")))
+
+
+def marked(seen: Observed) -> Observed:
+    return replace(seen, member=b.observed(member=b.member(mark=b.our_mark(), pods=())).member)
+
+
+def does(*tried: str, seen: Observed | None = None, desired: Desired | None = None) -> list[str]:
+    spec = desired or wanted()
+    return list(b.actions(b.planner().plan(spec, seen or old_image(), record(*tried, desired=spec))))
+
+
+@pytest.mark.parametrize(
+    ("tried", "saves"),
+    [
+        ((), True),
+        ((*OUT, "back_up"), False),
+        ((*OUT, "back_up!transient"), True),
+        (("back_up", "mark"), True),  # work that a person let onto it wrote what that backup does not have
+        (("back_up", "drain"), True),
+        (("back_up", "admit"), True),
+        (("back_up", "admit!transient"), False),
+        ((*OUT, "back_up", "reimage!transient"), False),  # of a disk that may be half written nothing is saved
+        ((*OUT, "back_up", "reimage!refused"), False),
+        ((*OUT, "back_up", "reimage!transient", "drain"), False),
+        ((*OUT, "reimage"), False),  # since it served, an installation wrote its disk
+        (("reimage", "admit"), True),
+    ],
+)
+def test_a_disk_is_written_after_a_backup_that_still_counts(tried: tuple[str, ...], saves: bool) -> None:
+    did = does(*tried)
+    assert "reimage" in did, did
+    assert ("back_up" in did) == saves, did
+    if saves:
+        assert did.index("back_up") < did.index("reimage")
+
+
+@pytest.mark.parametrize(
+    ("tried", "restores"),
+    [
+        ((), False),
+        ((*OUT, "back_up"), False),
+        ((*OUT, "back_up", "reimage"), True),
+        ((*OUT, "back_up", "reimage!started"), True),
+        ((*OUT, "back_up", "reimage!refused"), False),
+        ((*OUT, "back_up", "reimage", "mark", "drain"), True),
+        ((*OUT, "back_up", "reimage", "restore_backup!transient"), True),
+        ((*OUT, "back_up", "reimage", "restore_backup"), False),
+        ((*OUT, "back_up", "reimage", "restore_backup", "reimage"), True),
+    ],
+)
+def test_what_was_wiped_is_owed_until_it_is_restored(tried: tuple[str, ...], restores: bool) -> None:
+    did = does(*tried, seen=marked(b.observed()))
+    assert ("restore_backup" in did) == restores, did
+
+
+def test_it_is_back_before_the_gate() -> None:
+    tried = replace(record(*OUT, "back_up", "reimage"), certificate=None)
+    did = list(b.actions(b.planner().plan(wanted(), marked(b.observed()), tried)))
+    gate = next(
+        one for one in b.planner().plan(wanted(), marked(b.observed()), tried).actions if one.name == "run_gate"
+    )
+    assert "restored" in gate.requires
+    assert did.index("restore_backup") < did.index("run_gate") < did.index("admit"), did
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [replace(BACKUP, paths=("/srv/models", "/srv/more")), replace(BACKUP, repository="rest:https://other.example/")],
+    ids=["more paths", "another repository"],
+)
+def test_a_backup_of_something_else_is_no_evidence(changed: DesiredBackup) -> None:
+    assert "back_up" in does(*OUT, "back_up", desired=wanted(changed))
+
+
+def test_more_attempts_than_are_kept_leave_it_unknown() -> None:
+    """What was saved may be beyond those that can be read: neither wiped nor admitted."""
+    spec = wanted()
+    tried = record(*["set_bios!transient"] * ATTEMPTS_KEPT, desired=spec)
+    plan = b.planner().plan(spec, old_image(), tried)
+    assert "reimage" not in b.actions(plan)
+    assert plan.blocked is not None
+    assert "too many attempts" in plan.blocked.detail
+
+
+def test_without_a_backup_in_the_spec_nothing_is_asked() -> None:
+    assert "back_up" not in does(desired=wanted(None))
