@@ -53,7 +53,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class DeprecatedApi:
-    """A deprecated API that an API server was asked for since it started. `removed`: 1.32; "" = not decided."""
+    """A deprecated API that an API server was asked for since it started. `removed`: by which release, such as 1.32."""
 
     group: PublicText  # "" = core
     version: PublicText

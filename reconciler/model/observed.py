@@ -329,7 +329,7 @@ class Member:
     requests: tuple[MaintenanceRequest, ...] = ()  # of operators that maintain the node, or wait to
     registered: bool = True  # False: of two schedulers, Kubernetes has no such node
     # Of resources that device plugins advertise, such as nvidia.com/gpu: how many the scheduler may give away.
-    allocatable: Mapping[PublicText, int] = field(default_factory=dict)
+    allocatable: Annotated[Mapping[str, int], Privacy.LABELS] = field(default_factory=dict)
 
     def is_dead(self, host: Answered[T] | Silent) -> bool:
         """Return whether host and kubelet are silent, or a person said so: no pod runs, and none can end by itself."""

@@ -49,7 +49,7 @@ class Mentioned:
         members = [profile.membership for profile in profiles if profile.membership is not None]
         return cls(
             frozenset(name for profile in profiles for name in profile.bios),
-            frozenset(key for member in members for key in member.labels),
+            frozenset(key for member in members for key in (*member.labels, *member.allocatable)),
             frozenset(taint.key for member in members for taint in member.taints),
         )
 

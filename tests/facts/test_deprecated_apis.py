@@ -45,6 +45,5 @@ def test_a_server_tells_what_its_api_server_was_asked_for(tmp_path: Path, answer
     told = subprocess.run(["sh"], input=script, capture_output=True, text=True, cwd=tmp_path, check=True, timeout=30)
     found = parse_k3s(CommandResult(0, told.stdout))
     assert found.value.datastore
-    names = DeprecatedApi("", "v1", "componentstatuses", "")
-    assert found.value.deprecated == ((BUDGETS, names) if answers else None)
+    assert found.value.deprecated == ((BUDGETS,) if answers else None)
     assert ("k3s.deprecated" in found.notes) is not answers

@@ -242,7 +242,8 @@ PUBLIC = {
     "KernelEvent": {"device"},
     "Link": {"kind"},
     "Member": {"conditions key", "conditions", "kubelet_version"},
-    "Pod": {"phase", "owner_kind"},
+    "Pod": {"phase", "owner_kind", "operand"},  # of two names of NVIDIA's, or none
+    "DeprecatedApi": {"group", "version", "resource", "removed"},  # of Kubernetes' own alone
     "NodeRecord": {"node", "applied key", "silent_since key"},
     "Attestation": {"phase", "reference"},  # ours: a digest of what the spec declares, and a name in it
     "Applied": {"spec_digest", "commit", "value"},  # what the spec once said, but for names

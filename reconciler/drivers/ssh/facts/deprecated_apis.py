@@ -20,13 +20,13 @@ _NEEDED: Final = ("group", "version", "resource", "removed_release")
 
 
 def parse_deprecated(lines: Iterable[str]) -> tuple[DeprecatedApi, ...]:
-    """Return the APIs, each once, in order. Raise ValueError for a line that is none of this metric."""
+    """Return the APIs whose end is decided, each once, in order. Raise ValueError for no line of this metric."""
     found = set()
     for line in lines:
         match = _LINE.fullmatch(line)
         labels = {} if match is None else dict(_LABEL.findall(match["labels"]))
         if match is None or not labels.keys() >= set(_NEEDED) or not _RELEASE.fullmatch(labels["removed_release"]):
             raise ValueError(f"no line of {METRIC}: {line[:80]!r}")
-        if float(match["value"]):
+        if float(match["value"]) and labels["removed_release"]:
             found.add(DeprecatedApi(*(labels[name] for name in _NEEDED)))
     return tuple(sorted(found, key=lambda one: (one.name, one.removed)))
