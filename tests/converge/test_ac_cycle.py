@@ -132,14 +132,20 @@ def test_a_pdu_that_does_not_answer_cuts_nothing(fed: Worlds) -> None:
     assert here.machine("n0").state.power == "on", "it is not even shut down"
 
 
-def test_a_run_that_died_with_the_outlets_off_gives_power_again(fed: Worlds) -> None:
+@pytest.mark.parametrize("dark", [True, False], ids=["proved dark", "not proved"])
+@pytest.mark.parametrize("off", [True, False], ids=["off", "still on"])
+def test_a_run_that_died_with_the_outlets_off_gives_power_again(fed: Worlds, dark: bool, off: bool) -> None:
+    """And it makes the cut anew unless it was proved: it may have died between its word and the deed."""
     here = fed()
     boot_id = here.machine("n0").system().boot_id
-    here.lab.mains.switch([(A, "A0"), (B, "A0")], on=False)
-    outcome = here.act("ac_cycle", resumed={"boot_id": boot_id, "cut": [[A, "A0"], [B, "A0"]]})
+    here.machine("n0").power("force_off")
+    if off:
+        here.lab.mains.switch([(A, "A0"), (B, "A0")], on=False)
+    resumed = {"boot_id": boot_id, "cut": [[A, "A0"], [B, "A0"]], **({"dark": True} if dark else {})}
+    outcome = here.act("ac_cycle", resumed=resumed)
     assert isinstance(outcome, Done)
     assert all_on(here)
-    assert cuts(here)[0] == 1
+    assert cuts(here)[0] == off + (not dark)
 
 
 def test_it_is_the_rung_that_heals_what_no_power_cycle_does(fed: Worlds) -> None:

@@ -164,7 +164,7 @@ def play(scene: Scene, fault: Fault) -> CellResult:
 def interrupted(scene: Scene, calls: int, *, hard: bool) -> tuple[bool, list[str]]:
     """Interrupt a run at its `calls`-th call, and go on. Return whether it got there, and what is wrong."""
     cell = _Cell(scene, Fault(""))
-    cell.injected = scene.saved  # nothing else strikes a wipe
+    cell.injected = True  # nothing else strikes: the fault would crash the run that goes on
     world = cell.world
     try:
         cell.fall_ill()

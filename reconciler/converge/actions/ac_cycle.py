@@ -24,6 +24,7 @@ RESTORES_S = 1800.0
 EMPTY_S = 30.0  # until capacitors are empty, so that standby logic starts anew
 BMC_BOOT_S = 900.0
 HOLDER = "reconciler"
+NO_ANSWER = "the outlets give power, and the BMC does not answer"
 
 
 @action
@@ -33,8 +34,11 @@ async def ac_cycle(ctx: ActionContext) -> Outcome:
     pdus = _pdus(ctx)
     if ctx.resumed.get("cut"):
         await _give_power(ctx, pdus)
-        return await _come_back(ctx, boot_id)
-    if ctx.resumed and await has_rebooted(ctx, boot_id):
+        if ctx.resumed.get("dark"):
+            return await _come_back(ctx, boot_id)
+        if not await answers_again(ctx, BMC_BOOT_S):  # the cut was never proved, and is made anew
+            return Transient(NO_ANSWER)
+    elif ctx.resumed and await has_rebooted(ctx, boot_id):
         return Done("it had rebooted before the last run ended", changed=False)
     pending = await pending_settings(ctx)
     await _demand_power(pdus)
@@ -46,6 +50,7 @@ async def ac_cycle(ctx: ActionContext) -> Outcome:
         wrong = await _wrongly_cut(ctx, bystanders)
         if not wrong:
             await ctx.clock.sleep(EMPTY_S)
+            ctx.journal(dark=True)
     finally:
         await _give_power(ctx, pdus)
     if wrong:
@@ -140,7 +145,7 @@ async def _is_silent(bmc: GuardedBmc | TimedBmc) -> bool:
 async def _come_back(ctx: ActionContext, boot_id: str | None) -> Outcome:
     ctx.step("waiting for the BMC")
     if not await answers_again(ctx, BMC_BOOT_S):
-        return Transient("the outlets give power, and the BMC does not answer")
+        return Transient(NO_ANSWER)
     await ensure_on(ctx)
     facts = await wait_for_host(ctx, unlike=boot_id)
     return Done(f"cut off from mains and back, boot id {facts.boot_id}")
