@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.drivers.ledger import SqlLedger
+from reconciler.drivers.ledger.migrations import SCHEMA_VERSION
 from reconciler.model.records import STORM
 from tests.cli.shell import SPEC, reconciler
 
@@ -225,7 +226,7 @@ def test_ledger_info_shows_what_a_ledger_is(place: Path) -> None:
     found = reconciler("ledger", "info", "--ledger", place, "-o", "json").json
     with opened(place) as ledger:
         assert found["id"] == ledger.id
-    assert (found["database"], found["version"]) == ("sqlite", 10)
+    assert (found["database"], found["version"]) == ("sqlite", SCHEMA_VERSION)
     assert found["rows"]["journal"] > 0
     assert found["id"] in reconciler("ledger", "info", "--ledger", place).out
 
