@@ -31,7 +31,7 @@ def past(connection: sa.Connection, fleet: str, since: datetime, until: datetime
     period = _Period(fleet, instant(since), instant(until))
     reader = _Reader()
     coverage = status_intervals.coverage_of(connection, fleet)
-    statuses = reader.all(connection.execute(_intervals(period)), lambda row: _interval(row, coverage))
+    statuses = reader.all(_intervals(connection, period), lambda row: _interval(row, coverage))
     drifts = reader.all(connection.execute(_episodes(period)), _episode)
     actions = reader.all(connection.execute(_actions(period)), _action)
     first = {}
@@ -126,14 +126,18 @@ class _Reader:
         return tuple(found)
 
 
-def _intervals(period: _Period) -> sa.CompoundSelect[Any]:
-    """Ask for open and ended intervals apart, so that each is found by its index."""
+def _intervals(connection: sa.Connection, period: _Period) -> list[Any]:
+    """Read open and ended intervals apart, and order them here.
+
+    Where both are asked for at once and in order, SQLite at times reads all intervals of the fleet, which lie so.
+    """
     table = intervals
     names = ("node", "pool", "status", "out_of_service", "since", "seen", "until", "code", "why")
     cells = [table.c.id, *(table.c[name] for name in names)]
     begun = sa.select(*cells).where(table.c.fleet == period.fleet, table.c.since <= period.end)
-    both = sa.union_all(begun.where(table.c.until.is_(None)), begun.where(table.c.until >= period.begin))
-    return both.order_by("node", "since", "id")
+    apart = (begun.where(table.c.until.is_(None)), begun.where(table.c.until >= period.begin))
+    rows = [row for query in apart for row in connection.execute(query)]
+    return sorted(rows, key=lambda row: (str(row.node), str(row.since), row.id))
 
 
 def _first(fleet: str) -> sa.Select[Any]:
