@@ -95,12 +95,22 @@ def nodes_of(found: Iterable[InventoryRow], where: str) -> dict[str, Row]:
     return rows
 
 
-def rows_in_ranges(names: str, bmcs: str, hosts: str) -> dict[str, Row]:
-    """Return the nodes of three ranges of equal length, such as gpu-a[001-008]."""
+def in_range(text: str, column: str = "", wanted: int | None = None) -> Sequence[str]:
+    """Return what a range names. Raise UsageError when that is no value of the column, or not `wanted` many."""
     try:
-        columns = [expand(text) for text in (names, bmcs, hosts)]
+        found = expand(text)
+        for one in found if column else ():
+            NORMALISERS[column](one)
     except ValueError as error:
         raise UsageError(str(error)) from None
+    if wanted is not None and len(found) != wanted:
+        raise UsageError(f"{text} is {len(found)}, and {wanted} are wanted: one for each node")
+    return found
+
+
+def rows_in_ranges(names: str, bmcs: str, hosts: str) -> dict[str, Row]:
+    """Return the nodes of three ranges of equal length, such as gpu-a[001-008]."""
+    columns = [in_range(text) for text in (names, bmcs, hosts)]
     if len({len(column) for column in columns}) > 1:
         lengths = ", ".join(
             f"{len(column)} {what}" for column, what in zip(columns, ("names", "BMCs", "hosts"), strict=True)

@@ -152,6 +152,32 @@ def test_on_a_terminal_what_was_not_given_is_asked_for(
     assert ("INSECURE: SSH host keys are not verified" in said.out) is ("insecure" in kept)
 
 
+def test_an_answer_that_can_not_be_is_asked_for_again(home: Path, lab: LabDirectory) -> None:
+    """A slip of the finger on the last question costs nobody all of the answers before."""
+    words = flags(lab)
+    given = list(words)
+    for flag in ("--nodes", "--bmc-ca", "--kubeconfig"):
+        at = given.index(flag)
+        del given[at : at + 2]
+    nodes, ca, kubeconfig = (str(words[words.index(flag) + 1]) for flag in ("--nodes", "--bmc-ca", "--kubeconfig"))
+    answers = ["no/such.csv", "gpu-a[001-", nodes, "no.pem", ca, "no.kubeconfig", kubeconfig]
+    said = typed(command("init", *given), "".join(f"{answer}\n" for answer in answers).encode(), os.environ)
+    assert said.code == 0, said.out
+    assert "there is no file no/such.csv" in said.out
+    assert "gpu-a[001-" in said.out
+    assert "no.pem: No such file" in said.out
+    assert "there is no file no.kubeconfig" in said.out
+    assert Path("fleet-spec/fleet.yaml").exists()
+
+
+def test_ranges_that_name_other_numbers_are_asked_for_again(home: Path) -> None:
+    answers = "gpu-a[001-003]\nhttps://10.0.0.[1-2]\nhttps://10.0.0.[1-3]\n10.0.1.[1-4]\n10.0.1.[1-3]\n\x04"
+    said = typed(command("init", "--bmc-insecure", "--host-insecure", "--no-cluster"), answers.encode(), os.environ)
+    assert "https://10.0.0.[1-2] is 2, and 3 are wanted: one for each node" in said.out
+    assert "the ranges must have the same length, and these are 3 names, 3 BMCs, 4 hosts" in said.out
+    assert "user of the BMCs" in said.out, "it went on"
+
+
 def typed(words: list[str], answer: bytes, env: Mapping[str, str], unseen: bytes = b"") -> Done:
     """A command on a terminal, where somebody types; what is `unseen` as soon as it is not shown."""
     leader, follower = pty.openpty()

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-from reconciler.app.init import Initialized, check_free, first_look, initialize, nodes_of, read_rows, rows_in_ranges
+from reconciler.app.init import (
+    Initialized,
+    check_free,
+    first_look,
+    in_range,
+    initialize,
+    nodes_of,
+    read_rows,
+    rows_in_ranges,
+)
 from reconciler.app.init_access import PresentedKey, SecretFiles, SecretPrompts, prepare_secrets, presented_host_key
 from reconciler.app.inventory.sources import parse_source, read_inventory
 from reconciler.app.ports import FleetRequest
@@ -24,6 +33,8 @@ from reconciler.render.draft.kinds import Row
 from reconciler.render.draft.survey import Asked
 from reconciler.render.draft.text import Access, summary
 from reconciler.render.text import count, plain
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -122,9 +133,24 @@ def init(options: InitOptions, asked: Asked, request: FleetRequest) -> int:
 
 
 def _ask(flag: str, question: str, default: str | None = None, *, hidden: bool = False) -> str:
+    return _ask_for(str, flag, question, default, hidden=hidden)
+
+
+def _ask_for(
+    read: Callable[[str], T], flag: str, question: str, default: str | None = None, *, hidden: bool = False
+) -> T:
+    """Ask until `read` takes the answer; it raises UsageError, which is told, for one that is wrong."""
     if not sys.stdin.isatty():
         raise UsageError(f"off a terminal, init needs {flag}: {question}")
-    return str(click.prompt(question, default=default, hide_input=hidden, err=True))
+
+    def checked(answer: str) -> T:
+        try:
+            return read(answer)
+        except UsageError as error:
+            raise click.UsageError(str(error)) from None
+
+    found: T = click.prompt(question, default=default, hide_input=hidden, err=True, value_proc=checked)
+    return found
 
 
 def _nodes(options: InitOptions) -> Mapping[str, Row]:
@@ -138,16 +164,32 @@ def _nodes(options: InitOptions) -> Mapping[str, Row]:
         return nodes_of(read_inventory(source), source.place)
     if options.fields:
         raise UsageError("--field is for --from")
-    named = options.name
-    if options.nodes is None and named is None:
-        named = _ask(
-            "--nodes, or --name, --bmc and --host", "CSV file of the nodes, or their names like gpu-a[001-008]"
-        )
-    if options.nodes is not None or (named is not None and Path(named).is_file()):
-        return read_rows(options.nodes or Path(str(named)))
-    bmcs = options.bmc or _ask("--bmc", "their BMCs, like https://10.20.0.[11-18]")
-    hosts = options.host or _ask("--host", "their hosts, like 10.20.1.[11-18]")
-    return rows_in_ranges(str(named), bmcs, hosts)
+    if options.nodes is not None:
+        return read_rows(options.nodes)
+    flag = "--nodes, or --name, --bmc and --host"
+    named = options.name or _ask_for(_file_or_range, flag, "CSV file of the nodes, or their names like gpu-a[001-008]")
+    if Path(named).is_file():
+        return read_rows(Path(named))
+    many = len(in_range(named, "name"))
+    bmcs = options.bmc or _ask_for(
+        lambda answer: answer if in_range(answer, "bmc", many) else "",
+        "--bmc",
+        "their BMCs, like https://10.20.0.[11-18]",
+    )
+    if options.host:
+        return rows_in_ranges(named, bmcs, options.host)
+    return _ask_for(lambda answer: rows_in_ranges(named, bmcs, answer), "--host", "their hosts, like 10.20.1.[11-18]")
+
+
+def _file_or_range(answer: str) -> str:
+    """Return the answer when it can be read. Raise UsageError."""
+    if Path(answer).is_file():
+        read_rows(Path(answer))
+    elif answer.endswith(".csv") or "/" in answer:
+        raise UsageError(f"there is no file {answer}")
+    else:
+        in_range(answer, "name")
+    return answer
 
 
 def _fleet_name(options: InitOptions, directory: Path) -> str:
@@ -172,9 +214,8 @@ def _access(options: InitOptions, rows: Mapping[str, Row], *, lab: bool) -> Acce
     if options.kubeconfig is not None and options.no_cluster:
         raise UsageError("--kubeconfig and --no-cluster exclude each other")
     if options.kubeconfig is None and not options.no_cluster:
-        answer = _ask("--kubeconfig or --no-cluster", "kubeconfig of the cluster (none: no cluster)", "none")
-        if answer != "none":
-            options.kubeconfig = Path(answer).expanduser()
+        question = "kubeconfig of the cluster (none: no cluster)"
+        options.kubeconfig = _ask_for(_kubeconfig, "--kubeconfig or --no-cluster", question, "none")
     return Access(options.ssh_user, bmc, ssh, bmc_ca, host_ca, "main" if options.kubeconfig else None, options.context)
 
 
@@ -195,14 +236,31 @@ def _authority(
         if presented.authority and click.confirm("Trust that CA?", err=True):
             return presented.authority
     if file is None:
-        answer = _ask(f"{flag} or {flag.rpartition('-')[0]}-insecure", f"file of {what} (insecure: verify nothing)")
-        if answer == "insecure":
-            return None
-        file = Path(answer).expanduser()
+        flags = f"{flag} or {flag.rpartition('-')[0]}-insecure"
+        return _ask_for(_text_unless_insecure, flags, f"file of {what} (insecure: verify nothing)")
+    return _text(file)
+
+
+def _text_unless_insecure(answer: str) -> str | None:
+    return None if answer == "insecure" else _text(Path(answer).expanduser())
+
+
+def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from None
+
+
+def _kubeconfig(answer: str) -> Path | None:
+    return None if answer == "none" else _existing(answer)
+
+
+def _existing(answer: str) -> Path:
+    path = Path(answer).expanduser()
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}")
+    return path
 
 
 def _bmc_login() -> tuple[str, str]:
@@ -211,7 +269,7 @@ def _bmc_login() -> tuple[str, str]:
 
 
 def _ssh_key(user: str) -> Path:
-    return Path(_ask("--ssh-key", f"private key of {user} on the hosts", "~/.ssh/id_ed25519"))
+    return _ask_for(_existing, "--ssh-key", f"private key of {user} on the hosts", "~/.ssh/id_ed25519")
 
 
 def _print(made: Initialized, directory: Path) -> None:
