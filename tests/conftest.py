@@ -88,7 +88,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     What needs no clock but a virtual one has no excuse. The summary names each that passed only then.
     """
     for item in items:
-        if any(item.get_closest_marker(mark) for mark in ("wire", "tool", "kubernetes")):
+        goes_on = "subtests" in getattr(item, "fixturenames", ())  # from where it was: it can't begin again
+        if not goes_on and any(item.get_closest_marker(mark) for mark in ("wire", "tool", "kubernetes")):
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=5))
 
 

@@ -141,6 +141,7 @@ def steady(text: str) -> str:
         (r"\b(\d+d)?(\d+h)?\d+m(\d+s)?\b|\b\d+d\d+h\b|\b\d+s\b|\b\d+h\b", "SPAN"),
         (r"127\.0\.0\.1:\d+", "LOOPBACK"), (r"[\d.]+ GPU-hours", "N GPU-hours"),
         (r"SPAN to SPAN", "SPAN"), (r"TIME - TIME", "TIME"),
+        (r"T(\\?)\+(0|SPAN)( - T\\?\+SPAN)?(?![\w])", "WHEN"),  # less than half a minute after the apply begins is T+0
     ):  # fmt: skip
         text = re.sub(pattern, word, text)
     return text

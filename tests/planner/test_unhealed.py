@@ -182,3 +182,16 @@ def test_a_boot_that_was_not_known_is_judged_by_the_uptime() -> None:
     record = noted(PASSED, dark, node)
     assert unhealed(record, seen(LID, after=LATER, uptime_s=LATER.total_seconds() + 60), node) == ["lid_open"]
     assert unhealed(record, seen(LID, after=LATER, uptime_s=600.0), node) == []
+
+
+def test_a_reading_from_before_the_end_of_a_reset_tells_nothing_new() -> None:
+    """A pass that took minutes noted the XID again that the reset had healed: the node climbed one more rung."""
+    minute = timedelta(minutes=1)
+    ill = seen(xids=(Xid(48, "00000000:1b:00.0", 1),))
+    reset = Attempt("gpu_reset", "", "remediation", b.NOW + minute, "done", ended_at=b.NOW + 2 * minute, boot_id="b1")
+    healed = replace(noted(PASSED, ill), attempts=(reset,))
+    healed = noted(healed, seen(after=3 * minute))
+    assert healed.silent_since == {}
+    assert noted(healed, ill).silent_since == {}
+    again = noted(healed, seen(after=4 * minute, xids=(Xid(48, "00000000:1b:00.0", 1),)))
+    assert len(again.silent_since) == 1, "what is seen after it is a new one"

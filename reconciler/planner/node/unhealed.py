@@ -71,6 +71,12 @@ def _resets(record: NodeRecord) -> Iterator[Attempt]:
     return (one for one in record.attempts if one.action == RungAction.GPU_RESET and one.outcome == "done")
 
 
+def _is_from_before_a_reset(observed: Observed, record: NodeRecord) -> bool:
+    host = observed.host
+    ends = [one.ended_at for one in _resets(record) if one.ended_at is not None]
+    return isinstance(host, Answered) and any(host.at < end for end in ends)
+
+
 def kept_events(record: NodeRecord) -> Mapping[str, tuple[str, datetime]]:
     """Return the events that the ledger keeps: value path -> (its key, since when).
 
@@ -122,13 +128,17 @@ def event_updates(
 ) -> Iterator[tuple[str, bool]]:
     """Yield (key, whether it is kept from now on) for events that are new to the ledger, or healed.
 
-    An event that is shown in another boot than before is a new one.
+    An event that is shown in another boot than before is a new one. A reading from before the end of a reset of GPUs
+    tells nothing new: whoever reset them has read the log again since, and it is as long as the boot.
     """
     kept = kept_events(record)
     known = {path: key for path, (key, _) in kept.items() if key in record.silent_since}
     wanted = {signal.path: known.get(signal.path) or kept[signal.path][0] for signal in unhealed}
+    old = _is_from_before_a_reset(observed, record)
     for signal in shown:
-        if is_event(signal.rule):
+        if is_event(signal.rule) and old:
+            wanted |= {signal.path: known[signal.path]} if signal.path in known else {}
+        elif is_event(signal.rule):
             key = key_of(signal.path, observed, record)
             wanted[signal.path] = known.get(signal.path, key) if key.endswith(IN_BOOT) else key
     for path, key in known.items():
