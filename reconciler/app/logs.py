@@ -5,15 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from reconciler.app.holds import check_subject
 from reconciler.app.workspace import Workspace
 from reconciler.model.errors import UsageError
 from reconciler.model.records import JournalEntry
-
-if TYPE_CHECKING:
-    from reconciler.drivers.ledger import SqlLedger
 
 _LOOK_S: Final = 1.0  # between two looks at the journal: a query by its key
 _PAGE: Final = 1_000  # entries that one look reads
@@ -32,22 +29,15 @@ def entries(
         if follow and ledger.place.kind == "none":
             raise UsageError(f"there is no ledger at {ledger.place.name} to follow yet; apply and run make it")
         workspace.tell_missing(ledger)
-        newest = max((number for number, _ in ledger.feed(None, 1)), default=0)
-        found = _newest(ledger, nodes, last)
-        for node in {*nodes} - {entry.node for _, entry in found}:
-            check_subject(workspace.fleet, node)
+        for node in nodes:
+            if not ledger.feed(None, 1, {node}):
+                check_subject(workspace.fleet, node)
+        found = ledger.feed(None, last, nodes)
         yield [(number, entry) for number, entry in found if begin is None or entry.at >= begin]
-        newest = max([newest, *(number for number, _ in found)])
+        newest = found[-1][0] if found else 0
         while follow:
-            more = ledger.feed(newest, _PAGE)
-            yield [(number, entry) for number, entry in more if not nodes or entry.node in nodes]
-            newest = max((number for number, _ in more), default=newest)
+            more = ledger.feed(newest, _PAGE, nodes)
+            yield more
+            newest = more[-1][0] if more else newest
             if len(more) < _PAGE:
                 time.sleep(_LOOK_S)
-
-
-def _newest(ledger: SqlLedger, nodes: Collection[str], last: int) -> Sequence[tuple[int, JournalEntry]]:
-    if not nodes:
-        return ledger.feed(None, last)
-    found = [one for node in dict.fromkeys(nodes) for one in ledger.journal(node, last)]
-    return sorted(found, key=lambda one: one[0])[-last:]

@@ -26,7 +26,7 @@ from reconciler.model.backup import RESTORE, SAVE, DesiredBackup
 from reconciler.model.gate import CommandResult
 from reconciler.model.outcome import Done, Permanent, Transient
 from tests.converge.test_backup import to_new_image
-from tests.converge.test_k3s_killed import Killed
+from tests.converge.test_k3s_killed import Killed, surviving
 from tests.converge.world import IMAGE, PROFILE, SIGNATURES, World
 from tests.drivers.ssh.conftest import HostFactory, Server, closing
 from tests.drivers.ssh.conftest import keys as keys
@@ -100,13 +100,8 @@ class Site:
             return pool.submit(asyncio.run, once()).result(90)
 
     def apply(self) -> None:
-        try:
+        with surviving():
             self.world.apply(wait_s=36000.0)
-        except Killed:
-            pass
-        except BaseExceptionGroup as group:
-            if group.split(Killed)[1] is not None:
-                raise
 
     def restic(self, *argv: str) -> str:
         environment = {**os.environ, "RESTIC_PASSWORD": PASSWORD, "RESTIC_REPOSITORY": str(self.repository)}

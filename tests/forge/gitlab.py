@@ -7,7 +7,6 @@ client of others understands, tests/drivers/forge/test_gitlab.py shows with pyth
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from tests.forge.server import Asked, Failure, serve
+from tests.forge.server import Asked, Failure, fail, serve
 
 PROJECT = "acme/hpc/fleet"
 NUMBER = 42
@@ -100,14 +99,8 @@ class FakeGitLab:
         async def gate(request: web.Request, handler: Any) -> web.StreamResponse:
             body = await request.json() if request.can_read_body else None
             self.requests.append(Asked(request.method, request.path_qs, body))
-            for failure in self.failures:
-                if failure.times and failure.method == request.method and re.search(failure.path, request.path):
-                    failure.times -= 1
-                    if failure.done:
-                        await handler(request)
-                    return web.json_response(
-                        {"message": failure.message}, status=failure.status, headers=dict(failure.headers)
-                    )
+            if (failed := await fail(self.failures, request, handler)) is not None:
+                return failed
             token = request.headers.get("PRIVATE-TOKEN") or request.headers.get("Authorization", "")[7:]
             if token not in self.users:
                 return web.json_response({"message": "401 Unauthorized"}, status=401)

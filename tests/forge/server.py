@@ -10,7 +10,7 @@ import itertools
 import json
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -42,6 +42,18 @@ class Asked:
     method: str
     path: str
     body: Any
+
+
+async def fail(failures: Iterable[Failure], request: web.Request, handler: Any) -> web.Response | None:
+    """Answer with the next failure that matches the request; None: there is none."""
+    for failure in failures:
+        if failure.times and failure.method == request.method and re.search(failure.path, request.path):
+            failure.times -= 1
+            if failure.done:
+                await handler(request)
+            document = {"message": failure.message, "errors": list(failure.errors)}
+            return web.json_response(document, status=failure.status, headers=dict(failure.headers))
+    return None
 
 
 @dataclass
@@ -113,13 +125,8 @@ class FakeGitHub:
         async def gate(request: web.Request, handler: Any) -> web.StreamResponse:
             body = await request.json() if request.can_read_body else None
             self.requests.append(Asked(request.method, request.path_qs, body))
-            for failure in self.failures:
-                if failure.times and failure.method == request.method and re.search(failure.path, request.path):
-                    failure.times -= 1
-                    if failure.done:
-                        await handler(request)
-                    document = {"message": failure.message, "errors": list(failure.errors)}
-                    return web.json_response(document, status=failure.status, headers=dict(failure.headers))
+            if (failed := await fail(self.failures, request, handler)) is not None:
+                return failed
             login = self.tokens.get(request.headers.get("Authorization", "").removeprefix("Bearer "))
             if login is None:
                 return web.json_response({"message": "Bad credentials"}, status=401)

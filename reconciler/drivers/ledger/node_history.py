@@ -60,13 +60,15 @@ class SqlHistory(SqlRole):
             rows = connection.execute(query.order_by(journal.c.id.desc()).limit(limit)).all()
         return [(row.id, _entry(row, {}, {}, {})) for row in reversed(rows)]
 
-    def feed(self, after: int | None, limit: int) -> Sequence[tuple[int, JournalEntry]]:
+    def feed(self, after: int | None, limit: int, nodes: Collection[str] = ()) -> Sequence[tuple[int, JournalEntry]]:
         """Return at most `limit` rows that say something to people, with their numbers, oldest first.
 
-        `after`: those that follow this row; None: the newest.
+        `after`: those that follow this row; None: the newest. `nodes`: of these alone; () = all rows.
         """
         query = sa.select(journal, runs.c.commit_id, runs.c.plan).join(runs, runs.c.run == journal.c.run, isouter=True)
         query = query.where(journal.c.event.not_in(_LEFT_OUT)).limit(limit)
+        if nodes:
+            query = query.where(journal.c.node.in_(nodes))
         if after is None:
             query = query.order_by(journal.c.id.desc())
         else:
