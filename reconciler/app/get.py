@@ -14,6 +14,7 @@ from reconciler.app.workspace import Workspace
 from reconciler.model.desired import Desired
 from reconciler.model.records import NodeRecord
 from reconciler.model.status import NodeStatus
+from reconciler.planner.node.holds import is_active
 
 if TYPE_CHECKING:
     from reconciler.model.period_report import StatusInterval
@@ -81,7 +82,7 @@ def node_rows(
 def _row(
     desired: Desired, record: NodeRecord, found: StatusInterval | None, acting: str | None, now: datetime
 ) -> NodeRow:
-    holds = [hold for hold in record.holds if hold.until is None or hold.until > now]
+    holds = [hold for hold in record.holds if is_active(hold, now)]
     image, begun = desired.profile.image, [one for one in record.attempts if one.ended_at is None]
     doing = acting or (begun[-1].action if begun and acting is not None else "")
     return NodeRow(

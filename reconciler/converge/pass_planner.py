@@ -20,7 +20,7 @@ from reconciler.model.ports import Clock, Ledger, Metrics
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import DriftMode
 from reconciler.planner.fleet.plan_request import PlanRequest, records_needed, take_snapshot
-from reconciler.planner.fleet.planner import plan_fleet, plan_with_planner
+from reconciler.planner.fleet.planner import plan_with_planner
 from reconciler.planner.node.estimates import Estimates, estimates
 from reconciler.planner.node.kept_plans import KeptPlans
 from reconciler.planner.node.planner import NodePlanner
@@ -77,8 +77,8 @@ class PassPlanner:
         plan, planner = plan_with_planner(fleet, seen, snapshot, now, request, self.kept)
         wrong: dict[str, tuple[str, ...]] = {}
         if self._whole_is_due():
-            whole = plan_fleet(fleet, seen, snapshot, now, request)
-            wrong, plan = _differing(plan.nodes, whole.nodes), whole
+            whole, fresh = plan_with_planner(fleet, seen, snapshot, now, request)
+            wrong, plan, planner = _differing(plan.nodes, whole.nodes), whole, fresh
         self._metrics.planned(self.kept.made, self.kept.served, len(wrong))
         if wrong:
             self.kept.drop()

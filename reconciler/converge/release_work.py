@@ -132,11 +132,12 @@ class ReleaseWork:
         fit = (
             member
             for member in state.value.members.values()
-            if member.ready and (_is_marked(member) and tolerant if member.unschedulable else not _is_marked(member))
+            if member.ready and (tolerant if _is_marked(member) else not member.unschedulable)
         )
         if next(fit, None) is not None:
             return ""
-        return "no node is in service that could run its pods, and they don't tolerate our mark"
+        marked = "" if tolerant else ", and they don't tolerate our mark"
+        return f"no node is in service that could run its pods{marked}"
 
     def _settle(self, plan: ReleasePlan, why: str) -> None:
         if self._is_over(plan.name):

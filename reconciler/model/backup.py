@@ -92,24 +92,23 @@ of_host() {
 digest() { sha256sum "$1" | cut -c1-64; }
 """
 
-CHANGED: Final = 3  # exit status of SAVE: what was saved is not what the host has
 SAVE: Final = (
     _COMMON
-    + f"""\
+    + """\
 node=$2
 shift 2
-for path; do [ -e "$path" ] || {{ echo "$path is not there: mount it, or take it out of backup" >&2; exit 1; }}; done
-restic --quiet cat config >/dev/null || {{
+for path; do [ -e "$path" ] || { echo "$path is not there: mount it, or take it out of backup" >&2; exit 1; }; done
+restic --quiet cat config >/dev/null || {
   echo "no repository can be opened: make it once with restic init" >&2; exit 1
-}}
+}
 restic backup --json --host "$node" --tag reconciler "$@" > "$work/told"
 snapshot=$(sed -n 's/.*"snapshot_id":"\\([0-9a-f]*\\)".*/\\1/p' "$work/told" | tail -1)
-[ -n "$snapshot" ] || {{ echo "restic told of no snapshot" >&2; exit 1; }}
+[ -n "$snapshot" ] || { echo "restic told of no snapshot" >&2; exit 1; }
 of_repository "$snapshot" "$work/saved"
 of_host "$work/here" "$@"
-cmp -s "$work/saved" "$work/here" || {{
-  echo "what the repository holds differs from the host: files changed meanwhile" >&2; exit {CHANGED}
-}}
+cmp -s "$work/saved" "$work/here" || {
+  echo "what the repository holds differs from the host: files changed meanwhile" >&2; exit 1
+}
 echo "saved as $snapshot: $(wc -l < "$work/saved" | tr -d ' ') files, manifest $(digest "$work/saved")"
 """
 )

@@ -109,6 +109,43 @@ def test_what_the_repository_changed_is_not_restored(world: Worlds) -> None:
     assert not here.serves("n0")
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        replace(BACKUP, paths=("/srv/models/b",)),
+        replace(BACKUP, paths=("/srv/models", "/srv/more")),
+        replace(BACKUP, repository="rest:https://other.example/"),
+    ],
+    ids=["fewer paths", "more paths", "another repository"],
+)
+def test_a_backup_that_the_spec_changed_meanwhile_is_named(world: Worlds, changed: DesiredBackup) -> None:
+    here = saving(world)
+    to_new_image(here, "n0")
+    here.act("back_up", "n0")
+    here.act("reimage", "n0")
+    declare(here, changed)
+    outcome = here.act("restore_backup", "n0")
+    assert isinstance(outcome, Permanent)
+    assert "was saved under another `backup` of the spec; put that back until it is restored" in outcome.detail
+    declare(here, BACKUP)
+    assert isinstance(here.act("restore_backup", "n0"), Done)
+    assert has_data(here, "n0")
+
+
+def test_nothing_is_put_over_what_a_node_wrote_while_it_served(world: Worlds) -> None:
+    """Somebody took our mark away before its data was back."""
+    here = saving(world)
+    to_new_image(here, "n0")
+    for name in ("mark", "drain", "back_up", "reimage", "configure_host", "join"):
+        here.act(name, "n0")
+    assert here.lab.cluster is not None
+    here.lab.cluster.update_node("n0", unschedulable=False, taints=[], annotations={})
+    here.machine("n0").disk().files["/srv/models/a"] = "written by jobs since"
+    report = here.apply(wait_s=36000.0)
+    assert here.machine("n0").disk().files["/srv/models/a"] == "written by jobs since"
+    assert "it served without what was saved before its disk was written" in report.results["n0"].detail
+
+
 @pytest.mark.parametrize("verdict", [Verdict.PASS, Verdict.FAIL])
 def test_a_machine_that_is_blank_by_the_spec_has_nothing_to_save(world: Worlds, verdict: Verdict) -> None:
     """Nor has it after an installation by which it has not come into service."""

@@ -10,7 +10,7 @@ import pytest
 from reconciler.model.backup import DesiredBackup, Saved
 from reconciler.model.desired import Desired
 from reconciler.model.observed import Observed
-from reconciler.model.records import ATTEMPTS_KEPT, Attempt, NodeRecord
+from reconciler.model.records import ATTEMPTS_KEPT, ISOLATED, Attempt, NodeRecord
 from tests import builders as b
 
 BACKUP = DesiredBackup(("/srv/models",), "rest:https://backup.example/", {"RESTIC_PASSWORD": "restic"})
@@ -22,14 +22,16 @@ def wanted(backup: DesiredBackup | None = BACKUP) -> Desired:
     return b.node(profile=b.profile(backup=backup))
 
 
-def record(*tried: str, desired: Desired | None = None) -> NodeRecord:
-    """Return a record with these attempts: "back_up", "reimage!transient"."""
+def record(*tried: str, desired: Desired | None = None, ago: timedelta = timedelta(minutes=30)) -> NodeRecord:
+    """Return a record with these attempts: "back_up", "reimage!transient", "mark" for its health as "mark?"."""
     attempts = []
     for at, word in enumerate(tried):
         action, _, outcome = word.partition("!")
         detail = EVIDENCE if action == "back_up" and not outcome else ""
-        when = b.NOW - timedelta(days=1) + timedelta(minutes=at)
-        attempts.append(Attempt(action, "", "image.version", when, outcome or "done", detail))
+        ill = action.endswith("?")
+        cause = f"{ISOLATED}health.xid_79" if ill else "image.version"
+        when = b.NOW - ago + timedelta(seconds=at)
+        attempts.append(Attempt(action.rstrip("?"), "", cause, when, outcome or "done", detail))
     return b.record(desired or wanted(), attempts=tuple(attempts))
 
 
@@ -61,12 +63,16 @@ def does(*tried: str, seen: Observed | None = None, desired: Desired | None = No
         ((*OUT, "back_up", "reimage!transient"), False),  # of a disk that may be half written nothing is saved
         ((*OUT, "back_up", "reimage!refused"), False),
         ((*OUT, "back_up", "reimage!transient", "drain"), False),
+        ((*OUT, "back_up", "soft_restart"), True),  # its services began anew, and write
+        ((*OUT, "back_up", "soft_restart!refused"), False),
+        ((*OUT, "back_up", "reimage!transient", "soft_restart"), False),
         ((*OUT, "reimage"), False),  # since it served, an installation wrote its disk
         (("reimage", "admit"), True),
     ],
 )
 def test_a_disk_is_written_after_a_backup_that_still_counts(tried: tuple[str, ...], saves: bool) -> None:
-    did = does(*tried)
+    out = tried[:2] == OUT  # and not back since
+    did = does(*tried, seen=marked(old_image()) if out else old_image())
     assert "reimage" in did, did
     assert ("back_up" in did) == saves, did
     if saves:
@@ -92,6 +98,35 @@ def test_what_was_wiped_is_owed_until_it_is_restored(tried: tuple[str, ...], res
     assert ("restore_backup" in did) == restores, did
 
 
+def test_a_backup_of_hours_ago_is_made_anew() -> None:
+    """A drain takes pods away. What else runs on the host went on writing."""
+    spec = wanted()
+    for ago, saves in ((timedelta(minutes=50), False), (timedelta(minutes=70), True)):
+        tried = record(*OUT, "back_up", desired=spec, ago=ago)
+        assert ("back_up" in b.actions(b.planner().plan(spec, old_image(), tried))) == saves
+    lost = record(*OUT, "back_up", "reimage", desired=spec, ago=timedelta(days=3))
+    assert "restore_backup" in b.actions(b.planner().plan(spec, marked(b.observed()), lost)), "it is owed for ever"
+
+
+@pytest.mark.parametrize("seen", [b.observed(), old_image()], ids=["as specified", "old image"])
+def test_a_node_that_serves_without_its_data_is_left_to_a_person(seen: Observed) -> None:
+    """Somebody took our mark away before it was restored: since then jobs may have written what no backup has."""
+    tried = (*OUT, "back_up", "reimage")
+    plan = b.planner().plan(wanted(), seen, record(*tried))
+    assert not {"restore_backup", "reimage", "back_up"} & {*b.actions(plan)}
+    assert plan.blocked is not None
+    assert "served without what was saved before its disk was written (snapshot 0123abcd)" in plan.blocked.detail
+    ill = b.planner().plan(wanted(), marked(seen), record(*tried, "mark?", "drain"))
+    assert not {"restore_backup", "reimage", "back_up"} & {*b.actions(ill)}, "it was isolated, so it served"
+    assert ill.blocked is not None
+
+
+def test_what_is_owed_is_restored_only_where_nothing_runs() -> None:
+    plan = b.planner().plan(wanted(), marked(b.observed()), record(*OUT, "back_up", "reimage"))
+    restore = next(one for one in plan.actions if one.name == "restore_backup")
+    assert "quiesced" in restore.requires
+
+
 def test_it_is_back_before_the_gate() -> None:
     tried = replace(record(*OUT, "back_up", "reimage"), certificate=None)
     did = list(b.actions(b.planner().plan(wanted(), marked(b.observed()), tried)))
@@ -111,12 +146,21 @@ def test_a_backup_of_something_else_is_no_evidence(changed: DesiredBackup) -> No
     assert "back_up" in does(*OUT, "back_up", desired=wanted(changed))
 
 
-def test_more_attempts_than_are_kept_leave_it_unknown() -> None:
+@pytest.mark.parametrize(
+    "tried",
+    [
+        ["set_bios!transient"] * ATTEMPTS_KEPT,
+        ["reimage", *["restore_backup!transient"] * (ATTEMPTS_KEPT - 1)],
+        ["reimage!transient"] * ATTEMPTS_KEPT,
+    ],
+    ids=["others", "restores", "installations"],
+)
+@pytest.mark.parametrize("seen", [old_image(), marked(b.observed())], ids=["old image", "installed"])
+def test_more_attempts_than_are_kept_leave_it_unknown(tried: list[str], seen: Observed) -> None:
     """What was saved may be beyond those that can be read: neither wiped nor admitted."""
     spec = wanted()
-    tried = record(*["set_bios!transient"] * ATTEMPTS_KEPT, desired=spec)
-    plan = b.planner().plan(spec, old_image(), tried)
-    assert "reimage" not in b.actions(plan)
+    plan = b.planner().plan(spec, seen, record(*tried, desired=spec))
+    assert not {"reimage", "admit"} & {*b.actions(plan)}
     assert plan.blocked is not None
     assert "too many attempts" in plan.blocked.detail
 

@@ -45,6 +45,11 @@ async def restore_backup(ctx: ActionContext) -> Outcome:
     saved = status.saved
     if saved is None or not status.lost:
         return Done("nothing waits to be restored", changed=False)
+    if saved.declared not in ("", backup.digest):
+        return Permanent(
+            f"not restored: snapshot {saved.snapshot} was saved under another `backup` of the spec; put that back "
+            "until it is restored, or restore it by hand and take `backup` out until the node was admitted"
+        )
     ctx.step(f"restoring {saved.files} files of {saved.snapshot}")
     result = await _run(ctx, RESTORE, backup, saved.snapshot, saved.manifest)
     if result.exit_status == NOT_IN_REPOSITORY:

@@ -15,9 +15,8 @@ from reconciler.drivers.ledger.rows import from_json, instant, to_instant
 from reconciler.drivers.ledger.schema import drift, is_event, journal, nodes, runs
 from reconciler.drivers.ledger.schema import status_intervals as intervals
 from reconciler.health.ladder import REMEDIATION
-from reconciler.model.period_report import ActionTally, Episode, Past, Replacement, StatusInterval
+from reconciler.model.period_report import ActionTally, Episode, Past, Replacement
 from reconciler.model.records import IN_PLACE_OF, ISOLATED, Attempt
-from reconciler.model.status import NodeStatus
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.actions import ACTIONS
 
@@ -31,7 +30,7 @@ def past(connection: sa.Connection, fleet: str, since: datetime, until: datetime
     period = _Period(fleet, instant(since), instant(until))
     reader = _Reader()
     coverage = status_intervals.coverage_of(connection, fleet)
-    statuses = reader.all(_intervals(connection, period), lambda row: _interval(row, coverage))
+    statuses = reader.all(_intervals(connection, period), lambda row: status_intervals.interval_of(row, coverage))
     drifts = reader.all(connection.execute(_episodes(period)), _episode)
     actions = reader.all(connection.execute(_actions(period)), _action)
     first = {}
@@ -132,9 +131,7 @@ def _intervals(connection: sa.Connection, period: _Period) -> list[Any]:
     Where both are asked for at once and in order, SQLite at times reads all intervals of the fleet, which lie so.
     """
     table = intervals
-    names = ("node", "pool", "status", "out_of_service", "since", "seen", "until", "code", "why")
-    cells = [table.c.id, *(table.c[name] for name in names)]
-    begun = sa.select(*cells).where(table.c.fleet == period.fleet, table.c.since <= period.end)
+    begun = sa.select(*status_intervals.INTERVAL).where(table.c.fleet == period.fleet, table.c.since <= period.end)
     apart = (begun.where(table.c.until.is_(None)), begun.where(table.c.until >= period.begin))
     rows = [row for query in apart for row in connection.execute(query)]
     return sorted(rows, key=lambda row: (str(row.node), str(row.since), row.id))
@@ -188,16 +185,6 @@ def _replacements(connection: sa.Connection, period: _Period) -> Iterator[tuple[
 def _replacement(rows: tuple[Any, Any]) -> Replacement:
     spare, failed = rows
     return Replacement(failed.node, spare.node, to_instant(failed.at, "mark"), to_instant(spare.at, "admission"))
-
-
-def _interval(row: Any, coverage: status_intervals.Coverage | None) -> StatusInterval:
-    _, node, pool, status, out, since_cell, seen_cell, until_cell, code, why = row
-    since, seen = to_instant(since_cell, "start"), to_instant(seen_cell, "last seen")
-    until = None if until_cell is None else to_instant(until_cell, "end")
-    if until is None:
-        seen = status_intervals.observed_until(seen, coverage)
-    is_out = None if out is None else bool(out)
-    return StatusInterval(node, pool, NodeStatus(status), is_out, since, seen, until, code, why)
 
 
 def _episode(row: Any) -> Episode:

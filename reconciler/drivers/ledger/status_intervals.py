@@ -12,6 +12,7 @@ Open intervals are unique per fleet and node. Of two runners that write at once,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -22,7 +23,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from reconciler.drivers.ledger.base import SqlRole
 from reconciler.drivers.ledger.cache import Cache
 from reconciler.drivers.ledger.episodes import of_nodes
-from reconciler.drivers.ledger.rows import clean, instant, or_long_ago
+from reconciler.drivers.ledger.rows import clean, instant, or_long_ago, to_instant
 from reconciler.drivers.ledger.schema import coverage as coverage_table
 from reconciler.drivers.ledger.schema import status_intervals
 from reconciler.drivers.ledger.writing import upsert
@@ -31,6 +32,10 @@ from reconciler.model.status import NodeStatus
 
 _CLOSE = timedelta(minutes=10)  # between two passes of a loop: the time between them counts for the earlier status
 _COVERAGE = sa.select(coverage_table).where(coverage_table.c.fleet == sa.bindparam("whose"))
+INTERVAL = tuple(
+    status_intervals.c[name]
+    for name in ("id", "node", "pool", "status", "out_of_service", "since", "seen", "until", "code", "why")
+)
 _STALE = 0.05  # of `within`: how old `seen` may be before a pass over some nodes updates it
 
 
@@ -85,27 +90,26 @@ class SqlStatuses(SqlRole):
             _apply_changes(known, statuses, changes, now)
 
     def last_statuses(self) -> dict[str, StatusInterval]:
-        """Return the status of each node as it was observed last. `seen`: until when it was."""
-        query = sa.select(status_intervals).where(
-            status_intervals.c.fleet == self._fleet, status_intervals.c.until.is_(None)
-        )
+        """Return the status of each node as it was observed last. `seen`: until when it was. A damaged row is none."""
+        query = sa.select(*INTERVAL).where(status_intervals.c.fleet == self._fleet, status_intervals.c.until.is_(None))
         with self._database.read() as connection:
             coverage, rows = coverage_of(connection, self._fleet), connection.execute(query).all()
         found = {}
         for row in rows:
-            out = None if row.out_of_service is None else bool(row.out_of_service)
-            seen = observed_until(or_long_ago(row.seen), coverage)
-            found[row.node] = StatusInterval(
-                row.node,
-                row.pool,
-                NodeStatus(row.status),
-                out,
-                or_long_ago(row.since),
-                seen,
-                code=row.code,
-                why=row.why,
-            )
+            with suppress(ValueError):
+                found[row.node] = interval_of(row, coverage)
         return found
+
+
+def interval_of(row: Any, coverage: Coverage | None) -> StatusInterval:
+    """Read a row of INTERVAL. Raise ValueError for one that is damaged."""
+    _, node, pool, status, out, since_cell, seen_cell, until_cell, code, why = row
+    since, seen = to_instant(since_cell, "start"), to_instant(seen_cell, "last seen")
+    until = None if until_cell is None else to_instant(until_cell, "end")
+    if until is None:
+        seen = observed_until(seen, coverage)
+    is_out = None if out is None else bool(out)
+    return StatusInterval(node, pool, NodeStatus(status), is_out, since, seen, until, code, why)
 
 
 def open_intervals(

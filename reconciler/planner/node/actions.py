@@ -239,8 +239,8 @@ _SPECS = (
     ),
     ActionSpec(
         name="restore_backup", concern=Concern.IMAGE, disruption=Disruption.NONE, seconds=600,
-        requires=(c.HOST_UP, c.IMAGE), achieves=(c.RESTORED,), forbids=(c.RESTORED,), variants=restore_backup,
-        fault="ssh_refused",
+        requires=(c.HOST_UP, c.IMAGE, c.QUIESCED), achieves=(c.RESTORED,), forbids=(c.RESTORED,),
+        variants=restore_backup, fault="ssh_refused",
     ),
     # Of a cluster that the reconciler installs. Servers are changed one at a time (planner/fleet/k3s_order.py).
     ActionSpec(
