@@ -268,10 +268,12 @@ def _factory_logins(workspace: Workspace) -> Iterator[Finding]:
     nodes = [workspace.fleet.nodes[name] for name in names]
     bmcs = (node.endpoints.bmc for node in nodes if node.endpoints.bmc)
     pdus = (outlet.pdu for node in nodes for outlet in node.outlets)
-    uses = {settings.bmc_credentials: next(bmcs, None), settings.pdu_credentials: next(pdus, None)}
-    for name, address in uses.items():
-        if name is None or address is None or workspace.overlay is not None:
+    uses = ((settings.bmc_credentials, next(bmcs, None)), (settings.pdu_credentials, next(pdus, None)))
+    asked: set[str] = set()
+    for name, address in uses:  # often one secret for both
+        if name is None or name in asked or address is None or workspace.overlay is not None:
             continue
+        asked.add(name)
         try:
             vendor = factory_login(secrets.credentials(name, address))
         except ReconcilerError:

@@ -12,7 +12,8 @@ from reconciler.render.text import count
 
 
 def require_approvals(repository: str, commit: str, least: int, say: Callable[[str], None]) -> None:
-    """Return when each pull request that brought the commit was approved by `least` accounts besides its author's.
+    """Return when each pull request that brought the commit was approved by `least` accounts that may push, besides its
+    author's. Whoever can read a public repository can approve there.
 
     Raise Refused when one lacks approvals, and for a commit that no pull request brought.
     """
@@ -32,7 +33,7 @@ async def _require(forge: Forge, commit: str, least: int, say: Callable[[str], N
     if not pulls:
         raise Refused(f"{commit[:12]} came with no pull request, so nobody has approved it: propose it with one")
     for pull in pulls:
-        who = sorted(await forge.approvals(pull))
+        who = sorted({one.name for one in await forge.approvals(pull) if await forge.may_write(one)})
         names = f": {', '.join(who)}" if who else ""
         if len(who) < least:
             raise Refused(

@@ -105,15 +105,23 @@ def read_event(path: Path, kind: ForgeKind) -> ForgeEvent | None:
         raise UsageError(f"{path}: not the JSON of an event") from None
     try:
         return _of_github(document) if kind is ForgeKind.GITHUB else _of_gitlab(document)
-    except (KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError):
         raise UsageError(f"{path}: it has not what an event of {kind} has") from None
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
 
 
 def _of_github(document: Any) -> ForgeEvent | None:
     """https://docs.github.com/webhooks/webhook-events-and-payloads#issue_comment"""
     if document.get("action") != "created" or "comment" not in document or "pull_request" not in document["issue"]:
         return None
-    return ForgeEvent(int(document["issue"]["number"]), int(document["comment"]["id"]), document["comment"]["body"])
+    return ForgeEvent(
+        int(document["issue"]["number"]), int(document["comment"]["id"]), _text(document["comment"]["body"])
+    )
 
 
 def _of_gitlab(document: Any) -> ForgeEvent | None:
@@ -122,7 +130,7 @@ def _of_gitlab(document: Any) -> ForgeEvent | None:
     if document.get("object_kind") == "note" and attributes["noteable_type"] == "MergeRequest":
         if attributes.get("action", "create") != "create":
             return None
-        return ForgeEvent(int(document["merge_request"]["iid"]), int(attributes["id"]), attributes["note"])
+        return ForgeEvent(int(document["merge_request"]["iid"]), int(attributes["id"]), _text(attributes["note"]))
     if document.get("object_kind") == "merge_request" and attributes.get("action") in ("open", "reopen", "update"):
         return ForgeEvent(int(attributes["iid"]), None)
     return None

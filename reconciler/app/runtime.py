@@ -70,4 +70,11 @@ def new_id(prefix: str, now: datetime) -> str:
 
 def whoami() -> str:
     """Return the name under which others see our leases and holds: RECONCILER_ACTOR, or user, host and process."""
-    return os.environ.get("RECONCILER_ACTOR") or f"{getpass.getuser()}@{socket.gethostname()} pid {os.getpid()}"
+    return os.environ.get("RECONCILER_ACTOR") or f"{_user()}@{socket.gethostname()} pid {os.getpid()}"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a uid without a passwd entry, as containers have
+        return f"uid {os.getuid()}"

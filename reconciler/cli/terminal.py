@@ -31,8 +31,11 @@ def annotate(commands: Iterable[str], *, err: bool = True) -> None:
         click.echo(without_old_commands(visible(command)), err=err)
 
 
-def show(text: str, output: str = "human", *, err: bool = False) -> None:
-    """Print a document. One for people is fitted to the width of the terminal."""
+def show(text: str, output: str = "human", *, err: bool = False) -> bool:
+    """Print a document. One for people is fitted to the width of the terminal.
+
+    Return whether its reader is still there.
+    """
     stream = sys.stderr if err else sys.stdout
     if output == "human" and stream.isatty():
         text = fit(text, shutil.get_terminal_size().columns)
@@ -42,6 +45,8 @@ def show(text: str, output: str = "human", *, err: bool = False) -> None:
         stream.flush()
     except BrokenPipeError:
         discard(stream)
+        return False
+    return True
 
 
 def discard(stream: TextIO) -> None:

@@ -134,7 +134,7 @@ class Loop:
         if self._status.role is not role or (problem and why != self._trouble):
             self._tell(event, why, problem=problem)
         self._trouble = why
-        self._set_status(role=role)
+        self._set_status(role=role, stopped="")  # which only a leader knows
 
     def _passed(self, plan: Plan) -> None:
         self._passes += 1

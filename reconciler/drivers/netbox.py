@@ -6,11 +6,12 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from reconciler.drivers.forge.http import Rest
-from reconciler.model.errors import DriverError, Failure
+from reconciler.model.errors import DriverError, Failure, UsageError
 from reconciler.model.ports import Clock
 from reconciler.model.printable import shown_url
 
 _PAGES: Final = 1000
+_TRIES: Final = 2  # somebody waits
 _BEARER: Final = "nbt_"  # a token of NetBox 4.5 and later: https://netboxlabs.com/docs/netbox/integrations/rest-api/
 
 
@@ -19,10 +20,13 @@ async def read_devices(url: str, token: str, clock: Clock) -> list[Any]:
 
     Raise UsageError for an address or a token that is none, and DriverError for what NetBox refuses.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise UsageError(f"{shown_url(url)} is no address") from None
     scheme = "Bearer" if token.startswith(_BEARER) else "Token"
     headers = {"Accept": "application/json", "Authorization": f"{scheme} {token.strip()}"}
-    rest = Rest(f"{parts.scheme}://{parts.netloc}", token, clock, headers=headers)
+    rest = Rest(f"{parts.scheme}://{parts.netloc}", token, clock, headers=headers, tries=_TRIES)
     path, found = parts.path + (f"?{parts.query}" if parts.query else ""), list[Any]()
     try:
         for _ in range(_PAGES):
@@ -33,10 +37,11 @@ async def read_devices(url: str, token: str, clock: Clock) -> list[Any]:
             following = page.get("next")
             if not following:
                 return found
-            to = urlsplit(str(following))
-            if to[:2] != parts[:2]:
-                raise DriverError(Failure.MALFORMED, f"{shown_url(url)}: its next page is on another host")
-            path = f"{to.path}?{to.query}"
+            try:
+                to = urlsplit(str(following))
+            except ValueError:
+                raise DriverError(Failure.MALFORMED, f"{shown_url(url)}: its next page has no address") from None
+            path = f"{to.path}?{to.query}"  # of the same host: behind a proxy NetBox calls itself otherwise
         raise DriverError(Failure.MALFORMED, f"{shown_url(url)}: more than {_PAGES} pages")
     finally:
         await rest.close()

@@ -1,6 +1,7 @@
 """Tell what is sent to BMCs, hosts and clusters, a line for each request: `-v` what may change something, `-vv` all.
 
-Neither bodies, standard input nor headers are told: passwords, tokens and keys are in them.
+Neither bodies, standard input nor headers are told: passwords, tokens and keys are in them. Patches of nodes and pods,
+which kubectl takes as arguments, have none.
 """
 
 from __future__ import annotations

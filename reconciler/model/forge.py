@@ -77,8 +77,11 @@ class Forge(Protocol):
     async def pulls_of(self, commit: str) -> Sequence[Pull]:
         """Return the pull requests that brought a commit to the branch it is on."""
 
-    async def approvals(self, pull: Pull) -> Sequence[str]:
-        """Return the accounts whose approval of its head stands, without its author's."""
+    async def approvals(self, pull: Pull) -> Sequence[Account]:
+        """Return the accounts whose approval of its head stands, without its author's.
+
+        Whoever can read a public repository may approve: `may_write` tells whose counts.
+        """
 
     async def files(self, pull: int) -> Sequence[str]:
         """Return the paths that a pull request changes; of a renamed file, the old path and the new one."""

@@ -31,15 +31,16 @@ def test_a_machine_that_is_off_does_not_answer_over_ssh_and_is_no_problem() -> N
     ]
 
 
-def logins(tmp_path: Path, username: str, password: str, allow: str = "10.0.0.0/8") -> list[tuple[str, bool, str]]:
-    """What doctor says of a fleet of one node, and a PDU, whose secret this is."""
+def logins(
+    tmp_path: Path, username: str, password: str, allow: str = "10.0.0.0/8", pdus: tuple[str, ...] = ()
+) -> list[tuple[str, bool, str]]:
+    """What doctor says of a fleet of one node, and of PDUs, whose secret this is."""
     (tmp_path / "bmc.json").write_text(json.dumps({"username": username, "password": password}))
     (tmp_path / "bmc.json").chmod(0o600)
     (tmp_path / "secrets.yaml").write_text(f"secrets: {{bmc: {{file: bmc.json, allow: ['{allow}']}}}}\n")
-    node = SimpleNamespace(
-        endpoints=SimpleNamespace(bmc="https://10.0.0.1"), outlets=(SimpleNamespace(pdu="https://10.0.0.9"),)
-    )
-    settings = SimpleNamespace(bmc_credentials="bmc", pdu_credentials=None)
+    outlets = tuple(SimpleNamespace(pdu=pdu) for pdu in pdus)
+    node = SimpleNamespace(endpoints=SimpleNamespace(bmc="https://10.0.0.1"), outlets=outlets)
+    settings = SimpleNamespace(bmc_credentials="bmc", pdu_credentials="bmc")  # as a spec without pduCredentials has it
     workspace: Any = SimpleNamespace(
         fleet=SimpleNamespace(settings=settings, nodes={"n1": node}),
         selection=(("n1",), ()), secrets=SecretStore.load(tmp_path / "secrets.yaml"), overlay=None,
@@ -62,6 +63,7 @@ def test_logins_of_ones_own_and_secrets_that_fail_are_no_such_finding(tmp_path: 
     assert logins(tmp_path, "root", "Calvin") == []
     assert logins(tmp_path, "admin", "calvin") == []
     assert logins(tmp_path, "root", "calvin", allow="192.0.2.0/24") == [], "the check of the secret says why"
+    assert len(logins(tmp_path, "root", "calvin", pdus=("https://10.0.0.9",))) == 1, "one secret is told once"
 
 
 @pytest.mark.parametrize(

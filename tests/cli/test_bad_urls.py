@@ -54,7 +54,7 @@ def test_a_password_in_an_unreadable_url_is_not_printed(rest: str) -> None:
 def test_a_repository_or_forge_that_is_none_is_a_usage_error(url: str) -> None:
     with pytest.raises(UsageError, match="the repository's URL can't be read"):
         Remote.parse(url)
-    with pytest.raises(UsageError, match="the forge's API"):
+    with pytest.raises(UsageError, match="the API"):
         Rest(url, "token", RealClock())
 
 

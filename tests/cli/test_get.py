@@ -137,6 +137,25 @@ def test_a_journal_is_followed_as_it_is_written(place: Path) -> None:
         process.communicate()
 
 
+@pytest.mark.wire
+def test_it_ends_when_nobody_reads_it_any_more(place: Path) -> None:
+    """`reconciler logs -f | head -1`"""
+    process = started("logs", "--follow", "--last", "1", "--spec", SPEC, "--ledger", place)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        ledger = SqlLedger(place)
+        ledger.note("gpu-a001", "note", "to nobody", datetime.now(UTC))
+        ledger.close()
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
 def test_what_is_not_there_is_not_followed(tmp_path: Path) -> None:
     began = time.monotonic()
     done = reconciler("logs", "--follow", "--spec", SPEC, env={"XDG_STATE_HOME": str(tmp_path)})

@@ -137,6 +137,9 @@ def test_a_change_that_somebody_else_approved_may_go_on(gitlab: FakeGitLab) -> N
     refused = post(gitlab, "forge", "approvals", MERGED)
     assert (refused.code, "#7 has 0 approvals; 1 by others than its author" in refused.err) == (8, True)
     gitlab.approve(7, "bob")
+    refused = post(gitlab, "forge", "approvals", MERGED)
+    assert (refused.code, "#7 has 0 approvals" in refused.err) == (8, True), "who may not push approves nothing"
+    gitlab.levels[gitlab.user("bob")["id"]] = 30
     allowed = post(gitlab, "forge", "approvals", CI_COMMIT_SHA=MERGED)
     assert (allowed.code, "#7 is approved: bob" in allowed.err) == (0, True), allowed.err
     assert post(gitlab, "forge", "approvals", MERGED, "--least", "2").code == 8
@@ -155,8 +158,11 @@ def test_approvals_on_github() -> None:
         github.merge(7, MERGED)
         assert reconciler("forge", "approvals", MERGED, env=github.env()).code == 8
         github.review(7, "bob", "APPROVED")
+        github.review(7, "eve", "APPROVED")
+        assert reconciler("forge", "approvals", MERGED, env=github.env()).code == 8, "they have no role"
+        github.roles |= {"bob": "write", "eve": "read"}
         done = reconciler("forge", "approvals", MERGED, env=github.env())
-    assert (done.code, "#7 is approved: bob" in done.err) == (0, True)
+    assert (done.code, "#7 is approved: bob\n" in done.err) == (0, True)
     assert REPOSITORY in github.requests[0].path
 
 

@@ -81,9 +81,12 @@ class FakeGitHub:
 
     # --- what a test sets up and looks at ---
 
+    def account(self, login: str) -> dict[str, Any]:
+        return {"id": self.numbers.get(login, sum(login.encode())), "login": login}
+
     def review(self, number: int, login: str, state: str, commit: str = "") -> None:
         commit = commit or self.pulls[number]["head"]["sha"]
-        said = {"id": next(self._ids), "user": {"login": login}, "state": state, "commit_id": commit}
+        said = {"id": next(self._ids), "user": self.account(login), "state": state, "commit_id": commit}
         self.reviews.setdefault(number, []).append(said)
 
     def open_pull(self, number: int, head: str, *files: str, fork: str = "") -> None:
@@ -234,8 +237,7 @@ class FakeGitHub:
         if role is None:
             return web.json_response({"message": f"{login} is not a user"}, status=404)
         told = {"maintain": "write", "triage": "read"}.get(role, role)
-        user = {"id": self.numbers.get(login, sum(login.encode())), "login": login}
-        return web.json_response({"permission": told, "role_name": role, "user": user})
+        return web.json_response({"permission": told, "role_name": role, "user": self.account(login)})
 
     async def _edit_comment(self, request: web.Request) -> web.Response:
         id_ = int(request.match_info["id"])

@@ -277,6 +277,7 @@ def test_what_nobody_approved_stops_before_it_is_applied(pipeline: Pipeline, git
     (pipeline.at / "code").write_text("2\n")
     assert pipeline.run("approved") == 8
     gitlab.approve(7, "bob")
+    gitlab.levels[gitlab.user("bob")["id"]] = 30
     assert pipeline.run("approved") == 0
     (pipeline.at / "code").write_text("0\n")
     gitlab.approved.clear()

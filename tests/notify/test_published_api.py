@@ -150,7 +150,7 @@ def test_what_github_shows_as_an_answer_is_understood(described: dict[str, Any])
         pull, pulls, approvals, files, remarks, made, issues, said, may = asyncio.run(read())
     assert (pull.number, pull.head, pull.author) == (one["number"], one["head"]["sha"], "octocat")
     assert len(pulls) == 1
-    assert (approvals, files) == (["octocat"], ["file1.txt"])
+    assert (approvals, files) == ([Account(1, "octocat")], ["file1.txt"])
     assert [remark.text for remark in remarks] == ["Me too"] == [made.text]
     assert made.url.startswith("https://github.com/octocat/Hello-World/issues/")
     assert (said.account, said.text, may) == (Account(1, "octocat"), "Me too", True)

@@ -53,7 +53,8 @@ def logs(
             rows = [json.dumps({"id": number, **asdict(entry)}, default=datetime.isoformat) for number, entry in page]
         else:
             rows = list(lines(entry for _, entry in page))
-        show("".join(f"{row}\n" for row in rows), output)
+        if rows and not show("".join(f"{row}\n" for row in rows), output):
+            return
 
 
 def lines(entries: Iterable[JournalEntry]) -> Iterator[str]:

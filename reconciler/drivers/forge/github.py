@@ -50,14 +50,14 @@ class GitHub:
         path = f"{self._at}/commits/{quote(commit, safe='')}/pulls"
         return [_pull(entry) async for entry in self._rest.pages(path) if field(entry, "merged_at", object)]
 
-    async def approvals(self, pull: Pull) -> Sequence[str]:
+    async def approvals(self, pull: Pull) -> Sequence[Account]:
         """Return who approved. The latest review of an account counts, and comments say neither yes nor no."""
-        latest: dict[str, bool] = {}
+        latest: dict[Account, bool] = {}
         async for entry in self._rest.pages(f"{self._at}/pulls/{pull.number}/reviews"):
-            state, author = field(entry, "state", str), _author(entry)
-            if author and state in ("APPROVED", "CHANGES_REQUESTED", "DISMISSED"):
-                latest[author] = state == "APPROVED" and entry.get("commit_id") == pull.head
-        return [author for author, approved in latest.items() if approved and author != pull.author]
+            state, user = field(entry, "state", str), entry.get("user")
+            if user is not None and state in ("APPROVED", "CHANGES_REQUESTED", "DISMISSED"):  # deleted accounts: None
+                latest[_account(user)] = state == "APPROVED" and entry.get("commit_id") == pull.head
+        return [account for account, approved in latest.items() if approved and account.name != pull.author]
 
     async def files(self, pull: int) -> Sequence[str]:
         found: dict[str, None] = {}

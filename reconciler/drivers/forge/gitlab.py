@@ -49,11 +49,11 @@ class GitLab:
         path = f"{self._at}/repository/commits/{quote(commit, safe='')}/merge_requests"
         return [_pull(entry) async for entry in self._rest.pages(path) if field(entry, "state", str) == "merged"]
 
-    async def approvals(self, pull: Pull) -> Sequence[str]:
+    async def approvals(self, pull: Pull) -> Sequence[Account]:
         """Return who approved. It is a setting of the project that a new commit removes approvals."""
         found = await self._rest.call("GET", f"{self._at}/merge_requests/{pull.number}/approvals")
-        names = [_name(field(entry, "user", Mapping)) for entry in field(found, "approved_by", list)]
-        return [name for name in names if name and name != pull.author]
+        accounts = [_account(field(entry, "user", Mapping)) for entry in field(found, "approved_by", list)]
+        return [account for account in accounts if account.name != pull.author]
 
     async def files(self, pull: int) -> Sequence[str]:
         found: dict[str, None] = {}
@@ -76,7 +76,7 @@ class GitLab:
     async def said(self, pull: int, remark: int) -> Said:
         found = await self._rest.call("GET", f"{self._at}/merge_requests/{pull}/notes/{remark}")
         author = field(found, "author", Mapping)
-        return Said(Account(field(author, "id", int), field(author, "username", str)), field(found, "body", str))
+        return Said(_account(author), field(found, "body", str))
 
     async def may_write(self, account: Account) -> bool:
         """Return whether it is a Developer at least: of the project, of a group, or by invitation."""
@@ -154,6 +154,10 @@ def _fitting(text: str) -> str:
 
 def _name(user: Any) -> str:
     return str(user.get("username")) if isinstance(user, Mapping) else ""
+
+
+def _account(user: Mapping[str, Any]) -> Account:
+    return Account(field(user, "id", int), field(user, "username", str))
 
 
 def _pull(entry: Any) -> Pull:

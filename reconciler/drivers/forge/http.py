@@ -54,6 +54,7 @@ class Rest:
         headers: Mapping[str, str] = _GITHUB,
         user: str = "",
         jitter: Callable[[], float] = random.random,
+        tries: int = TRIES,
     ) -> None:
         """`headers`: what the API wants, GitHub's by default. `user`: the token is this account's password."""
         try:
@@ -61,14 +62,15 @@ class Rest:
         except ValueError:
             port = 0
         if port == 0 or not parts.hostname:
-            raise UsageError(f"the forge's API has an address that can't be read: {url}; write https://host/path")
+            raise UsageError(f"the API has an address that can't be read: {url}; write https://host/path")
         if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
-            raise UsageError(f"the forge's API is to be an https:// address: {shown_url(url)}")
+            raise UsageError(f"the API is to be an https:// address: {shown_url(url)}")
         if not token.isascii() or not token.isprintable() or not token.strip():
-            raise UsageError("the forge's token is empty, or has characters that no token has")
+            raise UsageError("the token is empty, or has characters that no token has")
         self._base = url.rstrip("/")
         self._clock = clock
         self._jitter = jitter
+        self._tries = tries
         self._patience = PATIENCE_S
         self._client = httpx.AsyncClient(
             timeout=_TIMEOUT,
@@ -118,7 +120,7 @@ class Rest:
         raise DriverError(Failure.MALFORMED, f"{_where(answer.request)}: more than {_PAGES} pages")
 
     async def _ask(self, method: str, url: str, body: Any, repeatable: bool) -> httpx.Response:
-        for attempt in range(1, TRIES + 1):
+        for attempt in range(1, self._tries + 1):
             try:
                 answer = await self._client.request(method, url, json=body)
             except httpx.ConnectError as error:  # nothing was sent
@@ -132,7 +134,7 @@ class Rest:
                     return answer
                 failure = self._failure(answer, repeatable)
                 again = failure.kind is Failure.BUSY or (failure.kind is Failure.UNREACHABLE and repeatable)
-            if not again or attempt == TRIES:
+            if not again or attempt == self._tries:
                 break
             await self._pause(failure, attempt)
         raise failure

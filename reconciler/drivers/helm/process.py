@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from reconciler.drivers.children import reap, start
+from reconciler.drivers.requests_log import telling
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.printable import without_secrets
 
@@ -22,6 +23,8 @@ OLDEST: Final = (3, 13)
 INSTALL_HINT: Final = "install Helm 3.13 or newer (https://helm.sh/docs/intro/install/) and have it on PATH"
 _STOPS_S: Final = 5.0  # after SIGTERM helm marks its release as failed, and an atomic one is rolled back
 _LONGEST_DETAIL: Final = 400
+_SHOWN: Final = 200  # characters of a command
+_READS: Final = frozenset({"get", "history", "list", "pull", "show", "status", "template", "version"})
 
 _NOT_FOUND: Final = re.compile(r"release: not found")
 _MESSAGES: Final = (  # the first match counts
@@ -57,8 +60,12 @@ class Helm:
         Raise DriverError: AMBIGUOUS when it took too long, as it may have done everything. A release that is not there
         is `NoRelease`.
         """
-        access = self._access if cluster else []
-        child = await self._start([*arguments, *access])
+        reads = arguments[0] in _READS or any(word.startswith("--dry-run") for word in arguments)
+        with telling("helm", " ".join(arguments)[:_SHOWN], reads=reads):
+            return await self._ended([*arguments, *(self._access if cluster else [])], timeout_s, stdin)
+
+    async def _ended(self, arguments: Sequence[str], timeout_s: float, stdin: str) -> str:
+        child = await self._start(arguments)
         try:
             async with asyncio.timeout(timeout_s):
                 stdout, stderr = await child.communicate(stdin.encode())

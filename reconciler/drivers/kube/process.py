@@ -152,7 +152,7 @@ class Kubectl:
 
     async def run(self, arguments: Sequence[str], stdin: bytes = b"") -> bytes:
         """Run a command; return its stdout. KubeFailure otherwise. Cancelling kills the child and its children."""
-        with telling("kubectl", " ".join(arguments)[:_SHOWN], reads=arguments[:1] == ["get"]):
+        with telling("kubectl", " ".join(arguments)[:_SHOWN], reads=arguments[0] in ("get", "version")):
             return await self._ended(arguments, stdin)
 
     async def _ended(self, arguments: Sequence[str], stdin: bytes) -> bytes:

@@ -115,6 +115,7 @@ class PrometheusMetrics:
         if status.role is not Role.LEADER:
             self.under_way.clear()
             self.told = {}
+            self.fleet = self.ledger_bytes = None  # another one tells of them now
 
     def passed(self, fleet: FleetStatus) -> None:
         self.fleet = fleet

@@ -93,7 +93,7 @@ def test_approvals_are_those_of_others(fake: FakeGitLab, clock: Pacer) -> None:
     async def read(forge: Forge) -> Any:
         return await forge.approvals(await forge.pull(7))
 
-    assert ask(fake, clock, read) == ["bob", "carol"]
+    assert [one.name for one in ask(fake, clock, read)] == ["bob", "carol"]
 
 
 def test_forks_are_told_apart(fake: FakeGitLab, clock: Pacer) -> None:

@@ -164,6 +164,19 @@ def test_what_is_being_done_is_told_with_its_latest_step_until_it_ends() -> None
     ]  # fmt: skip
 
 
+def test_a_process_that_leads_no_more_tells_nothing_of_the_fleet() -> None:
+    """Else alerts fire on what it saw last, and sums over the services count its nodes twice."""
+    found = metrics()
+    found.passed(FLEET)
+
+    def ask(url: str) -> list[bool]:
+        seen = ["reconciler_nodes{" in get(f"{url}/metrics")[2]]
+        found.loop_status(replace(LEADER, role=Role.STANDBY))
+        return [*seen, "reconciler_nodes{" in get(f"{url}/metrics")[2]]
+
+    assert serving(found, ask) == [True, False]
+
+
 def test_readiness_follows_the_loop() -> None:
     found = metrics(LoopStatus())
 
