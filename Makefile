@@ -15,8 +15,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Tests start real programs. One that is missing, and that we may not install, skips its tests with a reason.
 TEST_TOOLS := fish git gnupg kubernetes-client openssh-client openssh-server postgresql minisign busybox chromium \
-    dosfstools fdisk fio hpcc iperf3 iproute2 libopenmpi-dev memtester mtools munge openmpi-bin prometheus restic \
-    slurm-wlm stress-ng swtpm tpm2-tools zsh zstd
+    dosfstools fdisk fio hpcc iperf3 iproute2 libopenmpi-dev memtester mtools munge openmpi-bin prometheus restic runc \
+    slurm-wlm stress-ng swtpm tpm2-tools umoci zsh zstd
 # What boot media are built with, and what their tests compare them with.
 BOOT_TOOLS := mmdebstrap binutils dosfstools kmod mtools osslsigncode xorriso zstd
 BOOT_TEST_TOOLS := cpio sbsigntool systemd-boot-efi
@@ -94,6 +94,13 @@ schemas: venv ## Write schemas/ anew from the models
 lock: venv ## Write deploy/requirements.lock anew for changed bounds; ARGS=--upgrade takes what is newest
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --extra postgresql \
 	    --extra notifications --custom-compile-command "make lock" --quiet --output-file deploy/requirements.lock $(ARGS)
+
+CONTAINER_TOOLS := mmdebstrap umoci
+.PHONY: container
+container: venv ## Build the container image into build/container; KUBECTL=FILE HELM=FILE are put in
+	@.ci/tools.sh $(CONTAINER_TOOLS)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group container
+	PYTHON=$(BIN)/python deploy/container/build.sh build/container
 
 .PHONY: installer
 installer: venv ## Build the installer's boot medium into build/installer; ARGS="--ca ca.pem --trusted-key release=minisign.pub"

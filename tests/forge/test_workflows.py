@@ -33,8 +33,11 @@ PERMISSIONS = {
     ("apply", "report"): READS | {"pull-requests": "write", "checks": "write"},
     ("drift", "report"): READS | {"pull-requests": "write", "issues": "write"},
     ("release", "publish"): READS | {"id-token": "write", "attestations": "write"},
+    ("release", "publish-container"): READS | {"packages": "write", "id-token": "write", "attestations": "write"},
 }
 CONTEXTS = re.compile(r"\b(github|vars|secrets|needs|steps|inputs|matrix|env|runner)\.[\w.-]+")
+# Variables that a step has by itself. Names of tags and repositories hold no character of a shell inside quotes.
+RUNNER = {"code", "GITHUB_ACTOR", "GITHUB_OUTPUT", "GITHUB_REF_NAME", "GITHUB_REPOSITORY", "PATH", "PWD"}
 # What a person wrote decides, and is in nothing that is run; the rest GitHub made up.
 OF_COMMENTS = (
     "startsWith(github.event.comment.body, '/reconciler')",
@@ -220,9 +223,14 @@ def test_a_release_is_built_where_nothing_may_be_signed() -> None:
     """What builds it can neither attest nor publish, and what publishes runs none of the project's code."""
     release = WORKFLOWS["release"]
     assert release["on"] == {"push": {"tags": ["v*"]}}
-    assert "permissions" not in release["jobs"]["build"]
-    assert not any(step.run or "checkout" in step.name for step in steps("release") if step.job == "publish")
-    assert release["jobs"]["publish"]["environment"] == "pypi", "who may approve it is said there"
+    for name in ("build", "container"):
+        assert "permissions" not in release["jobs"][name]
+    publishing = [step for step in steps("release") if step.job in ("publish", "publish-container")]
+    assert not any("checkout" in str(step.said.get("uses")) for step in publishing)
+    [push] = [step for step in publishing if step.run]
+    assert not re.search(r"\b(make|pip|python\S*|bash|\./\S+|\.venv\S*)\b", push.run), "skopeo copies what was built"
+    environments = [release["jobs"][name]["environment"] for name in ("publish", "publish-container")]
+    assert environments == ["pypi", "ghcr"], "who may approve it is said there"
 
 
 def test_secrets_are_given_to_single_steps() -> None:
@@ -249,7 +257,7 @@ def test_scripts_are_exactly_calls_of_ours(step: Step) -> None:
     """No expression is pasted into a script, every variable of it is set, and its options exist."""
     assert "${{" not in step.run
     assert "|| true" not in step.run
-    used = set(re.findall(r"\$\{?([A-Za-z_]\w*)", step.run)) - {"code", "GITHUB_OUTPUT", "GITHUB_REF_NAME"}
+    used = set(re.findall(r"\$\{?([A-Za-z_]\w*)", step.run)) - RUNNER
     assert used <= set(step.env)
     assert not re.search(r'(?<!")\$\w+(?!")', re.sub(r'"[^"]*"', "", step.run).replace("code=$?", "")), "quoted"
     for line in re.findall(r"reconciler (?:[^\n\\]|\\\n)+", step.run):
