@@ -175,7 +175,10 @@ _ROWS: Final = (
             "port": whole(1, 65535, "First port by which the two find each other; 18515 unless said."),
             "seconds": whole(1, 3600, "How long each rail runs; 10 unless said."),
             "bidirectional": flag("Whether both ends send."),
-            "gpudirect": flag("Whether the memory is that of the GPU with the rail's place in the list."),
+            "gpudirect": Argument(
+                "Memory of the GPU with the rail's place in the list: `true` or `cuda` of NVIDIA's, `rocm` of AMD's.",
+                lambda value: "" if value in (True, False, "cuda", "rocm") else "must be true, false, cuda or rocm",
+            ),
         },
         lambda args: ("gbps", "gbps.spread", *(f"gbps.{rail}" for rail in listed(args.get("rails", "")))),
         units={"gbps": "Gb/s"},

@@ -110,6 +110,7 @@ def test_without_the_fabric_manager_nothing_counts_against_the_hardware() -> Non
         ("fio-verify", {"directory": "/data"}),
         ("clock", {}),
         ("perftest", {"rails": "mlx5_0, mlx5_1"}),
+        ("perftest", {"rails": "mlx5_0, mlx5_1", "gpudirect": True}),
         ("perftest", {"rails": "mlx5_0", "way": "read", "bidirectional": True, "server": "10.0.0.9"}),
         ("pcie", {"load": "gpu_burn 30"}),
         ("gpu-burn", {"directory": "/opt/gpu-burn", "seconds": 60, "tensor": True}),

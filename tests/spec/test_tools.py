@@ -48,7 +48,7 @@ VALUES: dict[str, tuple[Value, ...]] = {
     "rails": ("mlx5_0", "mlx5_0, mlx5_1"),
     "way": ("write", "read"),
     "bidirectional": (True,),
-    "gpudirect": (False,),
+    "gpudirect": (False, True, "cuda", "rocm"),
     "load": ("gpu_burn 30",),
     "eye": (True,),
     "cuda": (12,),

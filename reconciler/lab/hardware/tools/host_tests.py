@@ -219,13 +219,27 @@ def _perftest(call: Call, options: Mapping[str, str], pace: float, link: Rail, a
     rate = speed * 1000 / 8 / size
     way = "Read" if "read" in call.name else "Write"
     both = "Bidirectional " if "-b" in call.args else ""
+    said, freed = _gpu_memory(call)
     text = (
-        f"WARNING: BW peak won't be measured in this run.\n{_RULE}\n                    RDMA_{way} {both}BW Test\n"
-        f" Dual-port       : OFF          Device         : {device}\n Link type       : IB\n{_RULE}\n{addresses}"
+        f" WARNING: BW peak won't be measured in this run.\n{said}{_RULE}\n"
+        f"                    RDMA_{way} {both}BW Test\n"
+        f" Dual-port       : OFF\t\tDevice         : {device}\n Link type       : IB\n{_RULE}\n{addresses}"
         " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n"
-        f" {size:<10} {rate * seconds * 1e6:<16.0f} 0.00               {speed:<18.2f} {rate:.6f}\n{_RULE}\n"
+        f" {size:<7}    {rate * seconds * 1e6:<10.0f}       0.00               {speed:<7.2f}\t\t     {rate:<7.6f}\n"
+        f"{_RULE}\n{freed}"
     )
     return Ran(CommandResult(0, text), seconds + 2)
+
+
+def _gpu_memory(call: Call) -> tuple[str, str]:
+    """Return what perftest says of a GPU's memory before and after its test, as with --use_cuda."""
+    gpu = next((word.partition("=")[2] for word in call.args if word.startswith("--use_cuda=")), None)
+    if gpu is None:
+        return "", ""
+    return (
+        f"initializing CUDA\nPicking device No. {gpu}\nallocated GPU buffer address at 00007f3dfa600000\n",
+        "deallocating GPU buffer 00007f3dfa600000\ndestroying current CUDA Ctx\n",
+    )
 
 
 def shell(call: Call) -> Ran:
