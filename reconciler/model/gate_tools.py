@@ -238,6 +238,10 @@ _ROWS: Final = (
         {
             "rails": text(r"\w+(\s*,\s*\w+)*", "a list of devices like mlx5_0,mlx5_1", "RDMA devices.", needed=True),
             "eye": flag("Whether the eye is measured."),
+            "seconds": whole(
+                1, 86_400, "Clear the counters, and count for so long; unless said, since the link is up."
+            ),
+            "load": Argument("Command that sends over the rails meanwhile.", command_line, needs="seconds"),
         },
         lambda args: (
             *("raw_ber", "effective_ber", "effective_errors", "minutes"),

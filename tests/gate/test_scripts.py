@@ -133,6 +133,10 @@ def _ports(node: Node) -> None:
             (folder / name).write_text("7\n")
 
 
+def _cleared() -> str:
+    return (FOLDER / "mlxlink.txt").read_text().replace(": 25074.8", ": 0.0")
+
+
 CASES: Mapping[str, Case] = {
     "stress-ng": Case(
         {"stressors": "cpu,vm", "seconds": 1}, {"stress-ng": "show log >&2; show yaml >out.yaml"}, (), _stress_ng,
@@ -174,6 +178,11 @@ CASES: Mapping[str, Case] = {
         (), _dcgmproftester, {"gpus": 1}, needs_disk=True,
     ),
     "link-counters": Case({"seconds": 1, "load": LOAD}, {}, (), _ports, {"rdma_ports": 2}),
+    "mlxlink": Case(
+        {"rails": "mlx5_0, mlx5_1", "seconds": 1, "load": LOAD},
+        {"mlxlink": 'for w in "$@"; do last=$w; done; [ "$last" = --pc ] || show mlxlink.txt'},
+        (), lambda node: node.data("mlxlink.txt", _cleared()),
+    ),
     "command": Case({"run": "train", "metrics": "mfu"}, {"train": "show train.txt"}, (),
                     lambda node: node.data("train.txt", "mfu 0.42\n")),
 }  # fmt: skip
@@ -218,6 +227,7 @@ def test_every_script_is_tried() -> None:
     scripted = set()
     for tool in TOOLS:
         args: dict[str, Value] = {"rails": "mlx5_0", "run": "train", "metrics": "mfu", "directory": "/opt"}
+        args |= {"seconds": 1} if tool == "mlxlink" else {}  # without an interval it only reads
         commands = TOOLS[tool].commands(GateTest(tool, tool, args, (), 60.0), wanted(), SEEN)
         assert isinstance(commands, tuple)
         if any(argv[2:4] == ("sh", "-c") for argv in commands):

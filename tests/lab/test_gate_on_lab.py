@@ -11,7 +11,7 @@ from reconciler.converge.observe import observe_node
 from reconciler.gate.certificate import judge_test
 from reconciler.gate.evidence import required_metrics
 from reconciler.gate.tools import TOOLS
-from reconciler.model.desired import GateTest
+from reconciler.model.desired import GateTest, Threshold
 from reconciler.model.gate import CommandResult, TestResult, Verdict
 from reconciler.model.gate_arguments import COLLECTIVES
 from tests.lab.test_inprocess import NODE, World
@@ -117,6 +117,7 @@ def test_without_the_fabric_manager_nothing_counts_against_the_hardware() -> Non
         ("dcgmproftester", {"seconds": 30}),
         ("link-counters", {"seconds": 20}),
         ("mlxlink", {"rails": "mlx5_0, mlx5_7", "eye": True}),
+        ("mlxlink", {"rails": "mlx5_0, mlx5_7", "seconds": 600, "load": "ib_write_bw"}),
         ("command", {"run": "reference-train --steps 20", "metrics": "mfu, step_ms", "repeat": 2, "same": "hash"}),
     ],
 )
@@ -175,6 +176,23 @@ def test_a_gpu_that_is_lost_is_no_pass_of_any_tool(tool: str, args: dict[str, An
         of_amd(world)
     world.machine.inject("xid_79", gpu=1)
     assert world.run(judged(world, GateTest("test", tool, args, (), 3600.0))).verdict is not Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [("cable", "> 0 (effective_errors.mlx5_3)"), ("flap", "mlx5_3: the link was lost in the interval")],
+)
+def test_a_bad_link_shows_over_an_interval_and_a_healed_one_no_more(fault: str, says: str) -> None:
+    """What was counted before does not count: the errors of a cable that was exchanged are no longer there."""
+    world = World()
+    bars = (Threshold("effective_errors", max=0.0), Threshold("link_downs", max=0.0))
+    test = GateTest("ber", "mlxlink", {"rails": "mlx5_0, mlx5_3", "seconds": 600}, bars, 3600.0)
+    world.machine.inject(fault, port=3)
+    verdict, why = judge_test(test, world.run(judged(world, test)))
+    assert verdict is Verdict.FAIL
+    assert says in "; ".join(why)
+    world.machine.clear(fault)
+    assert judge_test(test, world.run(judged(world, test))) == (Verdict.PASS, ())
 
 
 def test_slow_links_slow_the_reference_training() -> None:
