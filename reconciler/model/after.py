@@ -35,12 +35,13 @@ NIC: Final[tuple[Kind, ...]] = (
     ("iperf3", {"server": None}),
     ("iperf3", {"partners": None}),
     ("command", {"partners": None}),
+    ("pcie", {"parts": None}),
     *_BETWEEN,
 )
 BIOS: Final = _kinds("pcie", "nvbandwidth", "hpcc", "stress-ng", "memtester")
 
 
-DRIVE: Final = _kinds("fio", "fio-verify")
+DRIVE: Final[tuple[Kind, ...]] = (*_kinds("fio", "fio-verify"), ("pcie", {"parts": None}))
 DIMM: Final = _kinds("stress-ng", "memtester", "hpcc")
 
 

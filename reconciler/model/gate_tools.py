@@ -16,6 +16,7 @@ from reconciler.model.gate_arguments import (
     SERVER,
     STRESSORS,
     Argument,
+    Arguments,
     ToolRow,
     collective_arguments,
     command_line,
@@ -185,13 +186,29 @@ _ROWS: Final = (
     ),
     ToolRow(
         "pcie",
-        "Width of each GPU's PCIe link, its speed under load, and the functions with ACS on.",
-        "width, speed_gts, either .<address> or .spread, or acs_on",
-        r"(width|speed_gts)(\..+)?|acs_on",
-        {"load": Argument("Command that loads the GPUs meanwhile; speed is judged with it alone.", command_line)},
-        ("width", "speed_gts", "acs_on"),
+        "Width and speed of PCIe links, those of GPUs under load, and the functions with ACS on.",
+        "width, speed_gts, either with nic_, drive_ or uplink_ before and .<address> or .spread behind, or acs_on",
+        r"((nic|drive|uplink)_)?(width|speed_gts)(\..+)?|acs_on",
+        {
+            "load": Argument(
+                "Command that loads the GPUs meanwhile; their speed is judged with it alone.", command_line
+            ),
+            "parts": text(
+                r"(nics|drives)(\s*,\s*(nics|drives))?",
+                "a list of nics, drives",
+                "Parts besides GPUs, which are judged with the uplinks of switches above all of them.",
+            ),
+        },
+        lambda args: (
+            *("width", "speed_gts", "acs_on"),
+            *(
+                f"{part.removesuffix('s')}_{what}"
+                for part in listed(args.get("parts", ""))
+                for what in ("width", "speed_gts")
+            ),
+        ),
         "gpus",
-        units={"width": "lanes", "speed_gts": "GT/s"},
+        units={"((nic|drive|uplink)_)?width": "lanes", "((nic|drive|uplink)_)?speed_gts": "GT/s"},
     ),
     ToolRow(
         "rccl-tests",
@@ -309,6 +326,15 @@ _ROWS: Final = (
     ),
 )
 TOOLS: Final[Mapping[str, ToolRow]] = {row.name: row for row in _ROWS}
+
+LINKED: Final[Mapping[str, str]] = {"nics": "rdma_ports", "drives": "drives"}  # args.parts of pcie -> of the inventory
+
+
+def counted(tool: str, args: Arguments) -> tuple[str, ...]:
+    """Return the fields of the inventory without which a test with these arguments can't pass."""
+    row = TOOLS[tool]
+    parts = listed(args.get("parts", "")) if "parts" in row.arguments else ()
+    return (*((row.counts,) if row.counts else ()), *(LINKED[part] for part in parts if part in LINKED))
 
 
 def measured(tool: str, name: str, names: Collection[str]) -> tuple[str, str, str]:

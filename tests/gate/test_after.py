@@ -86,8 +86,10 @@ def test_collectives_over_several_nodes_are_for_what_is_between_nodes() -> None:
 
 
 def test_an_exchanged_drive_is_written_and_read_back() -> None:
-    profile = replace(PROFILE, phases=(GatePhase("all", (*TESTS, gate_test("write", "fio-verify", directory="/d"))),))
-    assert after.tests_after_exchange(profile, Exchanged.DRIVE) == LOOK | {"drives", "write"}
+    write, slots = gate_test("write", "fio-verify", directory="/d"), gate_test("slots", "pcie", parts="nics, drives")
+    profile = replace(PROFILE, phases=(GatePhase("all", (*TESTS, write, slots)),))
+    assert after.tests_after_exchange(profile, Exchanged.DRIVE) == LOOK | {"drives", "write", "slots"}
+    assert after.tests_after_exchange(profile, Exchanged.NIC) == LOOK | {"rails", "uplink", "errors", "slots"}
 
 
 def test_a_reset_of_gpus_costs_what_it_may_have_changed_and_nothing_of_the_fabric() -> None:

@@ -113,6 +113,7 @@ def test_without_the_fabric_manager_nothing_counts_against_the_hardware() -> Non
         ("perftest", {"rails": "mlx5_0, mlx5_1", "gpudirect": True}),
         ("perftest", {"rails": "mlx5_0", "way": "read", "bidirectional": True, "server": "10.0.0.9"}),
         ("pcie", {"load": "gpu_burn 30"}),
+        ("pcie", {"parts": "nics, drives"}),
         ("gpu-burn", {"directory": "/opt/gpu-burn", "seconds": 60, "tensor": True}),
         ("dcgmproftester", {"seconds": 30}),
         ("link-counters", {"seconds": 20}),
@@ -136,6 +137,15 @@ def test_each_tool_passes_on_a_healthy_machine(tool: str, args: dict[str, Any]) 
     result = world.run(main())
     assert (result.verdict, result.reasons) == (Verdict.PASS, ())
     assert set(required_metrics(test)) <= set(result.metrics)
+
+
+def test_a_gpu_with_half_of_its_lanes_is_named() -> None:
+    world = World()
+    world.machine.inject("gpu_cell", gpu=2, cell="pcie_width", text="8x")
+    result = world.run(judged(world, GateTest("test", "pcie", {}, (), 60.0)))
+    assert result.verdict is Verdict.FAIL
+    assert "width x8 of x16" in result.reasons[0]
+    assert result.metrics["width"] == 8
 
 
 def of_amd(world: World) -> None:

@@ -50,6 +50,7 @@ VALUES: dict[str, tuple[Value, ...]] = {
     "bidirectional": (True,),
     "gpudirect": (False, True, "cuda", "rocm"),
     "load": ("gpu_burn 30",),
+    "parts": ("nics", "drives, nics"),
     "eye": (True,),
     "cuda": (12,),
     "config": ("/opt/rocm/share/rocm-validation-suite/conf/MI300X/gst_single.conf",),

@@ -50,16 +50,42 @@ def chronyc(call: Call) -> Ran:
 
 
 def lspci(call: Call) -> Ran:
+    """Show the links of GPUs, RDMA adapters and NVMe drives, each below a port of its own."""
     if "--version" in call.args:
         return done("lspci version 3.9.0\n")
-    blocks = [
-        f"{gpu.pci.lower()[-12:]} 3D controller: NVIDIA Corporation Device 2330 (rev a1)\n"
-        "\tCapabilities: [60] Express (v2) Endpoint, MSI 00\n"
-        "\t\tLnkCap:\tPort #0, Speed 32GT/s, Width x16, ASPM not supported\n"
-        "\t\tLnkSta:\tSpeed 32GT/s, Width x16\n\n"
+    state = call.machine.state
+    gpus = [
+        _function(f"{gpu.pci.lower()[-12:]} 3D controller: NVIDIA Corporation Device 2330 (rev a1)", 32, 16,
+                  int(gpu.cells.get("pcie_width", "16x").rstrip("x")))
         for gpu in call.visible_gpus
+    ]  # fmt: skip
+    nics, drives = [nic for nic in state.nics if nic.rdma], [drive for drive in state.drives if not drive.sata]
+    others = [
+        *_below_a_port(
+            "0001", len(nics), "Infiniband controller: Mellanox Technologies MT2910 Family [ConnectX-7]", 32, 16
+        ),
+        *_below_a_port(
+            "0002", len(drives), "Non-Volatile memory controller: Samsung PM9A3 (prog-if 02 [NVM Express])", 16, 4
+        ),
     ]
-    return done("".join(blocks) or "\n", seconds=0.5)
+    return done("".join([*gpus, *others]) or "\n", seconds=0.5)
+
+
+def _below_a_port(segment: str, number: int, name: str, speed: int, lanes: int) -> list[str]:
+    ports = []
+    for at in range(number):
+        bus = f"\tBus: primary=00, secondary={at + 1:02x}, subordinate={at + 1:02x}, sec-latency=0\n"
+        port = _function(f"{segment}:00:{at:02x}.0 PCI bridge: Intel Corporation Device 352a", 32, 16, lanes, speed)
+        ports.append(port.replace("\tCap", f"{bus}\tCap").replace("Endpoint", "Root Port (Slot-)"))
+    return [*ports, *(_function(f"{segment}:{at + 1:02x}:00.0 {name}", speed, lanes, lanes) for at in range(number))]
+
+
+def _function(title: str, able_speed: int, able_lanes: int, lanes: int, speed: int = 0) -> str:
+    return (
+        f"{title}\n\tCapabilities: [60] Express (v2) Endpoint, MSI 00\n"
+        f"\t\tLnkCap:\tPort #0, Speed {able_speed}GT/s, Width x{able_lanes}, ASPM not supported\n"
+        f"\t\tLnkSta:\tSpeed {speed or able_speed}GT/s, Width x{lanes}\n\n"
+    )
 
 
 def _stress_ng(call: Call, words: Sequence[str]) -> Ran:
