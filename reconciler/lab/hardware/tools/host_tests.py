@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from reconciler.lab.hardware.host_network import interface
 from reconciler.lab.hardware.slowness import Rail, port_of, rail
-from reconciler.lab.hardware.tools import gpu_tests, mpi
+from reconciler.lab.hardware.tools import gpu_tests, mpi, nccl
 from reconciler.lab.hardware.tools.call import Call, Ran, Tool, done, failed
 from reconciler.lab.hardware.tools.ibtracert import ibtracert, trace_script
 from reconciler.model.gate import CommandResult
@@ -297,7 +297,13 @@ def shell(call: Call) -> Ran:
     return failed(127, f"sh: 1: {script.split()[0] if script.split() else ''}: not found\n")
 
 
+def _collective(call: Call, words: Sequence[str]) -> Ran:
+    """Run a collective on this node, on which nothing is set for NCCL."""
+    return nccl.TOOLS[words[0]](Call(call.machine, words[0], tuple(words[1:])))
+
+
 _SCRIPTS = {
+    "# setting: ": _collective,
     r"\bstress-ng \$o": _stress_ng,
     r"hpccinf\.txt": _hpcc,
     r"fio --name=verify": _verify,
