@@ -64,7 +64,9 @@ def _inherited(acceptance: Acceptance, kind: Kind) -> Iterator[GateTest]:
         level = enough[0] if enough else max(map(_level, tests))
         yield from (test for test in tests if _level(test) == level)
     elif least is None:
-        yield from (test for test in tests if all(name in test.args for name in needs))
+        yield from (
+            test for test in tests if all((name in test.args) == (given is None) for name, given in needs.items())
+        )
 
 
 def _level(test: GateTest) -> int:

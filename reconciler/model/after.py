@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-# Tools, each with the arguments that a test of it must have; `level`: the test of the lowest level from that on.
+# Tools, each with the arguments that a test of it must have (None) or must not have (False); `level`: the test of the
+# lowest level from that on.
 Kind = tuple[str, Mapping[str, int | None]]
 
 
@@ -23,19 +24,24 @@ def _kinds(*tools: str, **levels: int) -> tuple[Kind, ...]:
 
 PASSIVE: Final = ("inventory", "xid")  # they cost nothing, so every gate runs them
 _COLLECTIVES: Final = ("nccl-tests", "rccl-tests")
-REBOOT: Final = _kinds(*_COLLECTIVES, "perftest", diag=2)
-GPU_RESET: Final = _kinds("nvbandwidth", "gpu-burn", *_COLLECTIVES, diag=2)  # no boot, so nothing of the fabric
-GPU: Final = _kinds("gpu-burn", "dcgmproftester", "nvbandwidth", "amd-smi", "rvs", *_COLLECTIVES, diag=3)
+# Over one node, and over several: these take other nodes out of their work, and say something of the fabric alone.
+_LOCAL: Final[tuple[Kind, ...]] = tuple((tool, {"partners": False, "group": False}) for tool in _COLLECTIVES)
+_BETWEEN: Final[tuple[Kind, ...]] = tuple((tool, {by: None}) for tool in _COLLECTIVES for by in ("partners", "group"))
+REBOOT: Final = (*_kinds("perftest", diag=2), *_LOCAL)
+GPU_RESET: Final = (*_kinds("nvbandwidth", "gpu-burn", diag=2), *_LOCAL)  # no boot, so nothing of the fabric
+GPU: Final = (*_kinds("gpu-burn", "dcgmproftester", "nvbandwidth", "amd-smi", "rvs", diag=3), *_LOCAL)
 NIC: Final[tuple[Kind, ...]] = (
     *_kinds("link-counters", "mlxlink", "perftest"),
     ("iperf3", {"server": None}),
     ("iperf3", {"partners": None}),
     ("command", {"partners": None}),
+    ("pcie", {"parts": None}),
+    *_BETWEEN,
 )
 BIOS: Final = _kinds("pcie", "nvbandwidth", "hpcc", "stress-ng", "memtester")
 
 
-DRIVE: Final = _kinds("fio")
+DRIVE: Final[tuple[Kind, ...]] = (*_kinds("fio", "fio-verify"), ("pcie", {"parts": None}))
 DIMM: Final = _kinds("stress-ng", "memtester", "hpcc")
 
 

@@ -19,11 +19,12 @@ RATE: Final = re.compile(r"[a-z][A-Za-z0-9]{0,62}")  # a rate that the HardwareP
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """`check` returns what is wrong with a value, or ""."""
+    """`check` returns what is wrong with a value, or "". `needs`: the argument without which it would do nothing."""
 
     about: str
     check: Callable[[Value], str]
     needed: bool = False
+    needs: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from reconciler.model.gate_arguments import (
     SERVER,
     STRESSORS,
     Argument,
+    Arguments,
     ToolRow,
     collective_arguments,
     command_line,
@@ -175,20 +176,39 @@ _ROWS: Final = (
             "port": whole(1, 65535, "First port by which the two find each other; 18515 unless said."),
             "seconds": whole(1, 3600, "How long each rail runs; 10 unless said."),
             "bidirectional": flag("Whether both ends send."),
-            "gpudirect": flag("Whether the memory is that of the GPU with the rail's place in the list."),
+            "gpudirect": Argument(
+                "Memory of the GPU with the rail's place in the list: `true` or `cuda` of NVIDIA's, `rocm` of AMD's.",
+                lambda value: "" if value in (True, False, "cuda", "rocm") else "must be true, false, cuda or rocm",
+            ),
         },
         lambda args: ("gbps", "gbps.spread", *(f"gbps.{rail}" for rail in listed(args.get("rails", "")))),
         units={"gbps": "Gb/s"},
     ),
     ToolRow(
         "pcie",
-        "Width of each GPU's PCIe link, its speed under load, and the functions with ACS on.",
-        "width, speed_gts, either .<address> or .spread, or acs_on",
-        r"(width|speed_gts)(\..+)?|acs_on",
-        {"load": Argument("Command that loads the GPUs meanwhile; speed is judged with it alone.", command_line)},
-        ("width", "speed_gts", "acs_on"),
+        "Width and speed of PCIe links, those of GPUs under load, and the functions with ACS on.",
+        "width, speed_gts, either with nic_, drive_ or uplink_ before and .<address> or .spread behind, or acs_on",
+        r"((nic|drive|uplink)_)?(width|speed_gts)(\..+)?|acs_on",
+        {
+            "load": Argument(
+                "Command that loads the GPUs meanwhile; their speed is judged with it alone.", command_line
+            ),
+            "parts": text(
+                r"(nics|drives)(\s*,\s*(nics|drives))?",
+                "a list of nics, drives",
+                "Parts besides GPUs, which are judged with the uplinks of switches above all of them.",
+            ),
+        },
+        lambda args: (
+            *("width", "speed_gts", "acs_on"),
+            *(
+                f"{part.removesuffix('s')}_{what}"
+                for part in listed(args.get("parts", ""))
+                for what in ("width", "speed_gts")
+            ),
+        ),
         "gpus",
-        units={"width": "lanes", "speed_gts": "GT/s"},
+        units={"((nic|drive|uplink)_)?width": "lanes", "((nic|drive|uplink)_)?speed_gts": "GT/s"},
     ),
     ToolRow(
         "rccl-tests",
@@ -235,6 +255,10 @@ _ROWS: Final = (
         {
             "rails": text(r"\w+(\s*,\s*\w+)*", "a list of devices like mlx5_0,mlx5_1", "RDMA devices.", needed=True),
             "eye": flag("Whether the eye is measured."),
+            "seconds": whole(
+                1, 86_400, "Clear the counters, and count for so long; unless said, since the link is up."
+            ),
+            "load": Argument("Command that sends over the rails meanwhile.", command_line, needs="seconds"),
         },
         lambda args: (
             *("raw_ber", "effective_ber", "effective_errors", "minutes"),
@@ -302,6 +326,15 @@ _ROWS: Final = (
     ),
 )
 TOOLS: Final[Mapping[str, ToolRow]] = {row.name: row for row in _ROWS}
+
+LINKED: Final[Mapping[str, str]] = {"nics": "rdma_ports", "drives": "drives"}  # args.parts of pcie -> of the inventory
+
+
+def counted(tool: str, args: Arguments) -> tuple[str, ...]:
+    """Return the fields of the inventory without which a test with these arguments can't pass."""
+    row = TOOLS[tool]
+    parts = listed(args.get("parts", "")) if "parts" in row.arguments else ()
+    return (*((row.counts,) if row.counts else ()), *(LINKED[part] for part in parts if part in LINKED))
 
 
 def measured(tool: str, name: str, names: Collection[str]) -> tuple[str, str, str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from reconciler.model.errors import Diagnostic, Position, did_you_mean
-from reconciler.model.gate_tools import TOOLS
+from reconciler.model.gate_tools import counted
 from reconciler.model.measurements import ComponentReference, FirmwareReference
 from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec, Test
 from reconciler.spec.kinds.hardware_profile import HardwareProfileSpec
@@ -86,17 +86,15 @@ def _tests_fit(declared: Declarations, chosen: dict[str, Setting]) -> Iterator[D
         return
     for test in (test for phase in acceptance.spec.phases for test in phase.tests):
         yield from _rates_declared(acceptance, hardware, test, chosen["persona"].at)
-        counted = TOOLS[test.tool].counts
-        if not counted:
-            continue
-        if hardware is None:
-            at = chosen["persona"].at
-            yield Diagnostic(at, "", f"test {test.name!r} counts {counted}, and these nodes have no hardware profile")
-        elif getattr(hardware.spec.inventory, counted) is None:
-            problem = (
-                f"test {test.name!r} of {acceptance.name!r} counts {counted}, and the inventory declares no number"
-            )
-            yield hardware.problem(("inventory",), problem)
+        for what in counted(test.tool, test.args):
+            if hardware is None:
+                at = chosen["persona"].at
+                yield Diagnostic(at, "", f"test {test.name!r} counts {what}, and these nodes have no hardware profile")
+            elif getattr(hardware.spec.inventory, what) is None:
+                problem = (
+                    f"test {test.name!r} of {acceptance.name!r} counts {what}, and the inventory declares no number"
+                )
+                yield hardware.problem(("inventory",), problem)
 
 
 def _rates_declared(

@@ -93,6 +93,8 @@ def _check_test(profile: DeclaredResource[AcceptanceProfileSpec], test: Test, st
             yield profile.problem((*steps, "args", name), f"{test.tool} takes no argument {name!r}", hint)
         elif problem := row.arguments[name].check(value):
             yield profile.problem((*steps, "args", name), problem)
+        elif (other := row.arguments[name].needs) and other not in test.args:
+            yield profile.problem((*steps, "args", name), f"{name} needs args.{other}", row.arguments[other].about)
     yield from _check_partners(profile, test, (*steps, "args"))
     for name, argument in row.arguments.items():
         if argument.needed and name not in test.args:

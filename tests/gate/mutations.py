@@ -52,6 +52,10 @@ PASSING = (
     Recording("clock", {}, ("chronyc-version.txt", "chronyc-tracking.txt")),
     # A line of a public guide to RoCE, with addresses of the documentation; the version is that of Debian's package.
     Recording("perftest", {"rails": "mlx5_0"}, ("perftest-version.txt", "perftest.txt"), (1, 0)),
+    # Of an A40 in a public guide to OpenShift (schmaustech), with one of its 16 queue pairs and other addresses.
+    Recording(
+        "perftest", {"rails": "mlx5_1", "gpudirect": True}, ("perftest-version.txt", "perftest-cuda.txt"), (1, 0)
+    ),
     # The rows of MI300X in a public log (hisohara/ai-scripts), as one process for all GPUs prints what is above them.
     Recording("rccl-tests", {"minBytes": "1G", "maxBytes": "8G"}, ("rccl-tests.txt",)),
     # Eight GPUs and a switch, with the lines of `lspci -vvv` that count.

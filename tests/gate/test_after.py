@@ -11,7 +11,7 @@ from reconciler.gate import after
 from reconciler.gate import certificate as c
 from reconciler.gate.certificate import compose, due_tests, judge, valid_until
 from reconciler.health.ladder import REMEDIATION
-from reconciler.model.after import GPU_RESET, REBOOT
+from reconciler.model.after import GPU_RESET, REBOOT, Exchanged
 from reconciler.model.desired import Acceptance, GatePhase, GateTest, Revalidation
 from reconciler.model.documents import dump, load
 from reconciler.model.gate import Certificate, Proof, Verdict
@@ -70,6 +70,26 @@ def test_a_profile_inherits_what_it_has_tests_for() -> None:
     assert after.tests_after(one, "power_cycle", REBOOT) == {"parts", "dcgm", "rails"}
     reports = replace(PROFILE, phases=(GatePhase("all", (TESTS[2], TESTS[10])),))
     assert after.tests_after_firmware(reports, "nic0") == {"dcgm", "errors"}, "a tool that only reports proves nothing"
+
+
+def test_collectives_over_several_nodes_are_for_what_is_between_nodes() -> None:
+    """New firmware of a NIC costs pair tests; a boot and new firmware of a GPU take no other node out of its work."""
+    between = (
+        gate_test("pairs", "nccl-tests", partners=2, interface="ib0"),
+        gate_test("groups", "rccl-tests", group=4, interface="ib0"),
+    )
+    profile = replace(PROFILE, phases=(GatePhase("all", (*TESTS, *between)),))
+    assert after.tests_after_firmware(profile, "nic0") == LOOK | {"rails", "uplink", "errors", "pairs", "groups"}
+    assert after.tests_after_firmware(profile, "hgx") == LOOK | {"dcgm-long", "pcie", "nccl"}
+    assert after.tests_after(profile, "power_cycle", REBOOT) == LOOK | {"dcgm", "nccl", "rails"}
+    assert after.tests_after(profile, "gpu_reset", GPU_RESET) == LOOK | {"dcgm", "pcie", "nccl"}
+
+
+def test_an_exchanged_drive_is_written_and_read_back() -> None:
+    write, slots = gate_test("write", "fio-verify", directory="/d"), gate_test("slots", "pcie", parts="nics, drives")
+    profile = replace(PROFILE, phases=(GatePhase("all", (*TESTS, write, slots)),))
+    assert after.tests_after_exchange(profile, Exchanged.DRIVE) == LOOK | {"drives", "write", "slots"}
+    assert after.tests_after_exchange(profile, Exchanged.NIC) == LOOK | {"rails", "uplink", "errors", "slots"}
 
 
 def test_a_reset_of_gpus_costs_what_it_may_have_changed_and_nothing_of_the_fabric() -> None:

@@ -40,6 +40,38 @@ def test_the_worst_rail_counts() -> None:
     assert result.tool_version == "4.30.1-8"
 
 
+def interval(minutes: str, downs: int = 0, status: int = 0, error: str = "") -> TestResult:
+    text = LINK.replace(": 25074.8", f": {minutes}").replace(
+        "Link Down Counter                  : 0", f"Link Down Counter : {downs}"
+    )
+    outputs = [CommandResult(status, "", error), CommandResult(0, text)]
+    return TOOLS["mlxlink"].judge(gate_test("mlxlink", rails="mlx5_0", seconds=600), wanted(), SEEN, outputs)
+
+
+@pytest.mark.parametrize(
+    ("result", "verdict", "reason"),
+    [
+        (interval("10.1"), Verdict.PASS, ""),
+        (interval("25074.8"), Verdict.UNJUDGED, "of 25074.8 minutes, not of the 10 asked for"),
+        (interval("3.2"), Verdict.UNJUDGED, "of 3.2 minutes"),  # cleared by somebody else, or lost: nobody counts it
+        (interval("3.2", downs=1), Verdict.FAIL, "mlx5_0: the link was lost in the interval"),
+        (interval("10.1", status=71, error="-E- Unknown flag"), Verdict.ERROR, "can't be cleared: -E- Unknown flag"),
+        (interval("10.1", status=70), Verdict.ERROR, "args.load ended before the interval was over"),
+    ],
+)  # fmt: skip
+def test_errors_over_an_interval_are_those_of_the_interval(result: TestResult, verdict: Verdict, reason: str) -> None:
+    assert result.verdict is verdict, result.reasons
+    assert reason in "".join(result.reasons)
+
+
+def test_an_interval_begins_with_counters_that_are_cleared_and_has_its_load() -> None:
+    test = gate_test("mlxlink", rails="mlx5_0, mlx5_1", seconds=600, load="ib_traffic")
+    commands = TOOLS["mlxlink"].commands(test, wanted(), SEEN)
+    assert not isinstance(commands, str)
+    assert commands[0][-4:] == ("600", "ib_traffic", "mlx5_0", "mlx5_1")
+    assert [argv[4] for argv in commands[1:]] == ["mlx5_0", "mlx5_1"]
+
+
 def test_the_eye_of_the_worst_lane_counts_where_it_is_asked_for() -> None:
     assert link(LINK + EYE, eye=True).metrics["eye_grade"] == 27787
     assert link(LINK, eye=True).verdict is Verdict.UNJUDGED

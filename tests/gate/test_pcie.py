@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reconciler.gate.tools import TOOLS
 from reconciler.model.gate import CommandResult, TestResult, Verdict
 from tests.gate.cases import SEEN, gate_test, wanted
+from tests.gate.test_judges_never_raise import check
 
 # The lines that matter of a GPU behind a switch, as pciutils 3.9 prints them.
 GPU = """0000:{bus:02x}:00.0 3D controller: NVIDIA Corporation GH100 [H100 SXM5 80GB] (rev a1)
@@ -33,10 +35,89 @@ def gpus(speed: str = "32GT/s", width: str = "x16", number: int = 8) -> str:
     return BRIDGE + "".join([*whole, GPU.format(bus=0x40, speed=speed, width=width)])
 
 
-def judged(text: str, *, load: str = "") -> TestResult:
+# A root port, a switch below it, one of the switch's own ports, and what is in its slot.
+CHAIN = """0000:95:01.0 PCI bridge: Intel Corporation Device 352a (rev 04) (prog-if 00 [Normal decode])
+\tBus: primary=95, secondary=96, subordinate=98, sec-latency=0
+\tCapabilities: [40] Express (v2) Root Port (Slot-), MSI 00
+\t\tLnkCap:\tPort #8, Speed 32GT/s, Width x16, ASPM not supported
+\t\tLnkSta:\tSpeed 32GT/s, Width {uplink}
+
+0000:96:00.0 PCI bridge: Broadcom / LSI PEX890xx PCIe Gen 5 Switch (rev b0) (prog-if 00 [Normal decode])
+\tBus: primary=96, secondary=97, subordinate=98, sec-latency=0
+\tCapabilities: [68] Express (v2) Upstream Port, MSI 00
+\t\tLnkCap:\tPort #0, Speed 32GT/s, Width x16, ASPM not supported
+\t\tLnkSta:\tSpeed 32GT/s, Width {uplink}
+
+0000:97:02.0 PCI bridge: Broadcom / LSI PEX890xx PCIe Gen 5 Switch (rev b0) (prog-if 00 [Normal decode])
+\tBus: primary=97, secondary=98, subordinate=98, sec-latency=0
+\tCapabilities: [68] Express (v2) Downstream Port (Slot+), MSI 00
+\t\tLnkCap:\tPort #2, Speed 16GT/s, Width {slot}, ASPM not supported
+\t\tLnkSta:\tSpeed {speed}, Width {width}
+
+0000:98:00.0 {what}
+\tCapabilities: [60] Express (v2) Endpoint, MSI 00
+\t\tLnkCap:\tPort #0, Speed 32GT/s, Width x16, ASPM not supported
+\t\tLnkSta:\tSpeed {speed}, Width {width}
+
+"""
+NIC = "Ethernet controller: Mellanox Technologies MT2910 Family [ConnectX-7]"
+DRIVE = "Non-Volatile memory controller: Micron Technology Inc Device 51c3 (rev 01) (prog-if 02 [NVM Express])"
+VIRTUAL = """0000:98:01.0 Ethernet controller: Mellanox Technologies ConnectX Family mlx5Gen Virtual Function
+\tCapabilities: [60] Express (v2) Endpoint, MSI 00
+\t\tLnkCap:\tPort #0, Speed unknown, Width x0, ASPM not supported
+\t\tLnkSta:\tSpeed unknown, Width x0
+
+"""
+
+
+def chain(*, what: str = NIC, speed: str = "16GT/s", width: str = "x16", slot: str = "x16", uplink: str = "x16") -> str:
+    return gpus() + CHAIN.format(what=what, speed=speed, width=width, slot=slot, uplink=uplink)
+
+
+def judged(text: str, *, load: str = "", parts: str = "", **inventory: int) -> TestResult:
     outputs = [CommandResult(0, "lspci version 3.9.0\n"), CommandResult(0, text)]
-    test = gate_test("pcie", **({"load": load} if load else {}))
-    return TOOLS["pcie"].judge(test, wanted(), SEEN, outputs)
+    test = gate_test("pcie", **{name: value for name, value in (("load", load), ("parts", parts)) if value})
+    return check(TOOLS["pcie"].judge(test, wanted(**inventory), SEEN, outputs))
+
+
+@pytest.mark.parametrize(("parts", "what"), [("nics", NIC), ("drives", DRIVE)])
+def test_other_parts_reach_what_both_ends_of_their_links_can_do(parts: str, what: str) -> None:
+    kind = parts.removesuffix("s")
+    result = judged(chain(what=what), parts=parts, rdma_ports=1)
+    assert (result.verdict, result.reasons) == (Verdict.PASS, ()), "its slot is of generation 4"
+    assert (result.metrics[f"{kind}_width"], result.metrics[f"{kind}_speed_gts.0000-98-00.0"]) == (16, 16)
+    assert result.metrics["uplink_width.0000-96-00.0"] == 16
+    eight = judged(chain(what=what, slot="x8", width="x8"), parts=parts, rdma_ports=1)
+    assert (eight.verdict, eight.metrics[f"{kind}_width"]) == (Verdict.PASS, 8), (
+        "a slot of 8 lanes: a bar may refuse it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("link", "parts", "inventory", "verdict", "reason"),
+    [
+        ({"width": "x8"}, "nics", {"rdma_ports": 1}, Verdict.FAIL, "nic 0000:98:00.0: width x8 of x16"),
+        ({"speed": "8GT/s"}, "nics", {"rdma_ports": 1}, Verdict.FAIL, "nic 0000:98:00.0: 8 GT/s of 16"),
+        ({"uplink": "x4"}, "nics", {"rdma_ports": 1}, Verdict.FAIL, "uplink 0000:96:00.0: width x4 of x16"),
+        ({"what": DRIVE, "width": "x2", "slot": "x4"}, "drives", {}, Verdict.FAIL, "0000:98:00.0: width x2 of x4"),
+        ({}, "nics", {"rdma_ports": 2}, Verdict.FAIL, "1 nics have a PCIe link, 2 are declared"),
+        ({}, "drives", {}, Verdict.FAIL, "0 drives have a PCIe link, 1 are declared"),
+        ({}, "nics", {}, Verdict.UNJUDGED, "does not declare how many nics"),
+    ],
+)  # fmt: skip
+def test_a_link_of_another_part_that_is_not_whole(
+    link: dict[str, str], parts: str, inventory: dict[str, Any], verdict: Verdict, reason: str
+) -> None:
+    result = judged(chain(**link) + VIRTUAL, parts=parts, **inventory)
+    assert reason in "; ".join(result.reasons)
+    assert result.verdict is verdict
+    assert judged(chain(**link)).verdict is Verdict.PASS, "what is not asked for is not judged"
+
+
+def test_the_bridges_of_a_loop_are_walked_once() -> None:
+    """No real machine has one; an output may."""
+    loop = chain().replace("primary=95, secondary=96", "primary=95, secondary=95")
+    assert judged(loop, parts="nics", rdma_ports=1).metrics["nic_width"] == 16
 
 
 def test_a_whole_node_passes_and_has_its_figures() -> None:
@@ -88,3 +169,13 @@ def test_real_outputs_are_judged(samples: Path) -> None:
     assert [name for name, result in results.items() if result.verdict is Verdict.PASS] == ["gpud_lspci-vvv.txt"]
     metrics = results["gpud_lspci-vvv.txt"].metrics
     assert (metrics["width"], metrics["width.spread"]) == (16, 0)
+    whole = (samples / "lspci" / "gpud_lspci-vvv.txt").read_text(errors="replace")
+    result = judged(whole, parts="nics, drives", rdma_ports=11, drives=8)
+    assert (result.verdict, result.reasons) == (Verdict.PASS, ()), "its two ports of 1 Gb/s have one lane of two"
+    nics = [name for name in result.metrics if name.startswith("nic_width.") and name != "nic_width.spread"]
+    assert (len(nics), result.metrics["nic_width"], result.metrics["drive_width"]) == (14, 1, 4)
+    assert (result.metrics["uplink_width"], result.metrics["uplink_width.spread"]) == (16, 0)
+    narrow = whole.replace(
+        "LnkSta:\tSpeed 16GT/s (ok), Width x4 (ok)", "LnkSta:\tSpeed 16GT/s (ok), Width x2 (downgraded)", 1
+    )
+    assert narrow != whole

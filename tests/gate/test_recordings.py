@@ -11,7 +11,7 @@ from tests.gate.cases import Case, gate_test, judge
 from tests.gate.mutations import PASSING, Recording, mutations
 from tests.gate.test_judges_never_raise import check
 
-RECORDINGS = pytest.mark.parametrize("recording", PASSING, ids=lambda recording: recording.files[0])
+RECORDINGS = pytest.mark.parametrize("recording", PASSING, ids=lambda recording: recording.files[-1])
 
 
 @RECORDINGS

@@ -6,6 +6,7 @@ script around them: its output, its clean-up, and what becomes of it where a pro
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import uuid
@@ -23,7 +24,7 @@ from reconciler.gate.tools.shell import SCRATCH
 from reconciler.model.desired import GateTest
 from reconciler.model.gate import CommandResult, TestResult, Verdict
 from reconciler.model.gate_arguments import Value
-from tests.gate.cases import SEEN, wanted
+from tests.gate.cases import SEEN, nccl, wanted
 from tests.gate.mutations import FOLDER
 from tests.gate.test_judges_never_raise import check
 
@@ -133,6 +134,10 @@ def _ports(node: Node) -> None:
             (folder / name).write_text("7\n")
 
 
+def _cleared() -> str:
+    return (FOLDER / "mlxlink.txt").read_text().replace(": 25074.8", ": 0.0")
+
+
 CASES: Mapping[str, Case] = {
     "stress-ng": Case(
         {"stressors": "cpu,vm", "seconds": 1}, {"stress-ng": "show log >&2; show yaml >out.yaml"}, (), _stress_ng,
@@ -174,6 +179,15 @@ CASES: Mapping[str, Case] = {
         (), _dcgmproftester, {"gpus": 1}, needs_disk=True,
     ),
     "link-counters": Case({"seconds": 1, "load": LOAD}, {}, (), _ports, {"rdma_ports": 2}),
+    "mlxlink": Case(
+        {"rails": "mlx5_0, mlx5_1", "seconds": 1, "load": LOAD},
+        {"mlxlink": 'for w in "$@"; do last=$w; done; [ "$last" = --pc ] || show mlxlink.txt'},
+        (), lambda node: node.data("mlxlink.txt", _cleared()),
+    ),
+    "nccl-tests": Case({}, {"all_reduce_perf": "show nccl.txt"}, (), lambda node: node.data("nccl.txt", nccl())),
+    "rccl-tests": Case(
+        {"minBytes": "1G", "maxBytes": "8G"}, {"all_reduce_perf": "show rccl-tests.txt"}, ("rccl-tests.txt",)
+    ),
     "command": Case({"run": "train", "metrics": "mfu"}, {"train": "show train.txt"}, (),
                     lambda node: node.data("train.txt", "mfu 0.42\n")),
 }  # fmt: skip
@@ -218,6 +232,7 @@ def test_every_script_is_tried() -> None:
     scripted = set()
     for tool in TOOLS:
         args: dict[str, Value] = {"rails": "mlx5_0", "run": "train", "metrics": "mfu", "directory": "/opt"}
+        args |= {"seconds": 1} if tool == "mlxlink" else {}  # without an interval it only reads
         commands = TOOLS[tool].commands(GateTest(tool, tool, args, (), 60.0), wanted(), SEEN)
         assert isinstance(commands, tuple)
         if any(argv[2:4] == ("sh", "-c") for argv in commands):
@@ -277,6 +292,24 @@ def test_a_disk_that_is_full_is_no_pass_of_what_is_not_there(node: Node, tool: s
     elif result.verdict is Verdict.PASS:
         assert result.metrics == run(node, test).metrics
     assert node.left == []
+
+
+def test_settings_of_nccl_on_the_node_are_part_of_what_was_measured(node: Node) -> None:
+    """By the environment or by a file: peers have the same, and a node that has others is none of theirs."""
+    test = prepared(node, "nccl-tests")
+    plain = run(node, test)
+    assert plain.tool_version == "2.17.6"
+    ring = run(node, test, before=("env", "NCCL_ALGO=Ring"))
+    (node.folder / "nccl.conf").write_text("# of the site\nNCCL_ALGO=Tree\n  NCCL_DEBUG=WARN\n")
+    tree = run(node, test, before=("env", f"NCCL_CONF_FILE={node.folder}/nccl.conf"))
+    versions = {result.tool_version for result in (ring, tree)}
+    assert len(versions) == 2
+    assert all(re.fullmatch(r"2\.17\.6-conf\.[0-9a-f]{8}", version) for version in versions)
+    assert {result.verdict for result in (ring, tree)} == {Verdict.PASS}
+    assert ring.metrics == tree.metrics == plain.metrics
+    assert "# setting: NCCL_ALGO=Tree" in tree.evidence
+    quiet = run(node, test, before=("env", "NCCL_DEBUG=WARN"))
+    assert quiet.tool_version == plain.tool_version, "what is printed is no matter of speed"
 
 
 def test_the_samples_of_gpu_burn_are_cut_off_where_the_disk_is_full(node: Node) -> None:

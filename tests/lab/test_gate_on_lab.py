@@ -11,7 +11,7 @@ from reconciler.converge.observe import observe_node
 from reconciler.gate.certificate import judge_test
 from reconciler.gate.evidence import required_metrics
 from reconciler.gate.tools import TOOLS
-from reconciler.model.desired import GateTest
+from reconciler.model.desired import GateTest, Threshold
 from reconciler.model.gate import CommandResult, TestResult, Verdict
 from reconciler.model.gate_arguments import COLLECTIVES
 from tests.lab.test_inprocess import NODE, World
@@ -110,12 +110,15 @@ def test_without_the_fabric_manager_nothing_counts_against_the_hardware() -> Non
         ("fio-verify", {"directory": "/data"}),
         ("clock", {}),
         ("perftest", {"rails": "mlx5_0, mlx5_1"}),
+        ("perftest", {"rails": "mlx5_0, mlx5_1", "gpudirect": True}),
         ("perftest", {"rails": "mlx5_0", "way": "read", "bidirectional": True, "server": "10.0.0.9"}),
         ("pcie", {"load": "gpu_burn 30"}),
+        ("pcie", {"parts": "nics, drives"}),
         ("gpu-burn", {"directory": "/opt/gpu-burn", "seconds": 60, "tensor": True}),
         ("dcgmproftester", {"seconds": 30}),
         ("link-counters", {"seconds": 20}),
         ("mlxlink", {"rails": "mlx5_0, mlx5_7", "eye": True}),
+        ("mlxlink", {"rails": "mlx5_0, mlx5_7", "seconds": 600, "load": "ib_write_bw"}),
         ("command", {"run": "reference-train --steps 20", "metrics": "mfu, step_ms", "repeat": 2, "same": "hash"}),
     ],
 )
@@ -134,6 +137,15 @@ def test_each_tool_passes_on_a_healthy_machine(tool: str, args: dict[str, Any]) 
     result = world.run(main())
     assert (result.verdict, result.reasons) == (Verdict.PASS, ())
     assert set(required_metrics(test)) <= set(result.metrics)
+
+
+def test_a_gpu_with_half_of_its_lanes_is_named() -> None:
+    world = World()
+    world.machine.inject("gpu_cell", gpu=2, cell="pcie_width", text="8x")
+    result = world.run(judged(world, GateTest("test", "pcie", {}, (), 60.0)))
+    assert result.verdict is Verdict.FAIL
+    assert "width x8 of x16" in result.reasons[0]
+    assert result.metrics["width"] == 8
 
 
 def of_amd(world: World) -> None:
@@ -174,6 +186,23 @@ def test_a_gpu_that_is_lost_is_no_pass_of_any_tool(tool: str, args: dict[str, An
         of_amd(world)
     world.machine.inject("xid_79", gpu=1)
     assert world.run(judged(world, GateTest("test", tool, args, (), 3600.0))).verdict is not Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [("cable", "> 0 (effective_errors.mlx5_3)"), ("flap", "mlx5_3: the link was lost in the interval")],
+)
+def test_a_bad_link_shows_over_an_interval_and_a_healed_one_no_more(fault: str, says: str) -> None:
+    """What was counted before does not count: the errors of a cable that was exchanged are no longer there."""
+    world = World()
+    bars = (Threshold("effective_errors", max=0.0), Threshold("link_downs", max=0.0))
+    test = GateTest("ber", "mlxlink", {"rails": "mlx5_0, mlx5_3", "seconds": 600}, bars, 3600.0)
+    world.machine.inject(fault, port=3)
+    verdict, why = judge_test(test, world.run(judged(world, test)))
+    assert verdict is Verdict.FAIL
+    assert says in "; ".join(why)
+    world.machine.clear(fault)
+    assert judge_test(test, world.run(judged(world, test))) == (Verdict.PASS, ())
 
 
 def test_slow_links_slow_the_reference_training() -> None:

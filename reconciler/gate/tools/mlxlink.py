@@ -1,9 +1,10 @@
 """Judge `mlxlink -m -c`: each declared rail's link is up, what its receiver got wrong, and how open its eye is.
 
-Errors count since they were cleared, which the firmware does when a link comes up. A receiver corrects most of them
-(FEC): raw_ber is before that, effective_ber and effective_errors are what was left. A rate of 15E-255 is how the
-firmware says none. Metrics, by rail and the worst of them: these, minutes since the counters were cleared, link_downs
-where the firmware counts them, and eye_grade, which is asked for with args.eye.
+Errors count since they were cleared, which the firmware does when a link comes up. With args.seconds they are cleared
+first, for every program that reads them, and count over that interval, while args.load runs. A receiver corrects most
+of them (FEC): raw_ber is before that, effective_ber and effective_errors are what was left. A rate of 15E-255 is how
+the firmware says none. Metrics, by rail and the worst of them: these, minutes since the counters were cleared,
+link_downs where the firmware counts them, and eye_grade, which is asked for with args.eye.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from reconciler.gate.tools.common import ResultBuilder, Tool, note_if_killed, number
+from reconciler.gate.tools.shell import in_scratch
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
 from reconciler.model.gate_arguments import listed
@@ -33,6 +35,14 @@ _FIGURES: Mapping[str, str] = {
 _GRADES = ("Physical Grade", "Last FOM")  # of 16 nm adapters, and of those since ConnectX-7
 _DOWNS = ("Link Down Counter", "Link Error Recovery Counter")
 _Sections = Mapping[str, Mapping[str, str]]
+_NOT_CLEARED, _LOAD_ENDED = 71, 70  # exit statuses of the script
+_CLEAR = (
+    'seconds=$1; load=$2; shift 2; for rail in "$@"; do '
+    f'LC_ALL=C mlxlink -d "$rail" --pc >out.txt 2>&1 </dev/null || {{ cat out.txt >&2; exit {_NOT_CLEARED}; }}; done; '
+    'if [ -n "$load" ]; then sh -c "$load" >load.txt 2>&1 & p=$!; fi; sleep "$seconds"; '
+    f'if [ -n "$p" ] && ! kill -0 "$p" 2>/dev/null; then echo "the load ended early" >&2; exit {_LOAD_ENDED}; fi'
+)
+_SHORT, _LONG = 0.9, 3.0  # of the interval that the counters say; minutes that reading all rails may take
 
 
 def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tuple[str, ...], ...] | str:
@@ -40,12 +50,20 @@ def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tup
     rails = listed(test.args.get("rails", ""))
     if not rails:
         return "args.rails names no device"
-    return tuple(("env", "LC_ALL=C", "mlxlink", "-d", rail, "-m", "-c", *eye) for rail in rails)
+    reads = tuple(("env", "LC_ALL=C", "mlxlink", "-d", rail, "-m", "-c", *eye) for rail in rails)
+    seconds = test.args.get("seconds")
+    return (
+        reads if seconds is None else (in_scratch(_CLEAR, str(seconds), str(test.args.get("load", "")), *rails), *reads)
+    )
 
 
 def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequence[CommandResult]) -> TestResult:
     builder = ResultBuilder()
     rails = listed(test.args.get("rails", ""))
+    if "seconds" in test.args:
+        if not outputs or not _cleared(builder, outputs[0]):
+            return builder.result(test, outputs)
+        outputs = outputs[1:]
     if len(outputs) != len(rails) or len(set(rails)) != len(rails) or not rails:
         builder.unjudged(f"{len(outputs)} of {len(set(rails))} rails were read")
         return builder.result(test, outputs)
@@ -56,6 +74,16 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
             values = {rail: each[name] for rail, each in figures.items() if name in each}
             builder.parts(name, values, worst=min if name in ("minutes", "eye_grade") else max)
     return builder.result(test, outputs)
+
+
+def _cleared(builder: ResultBuilder, output: CommandResult) -> bool:
+    if note_if_killed(builder, output):
+        return False
+    said = (output.stderr.strip().splitlines() or [""])[0]
+    why = {_NOT_CLEARED: "the counters can't be cleared", _LOAD_ENDED: "args.load ended before the interval was over"}
+    if output.exit_status != 0:
+        builder.error(f"{why.get(output.exit_status, f'exit status {output.exit_status}')}: {said}")
+    return output.exit_status == 0
 
 
 def _rail(builder: ResultBuilder, test: GateTest, rail: str, output: CommandResult) -> Mapping[str, float] | None:
@@ -100,7 +128,19 @@ def _figures(builder: ResultBuilder, test: GateTest, rail: str, sections: _Secti
     if missing:
         builder.unjudged(f"{rail}: mlxlink gives no {', '.join(missing)}")
         return None
-    return {name: value for name, value in figures.items() if value is not None}
+    found = {name: value for name, value in figures.items() if value is not None}
+    if "seconds" in test.args:
+        _judge_interval(builder, rail, found, int(test.args["seconds"]) / 60)
+    return found
+
+
+def _judge_interval(builder: ResultBuilder, rail: str, found: Mapping[str, float], asked: float) -> None:
+    """Note counters that are not of the interval of `asked` minutes: a link that comes up anew clears them, too."""
+    least = max(0.0, _SHORT * asked - 0.1)  # mlxlink tells tenths
+    if found["minutes"] < least and found.get("link_downs"):
+        builder.fail(f"{rail}: the link was lost in the interval")
+    elif not least <= found["minutes"] <= asked + _LONG:
+        builder.unjudged(f"{rail}: the counters are of {found['minutes']:g} minutes, not of the {asked:g} asked for")
 
 
 def _eye(sections: _Sections) -> float | None:

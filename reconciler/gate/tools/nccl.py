@@ -5,6 +5,9 @@ averages all sizes and is no metric. The text lists every rank, which `-J` witho
 the environment. On one node one process drives all GPUs; on several, each GPU has a process of its own, started by MPI,
 for which the programs have to be built (MPI=1), and each node must be there with all its GPUs. The columns are those of
 nccl-tests since 2.13; earlier versions print a rounding error in place of a count of wrong values.
+
+NCCL also does what the node's environment and nccl.conf say, such as another algorithm. On one node these settings are
+printed first, and their digest ends the version of the tool, as in 2.17.6-conf.1a2b3c4d: who has others is no peer.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from reconciler.gate.certificate import digest_of
 from reconciler.gate.tools.common import ResultBuilder, Tool, count, expected_gpus, note_if_killed, number
 from reconciler.gate.tools.mpi import USER, Launch, why_not_started
 from reconciler.model.desired import Desired, GateTest
@@ -30,6 +34,13 @@ _UNCHECKED_IN_PLACE = frozenset({"alltoall", "sendrecv"})
 _SPLIT = frozenset({"all_gather", "reduce_scatter", "alltoall"})  # each rank gets a multiple of 16 bytes of the size
 _LOW, _HIGH = "8G", "16G"
 _WORD = 4  # bytes of a float, the default type
+
+# The script prints what is set for NCCL on the node, and becomes the program.
+_RUN = (
+    '{ env; cat /etc/nccl.conf "${NCCL_CONF_FILE:-$HOME/.nccl.conf}" 2>/dev/null; } | '
+    "grep -E '^[ \t]*(NCCL|RCCL)_' | sed 's/^[ \t]*/# setting: /'; exec env NCCL_DEBUG=VERSION \"$@\""
+)
+_SETTING = re.compile(r"^# setting: (?!NCCL_DEBUG|NCCL_CONF_FILE)(\S.*)$", re.MULTILINE)
 
 _VERSION = re.compile(r"^# nccl-tests version (\S{1,40})", re.MULTILINE)
 _LIBRARY = re.compile(r"^(?:.* NCCL INFO )?NCCL version ([0-9]{1,4}(?:\.[0-9]{1,4}){1,3})", re.MULTILINE)
@@ -91,7 +102,7 @@ def _sizes(low: int, high: int) -> Iterator[int]:
 def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tuple[str, ...], ...] | str:
     gpus = desired.profile.inventory.gpus
     run = _program(test, gpus, gpus)
-    return run if isinstance(run, str) else (("env", "NCCL_DEBUG=VERSION", *run),)
+    return run if isinstance(run, str) else (("env", "LC_ALL=C", "sh", "-c", _RUN, "sh", *run),)
 
 
 def _program(test: GateTest, gpus: int | None, of_process: int | None) -> tuple[str, ...] | str:
@@ -136,6 +147,8 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
         builder.error(f"it did not start: {why_not_started(output.stderr or text)} (exit status {output.exit_status})")
         return builder.result(test, outputs)
     builder.version = _version(text)
+    if builder.version and (settings := sorted({setting.rstrip() for setting in _SETTING.findall(text)})):
+        builder.version += f"-conf.{digest_of(settings)[:8]}"
     builder.check_version(test, KNOWN_RCCL if test.tool == "rccl-tests" else KNOWN)
     if trouble := _TROUBLE.search(text + "\n" + output.stderr):
         builder.error(f"NCCL reports: {trouble[0].strip()}")

@@ -1,19 +1,25 @@
-"""Judge `lspci -vvv`: each GPU's PCIe link has the width that it can have, under load its speed too, and ACS is off.
+"""Judge `lspci -vvv`: PCIe links have the width and speed that they can have, and ACS is off.
 
-An idle GPU slows its link down, so speed is judged only where args.load names a program that runs meanwhile. Bridges
-with ACS on send copies between GPUs through the root complex. Metrics: width, speed_gts (worst, by GPU, spread), and
-acs_on, the number of functions that redirect.
+A GPU has to reach what it can do itself: a slot with fewer lanes is the wrong one. An idle one slows its link down, so
+its speed is judged only where args.load names a program that runs meanwhile. With args.parts, NICs and drives have to
+reach what both ends of their links can do, as many slots have fewer lanes by design. So have the uplinks of switches
+above the parts that are judged: all below share them. Bridges with ACS on send copies between GPUs through the root
+complex. Metrics: width and speed_gts of GPUs, and with nic_, drive_ or uplink_ before them those of the others, each
+the worst, by address, and spread; and acs_on, the number of functions that redirect.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from reconciler.gate.tools.common import ResultBuilder, Tool, expected_gpus, note_if_killed, number
 from reconciler.gate.tools.shell import in_scratch
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
+from reconciler.model.gate_arguments import listed
+from reconciler.model.gate_tools import LINKED
 from reconciler.model.observed import Observed
 
 KNOWN = ("3",)
@@ -24,10 +30,26 @@ _RUN = (
 _BLOCK = re.compile(r"^((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) (.*)$", re.MULTILINE)
 _GPU = re.compile(r"^(?:3D controller|VGA compatible controller|Processing accelerators|Display controller)"
                   r"(?: \[\w+\])?: (?:NVIDIA|Advanced Micro Devices)")  # fmt: skip
+_OTHERS: Mapping[str, re.Pattern[str]] = {
+    "nic": re.compile(r"^(?:Infiniband|Ethernet|Network) controller(?: \[\w+\])?: "),
+    "drive": re.compile(r"^Non-Volatile memory controller(?: \[\w+\])?: "),
+}
 _CAP = re.compile(r"^\t\tLnkCap:.*\bSpeed ([0-9.]+)GT/s, Width x([0-9]+)\b", re.MULTILINE)
 _STA = re.compile(r"^\t\tLnkSta:.*\bSpeed ([0-9.]+)GT/s(?: \(\w+\))?, Width x([0-9]+)\b", re.MULTILINE)
+_BELOW = re.compile(r"^\tBus: primary=[0-9a-f]{2}, secondary=([0-9a-f]{2}),", re.MULTILINE)
+_UPLINK = re.compile(r"^\tCapabilities: \[[0-9a-f]+\] Express \(v[0-9]\) Upstream Port", re.MULTILINE)
 _ACS = re.compile(r"^\t\tACSCtl:.*\bReqRedir\+", re.MULTILINE)
 _LOAD_ENDED = 70
+_Functions = Mapping[str, str]  # address -> what lspci says of it, without the first line
+
+
+class _Link(NamedTuple):
+    """Lanes and GT/s: what this end can do, and what is."""
+
+    able_speed: float
+    able_width: float
+    speed: float
+    width: float
 
 
 def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tuple[str, ...], ...] | str:
@@ -48,7 +70,11 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
         return builder.result(test, outputs)
     parts = _BLOCK.split(output.stdout)
     gpus = expected_gpus(builder, desired)
-    found = {at: body for at, what, body in zip(parts[1::3], parts[2::3], parts[3::3], strict=True) if _GPU.match(what)}
+    names, functions = (
+        dict(zip(parts[1::3], parts[2::3], strict=True)),
+        dict(zip(parts[1::3], parts[3::3], strict=True)),
+    )
+    found = {at: functions[at] for at, what in names.items() if _GPU.match(what)}
     if gpus is not None and len(found) != gpus:
         builder.fail(f"{len(found)} GPUs are on the PCIe bus, {gpus} are declared")
     if not output.stdout.endswith("\n\n") or len(set(parts[1::3])) != len(parts[1::3]):
@@ -56,28 +82,91 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
     if "<access denied>" in output.stdout:
         builder.error("lspci may not read the capabilities: it needs the rights of root")
     elif found:
-        _judge_links(builder, test, found)
+        _judge_gpus(builder, test, found)
+        _judge_others(builder, test, desired, names, functions)
     builder.metrics["acs_on"] = float(len(_ACS.findall(output.stdout)))
     return builder.result(test, outputs)
 
 
-def _judge_links(builder: ResultBuilder, test: GateTest, found: Mapping[str, str]) -> None:
+def _judge_gpus(builder: ResultBuilder, test: GateTest, found: _Functions) -> None:
     widths, speeds = dict[str, float](), dict[str, float]()
     for at, body in found.items():
-        able, runs = _CAP.findall(body), _STA.findall(body)
-        cells = [number(cell) for cell in (*able[0], *runs[0])] if len(able) == len(runs) == 1 else []
-        if len(cells) != 4 or None in cells:
+        link = _link(body)
+        if link is None:
             builder.unjudged(f"{at}: no capability and state of one link")
             continue
-        able_speed, able_width, speed, width = (cell or 0.0 for cell in cells)
-        widths[at.replace(":", "-")], speeds[at.replace(":", "-")] = width, speed
-        if width < able_width:
-            builder.fail(f"{at}: width x{width:g} of x{able_width:g}")
-        if speed < able_speed and test.args.get("load"):
-            builder.fail(f"{at}: {speed:g} GT/s under load, of {able_speed:g}")
+        widths[_part(at)], speeds[_part(at)] = link.width, link.speed
+        if link.width < link.able_width:
+            builder.fail(f"{at}: width x{link.width:g} of x{link.able_width:g}")
+        if link.speed < link.able_speed and test.args.get("load"):
+            builder.fail(f"{at}: {link.speed:g} GT/s under load, of {link.able_speed:g}")
     if len(widths) == len(found):
         builder.parts("width", widths)
         builder.parts("speed_gts", speeds)
+
+
+def _judge_others(
+    builder: ResultBuilder, test: GateTest, desired: Desired, names: Mapping[str, str], functions: _Functions
+) -> None:
+    """Judge NICs and drives where the test asks for them, and the uplinks above all that is judged."""
+    asked = [kind for kind in _OTHERS if f"{kind}s" in listed(test.args.get("parts", ""))]
+    above = {at[: -len("10:00.0")] + bus[1]: at for at, body in functions.items() if (bus := _BELOW.search(body))}
+    judged = [at for at, what in names.items() if _GPU.match(what)]
+    for kind in asked:
+        # Virtual functions, and adapters inside a processor, have no link.
+        linked = [at for at, what in names.items() if _OTHERS[kind].match(what) and _link(functions[at])]
+        declared = getattr(desired.profile.inventory, LINKED[f"{kind}s"])
+        if declared is None:
+            builder.unjudged(f"HardwareProfile.inventory does not declare how many {kind}s must have a link")
+        elif len(linked) < declared:
+            builder.fail(f"{len(linked)} {kind}s have a PCIe link, {declared} are declared")
+        else:
+            _judge_both_ends(builder, kind, linked, above, functions)
+            judged += linked
+    if asked:
+        uplinks = sorted({at for part in judged for at in _way_up(part, above) if _UPLINK.search(functions[at])})
+        _judge_both_ends(builder, "uplink", uplinks, above, functions)
+
+
+def _way_up(at: str, above: Mapping[str, str]) -> Iterator[str]:
+    """Yield the bridges above a function, the nearest first."""
+    seen = set[str]()
+    while (bridge := above.get(at.rpartition(":")[0])) is not None and bridge not in seen:
+        yield bridge
+        seen.add(bridge)
+        at = bridge
+
+
+def _judge_both_ends(
+    builder: ResultBuilder, kind: str, found: Sequence[str], above: Mapping[str, str], functions: _Functions
+) -> None:
+    links = {at: link for at in found if (link := _link(functions[at])) is not None}
+    if len(links) < len(found):
+        builder.unjudged(f"{kind}: no capability and state of one link")
+        return
+    for at, link in links.items():
+        bridge = above.get(at.rpartition(":")[0])
+        upper = link if bridge is None else _link(functions[bridge]) or link
+        width, speed = min(link.able_width, upper.able_width), min(link.able_speed, upper.able_speed)
+        if link.width < width:
+            builder.fail(f"{kind} {at}: width x{link.width:g} of x{width:g}")
+        if link.speed < speed:
+            builder.fail(f"{kind} {at}: {link.speed:g} GT/s of {speed:g}")
+    if links:
+        builder.parts(f"{kind}_width", {_part(at): link.width for at, link in links.items()})
+        builder.parts(f"{kind}_speed_gts", {_part(at): link.speed for at, link in links.items()})
+
+
+def _part(at: str) -> str:
+    return at.replace(":", "-")
+
+
+def _link(body: str) -> _Link | None:
+    """Return the one link of a function; None where there is none, or it can't be read."""
+    able, runs = _CAP.findall(body), _STA.findall(body)
+    cells = [number(cell) for cell in (*able[0], *runs[0])] if len(able) == len(runs) == 1 else []
+    known = [cell for cell in cells if cell is not None]
+    return _Link(*known) if len(known) == 4 else None
 
 
 TOOL = Tool(_commands, _judge)

@@ -2,8 +2,9 @@
 
 Without args.server a rail's adapter talks to itself, which proves the adapter and its PCIe slot, and no cable. With
 args.partners both programs serve on another node: what the node writes there goes one way, what it reads comes the
-other. A run that is bound by time prints 0 as its peak, so the average counts. Metrics:
-gbps.<rail>, gbps of the slowest rail, and gbps.spread; with partners also gbps.<rail>.there and gbps.<rail>.back.
+other. A run that is bound by time prints 0 as its peak, so the average counts. With args.gpudirect the memory is that
+of the rail's GPU, and the output has to say so. Metrics: gbps.<rail>, gbps of the slowest rail, and gbps.spread; with
+partners also gbps.<rail>.there and gbps.<rail>.back.
 """
 
 from __future__ import annotations
@@ -37,8 +38,19 @@ _VERSION = re.compile(r"Version: (\S{1,20})\n")
 _TITLE = re.compile(r"^ *RDMA_(Write|Read) (Bidirectional )?BW Test *$", re.MULTILINE)
 _DEVICE = re.compile(r"\bDevice {1,12}: (\S{1,60}) *$", re.MULTILINE)
 _HEAD = re.compile(r"^ #bytes +#iterations +BW peak\[Gb/sec\] +BW average\[Gb/sec\] +MsgRate\[Mpps\] *$", re.MULTILINE)
-_ROW = re.compile(r"^ (\d{1,12}) +(\d{1,15}) +(\S{1,20}) +(\S{1,20}) +(\S{1,20}) *$", re.MULTILINE)
-_END = re.compile(r"\n-{87}\n\s*\Z")
+# perftest sets its last column off by tabs, which web pages show as blanks.
+_ROW = re.compile(r"^ (\d{1,12})[ \t]+(\d{1,15})[ \t]+(\S{1,20})[ \t]+(\S{1,20})[ \t]+(\S{1,20})[ \t]*$", re.MULTILINE)
+_RULE = f"\n{'-' * 87}\n"
+# What it says of its own end: releases of 2026 the time, and with GPUs what became of their memory.
+_AFTER = re.compile(
+    r"(?:[ \t]*\n|Completed: .{1,60}\n|Total run time: .{1,40}\n|deallocating (?:RX |TX )?GPU buffer .{1,40}\n"
+    r"|destroying current CUDA Ctx\n)*"
+)
+# By args.gpudirect: the option, what it says of the GPU with a number, and last of all when its memory is free again.
+_MEMORY: Mapping[str, tuple[str, str, str]] = {
+    "cuda": ("--use_cuda", "\nPicking device No. {}\n", "\ndestroying current CUDA Ctx\n"),
+    "rocm": ("--use_rocm", "\nUsing ROCm Device with ID: {}, ", "\ndeallocating GPU buffer "),
+}
 _TROUBLE = re.compile(r"^.*(?:Couldn't|Failed|failed|not found|Unable to|Completion with error).*$", re.MULTILINE)
 
 
@@ -49,8 +61,15 @@ def _run(args: Mapping[str, Value], at: int, way: str) -> tuple[str, ...]:
     if PARTNERS in args:
         port += 2 * at + (way == "read")  # each server has one of its own
     both = ("-b",) if args.get("bidirectional") else ()
-    cuda = (f"--use_cuda={at}",) if args.get("gpudirect") else ()
-    return (*run, "-D", str(args.get("seconds", 10)), "-p", str(port), *both, *cuda)
+    memory = _memory(args)
+    gpu = (f"{memory[0]}={at}",) if memory else ()
+    return (*run, "-D", str(args.get("seconds", 10)), "-p", str(port), *both, *gpu)
+
+
+def _memory(args: Mapping[str, Value]) -> tuple[str, str, str] | None:
+    """Return how memory of GPUs is asked for and told of; None where that of the host is used."""
+    asked = args.get("gpudirect", False)
+    return _MEMORY["cuda" if asked is True else str(asked)] if asked else None
 
 
 def _ways(args: Mapping[str, Value]) -> tuple[str, ...]:
@@ -110,14 +129,30 @@ def _rail(builder: ResultBuilder, test: GateTest, rail: str, way: str, output: C
         return None
     heads = list(_HEAD.finditer(text))
     found = _ROW.findall(text[heads[0].end() :]) if len(heads) == 1 else []
-    if len(found) != 1 or not _END.search(text):
+    if len(found) != 1 or not text.endswith("\n") or not _AFTER.fullmatch(text.rpartition(_RULE)[2]):
         builder.error(f"{rail}: the output breaks off, or holds more than one result in Gb/s")
-        return None
+    elif other := _other_run(test, rail, way, text):
+        builder.unjudged(f"{rail}: {other}")
+    else:
+        return _speed(builder, rail, found[0])
+    return None
+
+
+def _other_run(test: GateTest, rail: str, way: str, text: str) -> str:
+    """Return in what the run was not the one that was asked for; "" when it was."""
     title = (way.capitalize(), bool(test.args.get("bidirectional")))
     if [(name, bool(both)) for name, both in _TITLE.findall(text)] != [title] or _DEVICE.findall(text) != [rail]:
-        builder.unjudged(f"{rail}: another test was run, or another device was measured")
-        return None
-    size, iterations, _, average, rate = found[0]
+        return "another test was run, or another device was measured"
+    if memory := _memory(test.args):
+        _, used, freed = memory
+        gpu = listed(test.args.get("rails", "")).index(rail)
+        if f"\n{text}".count(used.format(gpu)) != 1 or freed not in _RULE + text.rpartition(_RULE)[2]:
+            return f"it does not say that it used the memory of GPU {gpu}"
+    return ""
+
+
+def _speed(builder: ResultBuilder, rail: str, cells: Sequence[str]) -> float | None:
+    size, iterations, _, average, rate = cells
     speed, messages = number(average), number(rate)
     if count(size) != SIZE or not count(iterations) or speed is None or messages is None or speed <= 0:
         builder.unjudged(f"{rail}: no speed of messages of {SIZE} bytes")

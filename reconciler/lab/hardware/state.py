@@ -286,6 +286,7 @@ class MachineState:
     counters: Counters = field(default_factory=Counters)
     faults: dict[str, dict[str, Any]] = field(default_factory=dict)  # kind -> parameters
     fault_since: dict[str, float] = field(default_factory=dict)  # kind -> when it was injected last
+    ports_cleared: dict[str, float] = field(default_factory=dict)  # RDMA device -> when its counts were cleared last
     mains: bool = True  # an outlet gives power
     on_before_cut: bool = False
     mains_lost: bool = False  # since the last boot: the power was taken at the outlets

@@ -93,7 +93,11 @@ def mlxlink(call: Call) -> Ran:
     device = options.get("-d", "")
     if port_of(device) not in range(RAILS):
         return failed(1, f"-E- Failed to open device: {device}\n")
-    counters = _physical(rail(call.machine.state, port_of(device)), call.machine.now)
+    cleared = call.machine.state.ports_cleared
+    if "--pc" in call.args:
+        cleared[device] = call.machine.now
+        return done("\nClearing Counters ...\n")
+    counters = _physical(rail(call.machine.state, port_of(device)), call.machine.now, cleared.get(device, 0.0))
     sections: dict[str, dict[str, str]] = {
         "Operational Info": {"State": "Active", "Physical state": "LinkUp", "Speed": "IB-NDR", "Width": "4x"},
         "Troubleshooting Info": {"Status Opcode": "0", "Recommendation": "No issue was observed"},
@@ -110,16 +114,25 @@ def mlxlink(call: Call) -> Ran:
     return done(text + "\n", seconds=2)
 
 
-def _physical(link: Rail, now: float) -> dict[str, str]:
-    """Return what the firmware counted since the link came up last: it clears all but the losses of the link then."""
+def _clear_and_wait(call: Call, words: Sequence[str]) -> Ran:
+    """Clear the counters of the rails, and wait for the interval."""
+    for device in words[2:]:
+        call.machine.state.ports_cleared[device] = call.machine.now
+    return done(seconds=float(words[0]))
+
+
+def _physical(link: Rail, now: float, cleared: float) -> dict[str, str]:
+    """Return what the firmware counted since it was cleared, as the link does when it comes up, but for its losses."""
     up = (now - link.since) % link.every_s if link.downs(now) else now
-    garbled = min(link.errors(now), int(link.garbled * up))
+    span = min(up, now - cleared)
+    garbled = min(link.errors(now) - link.errors(max(cleared, link.since)), int(link.garbled * span))
+    downs = link.downs(now) - (link.downs(cleared) if cleared > link.since else 0)
     return {
-        "Time Since Last Clear [Min]": f"{up / 60 + (not link.every_s):.1f}",
+        "Time Since Last Clear [Min]": f"{span / 60 + (not link.every_s and not cleared):.1f}",
         "Effective Physical Errors": str(garbled),
-        "Effective Physical BER": f"{garbled / (_RATE * up):.0E}" if garbled else "15E-255",
+        "Effective Physical BER": f"{garbled / (_RATE * span):.0E}" if garbled else "15E-255",
         "Raw Physical Errors Per Lane": f"{91 * garbled},12,44,9" if garbled else "31,12,44,9",
-        "Link Down Counter": str(link.downs(now)),
+        "Link Down Counter": str(downs),
         "Link Error Recovery Counter": "0",
         "Raw Physical BER": "4E-6" if garbled else "3E-10",
     }
@@ -192,6 +205,7 @@ SCRIPTS: Mapping[str, Callable[[Call, Sequence[str]], Ran]] = {
     r"\./gpu_burn ": gpu_burn,
     r'"dcgmproftester\$1"': dcgmproftester,
     r"/sys/class/infiniband/": link_counters,
+    r"mlxlink .* --pc": _clear_and_wait,
 }
 TOOLS: Mapping[str, Tool] = {
     "mlxlink": mlxlink, "amd-smi": amd_smi, "rvs": rvs, "reference-train": reference_train, "torchrun": torchrun,

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from reconciler.lab.hardware.host_network import interface
 from reconciler.lab.hardware.slowness import Rail, port_of, rail
-from reconciler.lab.hardware.tools import gpu_tests, mpi
+from reconciler.lab.hardware.tools import gpu_tests, mpi, nccl
 from reconciler.lab.hardware.tools.call import Call, Ran, Tool, done, failed
 from reconciler.lab.hardware.tools.ibtracert import ibtracert, trace_script
 from reconciler.model.gate import CommandResult
@@ -50,16 +50,42 @@ def chronyc(call: Call) -> Ran:
 
 
 def lspci(call: Call) -> Ran:
+    """Show the links of GPUs, RDMA adapters and NVMe drives, each below a port of its own."""
     if "--version" in call.args:
         return done("lspci version 3.9.0\n")
-    blocks = [
-        f"{gpu.pci.lower()[-12:]} 3D controller: NVIDIA Corporation Device 2330 (rev a1)\n"
-        "\tCapabilities: [60] Express (v2) Endpoint, MSI 00\n"
-        "\t\tLnkCap:\tPort #0, Speed 32GT/s, Width x16, ASPM not supported\n"
-        "\t\tLnkSta:\tSpeed 32GT/s, Width x16\n\n"
+    state = call.machine.state
+    gpus = [
+        _function(f"{gpu.pci.lower()[-12:]} 3D controller: NVIDIA Corporation Device 2330 (rev a1)", 32, 16,
+                  int(gpu.cells.get("pcie_width", "16x").rstrip("x")))
         for gpu in call.visible_gpus
+    ]  # fmt: skip
+    nics, drives = [nic for nic in state.nics if nic.rdma], [drive for drive in state.drives if not drive.sata]
+    others = [
+        *_below_a_port(
+            "0001", len(nics), "Infiniband controller: Mellanox Technologies MT2910 Family [ConnectX-7]", 32, 16
+        ),
+        *_below_a_port(
+            "0002", len(drives), "Non-Volatile memory controller: Samsung PM9A3 (prog-if 02 [NVM Express])", 16, 4
+        ),
     ]
-    return done("".join(blocks) or "\n", seconds=0.5)
+    return done("".join([*gpus, *others]) or "\n", seconds=0.5)
+
+
+def _below_a_port(segment: str, number: int, name: str, speed: int, lanes: int) -> list[str]:
+    ports = []
+    for at in range(number):
+        bus = f"\tBus: primary=00, secondary={at + 1:02x}, subordinate={at + 1:02x}, sec-latency=0\n"
+        port = _function(f"{segment}:00:{at:02x}.0 PCI bridge: Intel Corporation Device 352a", 32, 16, lanes, speed)
+        ports.append(port.replace("\tCap", f"{bus}\tCap").replace("Endpoint", "Root Port (Slot-)"))
+    return [*ports, *(_function(f"{segment}:{at + 1:02x}:00.0 {name}", speed, lanes, lanes) for at in range(number))]
+
+
+def _function(title: str, able_speed: int, able_lanes: int, lanes: int, speed: int = 0) -> str:
+    return (
+        f"{title}\n\tCapabilities: [60] Express (v2) Endpoint, MSI 00\n"
+        f"\t\tLnkCap:\tPort #0, Speed {able_speed}GT/s, Width x{able_lanes}, ASPM not supported\n"
+        f"\t\tLnkSta:\tSpeed {speed or able_speed}GT/s, Width x{lanes}\n\n"
+    )
 
 
 def _stress_ng(call: Call, words: Sequence[str]) -> Ran:
@@ -219,13 +245,27 @@ def _perftest(call: Call, options: Mapping[str, str], pace: float, link: Rail, a
     rate = speed * 1000 / 8 / size
     way = "Read" if "read" in call.name else "Write"
     both = "Bidirectional " if "-b" in call.args else ""
+    said, freed = _gpu_memory(call)
     text = (
-        f"WARNING: BW peak won't be measured in this run.\n{_RULE}\n                    RDMA_{way} {both}BW Test\n"
-        f" Dual-port       : OFF          Device         : {device}\n Link type       : IB\n{_RULE}\n{addresses}"
+        f" WARNING: BW peak won't be measured in this run.\n{said}{_RULE}\n"
+        f"                    RDMA_{way} {both}BW Test\n"
+        f" Dual-port       : OFF\t\tDevice         : {device}\n Link type       : IB\n{_RULE}\n{addresses}"
         " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n"
-        f" {size:<10} {rate * seconds * 1e6:<16.0f} 0.00               {speed:<18.2f} {rate:.6f}\n{_RULE}\n"
+        f" {size:<7}    {rate * seconds * 1e6:<10.0f}       0.00               {speed:<7.2f}\t\t     {rate:<7.6f}\n"
+        f"{_RULE}\n{freed}"
     )
     return Ran(CommandResult(0, text), seconds + 2)
+
+
+def _gpu_memory(call: Call) -> tuple[str, str]:
+    """Return what perftest says of a GPU's memory before and after its test, as with --use_cuda."""
+    gpu = next((word.partition("=")[2] for word in call.args if word.startswith("--use_cuda=")), None)
+    if gpu is None:
+        return "", ""
+    return (
+        f"initializing CUDA\nPicking device No. {gpu}\nallocated GPU buffer address at 00007f3dfa600000\n",
+        "deallocating GPU buffer 00007f3dfa600000\ndestroying current CUDA Ctx\n",
+    )
 
 
 def shell(call: Call) -> Ran:
@@ -257,7 +297,13 @@ def shell(call: Call) -> Ran:
     return failed(127, f"sh: 1: {script.split()[0] if script.split() else ''}: not found\n")
 
 
+def _collective(call: Call, words: Sequence[str]) -> Ran:
+    """Run a collective on this node, on which nothing is set for NCCL."""
+    return nccl.TOOLS[words[0]](Call(call.machine, words[0], tuple(words[1:])))
+
+
 _SCRIPTS = {
+    "# setting: ": _collective,
     r"\bstress-ng \$o": _stress_ng,
     r"hpccinf\.txt": _hpcc,
     r"fio --name=verify": _verify,
