@@ -11,7 +11,7 @@ import pytest
 from reconciler.converge.run import Ended
 from reconciler.gate.results import key_of
 from reconciler.lab.leaf_spine import FabricFault
-from reconciler.model.desired import BudgetLimit
+from reconciler.model.desired import BudgetLimit, GateTest
 from reconciler.model.results import SEARCH, Wanted
 from tests.converge.test_fabric_search import Searched, named
 from tests.converge.test_pair_gate import NCCL
@@ -56,6 +56,24 @@ def test_a_bad_nic_is_convicted_by_collectives(make: Make, test: object) -> None
     assert verdict == "fail", why
     assert "which pass" in why
     assert world.others_serve("n0")
+    assert world.network.launched == {}
+
+
+@pytest.mark.parametrize("test", [NCCL, PAIRS], ids=["group", "pairs"])
+def test_the_rail_is_named_where_each_is_tested_by_itself(make: Make, test: GateTest) -> None:
+    world = make(test_of_pairs=replace(test, args={**test.args, "rails": "mlx5_0,mlx5_1,mlx5_2", "inTurn": True}))
+    world.test("n0")
+    assert world.verdict("n0")[0] == "pass", world.verdict("n0")
+    world.break_part(FabricFault.NIC, "n1", 2)
+    world.test("n1")
+    verdict, why = world.verdict("n1")
+    assert verdict == "fail", why
+    assert "busbw_peak.mlx5_2" in why
+    certificate = world.ledger.node("n1").certificate
+    assert certificate is not None
+    figures = certificate.results[0].metrics
+    assert figures["busbw_peak"] == figures["busbw_peak.mlx5_2"] < 300 < figures["busbw_peak.mlx5_0"]
+    assert world.others_serve("n1")
     assert world.network.launched == {}
 
 
