@@ -27,6 +27,7 @@ from reconciler.converge.ports import GateRunner, TakenPartner
 from reconciler.converge.run import Run, RunPorts
 from reconciler.gate.fabric.blame import Blame
 from reconciler.gate.fabric.diagnose import Conviction, Diagnosis, judge
+from reconciler.gate.fabric.evidence import Evidence
 from reconciler.gate.fabric.measured import (
     alone,
     blame_matrix,
@@ -37,7 +38,7 @@ from reconciler.gate.fabric.measured import (
     rails_of,
     without_routes,
 )
-from reconciler.gate.fabric.results import UNKNOWN, Bar, LoopbackRun, PairRun, Reading, Spines, read
+from reconciler.gate.fabric.results import UNKNOWN, Bar, LoopbackRun, PairRun, Spines, read
 from reconciler.gate.fabric.rounds import Match, Round
 from reconciler.gate.fabric.routes import Ends, ends_of, spines_of, trace_command
 from reconciler.gate.fabric.rows import Searched, of_pairs, rows_of
@@ -122,19 +123,22 @@ class _Search:
     fabric: Fabric
     run: Run
     holder: GatePartners
-    _readings: list[Reading] = field(default_factory=list)
+    _evidence: Evidence = field(init=False)
     _loopbacks: list[LoopbackRun] = field(default_factory=list)
     _unrun: dict[str, None] = field(default_factory=dict)  # why tests could not run
     _versions: dict[str, str] = field(default_factory=dict)  # of the tool, by node
     _printed: dict[str, list[str]] = field(default_factory=dict)  # by node
     _rounds: int = 0
 
+    def __post_init__(self) -> None:
+        self._evidence = Evidence(self.fabric)
+
     async def to_the_end(self) -> Diagnosis:
         while True:
-            found = judge(self.fabric, self._readings, self._loopbacks, self.request.bar)
-            asked = found.next or confirming(self.fabric, found, self._readings)
+            found = judge(self._evidence, self._loopbacks, self.request.bar)
+            asked = found.next or confirming(self.fabric, found, self._evidence.readings)
             if asked is None or self.run.stop() is not None:
-                return without_routes(self.fabric, found, self._readings)
+                return without_routes(self.fabric, found, self._evidence.readings)
             await self._round(asked)
             self._rounds += 1
 
@@ -188,7 +192,7 @@ class _Search:
         """Keep what a run measured, and return whether a rail was low."""
         there, back = legs(self.request.test, result, spines)
         run = PairRun(self._rounds, asked.one, asked.other, there, back, asked.control)
-        self._readings.append(reading := read(run, self.request.bar))
+        self._evidence.add(reading := read(run, self.request.bar))
         if result.reasons:
             self._unrun[f"{asked.one} with {asked.other}: {result.reasons[0]}"] = None
         return bool(reading.there or reading.back)
@@ -227,7 +231,7 @@ class _Search:
 
     @property
     def searched(self) -> Searched:
-        return Searched(self.request.test, self._readings, self._loopbacks, self._versions, self._printed)
+        return Searched(self.request.test, self._evidence.readings, self._loopbacks, self._versions, self._printed)
 
     def report(self, found: Diagnosis, left_out: dict[str, str], started_at: datetime) -> FabricReport:
         parts = [(one, self._part(one)) for one in found.convicted]
@@ -243,7 +247,7 @@ class _Search:
             incidents=(*(part for one, part in parts if not one.part.blames_node), *void),
             good=tuple(sorted(found.acquitted)),
             undecided=dict(sorted(found.undecided.items())),
-            accounts=tuple(map(self._part, blame_matrix(self.fabric, self._readings))),
+            accounts=tuple(map(self._part, blame_matrix(self.fabric, self._evidence.readings))),
             unrun=tuple(self._unrun)[:SHOWN],
             rounds=self._rounds,
             started_at=started_at,

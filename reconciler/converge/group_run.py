@@ -16,6 +16,7 @@ from typing import Final
 from reconciler.converge.gate_command import run_alone
 from reconciler.converge.observe import io_seconds
 from reconciler.converge.ports import Partners, TakenPartner
+from reconciler.gate.fabric.in_turn import by_rail, each_rail
 from reconciler.gate.fabric.pair_steps import Ended
 from reconciler.gate.lock import unlocked
 from reconciler.gate.tools import TOOLS
@@ -68,10 +69,17 @@ async def with_partners(
 
 
 async def run_group(test: GateTest, sides: Sequence[Side], clock: Clock, outputs: list[CommandResult]) -> TestResult:
-    """Run the test over all these nodes, and put what the first printed into `outputs`.
+    """Run the test over all these nodes, rail after rail if it asks so, and put what the first printed into `outputs`.
 
     Whatever happens, all that was started is ended on each of them. A DriverError is raised where the first was lost.
     """
+    each = each_rail(test)
+    if not each:
+        return await _run_once(test, sides, clock, outputs)
+    return by_rail(test, {rail: await _run_once(one, sides, clock, outputs) for rail, one in each.items()})
+
+
+async def _run_once(test: GateTest, sides: Sequence[Side], clock: Clock, outputs: list[CommandResult]) -> TestResult:
     tool, first = TOOLS[test.tool], sides[0]
     assert tool.launch is not None, "the spec takes groups of no other tool"
     test = replace(test, args={**test.args, GROUP: len(sides)})

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from reconciler.diff.facts import managed
 from reconciler.gate.certificate import TestDigests, by_test, finite, tests_changed
+from reconciler.gate.cohort import is_whole
 from reconciler.gate.cohort import limit as cohort_limit
 from reconciler.model.desired import Acceptance, GateTest, Profile, Threshold
 from reconciler.model.gate import TestResult, Verdict
@@ -124,8 +125,10 @@ def shortfalls(
 
 
 def _below(test: GateTest, place: str, result: TestResult) -> Iterator[Shortfall]:
+    whole = is_whole(test.args, result.metrics)
     for at, bar in enumerate(test.thresholds):
         value = finite(result.metrics.get(bar.metric))
-        for limit, sign in ((bar.min, 1), (cohort_limit(bar.cohort, result.tool_version), 1), (bar.max, -1)):
+        by_peers = cohort_limit(bar.cohort, result.tool_version) if whole else None
+        for limit, sign in ((bar.min, 1), (by_peers, 1), (bar.max, -1)):
             if limit is not None and (value is None or value * sign < limit * sign):
                 yield Shortfall(test.name, f"{place}.thresholds.{at}", bar.metric, limit, value)

@@ -27,7 +27,7 @@ from reconciler.gate.after import (
     tests_after_exchange,
     tests_after_firmware,
 )
-from reconciler.gate.cohort import against_peers
+from reconciler.gate.cohort import against_peers, is_whole
 from reconciler.gate.evidence import GPU_COUNT, experimental, required_metrics
 from reconciler.gate.exchanged import exchanged, parts_of
 from reconciler.model.after import Exchanged
@@ -292,6 +292,7 @@ def judge_test(test: GateTest, result: TestResult | None) -> tuple[Verdict, tupl
             f"{test.name}: {result.verdict}",
         )
     verdict, reasons = _PASS, list[str]()
+    whole = is_whole(test.args, result.metrics)
     for threshold in test.thresholds:
         name, value = f"{test.name}: {threshold.metric}", finite(result.metrics.get(threshold.metric))
         if value is None:  # NaN and infinity are no evidence either
@@ -303,7 +304,7 @@ def judge_test(test: GateTest, result: TestResult | None) -> tuple[Verdict, tupl
         elif threshold.max is not None and value > threshold.max:
             verdict = Verdict.FAIL
             reasons.append(f"{name} {value:g} > {threshold.max:g}{_part(result, threshold.metric)}")
-        elif why := against_peers(threshold.cohort, result.tool_version, value):
+        elif whole and (why := against_peers(threshold.cohort, result.tool_version, value)):
             verdict = Verdict.FAIL
             reasons.append(f"{name} {why}{_part(result, threshold.metric)}")
     return verdict, tuple(reasons)

@@ -1,7 +1,8 @@
 """Gray decline: a node against what it measured itself when it first passed. No bar tells of that, and it fails nobody.
 
 Each certificate keeps what earlier gates measured first, since rows of results may be gone by then. Results are
-compared while image, test, tool and version of the tool stay the same: with another of them a node begins anew.
+compared while image, test, tool, its version and the number of nodes of its group stay the same: with another of them a
+node begins anew.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from reconciler.gate.bars import unit_of
 from reconciler.gate.certificate import by_test, digest_of, finite, judge_test
 from reconciler.model.desired import Acceptance, GateTest
 from reconciler.model.gate import Binding, Certificate, Decline, FirstResult, TestResult, Verdict
+from reconciler.model.results import NODES
 
 GRAY_DECLINE: Final = "gray_decline_"  # before test and metric: the name of the signal
 DECLINE: Final = 0.02  # of the first value; less is noise
@@ -86,4 +88,5 @@ def _keys(certificate: Certificate) -> Mapping[str, tuple[datetime, str]]:
 
 def _key(binding: Binding, result: TestResult) -> str:
     test = binding.tests.get(result.test, binding.tests_digest)
-    return digest_of((binding.image_sha256, test, result.tool, result.tool_version))
+    known = (binding.image_sha256, test, result.tool, result.tool_version)
+    return digest_of((*known, result.metrics[NODES]) if NODES in result.metrics else known)

@@ -10,9 +10,10 @@ from datetime import datetime
 from reconciler.gate.certificate import digest_of, finite, judge_test
 from reconciler.model.desired import Desired
 from reconciler.model.gate import Certificate, TestResult
+from reconciler.model.gate_arguments import GROUP
 from reconciler.model.gate_tools import measured
 from reconciler.model.reference import hardware_of
-from reconciler.model.results import COUNTS, Measurement, TestRun
+from reconciler.model.results import COUNTS, NODES, Measurement, TestRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,12 @@ def peers_key(hardware: str, image: str, test: str, tool: str, tool_version: str
 
 
 def key_of(desired: Desired, result: TestResult, args: Mapping[str, object]) -> str:
-    """Return the key of a result. `args`: of its test; {} of what is no test of the profile."""
+    """Return the key of a result. `args`: of its test; {} of what is no test of the profile.
+
+    What half a group measured has the key of a test that asks for so many nodes.
+    """
+    if GROUP in args and NODES in result.metrics:
+        args = {**args, GROUP: int(result.metrics[NODES])}
     image = desired.profile.image
     sha256 = "" if image is None else image.sha256
     hardware = hardware_of(desired.profile.inventory)

@@ -9,9 +9,12 @@ slowest part of a path sets its pace.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
+
+Way = tuple[str, str]  # source, target
 
 
 class FabricFault(StrEnum):
@@ -38,8 +41,7 @@ class Broken:
     inbound: bool = True  # leaf port: what it sends to the node is slow; False: what it receives from it
 
 
-@dataclass(frozen=True, slots=True)
-class RunOfPair:
+class RunOfPair(NamedTuple):
     """One run: bandwidth by rail and way, None where the test could not run, and the spines taken (() in a group)."""
 
     there: tuple[float | None, ...]
@@ -84,76 +86,88 @@ class LeafSpine:
         if self.refusals and self.chance.random() < self.refusals:
             nothing = (None,) * self.rails
             return [RunOfPair(nothing, nothing, (), ())] * runs
-        return [self._run(one, other) for _ in range(runs)]
+        ways = (one, other), (other, one)
+        passed = [(fault, (self._passes(fault, *ways[0]), self._passes(fault, *ways[1]))) for fault in self.faults]
+        if all(fault.duty >= 1.0 and not any(ends) for fault, ends in passed):
+            passed = []
+        return [self._run(ways, passed) for _ in range(runs)]
 
     def loopback(self, node: str, runs: int) -> list[tuple[float, ...]]:
         """Let each NIC of a node send to itself: neither cable nor switch takes part."""
         found = []
         for _ in range(runs):
             paces = [1.0] * self.rails
-            for fault in self._active():
+            for fault in (one for one in self.faults if one.duty >= 1.0 or self.chance.random() < one.duty):
                 mine = fault.name in (node, self.racks[node])
                 if mine and fault.kind in (FabricFault.NODE, FabricFault.NIC, FabricFault.RACK):
                     _slow(paces, fault)
-            found.append(self._noisy(paces))
+            low, wide = 1 - self.noise, 2 * self.noise
+            found.append(tuple([pace * (low + wide * self.chance.random()) for pace in paces]))
         return found
 
-    def _run(self, one: str, other: str) -> RunOfPair:
-        active = self._active()
-        crosses = self.groups[one] != self.groups[other]
-        ways = []
-        for source, target in ((one, other), (other, one)):
-            spines = self.route(source, target) if crosses else ()
-            paces = [self.congestion if crosses else 1.0] * self.rails
-            for fault in active:
-                self._pass(fault, source, target, spines, paces)
-            ways.append((self._measured(paces), spines))
-        return RunOfPair(ways[0][0], ways[1][0], ways[0][1], ways[1][1])
+    def _run(self, ways: tuple[Way, Way], passed: Sequence[tuple[Broken, tuple[bool, bool]]]) -> RunOfPair:
+        """Run both ways. `passed`: the faults, and which ways may pass each; of a spine, the route tells which do."""
+        active = [one for one in passed if one[0].duty >= 1.0 or self.chance.random() < one[0].duty] if passed else ()
+        there_spines = self.route(*ways[0])
+        there = self._measured(self._paces(0, active, there_spines))
+        back_spines = self.route(*ways[1])
+        back = self._measured(self._paces(1, active, back_spines))
+        return RunOfPair(there, back, there_spines, back_spines)
+
+    def _paces(
+        self, way: int, active: Iterable[tuple[Broken, tuple[bool, bool]]], spines: Sequence[str]
+    ) -> Sequence[float] | None:
+        """Return the paces of one way; None where nothing is in it, as nearly always."""
+        touched = [fault for fault, passes in active if passes[way]] if active else ()
+        if not touched and (self.congestion == 1.0 or not spines):
+            return None
+        paces = [self.congestion if spines else 1.0] * self.rails
+        for fault in touched:
+            _slow(paces, fault, spines)
+        return paces
 
     def route(self, source: str, target: str) -> tuple[str, ...]:
         """Return the spine that a flow of each rail takes; () behind one leaf."""
-        if self.groups[source] == self.groups[target]:
+        groups, spines = self.groups, self.spines
+        if groups[source] == groups[target]:
             return ()
         if not self.by_destination:
-            return tuple(self.chance.choices(self.spines, k=self.rails))
+            chance, many = self.chance.random, len(spines)
+            return tuple([spines[int(chance() * many)] for _ in range(self.rails)])
         if len(self._places) != len(self.groups):
             self._places = {node: at for at, node in enumerate(self.groups)}
         # As OpenSM spreads LIDs over the ports that lead up from a leaf, the same way in each leaf.
         first, many = self._places[target], len(self.spines)
         return tuple([self.spines[(first + rail) % many] for rail in range(self.rails)])
 
-    def _active(self) -> list[Broken]:
-        return [fault for fault in self.faults if fault.duty >= 1.0 or self.chance.random() < fault.duty]
-
-    def _pass(self, fault: Broken, source: str, target: str, spines: Sequence[str], paces: list[float]) -> None:
-        """Slow down the rails of one way on which the traffic passes the fault."""
+    def _passes(self, fault: Broken, source: str, target: str) -> bool:
+        """Return whether the traffic of one way may pass a fault."""
         if fault.kind is FabricFault.SPINE:
-            for rail, spine in enumerate(spines):
-                if spine == fault.name:
-                    paces[rail] = min(paces[rail], fault.pace)
-            return
+            return self.groups[source] != self.groups[target]
         if fault.kind is FabricFault.LEAF:
-            touched = fault.name in (self.groups[source], self.groups[target])
-        elif fault.kind is FabricFault.RACK:
-            touched = fault.name in (self.racks[source], self.racks[target])
-        elif fault.kind is FabricFault.LEAF_PORT:
-            touched = fault.name == (target if fault.inbound else source)
-        else:
-            touched = fault.name in (source, target)
-        if touched:
-            _slow(paces, fault)
+            return fault.name in (self.groups[source], self.groups[target])
+        if fault.kind is FabricFault.RACK:
+            return fault.name in (self.racks[source], self.racks[target])
+        if fault.kind is FabricFault.LEAF_PORT:
+            return fault.name == (target if fault.inbound else source)
+        return fault.name in (source, target)
 
-    def _measured(self, paces: list[float]) -> tuple[float, ...]:
-        chance, found = self.chance.random, list(self._noisy(paces))
-        if self.traffic and chance() < self.traffic * self.rails:
+    def _measured(self, paces: Sequence[float] | None) -> tuple[float, ...]:
+        """Return what a way measures. `paces` None: the full pace of all rails."""
+        chance, low, wide = self.chance.random, 1 - self.noise, 2 * self.noise
+        if paces is None:
+            found = [low + wide * chance() for _ in range(self.rails)]
+        else:
+            found = [pace * (low + wide * chance()) for pace in paces]
+        if self.traffic and chance() < self.traffic * self.rails:  # another job's, on one rail
             found[int(chance() * self.rails)] *= 0.3 + 0.6 * chance()
         return tuple(found)
 
-    def _noisy(self, paces: list[float]) -> tuple[float, ...]:
-        chance, low, wide = self.chance.random, 1 - self.noise, 2 * self.noise
-        return tuple([pace * (low + wide * chance()) for pace in paces])
 
-
-def _slow(paces: list[float], fault: Broken) -> None:
-    for rail in range(len(paces)) if fault.rail is None else (fault.rail,):
+def _slow(paces: list[float], fault: Broken, spines: Sequence[str] = ()) -> None:
+    """Slow down the rails that a fault is of; of a spine, those whose flow takes it."""
+    rails: Iterable[int] = range(len(paces)) if fault.rail is None else (fault.rail,)
+    if fault.kind is FabricFault.SPINE:
+        rails = [rail for rail, spine in enumerate(spines) if spine == fault.name]
+    for rail in rails:
         paces[rail] = min(paces[rail], fault.pace)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
 
@@ -76,7 +76,7 @@ class PairNetwork:
             return None
         (ran,) = self.fabric.pair(client, server, 1)
         there, back = (self._kept(source, paces) for source, paces in ((client, ran.there), (server, ran.back)))
-        return replace(ran, there=there, back=back)
+        return ran._replace(there=there, back=back)
 
     def _kept(self, source: str, paces: tuple[float | None, ...]) -> tuple[float | None, ...]:
         return tuple([None if pace is None else pace * self.pace_of(source, at) for at, pace in enumerate(paces)])

@@ -12,6 +12,8 @@ from typing import Final
 
 from reconciler.model.gate_arguments import (
     BETWEEN_NODES,
+    IN_TURN,
+    RAILS,
     SERVE,
     SERVER,
     STRESSORS,
@@ -27,6 +29,12 @@ from reconciler.model.gate_arguments import (
     text,
     whole,
 )
+
+
+def _of_collectives(args: Arguments) -> tuple[str, ...]:
+    """Return the metrics that a pass of a collective must have."""
+    return ("busbw_peak", *(f"busbw_peak.{rail}" for rail in listed(args.get(RAILS, "")) if args.get(IN_TURN)))
+
 
 _ROWS: Final = (
     ToolRow(
@@ -50,10 +58,10 @@ _ROWS: Final = (
     ToolRow(
         "nccl-tests",
         "A collective over the GPUs of the node or of several: bus bandwidth of the largest message, all values right.",
-        "busbw_peak",
-        "busbw_peak",
+        "busbw_peak; with `inTurn` also .<rail> or .spread",
+        r"busbw_peak(\..+)?",
         collective_arguments(),
-        ("busbw_peak",),
+        _of_collectives,
         "gpus",
         units={"busbw_peak": "GB/s"},
     ),
@@ -213,10 +221,10 @@ _ROWS: Final = (
     ToolRow(
         "rccl-tests",
         "As nccl-tests, over AMD's GPUs.",
-        "busbw_peak",
-        "busbw_peak",
+        "busbw_peak; with `inTurn` also .<rail> or .spread",
+        r"busbw_peak(\..+)?",
         collective_arguments(),
-        ("busbw_peak",),
+        _of_collectives,
         "gpus",
         units={"busbw_peak": "GB/s"},
     ),

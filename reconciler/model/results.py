@@ -12,7 +12,8 @@ SEARCH: Final = "gate fabric"  # as the profile of what a search of the fabric m
 
 RUNS: Final = "runs"  # of a search with a node, and how many of them were low
 LOW_RUNS: Final = "low_runs"
-COUNTS: Final = frozenset({RUNS, LOW_RUNS})
+NODES: Final = "nodes"  # with how many a node was measured together, itself among them
+COUNTS: Final = frozenset({RUNS, LOW_RUNS, NODES})  # that are no figures of a node
 
 
 class Measurement(NamedTuple):  # made by the million, four times as fast as a frozen dataclass

@@ -9,7 +9,19 @@ from collections.abc import Collection, Iterator
 
 from reconciler.model.after import AlwaysAll, Done, Exchanged
 from reconciler.model.errors import Diagnostic, did_you_mean
-from reconciler.model.gate_arguments import GROUP, INTERFACE, ONE_WAY, PARTNERS, SCOPE, SERVE, TOGETHER, between_nodes
+from reconciler.model.gate_arguments import (
+    GROUP,
+    IN_TURN,
+    INTERFACE,
+    ONE_WAY,
+    PARTNERS,
+    RAILS,
+    SCOPE,
+    SERVE,
+    TOGETHER,
+    between_nodes,
+    listed,
+)
 from reconciler.model.gate_tools import TOOLS
 from reconciler.model.soak import NAME as SOAK
 from reconciler.model.soak import is_load
@@ -137,6 +149,9 @@ def _check_group(profile: DeclaredResource[AcceptanceProfileSpec], test: Test, s
             continue
         if not between_nodes(test.args):
             yield profile.problem((*steps, name), f"{name} is for several nodes", f"say {PARTNERS} or {GROUP}, too")
+        elif name == IN_TURN and test.args[IN_TURN] and len(listed(test.args.get(RAILS, ""))) < 2:
+            problem = f"{IN_TURN} needs args.{RAILS} with two rails or more"
+            yield profile.problem((*steps, name), problem, TOGETHER[RAILS].about)
         elif name == SCOPE and GROUP not in test.args:
             hint = "in pairs, there is one partner on each side of the leaf"
             yield profile.problem((*steps, name), f"{SCOPE} is of a group", hint)

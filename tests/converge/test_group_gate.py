@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from reconciler.converge.run import Ended
+from reconciler.gate.results import key_of
 from reconciler.lab.leaf_spine import FabricFault
-from reconciler.model.desired import BudgetLimit
+from reconciler.model.desired import BudgetLimit, GateTest
 from reconciler.model.results import SEARCH, Wanted
 from tests.converge.test_fabric_search import Searched, named
 from tests.converge.test_pair_gate import NCCL
@@ -40,6 +41,7 @@ def test_a_good_node_passes_with_its_group_and_all_serve_again(make: Make) -> No
     assert certificate is not None
     (result,) = certificate.results
     assert result.metrics["busbw_peak"] > 350
+    assert result.metrics["nodes"] == 4
     assert result.evidence.count("#  Rank") == 16, "four GPUs of four nodes"
     assert world.others_serve()
     assert world.network.launched == {}
@@ -57,14 +59,52 @@ def test_a_bad_nic_is_convicted_by_collectives(make: Make, test: object) -> None
     assert world.network.launched == {}
 
 
+@pytest.mark.parametrize("test", [NCCL, PAIRS], ids=["group", "pairs"])
+def test_the_rail_is_named_where_each_is_tested_by_itself(make: Make, test: GateTest) -> None:
+    world = make(test_of_pairs=replace(test, args={**test.args, "rails": "mlx5_0,mlx5_1,mlx5_2", "inTurn": True}))
+    world.test("n0")
+    assert world.verdict("n0")[0] == "pass", world.verdict("n0")
+    world.break_part(FabricFault.NIC, "n1", 2)
+    world.test("n1")
+    verdict, why = world.verdict("n1")
+    assert verdict == "fail", why
+    assert "busbw_peak.mlx5_2" in why
+    certificate = world.ledger.node("n1").certificate
+    assert certificate is not None
+    figures = certificate.results[0].metrics
+    assert figures["busbw_peak"] == figures["busbw_peak.mlx5_2"] < 300 < figures["busbw_peak.mlx5_0"]
+    assert world.others_serve("n1")
+    assert world.network.launched == {}
+
+
 def test_a_bad_partner_is_suspected_and_the_node_passes(make: Make) -> None:
     world = make(nodes=6)
+    sizes = []
     for name in ("n1", "n2", "n3"):
         world.break_part(FabricFault.CABLE, name, 1)
         world.test("n0")
         assert world.verdict("n0")[0] in ("pass", "unjudged"), (name, world.verdict("n0"))
+        sizes.append(size_measured(world))
         world.network.fabric.faults.clear()
+    assert {2, 3}.intersection(sizes), "with a bad node the whole group fails, and some of it passes"
+    assert 4 not in sizes
     assert world.others_serve("n0")
+
+
+def size_measured(world: Searched) -> int:
+    """Return with how many nodes n0 was measured, and see that its figures are kept as of so many."""
+    certificate = world.ledger.node("n0").certificate
+    assert certificate is not None
+    (result,), node = certificate.results, world.fleet.nodes["n0"]
+    if not result.metrics:
+        return 0
+    together = result.evidence.splitlines()[0].removesuffix(" together").split(", ")
+    size = int(result.metrics["nodes"])
+    assert size == len(together)
+    rows = list(world.ledger.results(Wanted(("n0",), metric="busbw_peak")))
+    mine = {row.key for row in rows if row.value == result.metrics["busbw_peak"]}
+    assert mine == {key_of(node, replace(result, metrics={}), {**NCCL.args, "group": size})}
+    return size
 
 
 def test_a_bad_leaf_convicts_nobody(make: Make) -> None:

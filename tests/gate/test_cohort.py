@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from reconciler.gate.asked import asked_tests, text_of
 from reconciler.gate.certificate import judge_test
 from reconciler.gate.cohort import distribution, limit, notes, references
+from reconciler.gate.results import key_of
 from reconciler.model.desired import Acceptance, Cohort, GatePhase, GateTest, Peers, Threshold
 from reconciler.model.documents import dump, load
 from reconciler.model.gate import Certificate, TestResult, Verdict
@@ -117,3 +118,36 @@ def test_references_are_built_from_what_peers_passed() -> None:
     assert figures == {("2.13", 1, 300.0), ("2.13", 3, 482.0), ("2.14", 1, 500.0)}
     for one in found:
         assert load(Reference, dump(one)) == one
+
+
+def of_group(value: float, nodes: float) -> TestResult:
+    return replace(measured(value), metrics={"busbw_peak": value, "nodes": nodes})
+
+
+def test_half_a_group_has_no_peers_in_those_who_measured_in_a_whole_one() -> None:
+    test = replace(asked(), args={"group": 8})
+    assert judge_test(test, of_group(460.0, 8.0))[0] is Verdict.FAIL
+    assert notes(test, of_group(460.0, 8.0)) == ()
+
+    assert judge_test(test, of_group(460.0, 4.0))[0] is Verdict.PASS
+    assert judge_test(test, of_group(439.0, 4.0))[0] is Verdict.FAIL, "`min` holds for it, too"
+    said = "nccl-tests: busbw_peak: min and max alone decide, as it was measured with 4 nodes in place of 8"
+    assert notes(test, of_group(460.0, 4.0)) == (said,)
+
+
+def test_references_are_of_whole_groups_and_of_no_counts() -> None:
+    test = replace(asked(), args={"group": 8})
+    node = b.node(profile=replace(b.node().profile, acceptance=Acceptance("gate", (GatePhase("burn", (test,)),), None)))
+    certified = [
+        (node, replace(certificate(0.0), results=(of_group(value, nodes),)))
+        for value, nodes in ((480.0, 8.0), (482.0, 8.0), (600.0, 4.0), (700.0, 2.0))
+    ]
+    (found,) = references(certified)
+    assert {name: (one.n, one.median) for name, one in found.metrics.items()} == {"busbw_peak": (2, 481.0)}
+
+
+def test_the_key_of_half_a_group_is_that_of_a_group_of_its_size() -> None:
+    node, eight, four = b.node(), {"group": 8, "scope": "leaf"}, {"group": 4, "scope": "leaf"}
+    assert key_of(node, of_group(600.0, 4.0), eight) == key_of(node, of_group(600.0, 4.0), four)
+    assert key_of(node, of_group(480.0, 8.0), eight) == key_of(node, measured(480.0), eight)
+    assert key_of(node, of_group(480.0, 8.0), eight) != key_of(node, of_group(600.0, 4.0), eight)

@@ -5,9 +5,11 @@ results    what a test of two nodes measured, and which rails were low
 rounds     which nodes test with one another, round after round
 blame      the statistics: how far the results speak against each part
 tally      runs by node and partner, as blame counts them
+evidence   all results so far, each round counted once
 diagnose   from all results so far to the next round, or to the verdict
 measured   from what tests over the wire measure, and what they can't tell
 routes     which spine the flows of a pair take, where the subnet tells it
+in_turn    one figure of each rail, where they are tested one by one
 across     what joins the leaves, where all runs together show it
 rows       what a search measured, as rows of the ledger
 still_open which parts are held for faulty, over several searches

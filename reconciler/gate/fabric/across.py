@@ -64,8 +64,10 @@ def _flows(fabric: Fabric, parts: Sequence[Part], reading: Reading) -> _Flows:
 
 
 def _counted(leg: Leg, unread: int) -> int:
-    spines = leg.spines or ("",) * len(leg.bandwidth)
-    return sum(1 << rail for rail, spine in enumerate(spines) if not spine and not unread >> rail & 1)
+    every = (1 << len(leg.bandwidth)) - 1 & ~unread
+    if not any(leg.spines):
+        return every
+    return every & ~sum([1 << rail for rail, spine in enumerate(leg.spines) if spine])
 
 
 def _ends(one: _Flows) -> tuple[str, str]:

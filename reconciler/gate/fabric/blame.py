@@ -7,12 +7,14 @@ is healthy and has LUCK of its runs low by noise, other traffic or its partner.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import chain
 from math import log
 from typing import NamedTuple
 
+from reconciler.gate.fabric.evidence import Lows, Pair, Sums, bits, is_broad
 from reconciler.gate.fabric.results import Reading
 from reconciler.gate.fabric.tally import NONE, Counts, Tally, counts_of
 from reconciler.gate.fabric.topology import Fabric, Part, PartKind
@@ -26,6 +28,7 @@ _INSIDE = 10  # a run between two nodes of a leaf passes no other: between two l
 PARTNERS = 2  # that are independent and saw it low, before a part of a node is convicted
 
 
+@lru_cache(maxsize=1 << 14)  # the same few hundred of them, for each of thousands of links
 def strength(lows: int, runs: int) -> float:
     """Return the logarithm of the likelihood ratio; 0 where no more runs are low than by luck."""
     share = lows / runs if runs else 0.0
@@ -89,69 +92,38 @@ class Accounts:
     """The accounts of all parts, less what is explained by those that are convicted.
 
     `runs`, `broad` (most rails low), and by rail `narrow` (that rail low) and `unread`: node -> partner -> runs.
-    `live`: the readings, without the lows that are explained.
+    `hot`: the readings with a rail low that nothing convicted explains yet, without what is explained.
     """
 
-    def __init__(self, fabric: Fabric, readings: Sequence[Reading]) -> None:
-        self.fabric, self.live = fabric, list(readings)
+    def __init__(self, fabric: Fabric, sums: Sums) -> None:
+        self.fabric, self._rounds = fabric, sums.rounds
+        self.runs, self.unread, self._totals, self._crossings = sums.runs, sums.unread, sums.totals, sums.crossings
         self.convicted: list[Part] = []
         self._hidden: dict[int | None, frozenset[str]] = {}
-        self.runs: Tally = defaultdict(Counts)
-        self.unread: defaultdict[int, Tally] = defaultdict(lambda: defaultdict(Counts))
-        for (one, other), count in Counter((reading.run.one, reading.run.other) for reading in readings).items():
-            self.runs[one][other] += count
-            self.runs[other][one] += count
-        self._totals = {node: met.total() for node, met in self.runs.items()}
-        for reading in (reading for reading in readings if reading.unread):
-            for rail in _bits(reading.unread):
-                self.unread[rail][reading.run.one][reading.run.other] += 1
-                self.unread[rail][reading.run.other][reading.run.one] += 1
-        legs = (leg.spines for reading in readings for leg in (reading.run.there, reading.run.back))
-        self.crossings = Counter(chain.from_iterable(legs))  # spine -> rails of runs that took it
-        del self.crossings[""]  # the route of some rails may be unknown
-        self._hot = [at for at, reading in enumerate(readings) if reading.there or reading.back]
-        self._count()
+        self.hot = sums.hot
+        self._take(sums.lows)
 
     def explain(self, part: Part) -> None:
         """Take from the accounts what a convicted part explains."""
         self.convicted.append(part)
         self._hidden.clear()
+        behind = frozenset(self._behind(part))
         kept = []
-        for at in self._hot:
-            reading = self.live[at]
-            legs = reading.run.there, reading.run.back
-            there, back = (explained(self.fabric, part, reading, leg.spines) for leg in legs)
-            self.live[at] = reading._replace(there=reading.there & ~there, back=reading.back & ~back)
-            if self.live[at].there or self.live[at].back:
-                kept.append(at)
-        self._hot = kept
-        self._count()
-
-    @property
-    def hot(self) -> Iterator[Reading]:
-        """Yield the readings with a rail low that nothing convicted explains yet."""
-        return (self.live[at] for at in self._hot)
-
-    def _count(self) -> None:
-        self.broad: Tally = defaultdict(Counts)
-        self.narrow: defaultdict[int, Tally] = defaultdict(lambda: defaultdict(Counts))
         for reading in self.hot:
-            one, other = reading.run.one, reading.run.other
-            if self.is_broad(reading):
-                self.broad[one][other] += 1
-                self.broad[other][one] += 1
+            run = reading.run
+            if part.kind is not PartKind.SPINE and run.one not in behind and run.other not in behind:
+                kept.append(reading)
                 continue
-            for rail in _bits(reading.there | reading.back):
-                self.narrow[rail][one][other] += 1
-                self.narrow[rail][other][one] += 1
-        self._broads = {node: sum(lows.values()) for node, lows in self.broad.items()}
-        self._lows = {  # by rail and node
-            rail: {node: sum(lows.values()) for node, lows in tally.items()} for rail, tally in self.narrow.items()
-        }
+            there = reading.there & ~explained(self.fabric, part, reading, run.there.spines)
+            back = reading.back & ~explained(self.fabric, part, reading, run.back.spines)
+            if there or back:
+                kept.append(reading._replace(there=there, back=back))
+        self.hot = kept
+        self._take(Lows(self.fabric, kept))
 
-    def is_broad(self, reading: Reading) -> bool:
-        """Return whether most rails were low in one of the ways: the fault is of a node, not of its rails."""
-        return max(reading.there.bit_count(), reading.back.bit_count()) * 2 > self.fabric.rails
+    def _take(self, lows: Lows) -> None:
+        self.broad, self.narrow, self._broads = lows.broad, lows.narrow, lows.broads
+        self._lows, self._leaves, self._slow_flows = lows.links, lows.leaves, lows.spines
 
     def of_node(self, node: str) -> Blame:
         """Return the account of a node: runs with most rails low."""
@@ -160,14 +132,21 @@ class Accounts:
         return Blame(part, sum(lows[one] for one in partners), sum(runs[one] for one in partners))
 
     def links(self, least: float) -> list[Blame]:
-        """Return the accounts of all links whose figure may be `least`, were no run of theirs good."""
+        """Return the accounts of all links whose figure is at least this."""
         most = strength(1, 1)
-        return [
-            self.of_link(node, rail)
-            for rail, counts in self._lows.items()
-            for node, lows in counts.items()
-            if most * lows >= least
-        ]
+        found = []
+        for rail, counts in self._lows.items():
+            read = rail not in self.unread
+            for node, lows in counts.items():
+                if most * lows < least:
+                    continue
+                whole = read and self._sees_all(node, rail)
+                if whole and strength(lows, self._totals[node] - self._broads[node]) < least:
+                    continue  # as nearly all of thousands of links
+                blame = self.of_link(node, rail)
+                if blame.strength >= least:
+                    found.append(blame)
+        return found
 
     def of_link(self, node: str, rail: int, without: str = "") -> Blame:
         """Return the account of a node's link to a leaf: runs with that rail low, without those of the node's own.
@@ -175,19 +154,27 @@ class Accounts:
         `without`: a partner whose runs don't count.
         """
         part, lows = Part(PartKind.LINK, node, rail), counts_of(self.narrow[rail], node)
-        if not without and not self.hidden(rail):
-            lost = self._broads.get(node, 0) + (counts_of(self.unread[rail], node).total() if self.unread else 0)
-            return Blame(part, self._lows[rail].get(node, 0), self._totals.get(node, 0) - lost)
+        if not without and self._sees_all(node, rail):
+            return Blame(part, self._lows[rail][node], self._totals[node] - self._lost(node, rail))
         partners = [partner for partner in self._partners(node, rail) if partner != without]
         runs = sum(self._link_runs(node, partner, rail) for partner in partners)
         return Blame(part, sum(lows[one] for one in partners), runs)
 
+    def _unread(self, node: str, rail: int) -> Counts:
+        """Return by partner the runs that prove nothing of a rail."""
+        return counts_of(self.unread[rail], node) if rail in self.unread else NONE
+
+    def _lost(self, node: str, rail: int) -> int:
+        """Return how many runs of a node tell nothing of its link: the node was low itself, or the rail did not run."""
+        return self._broads[node] + self._unread(node, rail).total()
+
+    def _sees_all(self, node: str, rail: int) -> bool:
+        """Return whether all runs of a node on a rail count."""
+        hidden = self.hidden(rail)
+        return not hidden or (node not in hidden and hidden.isdisjoint(self.runs[node]))
+
     def _link_runs(self, node: str, partner: str, rail: int) -> int:
-        return (
-            self.runs[node][partner]
-            - counts_of(self.unread[rail], node)[partner]
-            - counts_of(self.broad, node)[partner]
-        )
+        return self.runs[node][partner] - self._unread(node, rail)[partner] - counts_of(self.broad, node)[partner]
 
     def _partners(self, node: str, rail: int | None) -> Collection[str]:
         """Return the partners whose runs tell of a node: those that go through nothing that is convicted."""
@@ -209,11 +196,6 @@ class Accounts:
         if part.kind is PartKind.RACK:
             return [node for node, rack in self.fabric.racks.items() if rack == part.name]
         return [part.name] if part.blames_node else ()
-
-    def is_explained(self, node: str, partner: str, rail: int | None) -> bool:
-        """Return whether what two nodes measure goes through a convicted part; `rail` None: on all rails."""
-        hidden = self.hidden(rail)
-        return node in hidden or partner in hidden
 
     def proven(self, blame: Blame) -> Blame:
         """Return the account by independent partners alone: those whose runs with others are good.
@@ -246,24 +228,16 @@ class Accounts:
         A leaf with one bad node is low as often as that node is met. What is low without its worst nodes is so for a
         cause that its nodes share.
         """
-        for (group, rail), lows in self._leaf_lows().items():
-            members = self.fabric.members[group]
-            if len(members) > 1 and lows >= LEAST_SHARE / 2 * sum(self._totals.get(node, 0) for node in members) / 2:
-                yield self.leaf(group, rail)
+        members = self.fabric.members
+        # At least so many runs: one of two members is in the totals of both.
+        runs = {group: sum([self._totals[node] for node in nodes]) / 2 for group, nodes in members.items()}
+        for rail, leaves in self._leaves.items():
+            for group, lows in leaves.items():
+                if len(members[group]) > 1 and lows >= LEAST_SHARE / 2 * runs[group]:
+                    yield self.leaf(group, rail)
         for rack in sorted({self.fabric.racks.get(node, "") for node in self.broad} - {""}):
             yield self._rack(rack)
         yield from self._spines()
-
-    def _leaf_lows(self) -> Counter[tuple[str, int]]:
-        """Return in how many runs each leaf was low. A run of two of its nodes is in the accounts of both."""
-        groups = self.fabric.groups
-        twice: Counter[tuple[str, int]] = Counter()
-        for rail, tally in self.narrow.items():
-            for node, met in tally.items():
-                group = groups[node]
-                for partner, count in met.items():
-                    twice[group, rail] += count if groups[partner] == group else 2 * count
-        return Counter({leaf: lows // 2 for leaf, lows in twice.items()})
 
     def leaf(self, group: str, rail: int, without: frozenset[str] = frozenset()) -> Blame:
         members = frozenset(self.fabric.members[group])
@@ -275,37 +249,29 @@ class Accounts:
         return self._without_worst(Part(PartKind.RACK, rack), members, list(self._met(members, self.broad, None)))
 
     def _spines(self) -> Iterator[Blame]:
-        lows = Counter(
-            leg.spines[rail]
-            for reading in self.hot
-            for low, leg in ((reading.there, reading.run.there), (reading.back, reading.run.back))
-            if low and leg.spines
-            for rail in _bits(low)
-        )
-        del lows[""]
+        lows = self._slow_flows
         members = frozenset(self.fabric.groups)
         for spine, count in lows.items():
-            taken, others = self.crossings[spine], self.crossings.total() - self.crossings[spine]
+            taken, others = self._crossings[spine], self._crossings.total() - self._crossings[spine]
             usual = (lows.total() - count) / others if others else 0.0
             if count >= max(LEAST_SHARE / 2, 2 * usual) * taken:  # all spines alike: congestion, and no spine's fault
                 yield self._without_worst(Part(PartKind.SPINE, spine), members, self._crossed(spine))
 
     def _crossed(self, spine: str) -> list[Met]:
         """Return the pairs whose flows took a spine. `runs`: flows that did; several rails of a run may."""
-        found: dict[tuple[str, str], list[int]] = {}
-        for reading in self.live:
-            run = reading.run
-            if taken := run.there.spines.count(spine) + run.back.spines.count(spine):
-                counts = found.setdefault((run.one, run.other), [0, 0])
-                counts[0] += taken
-                counts[1] += _lows_by(reading, spine) if reading.there or reading.back else 0
-        return [Met(one, other, runs, lows) for (one, other), (runs, lows) in found.items()]
+        taken = Counter[Pair]()
+        for tested in self._rounds:
+            taken.update(tested.taken(spine))
+        lows = Counter[Pair]()
+        for reading in self.hot:
+            lows[reading.run.one, reading.run.other] += _lows_by(reading, spine)
+        return [Met(*pair, runs, lows[pair]) for pair, runs in taken.items()]
 
     def _met(self, members: frozenset[str], tally: Tally, rail: int | None) -> Iterator[Met]:
         """Yield the pairs of members. Of fewer than four, runs with others alone tell one from the next."""
         hidden = self.hidden(rail)
         for node in sorted(members - hidden):  # an order of its own: ties are decided alike in each process
-            unread = NONE if rail is None else counts_of(self.unread[rail], node)
+            unread = NONE if rail is None else self._unread(node, rail)
             lows = counts_of(tally, node)
             for partner, runs in self.runs[node].items():
                 apart = partner not in members or (len(members) > 3 and node < partner)
@@ -343,9 +309,9 @@ class Accounts:
         if len(hit) < 2 or len(hit) * 2 <= len(found):
             return Blame(part, 0, total)
         blame = Blame(part, lows, total, tuple(sorted(hit)), weight)
-        return blame._replace(rounds=self._rounds(part, met)) if blame.convicts else blame
+        return blame._replace(rounds=self._rounds_of(part, met)) if blame.convicts else blame
 
-    def _rounds(self, part: Part, met: Iterable[Met]) -> int:
+    def _rounds_of(self, part: Part, met: Iterable[Met]) -> int:
         """Return in how many rounds a cause that nodes share was low for these pairs."""
         pairs = {frozenset((pair.one, pair.other)) for pair in met if pair.lows}
         return len(
@@ -361,34 +327,29 @@ class Accounts:
         if part.kind is PartKind.SPINE:
             return _lows_by(reading, part.name) > 0
         if part.rail is None:
-            return self.is_broad(reading)
-        return not self.is_broad(reading) and bool((reading.there | reading.back) >> part.rail & 1)
+            return is_broad(reading, self.fabric.rails)
+        return not is_broad(reading, self.fabric.rails) and bool((reading.there | reading.back) >> part.rail & 1)
 
 
 def explained(fabric: Fabric, part: Part, reading: Reading, spines: tuple[str, ...]) -> int:
     """Return the mask of the rails of one way of a run that go through a part."""
-    one, other = reading.run.one, reading.run.other
-    every = (1 << fabric.rails) - 1
-    if part.kind is PartKind.SPINE:
-        return sum(1 << rail for rail, spine in enumerate(spines) if spine == part.name)
-    domains = {PartKind.LEAF: fabric.groups, PartKind.RACK: fabric.racks}.get(part.kind)
-    names = (one, other) if domains is None else (domains.get(one), domains.get(other))
-    if part.name not in names:
+    kind, name, run = part.kind, part.name, reading.run
+    if kind is PartKind.SPINE:
+        return sum([1 << rail for rail, spine in enumerate(spines) if spine == name])
+    if kind is PartKind.LEAF or kind is PartKind.RACK:
+        domains = fabric.groups if kind is PartKind.LEAF else fabric.racks
+        passes = domains.get(run.one) == name or domains.get(run.other) == name
+    else:
+        passes = name in (run.one, run.other)
+    if not passes:
         return 0
-    return every if part.rail is None else 1 << part.rail
+    return (1 << fabric.rails) - 1 if part.rail is None else 1 << part.rail
 
 
 def _lows_by(reading: Reading, spine: str) -> int:
     return sum(
         1
         for low, leg in ((reading.there, reading.run.there), (reading.back, reading.run.back))
-        for rail in _bits(low)
+        for rail in bits(low)
         if leg.spines and leg.spines[rail] == spine
     )
-
-
-def _bits(mask: int) -> Iterator[int]:
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low

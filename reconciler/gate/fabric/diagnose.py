@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from itertools import chain
 from math import ceil, log
 
 from reconciler.gate.fabric.blame import CONVICTS, PARTNERS, SUSPECTS, Accounts, Blame, explained, likelier
-from reconciler.gate.fabric.results import Bar, LoopbackRun, PairRun, Reading, read
-from reconciler.gate.fabric.rounds import CONFIRMING_RUNS, CONTROLS, SCREENING_RUNS, Room, Round, Seats, screenings
+from reconciler.gate.fabric.evidence import Evidence, Pair
+from reconciler.gate.fabric.results import Bar, LoopbackRun, PairRun, read
+from reconciler.gate.fabric.rounds import CONFIRMING_RUNS, CONTROLS, SCREENING_RUNS, Room, Round, Seats
 from reconciler.gate.fabric.topology import Fabric, Part, PartKind
 
-CONGESTED = 0.6  # of the control pairs of a round that are low on most rails
 ROUNDS = 2  # in which a common cause is low before it is named: what passes is no fault of a switch
 _ONE_WAY, _BOTH_WAYS = 0.3, 0.55  # shortfall of the better way, as a share of the worse: between them, measure again
 _MISSED = 0.001  # chance that a loopback test of an intermittent NIC is good throughout
@@ -68,38 +67,36 @@ def diagnose(
     fabric: Fabric, runs: Sequence[PairRun], loopbacks: Sequence[LoopbackRun], bar: Bar, room: Room | None = None
 ) -> Diagnosis:
     """Judge all runs so far. `bar`: what a healthy rail keeps; `room`: what a round may take, by default every node."""
-    return judge(fabric, [read(run, bar) for run in runs], loopbacks, bar, room)
+    return judge(Evidence(fabric, [read(run, bar) for run in runs]), loopbacks, bar, room)
 
 
-def judge(
-    fabric: Fabric, readings: Sequence[Reading], loopbacks: Sequence[LoopbackRun], bar: Bar, room: Room | None = None
-) -> Diagnosis:
-    """Judge readings, which a caller that asks round after round makes once."""
+def judge(evidence: Evidence, loopbacks: Sequence[LoopbackRun], bar: Bar, room: Room | None = None) -> Diagnosis:
+    """Judge readings, to which a caller that asks round after round adds."""
+    fabric = evidence.fabric
     room = room or Room(len(fabric.groups))
-    void = dict(_void(fabric, readings))
-    valid = [reading for reading in readings if not _is_void(fabric, reading, void)]
-    accounts = Accounts(fabric, valid)
+    accounts = Accounts(fabric, evidence.valid)
     convicted, undivided = [], []
     for blame in _convict(accounts):
         conviction: Conviction | None = _conviction(blame)
         if blame.part.kind is PartKind.LINK:
-            conviction = _divide(accounts, blame, loopbacks, bar)
+            conviction = _divide(evidence, accounts, blame, loopbacks, bar)
             if conviction is None:
                 undivided.append(blame)
                 continue
         assert conviction is not None
         convicted.append(conviction)
     suspects = _suspects(accounts, [*(one.part for one in convicted), *(blame.part for blame in undivided)])
-    done = 1 + max([*(reading.run.round for reading in readings), *(run.round for run in loopbacks)], default=-1)
+    done = 1 + max([*evidence.rounds, *(run.round for run in loopbacks)], default=-1)
     times = ceil(len(fabric.groups) / max(2, room.nodes))
     following = None
     if done < fabric.most_rounds * times:
         alone = Counter(run.node for run in loopbacks)
-        following = _next(accounts, valid, suspects, undivided, alone, room)
+        following = _next(accounts, evidence.screenings, suspects, undivided, alone, room)
     convicted += [
         _conviction(blame, detail="a loopback test has to tell NIC, cable and leaf port apart") for blame in undivided
     ]
-    incidents = tuple(Incident(part, number, _VOID[part.kind]) for number, part in sorted(void.items()))
+    void = [(number, part) for number, tested in sorted(evidence.rounds.items()) if (part := tested.void) is not None]
+    incidents = tuple(Incident(part, number, _VOID[part.kind]) for number, part in void)
     undecided = dict(_undecided(accounts, convicted, suspects))
     guilty = {one.part.name for one in convicted if one.part.blames_node}
     acquitted = frozenset(node for node in fabric.groups if node not in undecided and node not in guilty)
@@ -110,48 +107,6 @@ _VOID = {
     PartKind.EVERYTHING: "most pairs of nodes held for healthy were low: congestion, the subnet manager or the test",
     PartKind.BETWEEN: "most pairs across leaves were low, and those within leaves were not: congestion of the uplinks",
 }
-
-
-def _void(fabric: Fabric, readings: Sequence[Reading]) -> Iterator[tuple[int, Part]]:
-    """Yield the rounds in which most control pairs were low, by spines that differ: they count for no one."""
-    low: dict[int, dict[tuple[str, str, bool], list[int]]] = {}
-    for reading in readings:
-        run = reading.run
-        counts = low.setdefault(run.round, {}).setdefault((run.one, run.other, run.control), [0, 0])
-        if reading.there or reading.back:
-            counts[0] += max(reading.there.bit_count(), reading.back.bit_count()) * 2 > fabric.rails
-        counts[1] += 1
-    for number, pairs in low.items():
-        bad = {pair: lows * 2 >= runs for pair, (lows, runs) in pairs.items()}
-        controls = [is_low for (_, _, control), is_low in bad.items() if control]
-        crossing = {pair: is_low for pair, is_low in bad.items() if fabric.groups[pair[0]] != fabric.groups[pair[1]]}
-        across = [is_low for (_, _, control), is_low in crossing.items() if control]
-        least = 1 if len(controls) < len(bad) else 2  # of a screening: one pair alone may be ill
-        asked = list(crossing.values()) if not across and len(crossing) > 1 else across
-        if len(controls) >= least and _most(controls) and sum(across) < sum(controls):
-            yield number, Part(PartKind.EVERYTHING)
-        elif len(asked) >= least and _most(asked) and _all_spines(one for one in readings if one.run.round == number):
-            yield number, Part(PartKind.BETWEEN)
-
-
-def _all_spines(readings: Iterable[Reading]) -> bool:
-    """Return whether all spines are low in most of their flows: some alone are at fault themselves."""
-    ways = [way for one in readings for way in ((one.there, one.run.there.spines), (one.back, one.run.back.spines))]
-    flows = Counter(chain.from_iterable(spines for _, spines in ways))
-    del flows[""]
-    lows = Counter(spine for low, spines in ways if low for rail, spine in enumerate(spines) if low >> rail & 1)
-    return sum(lows[spine] * 2 > count for spine, count in flows.items()) >= 0.9 * len(flows)
-
-
-def _most(low: Collection[bool]) -> bool:
-    return sum(low) > CONGESTED * len(low)
-
-
-def _is_void(fabric: Fabric, reading: Reading, void: Mapping[int, Part]) -> bool:
-    part = void.get(reading.run.round)
-    if part is None or part.kind is PartKind.EVERYTHING:
-        return part is not None
-    return fabric.groups[reading.run.one] != fabric.groups[reading.run.other]
 
 
 def _convict(accounts: Accounts) -> Iterator[Blame]:
@@ -195,7 +150,9 @@ def _shared_by_leaf(accounts: Accounts, blame: Blame) -> bool:
     return any(accounts.of_link(node, part.rail, part.name).strength >= CONVICTS / 2 for node in others)
 
 
-def _divide(accounts: Accounts, blame: Blame, loopbacks: Sequence[LoopbackRun], bar: Bar) -> Conviction | None:
+def _divide(
+    evidence: Evidence, accounts: Accounts, blame: Blame, loopbacks: Sequence[LoopbackRun], bar: Bar
+) -> Conviction | None:
     """Tell NIC, cable and leaf port apart; None before the node has tested with itself.
 
     A NIC that is low with itself is at fault by itself. Otherwise a cable is low both ways, and a port one way.
@@ -208,7 +165,7 @@ def _divide(accounts: Accounts, blame: Blame, loopbacks: Sequence[LoopbackRun], 
     low = sum(value < bar.bandwidth for value in alone)
     if likelier(low, len(alone), min(_SURE, blame.share) / 2, _LUCK_ALONE) > 0:
         return _conviction(blame, PartKind.NIC, f"so are {low} of {len(alone)} with itself")
-    into, out = _shortfalls(accounts, blame, bar)
+    into, out = _shortfalls(evidence, accounts, blame, bar)
     ratio = min(into, out) / max(into, out, 1e-9)
     if _ONE_WAY < ratio < _BOTH_WAYS:
         return None
@@ -228,15 +185,15 @@ def _loopbacks(blame: Blame) -> int:
     return min(_MOST_LOOPBACKS, ceil(log(_MISSED) / log(1 - min(_SURE, blame.share) / 3)))
 
 
-def _shortfalls(accounts: Accounts, blame: Blame, bar: Bar) -> tuple[float, float]:
+def _shortfalls(evidence: Evidence, accounts: Accounts, blame: Blame, bar: Bar) -> tuple[float, float]:
     """Return the mean shortfall below the bar of what goes to the node, and of what comes from it."""
     node, rail = blame.part.name, blame.part.rail
     assert rail is not None
     into, out = list[float](), list[float]()
     others = [part for part in accounts.convicted if part != blame.part]
-    for reading in accounts.live:
+    for reading in evidence.of(node):
         run = reading.run
-        if node not in (run.one, run.other) or (run.other if run.one == node else run.one) not in blame.partners:
+        if (run.other if run.one == node else run.one) not in blame.partners:
             continue
         ways = (run.there, run.back) if run.other == node else (run.back, run.there)
         for leg, found in zip(ways, (into, out), strict=True):
@@ -264,7 +221,7 @@ def _suspects(accounts: Accounts, convicted: Iterable[Part]) -> list[Blame]:
 
 def _next(
     accounts: Accounts,
-    readings: Sequence[Reading],
+    asked: Sequence[Pair],
     suspects: list[Blame],
     undivided: list[Blame],
     alone: Counter[str],
@@ -272,7 +229,7 @@ def _next(
 ) -> Round | None:
     """Return the next round: loopbacks, screenings that are still due, and suspects with partners; None when done.
 
-    `alone`: runs of each node with itself.
+    `asked`: pairs that are screened. `alone`: runs of each node with itself.
     """
     fabric = accounts.fabric
     seats = Seats(fabric, room)
@@ -283,10 +240,10 @@ def _next(
             unclear.append(blame)
         else:
             seats.loopback(node, wanted)
-    met = {frozenset(pair) for pair in {(reading.run.one, reading.run.other) for reading in readings}}
     guilty = {part.name: part for part in accounts.convicted if part.blames_node}
     slow = {name for name, part in guilty.items() if part.kind is PartKind.NODE}
-    due = [pair for pair in dict.fromkeys(screenings(fabric)) if frozenset(pair) not in met and slow.isdisjoint(pair)]
+    met = accounts.runs
+    due = [(one, other) for one, other in asked if other not in met[one] and slow.isdisjoint((one, other))]
     if due:
         for one, other in due:
             seats.pair(one, other, SCREENING_RUNS, control=True)
@@ -316,7 +273,7 @@ def _seat_controls(seats: Seats, fabric: Fabric, good: Sequence[str]) -> None:
 
 def _partners(accounts: Accounts, node: str) -> Collection[str]:
     """Return the partners with which a node has a run that could be read."""
-    if not any(node in tally for tally in accounts.unread.values()):
+    if not accounts.unread or not any(node in tally for tally in accounts.unread.values()):
         return accounts.runs[node]
     blind = [accounts.unread[rail][node] for rail in range(accounts.fabric.rails)]
     return [name for name, runs in accounts.runs[node].items() if any(runs > by[name] for by in blind)]
@@ -337,15 +294,16 @@ def _seat(seats: Seats, accounts: Accounts, node: str, rail: int | None, bad: Se
             else:
                 across += low
 
-    def order(other: str) -> tuple[bool, bool, bool, int, str]:
-        hidden = accounts.is_explained(node, other, rail)
-        inside = groups[other] == groups[node]
-        aside = (across > 2 * within and inside) or (within > 2 * across and not inside)
-        return hidden, other in bad, aside, met[other], other
-
-    for partner in sorted((other for other in groups if other != node and seats.free(other)), key=order):
-        if seats.pair(node, partner, CONFIRMING_RUNS, control=False):
-            return
+    hidden, home = accounts.hidden(rail), groups[node]
+    aside = within > 2 * across, across > 2 * within  # whether a partner across is, and one within
+    found = sorted(
+        [
+            (node in hidden or other in hidden, other in bad, aside[group == home], met[other], other)
+            for other, group in groups.items()
+            if other != node and seats.free(other)
+        ]
+    )
+    next((other for *_, other in found if seats.pair(node, other, CONFIRMING_RUNS, control=False)), None)
 
 
 def _undecided(

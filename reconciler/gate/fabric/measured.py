@@ -13,6 +13,7 @@ from math import inf
 from reconciler.gate.fabric.across import between_leaves
 from reconciler.gate.fabric.blame import LEAST_SHARE, Accounts, Blame
 from reconciler.gate.fabric.diagnose import Conviction, Diagnosis
+from reconciler.gate.fabric.evidence import Evidence, Sums
 from reconciler.gate.fabric.results import UNKNOWN, Bar, Leg, Reading, Spines
 from reconciler.gate.fabric.rounds import CONFIRMING_RUNS, Room, Round, Seats
 from reconciler.gate.fabric.topology import Fabric, Part, PartKind
@@ -164,6 +165,6 @@ def _nodes(fabric: Fabric, part: Part) -> Iterable[str]:
 
 def blame_matrix(fabric: Fabric, readings: Sequence[Reading]) -> tuple[Blame, ...]:
     """Return the account of each node, link, leaf, rack and spine that had a low run, the worst first."""
-    accounts = Accounts(fabric, readings)
+    accounts = Accounts(fabric, Sums(fabric, Evidence(fabric, readings).rounds.values()))
     every = [*map(accounts.of_node, accounts.broad), *accounts.links(0.0), *accounts.common()]
     return tuple(sorted((one for one in every if one.lows), key=lambda one: (-one.strength, str(one.part))))

@@ -78,11 +78,11 @@ def read(run: PairRun, bar: Bar) -> Reading:
 
 def _low(leg: Leg, bar: Bar) -> tuple[int, int]:
     """Return the masks of rails that were low, and of those that could not run."""
-    low = unread = 0
-    for rail, value in enumerate(leg.bandwidth):
-        if value is None:
+    low, unread, least = 0, 0, bar.bandwidth
+    for rail in [at for at, value in enumerate(leg.bandwidth) if value is None or not value >= least]:
+        if leg.bandwidth[rail] is None:
             unread |= 1 << rail
-        elif not value >= bar.bandwidth:  # what is no number is low, too
+        else:  # what is no number, too
             low |= 1 << rail
     if bar.latency is not None:
         low |= _above(leg.latency, bar.latency)

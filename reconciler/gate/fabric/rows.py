@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from statistics import median
 
@@ -94,8 +94,9 @@ def of_groups(test: GateTest, ran: Sequence[tuple[frozenset[str], TestResult]]) 
     """Return what each node measured in groups, the last run of each size, and what the first node of these printed."""
     found: dict[str, dict[int, TestResult]] = {}
     for nodes, result in ran:
+        text = f"=== {', '.join(sorted(nodes))} together\n{result.printed}" if result.printed else ""
         for name in nodes if result.metrics else ():
-            found.setdefault(name, {})[len(nodes)] = result
+            found.setdefault(name, {})[len(nodes)] = replace(result, printed=text)
     return {name: _of_sizes(test, by_size) for name, by_size in found.items()}
 
 
@@ -107,7 +108,7 @@ def _of_sizes(test: GateTest, by_size: Mapping[int, TestResult]) -> TestResult:
         for metric, value in result.metrics.items()
     }
     last = by_size[max(by_size)]
-    text = "".join(f"=== {size} nodes together\n{one.printed}" for size, one in sorted(by_size.items()) if one.printed)
+    text = "".join(one.printed for _, one in sorted(by_size.items()))
     return TestResult(
         test.name, test.tool, Verdict.UNJUDGED, (), metrics, last.tool_version, units=last.units, printed=bounded(text)
     )

@@ -55,6 +55,11 @@ class ResultBuilder:
     def error(self, reason: str) -> None:
         self._note(Verdict.ERROR, reason)
 
+    def note(self, verdict: Verdict, reasons: Sequence[str]) -> None:
+        """Note the verdict on a part of the test, and why."""
+        self.verdict = worse(self.verdict, verdict)
+        self.reasons += [storable(reason[:LONGEST]) for reason in reasons]
+
     def _note(self, verdict: Verdict, reason: str) -> None:
         self.verdict = worse(self.verdict, verdict)
         self.reasons.append(storable(reason[:LONGEST]))

@@ -176,6 +176,6 @@ def test_nodes_of_a_group_have_its_figures_and_those_of_fewer_nodes_apart() -> N
     assert figures(by_node["n2"]) == {("busbw_peak", ""): 310.0}, "a run that measured nothing adds nothing"
     assert {row.unit for one in made for row in one.measurements} == {"GB/s"}
     assert {one.verdict for one in made} == {Verdict.PASS, Verdict.UNJUDGED}
-    assert outputs[by_node["n0"].output] == "=== 2 nodes together\nhalf\n=== 4 nodes together\nall\n"
+    assert outputs[by_node["n0"].output] == "=== n0, n1 together\nhalf\n=== n0, n1, n2, n3 together\nall\n"
     assert by_node["n2"].output == by_node["n3"].output, "what nodes share is kept once"
     assert by_node["n0"].key == key_of(node("n0"), together(310.0, ""), NCCL.args)

@@ -6,8 +6,9 @@ import random
 from dataclasses import dataclass
 
 from reconciler.gate.fabric.diagnose import Diagnosis, judge
+from reconciler.gate.fabric.evidence import Evidence
 from reconciler.gate.fabric.measured import confirming, without_routes
-from reconciler.gate.fabric.results import Bar, Leg, LoopbackRun, PairRun, Reading, read
+from reconciler.gate.fabric.results import Bar, Leg, LoopbackRun, PairRun, read
 from reconciler.gate.fabric.rounds import Room
 from reconciler.gate.fabric.topology import Fabric, Part, PartKind
 from reconciler.lab.leaf_spine import Broken, FabricFault, LeafSpine
@@ -98,27 +99,26 @@ def play(
     """
     by_leaf = not routes if by_leaf is None else by_leaf
     fabric = Fabric(lab.groups, lab.rails, lab.racks)
-    readings: list[Reading] = []
+    evidence = Evidence(fabric)
     loopbacks: list[LoopbackRun] = []
     number = 0
     while True:
-        diagnosis = judge(fabric, readings, loopbacks, BAR, room)
-        asked = diagnosis.next or (confirming(fabric, diagnosis, readings) if by_leaf else None)
+        diagnosis = judge(evidence, loopbacks, BAR, room)
+        asked = diagnosis.next or (confirming(fabric, diagnosis, evidence.readings) if by_leaf else None)
         if asked is None:
             break
         lab.congestion = 0.5 if number in congested else 1.0
         for one, other, runs, control in asked.matches:
             for run in lab.pair(one, other, runs):
-                there, back = (
-                    Leg(values, spines if routes else ())
-                    for values, spines in ((run.there, run.there_spines), (run.back, run.back_spines))
-                )
-                readings.append(read(PairRun(number, one, other, there, back, control), BAR))
+                there, back = Leg(run.there, run.there_spines), Leg(run.back, run.back_spines)
+                if not routes:
+                    there, back = Leg(run.there), Leg(run.back)
+                evidence.add(read(PairRun(number, one, other, there, back, control), BAR))
         for node, runs in asked.loopbacks:
             loopbacks += [LoopbackRun(number, node, found) for found in lab.loopback(node, runs)]
         number += 1
     if by_leaf:
-        diagnosis = without_routes(fabric, diagnosis, readings)
+        diagnosis = without_routes(fabric, diagnosis, evidence.readings)
     return Outcome(tuple(map(part_of, lab.faults)), diagnosis, number, fabric.most_rounds, routes)
 
 
