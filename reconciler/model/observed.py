@@ -292,6 +292,7 @@ class HostFacts:
     daemon_counters: Unpublished[Counters | None] = None  # of systemd: restarts of units
     clock: ClockState | None = None
     dcgm: tuple[DcgmIncident, ...] | None = None  # (): its watches find nothing
+    dcgm_counters: Unpublished[Counters | None] = None  # of DCGM: fields by id, as gpu2: {dcgm_310: 7}
     amd_gpus: tuple[AmdGpu, ...] | None = None
     k3s: K3sFacts | None = None
 

@@ -119,6 +119,7 @@ def test_the_ladder_counts_attempts_inside_its_window() -> None:
         ("gpu_counters", {"health.thermal_time", "health.brake_time"}),
         ("nvlink_counters", {"health.nvlink_crc", "health.nvlink_replays"}),
         ("daemon_counters", {"health.service_restarts"}),
+        ("dcgm_counters", {"health.nvlink_recovery_failed", "health.thermal_violation"}),
         ("daemons", {"health.fabric_manager_down"}),
         ("clock", {"health.clock_"}),
         ("dcgm", {"health.dcgm_"}),

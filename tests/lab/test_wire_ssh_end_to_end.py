@@ -162,6 +162,7 @@ def truth(machine: Machine) -> HostFacts:
         daemon_counters={},
         clock=ClockState(True, 0.000004127),
         dcgm=(),
+        dcgm_counters={},
         amd_gpus=(),
         k3s=K3sFacts("", {}, {}, (), datastore=False),
         installed=host_facts(machine, (), ()).installed,  # both fabrics of the lab tell the same
@@ -205,6 +206,11 @@ def counts_errors(machine: Machine) -> None:
     machine.inject("cable", port=3)
     machine.inject("error_counter", counter="aer_nonfatal", per_hour=3.6e9)
     machine.inject("throttle", by="power_brake")
+
+
+def counted_by_dcgm(machine: Machine) -> None:
+    machine.inject("xid_79", gpu=3)
+    machine.inject("error_counter", counter="dcgm_310", device="gpu5", per_hour=3.6e9)
 
 
 def programs(machine: Machine) -> None:
@@ -445,6 +451,7 @@ def not_ours(machine: Machine) -> None:
         of_amd,
         not_ours,
         counts_errors,
+        counted_by_dcgm,
         programs,
     ],
 )

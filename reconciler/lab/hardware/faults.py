@@ -176,8 +176,8 @@ FAULTS: Mapping[str, FaultKind] = {
     ),
     "error_counter": FaultKind(
         "a counter of errors of `device` rises by `per_hour`, until the next cold boot: a counter of an RDMA port, or "
-        "aer_corrected, aer_nonfatal, aer_fatal of a PCI address, crc, replay, recovery of an NVLink (gpu2/link3), or "
-        "restarts of a unit; `persistent`: after it too",
+        "aer_corrected, aer_nonfatal, aer_fatal of a PCI address, crc, replay, recovery of an NVLink (gpu2/link3), a "
+        "field of DCGM (dcgm_310 of gpu2), or restarts of a unit; `persistent`: after it too",
         "hardware",
         {"counter": "aer_fatal", "device": "0000:5d:00.0", "per_hour": 7200.0, "persistent": False},
     ),

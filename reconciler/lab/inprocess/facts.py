@@ -11,6 +11,7 @@ from operator import attrgetter
 
 from reconciler.lab.hardware.error_counters import (
     daemon_restarts,
+    dcgm_counters,
     error_counters,
     nvlink_counters,
     slowed_seconds,
@@ -87,6 +88,7 @@ def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]
         daemon_counters=daemon_restarts(state, machine.now),
         clock=clock_state(state),
         dcgm=dcgm_incidents(state) if disk.driver and state.gpus else None,
+        dcgm_counters=dcgm_counters(state, machine.now) if disk.driver and state.gpus else None,
         amd_gpus=amd_gpus(state),
         k3s=_k3s(machine),
     )
@@ -95,10 +97,12 @@ def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]
 
 def _without_nvidia(facts: HostFacts) -> HostFacts:
     """Return the facts of a machine with GPUs of another maker, where none of NVIDIA's programs is installed."""
-    lacks = dict.fromkeys(("driver", "nvlinks_active", "nvlinks_slow", "nvlink_counters", "dcgm"), "unsupported")
+    lacks = dict.fromkeys(
+        ("driver", "nvlinks_active", "nvlinks_slow", "nvlink_counters", "dcgm", "dcgm_counters"), "unsupported"
+    )
     return replace(
         facts, driver=None, gpus=(), smi=SmiAnswer(0, 0, 0), nvlinks_active=None, nvlinks_slow=None, gpu_counters={},
-        nvlink_counters=None, dcgm=None, unknown={**facts.unknown, **lacks},
+        nvlink_counters=None, dcgm=None, dcgm_counters=None, unknown={**facts.unknown, **lacks},
     )  # fmt: skip
 
 

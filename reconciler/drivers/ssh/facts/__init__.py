@@ -68,6 +68,7 @@ FACTS: tuple[Fact[Any], ...] = (
     telemetry.DAEMONS,
     telemetry.CLOCK,
     telemetry.DCGM,
+    telemetry.DCGM_FIELDS,
     telemetry.AMD,
     installed.INTERFACES,
     installed.ROUTES,
@@ -145,6 +146,7 @@ def host_facts(
         daemon_counters=restarts,
         clock=reader.read(telemetry.CLOCK),
         dcgm=reader.read(telemetry.DCGM),
+        dcgm_counters=reader.read(telemetry.DCGM_FIELDS),
         amd_gpus=reader.read(telemetry.AMD),
         k3s=reader.read(k3s.K3S),
     )

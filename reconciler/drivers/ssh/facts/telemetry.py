@@ -70,7 +70,9 @@ def parse_clock(answer: CommandResult) -> Parsed[ClockState]:
 
 # --- DCGM ------------------------------------------------------------------------------------------------------------
 
-_NOT_WATCHED = re.compile(r"health watches not enabled|unable to (?:connect|check health)", re.IGNORECASE)
+_NOT_WATCHED = re.compile(
+    r"health watches not enabled|unable to (?:connect|establish a connection|check health)", re.IGNORECASE
+)
 
 
 def parse_dcgm(answer: CommandResult) -> Parsed[tuple[DcgmIncident, ...]]:
@@ -137,6 +139,68 @@ def parse_amd(answer: CommandResult) -> Parsed[tuple[AmdGpu, ...]]:
     return Parsed(tuple(found))
 
 
+# --- fields of DCGM ---------------------------------------------------------------------------------------------------
+
+# By id, as releases rename fields (DCGM 4.6.0 dcgmlib/dcgm_fields.h): PCIe replays, ns that heat slowed the clocks,
+# corrected errors of memory; of NVLink 5 times that a link had too many errors, and did not recover; ns that the power
+# brake slowed the clocks. dcgmi refuses a whole list for one id that it does not know: 1424 is of 4.2, 1209 of 4.0.
+FIELDS: Final = ("202", "241", "310", "1209", "1212", "1424")
+_LISTS: Final = " ".join(",".join(FIELDS[:count]) for count in (6, 5, 3))
+# One sample of fields that any job may have watched meanwhile: no profiling field, which would take counters from it.
+DMON_COMMAND: Final = f"""\
+command -v dcgmi >/dev/null || exit 127
+for ids in {_LISTS}; do
+    echo "== $ids"
+    dcgmi dmon -e $ids -c 1 2>&1 && exit
+done
+exit 1"""
+_BLANK: Final = "N/A"
+_LIST: Final = re.compile(r"== ([0-9]{1,5}(?:,[0-9]{1,5})*)")
+_ENTITY: Final = re.compile(r"GPU (\d{1,3}) +(.*)")
+
+
+def parse_dmon(answer: CommandResult) -> Parsed[Counters]:
+    """Return the fields that are above zero, by GPU, as {"gpu3": {"dcgm_310": 7}}.
+
+    What no GPU has (N/A) is not supported. What only some have makes all unknown, as an absent counter is zero, and
+    would have risen when it is read again; a GPU without any value is lost, and has signals of its own.
+    """
+    if answer.exit_status and (refused := _NOT_WATCHED.search(answer.stdout)):
+        raise Unreadable(f"DCGM: {refused[0].lower()}", UnknownReason.UNSUPPORTED)
+    ids, rows = _dmon_rows(answer.stdout)
+    known = [cells for cells in rows.values() if set(cells) != {_BLANK}]
+    if not rows or any(len(cells) != len(ids) for cells in rows.values()):
+        raise Unreadable(f"no row of {len(ids)} fields for each GPU: {excerpt(answer.stdout[-200:], 80)!r}")
+    found: dict[str, dict[str, int]] = {}
+    for at, number in enumerate(ids):
+        column = [cells[at] for cells in known]
+        if set(column) == {_BLANK}:
+            continue
+        if not all(cell.isdecimal() for cell in column):  # N/A, or a number that dcgmi cut to fit its column
+            raise Unreadable(f"field {number} of DCGM has no number for a GPU: {excerpt(' '.join(column), 80)!r}")
+        for gpu, cells in rows.items():
+            if cells[at] != _BLANK and int(cells[at]):
+                found.setdefault(f"gpu{gpu}", {})[f"dcgm_{number}"] = int(cells[at])
+    return Parsed(found)
+
+
+def _dmon_rows(text: str) -> tuple[list[str], dict[int, list[str]]]:
+    """Return the ids of the last list that was tried, and the cells of each GPU. An error is of one list."""
+    ids: list[str] = []
+    rows: dict[int, list[str]] = {}
+    error = ""
+    for line in text.splitlines():
+        if begun := _LIST.fullmatch(line):
+            ids, rows, error = begun[1].split(","), {}, ""
+        elif row := _ENTITY.fullmatch(line):
+            rows[int(row[1])] = row[2].split()
+        elif line.strip() and not line.startswith(("#Entity", "ID ")):
+            error = error or line
+    if error:
+        raise Unreadable(f"dcgmi dmon says {excerpt(error, 120)!r}")
+    return ids, rows
+
+
 DAEMONS = Fact("daemons", DAEMONS_COMMAND, parse_daemons, ("daemons", "daemon_counters"))
 CLOCK = Fact("clock", CLOCK_COMMAND, parse_clock, ("clock",))
 # dcgmi ends with other statuses where its watches are not enabled, or the host engine does not run.
@@ -148,4 +212,5 @@ DCGM = Fact(
     timeout_s=10,
     statuses=frozenset(range(127)) | {255},
 )
+DCGM_FIELDS = Fact("dcgm_fields", DMON_COMMAND, parse_dmon, ("dcgm_counters",), 10, frozenset({0, 1}))
 AMD = Fact("amd_smi", AMD_COMMAND, parse_amd, ("amd_gpus",), timeout_s=15)

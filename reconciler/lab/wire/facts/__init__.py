@@ -42,6 +42,7 @@ FACTS: Mapping[str, Fact] = {
     "daemons": telemetry.daemon_units,
     "clock": telemetry.clock,
     "dcgm_health": telemetry.dcgm_health,
+    "dcgm_fields": telemetry.dcgm_fields,
     "amd_smi": telemetry.amd_smi,
     "interfaces": installed.interfaces,
     "routes": installed.routes,
