@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from reconciler.health.parts import RDMA, cell_signals, dimm_signals, gpu_signals
+from reconciler.health.parts import RDMA, cell_signals, dimm_signals, gpu_signals, record_signals
 from reconciler.health.signals import Signal, device_of
 from reconciler.health.table import HealthTable, table_of
 from reconciler.health.xids import is_hardware
@@ -52,8 +52,10 @@ SHARED: Final = (
     Shared("power_brake", "psu_failed", "power_supply", "power supplies", "the power feed of the node or its rack"),
     Shared("thermal_slowdown", "fan_failed", "fan", "fans", "the cooling of the node or its rack"),
 )
-_MODULE: Final = frozenset({"edac_ue", "edac_ce", "dimm_ue", "dimm_failed", "memory_ue", "machine_check"})
-_NAMES_A_MODULE: Final = frozenset({"edac_ue", "edac_ce", "dimm_ue", "dimm_failed"})
+_NAMES_A_MODULE: Final = frozenset(
+    {"edac_ue", "edac_ce", "ras_ue", "ras_ue_before", "ras_deferred", "ras_ce", "dimm_ue", "dimm_failed"}
+)
+_MODULE: Final = _NAMES_A_MODULE | {"memory_ue", "machine_check"}
 _OF_ONE_GPU: Final = frozenset(
     {
         *("ecc", "row_remap_failed", "row_remap_pending", "sram_threshold", "unrepairable_memory"),
@@ -97,6 +99,7 @@ class _Seen:
         self._names = frozenset(one.name for one in found)
         facts: HostFacts | None = None if isinstance(observed.host, Silent) else observed.host.value
         self._dimms = None if facts is None else facts.dimm_errors
+        self._records = () if facts is None or facts.dimm_records is None else facts.dimm_records
         self._uptime_s = None if facts is None else facts.uptime_s
         self._gpus = () if facts is None or facts.gpus is None else facts.gpus
         self._xids = () if facts is None or facts.xids is None else facts.xids
@@ -135,6 +138,9 @@ class _Seen:
         for dimm in self._dimms or ():
             if any(name in self._names for name, _ in dimm_signals(dimm, self._uptime_s, self._table)):
                 places.add(dimm.label or dimm.place)
+        for record, (name, _) in record_signals(self._records, self._table):
+            if name in self._names:
+                places.add(record.label or record.place)
         where = ", ".join(sorted(places)) or "the slot is not known"
         evidence, clean = self._signals(_MODULE), [gpu for gpu in self._gpus if gpu.ecc_uncorrectable == 0]
         if self._gpus and len(clean) == len(self._gpus):

@@ -6,10 +6,19 @@ by its place alone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
-from reconciler.health.parts import NARROW, cell_signals, dimm_signals, disk_signals, gpu_signals, nvme_signals
+from reconciler.health.parts import (
+    NARROW,
+    cell_signals,
+    dimm_signals,
+    disk_signals,
+    gpu_signals,
+    nvme_signals,
+    record_signals,
+)
 from reconciler.health.table import table_of
 from reconciler.health.xids import is_hardware
 from reconciler.model.desired import Profile
@@ -58,7 +67,10 @@ def faulty_parts(profile: Profile, observed: Observed, paths: Collection[str]) -
 
     inventory, facts = _read(observed)
     found: dict[PlacedPart, dict[str, None]] = {}
+    modules = {_slot_name(one.id): one for one in (inventory.parts or () if inventory else ()) if one.kind == "dimm"}
     for part, why in (*_ill_of_bmc(inventory, counts), *_ill_of_host(profile, facts, counts)):
+        if part.kind == "dimm" and not part.serial and (same := modules.get(_slot_name(part.place))) is not None:
+            part = PlacedPart("dimm", same.id, same.serial)
         found.setdefault(_known(part, found), {})[why] = None
     return tuple(FaultyPart(part, tuple(why)) for part, why in sorted(found.items()))
 
@@ -67,6 +79,14 @@ def _known(part: PlacedPart, found: Collection[PlacedPart]) -> PlacedPart:
     """Return the same part under the place that another source gave it: BMC and host share the serial number alone."""
     same = (one for one in found if one.kind == part.kind and part.serial and one.serial == part.serial)
     return next(same, part)
+
+
+def _slot_name(place: str) -> str:
+    """Return the name of a memory slot as both sources may write it: firmware gives the kernel what the board calls it.
+
+    The names of the kernel's own drivers (CPU_SrcID#1_MC#2_Chan#0_DIMM#0) are no board's, and match nothing.
+    """
+    return re.sub(r"[\W_]", "", place).casefold()
 
 
 def _read(observed: Observed) -> tuple[RedfishInventory | None, HostFacts | None]:
@@ -128,6 +148,10 @@ def _ill_of_host(profile: Profile, facts: HostFacts | None, counts: Counts) -> I
         *(
             (PlacedPart("dimm", one.label or one.place), dimm_signals(one, facts.uptime_s, table))
             for one in facts.dimm_errors or ()
+        ),
+        *(
+            (PlacedPart("dimm", one.label or one.place), (shown,))
+            for one, shown in record_signals(facts.dimm_records or (), table)
         ),
     ]
     for part, shown in drives:

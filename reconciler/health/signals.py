@@ -24,6 +24,7 @@ from reconciler.health.parts import (
     narrower,
     nvme_signals,
     port_signals,
+    record_signals,
 )
 from reconciler.health.table import Effect, HealthTable, SignalRule, health_table, table_of
 from reconciler.health.telemetry import telemetry_signals, unread_telemetry
@@ -119,6 +120,8 @@ def unread_signals(profile: Profile, observed: Observed) -> tuple[str, ...]:
         found += ("health.disk_",)
     if facts is None or facts.dimm_errors is None or facts.uptime_s is None:
         found += ("health.edac_",)
+    if facts is None or facts.dimm_records is None:
+        found += ("health.ras_",)
     if facts is None or facts.xids is None or facts.kernel_events is None:
         found += _OF_LOG
     found += tuple(f"health.{name}" for name in unread_telemetry(facts))
@@ -205,6 +208,8 @@ def _of_host(profile: Profile, facts: HostFacts, table: HealthTable) -> Iterator
     for dimm in facts.dimm_errors or ():
         for name, detail in dimm_signals(dimm, facts.uptime_s, table):
             yield name, f"memory module {dimm.label or dimm.place}: {detail}"
+    for record, (name, detail) in record_signals(facts.dimm_records or (), table):
+        yield name, f"memory module {record.label or record.place}: {detail}"
     yield from telemetry_signals(facts, table)
     yield from _of_log(profile, facts)
 

@@ -91,6 +91,19 @@ def _logged(severity: str, message: str) -> Callable[[Machine], None]:
     return log
 
 
+def _recorded(kind: str, count: int, before_boot_s: float = 0.0) -> Callable[[Machine], None]:
+    """Have rasdaemon record errors now, or so long before the boot, an hour ago."""
+
+    def record(machine: Machine) -> None:
+        system, at = machine.system(), machine.now
+        if before_boot_s:
+            system.booted_at = at - HOUR
+            at = system.booted_at - before_boot_s
+        machine.disk().memory_errors.append((at, "CPU_SrcID#0_MC#0_Chan#0_DIMM#0", "0:0:0:-1", kind, count))
+
+    return record
+
+
 def _on_board(machine: Machine) -> None:
     """Log an Xid as the baseboard of a DGX H100 does (a recording in NVIDIA/libredfish)."""
     machine._log("Critical", "Driver Event Message has detected errors of type '[2][00] XID 119 Timeout'.")
@@ -134,6 +147,10 @@ SCENES: Final[Mapping[str, Scene]] = {
     "memory_ue": _event("memory_ue"),
     "edac_ue": _scene("dimm_errors", uncorrectable=1),
     "edac_ce": _scene("dimm_errors", corrected=1000, uncorrectable=0),
+    "ras_ue": _scene("dimm_errors", uncorrectable=1),
+    "ras_ue_before": _scene(prepare=_recorded("Uncorrected", 1, HOUR)),
+    "ras_deferred": _scene(prepare=_recorded("Deferred", 1)),
+    "ras_ce": _scene("dimm_errors", corrected=1000, uncorrectable=0),
     "machine_check": _event("machine_check"),
     "nic_failed": _event("nic_failed"),
     "nic_module": _event("nic_module"),

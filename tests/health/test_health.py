@@ -23,6 +23,7 @@ from reconciler.model.observed import (
     Daemons,
     DcgmIncident,
     DimmErrors,
+    DimmRecord,
     DiskHealth,
     KernelEvent,
     Link,
@@ -115,6 +116,7 @@ def test_the_ladder_counts_attempts_inside_its_window() -> None:
         ("disks", {"health.disk_"}),
         ("dimm_errors", {"health.edac_"}),
         ("uptime_s", {"health.edac_"}),
+        ("dimm_records", {"health.ras_"}),
         ("counters", {"health.port_flap", "health.aer_fatal"}),
         ("gpu_counters", {"health.thermal_time", "health.brake_time"}),
         ("nvlink_counters", {"health.nvlink_crc", "health.nvlink_replays"}),
@@ -167,6 +169,10 @@ def drive(**changes: Any) -> dict[str, Any]:
 
 def dimm(corrected: int, uncorrected: int) -> dict[str, Any]:
     return {"dimm_errors": (DimmErrors("mc0/dimm1", "CPU1_DIMM_B1", corrected, uncorrected),), "uptime_s": 60.0}
+
+
+def recorded(kind: str, count: int, hours: int = 0, *, this_boot: bool | None = None) -> dict[str, Any]:
+    return {"dimm_records": (DimmRecord("CPU1_DIMM_B1", "0:1:0:-1", kind, hours, this_boot, count),)}
 
 
 def disk(**changes: Any) -> dict[str, Any]:
@@ -226,6 +232,11 @@ SIGNALS: list[tuple[str, dict[str, Any], Effect]] = [
     ("edac_ue", dimm(0, 1), Effect.REPAIRS),
     ("edac_ce", dimm(10, 0), Effect.REPORTS),
     ("edac_ce", dimm(20, 0) | {"uptime_s": 2 * 86400.0}, Effect.REPORTS),
+    ("ras_ue", recorded("Uncorrected", 1, this_boot=True), Effect.REPAIRS),
+    ("ras_ue", recorded("Fatal", 1, 100, this_boot=True), Effect.REPAIRS),
+    ("ras_ue_before", recorded("Uncorrected", 1, 47, this_boot=False), Effect.REPORTS),
+    ("ras_deferred", recorded("Deferred", 2, this_boot=True), Effect.REPORTS),
+    ("ras_ce", recorded("Corrected", 10, 23), Effect.REPORTS),
     ("disk_failing", disk(passed=False), Effect.REPAIRS),
     ("disk_sectors", disk(reallocated=387), Effect.REPORTS),
     ("disk_sectors", disk(pending=1, uncorrectable=2), Effect.REPORTS),
@@ -291,6 +302,10 @@ def test_a_well_node_has_no_signal() -> None:
         dimm(9, 0),
         dimm(19, 0) | {"uptime_s": 2 * 86400.0},  # over two days: fewer than ten a day
         dimm(1000, 0) | {"uptime_s": None},
+        recorded("Corrected", 9),
+        recorded("Corrected", 1000, 24),
+        recorded("Uncorrected", 1, 48, this_boot=False),
+        recorded("Deferred", 1, this_boot=False),
         {"daemons": Daemons(0, fabric_manager=False)},  # no NVSwitch
         {"daemons": Daemons(4, fabric_manager=None)},  # in a container, maybe
         {"clock": ClockState(True, 0.9)},

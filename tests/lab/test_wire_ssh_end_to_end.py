@@ -155,6 +155,7 @@ def truth(machine: Machine) -> HostFacts:
         kubelet=disk.software["kubelet"],
         disks=(),
         dimm_errors=(),
+        dimm_records=(),
         counters={},
         gpu_counters={},
         nvlink_counters={},
@@ -206,6 +207,11 @@ def counts_errors(machine: Machine) -> None:
     machine.inject("cable", port=3)
     machine.inject("error_counter", counter="aer_nonfatal", per_hour=3.6e9)
     machine.inject("throttle", by="power_brake")
+
+
+def loses_data(machine: Machine) -> None:
+    machine.inject("dimm_errors", dimm=5, corrected=3, uncorrectable=2)
+    machine.disk().memory_errors.append((machine.now - 7000.0, "A1", "0:0:0:-1", "Uncorrected", 1))
 
 
 def counted_by_dcgm(machine: Machine) -> None:
@@ -452,6 +458,7 @@ def not_ours(machine: Machine) -> None:
         not_ours,
         counts_errors,
         counted_by_dcgm,
+        loses_data,
         programs,
     ],
 )

@@ -21,7 +21,7 @@ from reconciler.lab.hardware.host_side import K3S_UNITS
 from reconciler.lab.hardware.k3s_site import K3S_FILES, RENEW_S, version_of
 from reconciler.lab.hardware.kernel_log import EVENTS, unanswered
 from reconciler.lab.hardware.machine import Machine
-from reconciler.lab.hardware.parts import dimm_errors
+from reconciler.lab.hardware.parts import dimm_errors, dimm_records
 from reconciler.lab.hardware.software import installed
 from reconciler.lab.hardware.state import SPARE_THRESHOLD, DiskImage, DriveState, GpuState, MachineState, of_nvidia
 from reconciler.lab.hardware.telemetry import amd_gpus, clock_state, daemons, dcgm_incidents
@@ -81,6 +81,7 @@ def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]
         installed=_installed(state, disk),
         disks=tuple(_disk(at, drive, unknown) for at, drive in enumerate(state.drives) if drive.sata),
         dimm_errors=dimm_errors(state),
+        dimm_records=dimm_records(state, machine.now),
         counters=error_counters(state, machine.now),
         gpu_counters=slowed_seconds(state, machine.now) if disk.driver else None,
         nvlink_counters=nvlink_counters(state, machine.now) if disk.driver and state.gpus else None,

@@ -38,6 +38,7 @@ FACTS: Mapping[str, Fact] = {
     "nvme": devices.nvme,
     "disks": devices.disks,
     "dimm_errors": devices.dimm_errors,
+    "dimm_records": devices.dimm_records,
     "counters": devices.counters,
     "daemons": telemetry.daemon_units,
     "clock": telemetry.clock,
