@@ -14,10 +14,11 @@ from typing import Final
 from reconciler.health.parts import RDMA, cell_signals, dimm_signals, gpu_signals, record_signals
 from reconciler.health.signals import Signal, device_of
 from reconciler.health.table import HealthTable, table_of
+from reconciler.health.telemetry import amd_signals
 from reconciler.health.xids import is_hardware
 from reconciler.model.desired import Profile
 from reconciler.model.gpus import Gpu
-from reconciler.model.observed import HostFacts, Observed, Part, Silent, Xid
+from reconciler.model.observed import AmdGpu, HostFacts, Observed, Part, Silent, Xid
 from reconciler.model.vocab import Health
 
 UNKNOWN: Final = "not known: no pattern fits these signals"
@@ -85,8 +86,8 @@ def finding(
     of_work = dict.fromkeys(f"{_xid(one)}: the application's, by NVIDIA's catalogue" for one in seen.of_application)
     if not found:
         return Finding("the application, not the node", ruled_out=tuple(of_work)) if of_work else None
-    made = seen.shared() or seen.module() or seen.one_gpu() or seen.cable(domains or {}) or seen.silence()
-    made = made or Finding(UNKNOWN, found)
+    made = seen.shared() or seen.module() or seen.one_gpu() or seen.gpus_of_amd() or seen.cable(domains or {})
+    made = made or seen.silence() or Finding(UNKNOWN, found)
     apart = tuple(one for one in found if one not in made.evidence)
     return Finding(made.cause, made.evidence, apart, (*made.ruled_out, *of_work), made.open)
 
@@ -102,6 +103,8 @@ class _Seen:
         self._records = () if facts is None or facts.dimm_records is None else facts.dimm_records
         self._uptime_s = None if facts is None else facts.uptime_s
         self._gpus = () if facts is None or facts.gpus is None else facts.gpus
+        self._amds = () if facts is None or facts.amd_gpus is None else facts.amd_gpus
+        self._events = () if facts is None or facts.kernel_events is None else facts.kernel_events
         self._xids = () if facts is None or facts.xids is None else facts.xids
         links = () if facts is None or facts.links is None else facts.links
         self._ports = [link for link in links if link.kind == RDMA]
@@ -162,6 +165,21 @@ class _Seen:
         elif not self._names & _MODULE:
             return Finding(cause, self._signals(names), ruled_out=tuple(out), open=("main memory: not read",))
         return Finding(cause, self._signals(names), ruled_out=tuple(out))
+
+    def gpus_of_amd(self) -> Finding | None:
+        """Return the GPUs of AMD's that are ill, by amd-smi or by the kernel log, which names their PCI address."""
+        signs = {gpu: self._of_amd(gpu) & self._names for gpu in self._amds}
+        ill = {gpu: names for gpu, names in signs.items() if names}
+        if not ill:
+            return None
+        cause = ", ".join(f"GPU {gpu.index} at {gpu.pci or 'an address that was not read'}" for gpu in ill)
+        well = len(signs) - len(ill)
+        out = (f"a cause that the GPUs share: {well} of {len(signs)} show none of it",) if well else ()
+        return Finding(cause, self._signals(frozenset[str]().union(*ill.values())), ruled_out=out)
+
+    def _of_amd(self, gpu: AmdGpu) -> frozenset[str]:
+        logged = (one.kind.value for one in self._events if gpu.pci and _slot(one.device) == _slot(gpu.pci))
+        return frozenset((*(name for name, _ in amd_signals(gpu)), *logged))
 
     def cable(self, domains: Mapping[str, str]) -> Finding | None:
         """Return the cables of the ports that are ill, by both ends as far as they are known."""

@@ -43,6 +43,10 @@ KERNEL_EVENTS: Mapping[Kind, str] = {
     Kind.MACHINE_CHECK: "an uncorrected machine check",
     Kind.NIC_FAILED: "a network adapter's firmware has failed",
     Kind.NIC_MODULE: "a network port's module or cable has failed",
+    Kind.AMD_UNCORRECTABLE: "a GPU of AMD's had an error of hardware that it could not correct",
+    Kind.AMD_RESET_FAILED: "the driver could not reset a GPU of AMD's",
+    Kind.AMD_BAD_PAGES: "a GPU of AMD's has more bad pages of memory than its threshold",
+    Kind.AMD_RING_TIMEOUT: "work on a GPU of AMD's did not end in time",
     Kind.TASK_HUNG: "a process of the GPU's driver has hung in the kernel for more than five minutes",
 }
 
@@ -108,6 +112,7 @@ def unread_signals(profile: Profile, observed: Observed) -> tuple[str, ...]:
         found += ("health.gpu_missing", *(f"health.{name}" for names in GPU_SIGNALS.values() for name in names))
     else:
         found += tuple(dict.fromkeys(f"health.{name}" for gpu in facts.gpus for name in _unread_cells(gpu)))
+        found += ("health.gpu_missing",) if _are_amds_unread(facts) else ()
     if facts is None or facts.nvlinks_active is None or any(_links_unread(facts)):
         found += ("health.nvlink_",)
     if facts is None or facts.boot_id is None:
@@ -218,8 +223,9 @@ def _of_gpus(profile: Profile, facts: HostFacts, table: HealthTable) -> Iterator
     if facts.gpus is not None:
         present = [gpu for gpu in facts.gpus if not gpu.lost]
         wanted = profile.inventory.gpus
-        if wanted is not None and len(present) < wanted:
-            yield "gpu_missing", f"{len(present)} of {wanted} GPUs answer"
+        there = len(present) + len(facts.amd_gpus or ())
+        if wanted is not None and there < wanted and not _are_amds_unread(facts):
+            yield "gpu_missing", f"{there} of {wanted} GPUs answer"
         last: GpuCells | None = None
         shared: tuple[NameAndDetail, ...] = ()
         narrow: frozenset[int] | None = None
@@ -234,6 +240,11 @@ def _of_gpus(profile: Profile, facts: HostFacts, table: HealthTable) -> Iterator
                     yield name, f"GPU {gpu.index}: {detail}"
     if facts.smi is not None and facts.smi.exit_status == INFOROM_CORRUPT:
         yield "inforom_corrupt", f"nvidia-smi ended with {INFOROM_CORRUPT}: an infoROM is corrupted"
+
+
+def _are_amds_unread(facts: HostFacts) -> bool:
+    """Return whether all GPUs may be AMD's, of which nothing was read."""
+    return not facts.gpus and facts.amd_gpus is None
 
 
 def _of_nvlinks(profile: Profile, facts: HostFacts) -> Iterator[NameAndDetail]:

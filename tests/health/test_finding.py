@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from reconciler.health.finding import UNKNOWN, Finding, finding
 from reconciler.health.signals import Signal, signals
-from reconciler.model.observed import Answered, DimmErrors, DimmRecord, Link, Observed, Part, Xid
+from reconciler.model.observed import AmdGpu, Answered, DimmErrors, DimmRecord, KernelEvent, Link, Observed, Part, Xid
 from reconciler.model.records import NodeRecord
-from reconciler.model.vocab import Health
+from reconciler.model.vocab import Health, KernelEventKind
 from reconciler.planner.node.counted import counter_signals, counter_updates
 from reconciler.planner.node.watchdog import silence_signals
 from tests import builders as b
@@ -111,6 +111,15 @@ def test_records_of_rasdaemon_name_the_slot_even_of_the_boot_before() -> None:
     )
     assert both.cause == "memory modules: CPU1_DIMM_B1", "EDAC and rasdaemon mean one module"
     assert {one.name for one in both.evidence} == {"edac_ue", "ras_ue", "ras_ue_before"}
+
+
+def test_a_gpu_of_amds_is_named_by_its_counts_and_by_the_kernel_log() -> None:
+    amds = (AmdGpu(0, 0, 0, 0, "00000000:1B:00.0"), AmdGpu(1, 0, 2, 0, "00000000:3D:00.0"))
+    event = KernelEvent(KernelEventKind.AMD_RESET_FAILED, "00000000:3D:00.0", 1)
+    made = certain(gpus=(), amd_gpus=amds, kernel_events=(event,))
+    assert made.cause == "GPU 1 at 00000000:3D:00.0"
+    assert set(names(made.evidence)) == {"amd_ecc", "amd_reset_failed"}
+    assert made.ruled_out == ("a cause that the GPUs share: 1 of 2 show none of it",)
 
 
 def test_an_application_s_xid_alone_is_the_application_s() -> None:

@@ -144,6 +144,7 @@ def test_a_part_of_a_part_that_was_not_read_hides_its_signals() -> None:
     remap = replace(b.CELLS, unread=("remap_pending",))
     assert hidden(gpus=(b.gpu(0), b.gpu(1, remap_pending=None, cells=remap))) == ("health.row_remap_pending",)
     assert hidden(gpus=(b.gpu(0), b.gpu(1, lost=True, cells=GpuCells()))) == (), "it is known to be lost"
+    assert "health.gpu_missing" in hidden(gpus=(), amd_gpus=None, nvlinks_active={})
     assert hidden(nvlinks_active={0: 18}) == ("health.nvlink_",)
     assert hidden(links=(Link("mlx5_0/1", None, None, "infiniband"),)) == ("health.port_",)
     assert hidden(disks=(DiskHealth("/dev/sda", "S", "M", None),)) == ("health.disk_",)
@@ -221,6 +222,7 @@ SIGNALS: list[tuple[str, dict[str, Any], Effect]] = [
     ("dcgm_warning", {"dcgm": (DcgmIncident("GPU 1", "Thermal system", "Failure", "hot"),)}, Effect.REPORTS),
     ("amd_ecc", {"amd_gpus": (AmdGpu(0, 7, 1),)}, Effect.REPAIRS),
     ("amd_deferred", {"amd_gpus": (AmdGpu(0, 7, 0, 2),)}, Effect.REPORTS),
+    ("gpu_missing", {"gpus": (), "amd_gpus": (AmdGpu(0, 0, 0),)}, Effect.ISOLATES),
     ("port_missing", ports(400, 400, 400, down=1), Effect.ISOLATES),
     ("port_missing", ports(400, 400, 400), Effect.ISOLATES),
     ("port_slow", ports(400, 400, 400, 100), Effect.REPAIRS),
@@ -243,7 +245,8 @@ SIGNALS: list[tuple[str, dict[str, Any], Effect]] = [
     *((kind, {"kernel_events": (KernelEvent(KernelEventKind(kind), "x", 3),)}, effect) for kind, effect in {
         "gpu_init_failed": Effect.REPAIRS, "pcie_fatal": Effect.REPAIRS, "memory_ue": Effect.ISOLATES,
         "machine_check": Effect.REPAIRS, "nic_failed": Effect.REPAIRS, "nic_module": Effect.REPORTS,
-        "task_hung": Effect.REPAIRS,
+        "task_hung": Effect.REPAIRS, "amd_uncorrectable": Effect.REPAIRS, "amd_reset_failed": Effect.REPAIRS,
+        "amd_bad_pages": Effect.REPAIRS, "amd_ring_timeout": Effect.REPORTS,
     }.items()),
     *((f"xid_{code}", {"xids": (Xid(code, "x", 1),)}, effect) for code, effect in {
         64: Effect.ISOLATES, 79: Effect.ISOLATES, 95: Effect.ISOLATES, 48: Effect.REPAIRS, 119: Effect.REPAIRS,
@@ -311,6 +314,8 @@ def test_a_well_node_has_no_signal() -> None:
         {"clock": ClockState(True, 0.9)},
         {"clock": ClockState(None)},
         {"amd_gpus": (AmdGpu(0, 7, None, None),)},
+        {"gpus": (), "amd_gpus": (AmdGpu(0, 0, 0), AmdGpu(1, 0, 0))},
+        {"gpus": (), "amd_gpus": None},  # they may be AMD's, of which nothing was read
         disk(passed=None, reallocated=None, pending=None, uncorrectable=None),
     ],
 )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from reconciler.drivers.ssh.facts.fact import Fact, Parsed, Unreadable, excerpt, find_json, whole_number
+from reconciler.drivers.ssh.facts.gpu import pci_address
 from reconciler.model.gate import CommandResult
 from reconciler.model.host_services import AmdGpu, ClockState, Daemons, DcgmIncident
 from reconciler.model.own_health import Counters
@@ -118,25 +120,61 @@ if ! command -v amd-smi >/dev/null; then
     grep -qix 0x1002 /sys/bus/pci/devices/*/vendor
     [ $? -eq 1 ] && echo "{_NO_AMD}" && exit
 fi
-amd-smi metric -e --json"""
+amd-smi {{what}} --json"""
+_METRIC, _STATIC = (AMD_COMMAND.replace("{what}", what) for what in ("metric -e", "static -a -b -B"))
 
 
 def parse_amd(answer: CommandResult) -> Parsed[tuple[AmdGpu, ...]]:
     """Return the GPUs that amd-smi lists, in a list or, from 7.0 on, below gpu_data. A count of N/A is None."""
-    if answer.stdout.strip() == _NO_AMD:
-        return Parsed(())
-    document = find_json(answer.stdout)
-    rows = document.get("gpu_data") if isinstance(document, dict) else document
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise Unreadable("amd-smi lists no GPUs")
     found = []
-    for row in rows:
+    for row in _amd_rows(answer):
         index, ecc = whole_number(row.get("gpu")), row.get("ecc")
         if index is None or not isinstance(ecc, dict):
             raise Unreadable("amd-smi lists a GPU without a number or without counts of ECC")
         counts = [whole_number(ecc.get(f"total_{kind}_count")) for kind in ("correctable", "uncorrectable", "deferred")]
         found.append(AmdGpu(index, counts[0], counts[1], counts[2]))
     return Parsed(tuple(found))
+
+
+def parse_amd_identity(answer: CommandResult) -> Parsed[Mapping[int, AmdGpu]]:
+    """Return the GPUs with their place, serial number and model, without counts."""
+    found = {}
+    for row in _amd_rows(answer):
+        index, asic = whole_number(row.get("gpu")), _mapping(row.get("asic"))
+        if index is None or not asic:
+            raise Unreadable("amd-smi lists a GPU without a number or without what it is")
+        pci = pci_address(_told(_mapping(row.get("bus")).get("bdf")) or "")
+        serial = _told(_mapping(row.get("board")).get("product_serial")) or _told(asic.get("asic_serial"))
+        found[index] = AmdGpu(index, None, None, None, pci, serial, _told(asic.get("market_name")))
+    return Parsed(found)
+
+
+def with_identity(gpus: tuple[AmdGpu, ...], known: Mapping[int, AmdGpu]) -> tuple[AmdGpu, ...]:
+    """Return the GPUs with what is known of each. One that is not known stays without."""
+    told = ((gpu, known.get(gpu.index)) for gpu in gpus)
+    return tuple(
+        gpu if one is None else replace(gpu, pci=one.pci, serial=one.serial, model=one.model) for gpu, one in told
+    )
+
+
+def _amd_rows(answer: CommandResult) -> list[Mapping[str, Any]]:
+    if answer.stdout.strip() == _NO_AMD:
+        return []
+    document = find_json(answer.stdout)
+    rows = document.get("gpu_data") if isinstance(document, dict) else document
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise Unreadable("amd-smi lists no GPUs")
+    return rows
+
+
+def _mapping(node: object) -> Mapping[str, Any]:
+    return node if isinstance(node, dict) else {}
+
+
+def _told(value: object) -> str | None:
+    """Return a text that says something: not N/A, and no number of zeros."""
+    text = excerpt(value, 80) if isinstance(value, str) else ""
+    return text if text.strip("0xX") and text.upper() != "N/A" else None
 
 
 # --- fields of DCGM ---------------------------------------------------------------------------------------------------
@@ -213,4 +251,6 @@ DCGM = Fact(
     statuses=frozenset(range(127)) | {255},
 )
 DCGM_FIELDS = Fact("dcgm_fields", DMON_COMMAND, parse_dmon, ("dcgm_counters",), 10, frozenset({0, 1}))
-AMD = Fact("amd_smi", AMD_COMMAND, parse_amd, ("amd_gpus",), timeout_s=15)
+AMD = Fact("amd_smi", _METRIC, parse_amd, ("amd_gpus",), timeout_s=15)
+# Without it, the GPUs are told and are not known by their serial numbers.
+AMD_IDENTITY = Fact("amd_static", _STATIC, parse_amd_identity, ("amd_gpus.serial",), timeout_s=15)

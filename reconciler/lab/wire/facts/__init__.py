@@ -45,6 +45,7 @@ FACTS: Mapping[str, Fact] = {
     "dcgm_health": telemetry.dcgm_health,
     "dcgm_fields": telemetry.dcgm_fields,
     "amd_smi": telemetry.amd_smi,
+    "amd_static": telemetry.amd_static,
     "interfaces": installed.interfaces,
     "routes": installed.routes,
     "user_ca": installed.user_ca,

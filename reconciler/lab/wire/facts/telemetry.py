@@ -54,6 +54,22 @@ def amd_smi(context: FactContext) -> CommandResult:
     return CommandResult(0, json.dumps({"gpu_data": rows}, indent=4) + "\n")
 
 
+def amd_static(context: FactContext) -> CommandResult:
+    """Print `amd-smi static -a -b -B --json` of ROCm 7, or what the command says of a machine without AMD's GPUs."""
+    if not any(gpu.amd for gpu in context.state.gpus):
+        return CommandResult(0, "no amd-smi, and no GPU of AMD's on the PCI bus\n")
+    rows = [
+        {
+            "gpu": gpu.index,
+            "asic": {"market_name": gpu.model, "vendor_id": "0x1002", "asic_serial": f"0x{gpu.index:016X}"},
+            "bus": {"bdf": (gpu.pci or "")[4:].lower(), "max_pcie_width": 16, "slot_type": "OAM"},
+            "board": {"product_serial": gpu.serial, "fru_id": "N/A", "manufacturer_name": "AMD"},
+        }
+        for gpu in amd_gpus(context.state)
+    ]
+    return CommandResult(0, json.dumps({"gpu_data": rows}, indent=4) + "\n")
+
+
 def dcgm_health(context: FactContext) -> CommandResult:
     """Print `dcgmi health -g 0 -c -j`. Its watches are enabled here."""
     if not context.image.driver or not context.state.gpus:
