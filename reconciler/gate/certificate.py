@@ -33,7 +33,7 @@ from reconciler.gate.exchanged import exchanged, parts_of
 from reconciler.model.after import Exchanged
 from reconciler.model.desired import Acceptance, Desired, GateTest
 from reconciler.model.gate import Binding, Certificate, GateJudgement, Proof, TestResult, Verdict
-from reconciler.model.observed import Observed, Silent
+from reconciler.model.observed import HostFacts, Observed, Silent
 from reconciler.model.units import format_duration
 
 # Runners that share a ledger read each other's certificates. Their clocks may differ by the error of NTP, and by more
@@ -81,12 +81,13 @@ def binding_of(desired: Desired, observed: Observed, tests: TestDigests) -> Bind
     facts, inventory, profile = observed.host.value, observed.inventory.value, desired.profile
     firmware, bios = inventory.firmware, inventory.bios
     unread = (firmware is None and profile.firmware) or (bios is None and profile.bios)
-    if facts.gpus is None or facts.image is None or unread:
+    gpus = _gpu_serials(facts)
+    if gpus is None or facts.image is None or unread:
         return "GPUs, image, firmware or BIOS not reported"
     firmware, bios = firmware or {}, bios or {}  # not known, where the spec manages none of it
     return Binding(
         serial=observed.hot.value.serial or facts.serial or "",
-        gpu_serials=tuple(sorted([gpu.serial or gpu.uuid or "?" for gpu in facts.gpus])),
+        gpu_serials=gpus,
         image_sha256=facts.image.sha256 or "",
         firmware={
             item.component: firmware[item.inventory_id].version
@@ -100,6 +101,14 @@ def binding_of(desired: Desired, observed: Observed, tests: TestDigests) -> Bind
         tests=tests.each,
         parts=parts_of(inventory, facts),
     )
+
+
+def _gpu_serials(facts: HostFacts) -> tuple[str, ...] | None:
+    """Return the serial numbers of the GPUs of both makers; None while those of one may be there and were not read."""
+    if facts.gpus is None or (not facts.gpus and facts.amd_gpus is None):
+        return None
+    of_amd = [gpu.serial or "?" for gpu in facts.amd_gpus or ()]
+    return tuple(sorted([*(gpu.serial or gpu.uuid or "?" for gpu in facts.gpus), *of_amd]))
 
 
 @lru_cache(maxsize=1024)

@@ -11,13 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from reconciler.health.parts import RDMA, cell_signals, dimm_signals, gpu_signals
+from reconciler.health.parts import RDMA, cell_signals, dimm_signals, gpu_signals, record_signals
 from reconciler.health.signals import Signal, device_of
 from reconciler.health.table import HealthTable, table_of
+from reconciler.health.telemetry import amd_signals
 from reconciler.health.xids import is_hardware
 from reconciler.model.desired import Profile
 from reconciler.model.gpus import Gpu
-from reconciler.model.observed import HostFacts, Observed, Part, Silent, Xid
+from reconciler.model.observed import AmdGpu, HostFacts, Observed, Part, Silent, Xid
 from reconciler.model.vocab import Health
 
 UNKNOWN: Final = "not known: no pattern fits these signals"
@@ -52,8 +53,10 @@ SHARED: Final = (
     Shared("power_brake", "psu_failed", "power_supply", "power supplies", "the power feed of the node or its rack"),
     Shared("thermal_slowdown", "fan_failed", "fan", "fans", "the cooling of the node or its rack"),
 )
-_MODULE: Final = frozenset({"edac_ue", "edac_ce", "dimm_ue", "dimm_failed", "memory_ue", "machine_check"})
-_NAMES_A_MODULE: Final = frozenset({"edac_ue", "edac_ce", "dimm_ue", "dimm_failed"})
+_NAMES_A_MODULE: Final = frozenset(
+    {"edac_ue", "edac_ce", "ras_ue", "ras_ue_before", "ras_deferred", "ras_ce", "dimm_ue", "dimm_failed"}
+)
+_MODULE: Final = _NAMES_A_MODULE | {"memory_ue", "machine_check"}
 _OF_ONE_GPU: Final = frozenset(
     {
         *("ecc", "row_remap_failed", "row_remap_pending", "sram_threshold", "unrepairable_memory"),
@@ -83,8 +86,8 @@ def finding(
     of_work = dict.fromkeys(f"{_xid(one)}: the application's, by NVIDIA's catalogue" for one in seen.of_application)
     if not found:
         return Finding("the application, not the node", ruled_out=tuple(of_work)) if of_work else None
-    made = seen.shared() or seen.module() or seen.one_gpu() or seen.cable(domains or {}) or seen.silence()
-    made = made or Finding(UNKNOWN, found)
+    made = seen.shared() or seen.module() or seen.one_gpu() or seen.gpus_of_amd() or seen.cable(domains or {})
+    made = made or seen.silence() or Finding(UNKNOWN, found)
     apart = tuple(one for one in found if one not in made.evidence)
     return Finding(made.cause, made.evidence, apart, (*made.ruled_out, *of_work), made.open)
 
@@ -97,8 +100,11 @@ class _Seen:
         self._names = frozenset(one.name for one in found)
         facts: HostFacts | None = None if isinstance(observed.host, Silent) else observed.host.value
         self._dimms = None if facts is None else facts.dimm_errors
+        self._records = () if facts is None or facts.dimm_records is None else facts.dimm_records
         self._uptime_s = None if facts is None else facts.uptime_s
         self._gpus = () if facts is None or facts.gpus is None else facts.gpus
+        self._amds = () if facts is None or facts.amd_gpus is None else facts.amd_gpus
+        self._events = () if facts is None or facts.kernel_events is None else facts.kernel_events
         self._xids = () if facts is None or facts.xids is None else facts.xids
         links = () if facts is None or facts.links is None else facts.links
         self._ports = [link for link in links if link.kind == RDMA]
@@ -135,6 +141,9 @@ class _Seen:
         for dimm in self._dimms or ():
             if any(name in self._names for name, _ in dimm_signals(dimm, self._uptime_s, self._table)):
                 places.add(dimm.label or dimm.place)
+        for record, (name, _) in record_signals(self._records, self._table):
+            if name in self._names:
+                places.add(record.label or record.place)
         where = ", ".join(sorted(places)) or "the slot is not known"
         evidence, clean = self._signals(_MODULE), [gpu for gpu in self._gpus if gpu.ecc_uncorrectable == 0]
         if self._gpus and len(clean) == len(self._gpus):
@@ -156,6 +165,21 @@ class _Seen:
         elif not self._names & _MODULE:
             return Finding(cause, self._signals(names), ruled_out=tuple(out), open=("main memory: not read",))
         return Finding(cause, self._signals(names), ruled_out=tuple(out))
+
+    def gpus_of_amd(self) -> Finding | None:
+        """Return the GPUs of AMD's that are ill, by amd-smi or by the kernel log, which names their PCI address."""
+        signs = {gpu: self._of_amd(gpu) & self._names for gpu in self._amds}
+        ill = {gpu: names for gpu, names in signs.items() if names}
+        if not ill:
+            return None
+        cause = ", ".join(f"GPU {gpu.index} at {gpu.pci or 'an address that was not read'}" for gpu in ill)
+        well = len(signs) - len(ill)
+        out = (f"a cause that the GPUs share: {well} of {len(signs)} show none of it",) if well else ()
+        return Finding(cause, self._signals(frozenset[str]().union(*ill.values())), ruled_out=out)
+
+    def _of_amd(self, gpu: AmdGpu) -> frozenset[str]:
+        logged = (one.kind.value for one in self._events if gpu.pci and _slot(one.device) == _slot(gpu.pci))
+        return frozenset((*(name for name, _ in amd_signals(gpu)), *logged))
 
     def cable(self, domains: Mapping[str, str]) -> Finding | None:
         """Return the cables of the ports that are ill, by both ends as far as they are known."""

@@ -6,6 +6,7 @@ its clocks. The PCIe width is the same in any state.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from reconciler.health.table import Effect, HealthTable
 from reconciler.health.xids import is_hardware
 from reconciler.model.desired import DesiredInventory
 from reconciler.model.gpus import Gpu, GpuCells
-from reconciler.model.observed import DimmErrors, DiskHealth, Link, NvmeHealth, Xid
+from reconciler.model.observed import DimmErrors, DimmRecord, DiskHealth, Link, NvmeHealth, Xid
 
 NameAndDetail = tuple[str, str]
 
@@ -221,6 +222,32 @@ def dimm_signals(dimm: DimmErrors, uptime_s: float | None, table: HealthTable) -
     windows = None if uptime_s is None else max(1.0, uptime_s / table.window_s("edac_ce"))
     if windows is not None and dimm.corrected / windows >= table.threshold("edac_ce"):
         yield "edac_ce", f"{dimm.corrected} corrected errors since the boot"
+
+
+def record_signals(records: Sequence[DimmRecord], table: HealthTable) -> Iterator[tuple[DimmRecord, NameAndDetail]]:
+    """Yield the signals of rasdaemon's records by module: each name once, with one of the module's records.
+
+    A module is told by label and place: labels may be missing, and places may be shared where firmware tells no slot.
+    """
+    rules = (
+        ("ras_ue", ("Uncorrected", "Fatal"), True, "uncorrectable errors since the boot"),
+        ("ras_ue_before", ("Uncorrected", "Fatal"), False, "uncorrectable errors before the boot"),
+        ("ras_deferred", ("Deferred",), True, "deferred errors since the boot"),
+        ("ras_ce", ("Corrected",), None, "corrected errors"),
+    )
+    for name, kinds, this_boot, words in rules:
+        hours = table.window_s(name) / 3600.0 if table.rule_of(name).row.window else math.inf
+        counts: dict[tuple[str | None, str], int] = {}
+        last: dict[tuple[str | None, str], DimmRecord] = {}
+        for one in records:
+            if one.kind in kinds and one.this_boot is this_boot and one.hours_ago < hours:
+                module = one.label, one.place
+                counts[module] = counts.get(module, 0) + one.count
+                last[module] = one if module not in last or one.hours_ago < last[module].hours_ago else last[module]
+        for module, count in counts.items():
+            if count >= table.threshold(name):
+                when = f", the last {last[module].hours_ago} h ago" if last[module].hours_ago else ""
+                yield last[module], (name, f"{count} {words}{when}, by rasdaemon")
 
 
 def spare_is_low(drive: NvmeHealth, table: HealthTable) -> bool:

@@ -6,15 +6,25 @@ by its place alone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
-from reconciler.health.parts import NARROW, cell_signals, dimm_signals, disk_signals, gpu_signals, nvme_signals
+from reconciler.health.parts import (
+    NARROW,
+    cell_signals,
+    dimm_signals,
+    disk_signals,
+    gpu_signals,
+    nvme_signals,
+    record_signals,
+)
 from reconciler.health.table import table_of
+from reconciler.health.telemetry import OF_AMD, amd_signals
 from reconciler.health.xids import is_hardware
 from reconciler.model.desired import Profile
 from reconciler.model.gpus import Gpu
-from reconciler.model.observed import HostFacts, Observed, RedfishInventory, Silent
+from reconciler.model.observed import AmdGpu, HostFacts, Observed, RedfishInventory, Silent
 from reconciler.model.repairs import FaultyPart, PlacedPart
 from reconciler.model.vocab import Health
 
@@ -45,7 +55,7 @@ def kinds_read(observed: Observed) -> frozenset[str]:
         kinds |= {part.kind for part in inventory.parts or ()}
         kinds |= {"drive"} if inventory.drives is not None else set()
         kinds |= {"nic"} if inventory.nics is not None else set()
-    if facts is not None and facts.gpus is not None:
+    if facts is not None and facts.gpus is not None and (facts.gpus or facts.amd_gpus is not None):
         kinds.add("gpu")
     return frozenset(kinds)
 
@@ -58,7 +68,10 @@ def faulty_parts(profile: Profile, observed: Observed, paths: Collection[str]) -
 
     inventory, facts = _read(observed)
     found: dict[PlacedPart, dict[str, None]] = {}
+    modules = {_slot_name(one.id): one for one in (inventory.parts or () if inventory else ()) if one.kind == "dimm"}
     for part, why in (*_ill_of_bmc(inventory, counts), *_ill_of_host(profile, facts, counts)):
+        if part.kind == "dimm" and not part.serial and (same := modules.get(_slot_name(part.place))) is not None:
+            part = PlacedPart("dimm", same.id, same.serial)
         found.setdefault(_known(part, found), {})[why] = None
     return tuple(FaultyPart(part, tuple(why)) for part, why in sorted(found.items()))
 
@@ -67,6 +80,14 @@ def _known(part: PlacedPart, found: Collection[PlacedPart]) -> PlacedPart:
     """Return the same part under the place that another source gave it: BMC and host share the serial number alone."""
     same = (one for one in found if one.kind == part.kind and part.serial and one.serial == part.serial)
     return next(same, part)
+
+
+def _slot_name(place: str) -> str:
+    """Return the name of a memory slot as both sources may write it: firmware gives the kernel what the board calls it.
+
+    The names of the kernel's own drivers (CPU_SrcID#1_MC#2_Chan#0_DIMM#0) are no board's, and match nothing.
+    """
+    return re.sub(r"[\W_]", "", place).casefold()
 
 
 def _read(observed: Observed) -> tuple[RedfishInventory | None, HostFacts | None]:
@@ -91,6 +112,8 @@ def _of_facts(facts: HostFacts | None) -> Iterator[PlacedPart]:
         return
     for gpu in facts.gpus or ():
         yield _gpu(gpu)
+    for amd in facts.amd_gpus or ():
+        yield _amd(amd)
     for drive in facts.nvme or ():
         yield PlacedPart("drive", drive.device, drive.serial)
     for disk in facts.disks or ():
@@ -99,6 +122,10 @@ def _of_facts(facts: HostFacts | None) -> Iterator[PlacedPart]:
 
 def _gpu(gpu: Gpu) -> PlacedPart:
     return PlacedPart("gpu", gpu.pci, gpu.serial or gpu.uuid)
+
+
+def _amd(gpu: AmdGpu) -> PlacedPart:
+    return PlacedPart("gpu", gpu.pci or f"GPU {gpu.index}", gpu.serial)
 
 
 def _ill_of_bmc(inventory: RedfishInventory | None, counts: Counts) -> Iterator[tuple[PlacedPart, str]]:
@@ -122,12 +149,19 @@ def _ill_of_host(profile: Profile, facts: HostFacts | None, counts: Counts) -> I
     for gpu in facts.gpus or ():
         for why in _of_gpu(profile, facts, gpu, counts):
             yield _gpu(gpu), why
+    for amd in facts.amd_gpus or ():
+        for why in _of_amd(facts, amd, counts):
+            yield _amd(amd), why
     drives = [
         *((PlacedPart("drive", one.device, one.serial), nvme_signals(one, table)) for one in facts.nvme or ()),
         *((PlacedPart("drive", one.device, one.serial), disk_signals(one, table)) for one in facts.disks or ()),
         *(
             (PlacedPart("dimm", one.label or one.place), dimm_signals(one, facts.uptime_s, table))
             for one in facts.dimm_errors or ()
+        ),
+        *(
+            (PlacedPart("dimm", one.label or one.place), (shown,))
+            for one, shown in record_signals(facts.dimm_records or (), table)
         ),
     ]
     for part, shown in drives:
@@ -152,3 +186,14 @@ def _of_gpu(profile: Profile, facts: HostFacts, gpu: Gpu, counts: Counts) -> Ite
 def _slot(address: str) -> str:
     """Return a PCI address without its function and the leading zeros of its domain: drivers write both differently."""
     return address.partition(".")[0].lstrip("0").casefold()
+
+
+def _of_amd(facts: HostFacts, gpu: AmdGpu, counts: Counts) -> Iterator[str]:
+    """Yield what speaks against one GPU of AMD's, by amd-smi and by the kernel log, which names its PCI address."""
+    for name, detail in amd_signals(gpu):
+        if counts(name):
+            yield f"{name}: {detail}"
+    for event in facts.kernel_events or ():
+        of_it = gpu.pci is not None and _slot(event.device) == _slot(gpu.pci)
+        if of_it and event.kind in OF_AMD and counts(event.kind.value):
+            yield f"{event.kind.value}: in the kernel log"

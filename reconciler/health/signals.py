@@ -24,6 +24,7 @@ from reconciler.health.parts import (
     narrower,
     nvme_signals,
     port_signals,
+    record_signals,
 )
 from reconciler.health.table import Effect, HealthTable, SignalRule, health_table, table_of
 from reconciler.health.telemetry import telemetry_signals, unread_telemetry
@@ -42,6 +43,10 @@ KERNEL_EVENTS: Mapping[Kind, str] = {
     Kind.MACHINE_CHECK: "an uncorrected machine check",
     Kind.NIC_FAILED: "a network adapter's firmware has failed",
     Kind.NIC_MODULE: "a network port's module or cable has failed",
+    Kind.AMD_UNCORRECTABLE: "a GPU of AMD's had an error of hardware that it could not correct",
+    Kind.AMD_RESET_FAILED: "the driver could not reset a GPU of AMD's",
+    Kind.AMD_BAD_PAGES: "a GPU of AMD's has more bad pages of memory than its threshold",
+    Kind.AMD_RING_TIMEOUT: "work on a GPU of AMD's did not end in time",
     Kind.TASK_HUNG: "a process of the GPU's driver has hung in the kernel for more than five minutes",
 }
 
@@ -107,6 +112,7 @@ def unread_signals(profile: Profile, observed: Observed) -> tuple[str, ...]:
         found += ("health.gpu_missing", *(f"health.{name}" for names in GPU_SIGNALS.values() for name in names))
     else:
         found += tuple(dict.fromkeys(f"health.{name}" for gpu in facts.gpus for name in _unread_cells(gpu)))
+        found += ("health.gpu_missing",) if _are_amds_unread(facts) else ()
     if facts is None or facts.nvlinks_active is None or any(_links_unread(facts)):
         found += ("health.nvlink_",)
     if facts is None or facts.boot_id is None:
@@ -119,6 +125,8 @@ def unread_signals(profile: Profile, observed: Observed) -> tuple[str, ...]:
         found += ("health.disk_",)
     if facts is None or facts.dimm_errors is None or facts.uptime_s is None:
         found += ("health.edac_",)
+    if facts is None or facts.dimm_records is None:
+        found += ("health.ras_",)
     if facts is None or facts.xids is None or facts.kernel_events is None:
         found += _OF_LOG
     found += tuple(f"health.{name}" for name in unread_telemetry(facts))
@@ -205,6 +213,8 @@ def _of_host(profile: Profile, facts: HostFacts, table: HealthTable) -> Iterator
     for dimm in facts.dimm_errors or ():
         for name, detail in dimm_signals(dimm, facts.uptime_s, table):
             yield name, f"memory module {dimm.label or dimm.place}: {detail}"
+    for record, (name, detail) in record_signals(facts.dimm_records or (), table):
+        yield name, f"memory module {record.label or record.place}: {detail}"
     yield from telemetry_signals(facts, table)
     yield from _of_log(profile, facts)
 
@@ -213,8 +223,9 @@ def _of_gpus(profile: Profile, facts: HostFacts, table: HealthTable) -> Iterator
     if facts.gpus is not None:
         present = [gpu for gpu in facts.gpus if not gpu.lost]
         wanted = profile.inventory.gpus
-        if wanted is not None and len(present) < wanted:
-            yield "gpu_missing", f"{len(present)} of {wanted} GPUs answer"
+        there = len(present) + len(facts.amd_gpus or ())
+        if wanted is not None and there < wanted and not _are_amds_unread(facts):
+            yield "gpu_missing", f"{there} of {wanted} GPUs answer"
         last: GpuCells | None = None
         shared: tuple[NameAndDetail, ...] = ()
         narrow: frozenset[int] | None = None
@@ -229,6 +240,11 @@ def _of_gpus(profile: Profile, facts: HostFacts, table: HealthTable) -> Iterator
                     yield name, f"GPU {gpu.index}: {detail}"
     if facts.smi is not None and facts.smi.exit_status == INFOROM_CORRUPT:
         yield "inforom_corrupt", f"nvidia-smi ended with {INFOROM_CORRUPT}: an infoROM is corrupted"
+
+
+def _are_amds_unread(facts: HostFacts) -> bool:
+    """Return whether all GPUs may be AMD's, of which nothing was read."""
+    return not facts.gpus and facts.amd_gpus is None
 
 
 def _of_nvlinks(profile: Profile, facts: HostFacts) -> Iterator[NameAndDetail]:

@@ -7,10 +7,15 @@ from typing import Final
 
 from reconciler.health.table import HealthTable
 from reconciler.model.observed import AmdGpu, DcgmIncident, HostFacts
+from reconciler.model.vocab import KernelEventKind as Kind
 
 # Failures of these are evidence against a GPU. Heat, power, and what only warns, are for a person to read: the thermal
 # watch fires on growth, without saying how far (DCGM 4.6.0).
 _OF_GPU: Final = frozenset({"PCIe system", "NVLINK system", "PMU system", "MCU system", "Memory system", "SM system"})
+
+
+# Events of the kernel log about a GPU of AMD's.
+OF_AMD: Final = frozenset({Kind.AMD_UNCORRECTABLE, Kind.AMD_RESET_FAILED, Kind.AMD_BAD_PAGES, Kind.GPU_INIT_FAILED})
 
 
 def telemetry_signals(facts: HostFacts, table: HealthTable) -> Iterator[tuple[str, str]]:
@@ -24,7 +29,8 @@ def telemetry_signals(facts: HostFacts, table: HealthTable) -> Iterator[tuple[st
     for incident in facts.dcgm or ():
         yield _of_dcgm(incident), f"{incident.entity}: {incident.system}: {incident.health}: {incident.text}"
     for gpu in facts.amd_gpus or ():
-        yield from _of_amd(gpu)
+        for name, detail in amd_signals(gpu):
+            yield name, f"GPU {gpu.index}: {detail}"
 
 
 def unread_telemetry(facts: HostFacts | None) -> Iterator[str]:
@@ -43,8 +49,8 @@ def _of_dcgm(incident: DcgmIncident) -> str:
     return "dcgm_failure" if incident.health == "Failure" and incident.system in _OF_GPU else "dcgm_warning"
 
 
-def _of_amd(gpu: AmdGpu) -> Iterator[tuple[str, str]]:
+def amd_signals(gpu: AmdGpu) -> Iterator[tuple[str, str]]:
     if gpu.uncorrectable:
-        yield "amd_ecc", f"GPU {gpu.index}: {gpu.uncorrectable} uncorrectable errors since the driver was loaded"
+        yield "amd_ecc", f"{gpu.uncorrectable} uncorrectable errors since the driver was loaded"
     if gpu.deferred:
-        yield "amd_deferred", f"GPU {gpu.index}: {gpu.deferred} errors that were set aside before they were used"
+        yield "amd_deferred", f"{gpu.deferred} errors that were set aside before they were used"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reconciler.model.privacy import FreeText, PublicText, Unpublished
+from reconciler.model.privacy import FreeText, Identifier, PublicText, Unpublished
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,12 @@ class DcgmIncident:
 
 @dataclass(frozen=True, slots=True)
 class AmdGpu:
-    """The errors of memory that amd-smi counts for a GPU since its driver was loaded."""
+    """A GPU of AMD's, with the errors of memory that amd-smi counts since its driver was loaded."""
 
     index: int
     correctable: int | None
     uncorrectable: int | None
     deferred: int | None = None  # found and set aside, not yet used
+    pci: Unpublished[PublicText | None] = None  # as nvidia-smi writes it: 00000000:1B:00.0
+    serial: Identifier | None = None  # of the board, or else of the chip
+    model: PublicText | None = None

@@ -25,6 +25,7 @@ from reconciler.model.k3s import K3sFacts
 from reconciler.model.maintenance import MaintenanceRequest as MaintenanceRequest
 from reconciler.model.own_health import Counters as Counters
 from reconciler.model.own_health import DimmErrors as DimmErrors
+from reconciler.model.own_health import DimmRecord as DimmRecord
 from reconciler.model.own_health import DiskHealth as DiskHealth
 from reconciler.model.own_health import NvmeHealth as NvmeHealth
 from reconciler.model.pods import Pod as Pod
@@ -285,6 +286,7 @@ class HostFacts:
     installed: Unpublished[InstalledFacts | None] = None
     disks: tuple[DiskHealth, ...] | None = None  # drives that are no NVMe drives
     dimm_errors: tuple[DimmErrors, ...] | None = None  # of modules that have had errors since the boot
+    dimm_records: tuple[DimmRecord, ...] | None = None  # of rasdaemon, of a week
     counters: Unpublished[Counters | None] = None  # of the kernel, of ports and PCI devices
     gpu_counters: Unpublished[Counters | None] = None  # of the driver: seconds of slowed clocks, by PCI address
     nvlink_counters: Unpublished[Counters | None] = None  # of the driver: errors of NVLinks, as gpu2/link3
@@ -292,6 +294,7 @@ class HostFacts:
     daemon_counters: Unpublished[Counters | None] = None  # of systemd: restarts of units
     clock: ClockState | None = None
     dcgm: tuple[DcgmIncident, ...] | None = None  # (): its watches find nothing
+    dcgm_counters: Unpublished[Counters | None] = None  # of DCGM: fields by id, as gpu2: {dcgm_310: 7}
     amd_gpus: tuple[AmdGpu, ...] | None = None
     k3s: K3sFacts | None = None
 

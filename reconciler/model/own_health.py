@@ -39,6 +39,21 @@ class DiskHealth:
 
 
 @dataclass(frozen=True, slots=True)
+class DimmRecord:
+    """Errors of a memory module that rasdaemon has recorded, of one kind and age. Its records outlive a boot.
+
+    `this_boot`: whether they are of the present boot; None for corrected ones, which are recorded by the hour.
+    """
+
+    label: Unpublished[PublicText | None]  # of the slot, where the firmware tells
+    place: Unpublished[PublicText]  # controller and layers of the kernel's driver: 2:0:0:-1
+    kind: PublicText  # Corrected | Deferred | Uncorrected | Fatal
+    hours_ago: int  # by the host's own clock
+    this_boot: bool | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class DimmErrors:
     """A memory module with errors since the boot. `label`: of its slot, where the firmware tells."""
 

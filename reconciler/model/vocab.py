@@ -88,6 +88,10 @@ class KernelEventKind(StrEnum):
     MACHINE_CHECK = "machine_check"
     NIC_FAILED = "nic_failed"
     NIC_MODULE = "nic_module"  # a module or cable
+    AMD_UNCORRECTABLE = "amd_uncorrectable"
+    AMD_RESET_FAILED = "amd_reset_failed"
+    AMD_BAD_PAGES = "amd_bad_pages"
+    AMD_RING_TIMEOUT = "amd_ring_timeout"
     TASK_HUNG = "task_hung"  # a process of the GPU's driver
 
 

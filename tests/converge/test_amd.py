@@ -75,3 +75,40 @@ def test_what_nobody_has_used_yet_is_reported_only(world: Worlds) -> None:
     here.apply()
     assert here.did("n0") == []
     assert here.serves("n0")
+
+
+def test_a_reset_that_failed_is_drained_and_booted_and_work_that_hung_is_told_only(world: Worlds) -> None:
+    """Pitfall K1: a ring that timed out is mostly the work's; ROCm asks for a boot after a reset that failed."""
+    here = world_of(world, {"kernel_event": {"event": "amd_ring_timeout"}})
+    assert shown(here) == ["health.amd_ring_timeout"]
+    here.apply()
+    assert here.did("n0") == []
+    here.machine("n0").inject("kernel_event", event="amd_reset_failed")
+    here.apply()
+    assert [word for word in here.did("n0") if word in {rung.action for rung in LADDER}] == ["soft_restart"]
+    assert here.serves("n0")
+    assert shown(here) == []
+
+
+def test_memory_beyond_repair_waits_for_a_person(world: Worlds) -> None:
+    here = world_of(world, {"kernel_event": {"event": "amd_bad_pages", "persistent": True}})
+    here.apply()
+    assert [word for word in here.did("n0") if word in {rung.action for rung in LADDER}] == []
+    assert not here.serves("n0")
+    assert "no action heals amd_bad_pages" in here.plan().nodes["n0"].situation
+
+
+def test_a_gpu_that_is_gone_is_missed_and_a_certificate_binds_their_serial_numbers(world: Worlds) -> None:
+    here = world(nodes=1, profile=replace(MI300X, inventory=DesiredInventory(drives=3, gpus=8)))
+    machine = here.machine("n0")
+    machine.disk().driver = ""
+    for gpu in machine.state.gpus:
+        gpu.name = "AMD Instinct MI300X OAM"
+    here.adopt()
+    here.apply()
+    assert shown(here) == []
+    bound = here.ledger.node("n0").certificate
+    assert bound is not None
+    assert bound.binding.gpu_serials == tuple(sorted(gpu.serial for gpu in machine.state.gpus))
+    machine.state.gpus[3].lost = True
+    assert "health.gpu_missing" in shown(here)

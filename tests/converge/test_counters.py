@@ -132,6 +132,8 @@ def test_the_ledger_keeps_a_look_for_each_window_and_no_more(world: Worlds) -> N
         "counted counters 12h",
         "counted counters 1h",
         "counted daemon_counters 20m",
+        "counted dcgm_counters 10m",
+        "counted dcgm_counters 1h",
         "counted gpu_counters 10m",
         "counted nvlink_counters 1h",
     ]

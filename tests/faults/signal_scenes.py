@@ -91,6 +91,19 @@ def _logged(severity: str, message: str) -> Callable[[Machine], None]:
     return log
 
 
+def _recorded(kind: str, count: int, before_boot_s: float = 0.0) -> Callable[[Machine], None]:
+    """Have rasdaemon record errors now, or so long before the boot, an hour ago."""
+
+    def record(machine: Machine) -> None:
+        system, at = machine.system(), machine.now
+        if before_boot_s:
+            system.booted_at = at - HOUR
+            at = system.booted_at - before_boot_s
+        machine.disk().memory_errors.append((at, "CPU_SrcID#0_MC#0_Chan#0_DIMM#0", "0:0:0:-1", kind, count))
+
+    return record
+
+
 def _on_board(machine: Machine) -> None:
     """Log an Xid as the baseboard of a DGX H100 does (a recording in NVIDIA/libredfish)."""
     machine._log("Critical", "Driver Event Message has detected errors of type '[2][00] XID 119 Timeout'.")
@@ -134,6 +147,10 @@ SCENES: Final[Mapping[str, Scene]] = {
     "memory_ue": _event("memory_ue"),
     "edac_ue": _scene("dimm_errors", uncorrectable=1),
     "edac_ce": _scene("dimm_errors", corrected=1000, uncorrectable=0),
+    "ras_ue": _scene("dimm_errors", uncorrectable=1),
+    "ras_ue_before": _scene(prepare=_recorded("Uncorrected", 1, HOUR)),
+    "ras_deferred": _scene(prepare=_recorded("Deferred", 1)),
+    "ras_ce": _scene("dimm_errors", corrected=1000, uncorrectable=0),
     "machine_check": _event("machine_check"),
     "nic_failed": _event("nic_failed"),
     "nic_module": _event("nic_module"),
@@ -143,6 +160,10 @@ SCENES: Final[Mapping[str, Scene]] = {
     "clock_off": _scene("clock", seconds=90.0),
     "dcgm_failure": _scene("dcgm", gpu=1),
     "dcgm_warning": _scene("dcgm", gpu=1, system="Thermal system"),
+    "amd_uncorrectable": _event("amd_uncorrectable"),
+    "amd_reset_failed": _event("amd_reset_failed"),
+    "amd_bad_pages": _event("amd_bad_pages"),
+    "amd_ring_timeout": _event("amd_ring_timeout"),
     "service_restarts": _counter("restarts", 60.0, "kubelet.service"),
     "bmc_silent": _scene("bmc_unreachable"),
     "host_silent": _scene("ssh_refused"),
@@ -165,6 +186,12 @@ SCENES: Final[Mapping[str, Scene]] = {
     "aer_corrected": _counter("aer_corrected", 36_000.0, "0000:5d:00.0"),
     "thermal_time": _scene("throttle", prepare=_loaded, by="thermal", gpu=1, driver=NEWER),
     "brake_time": _scene("throttle", by="power_brake", driver=NEWER),
+    "pcie_replay_rate": _counter("dcgm_202", 36_000.0, "gpu1"),
+    "ecc_corrected": _counter("dcgm_310", 36_000.0, "gpu1"),
+    "thermal_violation": _scene("throttle", prepare=_loaded, by="thermal", gpu=1),
+    "brake_violation": _scene("throttle", by="power_brake"),
+    "nvlink_integrity": _counter("dcgm_1209", 60.0, "gpu1"),
+    "nvlink_recovery_failed": _counter("dcgm_1212", 60.0, "gpu1"),
     "xid_64": _xid(64),
     "xid_79": _scene("xid_79", gpu=1),
     "xid_95": _xid(95),

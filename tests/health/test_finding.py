@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from reconciler.health.finding import UNKNOWN, Finding, finding
 from reconciler.health.signals import Signal, signals
-from reconciler.model.observed import Answered, DimmErrors, Link, Observed, Part, Xid
+from reconciler.model.observed import AmdGpu, Answered, DimmErrors, DimmRecord, KernelEvent, Link, Observed, Part, Xid
 from reconciler.model.records import NodeRecord
-from reconciler.model.vocab import Health
+from reconciler.model.vocab import Health, KernelEventKind
 from reconciler.planner.node.counted import counter_signals, counter_updates
 from reconciler.planner.node.watchdog import silence_signals
 from tests import builders as b
@@ -98,6 +98,28 @@ def test_errors_of_a_memory_module_name_its_slot() -> None:
     both = certain(dimm_errors=(dimm,), uptime_s=1000.0, gpus=(b.gpu(0), b.gpu(1, ecc_uncorrectable=1)))
     assert names(both.apart) == ["ecc"], "a GPU's own memory is not the module's"
     assert both.ruled_out == ()
+
+
+def test_records_of_rasdaemon_name_the_slot_even_of_the_boot_before() -> None:
+    before = DimmRecord("CPU1_DIMM_B1", "1:0:0:-1", "Uncorrected", 3, False, 1)
+    made = certain(dimm_records=(before,), dimm_errors=(), uptime_s=1000.0)
+    assert made.cause == "memory modules: CPU1_DIMM_B1"
+    assert [one.name for one in made.evidence] == ["ras_ue_before"]
+    now = replace(before, kind="Fatal", hours_ago=0, this_boot=True)
+    both = certain(
+        dimm_records=(before, now), dimm_errors=(DimmErrors("mc1/dimm0", "CPU1_DIMM_B1", 0, 1),), uptime_s=9.0
+    )
+    assert both.cause == "memory modules: CPU1_DIMM_B1", "EDAC and rasdaemon mean one module"
+    assert {one.name for one in both.evidence} == {"edac_ue", "ras_ue", "ras_ue_before"}
+
+
+def test_a_gpu_of_amds_is_named_by_its_counts_and_by_the_kernel_log() -> None:
+    amds = (AmdGpu(0, 0, 0, 0, "00000000:1B:00.0"), AmdGpu(1, 0, 2, 0, "00000000:3D:00.0"))
+    event = KernelEvent(KernelEventKind.AMD_RESET_FAILED, "00000000:3D:00.0", 1)
+    made = certain(gpus=(), amd_gpus=amds, kernel_events=(event,))
+    assert made.cause == "GPU 1 at 00000000:3D:00.0"
+    assert set(names(made.evidence)) == {"amd_ecc", "amd_reset_failed"}
+    assert made.ruled_out == ("a cause that the GPUs share: 1 of 2 show none of it",)
 
 
 def test_an_application_s_xid_alone_is_the_application_s() -> None:

@@ -23,6 +23,7 @@ from reconciler.model.observed import (
     Daemons,
     DcgmIncident,
     DimmErrors,
+    DimmRecord,
     DiskHealth,
     KernelEvent,
     Link,
@@ -115,10 +116,12 @@ def test_the_ladder_counts_attempts_inside_its_window() -> None:
         ("disks", {"health.disk_"}),
         ("dimm_errors", {"health.edac_"}),
         ("uptime_s", {"health.edac_"}),
+        ("dimm_records", {"health.ras_"}),
         ("counters", {"health.port_flap", "health.aer_fatal"}),
         ("gpu_counters", {"health.thermal_time", "health.brake_time"}),
         ("nvlink_counters", {"health.nvlink_crc", "health.nvlink_replays"}),
         ("daemon_counters", {"health.service_restarts"}),
+        ("dcgm_counters", {"health.nvlink_recovery_failed", "health.thermal_violation"}),
         ("daemons", {"health.fabric_manager_down"}),
         ("clock", {"health.clock_"}),
         ("dcgm", {"health.dcgm_"}),
@@ -141,6 +144,7 @@ def test_a_part_of_a_part_that_was_not_read_hides_its_signals() -> None:
     remap = replace(b.CELLS, unread=("remap_pending",))
     assert hidden(gpus=(b.gpu(0), b.gpu(1, remap_pending=None, cells=remap))) == ("health.row_remap_pending",)
     assert hidden(gpus=(b.gpu(0), b.gpu(1, lost=True, cells=GpuCells()))) == (), "it is known to be lost"
+    assert "health.gpu_missing" in hidden(gpus=(), amd_gpus=None, nvlinks_active={})
     assert hidden(nvlinks_active={0: 18}) == ("health.nvlink_",)
     assert hidden(links=(Link("mlx5_0/1", None, None, "infiniband"),)) == ("health.port_",)
     assert hidden(disks=(DiskHealth("/dev/sda", "S", "M", None),)) == ("health.disk_",)
@@ -166,6 +170,10 @@ def drive(**changes: Any) -> dict[str, Any]:
 
 def dimm(corrected: int, uncorrected: int) -> dict[str, Any]:
     return {"dimm_errors": (DimmErrors("mc0/dimm1", "CPU1_DIMM_B1", corrected, uncorrected),), "uptime_s": 60.0}
+
+
+def recorded(kind: str, count: int, hours: int = 0, *, this_boot: bool | None = None) -> dict[str, Any]:
+    return {"dimm_records": (DimmRecord("CPU1_DIMM_B1", "0:1:0:-1", kind, hours, this_boot, count),)}
 
 
 def disk(**changes: Any) -> dict[str, Any]:
@@ -214,6 +222,7 @@ SIGNALS: list[tuple[str, dict[str, Any], Effect]] = [
     ("dcgm_warning", {"dcgm": (DcgmIncident("GPU 1", "Thermal system", "Failure", "hot"),)}, Effect.REPORTS),
     ("amd_ecc", {"amd_gpus": (AmdGpu(0, 7, 1),)}, Effect.REPAIRS),
     ("amd_deferred", {"amd_gpus": (AmdGpu(0, 7, 0, 2),)}, Effect.REPORTS),
+    ("gpu_missing", {"gpus": (), "amd_gpus": (AmdGpu(0, 0, 0),)}, Effect.ISOLATES),
     ("port_missing", ports(400, 400, 400, down=1), Effect.ISOLATES),
     ("port_missing", ports(400, 400, 400), Effect.ISOLATES),
     ("port_slow", ports(400, 400, 400, 100), Effect.REPAIRS),
@@ -225,13 +234,19 @@ SIGNALS: list[tuple[str, dict[str, Any], Effect]] = [
     ("edac_ue", dimm(0, 1), Effect.REPAIRS),
     ("edac_ce", dimm(10, 0), Effect.REPORTS),
     ("edac_ce", dimm(20, 0) | {"uptime_s": 2 * 86400.0}, Effect.REPORTS),
+    ("ras_ue", recorded("Uncorrected", 1, this_boot=True), Effect.REPAIRS),
+    ("ras_ue", recorded("Fatal", 1, 100, this_boot=True), Effect.REPAIRS),
+    ("ras_ue_before", recorded("Uncorrected", 1, 47, this_boot=False), Effect.REPORTS),
+    ("ras_deferred", recorded("Deferred", 2, this_boot=True), Effect.REPORTS),
+    ("ras_ce", recorded("Corrected", 10, 23), Effect.REPORTS),
     ("disk_failing", disk(passed=False), Effect.REPAIRS),
     ("disk_sectors", disk(reallocated=387), Effect.REPORTS),
     ("disk_sectors", disk(pending=1, uncorrectable=2), Effect.REPORTS),
     *((kind, {"kernel_events": (KernelEvent(KernelEventKind(kind), "x", 3),)}, effect) for kind, effect in {
         "gpu_init_failed": Effect.REPAIRS, "pcie_fatal": Effect.REPAIRS, "memory_ue": Effect.ISOLATES,
         "machine_check": Effect.REPAIRS, "nic_failed": Effect.REPAIRS, "nic_module": Effect.REPORTS,
-        "task_hung": Effect.REPAIRS,
+        "task_hung": Effect.REPAIRS, "amd_uncorrectable": Effect.REPAIRS, "amd_reset_failed": Effect.REPAIRS,
+        "amd_bad_pages": Effect.REPAIRS, "amd_ring_timeout": Effect.REPORTS,
     }.items()),
     *((f"xid_{code}", {"xids": (Xid(code, "x", 1),)}, effect) for code, effect in {
         64: Effect.ISOLATES, 79: Effect.ISOLATES, 95: Effect.ISOLATES, 48: Effect.REPAIRS, 119: Effect.REPAIRS,
@@ -290,11 +305,17 @@ def test_a_well_node_has_no_signal() -> None:
         dimm(9, 0),
         dimm(19, 0) | {"uptime_s": 2 * 86400.0},  # over two days: fewer than ten a day
         dimm(1000, 0) | {"uptime_s": None},
+        recorded("Corrected", 9),
+        recorded("Corrected", 1000, 24),
+        recorded("Uncorrected", 1, 48, this_boot=False),
+        recorded("Deferred", 1, this_boot=False),
         {"daemons": Daemons(0, fabric_manager=False)},  # no NVSwitch
         {"daemons": Daemons(4, fabric_manager=None)},  # in a container, maybe
         {"clock": ClockState(True, 0.9)},
         {"clock": ClockState(None)},
         {"amd_gpus": (AmdGpu(0, 7, None, None),)},
+        {"gpus": (), "amd_gpus": (AmdGpu(0, 0, 0), AmdGpu(1, 0, 0))},
+        {"gpus": (), "amd_gpus": None},  # they may be AMD's, of which nothing was read
         disk(passed=None, reallocated=None, pending=None, uncorrectable=None),
     ],
 )

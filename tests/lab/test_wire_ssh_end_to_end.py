@@ -155,6 +155,7 @@ def truth(machine: Machine) -> HostFacts:
         kubelet=disk.software["kubelet"],
         disks=(),
         dimm_errors=(),
+        dimm_records=(),
         counters={},
         gpu_counters={},
         nvlink_counters={},
@@ -162,6 +163,7 @@ def truth(machine: Machine) -> HostFacts:
         daemon_counters={},
         clock=ClockState(True, 0.000004127),
         dcgm=(),
+        dcgm_counters={},
         amd_gpus=(),
         k3s=K3sFacts("", {}, {}, (), datastore=False),
         installed=host_facts(machine, (), ()).installed,  # both fabrics of the lab tell the same
@@ -205,6 +207,16 @@ def counts_errors(machine: Machine) -> None:
     machine.inject("cable", port=3)
     machine.inject("error_counter", counter="aer_nonfatal", per_hour=3.6e9)
     machine.inject("throttle", by="power_brake")
+
+
+def loses_data(machine: Machine) -> None:
+    machine.inject("dimm_errors", dimm=5, corrected=3, uncorrectable=2)
+    machine.disk().memory_errors.append((machine.now - 7000.0, "A1", "0:0:0:-1", "Uncorrected", 1))
+
+
+def counted_by_dcgm(machine: Machine) -> None:
+    machine.inject("xid_79", gpu=3)
+    machine.inject("error_counter", counter="dcgm_310", device="gpu5", per_hour=3.6e9)
 
 
 def programs(machine: Machine) -> None:
@@ -445,6 +457,8 @@ def not_ours(machine: Machine) -> None:
         of_amd,
         not_ours,
         counts_errors,
+        counted_by_dcgm,
+        loses_data,
         programs,
     ],
 )

@@ -26,7 +26,12 @@ Counts = Mapping[str, Mapping[str, int]]
 def seen(counts: Counts | None, at: datetime = b.NOW, boot: str = "b1", gpus: Counts | None = None) -> Observed:
     others: Counts | None = None if counts is None else {}
     facts = b.facts(
-        counters=counts, gpu_counters=gpus or others, nvlink_counters=others, daemon_counters=others, boot_id=boot
+        counters=counts,
+        gpu_counters=gpus or others,
+        nvlink_counters=others,
+        daemon_counters=others,
+        dcgm_counters=others,
+        boot_id=boot,
     )
     return replace(b.observed(), host=Answered(at, facts))
 
@@ -196,4 +201,11 @@ def test_the_rows_of_counters_say_what_follows() -> None:
     table = health_table()
     names = {rule.name for rules in table.counted.values() for rule in rules}
     acts = {name for name in names if table.effect_of(name) is not Effect.REPORTS}
-    assert acts == {"port_flap", "port_integrity", "port_symbol_errors", "aer_fatal", "nvlink_crc"}
+    assert acts == {
+        "port_flap",
+        "port_integrity",
+        "port_symbol_errors",
+        "aer_fatal",
+        "nvlink_crc",
+        "nvlink_recovery_failed",
+    }

@@ -33,7 +33,7 @@ DEVICE = "mlx5_3/1"
 def seen(after_s: float, counter: str, value: int) -> Observed:
     """A drained node in the boot that was its treatment."""
     counts = {DEVICE: {counter: value}} if value else {}
-    facts = b.facts(counters=counts, gpu_counters={}, daemon_counters={}, boot_id="new")
+    facts = b.facts(counters=counts, gpu_counters={}, daemon_counters={}, dcgm_counters={}, boot_id="new")
     out = b.observed(member=b.member(mark=MARK, pods=()))
     return replace(out, host=Answered(b.NOW + timedelta(seconds=after_s), facts))
 

@@ -14,10 +14,12 @@ from reconciler.lab.hardware.state import GpuState, MachineState
 # Files of hw_counters, which the adapter's driver keeps; the others of a port are those of IBTA, in counters.
 OF_HARDWARE: Final = ("rnr_nak_retry_err", "local_ack_timeout_err", "roce_slow_restart")
 OF_NVLINK: Final = ("crc", "replay", "recovery")
+OF_DCGM: Final = ("dcgm_202", "dcgm_310", "dcgm_1209", "dcgm_1212")  # those of slowed clocks follow the fault throttle
+_ELSEWHERE: Final = ("restarts", *OF_NVLINK, *OF_DCGM)  # not the kernel's
 COUNTERS: Final = (
     "link_downed", "link_error_recovery", "symbol_error", "port_rcv_errors", "port_xmit_discards",
     "local_link_integrity_errors", "excessive_buffer_overrun_errors", "aer_corrected", "aer_nonfatal", "aer_fatal",
-    "restarts", "carrier_downs", "fcs_errors", *OF_HARDWARE, *OF_NVLINK,
+    "restarts", "carrier_downs", "fcs_errors", *OF_HARDWARE, *OF_NVLINK, *OF_DCGM,
 )  # fmt: skip
 FIRST_TO_COUNT: Final = 595  # branch of the driver whose nvidia-smi tells for how long clocks were slowed
 
@@ -40,7 +42,7 @@ def error_counters(state: MachineState, now: float) -> dict[str, dict[str, int]]
         if shown := {name: count for name, count in counts.items() if count}:
             found[f"{nic.name}/1"] = shown
     name, device, count = _of_fault(state, now)
-    if count and name != "restarts" and name not in OF_NVLINK:
+    if count and name not in _ELSEWHERE:
         found.setdefault(device, {})[name] = count
     return found
 
@@ -49,6 +51,21 @@ def nvlink_counters(state: MachineState, now: float) -> dict[str, dict[str, int]
     """Return the errors of NVLinks that are not zero, by link, as gpu2/link3."""
     name, device, count = _of_fault(state, now)
     return {device: {name: count}} if count and name in OF_NVLINK else {}
+
+
+def dcgm_counters(state: MachineState, now: float) -> dict[str, dict[str, int]]:
+    """Return the fields of DCGM that are not zero, by GPU, as gpu2: {dcgm_310: 7}. Times are in nanoseconds."""
+    found: dict[str, dict[str, int]] = {}
+    for gpu in state.gpus if "throttle" in state.faults else ():
+        if gpu.lost:
+            continue
+        slowed = {"dcgm_241": _slowed(state, gpu, "thermal", now), "dcgm_1424": _slowed(state, gpu, "power_brake", now)}
+        if shown := {name: seconds * 1_000_000_000 for name, seconds in slowed.items() if seconds}:
+            found[f"gpu{gpu.index}"] = shown
+    name, device, count = _of_fault(state, now)
+    if count and name in OF_DCGM and device not in {f"gpu{gpu.index}" for gpu in state.gpus if gpu.lost}:
+        found.setdefault(device, {})[name] = count
+    return found
 
 
 def daemon_restarts(state: MachineState, now: float) -> dict[str, dict[str, int]]:
@@ -71,17 +88,26 @@ def slowed_seconds(state: MachineState, now: float) -> dict[str, dict[str, int]]
     disk = state.disks.get(state.booted_disk or "")
     if state.os is None or disk is None or not counts_slowed(disk.driver):
         return {}
-    fault = state.faults.get("throttle", {})
-    seconds = int(now - max(state.os.booted_at, state.fault_since["throttle"])) if fault else 0
-    braked = seconds if fault.get("by") == "power_brake" else 0
-    hot = {
-        gpu.index for gpu in state.gpus if fault.get("by") == "thermal" and gpu.index == fault["gpu"] and _works(gpu)
-    }
     return {
-        gpu.pci: {"thermal_s": seconds if gpu.index in hot else 0, "power_brake_s": braked}
+        gpu.pci: {
+            "thermal_s": _slowed(state, gpu, "thermal", now),
+            "power_brake_s": _slowed(state, gpu, "power_brake", now),
+        }
         for gpu in state.gpus
         if not gpu.lost
     }
+
+
+def _slowed(state: MachineState, gpu: GpuState, by: str, now: float) -> int:
+    """Return for how many seconds since the boot the fault throttle has slowed a GPU: one by heat, all by the brake."""
+    fault = state.faults.get("throttle", {})
+    if (
+        state.os is None
+        or fault.get("by") != by
+        or (by == "thermal" and not (gpu.index == fault["gpu"] and _works(gpu)))
+    ):
+        return 0
+    return int(now - max(state.os.booted_at, state.fault_since["throttle"]))
 
 
 def _works(gpu: GpuState) -> bool:

@@ -129,7 +129,8 @@ FAULTS: Mapping[str, FaultKind] = {
     ),
     "kernel_event": FaultKind(
         "the kernel logs an error of hardware that is no Xid: gpu_init_failed, pcie_fatal, memory_ue, machine_check, "
-        "nic_failed, nic_module or task_hung; `persistent`: it does so again after a boot",
+        "nic_failed, nic_module, task_hung, amd_uncorrectable, amd_reset_failed, amd_bad_pages or amd_ring_timeout; "
+        "`persistent`: it does so again after a boot",
         "hardware",
         {"event": "memory_ue", "persistent": False},
     ),
@@ -176,8 +177,8 @@ FAULTS: Mapping[str, FaultKind] = {
     ),
     "error_counter": FaultKind(
         "a counter of errors of `device` rises by `per_hour`, until the next cold boot: a counter of an RDMA port, or "
-        "aer_corrected, aer_nonfatal, aer_fatal of a PCI address, crc, replay, recovery of an NVLink (gpu2/link3), or "
-        "restarts of a unit; `persistent`: after it too",
+        "aer_corrected, aer_nonfatal, aer_fatal of a PCI address, crc, replay, recovery of an NVLink (gpu2/link3), a "
+        "field of DCGM (dcgm_310 of gpu2), or restarts of a unit; `persistent`: after it too",
         "hardware",
         {"counter": "aer_fatal", "device": "0000:5d:00.0", "per_hour": 7200.0, "persistent": False},
     ),

@@ -22,6 +22,19 @@ EVENTS: Final[Mapping[str, tuple[str, str]]] = {
         "mlx5_core 0000:5e:00.0: poll_health:174: device's health compromised - reached miss count.",
     ),
     "task_hung": ("nvidia-smi", "INFO: task nvidia-smi:41204 blocked for more than 362 seconds."),
+    "amd_uncorrectable": (
+        "00000000:1B:00.0",
+        "amdgpu 0000:1b:00.0: amdgpu: {4}socket: 0, die: 2, 1 new uncorrectable hardware errors detected in umc block",
+    ),
+    "amd_reset_failed": ("00000000:1B:00.0", "amdgpu 0000:1b:00.0: amdgpu: GPU reset end with ret = -110"),
+    "amd_bad_pages": (
+        "00000000:1B:00.0",
+        "amdgpu 0000:1b:00.0: amdgpu: Saved bad pages 257 reaches threshold value 256",
+    ),
+    "amd_ring_timeout": (
+        "00000000:1B:00.0",
+        "amdgpu 0000:1b:00.0: amdgpu: ring sdma0 timeout, signaled seq=16060, emitted seq=16062",
+    ),
     "nic_module": (
         "00000000:5E:00.0",
         "mlx5_core 0000:5e:00.0: Port module event[error]: module 0, Cable error, High Temperature",

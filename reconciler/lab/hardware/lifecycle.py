@@ -340,6 +340,7 @@ class Lifecycle:
             system.hung = True
         if kind == "service_dead":
             system.services_active[str(parameters["service"])] = False
+        parts.record_errors(state, kind, self.now)
         if kind == "kernel_event":
             system.kernel_log.append(kernel_log.EVENTS[str(parameters["event"])][1])
         elif kind == "xid":

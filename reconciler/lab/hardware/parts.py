@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from reconciler.lab.hardware.state import DriveState, MachineState, NicState
-from reconciler.model.observed import DimmErrors
+from reconciler.model.observed import DimmErrors, DimmRecord
 
 FAILED = "failed_part"
 PARTS = ("psu", "fan", "drive", "dimm", "leak", "nic", "processor", "board", "sensor")
@@ -131,6 +131,32 @@ def dimm_errors(state: MachineState) -> tuple[DimmErrors, ...]:
     at = int(fault["dimm"])
     label = f"CPU_SrcID#{at // 16}_MC#{at // 4 % 4}_Chan#{at // 2 % 2}_DIMM#{at % 2}"
     return (DimmErrors(f"mc{at // 4}/dimm{at % 4}", label, int(fault["corrected"]), int(fault["uncorrectable"])),)
+
+
+def record_errors(state: MachineState, fault: str, now: float) -> None:
+    """Have rasdaemon record the errors that a module shows when the fault dimm_errors begins, and after each boot."""
+    disk = state.disks.get(state.booted_disk or "")
+    for one in dimm_errors(state) if fault == "dimm_errors" else ():
+        place = (
+            f"{one.place.partition('/')[0].removeprefix('mc')}:{int(one.place[-1]) // 2}:{int(one.place[-1]) % 2}:-1"
+        )
+        for kind, count in (("Corrected", one.corrected), ("Uncorrected", one.uncorrected)):
+            if count and disk is not None:
+                disk.memory_errors.append((now, one.label or "", place, kind, count))
+
+
+def dimm_records(state: MachineState, now: float) -> tuple[DimmRecord, ...]:
+    """Return what rasdaemon has recorded in a week: corrected errors by the hour, others by the boot, too."""
+    disk = state.disks.get(state.booted_disk or "")
+    if disk is None or state.os is None or not disk.memory_errors:
+        return ()
+    found: dict[tuple[str, str, str, int, bool | None], int] = {}
+    for at, label, place, kind, count in disk.memory_errors:
+        since_boot = None if kind == "Corrected" else at >= state.os.booted_at
+        hours = int((int(now) - (at // 3600 * 3600 if kind == "Corrected" else at)) // 3600)
+        if hours <= 7 * 24:
+            found[label, place, kind, hours, since_boot] = found.get((label, place, kind, hours, since_boot), 0) + count
+    return tuple(DimmRecord(*key, count) for key, count in sorted(found.items()))
 
 
 def rollup(state: MachineState) -> str:

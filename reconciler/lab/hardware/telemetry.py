@@ -22,7 +22,9 @@ def daemons(state: MachineState) -> Daemons:
 def amd_gpus(state: MachineState) -> tuple[AmdGpu, ...]:
     """Return the GPUs that amd-smi lists, with their errors since the driver was loaded."""
     there = [gpu for gpu in state.gpus if gpu.amd and not gpu.lost]
-    return tuple(AmdGpu(gpu.index, 0, gpu.ecc_uncorrectable, gpu.ecc_deferred) for gpu in there)
+    return tuple(
+        AmdGpu(gpu.index, 0, gpu.ecc_uncorrectable, gpu.ecc_deferred, gpu.pci, gpu.serial, gpu.name) for gpu in there
+    )
 
 
 def clock_state(state: MachineState) -> ClockState:

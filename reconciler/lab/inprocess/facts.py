@@ -11,6 +11,7 @@ from operator import attrgetter
 
 from reconciler.lab.hardware.error_counters import (
     daemon_restarts,
+    dcgm_counters,
     error_counters,
     nvlink_counters,
     slowed_seconds,
@@ -20,7 +21,7 @@ from reconciler.lab.hardware.host_side import K3S_UNITS
 from reconciler.lab.hardware.k3s_site import K3S_FILES, RENEW_S, version_of
 from reconciler.lab.hardware.kernel_log import EVENTS, unanswered
 from reconciler.lab.hardware.machine import Machine
-from reconciler.lab.hardware.parts import dimm_errors
+from reconciler.lab.hardware.parts import dimm_errors, dimm_records
 from reconciler.lab.hardware.software import installed
 from reconciler.lab.hardware.state import SPARE_THRESHOLD, DiskImage, DriveState, GpuState, MachineState, of_nvidia
 from reconciler.lab.hardware.telemetry import amd_gpus, clock_state, daemons, dcgm_incidents
@@ -80,6 +81,7 @@ def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]
         installed=_installed(state, disk),
         disks=tuple(_disk(at, drive, unknown) for at, drive in enumerate(state.drives) if drive.sata),
         dimm_errors=dimm_errors(state),
+        dimm_records=dimm_records(state, machine.now),
         counters=error_counters(state, machine.now),
         gpu_counters=slowed_seconds(state, machine.now) if disk.driver else None,
         nvlink_counters=nvlink_counters(state, machine.now) if disk.driver and state.gpus else None,
@@ -87,6 +89,7 @@ def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]
         daemon_counters=daemon_restarts(state, machine.now),
         clock=clock_state(state),
         dcgm=dcgm_incidents(state) if disk.driver and state.gpus else None,
+        dcgm_counters=dcgm_counters(state, machine.now) if disk.driver and state.gpus else None,
         amd_gpus=amd_gpus(state),
         k3s=_k3s(machine),
     )
@@ -95,10 +98,12 @@ def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]
 
 def _without_nvidia(facts: HostFacts) -> HostFacts:
     """Return the facts of a machine with GPUs of another maker, where none of NVIDIA's programs is installed."""
-    lacks = dict.fromkeys(("driver", "nvlinks_active", "nvlinks_slow", "nvlink_counters", "dcgm"), "unsupported")
+    lacks = dict.fromkeys(
+        ("driver", "nvlinks_active", "nvlinks_slow", "nvlink_counters", "dcgm", "dcgm_counters"), "unsupported"
+    )
     return replace(
         facts, driver=None, gpus=(), smi=SmiAnswer(0, 0, 0), nvlinks_active=None, nvlinks_slow=None, gpu_counters={},
-        nvlink_counters=None, dcgm=None, unknown={**facts.unknown, **lacks},
+        nvlink_counters=None, dcgm=None, dcgm_counters=None, unknown={**facts.unknown, **lacks},
     )  # fmt: skip
 
 

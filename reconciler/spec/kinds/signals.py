@@ -68,6 +68,7 @@ COUNTED: Final = (
     "host.counters",
     "host.gpu_counters",
     "host.nvlink_counters",
+    "host.dcgm_counters",
     "host.daemon_counters",
 )  # facts that are judged by how much they rise
 

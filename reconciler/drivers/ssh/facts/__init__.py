@@ -32,7 +32,7 @@ from reconciler.drivers.ssh.facts.fact import Fact, Parsed
 from reconciler.model.fact_framing import FactRequest
 from reconciler.model.gate import CommandResult
 from reconciler.model.installed import InstalledFacts
-from reconciler.model.observed import HostFacts, ImageIdentity, Link, Service
+from reconciler.model.observed import AmdGpu, HostFacts, ImageIdentity, Link, Service
 
 __all__ = ["FACTS", "host_facts", "requests"]
 
@@ -64,11 +64,14 @@ FACTS: tuple[Fact[Any], ...] = (
     storage.NVME,
     storage.DISKS,
     memory.DIMM_ERRORS,
+    memory.DIMM_RECORDS,
     counters.COUNTERS,
     telemetry.DAEMONS,
     telemetry.CLOCK,
     telemetry.DCGM,
+    telemetry.DCGM_FIELDS,
     telemetry.AMD,
+    telemetry.AMD_IDENTITY,
     installed.INTERFACES,
     installed.ROUTES,
     installed.USER_CA,
@@ -138,6 +141,7 @@ def host_facts(
         installed=_installed(reader),
         disks=reader.read(storage.DISKS),
         dimm_errors=reader.read(memory.DIMM_ERRORS),
+        dimm_records=reader.read(memory.DIMM_RECORDS),
         counters=reader.read(counters.COUNTERS),
         gpu_counters=None if report is None else report.slowed,
         nvlink_counters=reader.read(nvlink.NVLINK_ERRORS),
@@ -145,7 +149,8 @@ def host_facts(
         daemon_counters=restarts,
         clock=reader.read(telemetry.CLOCK),
         dcgm=reader.read(telemetry.DCGM),
-        amd_gpus=reader.read(telemetry.AMD),
+        dcgm_counters=reader.read(telemetry.DCGM_FIELDS),
+        amd_gpus=_amd_gpus(reader),
         k3s=reader.read(k3s.K3S),
     )
 
@@ -153,6 +158,11 @@ def host_facts(
 def _gpus(reader: _Reader) -> gpu.SmiReport | None:
     report = reader.read(gpu.SMI)
     return None if report is None else reader.take(gpu.with_mig_devices(report, gpu.LIST.read(reader.answers)))
+
+
+def _amd_gpus(reader: _Reader) -> tuple[AmdGpu, ...] | None:
+    gpus, known = reader.read(telemetry.AMD), reader.read(telemetry.AMD_IDENTITY)
+    return None if gpus is None else telemetry.with_identity(gpus, known or {})
 
 
 def _image(reader: _Reader) -> ImageIdentity | None:

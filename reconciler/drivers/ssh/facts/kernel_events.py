@@ -37,6 +37,19 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     (Kind.NIC_FAILED, re.compile(rf"mlx5_core {_PCI}: .*(?:device's health compromised|health poll failed)")),
     (Kind.NIC_FAILED, re.compile(rf"mlx5_core(?: {_PCI})?: .*unrecoverable")),
     (Kind.NIC_MODULE, re.compile(rf"(?:mlx5_core {_PCI}: |mlx5_core: |mlx5_port_).*Port module event\[error\]")),
+    # Linux, drivers/gpu/drm/amd/amdgpu: amdgpu_ras.c, amdgpu_ras_eeprom.c, amdgpu_device.c, amdgpu_job.c. Totals ("in
+    # total in umc block") are printed of zero, too, so they don't count.
+    (Kind.GPU_INIT_FAILED, re.compile(rf"amdgpu {_PCI}: .*Fatal error during GPU init")),
+    (Kind.AMD_UNCORRECTABLE, re.compile(rf"amdgpu {_PCI}: .*\buncorrectable hardware error\(\w+\) detected")),
+    (
+        Kind.AMD_UNCORRECTABLE,
+        re.compile(rf"amdgpu {_PCI}: .*\b[1-9]\d{{0,18}} (?:new )?uncorrectable hardware errors detected in (?!total)"),
+    ),
+    (Kind.AMD_BAD_PAGES, re.compile(rf"amdgpu {_PCI}: .*Saved bad pages \d+ reaches threshold value")),
+    (Kind.AMD_BAD_PAGES, re.compile(rf"amdgpu {_PCI}: .*RAS records:\d+ exceed threshold:")),
+    (Kind.AMD_RESET_FAILED, re.compile(rf"amdgpu {_PCI}: .*(?:GPU reset end with ret = -\d|GPU reset\(\d+\) failed)")),
+    (Kind.AMD_RING_TIMEOUT, re.compile(rf"amdgpu {_PCI}: .*ring [\w.]{{1,40}} timeout, signaled")),
+    (Kind.AMD_RING_TIMEOUT, re.compile(r"amdgpu_job_timedout.*ring (?P<device>[\w.]{1,40}) timeout, signaled")),
     # The kernel repeats the line, with a longer time each: others than the driver's wait for disks and network.
     (Kind.TASK_HUNG, re.compile(rf"INFO: task (?P<device>nvidia[\w.-]{{0,40}}):\d+ blocked for more than {_LONG} s")),
 )  # fmt: skip
@@ -51,6 +64,8 @@ FILTER = (
     r"|event severity: (fatal|recoverable|corrected|info)"
     r"|section_type: memory error|leak of a command resource|health compromised|health poll failed|unrecoverable"
     r"|Port module event\[error\]|INFO: task nvidia"
+    r"|Fatal error during GPU init|uncorrectable hardware error|Saved bad pages|RAS records:[0-9]"
+    r"|GPU reset end with ret = -|GPU reset\([0-9]+\) failed|ring [a-z0-9_.]+ timeout,"
 )
 
 

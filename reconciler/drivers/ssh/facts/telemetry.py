@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from reconciler.drivers.ssh.facts.fact import Fact, Parsed, Unreadable, excerpt, find_json, whole_number
+from reconciler.drivers.ssh.facts.gpu import pci_address
 from reconciler.model.gate import CommandResult
 from reconciler.model.host_services import AmdGpu, ClockState, Daemons, DcgmIncident
 from reconciler.model.own_health import Counters
@@ -70,7 +72,9 @@ def parse_clock(answer: CommandResult) -> Parsed[ClockState]:
 
 # --- DCGM ------------------------------------------------------------------------------------------------------------
 
-_NOT_WATCHED = re.compile(r"health watches not enabled|unable to (?:connect|check health)", re.IGNORECASE)
+_NOT_WATCHED = re.compile(
+    r"health watches not enabled|unable to (?:connect|establish a connection|check health)", re.IGNORECASE
+)
 
 
 def parse_dcgm(answer: CommandResult) -> Parsed[tuple[DcgmIncident, ...]]:
@@ -116,25 +120,123 @@ if ! command -v amd-smi >/dev/null; then
     grep -qix 0x1002 /sys/bus/pci/devices/*/vendor
     [ $? -eq 1 ] && echo "{_NO_AMD}" && exit
 fi
-amd-smi metric -e --json"""
+amd-smi {{what}} --json"""
+_METRIC, _STATIC = (AMD_COMMAND.replace("{what}", what) for what in ("metric -e", "static -a -b -B"))
 
 
 def parse_amd(answer: CommandResult) -> Parsed[tuple[AmdGpu, ...]]:
     """Return the GPUs that amd-smi lists, in a list or, from 7.0 on, below gpu_data. A count of N/A is None."""
-    if answer.stdout.strip() == _NO_AMD:
-        return Parsed(())
-    document = find_json(answer.stdout)
-    rows = document.get("gpu_data") if isinstance(document, dict) else document
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise Unreadable("amd-smi lists no GPUs")
     found = []
-    for row in rows:
+    for row in _amd_rows(answer):
         index, ecc = whole_number(row.get("gpu")), row.get("ecc")
         if index is None or not isinstance(ecc, dict):
             raise Unreadable("amd-smi lists a GPU without a number or without counts of ECC")
         counts = [whole_number(ecc.get(f"total_{kind}_count")) for kind in ("correctable", "uncorrectable", "deferred")]
         found.append(AmdGpu(index, counts[0], counts[1], counts[2]))
     return Parsed(tuple(found))
+
+
+def parse_amd_identity(answer: CommandResult) -> Parsed[Mapping[int, AmdGpu]]:
+    """Return the GPUs with their place, serial number and model, without counts."""
+    found = {}
+    for row in _amd_rows(answer):
+        index, asic = whole_number(row.get("gpu")), _mapping(row.get("asic"))
+        if index is None or not asic:
+            raise Unreadable("amd-smi lists a GPU without a number or without what it is")
+        pci = pci_address(_told(_mapping(row.get("bus")).get("bdf")) or "")
+        serial = _told(_mapping(row.get("board")).get("product_serial")) or _told(asic.get("asic_serial"))
+        found[index] = AmdGpu(index, None, None, None, pci, serial, _told(asic.get("market_name")))
+    return Parsed(found)
+
+
+def with_identity(gpus: tuple[AmdGpu, ...], known: Mapping[int, AmdGpu]) -> tuple[AmdGpu, ...]:
+    """Return the GPUs with what is known of each. One that is not known stays without."""
+    told = ((gpu, known.get(gpu.index)) for gpu in gpus)
+    return tuple(
+        gpu if one is None else replace(gpu, pci=one.pci, serial=one.serial, model=one.model) for gpu, one in told
+    )
+
+
+def _amd_rows(answer: CommandResult) -> list[Mapping[str, Any]]:
+    if answer.stdout.strip() == _NO_AMD:
+        return []
+    document = find_json(answer.stdout)
+    rows = document.get("gpu_data") if isinstance(document, dict) else document
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise Unreadable("amd-smi lists no GPUs")
+    return rows
+
+
+def _mapping(node: object) -> Mapping[str, Any]:
+    return node if isinstance(node, dict) else {}
+
+
+def _told(value: object) -> str | None:
+    """Return a text that says something: not N/A, and no number of zeros."""
+    text = excerpt(value, 80) if isinstance(value, str) else ""
+    return text if text.strip("0xX") and text.upper() != "N/A" else None
+
+
+# --- fields of DCGM ---------------------------------------------------------------------------------------------------
+
+# By id, as releases rename fields (DCGM 4.6.0 dcgmlib/dcgm_fields.h): PCIe replays, ns that heat slowed the clocks,
+# corrected errors of memory; of NVLink 5 times that a link had too many errors, and did not recover; ns that the power
+# brake slowed the clocks. dcgmi refuses a whole list for one id that it does not know: 1424 is of 4.2, 1209 of 4.0.
+FIELDS: Final = ("202", "241", "310", "1209", "1212", "1424")
+_LISTS: Final = " ".join(",".join(FIELDS[:count]) for count in (6, 5, 3))
+# One sample of fields that any job may have watched meanwhile: no profiling field, which would take counters from it.
+DMON_COMMAND: Final = f"""\
+command -v dcgmi >/dev/null || exit 127
+for ids in {_LISTS}; do
+    echo "== $ids"
+    dcgmi dmon -e $ids -c 1 2>&1 && exit
+done
+exit 1"""
+_BLANK: Final = "N/A"
+_LIST: Final = re.compile(r"== ([0-9]{1,5}(?:,[0-9]{1,5})*)")
+_ENTITY: Final = re.compile(r"GPU (\d{1,3}) +(.*)")
+
+
+def parse_dmon(answer: CommandResult) -> Parsed[Counters]:
+    """Return the fields that are above zero, by GPU, as {"gpu3": {"dcgm_310": 7}}.
+
+    What no GPU has (N/A) is not supported. What only some have makes all unknown, as an absent counter is zero, and
+    would have risen when it is read again; a GPU without any value is lost, and has signals of its own.
+    """
+    if answer.exit_status and (refused := _NOT_WATCHED.search(answer.stdout)):
+        raise Unreadable(f"DCGM: {refused[0].lower()}", UnknownReason.UNSUPPORTED)
+    ids, rows = _dmon_rows(answer.stdout)
+    known = [cells for cells in rows.values() if set(cells) != {_BLANK}]
+    if not rows or any(len(cells) != len(ids) for cells in rows.values()):
+        raise Unreadable(f"no row of {len(ids)} fields for each GPU: {excerpt(answer.stdout[-200:], 80)!r}")
+    found: dict[str, dict[str, int]] = {}
+    for at, number in enumerate(ids):
+        column = [cells[at] for cells in known]
+        if set(column) == {_BLANK}:
+            continue
+        if not all(cell.isdecimal() for cell in column):  # N/A, or a number that dcgmi cut to fit its column
+            raise Unreadable(f"field {number} of DCGM has no number for a GPU: {excerpt(' '.join(column), 80)!r}")
+        for gpu, cells in rows.items():
+            if cells[at] != _BLANK and int(cells[at]):
+                found.setdefault(f"gpu{gpu}", {})[f"dcgm_{number}"] = int(cells[at])
+    return Parsed(found)
+
+
+def _dmon_rows(text: str) -> tuple[list[str], dict[int, list[str]]]:
+    """Return the ids of the last list that was tried, and the cells of each GPU. An error is of one list."""
+    ids: list[str] = []
+    rows: dict[int, list[str]] = {}
+    error = ""
+    for line in text.splitlines():
+        if begun := _LIST.fullmatch(line):
+            ids, rows, error = begun[1].split(","), {}, ""
+        elif row := _ENTITY.fullmatch(line):
+            rows[int(row[1])] = row[2].split()
+        elif line.strip() and not line.startswith(("#Entity", "ID ")):
+            error = error or line
+    if error:
+        raise Unreadable(f"dcgmi dmon says {excerpt(error, 120)!r}")
+    return ids, rows
 
 
 DAEMONS = Fact("daemons", DAEMONS_COMMAND, parse_daemons, ("daemons", "daemon_counters"))
@@ -148,4 +250,7 @@ DCGM = Fact(
     timeout_s=10,
     statuses=frozenset(range(127)) | {255},
 )
-AMD = Fact("amd_smi", AMD_COMMAND, parse_amd, ("amd_gpus",), timeout_s=15)
+DCGM_FIELDS = Fact("dcgm_fields", DMON_COMMAND, parse_dmon, ("dcgm_counters",), 10, frozenset({0, 1}))
+AMD = Fact("amd_smi", _METRIC, parse_amd, ("amd_gpus",), timeout_s=15)
+# Without it, the GPUs are told and are not known by their serial numbers.
+AMD_IDENTITY = Fact("amd_static", _STATIC, parse_amd_identity, ("amd_gpus.serial",), timeout_s=15)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 
 from reconciler.lab.hardware.error_counters import OF_HARDWARE, error_counters
 from reconciler.lab.hardware.host_network import interface
@@ -93,6 +95,18 @@ def dimm_errors(context: FactContext) -> CommandResult:
     """Print the modules with errors, and how many EDAC counts for."""
     rows = [f"{one.place} {one.corrected} {one.uncorrected} {one.label}\n" for one in shown_dimm_errors(context.state)]
     return CommandResult(0, "".join(rows) + f"== {context.state.dimms} modules\n")
+
+
+def dimm_records(context: FactContext) -> CommandResult:
+    """Print what rasdaemon has recorded, as our command sums it up: corrected errors by the hour."""
+    now, booted = int(context.now), int(context.system.booted_at)
+    rows = Counter(
+        f"{datetime.fromtimestamp(at // 3600 * 3600 if kind == 'Corrected' else at, UTC):%Y-%m-%d %H:%M:%S %z} "
+        f"{count} {kind} {place} {label}"
+        for at, label, place, kind, count in context.image.memory_errors
+    )
+    lines = [f"{times:7} {row}\n" for row, times in sorted(rows.items())]
+    return CommandResult(0, f"now {now} up {now - booted}\n{''.join(lines)}== {rows.total()} records\n")
 
 
 def counters(context: FactContext) -> CommandResult:

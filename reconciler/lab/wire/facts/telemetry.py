@@ -1,10 +1,11 @@
-"""Daemons, clock and DCGM's health watches of a running machine, as systemctl, chronyc 4.3 and dcgmi print them."""
+"""Daemons, clock, and DCGM of a running machine, as systemctl, chronyc 4.3 and dcgmi print them."""
 
 from __future__ import annotations
 
 import json
+from typing import Final
 
-from reconciler.lab.hardware.error_counters import daemon_restarts
+from reconciler.lab.hardware.error_counters import daemon_restarts, dcgm_counters
 from reconciler.lab.hardware.telemetry import amd_gpus, clock_state, daemons, dcgm_incidents
 from reconciler.lab.wire.facts.context import FactContext
 from reconciler.model.gate import CommandResult
@@ -53,6 +54,22 @@ def amd_smi(context: FactContext) -> CommandResult:
     return CommandResult(0, json.dumps({"gpu_data": rows}, indent=4) + "\n")
 
 
+def amd_static(context: FactContext) -> CommandResult:
+    """Print `amd-smi static -a -b -B --json` of ROCm 7, or what the command says of a machine without AMD's GPUs."""
+    if not any(gpu.amd for gpu in context.state.gpus):
+        return CommandResult(0, "no amd-smi, and no GPU of AMD's on the PCI bus\n")
+    rows = [
+        {
+            "gpu": gpu.index,
+            "asic": {"market_name": gpu.model, "vendor_id": "0x1002", "asic_serial": f"0x{gpu.index:016X}"},
+            "bus": {"bdf": (gpu.pci or "")[4:].lower(), "max_pcie_width": 16, "slot_type": "OAM"},
+            "board": {"product_serial": gpu.serial, "fru_id": "N/A", "manufacturer_name": "AMD"},
+        }
+        for gpu in amd_gpus(context.state)
+    ]
+    return CommandResult(0, json.dumps({"gpu_data": rows}, indent=4) + "\n")
+
+
 def dcgm_health(context: FactContext) -> CommandResult:
     """Print `dcgmi health -g 0 -c -j`. Its watches are enabled here."""
     if not context.image.driver or not context.state.gpus:
@@ -65,3 +82,26 @@ def dcgm_health(context: FactContext) -> CommandResult:
         entity = {"children": {"Errors": {"children": error}}, "value": one.health}
         body[group] = {"children": {number: entity}}
     return CommandResult(0, json.dumps({"body": body, "header": ["Health Monitor Report"]}, indent=1) + "\n")
+
+
+# Id of a field, the head of its column and the column's width in dcgmi 4.6 (dcgmlib/src/dcgm_fields.cpp).
+_FIELDS: Final = (
+    ("202", "RPCTR", 11), ("241", "TVIOL", 16), ("310", "ESVTL", 11), ("1209", "NLLLIE", 26), ("1212", "NLLRF", 26),
+    ("1424", "CLKEPBSNS", 26),
+)  # fmt: skip
+
+
+def dcgm_fields(context: FactContext) -> CommandResult:
+    """Print `dcgmi dmon -e ... -c 1` below the list of its ids. A lost GPU has no value."""
+    if not context.image.driver or not context.state.gpus:
+        return CommandResult(127, "", "sh: 1: dcgmi: not found\n")
+    found = dcgm_counters(context.state, context.now)
+    lines = [f"== {','.join(number for number, _, _ in _FIELDS)}"]
+    lines.append("#Entity   " + "".join(f"{head:<{width + 2}}" for _, head, width in _FIELDS))
+    lines.append("ID        " + "".join(" " * (width + 2) for _, _, width in _FIELDS))
+    for gpu in context.state.gpus:
+        counts = found.get(f"gpu{gpu.index}", {})
+        cells = ["N/A" if gpu.lost else str(counts.get(f"dcgm_{number}", 0)) for number, _, _ in _FIELDS]
+        padded = "".join(f"{cell:<{width + 2}}" for cell, (_, _, width) in zip(cells, _FIELDS, strict=True))
+        lines.append(f"{f'GPU {gpu.index}':<10}{padded}")
+    return CommandResult(0, "".join(f"{line}\n" for line in lines))
