@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from reconciler.app.holds import check_subject
@@ -21,7 +20,6 @@ from reconciler.spec.naming import fleet_name
 
 if TYPE_CHECKING:
     from reconciler.drivers.ledger import SqlLedger
-    from reconciler.drivers.ledger.results import Dropped
 
 
 @contextmanager
@@ -56,18 +54,6 @@ def _fleet_name(workspace: Workspace) -> str:
     if found is None:
         raise UsageError(f"{request.spec} does not say which fleet it is; name it with --fleet, or the --ledger")
     return found
-
-
-def prune_results(workspace: Workspace, age: timedelta) -> Dropped:
-    """Drop what gates measured longer ago than `age`, which the journal tells. Certificates and journal stay."""
-    with existing_ledger(workspace) as ledger:
-        now = workspace.clock.now()
-        run = new_id("prune", now)
-        ledger.start_run(run, "ledger prune", "", "", now)
-        dropped = ledger.drop_results(now - age)
-        told = f"{dropped.tests} tests from before {now - age:%Y-%m-%d %H:%M} UTC were dropped"
-        ledger.end_run(run, 0, told, workspace.clock.now())
-    return dropped
 
 
 def release_lease(workspace: Workspace, token: int) -> Lease:

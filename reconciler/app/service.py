@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from reconciler.app.delivery import delivery
 from reconciler.app.live import LiveControl, LiveFleet, web_address
 from reconciler.app.ports import AllowedSigners
 from reconciler.app.recording import LoopRecorder
+from reconciler.app.retention import JournalPruner
 from reconciler.app.runtime import new_id, run_async, whoami
 from reconciler.app.validate import check_directory
 from reconciler.app.wire_fabric import WireFabric
@@ -63,10 +65,11 @@ class SpecSource:
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """`interval_s`: between passes; `pull_s`: between checks for a new spec."""
+    """`interval_s`: between passes; `pull_s`: between checks for a new spec; `retention_s`: of rows of the journal."""
 
     interval_s: float
     pull_s: float
+    retention_s: float | None  # None: all are kept
     redact: bool
 
 
@@ -209,8 +212,12 @@ class Service:
             self._live.run = self._run
             return self._run
 
+        retention = self._options.retention_s
+        pruner = JournalPruner(ledger, None if retention is None else timedelta(seconds=retention), progress)
+
         def saw(fleet: Fleet, plan: Plan, observation: Observation) -> None:
             self._live.saw(fleet, plan, observation)
+            pruner.pass_ended(self._run, workspace.clock.now())
             self._metrics.ledger_bytes = ledger.size()
             if recorder is not None:
                 recorder.pass_ended(fleet, plan, observation)

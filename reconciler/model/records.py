@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from reconciler.model.gate import Certificate
@@ -110,6 +110,8 @@ class Applied:
 
 
 ATTEMPTS_KEPT: Final = 200  # newest per node in a record; policies count far fewer
+
+LEAST_RETENTION: Final = timedelta(days=30)  # of rows of the journal: nobody prunes younger ones
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,9 @@ def verify(request: FleetRequest, noted: str, output: str) -> int:
         )
         whole = f"{count(found.rows, 'row')}, {bound} as they were written"
         where = f"row {found.row} " if found.row is not None else ""
+        if found.pruned:
+            older = f"; {count(found.pruned, 'row')} of until {found.pruned_until[:10]} were pruned"
+            whole += f"{older}, which {count(found.anchors, 'anchor')} stand for"
         verdict = whole if not found.problem else f"NOT as it was written: {where}{found.problem}: {found.detail}"
         lines = [f"Journal of {name}: {plain(verdict, 1000)}", f"  {count(found.rows, 'row')}, head {found.head}"]
         limits = f"Not covered: {'; '.join(found.not_covered)}."

@@ -6,22 +6,28 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import click
 
 from reconciler.app.accept_tpm import Exchange, accept_tpm
-from reconciler.app.ledger_admin import Adopted, adopt_marked, existing_ledger, prune_results
+from reconciler.app.ledger_admin import Adopted, adopt_marked, existing_ledger
 from reconciler.app.ports import FleetRequest
+from reconciler.app.retention import PruneRequest
+from reconciler.app.retention import prune as run_prune
 from reconciler.app.waive import waive_tests
 from reconciler.cli.completion import node_names
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.frontend import workspace_for
 from reconciler.cli.listing import print_listing
-from reconciler.cli.options import Duration, ledger_location_options, output_option, spec_options
+from reconciler.cli.options import Duration, grouped, ledger_location_options, output_option, spec_options
 from reconciler.cli.terminal import say, show
-from reconciler.model.errors import UsageError
+from reconciler.model.errors import LedgerError, UsageError
+from reconciler.model.records import LEAST_RETENTION
 from reconciler.model.units import format_duration
+
+if TYPE_CHECKING:
+    from reconciler.app.retention import Pruned
 
 
 @click.group()
@@ -48,20 +54,50 @@ def info(request: FleetRequest, output: str) -> None:
 
 @ledger.command()
 @ledger_location_options
-@click.option("--older", "age_s", type=Duration(), required=True, metavar="DURATION",
-              help="Drop results of gates that began longer ago than this, such as 400d.")  # fmt: skip
+@grouped(
+    PruneRequest,
+    click.option("--older", "age_s", type=Duration(), required=True, metavar="DURATION",
+                 help="Drop results of gates that began longer ago than this, such as 400d."),
+    click.option("--journal", is_flag=True, help="Prune rows of the journal that are older, too, at least 30d."),
+    click.option("--dry-run", "dry", is_flag=True, help="Only count the rows of the journal; needs --journal."),
+)  # fmt: skip
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
-def prune(request: FleetRequest, age_s: float, yes: bool) -> None:
+def prune(request: FleetRequest, wanted: PruneRequest, yes: bool) -> None:
     """Drop what gates measured long ago, and what their tools printed. The newest result of each test of a node stays.
 
     So do certificates with the first results of each node, and the journal, which tells what was dropped.
+
+    With --journal its old rows go too, but for those that something goes by: attempts that did not end and the newest
+    200 of each node, what is held or sealed, evidence of erased drives and backups, certificates in force and the
+    first of each image. Older certificates go with their rows. `audit verify` goes on to verify what is left.
     """
-    if not yes and not sys.stdin.isatty():
+    if wanted.journal and wanted.age_s < LEAST_RETENTION.total_seconds():
+        raise UsageError(f"rows of the journal are kept for {LEAST_RETENTION.days} days at least")
+    if wanted.dry and not wanted.journal:
+        raise UsageError("--dry-run counts rows of the journal: it needs --journal")
+    if not yes and not wanted.dry and not sys.stdin.isatty():
         raise UsageError("off a terminal, ledger prune needs --yes")
-    if not yes:
-        click.confirm(f"Drop results older than {format_duration(age_s)} for good?", abort=True, err=True)
-    found = prune_results(workspace_for(request), timedelta(seconds=age_s))
-    say(f"dropped {found.tests:,} tests with {found.rows:,} figures, and {found.outputs:,} outputs")
+
+    def confirm(planned: Pruned | None) -> None:
+        if not yes:
+            rows = f" and {_rows(planned)}" if planned is not None else ""
+            question = f"Drop results{rows} older than {format_duration(wanted.age_s)} for good?"
+            click.confirm(question, abort=True, err=True)
+
+    dropped, pruned = run_prune(workspace_for(request), wanted, confirm)
+    if dropped is None and pruned is not None:
+        say(f"would prune {_rows(pruned)}")
+    elif dropped is not None:
+        say(f"dropped {dropped.tests:,} tests with {dropped.rows:,} figures, and {dropped.outputs:,} outputs")
+        if pruned is not None:
+            say(f"pruned {_rows(pruned)}")
+    if pruned is not None and pruned.problem:
+        raise LedgerError(f"the journal was not pruned as a whole: {pruned.problem}")
+
+
+def _rows(pruned: Pruned) -> str:
+    several = ", ".join(f"{number:,} {event}" for event, number in pruned.rows.items())
+    return f"{pruned.total:,} rows of the journal" + (f" ({several})" if several else "")
 
 
 @ledger.command()

@@ -28,6 +28,7 @@ from reconciler.cli.options import (
 )
 from reconciler.cli.progress import make_progress
 from reconciler.model.errors import UsageError
+from reconciler.model.records import LEAST_RETENTION
 
 LEAST_INTERVAL_S = 10.0
 
@@ -48,6 +49,8 @@ _SERVICE = (
                  help="Time between passes over the fleet. Nodes with events in the cluster are read at once."),
     click.option("--pull", "pull_s", type=Duration(), default="30s", show_default=True, metavar="DURATION",
                  help="Time between checks for a new spec."),
+    click.option("--retention", "retention_s", type=Duration(), metavar="DURATION",
+                 help="Prune older rows of the journal that nothing needs, such as 400d. Default: keep all."),
     click.option("--redact", is_flag=True, envvar="RECONCILER_REDACT",
                  help="Leave serials, host names and addresses of machines out of what is recorded."),
 )  # fmt: skip
@@ -88,6 +91,8 @@ def run(
     """
     if options.interval_s < LEAST_INTERVAL_S:
         raise click.UsageError(f"--interval of {options.interval_s:g}s is too short for BMCs; 10s is the minimum")
+    if options.retention_s is not None and options.retention_s < LEAST_RETENTION.total_seconds():
+        raise click.UsageError(f"--retention is {LEAST_RETENTION.days}d at least")
     if source.repo is not None and record_to is not None and record_to.branch:
         raise UsageError("--record branch:NAME would write to a private clone: with --repo, record to a directory")
     workspace = workspace_for(request)

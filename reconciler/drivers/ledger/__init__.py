@@ -15,11 +15,12 @@ migrations  from an older schema to the present one
 engine      connections, transactions, error messages
 cache       what was read, while it is up to date
 rows, writing  cells and rows
-chain       the journal, each row bound to the one before it; verification
+chain       the journal, each row bound to the one before it; audit verifies it
+anchors     what the chain goes on from where rows were pruned; pruning prunes, and retained says what stays
 lease_time  the clock that leases go by
 """
 
-from reconciler.drivers.ledger.chain import Audit
+from reconciler.drivers.ledger.audit import Audit
 from reconciler.drivers.ledger.store import SqlLedger
 
 __all__ = ["Audit", "SqlLedger"]

@@ -185,6 +185,10 @@ def _add_history_indices(connection: sa.Connection) -> None:
         connection.exec_driver_sql(statement)
 
 
+def _add_index_of_anchors(connection: sa.Connection) -> None:
+    connection.exec_driver_sql("CREATE INDEX IF NOT EXISTS journal_anchors ON journal (attempt) WHERE event = 'prune'")
+
+
 # Step n migrates version n to version n + 1; the first creates a new ledger of the newest version. The others change
 # what a released version wrote, and have their own DDL, because the tables in `schema` are always the newest.
 MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (
@@ -199,6 +203,7 @@ MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (
     _add_outbox,
     _add_repairs,
     _add_history_indices,
+    _add_index_of_anchors,
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 

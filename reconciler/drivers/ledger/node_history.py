@@ -22,7 +22,7 @@ from reconciler.drivers.ledger.writing import write_journal
 from reconciler.model.period_report import Past
 from reconciler.model.records import FLEET, JournalEntry
 
-_LEFT_OUT = ("amendment", "identity", "seal")  # events that say nothing to people by themselves
+_LEFT_OUT = ("amendment", "identity", "seal", "prune")  # events that say nothing to people by themselves
 # Of an intent. Its install document carries keys.
 _EVIDENCE = ("boot_id", "task", "started", "by", "erasure", "erasures")
 _ROLLOUTS = 50  # of which membership is read, the newest

@@ -4,7 +4,8 @@ Times are ISO 8601 text in UTC of one width, so that they sort as text and mean 
 They and JSON are plain text columns on purpose: a damaged cell is then found by the code that decodes its row, and
 stops one node (pitfall M6), instead of failing the query for all of them.
 
-`journal` is append-only: attempts are its intents and outcomes, so that no code path can reset a counter.
+`journal` is append-only: attempts are its intents and outcomes, so that no code path can reset a counter. What is old
+may be pruned on demand (`pruning`).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ journal = sa.Table(
     sa.Column("event", sa.Text, nullable=False),  # intent | amendment | outcome | drift | hold | release | ...
     sa.Column("action", sa.Text, nullable=False),
     sa.Column("target", sa.Text, nullable=False),
-    sa.Column("attempt", sa.Integer),  # of an outcome or amendment: id of its intent
+    sa.Column("attempt", sa.Integer),  # of an outcome or amendment: id of its intent; of an anchor: first of its rows
     sa.Column("token", sa.Integer),  # of an intent: of the lease it was written under; of a lease: its own
     sa.Column("detail", sa.Text, nullable=False),  # cause of an intent, text of anything else
     sa.Column("data", sa.Text, nullable=False),  # JSON; of an outcome: its word; of a certificate: its seal
@@ -63,6 +64,7 @@ for _name, _column, _event in (
     ("journal_intents", journal.c.at, "intent"),
     ("journal_outcomes", journal.c.at, "outcome"),
     ("journal_leases", journal.c.token, "lease"),
+    ("journal_anchors", journal.c.attempt, "prune"),
 ):  # few rows of the journal are of these events, and reports ask for them alone
     sa.Index(_name, _column, sqlite_where=is_event(journal, _event), postgresql_where=is_event(journal, _event))
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from reconciler.drivers.ledger import chain
+from reconciler.drivers.ledger import audit
 from reconciler.drivers.ledger.attempts import SqlAttempts
 from reconciler.drivers.ledger.attestations import SqlAttestations
 from reconciler.drivers.ledger.engine import Database
@@ -22,6 +22,7 @@ from reconciler.drivers.ledger.leases import SqlLeases
 from reconciler.drivers.ledger.node_history import SqlHistory
 from reconciler.drivers.ledger.nodes import SqlNodes
 from reconciler.drivers.ledger.outbox import SqlOutbox
+from reconciler.drivers.ledger.pruning import SqlPruning
 from reconciler.drivers.ledger.repairs import SqlRepairs
 from reconciler.drivers.ledger.results import SqlResults
 from reconciler.drivers.ledger.rollouts import SqlRollouts
@@ -66,6 +67,7 @@ class SqlLedger(
     SqlSearches,
     SqlOutbox,
     SqlRepairs,
+    SqlPruning,
 ):
     """The ledger in an SQLite file or a PostgreSQL database. Close it after use."""
 
@@ -128,10 +130,10 @@ class SqlLedger(
     def batch(self) -> AbstractContextManager[Any]:
         return self._database.write([])
 
-    def audit(self, noted: str = "") -> chain.Audit:
+    def audit(self, noted: str = "") -> audit.Audit:
         """Say whether the journal is as it was written. `noted`: its head as somebody noted it before, or ""."""
         with self._database.read() as connection:
-            return chain.verify(connection, noted)
+            return audit.verify(connection, noted)
 
     def size(self) -> int:
         """Return the size of the database in bytes."""
