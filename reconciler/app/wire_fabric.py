@@ -20,7 +20,7 @@ from reconciler.drivers.installer import HttpInstaller
 from reconciler.drivers.kube import KubectlCluster, NodeWatch
 from reconciler.drivers.redfish import BmcEventWatch, BmcRegistry, RedfishBmc, RedfishPdu
 from reconciler.drivers.secrets import Credentials, SecretError, SecretStore
-from reconciler.drivers.slurm import SlurmCluster
+from reconciler.drivers.slurm import SlurmCluster, SlurmReservations
 from reconciler.drivers.ssh import KernelLogWatch, SshHost
 from reconciler.gate.attestation.exchange import Expected
 from reconciler.gate.attestation.expected import expected_of_installer
@@ -210,8 +210,13 @@ class WireFabric:
             user = access.user or self._settings.ssh_user
             login = self._ssh(access.login, normalise_host(access.login), user)
             deadline = self._deadline(self._settings.kubernetes_deadline_s)
-            self._slurm = SlurmCluster(login, access, timeout_s=deadline, now=self._clock.now)
+            ledger = "" if self._ledger is None else self._ledger.id
+            self._slurm = SlurmCluster(login, access, timeout_s=deadline, now=self._clock.now, ledger=ledger)
         return self._slurm
+
+    def reservations(self) -> SlurmReservations | None:
+        slurm = self.slurm()
+        return None if slurm is None else slurm.reservations()
 
     def releases(self) -> HelmReleases | None:
         """Return the Helm releases; None without Kubernetes, and in a lab, whose API server takes no charts."""

@@ -27,7 +27,7 @@ from reconciler.planner.fleet.live_permit import LivePermit, LiveRollouts
 from reconciler.planner.fleet.permit import Permit
 from reconciler.planner.fleet.rollouts import Rollouts
 from reconciler.planner.fleet.spares import Spares, promotion, unheeded
-from reconciler.planner.node.workload import flashes
+from reconciler.planner.node.workload import Need, flashes
 
 PARTNER_S = 1800.0  # that a partner is held for at most, by which a window has to be open
 CLUSTER_AGE_S = 10.0  # reservations within this time share one read of the cluster
@@ -127,7 +127,7 @@ class FleetLimits:
         stop = self._run.stop() or permit.brake
         refused = stop or permit.budget.allows(node, {Reason.RENEWAL})
         if refused is None and permit.windows:
-            refused = permit.windows.refusal(self._run.fleet.nodes[node].pool, PARTNER_S)
+            refused = permit.windows.refusal(self._run.fleet.nodes[node].pool, Need(PARTNER_S))
         return "" if refused is None else refused.detail
 
     def charge_partner(self, node: str) -> str:

@@ -19,6 +19,7 @@ from functools import partial
 from reconciler.converge.cluster_listener import ClusterListener
 from reconciler.converge.dispatcher import POLL_S, Dispatcher
 from reconciler.converge.events import LoopTold, Progress, RunPlanned, ignore
+from reconciler.converge.job_reservations import ReservationKeeper
 from reconciler.converge.lease import HeldLease
 from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, take_over
 from reconciler.converge.notifier import Notifier, PassNews
@@ -93,6 +94,7 @@ class LeaderTerm:
         self._due = due  # when the next pass begins, by the monotonic clock
         self._observation = observation  # the latest
         self._status: FleetStatus | None = None
+        self._reservations = ReservationKeeper(dispatcher.run)
         self._releases: asyncio.Task[bool] | None = None  # the work on Helm releases that the latest pass asks for
 
     @classmethod
@@ -127,6 +129,7 @@ class LeaderTerm:
             term = cls(deps, listener.dispatcher, observation, planner, listening, notifier, due, passed)
             term._publish(planned, records)
             term._keep_releases(planned)
+            await term._keep_reservations(planned)
         except BaseException:  # a cancellation too: nobody else owns the listener yet
             listening.cancel()
             await asyncio.wait([listening])
@@ -236,6 +239,13 @@ class LeaderTerm:
         dispatcher.renew(planned.look.observation, planned.plan.nodes, records)
         self._publish(planned, records)
         self._keep_releases(planned)
+        await self._keep_reservations(planned)
+
+    async def _keep_reservations(self, planned: PlannedPass) -> None:
+        if planned.barred or planned.refused:
+            return
+        work = partial(self._reservations.keep, planned.plan.nodes)
+        await of_its_own_async("reservations", "keeping them", work, self._crashed)
 
     def _keep_releases(self, planned: PlannedPass) -> None:
         """Do what the latest pass asks for to releases, unless that is being done."""

@@ -28,6 +28,7 @@ class SlurmAccess:
 
     `programs`: folder of the commands; "" = PATH finds them. `names`: a node's name in the spec -> in slurm.conf, where
     they differ. `take_over`: how the reasons begin that health checks give, and of which the drains may be taken over.
+    `reserve_s`: how long before their work in a window nodes are reserved; 0 = they are not.
     """
 
     login: str
@@ -35,6 +36,7 @@ class SlurmAccess:
     programs: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
     take_over: tuple[str, ...] = ()
+    reserve_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,8 @@ class PlannedAction:
     achieves: tuple[PublicText, ...]
     breaks: tuple[PublicText, ...] = ()
     p90_s: float | None = None  # 90th percentile of the durations that `estimate_s` is the median of; None: no history
+    waits_s: float = 0.0  # of both: what it waits for work that ends by `waits_until`, if it begins now
+    waits_until: datetime | None = None  # if it begins later, it waits for less, and from then on for none
 
     @property
     def id(self) -> str:

@@ -42,6 +42,7 @@ from reconciler.model.observed import (
 )
 from reconciler.model.records import Mark
 from reconciler.model.release_ports import ReleaseStore as ReleaseStore
+from reconciler.model.reservations import ReservationStore as ReservationStore
 from reconciler.model.vocab import NewsSource, SignalTo
 
 
@@ -351,6 +352,9 @@ class Fabric(Protocol):
 
     def releases(self) -> ReleaseStore | None:
         """Return the Helm releases of that cluster, None when it has none or can't take any."""
+
+    def reservations(self) -> ReservationStore | None:
+        """Return the reservations of the queue of jobs on these nodes, None when there is none."""
 
     def watches(self) -> Mapping[NewsSource, Watch]:
         """Return the watches that there are; none where a fleet has no such source."""

@@ -7,7 +7,6 @@ from typing import Final
 JOB: Final = "SlurmJob"  # as a pod's owner, and as the kind of the workload of a job on several nodes
 HOLD: Final = "slurm.reconciler.dev/held"  # a taint that stands for a hold of Slurm or of a person; never written
 CHECKPOINT: Final = "reconciler.dev/checkpoint"  # a word in the comment of a job that saves its state when signalled
-RESERVATION: Final = "reconciler-"  # before a node's name, as the name of a reservation of ours
 
 # The reasons that Slurm's own daemons give a node which they take out, at their beginning: slurmctld (node_mgr.c,
 # node_scheduler.c, ping_nodes.c, job_mgr.c) and slurmd (req.c). They are findings, and nobody's decision.

@@ -136,7 +136,9 @@ def _cluster(cluster: DeclaredResource[ClusterSpec]) -> ClusterAccess:
     slurm = None
     if (given := spec.slurm) is not None:
         names = paired(given.nodes)
-        slurm = SlurmAccess(given.login, given.user, given.programs or "", names, given.take_over)
+        slurm = SlurmAccess(
+            given.login, given.user, given.programs or "", names, given.take_over, parse_duration(given.reserve or "0s")
+        )
     return ClusterAccess(cluster.name, spec.kubeconfig, spec.context, spec.type is not ClusterType.SLURM, slurm)
 
 

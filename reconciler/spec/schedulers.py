@@ -45,6 +45,9 @@ def _reached(
     if fleet.spec.ssh is None:
         problem = "Slurm is reached over SSH, and spec.ssh of the Fleet does not say how"
         yield cluster.problem(("slurm", "login"), problem)
+    if slurm.reserve is not None and not fleet.spec.windows:
+        problem = "nodes are reserved before windows, and the Fleet has none"
+        yield cluster.problem(("slurm", "reserve"), problem, "declare windows, or take it out")
     for ours in slurm.nodes:
         unknown = next((name for name in paired({ours: ours}) if name not in nodes), None)
         if unknown is not None:

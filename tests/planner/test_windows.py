@@ -10,6 +10,7 @@ from reconciler.model.desired import Hours, Window
 from reconciler.model.vocab import WindowKind
 from reconciler.planner.fleet import hours
 from reconciler.planner.fleet.windows import Windows
+from reconciler.planner.node.workload import Need
 
 NIGHTS = Hours((0, 1, 2, 3, 4, 5, 6), 2 * 60, 3 * 60, "Europe/Berlin")  # 02:00-03:00
 
@@ -19,7 +20,7 @@ def at(text: str) -> datetime:
 
 
 def refused(kind: WindowKind, told: Hours, now: str, minutes: int = 1) -> bool:
-    return Windows((Window(kind, told),), None, at(now)).refusal("a", minutes * 60) is not None
+    return Windows((Window(kind, told),), None, at(now)).refusal("a", Need(minutes * 60)) is not None
 
 
 @pytest.mark.parametrize(
@@ -41,13 +42,13 @@ def test_when_clocks_change_the_careful_reading_holds(now: str, allow: bool, den
 def test_windows_that_join_up_are_one() -> None:
     evening, night = Hours((0,), 20 * 60, 24 * 60, "UTC"), Hours((1,), 0, 4 * 60, "UTC")
     both = Windows([Window(WindowKind.ALLOW, told) for told in (evening, night)], None, at("2026-11-23T23:00"))
-    assert both.refusal("a", 4 * 3600) is None
-    assert both.refusal("a", 5.1 * 3600) is not None
+    assert both.refusal("a", Need(4 * 3600)) is None
+    assert both.refusal("a", Need(5.1 * 3600)) is not None
 
 
 def test_work_waits_for_the_first_gap_that_is_long_enough() -> None:
     deny = [Window(WindowKind.DENY, Hours((1,), start, start + 60, "UTC")) for start in (600, 690, 900)]
-    verdict = Windows(deny, None, at("2026-11-24T10:30")).refusal("a", 45 * 60)
+    verdict = Windows(deny, None, at("2026-11-24T10:30")).refusal("a", Need(45 * 60))
     assert verdict is not None
     assert verdict.until == at("2026-11-24T12:30"), "from 11:00 to 11:30 is too short"
     assert verdict.detail == "denied by the deny window tue 10:00-11:00 UTC"

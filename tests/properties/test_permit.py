@@ -31,6 +31,7 @@ from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.planner.fleet.windows import Windows
 from reconciler.planner.node.backoff import MOST_S, SPREAD, backing_off, pause_s
+from reconciler.planner.node.workload import Need
 from tests import builders as b
 
 UTC_ONLY = st.just("UTC")
@@ -231,19 +232,35 @@ moments = st.one_of(
 @given(windows(), moments, needs)
 def test_windows_are_never_overrun(told: tuple[Window, ...], now: datetime, need: int) -> None:
     """Deny wins, and all of the work lies in what is allowed; also on the days on which the clocks change."""
-    verdict = Windows(told, None, now).refusal("a", need * 60)
+    verdict = Windows(told, None, now).refusal("a", Need(need * 60))
     if verdict is None:
         assert fits(told, "a", now, need)
     elif verdict.until is not None:
         assert verdict.until > now
-        assert Windows(told, None, verdict.until).refusal("a", need * 60) is None
+        assert Windows(told, None, verdict.until).refusal("a", Need(need * 60)) is None
         assert fits(told, "a", verdict.until, need)
+
+
+@given(windows(), moments, needs, st.integers(0, 3000))
+def test_what_begins_early_and_waits_lies_in_windows_to_its_end(
+    told: tuple[Window, ...], now: datetime, need: int, minutes: int
+) -> None:
+    """Work that ends by a known time before ours begins is over, or its end is in the same window."""
+    after = now + timedelta(minutes=minutes)
+    verdict = Windows(told, None, now).refusal("a", Need(need * 60, after))
+    begins = now if verdict is None else verdict.until
+    if begins is None:
+        return
+    assert Windows(told, None, begins).refusal("a", Need(need * 60, after)) is None
+    assert fits(told, "a", begins, need + max(0, int((after - begins).total_seconds() // 60)))
+    at_once = Windows(told, None, now).refusal("a", Need(need * 60))
+    assert begins >= (now if at_once is None or at_once.until is None else at_once.until)
 
 
 @given(windows(UTC_ONLY), moments, needs)
 def test_windows_hold_up_nothing_else(told: tuple[Window, ...], now: datetime, need: int) -> None:
     """Where no clock changes, what fits may go, and it is said to go at the first minute at which it does."""
-    verdict = Windows(told, None, now).refusal("a", need * 60)
+    verdict = Windows(told, None, now).refusal("a", Need(need * 60))
     assert (verdict is None) == fits(told, "a", now, need)
     if verdict is not None:
         waits = 7 * 1440 if verdict.until is None else int((verdict.until - now).total_seconds() // 60)
@@ -256,8 +273,8 @@ def test_windows_hold_up_nothing_else(told: tuple[Window, ...], now: datetime, n
 @given(windows(), moments, st.integers(-90, 90))
 def test_breaking_the_glass_lifts_windows_until_it_ends(told: tuple[Window, ...], now: datetime, minutes: int) -> None:
     glass = BreakGlass("fire", "ops", (now + timedelta(minutes=minutes)).isoformat())
-    verdict = Windows(told, glass, now).refusal("a", 600)
-    assert verdict == (None if minutes > 0 else Windows(told, None, now).refusal("a", 600))
+    verdict = Windows(told, glass, now).refusal("a", Need(600))
+    assert verdict == (None if minutes > 0 else Windows(told, None, now).refusal("a", Need(600)))
 
 
 # --- plans of fleets -------------------------------------------------------------------------------------------------

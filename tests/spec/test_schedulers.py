@@ -87,6 +87,7 @@ def test_slurm_beside_kubernetes_is_resolved(tmp_path: Path) -> None:
         (SLURM, "", "type slurm needs `slurm`"),
         ("type: slurm\n", "type: slurm\n  kubeconfig: x\n", "type slurm has no kubeconfig"),
         ("login.example.com", "https://login", "is not an address"),
+        ("login.example.com\n", "login.example.com\n    reserve: 24h\n", "the Fleet has none"),
         ("n[01-02]", "n[01-03]", "differ in length"),
         ("n[01-02]", "gpu-[3-4]", "'gpu-1' and 'gpu-3' would both be node 'gpu-3' of Slurm"),
         ("gpu-[1-2]", "gpu-[4-5]", "fleet.yaml:15:26 spec.slurm.nodes.gpu-[4-5]: there is no node 'gpu-4'"),
@@ -110,3 +111,13 @@ def test_two_nodes_have_no_name_in_common() -> None:
         paired({"a": "n1", "b": "n1"})
     with pytest.raises(ValueError, match="'a1' is named twice"):
         paired({"a[1-2]": "n[1-2]", "a1": "n7"})
+
+
+def test_reservations_before_windows_are_resolved(tmp_path: Path) -> None:
+    windows = "  cluster: main\n  windows: [{kind: allow, from: '22:00', to: '06:00', timezone: UTC}]\n"
+    found = settings_of(
+        tmp_path,
+        ("  cluster: main\n", windows),
+        ("login.example.com\n", "login.example.com\n    reserve: 24h\n"),
+    )
+    assert found.cluster.slurm.reserve_s == 86400

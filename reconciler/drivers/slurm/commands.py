@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.gate import CommandResult
 
-_PLAIN: Final = ("env", "LC_ALL=C", "SLURM_TIME_FORMAT=standard")
+_PLAIN: Final = ("env", "LC_ALL=C", "TZ=UTC", "SLURM_TIME_FORMAT=standard")
 _LONGEST: Final = 300
 # What the commands print, by slurm_strerror of src/common/slurm_errno.c. The first match counts.
 _MESSAGES: Final = (
@@ -17,6 +17,10 @@ _MESSAGES: Final = (
     (Failure.AMBIGUOUS, re.compile(r"Socket timed out|Zero Bytes|Unexpected message|backup|standby", re.IGNORECASE)),
     (Failure.AUTH, re.compile(r"Invalid user id|[Aa]ccess(?:/permission)? denied|authentication|Munge|credential")),
     (Failure.CONFLICT, re.compile(r"Invalid node name|not found|Invalid job id|already (?:finished|completing)")),
+    (
+        Failure.CONFLICT,
+        re.compile(r"Duplicate reservation|Requested reservation is invalid|Reservation already started"),
+    ),
     (Failure.UNSUPPORTED, re.compile(r"unrecognized option|[Cc]ommand not found|No such file|keyword")),
 )
 

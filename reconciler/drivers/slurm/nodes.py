@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconciler.drivers.slurm import reasons
-from reconciler.drivers.slurm.states import Rule, rule_of
+from reconciler.drivers.slurm.states import MAINTENANCE, Rule, rule_of
 from reconciler.model.observed import Member, Pod, Taint
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, write_mark
-from reconciler.model.slurm import HOLD, JOB, RESERVATION
+from reconciler.model.slurm import HOLD, JOB
 
 _RECORD: Final = re.compile(r"^NodeName=(?P<name>\S+) (?P<rest>.*?)(?=^NodeName=|\Z)", re.MULTILINE | re.DOTALL)
 _STATE: Final = re.compile(r"^   State=(\S+)", re.MULTILINE)
@@ -26,7 +26,6 @@ _REASON: Final = re.compile(
 )
 _VERSION: Final = re.compile(r"\bVersion=(\S+)")
 _STARTED: Final = re.compile(r"\bSlurmdStartTime=(\S+)")
-_RESERVED: Final = re.compile(r"\bReservationName=(\S+)")
 _SUFFIXES: Final = "*~#!%$@^-+"
 
 
@@ -45,7 +44,7 @@ class SlurmNode:
     at: str = ""
     version: str = ""
     registered: bool = True  # its slurmd has come since slurmctld knows it
-    reservation: str = ""
+    reserved_by_us: bool = False  # in a maintenance reservation of ours, and in no other one
 
     @property
     def revision(self) -> str:
@@ -56,7 +55,11 @@ class SlurmNode:
 
     @property
     def rule(self) -> Rule:
-        return rule_of(self.flags, reserved_by_us=self.reservation.startswith(RESERVATION))
+        return rule_of(self.flags, reserved_by_us=self.reserved_by_us)
+
+    @property
+    def in_maintenance(self) -> bool:
+        return bool(self.flags & MAINTENANCE)
 
     @property
     def is_out(self) -> bool:
@@ -82,7 +85,7 @@ def _node(name: str, rest: str) -> SlurmNode:
         raise Unreadable(f"node {name} has no state")
     lines = rest[: rest.find("\n   Reason=") + 1] if "\n   Reason=" in rest else rest
     reason = _REASON.search(rest)
-    started, version, reserved = _STARTED.search(lines), _VERSION.search(lines), _RESERVED.search(lines)
+    started, version = _STARTED.search(lines), _VERSION.search(lines)
     return SlurmNode(
         name,
         frozenset(state[1].rstrip(_SUFFIXES).split("+")),
@@ -91,7 +94,6 @@ def _node(name: str, rest: str) -> SlurmNode:
         reason["at"] if reason else "",
         version=version[1] if version else "",
         registered=started is not None and started[1] not in ("None", "Unknown"),
-        reservation=reserved[1] if reserved else "",
     )
 
 
@@ -102,7 +104,7 @@ def member(node: SlurmNode, name: str, jobs: Sequence[Pod], take_over: Sequence[
     a person took out is cordoned and held.
     """
     rule, mark = node.rule, reasons.read(node.reason)
-    found = not node.reason or reasons.is_finding(node.reason, take_over)
+    found = reasons.is_finding(node.reason, take_over) if node.reason else rule.ill
     finding = mark is None and rule.out and found
     foreign = mark is None and rule.out and not finding
     ready = node.registered and not rule.silent and not finding

@@ -10,14 +10,17 @@ no longer those that were decided on; what is left is the time of one command.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from reconciler.drivers.slurm import jobs as job_table
 from reconciler.drivers.slurm import nodes as node_table
 from reconciler.drivers.slurm import reasons
+from reconciler.drivers.slurm import reservations as reservation_table
 from reconciler.drivers.slurm.commands import Commands, Login
 from reconciler.drivers.slurm.jobs import Job
 from reconciler.drivers.slurm.nodes import SlurmNode, Unreadable
+from reconciler.drivers.slurm.reservations import SlurmReservations
 from reconciler.model.access import SlurmAccess
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, ClusterState, Member, Pod, Silent, Taint
@@ -34,14 +37,23 @@ _TO = {SignalTo.BATCH: ("--batch",), SignalTo.STEPS: (), SignalTo.ALL: ("--full"
 
 
 class SlurmCluster:
-    """A Slurm, reached by its commands on `login`. `timeout_s`: for one command, by the wall clock."""
+    """A Slurm, reached by its commands on `login`. `timeout_s`: for one command, by the wall clock.
 
-    def __init__(self, login: Login, access: SlurmAccess, *, timeout_s: float, now: Callable[[], datetime]) -> None:
+    `ledger`: whose reservations are ours; "" = none are.
+    """
+
+    def __init__(
+        self, login: Login, access: SlurmAccess, *, timeout_s: float, now: Callable[[], datetime], ledger: str = ""
+    ) -> None:
         self._commands = Commands(login, access.programs, timeout_s)
         self._access = access
         self._theirs = dict(access.names)
         self._ours = {theirs: ours for ours, theirs in access.names.items()}
         self._now = now
+        self._ledger = ledger
+
+    def reservations(self) -> SlurmReservations:
+        return SlurmReservations(self._commands, self._theirs, self._ledger)
 
     async def close(self) -> None:
         await self._commands.close()
@@ -74,7 +86,14 @@ class SlurmCluster:
         return node_table.member(found, node, jobs, self._access.take_over)
 
     async def _nodes(self) -> list[SlurmNode]:
-        return _decoded(await self._commands.read("scontrol", "show", "node"))
+        return await self._with_reservations(_decoded(await self._commands.read("scontrol", "show", "node")))
+
+    async def _with_reservations(self, found: list[SlurmNode]) -> list[SlurmNode]:
+        """Tell nodes in a maintenance reservation of ours. Their records don't say in whose they are."""
+        if not any(node.in_maintenance for node in found):
+            return found
+        ours = reservation_table.in_ours_alone(await reservation_table.read(self._commands), self._ledger)
+        return [replace(node, reserved_by_us=True) if node.name in ours else node for node in found]
 
     async def _node(self, node: str) -> SlurmNode | None:
         name = self._theirs.get(node, node)
@@ -84,7 +103,7 @@ class SlurmCluster:
             if error.kind is Failure.CONFLICT:
                 return None
             raise
-        return next((one for one in found if one.name == name), None)
+        return next((one for one in await self._with_reservations(found) if one.name == name), None)
 
     async def _jobs(self) -> list[Job]:
         try:
@@ -109,10 +128,12 @@ class SlurmCluster:
         await self._update(node, "state=drain", f"reason={reasons.write(mark, before)}")
 
     async def unmark(self, member: Member, *, uncordon: bool) -> None:  # noqa: ARG002 - a drain of ours has our reason
-        """Resume the node, which clears DRAIN, DOWN and the reason, if the reason is ours."""
+        """Resume the node, which clears DRAIN, DOWN and the reason, if that is ours, and end our reservation of it."""
         node = await self._unchanged(member)
         if node is not None and reasons.read(node.reason) is not None:
             await self._update(node, "state=resume")
+            if node.reserved_by_us:
+                await reservation_table.release(self._commands, node.name, self._ledger)
 
     async def set_labels(self, member: Member, labels: Mapping[str, str], taints: Sequence[Taint]) -> None:
         if labels or taints:

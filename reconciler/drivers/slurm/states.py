@@ -71,17 +71,17 @@ _RULES: Final = {
     "RESUME": _PLAIN,
     "UNDRAIN": _PLAIN,
 }
-_MAINTENANCE: Final = frozenset({"MAINTENANCE", "MAINT"})
+MAINTENANCE: Final = frozenset({"MAINTENANCE", "MAINT"})
 
 
 def rule_of(flags: frozenset[str], *, reserved_by_us: bool = False) -> Rule:
-    """Return the rules of a node's states, as one."""
+    """Return the rules of a node's states, as one. A reservation of ours is none: our mark takes the node out."""
     holds: dict[str, None] = {}
     rules = []
-    for flag in sorted(flags):
+    for flag in sorted(flags - MAINTENANCE if reserved_by_us else flags):
         rule = _RULES.get(flag, Rule(hold=f"it is in a state that this version does not know ({flag})"))
         rules.append(rule)
-        if rule.hold and not (reserved_by_us and flag in _MAINTENANCE):
+        if rule.hold:
             holds.setdefault(rule.hold)
     return Rule(
         out=any(rule.out for rule in rules),

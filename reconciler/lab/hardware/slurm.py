@@ -60,6 +60,18 @@ class LabJob:
     outcome: str = ""  # its state once it is no longer COMPLETING
 
 
+@dataclass(slots=True)
+class LabReservation:
+    """`start`, `end`: by the machines' clock. `flags`: as scontrol prints them, but SPEC_NODES."""
+
+    name: str
+    nodes: tuple[str, ...]
+    start: float
+    end: float
+    flags: tuple[str, ...]
+    users: str = "root"
+
+
 class SlurmTruth:
     """`names`: node of the spec -> in slurm.conf; their machines run a slurmd as long as they run a system."""
 
@@ -68,6 +80,7 @@ class SlurmTruth:
         self._machines = {names.get(name, name): machine for name, machine in machines.items()}
         self._nodes = {name: LabNode(name, boot=self._boot(name)) for name in self._machines}
         self._jobs: dict[int, LabJob] = {}
+        self._reservations: dict[str, LabReservation] = {}
         self.down = False  # slurmctld does not answer
 
     def now(self) -> float:
@@ -95,11 +108,18 @@ class SlurmTruth:
         self._sync()
         return list(self._jobs.values())
 
+    def reservations(self) -> list[LabReservation]:
+        self._sync()
+        return list(self._reservations.values())
+
     def states(self, node: LabNode) -> list[str]:
         """Return the base state and the flags, as scontrol joins them."""
+        held = [one for one in self._reservations.values() if node.name in one.nodes and one.start <= self._clock()]
         on = [job.state for job in self._jobs.values() if node.name in job.nodes]
         base = "DOWN" if node.down else "MIXED" if "RUNNING" in on else "IDLE"
         flags = [("DRAIN", node.drain), ("COMPLETING", "COMPLETING" in on)]
+        flags.append(("MAINTENANCE", any("MAINT" in one.flags for one in held)))
+        flags.append(("RESERVED", bool(held)))
         flags.append(("NOT_RESPONDING", node.silent_since is not None))
         return [base, *(flag for flag, shown in flags if shown), *sorted(node.flags)]
 
@@ -124,6 +144,43 @@ class SlurmTruth:
             raise SlurmError(f"Invalid input: state={state}\nRequest aborted")
         if reason:
             node.set_reason(reason.strip('"'), by, self._clock())
+
+    def reserve(self, wanted: LabReservation) -> None:
+        """Play `scontrol create reservation`."""
+        self._sync()
+        failed = "Error creating the reservation: "
+        if wanted.name in self._reservations:
+            raise SlurmError(f"{failed}Duplicate reservation name")
+        if any(name not in self._nodes for name in wanted.nodes):
+            raise SlurmError(f"{failed}Invalid node name specified")
+        if wanted.start < self._clock() - 60:
+            raise SlurmError(f"{failed}Invalid time specified")
+        if "MAINT" not in wanted.flags and self._overlaps(wanted):
+            raise SlurmError(f"{failed}Requested reservation overlaps with another reservation")
+        self._reservations[wanted.name] = wanted
+
+    def move(self, name: str, start: float, end: float) -> None:
+        """Play `scontrol update reservationname=... starttime=... duration=...`."""
+        self._sync()
+        for why, wrong in (
+            ("Requested reservation is invalid", name not in self._reservations),
+            ("Reservation already started", name in self._reservations and self._begun(name)),
+        ):
+            if wrong:
+                raise SlurmError(f"Error updating the reservation: {why}\nslurm_update error: {why}")
+        self._reservations[name].start, self._reservations[name].end = start, end
+
+    def unreserve(self, name: str) -> None:
+        self._sync()
+        if self._reservations.pop(name, None) is None:
+            raise SlurmError(f"delete_reservation reservationname={name}: Requested reservation is invalid")
+
+    def _begun(self, name: str) -> bool:
+        return self._reservations[name].start <= self._clock()
+
+    def _overlaps(self, wanted: LabReservation) -> bool:
+        others = (one for one in self._reservations.values() if set(one.nodes) & set(wanted.nodes))
+        return any(one.start < wanted.end and wanted.start < one.end for one in others)
 
     def requeue(self, number: int) -> None:
         """Play `scontrol requeue Incomplete`, which leaves jobs alone that have ended."""
@@ -162,6 +219,7 @@ class SlurmTruth:
         if self.down:
             raise SlurmError("Unable to contact slurm controller (connect failure)")
         now = self._clock()
+        self._reservations = {name: one for name, one in self._reservations.items() if one.end > now}
         for node in self._nodes.values():
             self._heard(node, now)
         for job in self._jobs.values():

@@ -26,7 +26,16 @@ from reconciler.model.errors import DriverError, Failure
 from reconciler.model.install import AnyDocument, AttemptCredential, InstallDocument, dump_contract
 from reconciler.model.install_progress import InstallProgress, digest_of
 from reconciler.model.own_writes import OwnWrites
-from reconciler.model.ports import Clock, Cluster, Fabric, FirmwareFile, FirmwareFiles, Installer, Watch
+from reconciler.model.ports import (
+    Clock,
+    Cluster,
+    Fabric,
+    FirmwareFile,
+    FirmwareFiles,
+    Installer,
+    ReservationStore,
+    Watch,
+)
 from reconciler.model.vocab import NewsSource
 
 CERTIFIED_S = 90 * 86400.0  # how long a renewed host certificate is valid
@@ -110,7 +119,7 @@ class LabFabric:
 
     `latency` False: answers come at once, which saves most of the event loop's work with thousands of nodes. The
     durations of the machines' own operations stay. `scheduler`: what places work on the machines, in place of the lab's
-    Kubernetes, such as a driver on the lab's Slurm.
+    Kubernetes, such as a driver on the lab's Slurm, of which `reservations` are.
     """
 
     def __init__(
@@ -122,6 +131,7 @@ class LabFabric:
         tools: Mapping[str, Tool] = commands.TOOLS,
         latency: bool = True,
         scheduler: Cluster | None = None,
+        reservations: ReservationStore | None = None,
     ) -> None:
         self._lab = lab
         self._clock = clock
@@ -136,6 +146,7 @@ class LabFabric:
             None if truth is None else TruthCluster(truth, clock, latency_s=cluster_s, own=own)
         )
         self._cluster = scheduler or self._cluster
+        self._reservations = reservations
         self._installer = LabInstaller(lab, clock, epoch)
         self._files = LabFirmwareFiles()
 
@@ -156,6 +167,9 @@ class LabFabric:
 
     def releases(self) -> LabReleases | None:
         return None if self._lab.cluster is None else LabReleases(self._lab.cluster, self._clock)
+
+    def reservations(self) -> ReservationStore | None:
+        return self._reservations
 
     def watches(self) -> Mapping[NewsSource, Watch]:
         machines, truth = self._lab.machines, self._lab.cluster

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from reconciler.lab.hardware.slurm import LabJob, LabNode, SlurmError, SlurmTruth
+from reconciler.lab.hardware.slurm import LabJob, LabNode, LabReservation, SlurmError, SlurmTruth
 from reconciler.model.gate import CommandResult
 from reconciler.model.ports import Clock
 
@@ -33,6 +33,15 @@ _NODE: Final = """NodeName={name} Arch=x86_64 CoresPerSocket=56\x20
 """
 
 
+_RESERVATION: Final = (
+    "ReservationName={name} StartTime={start} EndTime={end} Duration={duration} Nodes={nodes} NodeCnt={count} "
+    "CoreCnt={cores} Features=(null) PartitionName=(null) Flags={flags} TRES=cpu={cpus} Users={users} Groups=(null) "
+    "Accounts=(null) Licenses=(null) State={state} BurstBuffer=(null) Watts=n/a MaxStartDelay=(null)\n"
+)
+_TIME: Final = "%Y-%m-%dT%H:%M:%S"
+_ENVIRONMENT: Final = ("LC_ALL=", "TZ=", "SLURM_TIME_FORMAT=")
+
+
 class SlurmLogin:
     """Runs scontrol, squeue and scancel on the lab's Slurm. `ran`: what was run there, without its environment."""
 
@@ -43,7 +52,7 @@ class SlurmLogin:
         self.ran: list[tuple[str, ...]] = []
 
     async def run(self, argv: Sequence[str], *, timeout: float, stdin: str = "") -> CommandResult:  # noqa: ARG002 - the port's signature
-        words = [word for word in argv if word != "env" and not word.startswith(("LC_ALL=", "SLURM_TIME_FORMAT="))]
+        words = [word for word in argv if word != "env" and not word.startswith(_ENVIRONMENT)]
         program, arguments = PurePosixPath(words[0]).name, words[1:]
         self.ran.append((program, *arguments))
         commands: dict[str, Callable[[Sequence[str]], str]] = {
@@ -63,8 +72,19 @@ class SlurmLogin:
         match list(arguments):
             case ["show", "node", *name]:
                 return "\n".join(self._shown(node) for node in self._truth.nodes(*name)) + "\n"
+            case ["show", "reservation", "-o"]:
+                return "".join(map(self._reservation, self._truth.reservations())) or "No reservations in the system\n"
+            case ["create", "reservation", *settings]:
+                return self._reserve(_given(settings))
+            case ["update", named, *settings] if named.startswith("reservationname="):
+                given = _given(settings)
+                self._truth.move(_given([named])["reservationname"], *self._span(given))
+                return "Reservation updated.\n"
+            case ["delete", named] if named.startswith("reservationname="):
+                self._truth.unreserve(_given([named])["reservationname"])
+                return ""
             case ["update", *settings]:
-                given = dict(setting.split("=", 1) for setting in settings)
+                given = _given(settings)
                 self._truth.update(given["nodename"], given["state"], given.get("reason", ""), self._user)
                 return ""
             case ["requeue", "Incomplete", number]:
@@ -74,6 +94,27 @@ class SlurmLogin:
                 raise SlurmError(f"{setting}: Requested operation not supported on this system")
             case other:
                 raise SlurmError(f"invalid keyword: {' '.join(other)}")
+
+    def _reserve(self, given: Mapping[str, str]) -> str:
+        name, nodes = given["reservationname"], tuple(given["nodes"].split(","))
+        flags = tuple(flag for flag in given.get("flags", "").split(",") if flag)
+        self._truth.reserve(LabReservation(name, nodes, *self._span(given), flags, given["users"]))
+        return f"Reservation created: {name}\n"
+
+    def _span(self, given: Mapping[str, str]) -> tuple[float, float]:
+        """Return a span by the machines' clock."""
+        at = datetime.strptime(given["starttime"], _TIME).replace(tzinfo=UTC)
+        start = self._truth.now() + (at - self._clock.now()).total_seconds()
+        return start, start + 60.0 * int(given["duration"])
+
+    def _reservation(self, one: LabReservation) -> str:
+        minutes, many = round((one.end - one.start) / 60), len(one.nodes)
+        return _RESERVATION.format(
+            name=one.name, start=f"{self._instant(one.start):{_TIME}}", end=f"{self._instant(one.end):{_TIME}}",
+            duration=f"{minutes // 60:02}:{minutes % 60:02}:00", nodes=",".join(one.nodes), count=many,
+            cores=112 * many, flags=",".join((*one.flags, "SPEC_NODES")), cpus=224 * many, users=one.users,
+            state="ACTIVE" if one.start <= self._truth.now() else "INACTIVE",
+        )  # fmt: skip
 
     def _squeue(self, arguments: Sequence[str]) -> str:
         if list(arguments) != ["--json"]:
@@ -93,7 +134,7 @@ class SlurmLogin:
     def _shown(self, node: LabNode) -> str:
         state = "+".join(self._truth.states(node))
         alloc = 224 if "MIXED" in state else 0
-        at = f"{self._instant(node.at):%Y-%m-%dT%H:%M:%S}"
+        at = f"{self._instant(node.at):{_TIME}}"
         reason = f"   Reason={node.reason} [{node.by}@{at}]" if node.reason else ""
         return _NODE.format(name=node.name, alloc=alloc, state=state, reason=reason)
 
@@ -108,3 +149,7 @@ class SlurmLogin:
     def _instant(self, seconds: float) -> datetime:
         """Return an instant of the machines' clock as a date."""
         return self._clock.now() + timedelta(seconds=seconds - self._truth.now())
+
+
+def _given(settings: Sequence[str]) -> dict[str, str]:
+    return dict(setting.split("=", 1) for setting in settings)

@@ -75,7 +75,7 @@ class Permit:
         return refused or (self._budget(plan) if disrupts(first) else None)
 
     def _window(self, plan: NodePlan) -> Blocked | None:
-        return self.windows.refusal(plan.pool, work(plan.actions).need_s) if self.windows else None
+        return self.windows.refusal(plan.pool, work(plan.actions).need) if self.windows else None
 
     def _budget(self, plan: NodePlan) -> Blocked | None:
         if plan.goal is Goal.SPARE:

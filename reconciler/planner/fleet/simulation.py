@@ -22,13 +22,15 @@ from reconciler.planner.fleet import hours
 from reconciler.planner.fleet.budget_group import Group
 from reconciler.planner.fleet.permit import Permit
 from reconciler.planner.fleet.windows import AHEAD_DAYS
+from reconciler.planner.node.workload import Need
 
 
 @dataclass(slots=True, eq=False)
 class Job:
     """The work of one node. `position`: its place in the order. `returns`: the node is back in service when it ends.
 
-    `isolated`: the node is out before it begins, but not drained.
+    `isolated`: the node is out before it begins, but not drained. `waits_until`: in seconds; it takes so long only from
+    then on.
     """
 
     node: str
@@ -36,6 +38,7 @@ class Job:
     takes_s: float
     returns: bool
     isolated: bool = False
+    waits_until: float = 0.0
     start: float | None = None
     end: float | None = None
 
@@ -91,8 +94,8 @@ class Simulation:
 
     # --- who asks for what -------------------------------------------------------------------------------------------
 
-    def queue(self, job: Job, reasons: frozenset[Reason], window: tuple[str, float] | None, *, counts: bool) -> Queue:
-        """Return the queue for jobs like this. `window`: the pool, and for how many seconds its windows must allow."""
+    def queue(self, job: Job, reasons: frozenset[Reason], window: tuple[str, Need] | None, *, counts: bool) -> Queue:
+        """Return the queue for jobs like this. `window`: the pool, and what its windows must hold."""
         kind = self._budget.kind(job.node) if counts else None
         key = (kind, counts, job.isolated, reasons, window)
         found = self._queue_of.get(key)
@@ -102,8 +105,8 @@ class Simulation:
             self._queues.append(found)
         return found
 
-    def _openings(self, pool: str, need_s: float) -> tuple[tuple[float, float], ...] | None:
-        found = self._windows.openings(pool, need_s)
+    def _openings(self, pool: str, need: Need) -> tuple[tuple[float, float], ...] | None:
+        found = self._windows.openings(pool, need)
         if found is None:
             return None
         return tuple(((a - self._now).total_seconds(), (b - self._now).total_seconds()) for a, b in found)
@@ -128,7 +131,7 @@ class Simulation:
 
     def begin(self, job: Job, queue: Queue) -> None:
         """Begin a job now."""
-        job.start, job.end = self.time, self.time + job.takes_s
+        job.start, job.end = self.time, max(self.time, job.waits_until) + job.takes_s
         if queue.reasons:
             at = self._now + timedelta(seconds=self.time)
             self._budget.charge(job.node, at)

@@ -123,7 +123,7 @@ class _Table:
     def add(self, plan: NodePlan, position: int) -> None:
         isolated = self.permit.budget.is_isolated(plan.node)
         out = self.permit.budget.is_out(plan.node) and not isolated
-        job = self.jobs[plan.node] = _job(plan, position, isolated=isolated)
+        job = self.jobs[plan.node] = self._job(plan, position, isolated=isolated)
         course, wave = self._wave_of.get(plan.node, (None, 0))
         if course is not None and plan.postponed:
             self._first[job] = None
@@ -143,6 +143,12 @@ class _Table:
         elif not self._never(plan):
             self._enter(plan, job, out)
 
+    def _job(self, plan: NodePlan, position: int, *, isolated: bool = False) -> Job:
+        done = work(plan.actions)
+        until = done.waits_until
+        waits = 0.0 if until is None else (until - self.permit.now).total_seconds()
+        return Job(plan.node, position, done.takes_s - done.waits_s, plan.goal is Goal.IN_SERVICE, isolated, waits)
+
     def _enter(self, plan: NodePlan, job: Job, out: bool) -> None:
         pause = plan.blocked.until if plan.blocked is not None and plan.blocked.code is BlockCode.BACKOFF else None
         ready = 0.0 if pause is None else (pause - self.permit.now).total_seconds()
@@ -158,7 +164,7 @@ class _Table:
         leaves = takes_out(plan) and not out
         window = None
         if self.permit.windows.any and (leaves or work(plan.actions).flashes):
-            window = (plan.pool, work(plan.actions).need_s)
+            window = (plan.pool, work(plan.actions).need)
         return self.simulation.queue(job, reasons(plan) if leaves else frozenset(), window, counts=leaves or out)
 
     def _rest(self, first: Job, course: _Course, wave: int) -> None:
@@ -170,7 +176,7 @@ class _Table:
             return
         plan = replace(course.longest, node=first.node, in_service=True, blocked=None)
         self.later.append(plan)
-        job = _job(plan, first.position)
+        job = self._job(plan, first.position)
         course.jobs[wave].append(job)
         enter = partial(self.simulation.enter, job, self._queue(plan, job, out=False))
         if first.end is not None and first.end <= self.simulation.time:
@@ -232,7 +238,3 @@ class _Table:
             start=self.clock(min(starts)) if starts else None,
             end=self.clock(over) if over is not None and at < course.opened else None,
         )
-
-
-def _job(plan: NodePlan, position: int, *, isolated: bool = False) -> Job:
-    return Job(plan.node, position, work(plan.actions).takes_s, plan.goal is Goal.IN_SERVICE, isolated)

@@ -16,6 +16,7 @@ from reconciler.model.plan import BlockCode, Blocked
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import WindowKind
 from reconciler.planner.fleet.hours import Span, spans, text
+from reconciler.planner.node.workload import Need
 
 AHEAD_DAYS = 15  # hours recur weekly, and the clocks may change in between
 _DRAWN_DAYS = AHEAD_DAYS + 2  # at the end of which it is another day elsewhere
@@ -29,19 +30,20 @@ class _Calendar:
     deny: tuple[tuple[Span, Window], ...]
     allowing: tuple[Window, ...]
 
-    def openings(self, now: datetime, need: timedelta) -> tuple[Span, ...]:
-        """Return the first and last moment of each span in which work that takes `need` may begin, in order."""
-        end = now + timedelta(days=AHEAD_DAYS)
+    def openings(self, now: datetime, need: Need) -> tuple[Span, ...]:
+        """Return the first and last moment of each span in which work of this need may begin, in order."""
+        end, takes, after = now + timedelta(days=AHEAD_DAYS), timedelta(seconds=need.seconds), need.after or now
         allowed = ((now, end),) if self.allow is None else self.allow
-        found = [(max(begin, now), min(until, end) - need) for begin, until in allowed]
+        found = [(max(begin, now), min(until, end) - takes) for begin, until in allowed]
         for (begin, until), _ in self.deny:
-            before = [(first, min(last, begin - need)) for first, last in found]
-            after = [(max(first, until), last) for first, last in found]
-            found = [(first, last) for first, last in (*before, *after) if first <= last]
-        return tuple(sorted((first, last) for first, last in found if first <= last))
+            early = [(first, min(last, begin - takes)) for first, last in found]
+            late = [(max(first, until), last) for first, last in found]
+            found = [(first, last) for first, last in (*early, *late) if first <= last and after <= last]
+        return tuple(sorted((first, last) for first, last in found if first <= last and after <= last))
 
-    def why(self, now: datetime, need: timedelta) -> str:
+    def why(self, now: datetime, wanted: Need) -> str:
         """Return why work that begins now does not fit."""
+        need = max(now, wanted.after or now) - now + timedelta(seconds=wanted.seconds)
         lasts = f"about {format_duration(need.total_seconds())} of work"
         for span, window in self.deny:
             if span[0] <= now < span[1]:
@@ -64,7 +66,7 @@ class Windows:
             self._lifted_until = datetime.fromisoformat(break_glass.until)
         self._now = now
         self._calendars: dict[str, _Calendar] = {}
-        self._verdicts: dict[tuple[str, float], Blocked | None] = {}
+        self._verdicts: dict[tuple[str, Need], Blocked | None] = {}
 
     @property
     def any(self) -> bool:
@@ -75,33 +77,33 @@ class Windows:
         """Return whether the fleet has windows, and nobody has lifted them."""
         return bool(self._windows) and self._lifted_until is None
 
-    def refusal(self, pool: str, need_s: float) -> Blocked | None:
-        """Return why work of `need_s` seconds on a node of `pool` may not begin now, and when it may; None = it may."""
+    def refusal(self, pool: str, need: Need) -> Blocked | None:
+        """Return why work of this need on a node of `pool` may not begin now, and when it may; None = it may."""
         if not self:
             return None
-        key = (pool, need_s)
+        key = (pool, need)
         if key not in self._verdicts:
-            self._verdicts[key] = self._judge(self._calendar(pool), timedelta(seconds=need_s))
+            self._verdicts[key] = self._judge(self._calendar(pool), need)
         return self._verdicts[key]
 
-    def openings(self, pool: str, need_s: float) -> tuple[Span, ...] | None:
-        """Return the first and last moments at which work of `need_s` seconds may begin within AHEAD_DAYS.
+    def openings(self, pool: str, need: Need) -> tuple[Span, ...] | None:
+        """Return the first and last moments at which work of this need may begin within AHEAD_DAYS.
 
         None: it may begin at any time.
         """
         calendar = self._calendar(pool)
         if calendar.allow is None and not calendar.deny:
             return None
-        found = calendar.openings(self._now, timedelta(seconds=need_s))
+        found = calendar.openings(self._now, need)
         return found if self._lifted_until is None else _joined((*found, (self._now, self._lifted_until)))
 
-    def _judge(self, calendar: _Calendar, need: timedelta) -> Blocked | None:
+    def _judge(self, calendar: _Calendar, need: Need) -> Blocked | None:
         openings = calendar.openings(self._now, need)
         if openings and openings[0][0] == self._now:
             return None
         detail = calendar.why(self._now, need)
         if not openings:
-            detail += f"; in the next {AHEAD_DAYS} days there is no room for {format_duration(need.total_seconds())}"
+            detail += f"; in the next {AHEAD_DAYS} days there is no room for {format_duration(need.seconds)}"
         return Blocked(BlockCode.WINDOW, detail, openings[0][0] if openings else None)
 
     def _calendar(self, pool: str) -> _Calendar:

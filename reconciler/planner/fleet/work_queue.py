@@ -16,7 +16,7 @@ from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan
 from reconciler.model.vocab import Reason
 from reconciler.planner.fleet.permit import WITHOUT_BATCH, Permit, reasons, takes_out, without_verdict
 from reconciler.planner.fleet.rollouts import Progress, pending
-from reconciler.planner.node.workload import work
+from reconciler.planner.node.workload import Need, work
 
 Place = tuple[int, int, str, str]  # urgency, number within its pool, pool, node: the first in order is the smallest
 Ask = Callable[[str], Blocked | None]
@@ -62,7 +62,7 @@ class WorkQueue:
     def __init__(self, plans: Iterable[NodePlan]) -> None:
         self._numbers = _numbers(plans)
         self._places: dict[str, Place] = {}
-        self._requests: dict[str, tuple[Hashable, tuple[str, float]]] = {}  # what each asks for, and its window
+        self._requests: dict[str, tuple[Hashable, tuple[str, Need]]] = {}  # what each asks for, and its window
         self._of_pool: dict[str, set[str]] = {}  # those that may have to wait for their wave
         self._alone: set[str] = set()  # those with a reason of their own to wait
         self._queue_of: dict[str, Hashable] = {}
@@ -88,7 +88,7 @@ class WorkQueue:
         done, why = work(plan.actions), reasons(plan)
         self._places[name] = urgency(plan, why), self._numbers[name], plan.pool, name
         request = (why, takes_out(plan), done.flashes, bool(plan.actions), done.braked)
-        self._requests[name] = request, (plan.pool, done.need_s)
+        self._requests[name] = request, (plan.pool, done.need)
         if plan.blocked is not None and plan.blocked.code is BlockCode.BACKOFF:
             self._alone.add(name)
         if not plan.postponed and pending(plan):

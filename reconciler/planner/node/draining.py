@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from reconciler.model.desired import Desired, DrainPolicy
 from reconciler.model.observed import Member, Observed, Pod, Silent
@@ -14,6 +15,8 @@ from reconciler.model.stakes import Stakes, stakes
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import CheckpointWay
 from reconciler.planner.node.actions import spec_of
+
+_ROUNDED_S: Final = 900
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,10 @@ def draining(desired: Desired, observed: Observed, actions: tuple[PlannedAction,
     if not (policy.wait_for_jobs_s or policy.checkpoint) or member.is_dead(observed.host):
         return Draining(actions, lost)
     waits = _waits(pods, policy, observed.member.at)
-    return Draining(_timed(actions, sum(waits.values())), lost, tuple(waits)) if waits else Draining(actions, lost)
+    if not waits:
+        return Draining(actions, lost)
+    known = _known_end(pods, policy, observed.member.at)
+    return Draining(_timed(actions, sum(waits.values()), known), lost, tuple(waits))
 
 
 def busy(observed: Observed) -> bool:
@@ -55,11 +61,11 @@ def _waits(pods: Sequence[Pod], policy: DrainPolicy, at: datetime) -> dict[str, 
     found = {}
     finite = [pod for pod in pods if pod.finite]
     if policy.wait_for_jobs_s and finite:
-        seconds, due = policy.wait_for_jobs_s, [pod.due_at for pod in finite if pod.due_at is not None]
+        seconds, due = policy.wait_for_jobs_s, _due(finite)
         most, last = format_duration(seconds), ""
-        if len(due) == len(finite):
-            seconds = min(seconds, max(0.0, (max(due) - at).total_seconds()))
-            last = f", the last of which ends by {max(due):%Y-%m-%d %H:%M}Z"
+        if due is not None:
+            seconds = min(seconds, max(0.0, (due - at).total_seconds()))
+            last = f", the last of which ends by {due:%Y-%m-%d %H:%M}Z"
         found[f"up to {most} for {_count(finite)} of finite work{last}"] = seconds
     if policy.checkpoint is not None and pods:
         able = [pod for pod in pods if policy.checkpoint.asks(pod)]
@@ -71,18 +77,38 @@ def _waits(pods: Sequence[Pod], policy: DrainPolicy, at: datetime) -> dict[str, 
     return found
 
 
+def _due(finite: Sequence[Pod]) -> datetime | None:
+    """Return when the last of some finite work ends at the latest; None if nobody knows that of one of them."""
+    due = [pod.due_at for pod in finite if pod.due_at is not None]
+    return max(due, default=None) if len(due) == len(finite) else None
+
+
+def _known_end(pods: Sequence[Pod], policy: DrainPolicy, at: datetime) -> tuple[float, datetime | None]:
+    """Return for how many seconds a drain that begins now waits for work that ends by a known time, and that time.
+
+    It counts where all of the work may go on until then. Rounded up, so that nodes which wait alike share a queue.
+    """
+    due = _due([pod for pod in pods if pod.finite])
+    seconds = 0.0 if due is None else (due - at).total_seconds()
+    if due is None or not 0 < seconds <= policy.wait_for_jobs_s:
+        return 0.0, None
+    late = due.timestamp() % _ROUNDED_S
+    return seconds, due + timedelta(seconds=_ROUNDED_S - late) if late else due
+
+
 def _count(pods: Sequence[Pod]) -> str:
     jobs = all(pod.owner_kind == JOB for pod in pods) and bool(pods)
     return f"{len(pods)} {'job' if jobs else 'pod'}{'' if len(pods) == 1 else 's'}"
 
 
-def _timed(actions: tuple[PlannedAction, ...], seconds: float) -> tuple[PlannedAction, ...]:
+def _timed(
+    actions: tuple[PlannedAction, ...], seconds: float, known: tuple[float, datetime | None]
+) -> tuple[PlannedAction, ...]:
     """Add the longest wait to the drain: a window must hold it, and work may well use all of it."""
-    return tuple(
-        [
-            replace(action, estimate_s=action.estimate_s + seconds, p90_s=(action.p90_s or action.estimate_s) + seconds)
-            if spec_of(action.name).drains
-            else action
-            for action in actions
-        ]
-    )
+    return tuple([_longer(action, seconds, known) if spec_of(action.name).drains else action for action in actions])
+
+
+def _longer(action: PlannedAction, seconds: float, known: tuple[float, datetime | None]) -> PlannedAction:
+    waits_s, until = known
+    p90_s = (action.p90_s or action.estimate_s) + seconds
+    return replace(action, estimate_s=action.estimate_s + seconds, p90_s=p90_s, waits_s=waits_s, waits_until=until)

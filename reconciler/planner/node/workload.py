@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from reconciler.model.plan import PlannedAction
 from reconciler.model.vocab import Concern, Disruption
@@ -12,12 +13,20 @@ _CACHE_SIZE = 256  # a fleet has few different sequences; each pass makes its ow
 
 
 @dataclass(frozen=True, slots=True)
+class Need:
+    """The time that a window must hold: `seconds`, of which none passes before `after` (None: they begin at once)."""
+
+    seconds: float
+    after: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
     """The sum of a sequence of actions.
 
     `takes_s`: all of it. `need_s`: up to the end of the last disruptive action before the tests, by the 90th
     percentile; what follows brings the node back, and no window holds a soak. `out_s`: from the first action on that
-    ends the node's service.
+    ends the node's service. `waits_s`: of all three, what is waited for work that ends by `waits_until`.
     """
 
     disrupts: bool
@@ -26,6 +35,12 @@ class Work:
     takes_s: float
     need_s: float
     out_s: float
+    waits_s: float = 0.0
+    waits_until: datetime | None = None
+
+    @property
+    def need(self) -> Need:
+        return Need(self.need_s - self.waits_s, self.waits_until)
 
 
 def disrupts(action: PlannedAction) -> bool:
@@ -75,4 +90,6 @@ def _sum(actions: tuple[PlannedAction, ...]) -> Work:
         takes_s=sum(action.estimate_s for action in actions),
         need_s=sum(action.p90_s or action.estimate_s for action in actions[: last + 1]),
         out_s=sum(action.estimate_s for action in actions[first:]),
+        waits_s=sum(action.waits_s for action in actions),
+        waits_until=max((action.waits_until for action in actions if action.waits_until is not None), default=None),
     )

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from reconciler.model.addresses import SSH_PORT, split_authority
 from reconciler.spec import ranges
-from reconciler.spec.kinds.base import Resource
+from reconciler.spec.kinds.base import PositiveDuration, Resource
 from reconciler.spec.kinds.k3s import K3s
 from reconciler.spec.kinds.operators import Operator
 from reconciler.strict_yaml.models import Argv, Model, Name, Text
@@ -48,6 +48,13 @@ class Slurm(Model):
         default=("NHC",),
         description="How the reasons begin that health checks of the site give when they drain a node. Such a node is "
         "ill and nobody's decision: when it is taken out for repair, our reason replaces theirs.",
+    )
+
+    reserve: PositiveDuration | None = Field(
+        default=None,
+        description="How long before they are expected to be taken out in a window nodes are reserved for maintenance, "
+        "like 24h, so that no job begins that would run into it. `reconciler run` does it. Give the longest time that "
+        "a job may take. Absent: nodes are not reserved.",
     )
 
     @field_validator("login")

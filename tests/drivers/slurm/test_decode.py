@@ -65,7 +65,7 @@ def member(state: str, reason: str = "", started: str = "2026-11-27T00:54:53") -
         ("DOWN+DRAIN+INVALID_REG", "Low RealMemory (reported:1 < 100.00% of configured:2)", False, False, ""),
         ("IDLE+DRAIN", "Kill task failed", False, False, ""),
         ("IDLE+FAIL", "ask Ada", True, True, "an administrator expects it to fail"),
-        ("IDLE+MAINTENANCE+RESERVED", "", False, False, "maintenance reservation"),
+        ("IDLE+MAINTENANCE+RESERVED", "", True, True, "maintenance reservation"),
         ("DOWN+DRAIN+REBOOT_ISSUED", "Reboot ASAP : reboot issued", False, False, "Slurm reboots it"),
         ("IDLE+REBOOT_REQUESTED", "reboot requested", True, False, "Slurm reboots it"),
         ("IDLE+POWERED_DOWN", "", True, False, "power saving"),

@@ -6,7 +6,7 @@ import asyncio
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from reconciler.model.gate import Verdict
 from reconciler.model.observed import Answered, Silent
 from reconciler.model.outcome import Declined, Done, Permanent, Transient
 from reconciler.model.records import OWNER_ANNOTATION, Mark, read_mark
+from reconciler.model.reservations import Reservation, Reservations
 from reconciler.model.vocab import CheckpointWay, DrainProvider
 from reconciler.planner.node.foreign_holds import hold_of
 from tests.converge.world import PROFILE, QuickGate, World
@@ -79,8 +80,8 @@ def world(tmp_path: Path, slurm: RealSlurm) -> Iterator[Callable[..., World]]:
         one.ledger.close()
 
 
-def cluster(slurm: RealSlurm, access: SlurmAccess = ACCESS) -> SlurmCluster:
-    return SlurmCluster(LocalLogin(slurm), access, timeout_s=30.0, now=lambda: datetime.now(UTC))
+def cluster(slurm: RealSlurm, access: SlurmAccess = ACCESS, ledger: str = "") -> SlurmCluster:
+    return SlurmCluster(LocalLogin(slurm), access, timeout_s=30.0, now=lambda: datetime.now(UTC), ledger=ledger)
 
 
 def test_a_job_that_ends_in_time_ends_by_itself(world: Callable[..., World], slurm: RealSlurm) -> None:
@@ -294,3 +295,89 @@ def test_a_job_on_two_nodes_is_one_workload(slurm: RealSlurm) -> None:
     assert pods[0].workload is not None
     assert pods[0].workload == pods[1].workload
     assert pods[0].due_at is not None
+
+
+# --- reservations before windows -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reserved(slurm: RealSlurm) -> Iterator[RealSlurm]:
+    yield slurm
+    for line in slurm.done("scontrol", "show", "reservation", "-o").splitlines():
+        name = line.partition("ReservationName=")[2].partition(" StartTime=")[0]
+        if name:
+            slurm.done("scontrol", "delete", f"reservationname={name}")
+
+
+def minutes_from_now(minutes: float) -> datetime:
+    return (datetime.now(UTC) + timedelta(minutes=minutes)).replace(second=0, microsecond=0)
+
+
+def test_no_job_begins_that_would_run_into_a_reservation(reserved: RealSlurm) -> None:
+    port = cluster(reserved, ledger="L1").reservations()
+    running = reserved.batch("sleep 300", "-w", "n0", "--time=3-0")
+    wanted = Reservation("n0", minutes_from_now(90), minutes_from_now(150))
+    asyncio.run(port.reserve(wanted, None))
+    assert asyncio.run(port.found()) == Reservations({"n0": wanted})
+    long = reserved.done("sbatch", "--parsable", "-w", "n0", "--time=5:00:00", "--output=/dev/null", "--wrap", "true")
+    short = reserved.batch("sleep 5", "-w", "n0", "--time=30")
+    assert reserved.job_state(running) == "RUNNING"  # IGNORE_JOBS: it began before
+    assert (reserved.job_state(long), reserved.job_state(short)) == ("PENDING", "RUNNING")
+    asyncio.run(port.release("n0"))
+    asyncio.run(port.release("n0"))  # one that is gone is success
+    assert asyncio.run(port.found()) == Reservations({})
+
+
+def test_a_reservation_moves_until_it_has_begun(reserved: RealSlurm) -> None:
+    port = cluster(reserved, ledger="L1").reservations()
+    first = Reservation("n1", minutes_from_now(60), minutes_from_now(90))
+    moved = Reservation("n1", minutes_from_now(120), minutes_from_now(200))
+    asyncio.run(port.reserve(first, None))
+    with pytest.raises(DriverError) as twice:
+        asyncio.run(port.reserve(first, None))
+    assert twice.value.kind is Failure.CONFLICT
+    asyncio.run(port.reserve(moved, first))
+    assert asyncio.run(port.found()).ours == {"n1": moved}
+    asyncio.run(port.release("n1"))
+    with pytest.raises(DriverError) as gone:
+        asyncio.run(port.reserve(moved, first))
+    assert gone.value.kind is Failure.CONFLICT
+
+
+def test_reservations_of_others_are_told_apart_and_kept(reserved: RealSlurm) -> None:
+    ours, theirs = cluster(reserved, ledger="L1").reservations(), cluster(reserved, ledger="L10").reservations()
+    span = minutes_from_now(60), minutes_from_now(90)
+    asyncio.run(theirs.reserve(Reservation("n0", *span), None))
+    at = f"starttime={span[0].astimezone():%Y-%m-%dT%H:%M:%S}"
+    person = ("reservationname=reconciler-L1-everything", "nodes=n[1-2]", at, "duration=30", "users=root")
+    reserved.done("scontrol", "create", "reservation", *person)
+    found = asyncio.run(ours.found())
+    assert found.ours == {}
+    assert {one.node for one in found.others} == {"n0", "n1", "n2"}
+    assert found.overlapped(Reservation("n2", minutes_from_now(80), minutes_from_now(100))) is not None
+    assert found.overlapped(Reservation("n2", minutes_from_now(90), minutes_from_now(100))) is None
+    for name in ("n0", "n1"):
+        asyncio.run(ours.release(name))
+    assert asyncio.run(ours.found()) == found
+
+
+def test_a_node_in_a_reservation_of_ours_serves_until_it_is_marked_and_is_free_when_it_is_unmarked(
+    reserved: RealSlurm,
+) -> None:
+    port = cluster(reserved, ledger="L1")
+    now = ("starttime=now", "duration=60", "users=root", "flags=MAINT,IGNORE_JOBS")
+    reserved.done("scontrol", "create", "reservation", "reservationname=reconciler-L1-n0", "nodes=n0", *now)
+    reserved.done("scontrol", "create", "reservation", "reservationname=outage", "nodes=n1", *now)
+    until(lambda: "MAINTENANCE" in reserved.state("n0") and "MAINTENANCE" in reserved.state("n1"), "both have begun")
+    state = asyncio.run(port.state())
+    assert isinstance(state, Answered)
+    mine, outage = state.value.members["n0"], state.value.members["n1"]
+    assert (mine.ready, mine.unschedulable, hold_of(mine)) == (True, False, "")
+    assert "maintenance reservation" in hold_of(outage)
+    asyncio.run(port.mark(mine, Mark("L1", "P", "why", "at", True)))
+    marked = asyncio.run(port.member("n0"))
+    assert marked is not None
+    assert marked.unschedulable
+    asyncio.run(port.unmark(marked, uncordon=True))
+    until(lambda: reserved.state("n0") == {"IDLE"}, "it is free for jobs")
+    assert reserved.state("n1") == {"IDLE", "MAINTENANCE", "RESERVED"}
