@@ -15,6 +15,7 @@ from reconciler.converge.guarded_ports import GuardedBmc, TimedBmc, TimedCluster
 from reconciler.converge.k3s_birth import K3sServer, is_blank, server_names
 from reconciler.converge.partner_pool import GatePartners, PartnerPool
 from reconciler.converge.run import Executed, Run
+from reconciler.converge.serving_group import serving_group
 from reconciler.gate.attestation.expected import basis_of
 from reconciler.health.ladder import REMEDIATION
 from reconciler.model.crash import Crash, of_its_own_async
@@ -38,6 +39,7 @@ class Subject:
     observed: Observed
     record: NodeRecord
     plan: NodePlan
+    out_of_group: tuple[str, ...] = ()  # other nodes of its serving group that are out of service
 
     @property
     def boot_id(self) -> str | None:
@@ -186,6 +188,7 @@ def _context(
         pdus=_pdus(run, desired),
         bystanders=_bystanders(run, desired),
         servers=_servers(run, desired),
+        group=serving_group(run.fleet, desired, subject.out_of_group, ports.fabric, clock, lease),
         installer_port=ports.fabric.installer(),
         firmware_files=ports.fabric.firmware_files(),
         gate=ports.gate,

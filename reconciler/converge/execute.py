@@ -270,6 +270,8 @@ class NodeRun:
                 return self._result(Ended.POSTPONED, why)
             if stop := self.run.stop():  # somebody may have stopped the fleet meanwhile
                 return self._result(Ended.POSTPONED, stop.detail)
+        if why := self._limits.refusal_to_restore(plan):
+            return self._result(Ended.POSTPONED, why)
         if is_braked(action) and (brake := self.run.brake()):
             return self._result(Ended.POSTPONED, brake.detail)
         self._begun = True
@@ -292,7 +294,8 @@ class NodeRun:
             self._limits.begin_rollout(plan)
             self._wave_open = True
         self._seen_since = False
-        subject, pool = Subject(self.desired, self._latest, self.record, plan), self._limits.partners
+        out = self._limits.out_of_group(self.desired)
+        subject, pool = Subject(self.desired, self._latest, self.record, plan, out), self._limits.partners
         with pool.acting(self.node) as held:
             if held and begin:  # evidence of illness waits for no gate
                 return self._result(Ended.POSTPONED, held)

@@ -116,6 +116,16 @@ class FleetLimits:
                 self._reserved.add(plan.node)
             return ""
 
+    def refusal_to_restore(self, plan: NodePlan) -> str:
+        """Return why the serving group of a node is not told to serve with it again now; "" when it may be."""
+        blocked = self.permit().restore_refusal(plan)
+        return "" if blocked is None else blocked.detail
+
+    def out_of_group(self, desired: Desired) -> tuple[str, ...]:
+        """Return the other nodes of its serving group that are known to be out of service."""
+        budget = self.permit().budget
+        return tuple(name for name in budget.away_from_group(desired.node) if not budget.unreadable(name))
+
     # --- partners of gates, which serve until they are taken ---
 
     def plan_of(self, node: str) -> NodePlan | None:
@@ -123,6 +133,8 @@ class FleetLimits:
 
     def refusal_of_partner(self, node: str) -> str:
         """Return why a node that serves may not be taken out as a partner now; "" when it may."""
+        if self._run.fleet.nodes[node].serving is not None:
+            return "it serves in a group, which would have to serve without it"
         permit = self.permit()
         stop = self._run.stop() or permit.brake
         refused = stop or permit.budget.allows(node, {Reason.RENEWAL})

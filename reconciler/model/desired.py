@@ -38,6 +38,7 @@ from reconciler.model.notices import Channel
 from reconciler.model.observed import AttributeValue, Taint
 from reconciler.model.privacy import Address, AllPublic, Identifier, NodeName, PublicText
 from reconciler.model.releases import DesiredRelease
+from reconciler.model.serving import DesiredServing
 from reconciler.model.signal_changes import SignalChange
 from reconciler.model.tickets import Tracker
 from reconciler.model.vocab import (
@@ -244,6 +245,7 @@ class Desired:
     network: DesiredNetwork | None = None
     erase: tuple[Identifier, ...] = ()  # serial numbers of the drives that a decommissioned node is to lose the data of
     outlets: tuple[Outlet, ...] = ()
+    serving: DesiredServing | None = None  # None: it serves in no group
     asked: AllPublic[AskedGate | None] = None  # of a run; the spec asks for none
 
     @property

@@ -14,6 +14,7 @@ from reconciler.spec.notifications import check_notifications
 from reconciler.spec.parse import Declarations, DeclaredResource
 from reconciler.spec.resolve import choices
 from reconciler.spec.schedulers import check_schedulers
+from reconciler.spec.serving import check_serving
 
 
 def check_fleet(
@@ -28,6 +29,7 @@ def check_fleet(
     if fleet.spec.ssh is None and any(node.endpoints.host for node in nodes):
         yield fleet.problem((), "nodes have a host, and spec.ssh does not say how to reach it")
     yield from check_schedulers(fleet, declared, {node.name for node in nodes})
+    yield from check_serving(declared, nodes)
     yield from _pxe_is_offered(fleet, declared)
     yield from _mains_can_be_cut(declared, nodes)
     if fleet.spec.cluster is None:

@@ -34,6 +34,7 @@ from reconciler.model.desired import (
 from reconciler.model.errors import Position
 from reconciler.model.k3s import DesiredK3s, K3sRole
 from reconciler.model.reference import Reference, hardware_of
+from reconciler.model.serving import DesiredServing
 from reconciler.model.units import parse_duration, parse_size
 from reconciler.model.vocab import BootWay
 from reconciler.spec.cohorts import with_peers
@@ -62,6 +63,7 @@ from reconciler.spec.operands import is_validated, offered_gpus
 from reconciler.spec.parse import Declarations, DeclaredResource
 from reconciler.spec.policies import acceptance_of, backup_of, drain_of, layout_of
 from reconciler.spec.policy_positions import policy_positions
+from reconciler.spec.serving import serving_of
 from reconciler.strict_yaml.parse import Steps
 
 # Value paths that follow from another setting: explain shows the position of that one.
@@ -107,7 +109,8 @@ def resolve(
 
     `references`: what certified nodes measured, for the bars by peers.
     """
-    nodes, resolver = with_shared_outlets(nodes), _Resolver(declared, settings, references)
+    nodes = with_shared_outlets(nodes)
+    resolver = _Resolver(declared, settings, references, serving_of(declared, nodes))
     resolved = {node.name: resolver.node(node) for node in sorted(nodes, key=lambda node: (node.pool, node.name))}
     values = asdict(replace(settings, insecure=()))  # its sentences name lines, and follow from the rest
     digest = digest_of([values, [_identity(node) for node in resolved.values()]])
@@ -161,12 +164,20 @@ def _identity(node: Desired) -> list[Any]:
     own = [node.node, node.pool, node.persona, node.state, node.hostname, node.serial, node.uuid, node.erase]
     own += [] if node.provision is None else [node.provision]
     own += [f"{outlet.pdu}#{outlet.name}" for outlet in node.outlets]
-    return [*own, *where, disk, node.profile.digest]
+    serving = [] if node.serving is None else [asdict(node.serving)]
+    return [*own, *where, disk, node.profile.digest, *serving]
 
 
 class _Resolver:
-    def __init__(self, declared: Declarations, settings: Settings, references: Sequence[Reference]) -> None:
+    def __init__(
+        self,
+        declared: Declarations,
+        settings: Settings,
+        references: Sequence[Reference],
+        serving: Mapping[str, DesiredServing],
+    ) -> None:
         self._declared = declared
+        self._serving = serving  # by node
         self._user_ca = settings.user_ca
         self._health = settings.health
         self._releases = settings.releases
@@ -183,6 +194,9 @@ class _Resolver:
         provenance = node.provenance
         if node.hostname is None and from_name is not None:
             provenance = {**provenance, "host.hostname": from_name.at}
+        serving = self._serving.get(node.name)
+        if serving is not None:
+            provenance = {**provenance, "serving": self._declared.pools[node.pool].at("serving")}
         return Desired(
             node=node.name,
             pool=node.pool,
@@ -200,6 +214,7 @@ class _Resolver:
             erase=node.erase or (),
             network=node.network,
             outlets=node.outlets,
+            serving=serving,
         )
 
     def _profile(self, pool: str, entry: int | None) -> tuple[Profile, Setting | None, str]:

@@ -18,6 +18,7 @@ from reconciler.converge.guarded_ports import GuardedBmc, TimedBmc, TimedCluster
 from reconciler.converge.lease import HeldLease
 from reconciler.converge.observe import observe, observe_node
 from reconciler.converge.ports import Partners, SoakRun
+from reconciler.converge.serving_group import serving_group
 from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.drivers.ledger import SqlLedger
@@ -281,12 +282,18 @@ class World:
             "gate": self.gate, "ledger": self.ledger, "clock": self.clock,
             "attempt": self.ledger.begin("test", node, action, target, "", intent, lease.token(), now),
             "intent": intent, "resumed": {}, "plan": "plan", "step": lambda _: None,
+            "group": serving_group(self.fleet, desired, self.out(desired), self.fabric, self.clock, lease),
             "secret": lambda name, server: self.fabric.host_secret(name, desired, server),
         }  # fmt: skip
         ctx = ActionContext(**(values | context))
         outcome = await carry_out(FUNCTIONS[action], ctx)
         self.ledger.finish(ctx.attempt, outcome_word(outcome), outcome.detail, self.clock.now())
         return outcome
+
+    def out(self, desired: d.Desired) -> list[str]:
+        """Return the other nodes of its serving group that are out of service."""
+        others = () if desired.serving is None else desired.serving.others(desired.node)
+        return [name for name in others if name in self.fleet.nodes and not self.serves(name)]
 
     def lease(self) -> HeldLease:
         """Acquire a lease for single actions, apart from the leases of runs."""

@@ -38,6 +38,8 @@ from reconciler.model.notices import Channel
 from reconciler.model.observed import Drive, Taint
 from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.releases import Chart, CrdPolicy, DesiredRelease, OperatorKind
+from reconciler.model.serving import DesiredServing
+from reconciler.model.serving_sync import DesiredSync
 from reconciler.model.signal_changes import SignalChange
 from reconciler.model.tickets import Tracker, TrackerKind
 from reconciler.model.vocab import Activation, CheckpointWay, DrainProvider, LinkKind, Provision
@@ -118,6 +120,10 @@ NODE = b.node(
     uuid="u", root_disk=d.RootDisk("D1", "w1", "PM9A3", 1, 2), profile=PROFILE, persona="training", network=NETWORK,
     erase=("D7", "D8"),
     outlets=(d.Outlet("https://pdu-a", "A1", ("other",)),),
+    serving=DesiredServing(
+        ("gpu-a001", "other"), ("serve", "less"), ("serve", "more"), 60.0, "http://127.0.0.1/health", 60.0,
+        DesiredSync(("/srv/models",), "ib0", "10.30.0.1", 400.0),
+    ),
 )  # fmt: skip
 SETTINGS = replace(
     b.SETTINGS,
@@ -253,7 +259,7 @@ CHANGES = list(every_change())
 
 
 def test_the_sample_has_something_to_do() -> None:
-    assert b.actions(APPROVED.plan)[:3] == ["mark", "drain", "set_bios"]
+    assert b.actions(APPROVED.plan)[:4] == ["sync_serving", "degrade_serving", "mark", "drain"]
     assert set(APPROVED.plan.inputs) > {"machine.serial", "machine.root_disk"}
     assert len(CHANGES) > 150
 

@@ -18,6 +18,7 @@ from reconciler.converge.guarded_ports import (
 from reconciler.converge.k3s_birth import K3sServer
 from reconciler.converge.lease import Occupied
 from reconciler.converge.ports import GateRunner, Partners
+from reconciler.converge.serving_group import GroupNode
 from reconciler.diff.compare import Comparer
 from reconciler.model.desired import Desired, Settings
 from reconciler.model.drift import ACTIONABLE, DriftItem
@@ -89,6 +90,7 @@ class ActionContext:
         tuple[str, TimedBmc], ...
     ] = ()  # nodes that must not lose power with it, with their BMCs, to read
     servers: tuple[K3sServer, ...] = ()  # of the node's K3s cluster, itself included
+    group: tuple[GroupNode, ...] = ()  # the other nodes of its serving group
     partners: Partners | None = None  # for tests of its gate
     operator: str = ""  # who runs this, for evidence
     commit: str = ""  # of the spec

@@ -11,6 +11,7 @@ from reconciler.converge.actions.context import ActionContext, Stop, action
 from reconciler.converge.actions.drain_waits import Waits
 from reconciler.converge.actions.host import drain_by_command
 from reconciler.converge.actions.membership import mark_of, tainted
+from reconciler.converge.actions.serving import must_serve_without
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Member, Pod
 from reconciler.model.outcome import Declined, Done, Outcome, Transient
@@ -32,7 +33,8 @@ _PASSING = (Failure.BUSY, Failure.CONFLICT, Failure.UNREACHABLE, Failure.TIMEOUT
 
 @action
 async def drain(ctx: ActionContext) -> Outcome:
-    """Drain the node by the provider that the spec names."""
+    """Drain the node by the provider that the spec names. The serving group of the node has to answer without it."""
+    await must_serve_without(ctx)
     match ctx.desired.profile.drain.provider:
         case DrainProvider.KUBERNETES | DrainProvider.SLURM:
             return await _PodDrain(ctx).run()

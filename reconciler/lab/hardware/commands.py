@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from reconciler.gate import lock
 from reconciler.gate.tools.shell import AGAIN
 from reconciler.lab.hardware.machine import HardwareRejected, Machine
-from reconciler.lab.hardware.tools import backup, drives, host_tests, k3s, nccl, slots, soak, tpm
+from reconciler.lab.hardware.tools import backup, drives, host_tests, k3s, nccl, serving, slots, soak, tpm
 from reconciler.lab.hardware.tools.call import Call, Ran, Tool, done, failed
 from reconciler.lab.hardware.tools.dcgmi import dcgmi
 from reconciler.lab.hardware.tools.fio import fio
@@ -71,6 +71,7 @@ def _shell(call: Call) -> Ran:
         tpm.attestation_script(call)
         or k3s.removal_script(call)
         or backup.backup_script(call)
+        or serving.serving_script(call)
         or soak.soak_script(call, lambda argv: run(call.machine, argv))
     )
     return host_tests.shell(call) if ran is None else ran

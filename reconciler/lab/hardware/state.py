@@ -125,6 +125,19 @@ class TaskState:
 
 
 @dataclass(slots=True)
+class ServingState:
+    """How the machine was told to serve: the exit status of each command by its name, and those that ran.
+
+    `fails`: exit status of the next ones. `answers`: whether what it serves does.
+    """
+
+    told: dict[str, int] = field(default_factory=dict)
+    commands: list[tuple[str, ...]] = field(default_factory=list)
+    fails: int = 0
+    answers: bool = True
+
+
+@dataclass(slots=True)
 class DiskImage:
     """The image that an installer wrote on a drive, as /etc/reconciler/image.json records it."""
 
@@ -276,6 +289,7 @@ class MachineState:
     soak: SoakUnit | None = None
     repositories: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)  # name -> snapshot -> files
     repository_passwords: dict[str, str] = field(default_factory=dict)
+    serving: ServingState = field(default_factory=ServingState)
     boot_disk: str | None = None  # drive of the boot entry; without one, the first drive with an image boots (L1)
     os: OsState | None = None
     booted_disk: str | None = None  # serial of the drive that the running system booted from

@@ -22,6 +22,7 @@ from reconciler.model.vocab import NodeState, Reason
 from reconciler.planner.fleet import hours
 from reconciler.planner.fleet.budget_group import ANY, Group, in_order
 from reconciler.planner.fleet.carried import WORKLOAD
+from reconciler.planner.fleet.serving_groups import serving_limits
 from reconciler.planner.fleet.taken_out import TimesTakenOut
 
 DEFAULT = BudgetLimit("fleet", "1")
@@ -62,6 +63,11 @@ class Budget:
         self._default = self._default_now()
         for floor in floors:
             self._floor(floor, active, reserves)
+        self._unrestored: set[str] = set()  # nodes in service that their serving group was not told to serve with
+        self._serving: dict[str, Group] = {}  # by node
+        for one, members in serving_limits(nodes, now):
+            self._serving |= dict.fromkeys(members, one)
+            self._add(one, members)
         self._members: Mapping[str, bool] = {}
         self._elected: Group | None = None
         for group in self._groups:
@@ -132,6 +138,15 @@ class Budget:
         (self._stuck.add if stuck else self._stuck.discard)(node)
         for group in self.groups(node):
             group.full = None
+
+    def see_restored(self, node: str, restored: bool) -> None:
+        """Take in whether the serving group of a node was told to serve with it; until then it is away from that."""
+        group = self._serving.get(node)
+        (self._unrestored.discard if restored else self._unrestored.add)(node)
+        if group is not None and not restored:
+            group.use(node, self._now)
+        elif group is not None and node not in self._out:
+            group.free(node)
 
     def see_control_plane(self, members: Mapping[str, bool], *, downtime: bool = False) -> None:
         """Take in all members of the cluster's control plane -> Ready. `downtime`: the only one may go, too."""
@@ -214,6 +229,12 @@ class Budget:
 
     def is_out(self, node: str) -> bool:
         return node in self._out
+
+    def away_from_group(self, node: str) -> tuple[str, ...]:
+        """Return the other nodes of its serving group that are out of service, or that can't be read."""
+        group = self._serving.get(node)
+        used = set() if group is None else group.used.keys() - {node}
+        return tuple(sorted(name for name in used if name in self._out or name not in self._of))
 
     @property
     def counts_workloads(self) -> bool:
@@ -357,7 +378,8 @@ class Budget:
         self._out.discard(node)
         self._drain(node)
         for group in self._of.get(node, ()):
-            if group.period is None and not (group is self._elected and self._members.get(node) is False):
+            kept = node in self._unrestored and group is self._serving.get(node)
+            if group.period is None and not kept and not (group is self._elected and self._members.get(node) is False):
                 group.free(node)
         self._spare.free(node)
 

@@ -24,9 +24,11 @@ from reconciler.planner.fleet.k3s_order import K3sOrder
 from reconciler.planner.fleet.permit import Permit
 from reconciler.planner.fleet.rollout_member import RolloutMember, rollout_member
 from reconciler.planner.fleet.rollouts import Progress, Rollouts, rollouts
+from reconciler.planner.fleet.serving_groups import may_lack
 from reconciler.planner.fleet.taken_out import taken_out
 from reconciler.planner.fleet.windows import Windows
 from reconciler.planner.node.holds import Holds, end_of
+from reconciler.planner.node.serving import serving_status
 
 
 def in_service(fleet: Fleet, observed: Observed | None) -> bool | None:
@@ -95,6 +97,8 @@ class LivePermit:
             seen = observation.nodes.get(name)
             self._budget.see(name, self._serves(seen, plans.get(name)))
             self._see_workloads(name, seen)
+            if fleet.nodes[name].serving is not None and (record := records.get(name)) is not None:
+                self._budget.see_restored(name, serving_status(record).whole)
             if seen is not None:
                 self._see_election(seen)
             if (plan := plans.get(name)) is not None:
@@ -127,6 +131,8 @@ class LivePermit:
         if plan.isolated and plan.node not in self._reserved:
             self._budget.isolate(plan.node)
         self._budget.see_stuck(plan.node, plan.waits_for_person)
+        if plan.in_service:
+            self._budget.see_restored(plan.node, not may_lack(plan))
 
     def _see_workloads(self, node: str, observed: Observed | None) -> None:
         """Take in what a node carries, and of a reserved one what it carried: its mark may not say so yet."""

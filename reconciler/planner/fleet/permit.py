@@ -17,6 +17,7 @@ from reconciler.model.vocab import Concern, Reason
 from reconciler.planner.fleet.budget import Budget
 from reconciler.planner.fleet.k3s_order import K3sOrder
 from reconciler.planner.fleet.rollouts import Rollouts
+from reconciler.planner.fleet.serving_groups import restore_refusal
 from reconciler.planner.fleet.windows import Windows
 from reconciler.planner.node.workload import disrupts, flashes, is_braked, work
 
@@ -59,10 +60,16 @@ class Permit:
             return wait
         if plan.actions and (wait := self.order.refusal(plan, _in_question(plan))) is not None:
             return wait
+        if (wait := self.restore_refusal(plan)) is not None:
+            return wait
         out = takes_out(plan)
         if not out and not work(plan.actions).flashes:
             return None
         return self._window(plan) or (self._budget(plan) if out else None)
+
+    def restore_refusal(self, plan: NodePlan) -> Blocked | None:
+        """Return why the serving group of a node is not told to serve with it again now; None = nothing hinders it."""
+        return restore_refusal(plan, self.budget.away_from_group(plan.node))
 
     def refusal_of_next(self, plan: NodePlan) -> Blocked | None:
         """Return None when the first of the actions may begin now, on a node that is being worked on."""

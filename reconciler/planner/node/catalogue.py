@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from reconciler.model.vocab import Activation, Concern, Disruption
 from reconciler.planner.node.actions import ACTIONS, ActionSpec, NodeTraits, Staged, Variant
+from reconciler.planner.node.conditions import QUIESCED
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +62,13 @@ def catalogue(node: NodeTraits) -> Catalogue:
 
 
 def _row(spec: ActionSpec, variant: Variant, node: NodeTraits) -> Row:
+    requires = (*spec.requires, *variant.requires)
+    if spec.drains or QUIESCED in requires:  # whatever may end its service
+        requires = (*requires, *node.served_without)
     return Row(
         name=spec.name,
         concern=spec.concern,
-        requires=(*spec.requires, *variant.requires),
+        requires=requires,
         achieves=(*spec.achieves, *variant.achieves),
         breaks=(*spec.breaks, *variant.breaks, *node.gate_by_profile(spec.name)),
         disruption=spec.disruption,

@@ -25,6 +25,7 @@ from reconciler.planner.node.holds import Holds, held, stopped
 from reconciler.planner.node.leaving_variants import leaving_requires
 from reconciler.planner.node.repair import repair_requires, repair_sentence
 
+_SERVES = frozenset({c.IN_SERVICE, c.SERVING_RESTORED})  # what only a node in service has
 FAILURES = 3  # of one action in a row within a day, after which a person must look (pitfalls F7, I5)
 
 
@@ -67,7 +68,7 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
     if state.foreign_cordon:
         detail = "somebody else cordoned this node; their cordon is kept"
         blocked = Blocked(BlockCode.FOREIGN_CORDON, detail)
-        return Situation(Goal.CONVERGED_CORDONED, detail, wanted - {c.IN_SERVICE}, blocked, harmless_only=True)
+        return Situation(Goal.CONVERGED_CORDONED, detail, wanted - _SERVES, blocked, harmless_only=True)
     if state.waiting and c.IN_SERVICE in state.true and (ill := _isolating_evidence(state)):
         # Waiting for a boot that never ends would leave an ill node schedulable.
         return isolate(f"unhealthy ({ill}); {state.waiting}", BlockCode.UNKNOWN)
@@ -81,7 +82,7 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
 
 def _watched(state: Conditions, wanted: frozenset[str]) -> Blocked | None:
     """Return why a node of which all else is as wanted is not admitted yet; None where it may be."""
-    if state.watched_until is None or c.IN_SERVICE in state.true or not wanted - {c.IN_SERVICE} <= state.true:
+    if state.watched_until is None or c.IN_SERVICE in state.true or not wanted - _SERVES <= state.true:
         return None
     why = "its counters of errors are watched for a minute of this boot before it serves"
     return Blocked(BlockCode.UNDER_WAY, why, state.watched_until)
@@ -94,7 +95,7 @@ def _well(desired: Desired, state: Conditions, wanted: frozenset[str]) -> Situat
         return Situation(Goal.TESTED, detail, frozenset({c.GATE}))
     if state.spare:
         detail = f"kept as a spare of persona {desired.persona}"
-        return Situation(Goal.SPARE, detail, wanted - {c.IN_SERVICE} | {c.RESERVED})
+        return Situation(Goal.SPARE, detail, wanted - _SERVES | {c.RESERVED})
     if watched := _watched(state, wanted):
         return Situation(Goal.IN_SERVICE, watched.detail, wanted, watched, harmless_only=True, watched=True)
     return Situation(Goal.IN_SERVICE, "in service as specified", wanted)
@@ -119,7 +120,7 @@ def _waits_for_others(state: Conditions, wanted: frozenset[str]) -> Situation:
     detail = f"{state.foreign_hold}: nothing that disrupts is done until that ends"
     blocked = Blocked(BlockCode.FOREIGN_HOLD, detail)
     goal = Goal.CONVERGED_CORDONED if state.foreign_cordon else Goal.IN_SERVICE
-    return Situation(goal, detail, wanted - {c.IN_SERVICE}, blocked, harmless_only=True)
+    return Situation(goal, detail, wanted - _SERVES, blocked, harmless_only=True)
 
 
 def _failed_to_renew(record: NodeRecord, now: datetime) -> bool:
@@ -180,6 +181,8 @@ def goal_conditions(desired: Desired, state: Conditions) -> frozenset[str]:
     wanted = {*admission_requires(desired), c.IN_SERVICE}
     if desired.profile.membership is None:
         wanted -= {c.MEMBER, c.LABELS}
+    if desired.serving is not None:
+        wanted.add(c.SERVING_RESTORED)
     if desired.profile.acceptance is None and c.IN_SERVICE in state.true:
         wanted.discard(c.GATE)  # nothing can prove the node, and it is in service: leave it there
     if c.IN_SERVICE in state.true:

@@ -49,6 +49,7 @@ from reconciler.planner.node.remarks import with_remarks
 from reconciler.planner.node.renewals import renewals
 from reconciler.planner.node.retest import planned_reasons, planned_tests
 from reconciler.planner.node.search import apply, harmless, search
+from reconciler.planner.node.serving import serving_items
 from reconciler.planner.node.signal_items import signal_items
 from reconciler.planner.node.unknowns import incomplete
 from reconciler.planner.node.why import Question
@@ -146,7 +147,7 @@ class NodePlanner:
         items = with_remarks(items, self._catalogue(desired, observed, state), state)
         if desired.state is NodeState.ACTIVE:
             told = (*signal_items(desired, state, self.comparer.rules), *renewals(desired, state))
-            items = (*items, *told, *operator_items(desired, state))
+            items = (*items, *told, *operator_items(desired, state), *serving_items(desired, state))
         shared = self.key(desired.profile) if actions else ""
         inputs = own_inputs(desired, observed, record) if actions else {}
         drain = draining(desired, observed, actions)
@@ -257,7 +258,7 @@ class NodePlanner:
         alone = held or state.leaving or state.repair or record.malformed
         if alone or state.foreign_mark is not None or not is_uneventful(record):
             return self._make_decision(desired, observed, record, state)
-        own = (busy(observed), _other(desired), k3s_stopped(observed))
+        own = (busy(observed), _other(desired), k3s_stopped(observed), desired.serving is not None)
         key = (desired.profile.digest, desired.state, *own, state.key)
         return self._decisions.of(key, self.context.now, lambda: self._make_decision(desired, observed, record, state))
 
@@ -274,7 +275,7 @@ class NodePlanner:
         stuck = is_busy and KUBELET_SERVICE in state.because.get(c.HOST, ())
         leaving = None if state.leaving is None else (desired.serial, state.leaving.key())
         slot, at_stake = state.needs_installer == "", bool(state.because.get(c.QUIESCED))
-        own = (leaving, slot, _other(desired), state.repair, stopped)
+        own = (leaving, slot, _other(desired), state.repair, stopped, desired.serving is not None)
         key = (desired.profile.digest, clustered, registered, is_busy, cordoned, stuck, at_stake, *own)
         if key not in self._catalogues:
             traits = NodeTraits(

@@ -83,6 +83,11 @@ class NodeTraits:
         return (c.RESTORED,) if self.desired.profile.backup is not None else ()
 
     @property
+    def served_without(self) -> tuple[str, ...]:
+        """The condition that its serving group serves without the node, where it serves in one."""
+        return (c.SERVING_DEGRADED,) if self.desired.serving is not None else ()
+
+    @property
     def before_k3s(self) -> tuple[str, ...]:
         """The conditions for what takes the node away: a restart of a server, and another release of K3s."""
         return () if self.k3s_stopped else (c.QUIESCED, *self.mark_if_registered)

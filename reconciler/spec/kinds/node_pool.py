@@ -11,6 +11,7 @@ from reconciler.model.vocab import NodeState, Provision
 from reconciler.spec.kinds.base import Domains, Duration, Resource, SomeNodes, TreePath
 from reconciler.spec.kinds.limits import Hold, Window
 from reconciler.spec.kinds.network import NodeNetwork
+from reconciler.spec.kinds.serving import Serving
 from reconciler.spec.kinds.settings import (
     NodeSettings,
     RootDiskRule,
@@ -123,6 +124,11 @@ class NodePoolSpec(SharedSettings):
         description="When nodes of this pool may be taken out of service, in addition to the Fleet's windows.",
     )
     rollout: Rollout = Field(default=Rollout(), description="How a change of the spec rolls out over the pool.")
+    serving: Serving | None = Field(
+        default=None,
+        description="Nodes that serve together. Before one of them is drained, the others are told to serve without "
+        "it and have to answer; afterwards all are told to serve together again.",
+    )
 
 
 class NodePool(Resource):

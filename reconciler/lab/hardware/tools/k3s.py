@@ -13,6 +13,7 @@ from typing import Final
 
 from reconciler.lab.hardware.k3s_site import K3sSite, version_of
 from reconciler.lab.hardware.tools.call import Call, Ran, Tool, done, failed, parse_options
+from reconciler.lab.hardware.tools.serving import compare, probe
 from reconciler.model.gate import CommandResult
 from reconciler.model.k3s_removal import REMOVAL
 
@@ -115,6 +116,8 @@ def _listed(site: K3sSite) -> list[dict[str, object]]:
 
 def _curl(call: Call) -> Ran:
     """Download a file, which holds its own URL. What breaks off leaves its first half, and goes on from there."""
+    if (probed := probe(call)) is not None:
+        return probed
     options, words = parse_options(call.args, {"--output": "output", "--retry": "", "--retry-delay": "", "-C": "",
                                                "--continue-at": ""})  # fmt: skip
     machine, url = call.machine, words[-1]
@@ -129,6 +132,8 @@ def _curl(call: Call) -> Ran:
 
 
 def _sha256sum(call: Call) -> Ran:
+    if call.args[:1] == ("--check",):
+        return compare(call)
     text = call.machine.disk().files.get(call.args[0])
     if text is None:
         return failed(1, f"sha256sum: {call.args[0]}: No such file or directory\n")
