@@ -106,8 +106,17 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
 
+def _print_versions(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:
+    if asked:
+        from reconciler.app.extensions import versions
+
+        say(f"reconciler, version {__version__}", *versions())
+        ctx.exit()
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(__version__, prog_name="reconciler")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_versions,
+              help="Show the version, and the extensions that are installed, and exit.")  # fmt: skip
 def cli() -> None:
     """Keep a fleet of GPU nodes converged to the spec in its git repository.
 
