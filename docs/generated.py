@@ -19,6 +19,7 @@ import click
 from reconciler.cli.exit_codes import MEANING
 from reconciler.cli.main import COMMANDS, cli
 from reconciler.converge.actions import FUNCTIONS
+from reconciler.drivers.redfish.conformance import all_checks
 from reconciler.drivers.redfish.quirks import packaged
 from reconciler.drivers.status.metrics import PrometheusMetrics
 from reconciler.health.table import health_table
@@ -311,6 +312,17 @@ def quirks() -> str:
     )
 
 
+def conformance() -> str:
+    """Return the table of the checks of a BMC."""
+    return table(
+        ("check", "clause or property", "pitfalls", "writes", "without it"),
+        (
+            (f"`{check.name}`", check.clause, ", ".join(check.pitfalls), check.writes, check.without)
+            for check in all_checks()
+        ),
+    )
+
+
 # --- the service -----------------------------------------------------------------------------------------------------
 
 
@@ -337,5 +349,17 @@ def metrics() -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     one.__name__: one
-    for one in (commands, exit_codes, kinds, actions, signals, signal_matrix, detection, gate_tools, quirks, metrics)
+    for one in (
+        commands,
+        exit_codes,
+        kinds,
+        actions,
+        signals,
+        signal_matrix,
+        detection,
+        gate_tools,
+        quirks,
+        conformance,
+        metrics,
+    )
 }

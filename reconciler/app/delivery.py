@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from reconciler.app.extensions import loaded
 from reconciler.app.wire_fabric import cluster_access
 from reconciler.app.workspace import Workspace
 from reconciler.drivers.delivery import Delivery
+from reconciler.drivers.extensions.notifiers import Chats
 from reconciler.drivers.kube.node_events import NodeEvents
 from reconciler.drivers.kube.process import Kubectl
-from reconciler.drivers.messenger import AppriseMessenger
 from reconciler.drivers.tickets.trackers import TrackerMessenger, client_of
 from reconciler.model.errors import UsageError
 from reconciler.model.tickets import TicketStore
@@ -17,7 +18,11 @@ def delivery(workspace: Workspace, store: TicketStore) -> Delivery:
     tickets = TrackerMessenger(
         lambda tracker: client_of(tracker, workspace.secrets, workspace.clock), store, workspace.clock
     )
-    return Delivery(AppriseMessenger(lambda: workspace.secrets), tickets, node_events(workspace))
+    return Delivery(chats(workspace), tickets, node_events(workspace))
+
+
+def chats(workspace: Workspace) -> Chats:
+    return Chats(lambda: workspace.secrets, lambda: loaded(workspace.fleet.settings))
 
 
 def node_events(workspace: Workspace) -> NodeEvents:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from reconciler.app.delivery import node_events
+from reconciler.app.delivery import chats, node_events
+from reconciler.app.extensions import examine_extensions
 from reconciler.app.runtime import run_async
 from reconciler.app.workspace import Workspace
 from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.drivers.helm.process import INSTALL_HINT, OLDEST
-from reconciler.drivers.messenger import AppriseMessenger
 from reconciler.drivers.programs import ask
 from reconciler.drivers.redfish.factory_logins import factory_login
 from reconciler.drivers.secrets import SecretStore, default_path
@@ -71,6 +71,7 @@ def examine(workspace: Workspace, *, offline: bool) -> Iterator[Finding]:
         yield _helm()
     for sentence in fleet.settings.insecure:
         yield Finding("trust", True, sentence, "verify it: name a CA in the spec")
+    yield from (Finding(*one) for one in examine_extensions(fleet.settings))
     secrets = list(_secrets(workspace))
     yield from secrets
     yield from _factory_logins(workspace)
@@ -177,7 +178,7 @@ def _installer_secrets(workspace: Workspace, where: str) -> Iterator[Finding]:
 
 def _channels(workspace: Workspace, where: str) -> Iterator[Finding]:
     """Load the URL of each channel, and contact nobody: `notify test` does."""
-    messenger = AppriseMessenger(lambda: workspace.secrets)
+    messenger = chats(workspace)
     for channel in workspace.fleet.settings.notifications:
         if channel.kubernetes:
             yield _event_rights(workspace, channel)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from reconciler.app.clocks import RealClock
+from reconciler.drivers.extensions import forge_extension
 from reconciler.drivers.forge import connect
 from reconciler.model.errors import UsageError
 from reconciler.model.forge import Forge, ForgeKind
@@ -41,7 +42,10 @@ def forge_job(env: Mapping[str, str] = os.environ) -> ForgeJob:
 
 
 def connect_forge(repository: str = "", env: Mapping[str, str] = os.environ) -> Forge:
-    """Return the forge of a repository; "" = that of this job. Raise UsageError when it or its token is not known."""
+    """Return the forge of a repository; "" = that of this job. Raise UsageError when it or its token is not known.
+
+    RECONCILER_FORGE names a package of an extension in place of GitHub and GitLab.
+    """
     job = forge_job(env)
     if not (repository := repository or job.repository):
         raise UsageError("the repository is not known: give --repo OWNER/NAME")
@@ -49,4 +53,6 @@ def connect_forge(repository: str = "", env: Mapping[str, str] = os.environ) -> 
     if not token:
         raise UsageError(f"there is no token: set RECONCILER_FORGE_TOKEN or {_TOKENS[job.kind]}")
     login = env.get("RECONCILER_FORGE_LOGIN", "")
+    if other := env.get("RECONCILER_FORGE"):
+        return forge_extension(other).connect(repository, token, RealClock(), job.url)
     return connect(repository, token, RealClock(), kind=job.kind, url=job.url, login=login)

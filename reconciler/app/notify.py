@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from reconciler.app.delivery import node_events
+from reconciler.app.delivery import chats, node_events
 from reconciler.app.runtime import new_id, run_async
 from reconciler.app.workspace import Workspace
-from reconciler.drivers.messenger import AppriseMessenger
 from reconciler.model.errors import UsageError, did_you_mean
 from reconciler.model.notices import Channel, Message, NotDelivered, Severity
 
@@ -30,9 +29,9 @@ def try_channels(workspace: Workspace, name: str | None) -> Iterator[Tried]:
     if not chosen:
         hint = did_you_mean(str(name), [channel.name for channel in declared])
         raise UsageError(f"the Fleet has no channel {name!r}" + (f"; {hint}" if hint else ""))
-    chats, events = AppriseMessenger(lambda: workspace.secrets), node_events(workspace)
+    senders = chats(workspace), node_events(workspace)
     for channel in chosen:
-        messenger = events if channel.kubernetes else chats
+        messenger = senders[channel.kubernetes]
         try:
             run_async(messenger.send(channel, _test_message(workspace, channel)))
             yield Tried(channel.name)

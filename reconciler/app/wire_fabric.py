@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+from reconciler.app.extensions import extended_facts, other_installer
 from reconciler.app.k3s_access import ServerKubeconfig
 from reconciler.converge.k3s_birth import AwaitedCluster, K3sServer, endpoint_of, is_awaited, is_blank, server_names
 from reconciler.converge.schedulers import TwoSchedulers
@@ -165,6 +166,7 @@ class WireFabric:
             facts_timeout=deadline * 2 / 3,
             revoked=self._revoked,
             now=self._clock.now,
+            extended=extended_facts(self._settings),
         )
 
     def cluster(self) -> Cluster | None:
@@ -278,6 +280,8 @@ class WireFabric:
             policy = InstallerPolicy(target.listen, None, target.iso, host_ca=target.host_ca)
         if policy is None:
             return None
+        if policy.via:
+            return other_installer(self._settings.extensions, policy, self._secrets)
         if self._installer is None:
             self._installer = HttpInstaller(
                 policy, self._secrets, self._clock.now,
@@ -381,7 +385,7 @@ def _connection_settings(settings: Settings) -> tuple[object, ...]:
     return (
         settings.bmc_credentials, settings.pdu_credentials, settings.tls, settings.redfish_deadline_s,
         settings.ssh_credentials, settings.ssh_user, settings.host_keys, settings.ssh_deadline_s, settings.cluster,
-        settings.kubernetes_deadline_s,
+        settings.kubernetes_deadline_s, settings.extensions,
     )  # fmt: skip
 
 

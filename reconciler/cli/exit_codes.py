@@ -39,7 +39,8 @@ MEANING = {
     ExitCode.INCOMPLETE: "observation incomplete beyond Fleet.observation.tolerate",
     ExitCode.STALE: "every selected node of the plan is stale, or the plan is used up or expired; nothing was done",
     ExitCode.LEASE_HELD: "lease held by someone else",
-    ExitCode.PARTLY_FAILED: "apply partly failed; the report names done, failed, not started",
+    ExitCode.PARTLY_FAILED: "apply partly failed, and the report names done, failed, not started; "
+    "or a gate or a check of conformance failed",
     ExitCode.REFUSED: "refused by policy: a guard, a halted rollout, or nothing may start and nothing will",
     ExitCode.USAGE: "usage error",
     ExitCode.INTERRUPTED: "interrupted; everything in flight is journaled",

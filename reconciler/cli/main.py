@@ -63,6 +63,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "host-keys": ("host_keys", "List the SSH host keys of nodes, or export those that are revoked."),
     "audit": ("audit", "Verify or list the journal."),
     "installer": ("installer", "Build the installer that writes images to machines."),
+    "conformance": ("conformance", "Check a BMC against what is needed of it."),
     "completion": ("completion", "Print the completion script of a shell."),
     "schema": ("schema", "Print or write the JSON Schemas."),
     "image": ("image", "Build, sign and inspect images of nodes."),
@@ -105,8 +106,17 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
 
+def _print_versions(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:
+    if asked:
+        from reconciler.app.extensions import versions
+
+        say(f"reconciler, version {__version__}", *versions())
+        ctx.exit()
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(__version__, prog_name="reconciler")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_versions,
+              help="Show the version, and the extensions that are installed, and exit.")  # fmt: skip
 def cli() -> None:
     """Keep a fleet of GPU nodes converged to the spec in its git repository.
 

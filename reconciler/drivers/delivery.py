@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reconciler.drivers.extensions.notifiers import Chats
 from reconciler.drivers.kube.node_events import NodeEvents
-from reconciler.drivers.messenger import AppriseMessenger
 from reconciler.drivers.tickets.trackers import TrackerMessenger
 from reconciler.model.notices import Message, Recipient
 from reconciler.model.tickets import Tracker
@@ -13,7 +13,7 @@ from reconciler.model.tickets import Tracker
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    chats: AppriseMessenger
+    chats: Chats
     tickets: TrackerMessenger
     events: NodeEvents
 

@@ -34,6 +34,7 @@ from reconciler.model.gpus import Gpu, GpuCells
 from reconciler.model.observed import Answered, HostFacts, Member, Observed, Silent
 from reconciler.model.vocab import PRESSURES, Source
 from reconciler.model.vocab import KernelEventKind as Kind
+from reconciler.spec.kinds.signals import RAISED
 
 # Kind, which is also the name of the signal, -> its meaning.
 KERNEL_EVENTS: Mapping[Kind, str] = {
@@ -133,6 +134,7 @@ def unread_signals(profile: Profile, observed: Observed) -> tuple[str, ...]:
     for group, rules in table_of(profile).counted.items():
         if facts is None or facts.boot_id is None or getattr(facts, group.field) is None:
             found += tuple(f"health.{rule.name}" for rule in rules)
+    found += tuple(f"health.{name}" for name in _unjudged(facts, table_of(profile)))
     return found if _is_current(observed.member) else (*found, "health.node_pressure", *watched_conditions(profile))
 
 
@@ -176,6 +178,13 @@ def _is_current(answer: Answered[Member | None] | Silent) -> bool:
     return answer.value is None or answer.value.conditions.get("Ready") in ("True", "False")
 
 
+def _unjudged(facts: HostFacts | None, table: HealthTable) -> Iterator[str]:
+    """Yield the signals of extensions that were not judged: their rows say `fact: host.raised`."""
+    for name, rule in table.rules.items():
+        if rule.row.fact == RAISED and (facts is None or name not in facts.raised):
+            yield name
+
+
 def _named(profile: Profile) -> tuple[NodeCondition, ...]:
     return profile.remediation.node_conditions if profile.remediation else ()
 
@@ -216,6 +225,9 @@ def _of_host(profile: Profile, facts: HostFacts, table: HealthTable) -> Iterator
     for record, (name, detail) in record_signals(facts.dimm_records or (), table):
         yield name, f"memory module {record.label or record.place}: {detail}"
     yield from telemetry_signals(facts, table)
+    for name, found in facts.raised.items():
+        if name in table.rules:  # the packaged table has none of an extension
+            yield from ((name, detail) for detail in found)
     yield from _of_log(profile, facts)
 
 

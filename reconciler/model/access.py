@@ -51,6 +51,14 @@ class ClusterAccess:
 
 
 @dataclass(frozen=True, slots=True)
+class PinnedExtension:
+    """A package of extensions that is named, with its exact version."""
+
+    package: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
 class InstallerPolicy:
     """The server of install documents (DESIGN 7.5). `url`: its address as BMCs and installers reach it.
 
@@ -65,4 +73,5 @@ class InstallerPolicy:
     host_ca: str | None = None  # a secret, or a signer; None: no host key is certified
     host_certificate_s: float = 90 * 86400.0  # how long a certificate is valid
     measurements: BootMeasurements | None = None  # of that medium
+    via: str = ""  # name of the installer of an extension, in place of the packaged one
     pxe: bool = False  # whether machines that boot over PXE get the medium by their MAC address

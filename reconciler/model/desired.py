@@ -19,7 +19,7 @@ from reconciler.model.acceptance import GateTest as GateTest
 from reconciler.model.acceptance import Peers as Peers
 from reconciler.model.acceptance import Revalidation as Revalidation
 from reconciler.model.acceptance import Threshold as Threshold
-from reconciler.model.access import ClusterAccess, HostKeyPolicy, InstallerPolicy, TlsPolicy
+from reconciler.model.access import ClusterAccess, HostKeyPolicy, InstallerPolicy, PinnedExtension, TlsPolicy
 from reconciler.model.backup import DesiredBackup
 from reconciler.model.drain import Checkpoint as Checkpoint
 from reconciler.model.drain import DrainPolicy as DrainPolicy
@@ -333,6 +333,7 @@ class Settings:
     health: tuple[SignalChange, ...] = ()  # of the table of signals; see Profile
     notifications: tuple[Channel, ...] = ()
     tickets: tuple[Tracker, ...] = ()
+    extensions: tuple[PinnedExtension, ...] = ()
     releases: tuple[DesiredRelease, ...] = ()  # Helm releases of the cluster, in the order in which they are installed
 
 

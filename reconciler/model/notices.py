@@ -62,6 +62,7 @@ class Channel:
     digest_s: float = 0.0
     ahead_s: float = 3600.0  # how long before a window it is told
     kubernetes: bool = False
+    via: str = ""  # name of the notifier of an extension, which gets what `url` names
 
 
 @dataclass(frozen=True, slots=True)

@@ -297,6 +297,9 @@ class HostFacts:
     dcgm_counters: Unpublished[Counters | None] = None  # of DCGM: fields by id, as gpu2: {dcgm_310: 7}
     amd_gpus: tuple[AmdGpu, ...] | None = None
     k3s: K3sFacts | None = None
+    extensions: Unpublished[Mapping[str, FreeText]] = field(default_factory=dict)  # facts of extensions, by name
+    # Signals that extensions judged, with their evidence, () where there is none. One that is missing was not read.
+    raised: Unpublished[Mapping[str, tuple[FreeText, ...]]] = field(default_factory=dict)
 
 
 # --- Kubernetes --------------------------------------------------------------------------------------------------

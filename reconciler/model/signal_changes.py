@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 class SignalChange:
     """The words of a fleet on one signal, under the keys of its row. None: as in the packaged table.
 
-    A row with `contains` is the fleet's own.
+    A row with `contains`, or of the fact host.raised, is the fleet's own.
     """
 
     name: str

@@ -11,7 +11,14 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from reconciler.model.access import ClusterAccess, HostKeyPolicy, InstallerPolicy, SlurmAccess, TlsPolicy
+from reconciler.model.access import (
+    ClusterAccess,
+    HostKeyPolicy,
+    InstallerPolicy,
+    PinnedExtension,
+    SlurmAccess,
+    TlsPolicy,
+)
 from reconciler.model.desired import Floor, IgnoreRule, Reserve, Settings
 from reconciler.model.errors import Diagnostic, Position
 from reconciler.model.limits import Brake, Guards
@@ -83,6 +90,7 @@ def read_settings(declared: Declarations, tree: SpecTree) -> tuple[Settings, lis
         tickets=trackers(declared),
         guards=Guards(spec.guards.reimage, spec.guards.reboot, spec.guards.forget, spec.guards.fail_gate),
         health=health_changes(spec),
+        extensions=tuple(PinnedExtension(one.package, one.version) for one in spec.extensions),
     )
     return settings, files.problems
 
@@ -98,6 +106,7 @@ def _installer(found: Installer) -> InstallerPolicy:
         found.host_ca,
         valid_s,
         boot_measurements(found.measurements),
+        found.via or "",
         found.pxe,
     )
 

@@ -24,6 +24,7 @@ def check_fleet(
     yield from _ignored_exist(fleet, declared, {node.name for node in nodes})
     yield from check_limits(fleet, declared, nodes)
     yield from check_notifications(fleet, declared)
+    yield from _extensions_are_named(fleet)
     if fleet.spec.redfish is None and any(node.endpoints.bmc for node in nodes):
         yield fleet.problem((), "nodes have a bmc, and spec.redfish does not say how to reach it")
     if fleet.spec.ssh is None and any(node.endpoints.host for node in nodes):
@@ -44,6 +45,22 @@ def _ignored_exist(fleet: DeclaredResource[FleetSpec], declared: Declarations, n
                 if name not in known:
                     problem = f"there is no {kind.removesuffix('s')} {name!r}"
                     yield fleet.problem(("ignore", index, kind, at), problem, did_you_mean(name, known))
+
+
+def _extensions_are_named(fleet: DeclaredResource[FleetSpec]) -> Iterator[Diagnostic]:
+    """Yield a problem for each use of an extension where no package is named, and for one that is named twice."""
+    packages = [one.package for one in fleet.spec.extensions]
+    for index, package in enumerate(packages):
+        if package in packages[:index]:
+            yield fleet.problem(("extensions", index, "package"), f"{package} is named twice", "one version counts")
+    used = [
+        ("notifications", index, "via") for index, one in enumerate(fleet.spec.notifications) if one.via is not None
+    ]
+    if fleet.spec.installer is not None and fleet.spec.installer.via is not None:
+        used.append(("installer", "via"))  # type: ignore[arg-type]  # places differ in length
+    if not packages:
+        for place in used:
+            yield fleet.problem(place, "no package offers it", "name the package in `extensions`, with its version")
 
 
 def _pxe_is_offered(fleet: DeclaredResource[FleetSpec], declared: Declarations) -> Iterator[Diagnostic]:

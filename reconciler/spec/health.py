@@ -14,7 +14,7 @@ from reconciler.model.errors import Diagnostic, Position, did_you_mean
 from reconciler.model.signal_changes import SignalChange
 from reconciler.spec.kinds.fleet import FleetSpec
 from reconciler.spec.kinds.health import ADDED, SignalOverride
-from reconciler.spec.kinds.signals import EVENTS, First, SignalClass, SignalRow, code_set
+from reconciler.spec.kinds.signals import EVENTS, RAISED, First, SignalClass, SignalRow, code_set
 from reconciler.spec.parse import DeclaredResource
 from reconciler.spec.signals import PREFIX, changed, guarded_by, is_guarded, packaged, row_for, weaker
 from reconciler.strict_yaml.parse import Steps
@@ -88,9 +88,14 @@ def _misnamed(
     fleet: DeclaredResource[FleetSpec], steps: Steps, name: str, said: SignalOverride, before: SignalRow | None
 ) -> Iterator[Diagnostic]:
     """Yield problems of a name that nothing raises, and of keys that its row can't have."""
-    if before is None and (said.contains is None or said.off is not None):
+    own = said.contains is not None or said.fact == RAISED
+    if before is None and (not own or said.off is not None):
         hint = did_you_mean(name, packaged().signals)
-        hint = hint if hint.startswith("did") else f"a row of your own has `fact: {EVENTS}` and `contains`"
+        hint = (
+            hint
+            if hint.startswith("did")
+            else f"a row of your own has `fact: {EVENTS}` and `contains`, or `fact: {RAISED}`"
+        )
         yield _named(fleet, steps, f"there is no signal {name!r}", hint)
     elif before is None and name.endswith("_"):
         yield _named(fleet, steps, "a row of your own is for one signal: its name can't end in '_'")

@@ -31,6 +31,7 @@ def _channel(spec: Notification, declared: Declarations) -> Channel:
         parse_duration(spec.digest) if spec.digest else 0.0,
         parse_duration(spec.window_notice),
         spec.kubernetes,
+        spec.via or "",
     )
 
 

@@ -83,6 +83,11 @@ class LabDirectory:
     def endpoints(self) -> Path:
         return self.path / "endpoints.json"
 
+    def endpoints_of(self, kind: str) -> Mapping[str, Any]:
+        """Targets by the address that the spec has, such as `bmc`."""
+        found: Mapping[str, Any] = json.loads(self.endpoints.read_text())[kind]
+        return found
+
     def run(self, name: str, *words: str | Path, env: Mapping[str, str] | None = None) -> Done:
         return reconciler(*self.words(name, *words), env=env)
 

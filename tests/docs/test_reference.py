@@ -11,6 +11,7 @@ import pytest
 
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.main import COMMANDS
+from reconciler.drivers.redfish.conformance import all_checks
 from reconciler.drivers.redfish.quirks import packaged
 from reconciler.health.table import health_table
 from reconciler.model.gate_tools import TOOLS as GATE_TOOLS
@@ -48,6 +49,7 @@ def test_it_names_all_that_there_is(generated: ModuleType) -> None:
     assert [name for name in GATE_TOOLS if f"| `{name}` |" not in told["gate_tools"]] == []
     assert [name for name in health_table().rules if f"| `{name}" not in told["signals"]] == []
     assert told["quirks"].count("\n") - 2 == sum(len(entry.behaviours.given()) for entry in packaged().entries)
+    assert [check.name for check in all_checks() if f"| `{check.name}` |" not in told["conformance"]] == []
     assert "`reconciler_storm_brake`" in told["metrics"]
     assert "`reconciler_watch_deaf_since_timestamp_seconds`" in told["metrics"]
 

@@ -50,6 +50,11 @@ class Wire:
         return self._parts()[0]
 
     @property
+    def verifies(self) -> bool:
+        """Say whether a certificate must be trusted."""
+        return not self._trust[1]
+
+    @property
     def tls(self) -> ssl.SSLContext:
         """The context of every connection to this BMC."""
         return self._parts()[1].context

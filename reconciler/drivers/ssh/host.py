@@ -18,6 +18,7 @@ import asyncssh
 from reconciler.drivers.requests_log import telling
 from reconciler.drivers.ssh.connect import ExpiredCertificateError, Reached, Target, connect
 from reconciler.drivers.ssh.facts import host_facts, requests
+from reconciler.drivers.ssh.facts.extended import Extended, with_extensions
 from reconciler.drivers.ssh.facts.fact import excerpt
 from reconciler.drivers.ssh.session import Capture
 from reconciler.model.errors import DriverError, Failure
@@ -69,7 +70,9 @@ class SshHost:
         facts_timeout: float = 18.0,
         revoked: Callable[[], Sequence[str]] = tuple,
         now: Callable[[], datetime],
+        extended: Extended = Extended(),  # noqa: B008 - it is frozen
     ) -> None:
+        self._extended = extended
         self._revoked = revoked
         self._target = Target(node, address, port, user, private_key, tuple(authorities), insecure)
         self._connect_timeout = connect_timeout
@@ -91,10 +94,12 @@ class SshHost:
             services,
             times=max(1.0, self._facts_timeout / USUAL_S),
             at_most_s=max(1.0, self._facts_timeout - PATIENCE_S - 1),
+            more=self._extended.facts,
         )
         try:
             answer = await self._ask(build_program(asked, nonce), nonce)
-            facts = host_facts(parse_answer(answer, nonce), sysctls, services)
+            answers = parse_answer(answer, nonce)
+            facts = with_extensions(host_facts(answers, sysctls, services), answers, self._extended)
         except ExpiredCertificateError as error:
             return Silent(self._now(), UnknownReason.EXPIRED, error.detail)
         except DriverError as error:

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from reconciler.model.vocab import DriftMode
 from reconciler.spec.kinds.base import Enforced, NodeShare, PositiveDuration, Resource, TreePath, WebUrl
+from reconciler.spec.kinds.extensions import EntryName, Extension
 from reconciler.spec.kinds.health import Health
 from reconciler.spec.kinds.limits import Brake, BreakGlass, Budget, Guards, PoolsWindow
 from reconciler.spec.kinds.measurements import InstallerMeasurements
@@ -138,6 +139,10 @@ class Installer(Model):
         "/boot/<mac>/ at `url`. Whoever is on that network can ask for it in a machine's stead.",
     )
 
+    via: EntryName | None = Field(
+        default=None, description="Name of an installer of an extension, which serves in place of the packaged one."
+    )
+
     @model_validator(mode="after")
     def _can_be_reached(self) -> Installer:
         if self.url is None and self.listen.startswith(("0.0.0.0:", "[::]:")):
@@ -251,6 +256,10 @@ class FleetSpec(Model):
     tickets: tuple[Tickets, ...] = Field(
         default=(),
         description="Trackers in which `run` keeps a ticket for each part that a person must exchange. Absent: none.",
+    )
+    extensions: tuple[Extension, ...] = Field(
+        default=(),
+        description="Packages of extensions that this fleet uses. No other package that is installed changes anything.",
     )
     defaults: SharedSettings = Field(default=SharedSettings(), description="Settings that pools and nodes inherit.")
 

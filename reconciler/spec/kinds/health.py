@@ -50,7 +50,10 @@ class SignalOverride(Model):
     healed_by: tuple[Proof, ...] | None = Field(
         default=None, min_length=1, description="What proves together that it is healed."
     )
-    fact: Fact | None = Field(default=None, description="Of a row of the fleet's own: bmc.events.")
+    fact: Fact | None = Field(
+        default=None,
+        description="Of a row of the fleet's own: bmc.events, or host.raised for a signal of an extension.",
+    )
     contains: Text | None = Field(
         default=None,
         description="Of a row of the fleet's own: what the message of a log entry holds, in upper or lower case.",

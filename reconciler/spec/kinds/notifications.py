@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from reconciler.model.notices import NoticeEvent, Severity
 from reconciler.spec.kinds.base import PositiveDuration
+from reconciler.spec.kinds.extensions import EntryName
 from reconciler.spec.kinds.limits import Hours
 from reconciler.strict_yaml.models import Model, Name
 
@@ -17,6 +18,10 @@ class Notification(Model):
     url: Name | None = Field(
         default=None,
         description="Name of a secret that holds the channel's URL as Apprise reads it, such as slack:// or mailtos://.",
+    )
+    via: EntryName | None = Field(
+        default=None,
+        description="Name of a notifier of an extension, which gets what the secret `url` holds, in place of Apprise.",
     )
     kubernetes: bool = Field(
         default=False, description="Writes Events of the nodes' objects in the Fleet's cluster, instead of a `url`."
@@ -53,4 +58,6 @@ class Notification(Model):
             raise ValueError("pools and owners exclude each other: owners stand for their pools")
         if (self.url is None) is not self.kubernetes:
             raise ValueError("give either url or `kubernetes: true`")
+        if self.via is not None and self.url is None:
+            raise ValueError("via needs a url: the notifier is given what that secret holds")
         return self

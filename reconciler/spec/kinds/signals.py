@@ -64,6 +64,7 @@ class Proof(StrEnum):
 
 
 EVENTS: Final = "bmc.events"
+RAISED: Final = "host.raised"  # signals that an extension judges
 COUNTED: Final = (
     "host.counters",
     "host.gpu_counters",

@@ -20,6 +20,8 @@ import bcrypt
 import pytest
 
 from reconciler.drivers.redfish import BmcRegistry, RedfishBmc
+from reconciler.drivers.redfish.conformance import RedfishSuite
+from reconciler.model.conformance import CheckResult
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, BmcTask, Nic, RedfishHot, Silent
 from reconciler.model.ports import FirmwareFile, PowerAction
@@ -188,6 +190,25 @@ def test_task_and_what_it_can_not_do(emulator: str) -> None:
             with pytest.raises(DriverError) as caught:
                 await write
             assert caught.value.kind is Failure.UNSUPPORTED
+
+    play(emulator, steps)
+
+
+def test_conformance(emulator: str) -> None:
+    """What the emulator lacks is said to be lacking, and what it has holds what the suite writes."""
+
+    async def steps(bmc: RedfishBmc) -> None:
+        suite = RedfishSuite(bmc, emulator)
+        report = await suite.read()
+        found = {one.check.name: one.result for one in report.outcomes}
+        failed = {one.check.name: one.detail for one in report.outcomes if one.result is CheckResult.FAIL}
+        # Its fake machine has no serial number, and links to parts that it can't answer for.
+        assert failed.keys() == {
+            "certificate", "protocol-version", "serial", "memory", "drives", "firmware-inventory"
+        }  # fmt: skip
+        assert "HTTP 500" in failed["drives"]
+        assert found["session-login"] is CheckResult.NOT_OFFERED, "it has Basic alone"
+        assert suite.serial is None
 
     play(emulator, steps)
 

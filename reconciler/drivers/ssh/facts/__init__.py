@@ -81,11 +81,19 @@ FACTS: tuple[Fact[Any], ...] = (
 
 
 def requests(
-    sysctls: Sequence[str], services: Sequence[str], *, times: float = 1.0, at_most_s: float = inf
+    sysctls: Sequence[str],
+    services: Sequence[str],
+    *,
+    times: float = 1.0,
+    at_most_s: float = inf,
+    more: Sequence[Fact[str]] = (),
 ) -> tuple[FactRequest, ...]:
-    """Return the commands to run on a host, each with `times` its usual timeout, and no more than `at_most_s`."""
+    """Return the commands to run on a host, each with `times` its usual timeout, and no more than `at_most_s`.
+
+    `more`: facts of extensions.
+    """
     named = ([system.services_fact(services)] if services else []) + ([system.sysctls_fact(sysctls)] if sysctls else [])
-    asked = (*FACTS, *named)
+    asked = (*FACTS, *named, *more)
     return tuple(FactRequest(fact.name, fact.command, min(times * fact.timeout_s, at_most_s)) for fact in asked)
 
 

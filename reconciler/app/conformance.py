@@ -1,0 +1,128 @@
+"""The `conformance` use case: a suite on one machine, read-only unless a person consents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from reconciler.app.clocks import RealClock
+from reconciler.app.runtime import run_async
+from reconciler.drivers.endpoints import load_endpoints
+from reconciler.drivers.redfish import BmcRegistry, RedfishBmc
+from reconciler.drivers.redfish.conformance import WRITE_CHECKS, RedfishSuite, WriteConsent, all_checks
+from reconciler.drivers.secrets import Credentials, Secret, SecretStore
+from reconciler.model.conformance import Check, ConformanceReport
+from reconciler.model.errors import UsageError, did_you_mean
+from reconciler.model.observed import AttributeValue
+from reconciler.model.printable import shown_url
+
+
+@dataclass(frozen=True, slots=True)
+class RedfishTarget:
+    """One BMC, and how it is reached. `ca`: file of the only certificates to trust; None = what the system trusts.
+
+    `credentials`: a JSON file; None = the secret of that name. `endpoints`: a lab's, which has its own secrets.
+    """
+
+    address: str
+    ca: Path | None = None
+    insecure: bool = False
+    credentials: Path | None = None
+    secret: str = "bmc"
+    endpoints: Path | None = None
+    timeout_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """The consent to write. `ask` has the sentence typed, and raises unless it was. `bios`: the attribute to stage."""
+
+    ask: Callable[[str], None]
+    bios: tuple[str, AttributeValue] | None = None
+    poll_s: float = 2.0
+
+
+def chosen_checks(names: tuple[str, ...]) -> frozenset[str]:
+    """Return names of checks. Raise UsageError for one that there is not."""
+    known = {check.name for check in all_checks()}
+    for name in names:
+        if name not in known:
+            raise UsageError("; ".join(filter(None, (f"there is no check {name!r}", did_you_mean(name, known)))))
+    return frozenset(names)
+
+
+def check_redfish(target: RedfishTarget, names: frozenset[str], writes: Writes | None) -> ConformanceReport:
+    """Run the suite. Without `writes` nothing is changed."""
+
+    async def run() -> ConformanceReport:
+        bmc = _bmc(target)
+        suite = RedfishSuite(bmc, target.address, names)
+        try:
+            report = await suite.read()
+            if writes is not None:
+                report = await suite.write(report, _consent(suite, names, writes))
+            return report
+        finally:
+            await bmc.close()
+
+    return run_async(run())
+
+
+def _consent(suite: RedfishSuite, names: frozenset[str], writes: Writes) -> WriteConsent:
+    """Ask for the consent, by the serial number that the BMC gave: without one, nothing is written."""
+    allowed = [check for check in WRITE_CHECKS if not names or check.name in names]
+    if suite.serial is None or not allowed:
+        return WriteConsent("", frozenset())
+    writes.ask(sentence_for(suite.serial, allowed))
+    return WriteConsent(suite.serial, frozenset(check.name for check in allowed), writes.bios, writes.poll_s)
+
+
+def sentence_for(serial: str, checks: list[Check]) -> str:
+    """Return what a person types: the most that will be done, to which machine."""
+    return f"{'power' if any(check.name == 'write-power' for check in checks) else 'write to'} {serial}"
+
+
+def _bmc(target: RedfishTarget) -> RedfishBmc:
+    address, ca, store = target.address, None, None
+    if target.endpoints is not None:
+        overlay = load_endpoints(target.endpoints)
+        found = overlay.bmc(target.address)
+        address, ca, store = found.url, found.ca, overlay.secrets
+    elif target.ca is not None:
+        ca = _text(target.ca)
+    registry = BmcRegistry(RealClock().now)
+    return RedfishBmc(
+        address,
+        secret=str(target.credentials or target.secret),
+        credentials=_credentials(target, address, store),
+        ca_pem=ca,
+        insecure=target.insecure,
+        node=shown_url(target.address),
+        read_timeout=target.timeout_s,
+        connect_timeout=min(10.0, target.timeout_s),
+        bmc_registry=registry,
+    )
+
+
+def _credentials(target: RedfishTarget, address: str, store: SecretStore | None) -> Callable[[], Credentials]:
+    if target.credentials is None:
+        secrets = store or SecretStore.load()
+        found = secrets.credentials(target.secret, address)
+        return lambda: found
+    try:
+        data = json.loads(_text(target.credentials))
+    except ValueError:
+        data = None
+    if not isinstance(data, dict) or not all(isinstance(data.get(key), str) for key in ("username", "password")):
+        raise UsageError(f"{target.credentials}: is not JSON with username and password")
+    typed = Credentials(data["username"], Secret(data["password"]))
+    return lambda: typed
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from None

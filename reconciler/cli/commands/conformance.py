@@ -1,0 +1,87 @@
+"""reconciler conformance"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from reconciler.app.conformance import RedfishTarget, Writes, check_redfish, chosen_checks
+from reconciler.cli.exit_codes import ExitCode
+from reconciler.cli.options import endpoints_option, grouped, output_option
+from reconciler.cli.terminal import say, show
+from reconciler.model.conformance import CheckResult, ConformanceReport
+from reconciler.model.errors import UsageError
+from reconciler.model.observed import AttributeValue
+from reconciler.render.conformance import as_json, as_markdown, human
+
+
+@click.group()
+def conformance() -> None:
+    """Check what a machine offers against what the reconciler needs of it."""
+
+
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+
+@conformance.command()
+@grouped(
+    RedfishTarget,
+    click.argument("address", metavar="URL"),
+    click.option("--ca", type=_FILE, metavar="FILE", help="PEM file of the CA that signed the BMC's certificate."),
+    click.option("--insecure", is_flag=True, help="Do not verify the certificate, and allow http://."),
+    click.option("--credentials", type=_FILE, metavar="FILE", help='JSON file {"username": ..., "password": ...}.'),
+    click.option("--secret", default="bmc", show_default=True, metavar="NAME", help="Name in the secrets file."),
+    click.option("--timeout", "timeout_s", type=click.FloatRange(min=1), default=30.0, show_default=True,
+                 metavar="SECONDS", help="How long the BMC may take for an answer."),
+    endpoints_option("endpoints.json of a lab: URL is an address of its spec, and its secrets are used."),
+)  # fmt: skip
+@click.option("--check", "names", multiple=True, metavar="NAME", help="Try this check alone. May be given again.")
+@click.option("--allow-writes", is_flag=True, help="Also try what writes, and put it back; it asks for a consent.")
+@click.option("--bios", metavar="NAME=VALUE", help="With --allow-writes: a harmless BIOS attribute to stage and drop.")
+@click.option("--confirm", default="", metavar="TEXT",
+              help="'power SERIAL' or 'write to SERIAL': the consent, off a terminal.")  # fmt: skip
+@output_option
+def redfish(
+    target: RedfishTarget, names: tuple[str, ...], allow_writes: bool, bios: str | None, confirm: str, output: str
+) -> int:
+    """Check the BMC at URL: each check is named, with the clause or pitfall, and what is done without it.
+
+    It only reads, unless --allow-writes is given. Exit code 7: a check failed. 4: the BMC did not answer.
+    """
+    if bios is not None and not allow_writes:
+        raise UsageError("--bios needs --allow-writes")
+    writes = Writes(lambda sentence: _consent(sentence, confirm), _attribute(bios)) if allow_writes else None
+    report = check_redfish(target, chosen_checks(names), writes)
+    show({"json": as_json, "markdown": as_markdown, "human": human}[output](report), output)
+    return exit_code(report)
+
+
+def exit_code(report: ConformanceReport) -> ExitCode:
+    if not report.answered:
+        return ExitCode.INCOMPLETE
+    return ExitCode.PARTLY_FAILED if report.counts[CheckResult.FAIL] else ExitCode.DONE
+
+
+def _attribute(given: str | None) -> tuple[str, AttributeValue] | None:
+    """Parse NAME=VALUE; a whole number and true or false are that, anything else is a text."""
+    if given is None:
+        return None
+    name, separator, value = given.partition("=")
+    if not name or not separator:
+        raise UsageError(f"--bios {given!r} is no NAME=VALUE")
+    if value in ("true", "false"):
+        return name, value == "true"
+    return name, int(value) if value.isascii() and value.isdigit() else value
+
+
+def _consent(sentence: str, given: str) -> None:
+    """Have the sentence typed, unless it was given. Raise UsageError or Abort."""
+    if given == sentence:
+        return
+    if given or not sys.stdin.isatty():
+        raise UsageError(f"to write, this needs --confirm {sentence!r}" + (f", not {given!r}" if given else ""))
+    say("No work may run on the machine, and nobody else may use its BMC meanwhile.", err=True)
+    if click.prompt(f"Type '{sentence}' to go on", err=True) != sentence:
+        raise click.Abort

@@ -1,0 +1,33 @@
+"""Extensions: packages that a fleet's spec, or a setting, names with their exact version.
+
+    api     what a package gives, by entry point; authors import it
+    load    finds, checks and imports what is named, once; nothing else is imported
+
+A package that is installed and not named changes nothing: its code is never imported.
+"""
+
+from reconciler.drivers.extensions.api import (
+    API,
+    ForgeConnector,
+    HealthSignals,
+    HostFact,
+    InstallerServer,
+    Notifier,
+    Unreadable,
+)
+from reconciler.drivers.extensions.load import Extensions, Installed, extensions_of, forge_extension, installed
+
+__all__ = [
+    "API",
+    "Extensions",
+    "ForgeConnector",
+    "HealthSignals",
+    "HostFact",
+    "Installed",
+    "InstallerServer",
+    "Notifier",
+    "Unreadable",
+    "extensions_of",
+    "forge_extension",
+    "installed",
+]
