@@ -165,9 +165,10 @@ _ROWS: Final = (
     ),
     ToolRow(
         "clock",
-        "The node's clock follows a source of chrony, and how far it may be from true time, in milliseconds.",
+        "The node's clock follows a source, and how far it may be from true time, in milliseconds.",
         "offset_ms, error_ms or stratum",
         "offset_ms|error_ms|stratum",
+        {"source": one_of(("chrony", "timesyncd"), "What sets the clock; `chrony` unless said.")},
         required=("offset_ms", "error_ms", "stratum"),
         units={"(offset|error)_ms": "ms"},
     ),

@@ -109,6 +109,7 @@ def test_without_the_fabric_manager_nothing_counts_against_the_hardware() -> Non
         ("iperf3", {"server": "10.0.0.9", "reverse": True}),
         ("fio-verify", {"directory": "/data"}),
         ("clock", {}),
+        ("clock", {"source": "timesyncd"}),
         ("perftest", {"rails": "mlx5_0, mlx5_1"}),
         ("perftest", {"rails": "mlx5_0, mlx5_1", "gpudirect": True}),
         ("perftest", {"rails": "mlx5_0", "way": "read", "bidirectional": True, "server": "10.0.0.9"}),

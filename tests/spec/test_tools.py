@@ -53,6 +53,7 @@ VALUES: dict[str, tuple[Value, ...]] = {
     "load": ("gpu_burn 30",),
     "parts": ("nics", "drives, nics"),
     "eye": (True,),
+    "source": ("chrony", "timesyncd"),
     "cuda": (12,),
     "config": ("/opt/rocm/share/rocm-validation-suite/conf/MI300X/gst_single.conf",),
 }
