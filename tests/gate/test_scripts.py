@@ -312,6 +312,12 @@ def test_settings_of_nccl_on_the_node_are_part_of_what_was_measured(node: Node) 
     assert quiet.tool_version == plain.tool_version, "what is printed is no matter of speed"
 
 
+def test_how_the_processors_are_divided_is_part_of_what_was_measured(node: Node) -> None:
+    found = run(node, prepared(node, "hpcc")).tool_version
+    divided = len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))
+    assert found == (f"1.5.0-numa{divided}" if divided else "1.5.0")
+
+
 def test_the_samples_of_gpu_burn_are_cut_off_where_the_disk_is_full(node: Node) -> None:
     """The rest of the script runs on, so that its output has a beginning and an end, and half a number between them."""
     test = prepared(node, "gpu-burn")

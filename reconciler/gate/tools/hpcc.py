@@ -1,7 +1,8 @@
 """Judge the HPC Challenge suite: HPL and STREAM ran in the size that was asked for, and every residual check passed.
 
 Metrics: hpl_gflops; stream_triad_gbps, of the slowest process while all run; and stream_single_triad_gbps. All of it is
-in hpccoutf.txt, which is printed at the end.
+in hpccoutf.txt, which is printed at the end. STREAM depends on how the BIOS divides the processors (NPS, SNC), so the
+number of NUMA nodes ends the version of the tool, as in 1.5.0-numa8: nodes that are divided otherwise are no peers.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ KNOWN = ("1.4", "1.5")
 METRICS = {"hpl_gflops": "HPL_Tflops", "stream_triad_gbps": "StarSTREAM_Triad",
            "stream_single_triad_gbps": "SingleSTREAM_Triad"}  # fmt: skip
 _RUN = (
+    '(set -- /sys/devices/system/node/node[0-9]*; [ ! -d "$1" ] || echo "# NUMA nodes: $#"); '
     'printf %s "$2" >hpccinf.txt; if [ "$1" = 1 ]; then hpcc; else '
     'OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -np "$1" hpcc; fi; r=$?; '
     "cat hpccoutf.txt; exit $r"
 )
 _VERSION = re.compile(r"^This is the DARPA/DOE HPC Challenge Benchmark version (\S{1,20}) ", re.MULTILINE)
+_NUMA = re.compile(r"^# NUMA nodes: ([0-9]{1,4})$", re.MULTILINE)
 _PAIR = re.compile(r"^([A-Za-z][A-Za-z0-9_]{0,60})=(\S{1,40})$", re.MULTILINE)
 _BAD = re.compile(
     r"^.*(?:\bFAILED\b|(?<!\S)[1-9][0-9]* (?:tests )?completed and failed|\(failed\)|Node\(s\) with error [1-9]).*$",
@@ -61,6 +64,8 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
     text = output.stdout
     versions = _VERSION.findall(text)
     builder.version = versions[0] if len(versions) == 1 else ""
+    if builder.version and len(divided := _NUMA.findall(text)) == 1:
+        builder.version += f"-numa{divided[0]}"
     builder.check_version(test, KNOWN)
     if bad := _BAD.search(text):
         builder.fail(bad[0].strip())
