@@ -128,7 +128,8 @@ def _hpcc(call: Call, words: Sequence[str]) -> Ran:
         "SingleSTREAM_Triad": f"{58.4 * call.jitter('stream', 0.01):g}",
     }  # fmt: skip
     return done(
-        f"# NUMA nodes: {call.machine.state.processors}\n{rule}\nThis is the DARPA/DOE HPC Challenge Benchmark version 1.5.0 October 2012\n{rule}\n{valid}{valid}"
+        f"# NUMA nodes: {call.machine.state.processors}\n{rule}\n"
+        f"This is the DARPA/DOE HPC Challenge Benchmark version 1.5.0 October 2012\n{rule}\n{valid}{valid}"
         "||Ax-b||_oo/(eps*(||A||_oo*||x||_oo+||b||_oo)*N)=        0.0062163 ...... PASSED\nBegin of Summary section.\n"
         + "".join(f"{name}={value}\n" for name, value in cells.items())
         + f"End of Summary section.\n{rule}\nEnd of HPC Challenge tests.\n\n{rule}\n",
