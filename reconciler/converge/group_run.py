@@ -16,8 +16,8 @@ from typing import Final
 from reconciler.converge.gate_command import run_alone
 from reconciler.converge.observe import io_seconds
 from reconciler.converge.ports import Partners, TakenPartner
-from reconciler.gate.fabric.in_turn import by_rail, each_rail
 from reconciler.gate.fabric.pair_steps import Ended
+from reconciler.gate.fabric.rail_by_rail import by_rail, each_rail
 from reconciler.gate.lock import unlocked
 from reconciler.gate.tools import TOOLS
 from reconciler.gate.tools.mpi import Launch, daemon_command, first_command, read_told, told_command, why_not_started

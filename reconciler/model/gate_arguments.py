@@ -13,7 +13,7 @@ COLLECTIVES: Final = ("all_reduce", "all_gather", "reduce_scatter", "broadcast",
 STRESSORS: Final = "cpu,vm"
 SERVER, PARTNERS, INTERFACE, SERVE = "server", "partners", "interface", "serve"  # arguments of tests between nodes
 GROUP, SCOPE = "group", "scope"
-RAILS, IN_TURN = "rails", "inTurn"
+RAILS, RAIL_BY_RAIL = "rails", "railByRail"
 SCOPES: Final = ("leaf", "rack", "fabric")
 RATE: Final = re.compile(r"[a-z][A-Za-z0-9]{0,62}")  # a rate that the HardwareProfile or the test's arguments declare
 
@@ -105,7 +105,7 @@ TOGETHER: Final[Mapping[str, Argument]] = {
     SCOPE: one_of(SCOPES, "Where the others of a group are; `fabric` is anywhere, and `leaf` holds unless said."),
     INTERFACE: text(r"[A-Za-z0-9._-]{1,15}", "an interface", "Interface of each node over which they find each other."),
     RAILS: text(r"\w+(\s*,\s*\w+)*", "a list of devices like mlx5_0,mlx5_1", "RDMA devices that NCCL is held to."),
-    IN_TURN: flag("Whether it runs over each of `rails` by itself, one after another, each within `timeout`."),
+    RAIL_BY_RAIL: flag("Whether it runs over each of `rails` by itself, one after another, each within `timeout`."),
     "user": text(r"[a-z_][a-z0-9_-]{0,31}", "a user", "User on the nodes whom it runs as; `nobody` unless said."),
 }
 ONE_WAY: Final = (SERVER, "reverse", "way", "bidirectional")  # arguments that tests with partners decide themselves

@@ -12,7 +12,7 @@ from typing import Final
 
 from reconciler.model.gate_arguments import (
     BETWEEN_NODES,
-    IN_TURN,
+    RAIL_BY_RAIL,
     RAILS,
     SERVE,
     SERVER,
@@ -33,7 +33,7 @@ from reconciler.model.gate_arguments import (
 
 def _of_collectives(args: Arguments) -> tuple[str, ...]:
     """Return the metrics that a pass of a collective must have."""
-    return ("busbw_peak", *(f"busbw_peak.{rail}" for rail in listed(args.get(RAILS, "")) if args.get(IN_TURN)))
+    return ("busbw_peak", *(f"busbw_peak.{rail}" for rail in listed(args.get(RAILS, "")) if args.get(RAIL_BY_RAIL)))
 
 
 _ROWS: Final = (
@@ -58,7 +58,7 @@ _ROWS: Final = (
     ToolRow(
         "nccl-tests",
         "A collective over the GPUs of the node or of several: bus bandwidth of the largest message, all values right.",
-        "busbw_peak; with `inTurn` also .<rail> or .spread",
+        "busbw_peak; with `railByRail` also .<rail> or .spread",
         r"busbw_peak(\..+)?",
         collective_arguments(),
         _of_collectives,
@@ -222,7 +222,7 @@ _ROWS: Final = (
     ToolRow(
         "rccl-tests",
         "As nccl-tests, over AMD's GPUs.",
-        "busbw_peak; with `inTurn` also .<rail> or .spread",
+        "busbw_peak; with `railByRail` also .<rail> or .spread",
         r"busbw_peak(\..+)?",
         collective_arguments(),
         _of_collectives,

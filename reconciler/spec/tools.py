@@ -11,10 +11,10 @@ from reconciler.model.after import AlwaysAll, Done, Exchanged
 from reconciler.model.errors import Diagnostic, did_you_mean
 from reconciler.model.gate_arguments import (
     GROUP,
-    IN_TURN,
     INTERFACE,
     ONE_WAY,
     PARTNERS,
+    RAIL_BY_RAIL,
     RAILS,
     SCOPE,
     SERVE,
@@ -149,8 +149,8 @@ def _check_group(profile: DeclaredResource[AcceptanceProfileSpec], test: Test, s
             continue
         if not between_nodes(test.args):
             yield profile.problem((*steps, name), f"{name} is for several nodes", f"say {PARTNERS} or {GROUP}, too")
-        elif name == IN_TURN and test.args[IN_TURN] and len(listed(test.args.get(RAILS, ""))) < 2:
-            problem = f"{IN_TURN} needs args.{RAILS} with two rails or more"
+        elif name == RAIL_BY_RAIL and test.args[RAIL_BY_RAIL] and len(listed(test.args.get(RAILS, ""))) < 2:
+            problem = f"{RAIL_BY_RAIL} needs args.{RAILS} with two rails or more"
             yield profile.problem((*steps, name), problem, TOGETHER[RAILS].about)
         elif name == SCOPE and GROUP not in test.args:
             hint = "in pairs, there is one partner on each side of the leaf"

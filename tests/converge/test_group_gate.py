@@ -61,7 +61,7 @@ def test_a_bad_nic_is_convicted_by_collectives(make: Make, test: object) -> None
 
 @pytest.mark.parametrize("test", [NCCL, PAIRS], ids=["group", "pairs"])
 def test_the_rail_is_named_where_each_is_tested_by_itself(make: Make, test: GateTest) -> None:
-    world = make(test_of_pairs=replace(test, args={**test.args, "rails": "mlx5_0,mlx5_1,mlx5_2", "inTurn": True}))
+    world = make(test_of_pairs=replace(test, args={**test.args, "rails": "mlx5_0,mlx5_1,mlx5_2", "railByRail": True}))
     world.test("n0")
     assert world.verdict("n0")[0] == "pass", world.verdict("n0")
     world.break_part(FabricFault.NIC, "n1", 2)

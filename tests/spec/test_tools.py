@@ -28,7 +28,7 @@ VALUES: dict[str, tuple[Value, ...]] = {
     "group": (4, 64),
     "scope": ("leaf", "rack", "fabric"),
     "user": ("nobody", "gate_1"),
-    "inTurn": (True,),
+    "railByRail": (True,),
     "seconds": (1,),
     "streams": (8,),
     "reverse": (True,),

@@ -9,7 +9,7 @@ evidence   all results so far, each round counted once
 diagnose   from all results so far to the next round, or to the verdict
 measured   from what tests over the wire measure, and what they can't tell
 routes     which spine the flows of a pair take, where the subnet tells it
-in_turn    one figure of each rail, where they are tested one by one
+rail_by_rail one figure of each rail, where they are tested one by one
 across     what joins the leaves, where all runs together show it
 rows       what a search measured, as rows of the ledger
 still_open which parts are held for faulty, over several searches

@@ -91,7 +91,7 @@ class Tested:
 
 
 class Lows:
-    """Which runs were low. `broad`: on most rails, of a node itself; else by rail: `narrow`. Both by node and partner.
+    """Runs that were low. `broad`: on most rails, of a node itself; else by rail: `narrow`. Both by node and partner.
 
     `broads`, `links`: the same by node, and by rail and node; `leaves`: by rail and group, in how many runs it was low;
     `spines`: low flows by the spine that they took.
@@ -140,7 +140,7 @@ class Lows:
 
 
 class Sums:
-    """What rounds add up to, to which more are added.
+    """The sum of rounds, to which more are added.
 
     `hot`: the readings with a rail low; `lows`: what these say. `runs`, and by rail `unread`: node -> partner -> runs.
     `totals`: runs of a node. `crossings`: spine -> rails of runs that took it.

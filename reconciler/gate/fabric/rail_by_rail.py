@@ -11,14 +11,14 @@ from dataclasses import replace
 from reconciler.gate.tools.common import ResultBuilder, storable
 from reconciler.model.desired import GateTest
 from reconciler.model.gate import TestResult
-from reconciler.model.gate_arguments import IN_TURN, RAILS, listed
+from reconciler.model.gate_arguments import RAIL_BY_RAIL, RAILS, listed
 
 
 def each_rail(test: GateTest) -> Mapping[str, GateTest]:
     """Return the test of each rail by itself; none where all of them are tested at once."""
-    if not test.args.get(IN_TURN):
+    if not test.args.get(RAIL_BY_RAIL):
         return {}
-    rest = {name: value for name, value in test.args.items() if name != IN_TURN}
+    rest = {name: value for name, value in test.args.items() if name != RAIL_BY_RAIL}
     return {rail: replace(test, args={**rest, RAILS: rail}) for rail in listed(test.args[RAILS])}
 
 

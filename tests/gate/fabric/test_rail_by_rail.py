@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from reconciler.gate.certificate import judge_test
 from reconciler.gate.evidence import required_metrics
-from reconciler.gate.fabric.in_turn import by_rail, each_rail
+from reconciler.gate.fabric.rail_by_rail import by_rail, each_rail
 from reconciler.model.desired import GateTest, Threshold
 from reconciler.model.gate import TestResult, Verdict
 
 NCCL = GateTest(
-    "nccl", "nccl-tests", {"group": 4, "interface": "ib0", "rails": "mlx5_0, mlx5_1", "inTurn": True},
+    "nccl", "nccl-tests", {"group": 4, "interface": "ib0", "rails": "mlx5_0, mlx5_1", "railByRail": True},
     (Threshold("busbw_peak", min=40.0),), 60.0,
 )  # fmt: skip
 
