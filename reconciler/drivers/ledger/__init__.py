@@ -6,7 +6,7 @@ episodes    drift
 status_intervals  the status of nodes over time
 results     what gates measured, and what their tools printed
 searches    what searches of the fabric found
-attempts, holds, rollouts, leases, runs
+attempts, holds, rollouts, leases, runs; durations of attempts
 node_history  the journal as people read it; period reads what reports need
 
 base        what the roles share
