@@ -13,7 +13,7 @@ base        what the roles share
 schema      tables
 migrations  from an older schema to the present one
 engine      connections, transactions, error messages
-cache       what was read, while it is up to date
+cache       what was read, while it is up to date; changes lists who wrote to it, on PostgreSQL
 rows, writing  cells and rows
 chain       the journal, each row bound to the one before it; audit verifies it
 anchors     what the chain goes on from where rows were pruned; pruning prunes, and retained says what stays
