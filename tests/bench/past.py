@@ -9,6 +9,7 @@ from datetime import timedelta
 import sqlalchemy as sa
 
 from reconciler.drivers.ledger import SqlLedger
+from reconciler.drivers.ledger.durations import MOST_DURATIONS
 from reconciler.drivers.ledger.schema import journal
 from reconciler.model.records import FLEET
 from reconciler.planner.fleet.period_report import period_report
@@ -68,10 +69,16 @@ def _questions(ledger: SqlLedger, nodes: Sequence[str]) -> Mapping[str, Callable
         "of it, the ledger": lambda: ledger.past(END - WEEK, END),
         "report: lemon scores of 28 days": lambda: ledger.illness(END - MONTH, END),
         "unfinished attempts": ledger.unfinished,
+        "how long actions took, the newest 20,000": lambda: durations_of(ledger),
         "history of a node": lambda: ledger.history(node, 101, pool="training-1"),
         f"histories of {len(page) - 2:,} nodes, 6 entries each": lambda: ledger.histories(page, 6),
         f"histories of {len(page) - 2:,} nodes, 20 entries each": lambda: ledger.histories(page, 20),
     }
+
+
+def durations_of(ledger: SqlLedger) -> object:
+    """Ask past the cache."""
+    return ledger.durations(MOST_DURATIONS - 1)
 
 
 def _best(ask: Callable[[], object]) -> tuple[float, float]:

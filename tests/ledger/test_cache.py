@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import sqlalchemy as sa
 
 from reconciler.drivers.ledger import SqlLedger, schema
 from reconciler.drivers.ledger.cache import Cache, CommitCount, Snapshot
 from reconciler.model.records import Rollout
 from tests.ledger.conftest import Open
+from tests.ledger.postgresql import Server
+from tests.ledger.test_audit import tamper
 from tests.ledger.test_damage import damage
 from tests.ledger.test_ledger import certificate
 
@@ -135,13 +138,80 @@ def test_transactions_of_others_that_run_or_end_between_two_snapshots() -> None:
     assert CommitCount(3).ended_since(CommitCount(2)) is None
 
 
+WRITERS = frozenset({5, 7})
+
+
 def test_own_transactions_change_nothing_but_what_they_say() -> None:
     cache = Cache()
-    cache.advance_to(Snapshot.of("5:5:"))
+    cache.advance_to(Snapshot.of("5:5:"), WRITERS.intersection)
     cache.tables["holds"] = ()
     cache.own.add(5)
-    cache.advance_to(Snapshot.of("6:6:"))
+    cache.advance_to(Snapshot.of("6:6:"), WRITERS.intersection)
     assert "holds" in cache.tables
-    cache.own.add(6)
-    cache.advance_to(Snapshot.of("8:8:"))
-    assert "holds" not in cache.tables, "transaction 7 was somebody else's"
+    cache.advance_to(Snapshot.of("7:7:"), WRITERS.intersection)
+    assert "holds" in cache.tables, "transaction 6 wrote nothing that is cached"
+    cache.advance_to(Snapshot.of("8:8:"), WRITERS.intersection)
+    assert "holds" not in cache.tables, "transaction 7 did, and was somebody else's"
+
+
+def test_transactions_that_write_nothing_of_the_ledger_cost_no_read(
+    postgresql: Callable[[], str], server: Server
+) -> None:
+    """Those of other databases and of monitoring, and renewals of leases by others."""
+    place = postgresql()
+    ledger, other = SqlLedger(place), SqlLedger(place)
+    ledger.remember_applied("a", {"bios.X": 1}, "d", "c", T0)
+    before, holds = ledger.nodes(NODES), ledger.holds()
+    server.say("CREATE TABLE IF NOT EXISTS foreign_one (at int)", "INSERT INTO foreign_one VALUES (1)")
+    lease = other.acquire("demo", "standby", 60, T0)
+    other.renew(lease, 60, T0)
+    assert ledger.node("a") is before["a"]
+    assert ledger.holds() is holds
+    other.hold("a", "tracing a fault", "ops", None, T0)
+    assert [one.reason for one in ledger.node("a").holds] == ["tracing a fault"]
+    assert len(ledger.holds()) == 1
+    ledger.close()
+    other.close()
+
+
+@pytest.mark.parametrize("statement", ["UPDATE {} SET serial = 'S9'", "DELETE FROM {}", "TRUNCATE {}"])
+def test_what_a_person_writes_with_a_shell_is_seen(postgresql: Callable[[], str], statement: str) -> None:
+    place = postgresql()
+    ledger = SqlLedger(place)
+    ledger.remember_identities({"a": ("S1", None)}, T0)
+    assert ledger.node("a").serial == "S1"
+    engine = sa.create_engine(place.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.begin() as connection:
+        connection.exec_driver_sql("SET search_path = ''")
+        connection.exec_driver_sql(statement.format("public.nodes"))
+    engine.dispose()
+    assert ledger.node("a").serial == (None if "UPDATE" not in statement else "S9")
+    ledger.close()
+
+
+def test_the_list_of_writers_is_kept_short_and_is_restored(postgresql: Callable[[], str], server: Server) -> None:
+    place = postgresql()
+    ledger = SqlLedger(place)
+    with ledger._database.write([]) as connection:
+        connection.exec_driver_sql("INSERT INTO changes SELECT -number FROM generate_series(100001, 100500) AS number")
+    for number in range(120):  # every fiftieth transaction deletes what is old
+        ledger.set_nonce("a", str(number), T0)
+    with ledger._database.read() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM changes WHERE xid < 0").scalar_one() == 0
+    copy, second = SqlLedger(again := server.restored(place)), SqlLedger(again)
+    assert copy.node("a").nonce == "119"
+    second.set_nonce("a", "another", T0)
+    assert copy.node("a").nonce == "another"
+    for one in (ledger, copy, second):
+        one.close()
+
+
+def test_an_older_ledger_gets_the_list_of_writers(ledger: SqlLedger, reopen: Open, where: str) -> None:
+    if "://" in where:
+        tamper(where, "DROP FUNCTION ledger_changed CASCADE", "DROP TABLE changes")
+    tamper(where, "UPDATE meta SET value = '12' WHERE key = 'schema_version'")
+    one, other = reopen(), reopen()
+    one.set_nonce("a", "1", T0)
+    assert one.node("a").nonce == "1"
+    other.set_nonce("a", "2", T0)
+    assert one.node("a").nonce == "2"

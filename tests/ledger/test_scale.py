@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from reconciler.drivers.ledger import SqlLedger
+from reconciler.drivers.ledger import SqlLedger, durations
 from reconciler.health.ladder import REMEDIATION
 from reconciler.model.errors import LeaseHeld
 from reconciler.model.records import FLEET, ISOLATED
@@ -53,6 +53,7 @@ QUESTIONS: Mapping[str, Callable[[SqlLedger], object]] = {
     "report": lambda ledger: ledger.past(END - DAY, END),
     "lemons": lambda ledger: ledger.illness(END - DAY, END),
     "unfinished": lambda ledger: ledger.unfinished(),
+    "durations": lambda ledger: ledger.durations(100),
     "pass": lambda ledger: ledger.record_drift("r", [], [f"gpu-{at:05d}" for at in range(600)], END),
     "lease": _lose_a_lease,
 }
@@ -103,6 +104,28 @@ def test_many_histories_are_those_of_each(ledger: SqlLedger) -> None:
     assert {(entry.node, entry.at) for entry in last} == {
         (node, T0 + timedelta(minutes=4)) for node in ("a", "pool/train", FLEET)
     }
+
+
+@pytest.mark.parametrize("page", [2, 20_000])
+def test_durations_are_of_the_newest_attempts_that_one_run_did(
+    ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch, page: int
+) -> None:
+    monkeypatch.setattr(durations, "_PAGE", page)
+    for minutes, outcome in ((1, "done"), (2, "transient"), (3, "done"), (4, "done"), (5, "")):
+        number = ledger.begin("r", "a", "mark", str(minutes), "", {}, token(ledger), T0)
+        ledger.note("a", "told", "something between", T0)
+        if minutes == 3:
+            ledger.resume(number, "s", token(ledger), T0)
+        if outcome:
+            ledger.finish(number, outcome, "", T0 + timedelta(minutes=minutes))
+    assert ledger.durations() == [("a", "mark", "4", 240.0), ("a", "mark", "1", 60.0)]
+    assert ledger.durations(1) == [("a", "mark", "4", 240.0)]
+
+
+def test_no_more_of_the_journal_is_read_than_durations_are_asked_for(filled: SqlLedger) -> None:
+    with statements(filled) as asked:
+        filled.durations(1_000)
+    assert len([one for one, _ in asked if "journal" in one]) == 3, "the first, the last, and one page"
 
 
 def attempt(ledger: SqlLedger, action: str, cause: str, outcome: str, at: datetime = T0) -> int:

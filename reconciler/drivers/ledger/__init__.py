@@ -6,14 +6,14 @@ episodes    drift
 status_intervals  the status of nodes over time
 results     what gates measured, and what their tools printed
 searches    what searches of the fabric found
-attempts, holds, rollouts, leases, runs
+attempts, holds, rollouts, leases, runs; durations of attempts
 node_history  the journal as people read it; period reads what reports need
 
 base        what the roles share
 schema      tables
 migrations  from an older schema to the present one
 engine      connections, transactions, error messages
-cache       what was read, while it is up to date
+cache       what was read, while it is up to date; changes lists who wrote to it, on PostgreSQL
 rows, writing  cells and rows
 chain       the journal, each row bound to the one before it; audit verifies it
 anchors     what the chain goes on from where rows were pruned; pruning prunes, and retained says what stays

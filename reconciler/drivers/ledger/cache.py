@@ -3,7 +3,8 @@
 Work on a node asks for its record, the holds and the rollouts again and again, and mostly nobody has written anything
 meanwhile. One cheap question to the database tells whether somebody has, and is asked before anything cached is used:
 SQLite counts the commits of other connections (`PRAGMA data_version`), and PostgreSQL's snapshots tell which
-transactions have ended. So no value is used that another process, or a person with a database shell, may have changed.
+transactions have ended, of all databases of the server; those that wrote to what is cached here are listed by triggers
+(`changes`). So no value is used that another process, or a person with a database shell, may have changed.
 
 Commits of this process over the same connection are not counted among those of others. Each write therefore names the
 tables and nodes that it changes (`invalidate`), and only these are read again.
@@ -11,7 +12,7 @@ tables and nodes that it changes (`invalidate`), and only these are read again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +20,7 @@ import sqlalchemy as sa
 
 from reconciler.model.records import NodeRecord
 
-MAX_TRANSACTIONS = 1000  # between two reads; more of them are taken for other connections'
+MAX_TRANSACTIONS = 50_000  # between two reads; more of them are taken for writers. Triggers list twice as many
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +67,14 @@ class Cache:
     stale: dict[str, set[str]] = field(default_factory=dict)
     tables: dict[str, Any] = field(default_factory=dict)
 
-    def advance_to(self, version: Version) -> None:
-        """Drop everything if anybody else has committed since the version that the cache was read at."""
+    def advance_to(self, version: Version, writers: Callable[[frozenset[int]], frozenset[int]]) -> None:
+        """Drop everything if anybody else has committed since the version that the cache was read at.
+
+        `writers`: returns those of these transactions that wrote to what is cached.
+        """
         ended = version.ended_since(self.version)
-        if ended is None or not ended <= self.own:
+        others = None if ended is None else ended - self.own
+        if others is None or (others and writers(others)):
             self.invalidate(None)
         self.version = version
         self.own.clear()

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from reconciler.drivers.ledger import migrations
+from reconciler.drivers.ledger import changes, migrations
 from reconciler.drivers.ledger.cache import Cache, CommitCount, Snapshot, Version
 from reconciler.model.errors import BadLedgerUrl, LedgerError, NoLedger
 from reconciler.model.printable import HIDDEN, shown_url, without_secrets
@@ -120,7 +120,8 @@ class Database:
             return found
         with self.read() as connection:
             cache = connection.info.setdefault(_CACHE, Cache())
-            cache.advance_to(self._parse(connection.exec_driver_sql(self._question).scalar_one()))
+            version = self._parse(connection.exec_driver_sql(self._question).scalar_one())
+            cache.advance_to(version, lambda some: changes.writers(connection.exec_driver_sql, some))
             return read(connection, cache)
 
     def _current_cache(self) -> Cache | None:
@@ -135,7 +136,7 @@ class Database:
             if cache is not None:
                 direct: Any = borrowed.driver_connection
                 (cell,) = direct.execute(self._question).fetchone()
-                cache.advance_to(self._parse(cell))
+                cache.advance_to(self._parse(cell), lambda some: changes.writers(direct.execute, some))
             borrowed.close()
         except failures as error:
             borrowed.invalidate(error)

@@ -9,6 +9,7 @@ from contextlib import suppress
 import sqlalchemy as sa
 
 from reconciler.drivers.ledger import chain, schema, seals
+from reconciler.drivers.ledger.changes import list_changes
 from reconciler.drivers.ledger.rows import LONG_AGO, instant, to_json
 from reconciler.drivers.ledger.schema import FENCE, HEAD, LEDGER_ID, VERSION, meta
 from reconciler.model.errors import LedgerError
@@ -16,6 +17,7 @@ from reconciler.model.errors import LedgerError
 
 def _create(connection: sa.Connection) -> None:
     schema.metadata.create_all(connection, checkfirst=False)  # the database is empty
+    list_changes(connection)
     own = str(uuid.uuid4())
     rows = {LEDGER_ID: own, FENCE: "0", HEAD: f"0 {own}"}
     connection.execute(meta.insert(), [{"key": key, "value": value} for key, value in rows.items()])
@@ -204,6 +206,7 @@ MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (
     _add_repairs,
     _add_history_indices,
     _add_index_of_anchors,
+    list_changes,
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 

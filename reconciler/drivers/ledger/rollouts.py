@@ -1,9 +1,8 @@
-"""Rollouts as they began, and how long actions took."""
+"""Rollouts as they began."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,8 +12,6 @@ from reconciler.drivers.ledger.base import SqlRole
 from reconciler.drivers.ledger.rows import instant, to_instant, to_json, to_object
 from reconciler.model.errors import LedgerError
 from reconciler.model.records import Rollout
-
-MOST_DURATIONS = 20_000
 
 
 class SqlRollouts(SqlRole):
@@ -35,12 +32,6 @@ class SqlRollouts(SqlRole):
         }
         with self._database.write([schema.rollouts]) as connection:
             connection.execute(schema.rollouts.insert().values(row))
-
-    def durations(self, limit: int = MOST_DURATIONS) -> Sequence[tuple[str, str, str, float]]:
-        if limit == MOST_DURATIONS:
-            return self._whole_table(schema.journal, lambda connection: _durations(connection, limit))
-        with self._database.read() as connection:
-            return _durations(connection, limit)
 
 
 def _newest(connection: sa.Connection, ours: sa.ColumnElement[bool]) -> Mapping[str, Rollout]:
@@ -64,30 +55,3 @@ def _rollout(row: Any) -> Rollout:
         raise ValueError(f"{what} is damaged: {error!r}") from error
     started = to_instant(row.started_at, f"start of {what}")
     return Rollout(row.pool, row.digest, values, before, members, bool(row.rollback), started, row.commit_id)
-
-
-@cache
-def _ended() -> sa.Select[tuple[str, ...]]:
-    """Build the query of `_durations` once: building it takes longer than running it."""
-    journal = schema.journal
-    outcome, resume = journal.alias("outcome"), journal.alias("resume")
-    broken = sa.exists().where(resume.c.attempt == journal.c.id, resume.c.event == "resume")
-    return (
-        sa.select(journal.c.node, journal.c.action, journal.c.target, journal.c.at, outcome.c.at.label("ended"))
-        .join(outcome, (outcome.c.attempt == journal.c.id) & (outcome.c.event == "outcome"))
-        .where(journal.c.event == "intent", outcome.c.data == to_json("done"), ~broken)
-        .order_by(journal.c.id.desc())
-        .limit(sa.bindparam("most"))
-    )
-
-
-def _durations(connection: sa.Connection, limit: int) -> Sequence[tuple[str, str, str, float]]:
-    """Return the durations of the newest attempts that one run did: a resumed one includes the time between runs."""
-    found = []
-    for row in connection.execute(_ended(), {"most": limit}):
-        try:
-            seconds = (to_instant(row.ended, "end") - to_instant(row.at, "start")).total_seconds()
-        except ValueError:
-            continue  # the node's record reports the damaged time as malformed
-        found.append((row.node, row.action, row.target, seconds))
-    return found

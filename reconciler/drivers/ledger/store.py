@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from reconciler.drivers.ledger import audit
 from reconciler.drivers.ledger.attempts import SqlAttempts
 from reconciler.drivers.ledger.attestations import SqlAttestations
+from reconciler.drivers.ledger.durations import SqlDurations
 from reconciler.drivers.ledger.engine import Database
 from reconciler.drivers.ledger.episodes import SqlDrift
 from reconciler.drivers.ledger.holds import SqlHolds
@@ -60,6 +61,7 @@ class SqlLedger(
     SqlInstalls,
     SqlHolds,
     SqlRollouts,
+    SqlDurations,
     SqlLeases,
     SqlRuns,
     SqlHistory,
