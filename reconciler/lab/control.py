@@ -3,6 +3,7 @@
     {"do": "fault", "node": "gpu-a001", "kind": "xid_79", "parameters": {"gpu": "3"}}
     {"do": "clear", "node": "gpu-a001", "kind": null}
     {"do": "exchange", "node": "gpu-a001", "part": "dimm", "index": 2}
+    {"do": "slurm", "argv": ["squeue"], "user": "ada"}
     {"do": "state"}      {"do": "events", "node": "gpu-a001"}      {"do": "down"}
 
 The answer is {"ok": true, "value": ...} or {"ok": false, "error": "..."}.
@@ -16,14 +17,16 @@ import hashlib
 import json
 import socket
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from reconciler.lab.fleet import Lab
 from reconciler.lab.hardware.faults import FaultValue
 from reconciler.lab.hardware.machine import Machine
+from reconciler.lab.hardware.slurm_commands import SlurmCommands
 from reconciler.model.errors import UsageError
+from reconciler.model.gate import CommandResult
 
 _LONGEST_SOCKET_PATH = 100  # sockaddr_un holds 107 bytes
 _TIMEOUT_S = 30.0
@@ -52,8 +55,9 @@ class ControlServer:
     It uses plain sockets, because asyncio's Server leaks a connection that arrives while it closes.
     """
 
-    def __init__(self, lab: Lab, down: Callable[[], None]) -> None:
+    def __init__(self, lab: Lab, down: Callable[[], None], slurm: SlurmCommands | None = None) -> None:
         self._lab = lab
+        self._slurm = slurm
         self._down = down
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._talking: set[asyncio.Task[None]] = set()
@@ -111,6 +115,11 @@ class ControlServer:
                 return self._lab.dump()
             case {"do": "events", "node": str(node)}:
                 return self._lab.node_events(node)
+            case {"do": "slurm", "argv": [*argv], "user": str(user)}:
+                if self._slurm is None:
+                    raise UsageError("the spec of this lab has no Slurm")
+                ran = self._slurm.run([str(word) for word in argv], user)
+                return {"exit_status": ran.exit_status, "stdout": ran.stdout, "stderr": ran.stderr}
             case {"do": "down"}:
                 self._down()
                 return None
@@ -154,6 +163,12 @@ def read_node_events(directory: Path, node: str) -> dict[str, Any]:
     """Return the events of a node: {"now", "cluster": events of the node object and its pods, "bmc": its event log}."""
     found: dict[str, Any] = _ask(directory, {"do": "events", "node": node})
     return found
+
+
+def run_slurm(directory: Path, argv: Sequence[str], user: str) -> CommandResult:
+    """Run a command of Slurm, as this user."""
+    found = _ask(directory, {"do": "slurm", "argv": list(argv), "user": user})
+    return CommandResult(found["exit_status"], found["stdout"], found["stderr"])
 
 
 def shut_down(directory: Path) -> None:

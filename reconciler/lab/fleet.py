@@ -15,6 +15,7 @@ from reconciler.lab.hardware.installer_side import Serve
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.mains import Mains
 from reconciler.lab.hardware.slowness import rail
+from reconciler.lab.hardware.slurm import SlurmTruth
 from reconciler.lab.hardware.timings import TYPICAL, Timings
 from reconciler.lab.install_server import InstallServer
 from reconciler.lab.k3s import install, k3s_site
@@ -45,6 +46,7 @@ class Lab:
     images: dict[tuple[str, str], Mapping[str, str]]
     network: PairNetwork
     mains: Mains
+    slurm: SlurmTruth | None = None
 
     def machine(self, node: str) -> Machine:
         """Return the machine of a node. Raise UsageError when there is none."""
@@ -161,7 +163,17 @@ def connect(
         images=images,
         network=network,
         mains=Mains(fleet.nodes, machines),
+        slurm=_slurm(fleet, machines),
     )
+
+
+def _slurm(fleet: Fleet, machines: Mapping[str, Machine]) -> SlurmTruth | None:
+    """Build the Slurm that places jobs on these machines, with an empty queue; None where the spec has none."""
+    access = fleet.settings.cluster
+    if access is None or access.slurm is None or not machines:
+        return None
+    clock = next(iter(machines.values()))
+    return SlurmTruth(machines, lambda: clock.now, access.slurm.names)
 
 
 def _draft(desired: Desired, scenario: Scenario, seed: int) -> Draft:

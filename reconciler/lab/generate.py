@@ -30,19 +30,20 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """The ports of all servers. `nodes`: (BMC port, SSH port) of each node."""
+    """The ports of all servers. `nodes`: (BMC port, SSH port) of each node. `slurm`: of its login host."""
 
     nodes: Sequence[tuple[int, int]]
     installer: int
     iso: int
+    slurm: int | None = None  # None: the fleet has a Kubernetes, and no Slurm
 
 
 def generate_spec(directory: Path, addresses: Addresses, *, tls_ca: str, ssh_ca: str, image_key: ImageKey) -> None:
     """Write the spec's files below `directory`. Three of four nodes are for training, the others for inference."""
-    _write(directory / "fleet.yaml", _fleet(addresses), _cluster())
+    _write(directory / "fleet.yaml", _fleet(addresses), _cluster(addresses.slurm))
     _write(directory / "hardware.yaml", _hardware())
     _write(directory / "images.yaml", _image(image_key))
-    _write(directory / "personas.yaml", _persona("training", None), _persona("inference", {"3g.40gb": 2}))
+    _write(directory / "personas.yaml", *_personas(slurm=addresses.slurm is not None))
     _write(directory / "policies.yaml", _acceptance(), _remediation())
     for path, text in (("pki/bmc-ca.pem", tls_ca), ("pki/ssh-host-ca.pub", ssh_ca)):
         (directory / path).parent.mkdir(exist_ok=True)
@@ -123,7 +124,9 @@ def _fleet(addresses: Addresses) -> Document:
     return _resource("Fleet", "lab", spec)
 
 
-def _cluster() -> Document:
+def _cluster(slurm: int | None) -> Document:
+    if slurm is not None:
+        return _resource("Cluster", "main", {"type": "slurm", "slurm": {"login": f"127.0.0.1:{slurm}"}})
     join = {"command": ["systemctl", "enable", "--now", "kubelet"]}
     return _resource("Cluster", "main", {"type": "kubernetes", "kubeconfig": "kubeconfig", "join": join})
 
@@ -189,6 +192,16 @@ def _image_version(key: ImageKey, version: str, contents: Mapping[str, str]) -> 
         "hardware": ["hgx-h100"],
         "rootDisk": {"model": "SAMSUNG MZ1L2960HCJR-00A07", "maxSize": "1TB"},
     }
+
+
+def _personas(*, slurm: bool) -> list[Document]:
+    found = [_persona("training", None), _persona("inference", {"3g.40gb": 2})]
+    for persona in found if slurm else ():
+        spec = persona["spec"]
+        del spec["labels"], spec["taints"]  # nodes of Slurm have none
+        signal = {"signal": {"name": "USR1"}, "timeout": "5m"}
+        spec["drain"] = {"provider": "slurm", "waitForJobs": "2h", "checkpoint": signal, "timeout": "10m"}
+    return found
 
 
 def _persona(name: str, mig: Mapping[str, int] | None) -> Document:

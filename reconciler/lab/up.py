@@ -15,8 +15,8 @@ import secrets
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -27,16 +27,19 @@ from reconciler.lab.control import ControlServer, is_running, socket_path
 from reconciler.lab.fleet import Lab, build_lab, has_gpu_operator
 from reconciler.lab.generate import Addresses, generate_spec
 from reconciler.lab.hardware.machine import Machine
+from reconciler.lab.hardware.slurm_commands import SlurmCommands
 from reconciler.lab.install_network import BOOT_MEDIUM, InstallNetwork
 from reconciler.lab.keys import known_keys
 from reconciler.lab.pki import ImageKey, SshAuthority, TlsAuthority, new_password, write_private
 from reconciler.lab.scenario import Scenario
 from reconciler.lab.wire.kube import KubeServer
+from reconciler.lab.wire.login_server import LoginServer
 from reconciler.lab.wire.redfish import RedfishServer
 from reconciler.lab.wire.redfish_pdu import PduServer
 from reconciler.lab.wire.redfish_update import substitute_for
 from reconciler.lab.wire.ssh import SshServer
 from reconciler.lab.wire.ssh_port import bound
+from reconciler.model.addresses import normalise_host
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import UsageError
 from reconciler.spec import load_spec
@@ -57,6 +60,7 @@ class Options:
     nodes: int | None = None
     seed: int | None = None
     time_scale: float = 1.0
+    slurm: bool = False  # a generated fleet has a Slurm, and no Kubernetes
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,8 @@ async def running_lab(options: Options, down: Callable[[], None] = lambda: None)
     directory = options.directory.resolve()
     if (options.spec is None) == (options.nodes is None):
         raise UsageError("a lab needs a spec or a number of nodes, and not both")
+    if options.slurm and options.spec is not None:
+        raise UsageError("the spec says what schedules its nodes; --slurm is for a generated fleet")
     if is_running(directory):
         raise UsageError(
             f"a lab is running in {directory} already; end it with `reconciler lab down --dir {directory}`"
@@ -139,7 +145,7 @@ class _LabRunner:
         self._write(lab, endpoints)
         installers = asyncio.create_task(InstallNetwork(lab, lambda: load_spec(spec, directory=str(spec))).run())
         self._stack.push_async_callback(_cancel, installers)
-        control = ControlServer(lab, down)
+        control = ControlServer(lab, down, self._slurm(lab))
         await control.start(self._directory)
         self._stack.push_async_callback(control.stop)
         self._stack.callback(socket_path(self._directory).unlink, missing_ok=True)
@@ -151,14 +157,18 @@ class _LabRunner:
 
     def _generate(self, addresses: Addresses) -> Path:
         spec = self._directory / "fleet-spec"
+        if self._options.slurm:
+            addresses = replace(addresses, slurm=self._port())
         generate_spec(spec, addresses, tls_ca=self._tls.pem, ssh_ca=self._ssh.public_key, image_key=self._image_key)
         return spec
 
     def _reserve_addresses(self, nodes: int) -> Addresses:
         """Reserve the ports that the spec names until the lab ends, because the servers start later."""
-        held = [self._stack.enter_context(bound("127.0.0.1", 0)) for _ in range(2 * nodes + 2)]
-        ports = [int(one.getsockname()[1]) for one in held]
+        ports = [self._port() for _ in range(2 * nodes + 2)]
         return Addresses(list(zip(ports[2::2], ports[3::2], strict=True)), ports[0], ports[1])
+
+    def _port(self) -> int:
+        return int(self._stack.enter_context(bound("127.0.0.1", 0)).getsockname()[1])
 
     # --- servers ---
 
@@ -176,6 +186,7 @@ class _LabRunner:
             if ends.host is not None:
                 port = await self._start_ssh(name, machine, _port(ends.host) if generated else 0)
                 ssh[ends.host] = {"target": f"127.0.0.1:{port}", "authority": "pki/ssh-host-ca.pub"}
+        ssh |= await self._serve_slurm(lab, generated=generated)
         return {
             "format_version": "1.0",
             "time_scale": self._options.time_scale,
@@ -212,9 +223,24 @@ class _LabRunner:
         self._stack.push_async_callback(server.stop)
         return await server.start(port=port)
 
+    def _slurm(self, lab: Lab) -> SlurmCommands | None:
+        return None if lab.slurm is None else SlurmCommands(lab.slurm, lambda at: self._epoch + timedelta(seconds=at))
+
+    async def _serve_slurm(self, lab: Lab, *, generated: bool) -> dict[str, Any]:
+        """Start the login host of Slurm, where the spec has one."""
+        cluster, commands = lab.fleet.settings.cluster, self._slurm(lab)
+        if cluster is None or cluster.slurm is None or commands is None:
+            return {}
+        login, user = cluster.slurm.login, cluster.slurm.user or lab.fleet.settings.ssh_user
+        key, address = self._ssh.host_key(login), normalise_host(login)
+        server = LoginServer(commands.run, user=user, host_key=key, authorized_key=self._ssh.user_public_key)
+        self._stack.push_async_callback(server.stop)
+        port = await server.start(port=_port(address) if generated else 0)
+        return {address: {"target": f"127.0.0.1:{port}", "authority": "pki/ssh-host-ca.pub"}}
+
     async def _serve_cluster(self, lab: Lab, context: Any) -> dict[str, Any]:
         access = lab.fleet.settings.cluster
-        if access is None or lab.cluster is None:
+        if access is None or lab.cluster is None or not access.kubernetes:
             return {}
         lab.cluster.helm.gpu_operator = has_gpu_operator(lab.fleet)  # its API server takes no charts
         token = secrets.token_urlsafe(24)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from reconciler.model.privacy import FreeText, PublicText, Unpublished
+
+_PLACED: Final = " by topology"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Workload:
     """Work of several pods that depend on each other. `group`: the replica of a LeaderWorkerSet, whose pods restart
-    together; "" = all of its pods do. `queue`: of Kueue, where its pods carry that label.
+    together; "" = all of its pods do. `queue`: of Kueue, where its pods carry that label. `placed`: Kueue has placed it
+    by topology: it replaces one of its nodes, and evicts all of it when there are two (KEP-2724, "Node failures").
     """
 
     kind: PublicText  # Job, JobSet, LeaderWorkerSet, PodGroup (of Kueue), PyTorchJob ...
@@ -19,11 +23,17 @@ class Workload:
     name: Unpublished[FreeText]
     group: Unpublished[FreeText] = ""
     queue: Unpublished[FreeText] = ""
+    placed: bool = False
 
     @property
     def whole(self) -> str:
-        """The name of the whole, such as "JobSet ml/llama"."""
-        return f"{self.kind} {self.namespace}/{self.name}"
+        """The name of the whole, such as "JobSet ml/llama"; with " by topology" where it is placed so."""
+        return f"{self.kind} {self.namespace}/{self.name}{_PLACED if self.placed else ''}"
+
+
+def is_placed(whole: str) -> bool:
+    """Return whether the name of a whole says that Kueue has placed it by topology: marks keep names alone."""
+    return whole.endswith(_PLACED)
 
 
 @dataclass(frozen=True, slots=True)

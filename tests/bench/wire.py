@@ -71,12 +71,15 @@ def section(nodes: int) -> list[Table]:
 
 
 @contextmanager
-def running_lab(nodes: int, *, time_scale: float = 1.0) -> Iterator[tuple[Path, int]]:
-    """Run a lab; yield its directory and process. In real time its machines do not change meanwhile."""
+def running_lab(nodes: int, *options: str, time_scale: float = 1.0) -> Iterator[tuple[Path, int]]:
+    """Run a lab; yield its directory and process. In real time its machines do not change meanwhile.
+
+    `options`: more of `lab up`.
+    """
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         directory = Path(name)
         command = [sys.executable, "-m", "reconciler", "lab", "up", "--nodes", str(nodes), "--dir", name]
-        command += ["--scenario", "clean", "--time-scale", f"{time_scale:g}"]
+        command += ["--scenario", "clean", "--time-scale", f"{time_scale:g}", *options]
         log = directory / "log"
         with (
             log.open("wb") as output,

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from reconciler.drivers.slurm import SlurmCluster
-from reconciler.lab.hardware.slurm import LabReservation, SlurmTruth
+from reconciler.lab.hardware.slurm import SlurmTruth
+from reconciler.lab.hardware.slurm_objects import LabReservation
 from reconciler.lab.inprocess import LabFabric
 from reconciler.lab.inprocess.slurm_login import SlurmLogin
 from reconciler.model import desired as d

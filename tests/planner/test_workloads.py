@@ -16,6 +16,7 @@ from reconciler.model.desired import BudgetLimit
 from reconciler.model.observed import Pod, Workload
 from reconciler.model.plan import BlockCode, WorkloadCost
 from reconciler.model.records import Mark, read_mark, write_mark
+from reconciler.model.vocab import Reason
 from reconciler.planner.fleet.budget import Budget
 from reconciler.planner.fleet.carried import carried, workload_costs
 from tests import builders as b
@@ -48,6 +49,45 @@ TRAINING = {
     "training.kubeflow.org/operator-name": "pytorchjob-controller",
     "training.kubeflow.org/replica-type": "worker",
 }
+
+
+# Of pods that Kueue placed by topology, as its own tests have them (pkg/util/tas, pkg/controller/tas).
+ADMITTED = "kueue.x-k8s.io/workload"
+PREFERRED = {"kueue.x-k8s.io/podset-preferred-topology": "cloud.provider.com/topology-rack"}
+
+
+@pytest.mark.parametrize(
+    ("owner", "labels", "annotations", "workload"),
+    [
+        (
+            ("RayCluster", "ranks-ray-raycluster-knqjp"),
+            {"kueue.x-k8s.io/tas": "true", "ray.io/is-ray-node": "yes"},
+            {**PREFERRED, ADMITTED: "rayjob-ranks-ray-c3e91"},
+            Workload("Workload", "ml", "rayjob-ranks-ray-c3e91", placed=True),
+        ),
+        (
+            ("Job", "job-0"),
+            {"kueue.x-k8s.io/tas": "true", "workload.codeflare.dev/appwrapper": "appwrapper"},
+            {ADMITTED: "appwrapper-appwrapper-5f337"},
+            Workload("Workload", "ml", "appwrapper-appwrapper-5f337", placed=True),
+        ),
+        (
+            ("StatefulSet", "lws-1"),
+            {"leaderworkerset.sigs.k8s.io/name": "lws-1", "kueue.x-k8s.io/podset": "main"},
+            {"kueue.x-k8s.io/podset-required-topology": "block", ADMITTED: "leaderworkerset-lws-1-cf2ee"},
+            Workload("LeaderWorkerSet", "ml", "lws-1", placed=True),
+        ),
+        (("Job", "etl"), {}, {**PREFERRED, ADMITTED: "job-etl-19797"}, Workload("Job", "ml", "etl", placed=True)),
+        (("Job", "etl"), {}, {ADMITTED: "job-etl-19797"}, Workload("Job", "ml", "etl")),
+        (("Job", "etl"), {}, PREFERRED, Workload("Job", "ml", "etl")),  # Kueue has not admitted it
+    ],
+)
+def test_what_kueue_placed_by_topology_is_one_workload(
+    owner: tuple[str, str], labels: dict[str, str], annotations: dict[str, str], workload: Workload
+) -> None:
+    pod = owned(*owner, **labels)
+    pod["metadata"]["annotations"] = annotations
+    assert objects.pod(pod)[1].workload == workload
 
 
 @pytest.mark.parametrize(
@@ -132,6 +172,34 @@ def test_one_node_of_a_workload_is_out_at_a_time() -> None:
     assert found.allows("n1") is None
     [line] = [line for line in found.lines() if line.scope == "each workload"]
     assert (line.limit, line.out) == (1, ())
+
+
+def test_one_node_of_what_kueue_placed_by_topology_is_out_at_a_time_whatever_is_declared() -> None:
+    placed = Workload("JobSet", "ml", "llama", placed=True).whole
+    found = budget((BudgetLimit("fleet", "100%"), BudgetLimit("workload", "5")))
+    for name in NAMES[:3]:
+        found.see_workloads(name, frozenset({placed, "Job ml/etl"}))
+    found.charge("n0")
+    refused = found.allows("n1")
+    assert refused is not None
+    assert refused.detail == "budget of JobSet ml/llama by topology is used up: 1 of 1 out (n0)"
+    assert found.allows("n1", {Reason.REMEDIATION}) is None, "an ill node is not kept out of its repair"
+    assert found.allows("n3") is None
+    [line] = [line for line in found.lines() if line.scope == "each workload that Kueue placed by topology"]
+    assert (line.limit, line.out) == (1, ("n0",))
+    found.restore("n0")
+    assert found.allows("n1") is None
+
+
+def test_a_mark_keeps_that_a_workload_was_placed_by_topology() -> None:
+    placed = Workload("JobSet", "ml", "llama", placed=True)
+    mark = Mark("l", "p", "r", "2026-01-01T00:00:00+00:00", True, (placed.whole,))
+    member = b.member("n0", annotations={"reconciler.dev/owner": write_mark(mark)})
+    found = budget((BudgetLimit("fleet", "100%"),))
+    found.see_workloads("n0", carried(b.observed("n0", member=member)))
+    found.see_workloads("n1", carried(b.observed("n1", member=b.member("n1", pods=(b.pod("a", workload=placed),)))))
+    found.charge("n0")
+    assert found.allows("n1") is not None
 
 
 STEPS = st.lists(

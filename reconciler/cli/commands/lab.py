@@ -12,7 +12,7 @@ import click
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.options import TimeScale
 from reconciler.cli.terminal import say, show
-from reconciler.lab.control import clear_fault, exchange_part, inject_fault, read_state, shut_down
+from reconciler.lab.control import clear_fault, exchange_part, inject_fault, read_state, run_slurm, shut_down
 from reconciler.lab.hardware.faults import FAULTS
 from reconciler.lab.scenario import load_scenario
 from reconciler.render.tables import table
@@ -48,8 +48,15 @@ def lab() -> None:
 @click.option("--seed", type=int, metavar="S", help="Seed for the nodes that the scenario picks.")
 @click.option("--time-scale", type=TimeScale(), default=60.0, show_default=True, metavar="F",
               help="How many times faster than real time the lab runs.")  # fmt: skip
+@click.option("--slurm", is_flag=True, help="Give the generated fleet a Slurm in place of a Kubernetes.")
 def up(
-    directory: Path, nodes: int | None, spec: Path | None, scenario: str, seed: int | None, time_scale: float
+    directory: Path,
+    nodes: int | None,
+    spec: Path | None,
+    scenario: str,
+    seed: int | None,
+    time_scale: float,
+    slurm: bool,
 ) -> None:
     """Start a lab, and run it in the foreground until SIGINT or `lab down`."""
     from reconciler.lab.up import Options, Running, up  # a second of asyncssh, aiohttp: the other commands need none
@@ -62,10 +69,13 @@ def up(
         say(f"  reconciler drift {running.spec}")
         say(f"  reconciler plan {running.spec} --out plan.json")
         say(f"  reconciler apply {running.spec} --plan plan.json --yes")
-        say(f"  reconciler lab fault --dir {directory} NODE       # how a node can be broken", "")
+        say(f"  reconciler lab fault --dir {directory} NODE       # how a node can be broken")
+        if running.lab.slurm is not None:
+            say(f"  reconciler lab slurm --dir {directory} -- squeue  # or sinfo, scontrol, sbatch, scancel")
+        say("")
         say("Ctrl-C ends the lab.", err=True)
 
-    options = Options(directory, load_scenario(scenario), spec, nodes, seed, time_scale)
+    options = Options(directory, load_scenario(scenario), spec, nodes, seed, time_scale, slurm)
     asyncio.run(up(options, announce))
 
 
@@ -119,6 +129,18 @@ def exchange(directory: Path, node: str, part: str, index: int) -> None:
     """
     exchange_part(directory, node, part, index)
     say(f"{node}: {part} {index} is another one now")
+
+
+@lab.command(context_settings={"ignore_unknown_options": True})
+@directory
+@click.option("--user", default="ada", show_default=True, help="User who runs it, as reasons and jobs show.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND [ARGUMENT]...")
+def slurm(directory: Path, user: str, command: tuple[str, ...]) -> int:
+    """Run a command of the lab's Slurm, as people do: squeue, sinfo, scontrol, sbatch, scancel."""
+    ran = run_slurm(directory, command, user)
+    click.echo(ran.stdout, nl=False)
+    click.echo(ran.stderr, nl=False, err=True)
+    return ran.exit_status
 
 
 @lab.command()

@@ -96,7 +96,7 @@ def pod(item: Json) -> tuple[str, Pod]:
         finalizers=_texts(metadata, "finalizers"),
         finite=owner in FINITE,
         checkpoint=checkpoint_of(annotations) if annotations else None,
-        workload=workload_of(namespace, (owner, name_of_owner), labels),
+        workload=workload_of(namespace, (owner, name_of_owner), labels, annotations),
         operand=operand,
         ready=bool(operand) and ends_at is None and _is_ready(status),
     )

@@ -1,75 +1,25 @@
 """The Slurm of a lab: what slurmctld knows of nodes and jobs, and what time and machines make of it.
 
-Recorded from slurmctld 22.05.8 (Debian 12) with slurmd on loopback: words of states, reasons and errors, and what
-`update`, `requeue` and `scancel` do to a job. Nothing runs in the background: each call first plays what has happened.
-slurmctld gives a silent node up after SlurmdTimeout, and takes one out that rebooted unasked (ReturnToService=0).
+Recorded from slurmctld 22.05.8 (Debian 12) with slurmd on loopback: words of states, reasons and errors, what `update`,
+`requeue` and `scancel` do to a job, and why one has to wait. Nothing runs in the background: each call first plays what
+has happened. slurmctld gives a silent node up after SlurmdTimeout, and takes one out that rebooted unasked
+(ReturnToService=0).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from reconciler.lab.hardware.machine import Machine
+from reconciler.lab.hardware.slurm_objects import LabJob, LabNode, LabReservation, SlurmError
 
 SLURMD_TIMEOUT_S: Final = 300.0
 COMPLETING_S: Final = 2.0
-
-
-class SlurmError(Exception):
-    """Ends a command with status 1; its text is on stderr then."""
-
-
-@dataclass(slots=True)
-class LabNode:
-    """`reason`: with `by` and `at`, as of the last one that set it."""
-
-    name: str
-    drain: bool = False
-    down: bool = False
-    flags: set[str] = field(default_factory=set)  # others that slurmctld shows, as a test sets them
-    reason: str = ""
-    by: str = "root"
-    at: float = 0.0
-    boot: str = ""  # the boot that it registered with
-    silent_since: float | None = None
-
-    def set_reason(self, text: str, by: str, at: float) -> None:
-        self.reason, self.by, self.at = text, by, at
-
-
-@dataclass(slots=True)
-class LabJob:
-    """`runs_s`: how long it needs from its start. `saves_s`: after a signal; None: it does not handle one, and dies."""
-
-    id: int
-    nodes: tuple[str, ...]
-    user: str = "ada"
-    limit_s: float = 3600.0
-    runs_s: float = 1e9
-    requeue: bool = True
-    comment: str = ""
-    saves_s: float | None = None
-    state: str = "RUNNING"
-    started: float = 0.0
-    ended: float = 0.0
-    restarts: int = 0
-    signals: list[str] = field(default_factory=list)
-    signalled: float | None = None
-    outcome: str = ""  # its state once it is no longer COMPLETING
-
-
-@dataclass(slots=True)
-class LabReservation:
-    """`start`, `end`: by the machines' clock. `flags`: as scontrol prints them, but SPEC_NODES."""
-
-    name: str
-    nodes: tuple[str, ...]
-    start: float
-    end: float
-    flags: tuple[str, ...]
-    users: str = "root"
+REQUEUE_S: Final = 120.0  # after which a requeued job is eligible again
+NO_LIMIT_S: Final = 365 * 86400.0  # of a job without a time limit
+_IN_RESERVATION: Final = "ReqNodeNotAvail, May be reserved for other job"
+_NO_NODES: Final = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
 
 
 class SlurmTruth:
@@ -88,11 +38,21 @@ class SlurmTruth:
 
     # --- what tests and people do ---
 
-    def submit(self, *nodes: str, **settings: object) -> LabJob:
-        """Start a job on these nodes."""
-        job = LabJob(len(self._jobs) + 1, nodes, started=self._clock(), **settings)  # type: ignore[arg-type]
+    def submit(self, *nodes: str, **settings: Any) -> LabJob:
+        """Start a job on these nodes, whatever else is there."""
+        job = LabJob(len(self._jobs) + 1, nodes, started=self._clock(), asks=nodes, **settings)
         self._jobs[job.id] = job
         return job
+
+    def queue(self, wanted: LabJob) -> LabJob:
+        """Play `sbatch`: the job begins when there are nodes for it. Its number is given here."""
+        self._sync()
+        if any(name not in self._nodes for name in wanted.asks):
+            raise SlurmError("sbatch: error: Batch job submission failed: Invalid node name specified")
+        wanted.id, wanted.state, wanted.eligible = len(self._jobs) + 1, "PENDING", self._clock()
+        self._jobs[wanted.id] = wanted
+        self._begin_pending(self._clock())
+        return wanted
 
     # --- what the commands read ---
 
@@ -116,7 +76,8 @@ class SlurmTruth:
         """Return the base state and the flags, as scontrol joins them."""
         held = [one for one in self._reservations.values() if node.name in one.nodes and one.start <= self._clock()]
         on = [job.state for job in self._jobs.values() if node.name in job.nodes]
-        base = "DOWN" if node.down else "MIXED" if "RUNNING" in on else "IDLE"
+        alone = any(job.exclusive for job in self._on(node.name))
+        base = "DOWN" if node.down else "ALLOCATED" if alone else "MIXED" if "RUNNING" in on else "IDLE"
         flags = [("DRAIN", node.drain), ("COMPLETING", "COMPLETING" in on)]
         flags.append(("MAINTENANCE", any("MAINT" in one.flags for one in held)))
         flags.append(("RESERVED", bool(held)))
@@ -135,6 +96,8 @@ class SlurmTruth:
             if not reason and not node.reason:
                 raise SlurmError("You must specify a reason when DOWNING or DRAINING a node. Request denied")
             node.drain = True
+        elif state == "down":
+            self._lose(node, reason, self._clock())
         elif state in ("resume", "undrain"):
             node.drain = False
             node.down = node.down and state == "undrain"
@@ -224,6 +187,7 @@ class SlurmTruth:
             self._heard(node, now)
         for job in self._jobs.values():
             self._goes_on(job, now)
+        self._begin_pending(now)
 
     def _heard(self, node: LabNode, now: float) -> None:
         """Play the pings of slurmctld and the registration of a slurmd."""
@@ -254,7 +218,48 @@ class SlurmTruth:
         if job.state == "COMPLETING" and now >= job.ended + COMPLETING_S:
             job.state, job.nodes = job.outcome, ()
             if job.outcome == "PENDING":
-                job.restarts, job.signalled = job.restarts + 1, None
+                job.restarts, job.signalled, job.eligible = job.restarts + 1, None, job.ended + REQUEUE_S
+
+    def _begin_pending(self, now: float) -> None:
+        """Start each job for which there are nodes, the oldest first; say of the others why not."""
+        behind = False
+        for job in self._jobs.values():
+            if job.state != "PENDING":
+                continue
+            if now < job.eligible:
+                job.reason = "BeginTime"
+                continue
+            nodes, job.reason = self._place(job, now)
+            if nodes:
+                job.nodes, job.state, job.started, job.reason = nodes, "RUNNING", now, "None"
+            elif job.reason == "Resources" and behind:
+                job.reason = "Priority"
+            behind = behind or job.reason == "Resources"
+
+    def _place(self, job: LabJob, now: float) -> tuple[tuple[str, ...], str]:
+        """Return the nodes that a job gets, or () and why it gets none."""
+        names = job.asks or tuple(self._nodes)
+        usable = [name for name in names if not self._is_out(self._nodes[name])]
+        count = len(job.asks) or job.count
+        if len(usable) < count:
+            out = ",".join(name for name in names if name not in usable)
+            return (), f"ReqNodeNotAvail, UnavailableNodes:{out}" if job.asks else _NO_NODES
+        open_for = [name for name in usable if not self._reserved(name, now, now + job.limit_s)]
+        if len(open_for) < count:
+            return (), _IN_RESERVATION
+        free = [name for name in open_for if self._has_room(name, job)]
+        return (tuple(free[:count]), "None") if len(free) >= count else ((), "Resources")
+
+    def _is_out(self, node: LabNode) -> bool:
+        return node.drain or node.down or node.silent_since is not None or bool(node.flags)
+
+    def _reserved(self, node: str, start: float, end: float) -> bool:
+        held = (one for one in self._reservations.values() if node in one.nodes)
+        return any(one.start < end and start < one.end for one in held)
+
+    def _has_room(self, node: str, job: LabJob) -> bool:
+        others = [one for one in self._jobs.values() if node in one.nodes and one.state in ("RUNNING", "COMPLETING")]
+        return not (others and job.exclusive) and not any(one.exclusive for one in others)
 
     def _end(self, job: LabJob, outcome: str) -> None:
         job.state, job.outcome, job.ended = "COMPLETING", outcome, self._clock()

@@ -251,7 +251,7 @@ class TruthCluster:
             finalizers=pod.finalizers,
             finite=pod.owner_kind in FINITE,
             checkpoint=checkpoint_of(pod.annotations),
-            workload=workload_of(pod.namespace, (pod.owner_kind, pod.owner_name), pod.labels),
+            workload=workload_of(pod.namespace, (pod.owner_kind, pod.owner_name), pod.labels, pod.annotations),
             operand=operand,
             ready=bool(operand) and pod.phase == "Running" and pod.ends is None,
         )

@@ -11,7 +11,9 @@ import asyncio
 import contextlib
 import socket
 import time
+from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 import asyncssh
 
@@ -54,33 +56,13 @@ class SshServer:
         key = asyncssh.import_private_key(host_key)
         certificate = asyncssh.import_certificate(host_certificate)
         authorized = asyncssh.import_authorized_keys(authorized_key)
-        self._signed = self._options((key, certificate), authorized)
-        self._unsigned = self._options(key, authorized)
+        self._signed = ssh_options(USER, (key, certificate), authorized, self._session.serve)
+        self._unsigned = ssh_options(USER, key, authorized, self._session.serve)
         self._port: Port | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._not_hung = asyncio.Event()
         self._stopping_since: float | None = None  # in real time
         self._connections: dict[asyncio.Task[None], _Origin] = {}
-
-    def _options(self, key: object, authorized: asyncssh.SSHAuthorizedKeys) -> asyncssh.SSHServerConnectionOptions:
-        return asyncssh.SSHServerConnectionOptions(
-            server_factory=lambda: _Login(authorized),
-            server_host_keys=[key],
-            process_factory=self._session.serve,
-            server_version=_VERSION,
-            kex_algs=_KEX,
-            encryption_algs=_CIPHERS,
-            compression_algs=("none",),
-            encoding=None,
-            line_editor=False,
-            agent_forwarding=False,
-            x11_forwarding=False,
-            allow_scp=False,
-            password_auth=False,
-            kbdint_auth=False,
-            host_based_auth=False,
-            gss_host=None,
-        )
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
         """Start serving and return the port, which stays the same through all boots. 0: any free port."""
@@ -195,10 +177,35 @@ async def _end(tasks: list[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class _Login(asyncssh.SSHServer):
-    """The login check: only public keys, only for root."""
+def ssh_options(
+    user: str, key: object, authorized: asyncssh.SSHAuthorizedKeys, serve: Callable[..., Any]
+) -> asyncssh.SSHServerConnectionOptions:
+    """Return the options of an sshd as the lab's machines have it. `serve`: runs each command."""
+    return asyncssh.SSHServerConnectionOptions(
+        server_factory=lambda: _Login(user, authorized),
+        server_host_keys=[key],
+        process_factory=serve,
+        server_version=_VERSION,
+        kex_algs=_KEX,
+        encryption_algs=_CIPHERS,
+        compression_algs=("none",),
+        encoding=None,
+        line_editor=False,
+        agent_forwarding=False,
+        x11_forwarding=False,
+        allow_scp=False,
+        password_auth=False,
+        kbdint_auth=False,
+        host_based_auth=False,
+        gss_host=None,
+    )
 
-    def __init__(self, authorized: asyncssh.SSHAuthorizedKeys) -> None:
+
+class _Login(asyncssh.SSHServer):
+    """The login check: only public keys, only for one user."""
+
+    def __init__(self, user: str, authorized: asyncssh.SSHAuthorizedKeys) -> None:
+        self._user = user
         self._authorized = authorized
         self._connection: asyncssh.SSHServerConnection | None = None
 
@@ -206,6 +213,6 @@ class _Login(asyncssh.SSHServer):
         self._connection = conn
 
     def begin_auth(self, username: str) -> bool:
-        if username == USER and self._connection is not None:
+        if username == self._user and self._connection is not None:
             self._connection.set_authorized_keys(self._authorized)
         return True

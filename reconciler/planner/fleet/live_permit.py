@@ -136,8 +136,7 @@ class LivePermit:
 
     def _see_workloads(self, node: str, observed: Observed | None) -> None:
         """Take in what a node carries, and of a reserved one what it carried: its mark may not say so yet."""
-        if self._budget.counts_workloads:
-            self._budget.see_workloads(node, carried(observed) | self._ran.get(node, frozenset()))
+        self._budget.see_workloads(node, carried(observed) | self._ran.get(node, frozenset()))
 
     def _see_election(self, seen: Observed) -> bool:
         member = seen.member.value if isinstance(seen.member, Answered) else None
