@@ -137,7 +137,13 @@ def connect(
     images = golden_images(fleet)
     network = PairNetwork.of_nodes(fleet.nodes)
     network.pace_of = lambda name, port: rail(machines[name].state, port).pace
+    sources = {
+        node.serving.sync.address: machines[name]
+        for name, node in fleet.nodes.items()
+        if node.serving is not None and node.serving.sync is not None and node.serving.sync.address is not None
+    }
     for name, machine in machines.items():
+        machine.copied_from = sources
         machine.images, machine.measured = images, measured_images(fleet)
         machine.network = network
         platform = fleet.nodes[name].profile.measurements

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconciler.model.privacy import NodeName, PublicText
+from reconciler.model.serving_sync import DesiredSync
 
 NODE: Final = "{node}"  # in a word of a command: the node that goes, or came back
 NODES: Final = "{nodes}"  # the nodes that are to serve, with commas between them
@@ -33,6 +34,7 @@ class DesiredServing:
     timeout_s: float
     ready_url: PublicText
     ready_s: float
+    sync: DesiredSync | None = None  # None: nothing is copied
 
     def others(self, node: str) -> tuple[str, ...]:
         return tuple(name for name in self.group if name != node)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_interface
 from typing import Any
 
 from reconciler.model.errors import Diagnostic, did_you_mean
 from reconciler.model.serving import DesiredServing
+from reconciler.model.serving_sync import DesiredSync
 from reconciler.model.units import parse_duration
-from reconciler.spec.kinds.serving import Serving
+from reconciler.spec.kinds.serving import Serving, Sync
 from reconciler.spec.node_source import NodeSource
 from reconciler.spec.parse import Declarations, DeclaredResource
 from reconciler.spec.ranges import expand
@@ -30,12 +32,13 @@ def serving_of(declared: Declarations, nodes: Sequence[NodeSource]) -> Mapping[s
     found: dict[str, DesiredServing] = {}
     for pool in declared.pools.values():
         if (spec := pool.spec.serving) is not None:
-            for group in _groups(spec, [node for node in nodes if node.pool == pool.name]):
-                found |= dict.fromkeys(group.names, _desired(spec, group.names))
+            own = {node.name: node for node in nodes if node.pool == pool.name}
+            for group in _groups(spec, list(own.values())):
+                found |= {name: _desired(spec, group.names, own[name]) for name in group.names}
     return found
 
 
-def _desired(spec: Serving, names: tuple[str, ...]) -> DesiredServing:
+def _desired(spec: Serving, names: tuple[str, ...], node: NodeSource) -> DesiredServing:
     return DesiredServing(
         group=names,
         degrade=spec.degrade.command,
@@ -43,7 +46,19 @@ def _desired(spec: Serving, names: tuple[str, ...]) -> DesiredServing:
         timeout_s=parse_duration(spec.timeout),
         ready_url=spec.ready.url,
         ready_s=parse_duration(spec.ready.timeout),
+        sync=None if spec.sync is None else _sync(spec.sync, node),
     )
+
+
+def _sync(spec: Sync, node: NodeSource) -> DesiredSync:
+    return DesiredSync(spec.paths, spec.link, _address(spec, node), spec.gbps)
+
+
+def _address(spec: Sync, node: NodeSource) -> str | None:
+    """Return the first address of a node on the link that is copied by; None where it has none."""
+    links = () if node.network is None else node.network.links
+    found = next((link for link in links if link.name == spec.link and link.addresses), None)
+    return None if found is None else str(ip_interface(found.addresses[0]).ip)
 
 
 def _groups(spec: Serving, nodes: Sequence[NodeSource]) -> Iterator[_Group]:
@@ -90,4 +105,7 @@ def _of_pool(pool: DeclaredResource[Any], nodes: Mapping[str, NodeSource]) -> It
             elif node.endpoints.host is None:
                 problem = f"node {name!r} has no host address, so it can't be told how to serve"
                 yield pool.problem(group.steps, problem, f"give it a host ({node.at})")
+            elif spec.sync is not None and _address(spec.sync, node) is None:
+                problem = f"node {name!r} has no address on link {spec.sync.link!r}, by which its data are copied"
+                yield pool.problem(("serving", "sync", "link"), problem, f"declare it in its `network` ({node.at})")
             taken[name] = group.steps

@@ -1,7 +1,8 @@
 """Nodes on this machine that are apart as real ones are: networks, /var/lib, /run and a real sshd of their own each.
 
-They are namespaces of the kernel. Two networks join them: one that we reach them by, and one between them alone. All of
-it goes when its processes go, and they are killed when we end, however that is.
+Each may log in to the others, as root of nodes that serve together may. They are namespaces of the kernel. Two networks
+join them: one that we reach them by, and one between them alone. All of it goes when its processes go, and they are
+killed when we end, however that is.
 """
 
 from __future__ import annotations
@@ -102,7 +103,14 @@ def real_nodes(names: Sequence[str], keys: Keys, home: Path) -> Iterator[list[Re
     """Yield running nodes of these names, which the machine has no trace of afterwards."""
     if why := missing():
         pytest.skip(why)
-    for name, text in (("host", private(keys.host)), ("authorized", keys.login.export_public_key().decode())):
+    texts = {
+        "host": private(keys.host),
+        "authorized": keys.login.export_public_key().decode(),
+        "login": private(keys.login),
+        "known": f"* {keys.host.export_public_key().decode()}",
+        "client": f"IdentityFile {home}/login\nUserKnownHostsFile {home}/known\nStrictHostKeyChecking yes\n",
+    }
+    for name, text in texts.items():
         (home / name).write_text(text)
         (home / name).chmod(0o600)
     (home / "host-cert.pub").write_bytes(keys.certificate.export_certificate())
@@ -132,6 +140,8 @@ def real_nodes(names: Sequence[str], keys: Keys, home: Path) -> Iterator[list[Re
             for folder in ("/var/lib", "/run", "/srv"):
                 node.run("mount", "-t", "tmpfs", "-o", "mode=755", "none", folder)
             node.run("mkdir", "/run/sshd")
+            node.run("mount", "-t", "tmpfs", "none", "/etc/ssh/ssh_config.d")
+            node.run("cp", str(home / "client"), "/etc/ssh/ssh_config.d/reconciler.conf")
             sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
             node.start(str(sshd), "-D", "-e", "-f", str(home / "config"), log=home / f"{name}.log")
             nodes.append(node)

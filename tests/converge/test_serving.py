@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reconciler.converge.events import ActionStarted, Event
-from reconciler.model.desired import DrainPolicy
+from reconciler.model.desired import Desired, DrainPolicy
 from reconciler.model.outcome import Declined, Done, Transient
 from reconciler.model.serving import DesiredServing
+from reconciler.model.serving_sync import DesiredSync
 from reconciler.model.vocab import DrainProvider
 from tests.converge.test_backup import NEW, each, to_new_image
 from tests.converge.test_k3s_killed import killed_at, surviving
@@ -272,6 +273,61 @@ def test_a_run_that_dies_at_any_command_tells_nobody_twice(world: Worlds, number
     assert commands(here, "n1") == ["serve --only n1", "serve --all n0,n1"]
     assert commands(here, "n0") == ["serve --all n0,n1"]
     assert (here.machine("n0").disk().version, here.serves("n0")) == (NEW.version, True)
+
+
+def test_models_are_copied_before_anybody_is_told(world: Worlds) -> None:
+    here = copying(world)
+    to_new_image(here, "n0")
+    here.apply(wait_s=10 * HOUR)
+    did = here.did("n0")
+    assert did.index("sync_serving") < did.index("degrade_serving") < did.index("drain"), did
+    assert here.machine("n1").disk().files["/srv/models/a"] == "weights"
+    assert not [node.node for node in here.plan().nodes.values() if node.actions]
+
+
+def test_a_copy_that_fails_keeps_the_node(world: Worlds) -> None:
+    here = copying(world)
+    here.machine("n1").disk().files["/srv/models/a"] = "other"
+    to_new_image(here, "n0")
+    report = here.apply(wait_s=HOUR)
+    assert {one.partition("!")[0] for one in here.did("n0")} == {"sync_serving"}
+    assert commands(here, "n1") == []
+    assert "n1: /srv/models/a: FAILED" in report.results["n0"].detail
+
+
+def test_of_a_host_that_is_down_nothing_is_copied(world: Worlds) -> None:
+    """Its group was broken by that, and is told all the same."""
+    here = copying(world)
+    here.machine("n0").inject("host_hung")
+    for _ in range(4):
+        here.apply(wait_s=HOUR)
+        here.clock.elapsed += 0.2 * HOUR
+    assert "sync_serving" not in here.did("n0")
+    assert commands(here, "n1")[0] == "serve --only n1"
+    assert here.serves("n0")
+
+
+def syncing(sync: DesiredSync) -> Callable[[Desired], Desired]:
+    """Return a change of a node that serves in a group: this is copied from it."""
+
+    def change(node: Desired) -> Desired:
+        assert node.serving is not None
+        return replace(node, serving=replace(node.serving, sync=sync))
+
+    return change
+
+
+def copying(world: Worlds) -> World:
+    """A pair that serves, of which n0 has models that n1 lacks."""
+    here = grouped(world)
+    for at, name in enumerate(GROUP):
+        sync = DesiredSync(("/srv/models",), "ib0", f"10.30.0.{at}", 400.0)
+        each(here, syncing(sync), name)
+    sources = {f"10.30.0.{at}": here.machine(name) for at, name in enumerate(GROUP)}
+    for name in GROUP:
+        here.machine(name).copied_from = sources
+    here.machine("n0").disk().files["/srv/models/a"] = "weights"
+    return here
 
 
 few = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))

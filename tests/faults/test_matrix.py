@@ -33,7 +33,8 @@ def test_the_matrix_is_whole() -> None:
     # group: test_serving.py has those.
     elsewhere = {
         "renew_host_certificate", "reserve", "install_k3s", "configure_k3s", "await_operators", "back_up",
-        "restore_backup", "degrade_serving", "restore_serving",
+        "restore_backup", "sync_serving", "degrade_serving",
+        "restore_serving",
     }  # fmt: skip
     planned = {spec.name for spec in ACTIONS.values() if not spec.decommissions and not spec.repairs} - elsewhere
     assert {name.partition(":")[0] for name in SCENES} == planned

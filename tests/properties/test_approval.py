@@ -39,6 +39,7 @@ from reconciler.model.observed import Drive, Taint
 from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.releases import Chart, CrdPolicy, DesiredRelease, OperatorKind
 from reconciler.model.serving import DesiredServing
+from reconciler.model.serving_sync import DesiredSync
 from reconciler.model.signal_changes import SignalChange
 from reconciler.model.tickets import Tracker, TrackerKind
 from reconciler.model.vocab import Activation, CheckpointWay, DrainProvider, LinkKind, Provision
@@ -120,7 +121,8 @@ NODE = b.node(
     erase=("D7", "D8"),
     outlets=(d.Outlet("https://pdu-a", "A1", ("other",)),),
     serving=DesiredServing(
-        ("gpu-a001", "other"), ("serve", "less"), ("serve", "more"), 60.0, "http://127.0.0.1/health", 60.0
+        ("gpu-a001", "other"), ("serve", "less"), ("serve", "more"), 60.0, "http://127.0.0.1/health", 60.0,
+        DesiredSync(("/srv/models",), "ib0", "10.30.0.1", 400.0),
     ),
 )  # fmt: skip
 SETTINGS = replace(
@@ -257,7 +259,7 @@ CHANGES = list(every_change())
 
 
 def test_the_sample_has_something_to_do() -> None:
-    assert b.actions(APPROVED.plan)[:4] == ["degrade_serving", "mark", "drain", "set_bios"]
+    assert b.actions(APPROVED.plan)[:4] == ["sync_serving", "degrade_serving", "mark", "drain"]
     assert set(APPROVED.plan.inputs) > {"machine.serial", "machine.root_disk"}
     assert len(CHANGES) > 150
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from reconciler.model.serving import DesiredServing, command_for, command_name
+from reconciler.model.serving_sync import DesiredSync
 from tests.spec.example import Edit, load, messages
 
 SAID: dict[str, Any] = {
@@ -32,6 +33,23 @@ def test_it_arrives_at_each_node_of_a_group_with_its_line() -> None:
     )  # fmt: skip
     assert {name: node.serving for name, node in nodes.items() if node.serving} == dict.fromkeys(GROUP, wanted)
     assert str(nodes["gpu-a001"].provenance["serving"]).startswith("pool.yaml:")
+
+
+def networked(node: str, number: int) -> dict[str, Any]:
+    link = {"name": "ib0", "mac": f"02:00:00:00:00:0{number}", "addresses": [f"10.30.0.{number}/24"]}
+    return {"name": node, "host": f"10.9.0.{number}", "network": {"links": [link]}}
+
+
+def test_what_is_copied_arrives_with_the_address_of_each_node() -> None:
+    more = "".join(f"  - {json.dumps(networked(f'tp-{at}', at))}\n" for at in (1, 2))
+    sync = {"paths": ["/srv/models"], "link": "ib0", "gbps": 400}
+    edit = said(groups=[["tp-[1-2]"]], sync=sync)
+    nodes = load(edit, ("pool.yaml", "  - name: gpu-a009\n", f"{more}  - name: gpu-a009\n")).nodes
+    found = [nodes[name].serving for name in ("tp-1", "tp-2")]
+    assert [one.sync if one else None for one in found] == [
+        DesiredSync(("/srv/models",), "ib0", "10.30.0.1", 400.0),
+        DesiredSync(("/srv/models",), "ib0", "10.30.0.2", 400.0),
+    ]
 
 
 def test_nodes_of_one_failure_domain_serve_together() -> None:
@@ -59,6 +77,11 @@ def test_another_group_is_another_fleet() -> None:
         ({"groups": [["gpu-a001", "gpu-x"]]}, "the pool has no node 'gpu-x'"),
         ({"groups": [["gpu-a[002-001]"]]}, "counts from 002 down to 001"),
         ({"groups": None, "domain": "tp-group"}, "no node of the pool serves in a group"),
+        (
+            {"sync": {"paths": ["/srv/models"], "link": "ib0"}},
+            "node 'gpu-a001' has no address on link 'ib0', by which its data are copied",
+        ),
+        ({"sync": {"paths": ["models"], "link": "ib0"}}, "an absolute path"),
         ({"ready": {"url": "ftp://127.0.0.1/"}}, "a URL like https://host/path"),
     ],
 )

@@ -36,7 +36,7 @@ TIMED_OUT: Final = (124, 137)  # exit status of timeout(1)
 
 
 @dataclass(frozen=True, slots=True)
-class _Server:
+class Server:
     """A node that is to serve."""
 
     name: str
@@ -53,7 +53,7 @@ def _wanted(ctx: ActionContext) -> DesiredServing:
 async def degrade_serving(ctx: ActionContext) -> Outcome:
     """Tell the other nodes of the group to serve without this one, and wait until each of them answers."""
     serving = _wanted(ctx)
-    servers = _staying(ctx)
+    servers = staying(ctx)
     if not servers:
         return Done("no other node of its serving group is in service: nobody is told", changed=False)
     await _tell(ctx, serving.degrade, servers)
@@ -78,22 +78,22 @@ async def must_serve_without(ctx: ActionContext) -> None:
     """Raise Stop unless the other nodes of the serving group answer now: what they said before may be long ago."""
     if ctx.desired.serving is None:
         return
-    for server in _staying(ctx):
+    for server in staying(ctx):
         if why := await _silence(ctx, server):
             raise Stop(Transient(f"its serving group does not answer without it, so it stays: {why}", RETRY_S))
 
 
-def _staying(ctx: ActionContext) -> list[_Server]:
+def staying(ctx: ActionContext) -> list[Server]:
     return [_server(one.name, one.host) for one in ctx.group if not one.out]
 
 
-def _server(name: str, host: TimedHost | None) -> _Server:
+def _server(name: str, host: TimedHost | None) -> Server:
     if host is None:
         raise Stop(Declined("no_port", f"{name}: {NO_ADDRESS}, so it can't be told how to serve"))
-    return _Server(name, host)
+    return Server(name, host)
 
 
-async def _tell(ctx: ActionContext, words: Sequence[str], servers: Sequence[_Server]) -> None:
+async def _tell(ctx: ActionContext, words: Sequence[str], servers: Sequence[Server]) -> None:
     """Tell one server after the other. Raise Stop at the first on which the command fails or does not end."""
     argv = command_for(words, ctx.node, [one.name for one in servers])
     name = command_name(ctx.ledger.id, ctx.attempt, argv)
@@ -102,7 +102,7 @@ async def _tell(ctx: ActionContext, words: Sequence[str], servers: Sequence[_Ser
         await _run(ctx, server, name, argv)
 
 
-async def _run(ctx: ActionContext, server: _Server, name: str, argv: Sequence[str]) -> None:
+async def _run(ctx: ActionContext, server: Server, name: str, argv: Sequence[str]) -> None:
     allowed = _wanted(ctx).timeout_s
     seconds = max(2.0, ctx.clock.real_seconds(allowed))
     deadline = ctx.clock.monotonic() + allowed + SPARE_S
@@ -131,12 +131,12 @@ def _end(status: int, allowed_s: float) -> str:
     return f"took longer than {format_duration(allowed_s)}" if status in TIMED_OUT else f"exits with {status}"
 
 
-async def _answer(ctx: ActionContext, servers: Sequence[_Server]) -> None:
+async def _answer(ctx: ActionContext, servers: Sequence[Server]) -> None:
     """Wait until each server answers. Raise Stop if one does not in the time that the spec allows."""
     serving, why = _wanted(ctx), ""
     for server in servers:
 
-        async def probe(server: _Server = server) -> bool | None:
+        async def probe(server: Server = server) -> bool | None:
             nonlocal why
             why = await _silence(ctx, server)
             return None if why else True
@@ -146,7 +146,7 @@ async def _answer(ctx: ActionContext, servers: Sequence[_Server]) -> None:
             raise Stop(Transient(f"after {format_duration(serving.ready_s)}, {why}", RETRY_S))
 
 
-async def _silence(ctx: ActionContext, server: _Server) -> str:
+async def _silence(ctx: ActionContext, server: Server) -> str:
     """Return why a server does not count as serving; "" where its URL answers 2xx."""
     url = _wanted(ctx).ready_url
     try:
@@ -160,13 +160,13 @@ async def _silence(ctx: ActionContext, server: _Server) -> str:
     return f"{server.name}: {url} does not answer 2xx: {said}"
 
 
-def _names(servers: Iterable[_Server]) -> str:
+def _names(servers: Iterable[Server]) -> str:
     return ", ".join(one.name for one in servers)
 
 
-def _serve(servers: Sequence[_Server]) -> str:
+def _serve(servers: Sequence[Server]) -> str:
     return "serves" if len(servers) == 1 else "serve"
 
 
-def _answered(servers: Sequence[_Server]) -> str:
+def _answered(servers: Sequence[Server]) -> str:
     return "answers" if len(servers) == 1 else "answer"

@@ -62,6 +62,7 @@ class Machine(BmcSide, InPlaceSide, SpdmSide, HostSide):
         self.firmware_images = firmware_images or {}
         self.registry = registry
         self.network: PairNetwork | None = None  # None: no traffic leaves the machine
+        self.copied_from: Mapping[str, Machine] = {}  # machines by the address from which others copy their data
 
     @property
     def name(self) -> str:

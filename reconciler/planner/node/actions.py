@@ -36,7 +36,7 @@ from reconciler.planner.node.leaving_variants import (
 )
 from reconciler.planner.node.possible import IN_PLACE
 from reconciler.planner.node.repair_variants import accept_parts, set_indicator, shut_down
-from reconciler.planner.node.serving_variants import in_a_group
+from reconciler.planner.node.serving_variants import degrade_serving, in_a_group, sync_serving
 from reconciler.planner.node.traits import NodeTraits as NodeTraits
 from reconciler.planner.node.traits import Staged as Staged
 from reconciler.planner.node.traits import Variant as Variant
@@ -132,11 +132,16 @@ _POWER = frozenset({Activation.REBOOT, Activation.POWER_CYCLE})
 # A boot covers `join`: the host answers before its kubelet is Ready. The other actions that one covers are what remains
 # to do when a run died in the middle of it.
 _SPECS = (
+    ActionSpec(
+        name="sync_serving", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=600,
+        requires=(c.HOST_UP,), achieves=(c.SERVING_SYNCED,), forbids=(c.SERVING_SYNCED,), variants=sync_serving,
+        fault="ssh_refused",
+    ),
     # First, so that nothing is done to a node whose group does not serve without it. An ill node is marked before.
     ActionSpec(
         name="degrade_serving", concern=Concern.CLUSTER, disruption=Disruption.SERVICE_RESTART, seconds=120,
         achieves=(c.SERVING_DEGRADED,), breaks=(c.SERVING_RESTORED,), forbids=(c.SERVING_DEGRADED,),
-        variants=in_a_group, takes_out=True,
+        variants=degrade_serving, takes_out=True,
     ),
     ActionSpec(
         name="mark", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=5,

@@ -42,6 +42,7 @@ BOOT_STAGED = "boot_staged"
 IMAGE = "image_ok"
 BACKED_UP = "backed_up"  # what the spec wants saved is in its repository, whole, since the node last served
 RESTORED = "restored"  # nothing that was saved waits to be restored after its disk was written
+SERVING_SYNCED = "serving_synced"  # the others of its serving group have what they need of its data
 SERVING_DEGRADED = "serving_degraded"  # its serving group serves without it, or never served with it
 SERVING_RESTORED = "serving_restored"  # nothing that its serving group was told has to be taken back
 SIGNATURE = "signature_ok"  # the image that the spec pins is signed by a key we trust

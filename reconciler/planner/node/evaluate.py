@@ -82,7 +82,7 @@ def with_drift(
     _from_drift(builder, context.of_profile(desired.profile), items)
     _from_attempts(builder, desired, record)
     assess_saved(builder, desired, record, context.now, unread=bool(assessment.unread.cause))
-    assess_serving(builder, desired, record)
+    assess_serving(builder, desired, record, context.now)
     builder.set(GPU_PLAIN, assessment.mig_off, *_paths(items, Concern.GPU))
     _signature_and_trust(builder, desired, context, assessment.unproved)
     return Conditions(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from reconciler.model.desired import Desired
@@ -19,7 +20,9 @@ from reconciler.model.vocab import Concern, Source
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.record import is_admission
+from reconciler.planner.node.saved import FRESH
 
+SYNC: Final = "sync_serving"
 DEGRADE: Final = "degrade_serving"
 RESTORE: Final = "restore_serving"
 
@@ -28,18 +31,21 @@ RESTORE: Final = "restore_serving"
 class ServingStatus:
     """`without`: the group was told to serve without the node. `whole`: all that it was told was taken back.
 
-    `served`: the node was in service, and was neither drained nor installed since.
+    `served`: the node was in service, and was neither drained nor installed since. `copied`: when the others had got
+    all that they need of its data, since it was last admitted.
     """
 
     without: bool = False
     whole: bool = True
     served: bool = False
+    copied: datetime | None = None
 
 
 def serving_status(record: NodeRecord) -> ServingStatus:
     """Read from a node's attempts what its serving group was told."""
     adopted = record.certificate is not None and record.certificate.adopted
     without, whole, served, known = False, True, adopted, False
+    copied: datetime | None = None
     for attempt in record.attempts:
         if attempt.outcome == "refused":
             continue
@@ -47,16 +53,21 @@ def serving_status(record: NodeRecord) -> ServingStatus:
         if attempt.action in (DEGRADE, RESTORE):
             without, whole, known = attempt.action == DEGRADE and done, attempt.action == RESTORE and done, True
         elif is_admission(attempt):
-            served = True
+            served, copied = True, None
+        elif attempt.action == SYNC and done:
+            copied = attempt.ended_at or attempt.at
         elif done and (spec_of(attempt.action).drains or spec_of(attempt.action).installs):
             served = False
     if not known and len(record.attempts) >= ATTEMPTS_KEPT:
         whole = False  # too many attempts to tell: a group that is told once more loses nothing
-    return ServingStatus(without, whole, served)
+    return ServingStatus(without, whole, served, copied)
 
 
-def assess_serving(builder: c.ConditionBuilder, desired: Desired, record: NodeRecord) -> None:
-    """Set the conditions of a node that serves in a group. One that serves nobody may go as it is."""
+def assess_serving(builder: c.ConditionBuilder, desired: Desired, record: NodeRecord, now: datetime) -> None:
+    """Set the conditions of a node that serves in a group. One that serves nobody may go as it is.
+
+    Of a host that does not answer nothing can be copied, and its group must not wait for that.
+    """
     if desired.serving is None:
         return
     status = serving_status(record)
@@ -64,6 +75,10 @@ def assess_serving(builder: c.ConditionBuilder, desired: Desired, record: NodeRe
     others = ", ".join(desired.serving.others(desired.node))
     builder.set(c.SERVING_DEGRADED, status.without or not takes_part, f"{others} may not serve without it")
     builder.set(c.SERVING_RESTORED, status.whole, ITEM)
+    if (sync := desired.serving.sync) is not None:
+        fresh = status.copied is not None and now < status.copied + FRESH
+        needless = c.SERVING_DEGRADED in builder.true or c.HOST_UP not in builder.true
+        builder.set(c.SERVING_SYNCED, fresh or needless, f"{others} may lack {', '.join(sync.paths)}")
 
 
 def serving_items(desired: Desired, state: c.Conditions) -> Iterable[DriftItem]:

@@ -127,6 +127,13 @@ ImageUrl = Annotated[
     ),
     AfterValidator(_reachable),
 ]
+SavedPath = Annotated[
+    str,
+    Matching(
+        r"(?!.*/\.\.?(?:/|$))(?:/[A-Za-z0-9_@%+=:.,~-]+)+",
+        "an absolute path without blanks, . and .., such as /var/lib/models",
+    ),
+]
 TreePath = Annotated[str, Checked(_inside_tree)]
 Attribute = Annotated[AttributeValue | None, BeforeValidator(_attribute)]
 LabelKey = Annotated[

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from reconciler.model.vocab import DrainProvider, SignalTo
-from reconciler.spec.kinds.base import NOT_ENFORCED, LabelKey, LabelValue, PositiveDuration, Resource
+from reconciler.spec.kinds.base import NOT_ENFORCED, LabelKey, LabelValue, PositiveDuration, Resource, SavedPath
 from reconciler.spec.kinds.settings import HostSettings
 from reconciler.strict_yaml.models import Argv, Checked, Matching, Model, Name, Text
 
@@ -70,13 +70,6 @@ ResourceName = Annotated[
              "the name of a resource of a device plugin like nvidia.com/gpu"),
 ]  # fmt: skip
 
-SavedPath = Annotated[
-    str,
-    Matching(
-        r"(?!.*/\.\.?(?:/|$))(?:/[A-Za-z0-9_@%+=:.,~-]+)+",
-        "an absolute path without blanks, . and .., such as /var/lib/models",
-    ),
-]
 Repository = Annotated[
     str,
     Matching(

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from reconciler.spec.kinds.base import DomainLabel, PositiveDuration, WebUrl
+from reconciler.spec.kinds.base import DomainLabel, PositiveDuration, SavedPath, WebUrl
+from reconciler.spec.kinds.network import LinkName
 from reconciler.strict_yaml.models import Argv, Model, Text
 
 Group = Annotated[tuple[Text, ...], Field(min_length=1)]
@@ -32,6 +33,21 @@ class ServingReady(Model):
     )
 
 
+class Sync(Model):
+    """Data that the nodes that stay copy from the one that goes, before they are told to serve without it."""
+
+    paths: tuple[SavedPath, ...] = Field(
+        min_length=1, description="Files and directories on the hosts, each with all in it, such as models."
+    )
+    link: LinkName = Field(
+        description="Link of `network` of the nodes, whose first address they copy from. rsync does it, over SSH."
+    )
+    gbps: Annotated[float, Field(gt=0, le=10_000)] | None = Field(
+        default=None,
+        description="Line rate of that link in Gbit/s, with which the rate of a copy is compared in its report.",
+    )
+
+
 class Serving(Model):
     """Nodes that serve together, such as those of one tensor-parallel group. One at most is away at a time."""
 
@@ -50,6 +66,10 @@ class Serving(Model):
     )
     ready: ServingReady = Field(description="How a node shows that it serves.")
     timeout: PositiveDuration = Field(default="10m", description="How long a command may take on one node.")
+    sync: Sync | None = Field(
+        default=None,
+        description="Data that the nodes that stay need to serve without the other one. Absent: nothing is copied.",
+    )
 
     @model_validator(mode="after")
     def _says_who(self) -> Serving:

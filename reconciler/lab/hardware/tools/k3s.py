@@ -13,7 +13,7 @@ from typing import Final
 
 from reconciler.lab.hardware.k3s_site import K3sSite, version_of
 from reconciler.lab.hardware.tools.call import Call, Ran, Tool, done, failed, parse_options
-from reconciler.lab.hardware.tools.serving import probe
+from reconciler.lab.hardware.tools.serving import compare, probe
 from reconciler.model.gate import CommandResult
 from reconciler.model.k3s_removal import REMOVAL
 
@@ -132,6 +132,8 @@ def _curl(call: Call) -> Ran:
 
 
 def _sha256sum(call: Call) -> Ran:
+    if call.args[:1] == ("--check",):
+        return compare(call)
     text = call.machine.disk().files.get(call.args[0])
     if text is None:
         return failed(1, f"sha256sum: {call.args[0]}: No such file or directory\n")

@@ -1,18 +1,23 @@
-"""The programs that tell a lab machine how to serve, and ask whether it does. What it serves is nobody's concern here.
+"""The programs that tell a lab machine how to serve, copy what it needs for that, and ask whether it serves.
 
-As on a host, a command that was told under a name is not run again under it.
+As on a host, a command that was told under a name is not run again under it. What a machine serves is nobody's concern
+here; of its data, regular files are modelled.
 """
 
 from __future__ import annotations
 
+import hashlib
+
 from reconciler.lab.hardware.tools.call import Call, Ran, done, failed
 from reconciler.model.serving import TELL, probe_of
+from reconciler.model.serving_sync import DIGESTS, PULL
 
 SECONDS = 5.0
+COPY_S = 60.0
 
 
 def serving_script(call: Call) -> Ran | None:
-    """Tell the machine a command, as `sh -c TELL sh NAME SECONDS ARGV...`; None for any other."""
+    """Run one of the programs, as `sh -c PROGRAM sh ...`; None for any other."""
     match call.args:
         case ("-c", program, "sh", name, _, *argv) if program == TELL:
             state = call.machine.state.serving
@@ -20,6 +25,10 @@ def serving_script(call: Call) -> Ran | None:
                 state.commands.append(tuple(argv))
                 state.told[name] = state.fails
             return failed(state.told[name], "the engine refuses\n" if state.told[name] else "", seconds=SECONDS)
+        case ("-c", program, "sh", address, *paths) if program == PULL:
+            return _pull(call, address, paths)
+        case ("-c", program, "sh", *paths) if program == DIGESTS:
+            return _digests(call, paths)
     return None
 
 
@@ -30,3 +39,39 @@ def probe(call: Call) -> Ran | None:
     if not call.machine.state.serving.answers:
         return failed(0, stdout="503")
     return done("200")
+
+
+def _within(files: dict[str, str], paths: list[str]) -> dict[str, str]:
+    return {name: text for name, text in files.items() if any(f"{name}/".startswith(f"{path}/") for path in paths)}
+
+
+def _pull(call: Call, address: str, paths: list[str]) -> Ran:
+    source = call.machine.copied_from.get(address)
+    if source is None or source.ssh_transport() is not None:
+        return failed(255, f"ssh: connect to host {address} port 22: No route to host\n")
+    have = call.machine.disk().files
+    lacking = {name: text for name, text in _within(source.disk().files, paths).items() if name not in have}
+    have |= lacking
+    size = sum(len(text) for text in lacking.values())
+    return done(f"copied {size} bytes in {COPY_S * 1000:.0f} ms\n", seconds=COPY_S)
+
+
+def _digests(call: Call, paths: list[str]) -> Ran:
+    files = call.machine.disk().files
+    for path in paths:
+        if not _within(files, [path]):
+            return failed(1, f"{path} is not there: mount it, or take it out of sync\n")
+    lines = (f"{hashlib.sha256(text.encode()).hexdigest()}  {name}\n" for name, text in _within(files, paths).items())
+    return done("".join(sorted(lines)))
+
+
+def compare(call: Call) -> Ran:
+    """Run `sha256sum --check --quiet`: name each file of its standard input that is another one here, or none."""
+    files, wrong = call.machine.disk().files, ""
+    for line in call.stdin.splitlines():
+        digest, _, name = line.partition("  ")
+        if name not in files:
+            wrong += f"{name}: FAILED open or read\n"
+        elif hashlib.sha256(files[name].encode()).hexdigest() != digest:
+            wrong += f"{name}: FAILED\n"
+    return failed(1, stdout=wrong) if wrong else done()
