@@ -5,10 +5,10 @@ A pull request is GitLab's merge request, with its IID for `number`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class ForgeKind(StrEnum):
@@ -42,6 +42,19 @@ class Remark:
     text: str
     url: str
     handle: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A pull request from a branch of ours. `head`: commit. `open`: neither merged nor closed."""
+
+    number: int
+    head: str
+    title: str
+    text: str
+    url: str
+    open: bool
+    merged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +128,32 @@ class Forge(Protocol):
 
     async def set_check(self, commit: str, name: str, verdict: Check, title: str, text: str, url: str) -> None:
         """Set the verdict on a commit, with its report where the forge takes one. The latest of a name counts."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+
+@runtime_checkable
+class ProposingForge(Protocol):
+    """A forge whose repository takes branches and pull requests of ours. Calls raise DriverError."""
+
+    async def default_branch(self) -> str:
+        """Return the branch that changes are made to."""
+
+    async def proposals(self, branch: str) -> Sequence[Proposal]:
+        """Return the pull requests from a branch of this repository, newest first, open or not; at most 30."""
+
+    async def message(self, commit: str) -> str:
+        """Return the message of a commit."""
+
+    async def write_branch(self, branch: str, base: str, files: Mapping[str, str], message: str) -> str:
+        """Make the branch anew: one commit on `base` that replaces these files, by path. Return the commit."""
+
+    async def open_proposal(self, branch: str, into: str, title: str, text: str) -> Proposal:
+        """Open a pull request. REJECTED when one is open from this branch."""
+
+    async def edit_proposal(self, number: int, title: str, text: str, *, close: bool) -> None:
+        """Replace title and text of a pull request, and close it or leave it open. Idempotent."""
 
     async def close(self) -> None:
         """Close the connections."""

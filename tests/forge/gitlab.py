@@ -41,6 +41,8 @@ class FakeGitLab:
     diffs: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     notes: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     issues: dict[int, dict[str, Any]] = field(default_factory=dict)
+    commits: dict[str, dict[str, Any]] = field(default_factory=dict)
+    branches: dict[str, str] = field(default_factory=dict)
     statuses: list[dict[str, Any]] = field(default_factory=list)
     edits: list[int] = field(default_factory=list)  # notes that were edited
     _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1000))
@@ -127,6 +129,10 @@ class FakeGitLab:
             web.get(one + "/notes/{id}", self._note_alone),
             web.put(one + "/notes/{id}", self._edit_note),
             web.get(at + "/repository/commits/{sha}/merge_requests", self._merges_of),
+            web.post(at + "/merge_requests", self._add_merge),
+            web.put(one, self._edit_merge),
+            web.get(at + "/repository/commits/{sha}", self._commit),
+            web.post(at + "/repository/commits", self._add_commit),
             web.get(at + "/issues", self._issues),
             web.post(at + "/issues", self._add_issue),
             web.put(at + "/issues/{iid}", self._edit_issue),
@@ -152,12 +158,66 @@ class FakeGitLab:
 
     async def _project(self, _request: web.Request) -> web.Response:
         return web.json_response(
-            {"id": NUMBER, "path_with_namespace": PROJECT, "web_url": f"https://gitlab.example/{PROJECT}"}
+            {
+                "id": NUMBER,
+                "path_with_namespace": PROJECT,
+                "web_url": f"https://gitlab.example/{PROJECT}",
+                "default_branch": "main",
+            }
         )
 
     async def _merges(self, request: web.Request) -> web.Response:
-        state = request.query.get("state", "all")
-        return self._paged(request, [one for one in self.merges.values() if state in ("all", one["state"])])
+        state, branch = request.query.get("state", "all"), request.query.get("source_branch")
+        listed = [one for one in self.merges.values() if state in ("all", one["state"])]
+        if branch is not None:
+            listed = [one for one in listed if one.get("source_branch") == branch]
+        return self._paged(request, listed[::-1] if request.query.get("sort") == "desc" else listed)
+
+    # --- branches and merge requests of ours: https://docs.gitlab.com/api/commits, .../api/merge_requests ---
+
+    async def _commit(self, request: web.Request) -> web.Response:
+        found = self.commits.get(request.match_info["sha"])
+        return web.json_response(found) if found else web.json_response({"message": "404 Not found"}, status=404)
+
+    async def _add_commit(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        if body["start_sha"] not in self.commits:
+            return web.json_response({"message": "Invalid start_sha"}, status=400)
+        if body["branch"] in self.branches and not body.get("force"):
+            return web.json_response({"message": "A branch called that already exists."}, status=400)
+        made = self.commit(body["commit_message"], body["actions"])
+        self.push(body["branch"], made["id"])
+        return web.json_response(made, status=201)
+
+    def commit(self, message: str, actions: Any = ()) -> dict[str, Any]:
+        sha = f"{next(self._ids):040x}"
+        self.commits[sha] = {"id": sha, "message": message, "title": message.partition("\n")[0], "actions": actions}
+        return self.commits[sha]
+
+    def push(self, branch: str, sha: str) -> None:
+        """Move a branch, and the open merge request from it."""
+        self.branches[branch] = sha
+        for one in self.merges.values():
+            if one["state"] == "opened" and one.get("source_branch") == branch:
+                one["sha"] = sha
+
+    async def _add_merge(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        branch = body["source_branch"]
+        if any(one["state"] == "opened" and one.get("source_branch") == branch for one in self.merges.values()):
+            message = ["Another open merge request already exists for this source branch: !1"]
+            return web.json_response({"message": message}, status=409)
+        number = next(self._ids)
+        self.open_merge(number, self.branches[branch])
+        self.merges[number] |= {**body, "web_url": f"https://gitlab.example/{PROJECT}/-/merge_requests/{number}"}
+        return web.json_response(self.merges[number], status=201)
+
+    async def _edit_merge(self, request: web.Request) -> web.Response:
+        merge, body = self.merges[self._at(request)], await request.json()
+        if body.pop("state_event", None) == "close":
+            merge["state"] = "closed"
+        merge |= body
+        return web.json_response(merge)
 
     async def _merge(self, request: web.Request) -> web.Response:
         return web.json_response(self.merges[self._at(request)])

@@ -73,6 +73,9 @@ class FakeGitHub:
     numbers: dict[str, int] = field(default_factory=dict)  # account -> its number, where another has the name by now
     reviews: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     issues: dict[int, dict[str, Any]] = field(default_factory=dict)
+    commits: dict[str, dict[str, Any]] = field(default_factory=dict)
+    trees: dict[str, dict[str, Any]] = field(default_factory=dict)  # as they were asked for
+    branches: dict[str, str] = field(default_factory=dict)
     statuses: list[dict[str, Any]] = field(default_factory=list)
     checks: list[dict[str, Any]] = field(default_factory=list)
     edits: list[int] = field(default_factory=list)  # comments that were edited
@@ -147,6 +150,14 @@ class FakeGitHub:
                 web.get(at + "/pulls/{number}/files", self._files),
                 web.get(at + "/pulls/{number}/reviews", self._reviews),
                 web.get(at + "/commits/{sha}/pulls", self._pulls_of),
+                web.get(at, self._repository),
+                web.post(at + "/pulls", self._add_pull),
+                web.patch(at + "/pulls/{number}", self._edit_pull),
+                web.get(at + "/git/commits/{sha}", self._commit),
+                web.post(at + "/git/trees", self._add_tree),
+                web.post(at + "/git/commits", self._add_commit),
+                web.patch(at + "/git/refs/heads/{branch:.+}", self._move_branch),
+                web.post(at + "/git/refs", self._add_branch),
                 web.get(at + "/issues/{number}/comments", self._comments),
                 web.post(at + "/issues/{number}/comments", self._add_comment),
                 web.get(at + "/issues/comments/{id}", self._comment_alone),
@@ -183,7 +194,74 @@ class FakeGitHub:
         return web.json_response({"login": request[LOGIN]})
 
     async def _pulls(self, request: web.Request) -> web.Response:
-        return self._paged(request, [pull for pull in self.pulls.values() if pull["state"] == "open"])
+        state, head = request.query.get("state", "open"), request.query.get("head")
+        listed = [one for one in self.pulls.values() if state in ("all", one["state"])]
+        if head is not None:
+            listed = [one for one in listed if f"{REPOSITORY.partition('/')[0]}:{one['head'].get('ref')}" == head]
+        return self._paged(request, listed[::-1] if request.query.get("direction") == "desc" else listed)
+
+    # --- branches and pull requests of ours: https://docs.github.com/rest/git, https://docs.github.com/rest/pulls ---
+
+    async def _repository(self, _request: web.Request) -> web.Response:
+        return web.json_response({"id": 1, "full_name": REPOSITORY, "default_branch": "main"})
+
+    async def _commit(self, request: web.Request) -> web.Response:
+        found = self.commits.get(request.match_info["sha"])
+        return web.json_response(found) if found else web.json_response({"message": "Not Found"}, status=404)
+
+    async def _add_tree(self, request: web.Request) -> web.Response:
+        sha = f"{next(self._ids):040x}"
+        self.trees[sha] = await request.json()
+        return web.json_response({"sha": sha, "tree": [], "truncated": False}, status=201)
+
+    async def _add_commit(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        if body["tree"] not in self.trees or any(parent not in self.commits for parent in body["parents"]):
+            return web.json_response({"message": "Tree SHA does not exist"}, status=422)
+        return web.json_response(self.commit(body["message"], body["tree"], *body["parents"]), status=201)
+
+    def commit(self, message: str, tree: str = "", *parents: str) -> dict[str, Any]:
+        sha = f"{next(self._ids):040x}"
+        found = {"sha": sha, "message": message, "tree": {"sha": tree}, "parents": [{"sha": one} for one in parents]}
+        self.commits[sha] = found
+        return found
+
+    async def _move_branch(self, request: web.Request) -> web.Response:
+        branch, body = request.match_info["branch"], await request.json()
+        if branch not in self.branches:
+            return web.json_response({"message": "Reference does not exist"}, status=422)
+        self.push(branch, body["sha"])
+        return web.json_response({"ref": f"refs/heads/{branch}", "object": {"sha": body["sha"], "type": "commit"}})
+
+    async def _add_branch(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.push(body["ref"].removeprefix("refs/heads/"), body["sha"])
+        return web.json_response({"ref": body["ref"], "object": {"sha": body["sha"], "type": "commit"}}, status=201)
+
+    def push(self, branch: str, sha: str) -> None:
+        """Move a branch, and the open pull request from it."""
+        self.branches[branch] = sha
+        for one in self.pulls.values():
+            if one["state"] == "open" and one["head"].get("ref") == branch:
+                one["head"]["sha"] = sha
+
+    async def _add_pull(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        if any(one["state"] == "open" and one["head"].get("ref") == body["head"] for one in self.pulls.values()):
+            message = f"A pull request already exists for acme:{body['head']}."
+            return web.json_response({"message": "Validation Failed", "errors": [{"message": message}]}, status=422)
+        number = next(self._ids)
+        self.open_pull(number, self.branches[body["head"]])
+        self.pulls[number] |= {"title": body["title"], "body": body["body"],
+                               "html_url": f"https://github.com/{REPOSITORY}/pull/{number}"}  # fmt: skip
+        self.pulls[number]["base"] = {**self.pulls[number]["base"], "ref": body["base"]}
+        self.pulls[number]["head"]["ref"] = body["head"]
+        return web.json_response(self.pulls[number], status=201)
+
+    async def _edit_pull(self, request: web.Request) -> web.Response:
+        number = int(request.match_info["number"])
+        self.pulls[number] |= await request.json()
+        return web.json_response(self.pulls[number])
 
     async def _pull(self, request: web.Request) -> web.Response:
         found = self.pulls.get(int(request.match_info["number"]))

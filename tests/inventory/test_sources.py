@@ -376,3 +376,36 @@ def test_a_path_may_go_through_keys_with_dots() -> None:
     assert [value_at(thing, path) for path in ("a.b.c/d.e", "a.b.c", "a.b.z", "a.x", "q", "a.b.c.d")] == [
         1, 2, 3, None, None, None,
     ]  # fmt: skip
+
+
+# --- MAAS ---------------------------------------------------------------------------------------------------------
+
+
+def machine(name: str, bmc: str, host: str, **changes: Any) -> dict[str, Any]:
+    """A machine as `maas PROFILE machines read` has it, with the address that the guide's jq adds."""
+    found: dict[str, Any] = {
+        "system_id": f"id{name[-1]}", "hostname": name, "fqdn": f"{name}.maas", "status_name": "Deployed",
+        "power_type": "redfish", "ip_addresses": [host, "fe80::1"], "pool": {"id": 0, "name": "gpu"},
+        "zone": {"id": 1, "name": "default"}, "tag_names": [], "power_address": bmc.removeprefix("https://"),
+    }  # fmt: skip
+    return found | changes
+
+
+def test_machines_of_maas_are_nodes(tmp_path: Path) -> None:
+    listed = [machine(name, bmc, host, rack=rack) for name, (bmc, host, rack) in HOSTS.items()]
+    found = nodes(tmp_path, "maas", listed, "rack=rack")
+    plain = nodes(tmp_path, "maas", [machine("gpu-0001", "10.0.0.1", "10.1.0.1", ip_addresses=[])])
+    assert {name: (row.bmc, row.host, row.domains) for name, row in found.items()} == {
+        name: (row.bmc, row.host, row.domains) for name, row in expected(tmp_path).items()
+    }
+    assert {row.pool for row in found.values()} == {"gpu"}
+    assert plain["gpu-0001"].host == "gpu-0001.maas"
+
+
+def test_a_machine_of_maas_without_redfish_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="machine gpu-0001: power_type is 'ipmi'"):
+        nodes(tmp_path, "maas", [machine("gpu-0001", "10.0.0.1", "10.1.0.1", power_type="ipmi")])
+    found = nodes(
+        tmp_path, "maas", [machine("gpu-0001", "x", "10.1.0.1", power_type="ipmi", web="10.0.0.9")], "bmc=web"
+    )
+    assert found["gpu-0001"].bmc == "https://10.0.0.9"

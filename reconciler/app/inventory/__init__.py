@@ -7,4 +7,5 @@ netbox    devices of NetBox's REST API
 ironic    nodes of Ironic's REST API
 metal3    BareMetalHost objects
 terraform resources of a state
+maas      machines of MAAS
 """

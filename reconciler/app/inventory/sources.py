@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from reconciler.app.clocks import RealClock
-from reconciler.app.inventory import ansible, ironic, metal3, netbox, terraform
+from reconciler.app.inventory import ansible, ironic, maas, metal3, netbox, terraform
 from reconciler.app.inventory.fields import InventoryRow, Names, check_column
 from reconciler.app.runtime import run_async
 from reconciler.drivers.netbox import read_devices
@@ -20,7 +20,7 @@ from reconciler.strict_yaml.parse import UnreadableFile, parse_yaml
 
 READERS: Final[Mapping[str, Callable[[Any, str, Names], list[InventoryRow]]]] = {
     "ansible": ansible.rows, "netbox": netbox.rows, "ironic": ironic.rows, "metal3": metal3.rows,
-    "terraform": terraform.rows,
+    "terraform": terraform.rows, "maas": maas.rows,
 }  # fmt: skip
 _TOKEN: Final = "NETBOX_TOKEN"
 

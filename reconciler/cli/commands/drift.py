@@ -9,6 +9,7 @@ import click
 
 from reconciler.app.drift import find_drift
 from reconciler.app.ports import FleetRequest, RecordTarget
+from reconciler.app.propose_drift import propose_drift
 from reconciler.app.publish import publish_observation
 from reconciler.app.recording import open_recorder, record
 from reconciler.cli.crash_reports import CRASHES
@@ -29,15 +30,19 @@ from reconciler.render.drift import human
     "--observation", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
     help="Compare this observation, and read no node.",
 )  # fmt: skip
+@click.option("--propose", is_flag=True, help="Also keep one pull request that has the spec want what the nodes have.")
+@click.option(
+    "--repo", default="", metavar="OWNER/NAME", help="With --propose: repository of the spec. Default: the CI job's."
+)
 @publish_option
 @record_option
 @redact_option
 @detailed_exitcode
 def drift(
-    request: FleetRequest, observation: Path | None, publish: Path | None, record_to: RecordTarget | None, redact: bool,
-    detailed_exitcode: bool, output: str,
+    request: FleetRequest, observation: Path | None, propose: bool, repo: str, publish: Path | None,
+    record_to: RecordTarget | None, redact: bool, detailed_exitcode: bool, output: str,
 ) -> int:  # fmt: skip
-    """Show how the nodes differ from the spec, and since when. Nothing is changed."""
+    """Show how the nodes differ from the spec, and since when. No node is changed."""
     workspace = workspace_for(request)
     workspace.check_selection()
     recorder = open_recorder(record_to, workspace)
@@ -48,6 +53,8 @@ def drift(
         show(shown_apart(found.report, human if output == "human" else as_markdown), output)
     if publish is not None:
         publish_observation(workspace, found.observation, publish)
+    if propose:
+        propose_drift(workspace, found, repo, lambda text: say(text, err=True))
     if recorder is not None and found.outage:
         say(f"not recorded: {found.outage}", err=True)
     elif recorder is not None:

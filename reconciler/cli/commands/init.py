@@ -67,8 +67,8 @@ def _file(help_text: str) -> dict[str, Any]:
 _OPTIONS = (
     click.option("--nodes", **_file("CSV file of nodes: columns name, bmc, host, and pool, rack or domains.LABEL.")),
     click.option("--from", "source", metavar="KIND:FILE",
-                 help="Inventory of the nodes, in place of a CSV file. KIND: ansible, netbox, ironic, metal3 or "
-                 "terraform. For netbox, a URL that lists devices, too, with a token in NETBOX_TOKEN."),
+                 help="Inventory of the nodes, in place of a CSV file. KIND: ansible, netbox, ironic, metal3, "
+                 "terraform or maas. For netbox, a URL that lists devices, too, with a token in NETBOX_TOKEN."),
     click.option("--field", "fields", multiple=True, metavar="COLUMN=PATH",
                  help="With --from: where a column is found in its objects, like bmc=custom_fields.bmc_url."),
     click.option("--name", metavar="RANGE", help="Names of the nodes, in place of a CSV file: gpu-a[001-008]."),

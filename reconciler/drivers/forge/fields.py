@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from reconciler.model.errors import DriverError, Failure
+
+MOST_PROPOSALS: Final = 30  # pull requests from one branch that are looked at
 
 
 def cut(text: str, most: int) -> str:

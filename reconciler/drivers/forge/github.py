@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from reconciler.drivers.forge.fields import cut, field
+from reconciler.drivers.forge.fields import MOST_PROPOSALS, cut, field
 from reconciler.drivers.forge.http import Rest
 from reconciler.model.errors import DriverError, Failure, UsageError
-from reconciler.model.forge import Account, Check, Pull, Remark, Said
+from reconciler.model.forge import Account, Check, Proposal, Pull, Remark, Said
 
 API: Final = "https://api.github.com"
 ACTIONS: Final = "github-actions[bot]"  # the account of a job's token
@@ -32,6 +32,7 @@ class GitHub:
             raise UsageError(f"{repository!r} is no repository: OWNER/NAME is expected")
         self._rest = rest
         self._at = f"/repos/{repository}"
+        self._owner = repository.partition("/")[0]
         self._login = login
 
     async def close(self) -> None:
@@ -164,6 +165,50 @@ class GitHub:
             body["target_url"] = url
         await self._rest.call("POST", f"{self._at}/statuses/{quote(commit, safe='')}", body, repeatable=True)
 
+    # --- pull requests of ours ----------------------------------------------------------------------------------------
+
+    async def default_branch(self) -> str:
+        return str(field(await self._rest.call("GET", self._at), "default_branch", str))
+
+    async def proposals(self, branch: str) -> Sequence[Proposal]:
+        head = quote(f"{self._owner}:{branch}", safe="")
+        path = f"{self._at}/pulls?state=all&sort=created&direction=desc&head={head}"
+        found = []
+        async for entry in self._rest.pages(path):
+            if field(field(entry, "head", Mapping), "ref", str) == branch:
+                found.append(_proposal(entry))
+            if len(found) == MOST_PROPOSALS:
+                break
+        return found
+
+    async def message(self, commit: str) -> str:
+        found = await self._rest.call("GET", f"{self._at}/git/commits/{quote(commit, safe='')}")
+        return str(field(found, "message", str))
+
+    async def write_branch(self, branch: str, base: str, files: Mapping[str, str], message: str) -> str:
+        at = f"{self._at}/git"
+        before = field(await self._rest.call("GET", f"{at}/commits/{quote(base, safe='')}"), "tree", Mapping)
+        entries = [{"path": path, "mode": "100644", "type": "blob", "content": text} for path, text in files.items()]
+        body = {"base_tree": field(before, "sha", str), "tree": entries}
+        tree = field(await self._rest.call("POST", f"{at}/trees", body, repeatable=True), "sha", str)
+        commit = {"message": message, "tree": tree, "parents": [base]}
+        made: str = field(await self._rest.call("POST", f"{at}/commits", commit, repeatable=True), "sha", str)
+        try:
+            await self._rest.call("PATCH", f"{at}/refs/heads/{quote(branch)}", {"sha": made, "force": True})
+        except DriverError as error:
+            if error.kind not in (Failure.REJECTED, Failure.UNSUPPORTED):
+                raise
+            await self._rest.call("POST", f"{at}/refs", {"ref": f"refs/heads/{branch}", "sha": made})
+        return made
+
+    async def open_proposal(self, branch: str, into: str, title: str, text: str) -> Proposal:
+        body = {"title": cut(title, _HEADING), "head": branch, "base": into, "body": text}
+        return _proposal(await self._rest.call("POST", f"{self._at}/pulls", body))
+
+    async def edit_proposal(self, number: int, title: str, text: str, *, close: bool) -> None:
+        body = {"title": cut(title, _HEADING), "body": text} | ({"state": "closed"} if close else {})
+        await self._rest.call("PATCH", f"{self._at}/pulls/{number}", body)
+
     # --- our account ------------------------------------------------------------------------------------------------
 
     async def _name(self) -> str:
@@ -193,6 +238,19 @@ def _pull(entry: Any) -> Pull:
     ours = field(field(base, "repo", Mapping), "id", int)
     fork = not isinstance(origin, Mapping) or field(origin, "id", int) != ours
     return Pull(field(entry, "number", int), field(head, "sha", str), fork, _author(entry))
+
+
+def _proposal(entry: Any) -> Proposal:
+    text = field(entry, "body", object)
+    return Proposal(
+        field(entry, "number", int),
+        field(field(entry, "head", Mapping), "sha", str),
+        field(entry, "title", str),
+        text if isinstance(text, str) else "",
+        field(entry, "html_url", str),
+        field(entry, "state", str) == "open",
+        field(entry, "merged_at", object) is not None,
+    )
 
 
 def _remark(entry: Any, number: str) -> Remark:

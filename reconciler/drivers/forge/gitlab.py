@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from reconciler.drivers.forge.fields import cut, field
+from reconciler.drivers.forge.fields import MOST_PROPOSALS, cut, field
 from reconciler.drivers.forge.http import Rest
 from reconciler.model.errors import DriverError, Failure, UsageError
-from reconciler.model.forge import Account, Check, Pull, Remark, Said
+from reconciler.model.forge import Account, Check, Proposal, Pull, Remark, Said
 
 API: Final = "https://gitlab.com/api/v4"
 HEADERS: Final[Mapping[str, str]] = {"Accept": "application/json"}
@@ -132,6 +132,39 @@ class GitLab:
             body["target_url"] = url
         await self._rest.call("POST", f"{self._at}/statuses/{quote(commit, safe='')}", body, repeatable=True)
 
+    # --- merge requests of ours ---------------------------------------------------------------------------------------
+
+    async def default_branch(self) -> str:
+        return str(field(await self._rest.call("GET", self._at), "default_branch", str))
+
+    async def proposals(self, branch: str) -> Sequence[Proposal]:
+        query = f"state=all&order_by=created_at&sort=desc&source_branch={quote(branch, safe='')}"
+        found = []
+        async for entry in self._rest.pages(f"{self._at}/merge_requests?{query}"):
+            if not _pull(entry).fork:
+                found.append(_proposal(entry))
+            if len(found) == MOST_PROPOSALS:
+                break
+        return found
+
+    async def message(self, commit: str) -> str:
+        found = await self._rest.call("GET", f"{self._at}/repository/commits/{quote(commit, safe='')}")
+        return str(field(found, "message", str))
+
+    async def write_branch(self, branch: str, base: str, files: Mapping[str, str], message: str) -> str:
+        actions = [{"action": "update", "file_path": path, "content": text} for path, text in files.items()]
+        body = {"branch": branch, "start_sha": base, "force": True, "commit_message": message, "actions": actions}
+        made = await self._rest.call("POST", f"{self._at}/repository/commits", body, repeatable=True)
+        return str(field(made, "id", str))
+
+    async def open_proposal(self, branch: str, into: str, title: str, text: str) -> Proposal:
+        body = {"source_branch": branch, "target_branch": into, "title": cut(title, _TITLE), "description": text}
+        return _proposal(await self._rest.call("POST", f"{self._at}/merge_requests", body))
+
+    async def edit_proposal(self, number: int, title: str, text: str, *, close: bool) -> None:
+        body = {"title": cut(title, _TITLE), "description": text} | ({"state_event": "close"} if close else {})
+        await self._rest.call("PUT", f"{self._at}/merge_requests/{number}", body)
+
     # --- our account, and where people read --------------------------------------------------------------------------
 
     async def _account(self) -> str:
@@ -164,6 +197,19 @@ def _pull(entry: Any) -> Pull:
     # A fork that was deleted has no number any more.
     fork = field(entry, "source_project_id", object) != field(entry, "target_project_id", int)
     return Pull(field(entry, "iid", int), field(entry, "sha", str), fork, _name(entry.get("author")))
+
+
+def _proposal(entry: Any) -> Proposal:
+    text, state = field(entry, "description", object), field(entry, "state", str)
+    return Proposal(
+        field(entry, "iid", int),
+        field(entry, "sha", str),
+        field(entry, "title", str),
+        text if isinstance(text, str) else "",
+        field(entry, "web_url", str),
+        state == "opened",
+        state == "merged",
+    )
 
 
 def _note(entry: Any, pull: int, web: str) -> Remark:
