@@ -29,6 +29,8 @@ from reconciler.model.gate_tools import TOOLS as GATE_TOOLS
 from reconciler.model.k3s import Artifact, DesiredK3s, K3sRole
 from reconciler.model.notices import ChannelStatus
 from reconciler.model.repairs import RepairPhase
+from reconciler.model.serving import DesiredServing
+from reconciler.model.serving_sync import DesiredSync
 from reconciler.model.status import FleetStatus
 from reconciler.model.vocab import NewsSource
 from reconciler.planner.node.actions import NodeTraits
@@ -180,7 +182,9 @@ def _default(part: dict[str, Any]) -> str:
 
 
 def actions() -> str:
-    """Every action as for a node of the worked example, with an outlet, a K3s server with a backup, or operators."""
+    """Every action for a node of the worked example: with an outlet, as a K3s server with a backup, with operators,
+    and in a serving group.
+    """
     fleet, problems = check_spec(ROOT / "fleet-spec", directory="fleet-spec")
     assert fleet is not None, problems
     by_id: dict[str, Any] = {}
@@ -194,7 +198,10 @@ def actions() -> str:
         assert fed.profile.membership is not None
         validated = replace(fed.profile, membership=replace(fed.profile.membership, validated=True))
         waiting = replace(plain, desired=replace(fed, profile=validated))
-        for traits in (plain, *phases, replace(plain, leaving=Leaving(("SERIAL",))), server, waiting):
+        copied = DesiredSync(("/srv/models",), "ib0", "10.30.0.1")
+        serving = DesiredServing((node.node,), (), (), 0, "", 0, copied)
+        grouped = replace(plain, desired=replace(fed, serving=serving))
+        for traits in (plain, *phases, replace(plain, leaving=Leaving(("SERIAL",))), server, waiting, grouped):
             for row in catalogue(traits).rows:
                 by_id.setdefault(row.id, row)
     text = table(

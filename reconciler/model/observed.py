@@ -22,6 +22,8 @@ from reconciler.model.host_services import Daemons as Daemons
 from reconciler.model.host_services import DcgmIncident as DcgmIncident
 from reconciler.model.installed import InstalledFacts
 from reconciler.model.k3s import K3sFacts
+from reconciler.model.kernel_log import KernelEvent as KernelEvent
+from reconciler.model.kernel_log import Xid as Xid
 from reconciler.model.maintenance import MaintenanceRequest as MaintenanceRequest
 from reconciler.model.own_health import Counters as Counters
 from reconciler.model.own_health import DimmErrors as DimmErrors
@@ -33,7 +35,7 @@ from reconciler.model.pods import PodCheckpoint as PodCheckpoint
 from reconciler.model.pods import Workload as Workload
 from reconciler.model.privacy import FreeText, Identifier, NodeName, Privacy, PublicText, Unpublished
 from reconciler.model.releases import ReleaseFacts
-from reconciler.model.vocab import BootPhase, Health, KernelEventKind, Power, UnknownReason
+from reconciler.model.vocab import BootPhase, Health, Power, UnknownReason
 
 T = TypeVar("T")
 
@@ -215,28 +217,6 @@ class RedfishInventory:
 
 
 # --- SSH ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Xid:
-    """A kernel line about a GPU (Xid) or an NVSwitch (SXid) since boot, bursts folded."""
-
-    code: int
-    device: PublicText
-    count: int
-    switch: bool = False
-    fatal: bool | None = None
-    text: Unpublished[FreeText] = ""
-
-
-@dataclass(frozen=True, slots=True)
-class KernelEvent:
-    """A kernel line since boot about hardware that is no Xid, bursts folded."""
-
-    kind: KernelEventKind
-    device: PublicText  # PCI address, or the kernel's name of what it is about; "" where the line names none
-    count: int
-    text: Unpublished[FreeText] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from reconciler.drivers.boot_images.partitions import NoTable
 from reconciler.drivers.boot_images.tools import BuildFailed
 from reconciler.drivers.boot_images.uki import BadStub
 from reconciler.drivers.endpoints import EndpointsError
+from reconciler.drivers.extensions.load import ExtensionRefused
 from reconciler.drivers.git import GitError
 from reconciler.drivers.redfish.quirks import QuirksError
 from reconciler.drivers.secrets import SecretError
@@ -86,7 +87,7 @@ ERRORS = {
     LedgerError("x"): 1, BadLedgerUrl("x"): 64, NoLedger("x"): 64, DriverError(Failure.TIMEOUT, "x"): 1,
     ReconcilerError("x"): 1, NoTable("x"): 64, BadStub("x"): 64, BuildFailed("x"): 1,
     NotDelivered("x"): 1, PartlyDone("x"): 7, TeardownBroke("x"): 7, RestoreBroke("x"): 7, NotReady("x"): 1,
-    NoSuchNode("x"): 1,
+    NoSuchNode("x"): 1, ExtensionRefused("x"): 64,
 }  # fmt: skip
 
 

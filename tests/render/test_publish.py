@@ -212,7 +212,9 @@ PUBLIC = {
         "lacks key",
         "reset_types",
     },
+    "AmdGpu": {"model"},
     "BootOption": {"kind"},
+    "DimmRecord": {"kind"},  # ours
     "FirmwareItem": {"version"},
     "BmcEvent": {"kind"},  # ours
     "Part": {"kind"},  # ours

@@ -27,14 +27,13 @@ from reconciler.drivers.ledger.schema import (
 )
 from reconciler.drivers.ledger.seals import SEAL
 from reconciler.model.records import ATTEMPTS_KEPT
+from reconciler.planner.node.actions import ACTIONS
 
 Row = sa.Row[Any]
 
 _OF_ATTEMPT = ("amendment", "resume", "outcome")
-# Attempts that are kept for ever: what was erased, taken away or saved has no other evidence.
-_EVIDENCE = frozenset(
-    {"erase", "clear_tpm", "revoke", "remove_node", "tombstone", "back_up", "restore_backup", "accept_parts"}
-)
+# Their attempts are kept for ever.
+_EVIDENCE: Final = frozenset(name for name, spec in ACTIONS.items() if spec.is_evidence)
 _SAME_KEPT = 2  # newest attempts of one action and target at a node: the next one asks for the one before it
 _NEWEST: Final[Mapping[str, int]] = {"identity": 1, "attested": 20, "search": 20}  # rows of a node that are kept
 _PLAIN = frozenset({"run", "notice", "release", "install", "fabric", "forget", "retracted"})  # that only people read

@@ -21,7 +21,7 @@ from reconciler.model.pods import is_placed
 from reconciler.model.units import format_duration, parse_nodes
 from reconciler.model.vocab import NodeState, Reason
 from reconciler.planner.fleet import hours
-from reconciler.planner.fleet.budget_group import ANY, Group, in_order
+from reconciler.planner.fleet.budget_group import ANY, Group, floor_group, in_order
 from reconciler.planner.fleet.carried import WORKLOAD
 from reconciler.planner.fleet.serving_groups import serving_limits
 from reconciler.planner.fleet.taken_out import TimesTakenOut
@@ -65,7 +65,8 @@ class Budget:
         self._timed = any(group.during is not None or group.period is not None for group in self._groups)
         self._default = self._default_now()
         for floor in floors:
-            self._floor(floor, active, reserves)
+            members = [name for name, node in active.items() if node.persona == floor.persona]
+            self._add(floor_group(floor, len(members), reserves), members)
         self._unrestored: set[str] = set()  # nodes in service that their serving group was not told to serve with
         self._serving: dict[str, Group] = {}  # by node
         for one, members in serving_limits(nodes, now):
@@ -201,17 +202,6 @@ class Budget:
                 since = self._now - period
                 group.taken = [(at, name) for name in members[key] for at in taken.get(name, ()) if at > since]
             self._add(group, members[key])
-
-    def _floor(self, floor: Floor, active: Mapping[str, Desired], reserves: Sequence[Reserve]) -> None:
-        """Limit how many nodes of a persona are out. Spares count as none of them, so they leave less room."""
-        members = [name for name, node in active.items() if node.persona == floor.persona]
-        total, least = len(members), parse_nodes(floor.nodes, len(members))
-        kept = sum(parse_nodes(one.nodes, total) for one in reserves if one.persona == floor.persona)
-        spare = max(total - least - kept, 0)
-        shown = f"{floor.nodes} of {total}" if floor.nodes.endswith("%") else floor.nodes
-        shown += f" - {kept} spares" if kept else ""
-        words = (f"{least} of {total} nodes of persona {floor.persona} must stay in service", "others out")
-        self._add(Group(f"persona {floor.persona}", spare, total, f"{total} - {shown} = {spare}", words), members)
 
     def _quorum(self, members: Mapping[str, bool], downtime: bool) -> None:
         """Limit n members so that n // 2 + 1 stay ready (pitfall H8). Members outside the fleet count too."""

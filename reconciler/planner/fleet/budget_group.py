@@ -8,8 +8,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from reconciler.model.desired import Hours
+from reconciler.model.desired import Floor, Hours, Reserve
 from reconciler.model.plan import BlockCode, Blocked, BudgetLine
+from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Reason
 from reconciler.planner.fleet import hours
 
@@ -119,3 +120,17 @@ class Group:
 
 def in_order(reasons: Collection[Reason]) -> tuple[Reason, ...]:
     return tuple(reason for reason in Reason if reason in reasons)
+
+
+def floor_group(floor: Floor, total: int, reserves: Sequence[Reserve]) -> Group:
+    """Limit how many nodes of a persona, of which there are `total`, are out. Spares count as none of them.
+
+    So they leave less room.
+    """
+    least = parse_nodes(floor.nodes, total)
+    kept = sum(parse_nodes(one.nodes, total) for one in reserves if one.persona == floor.persona)
+    spare = max(total - least - kept, 0)
+    shown = f"{floor.nodes} of {total}" if floor.nodes.endswith("%") else floor.nodes
+    shown += f" - {kept} spares" if kept else ""
+    words = (f"{least} of {total} nodes of persona {floor.persona} must stay in service", "others out")
+    return Group(f"persona {floor.persona}", spare, total, f"{total} - {shown} = {spare}", words)

@@ -63,6 +63,7 @@ class ActionSpec:
     # Tests that it costs as a treatment, unless the profile says otherwise; None = all.
     retests: tuple[Kind, ...] | None = None
     may_heal: Callable[[Cure], bool] = _anything  # as a rung of the ladder
+    is_evidence: bool = False  # nothing else shows that it was done: its attempts are never pruned
     destroys_evidence: bool = False  # as a treatment: what was logged and counted is gone after it
     in_order: bool = False  # in a K3s cluster, it waits for other nodes (planner/fleet/k3s_order.py)
     of_service: bool = False  # its target is the unit that the row of a signal names

@@ -233,6 +233,7 @@ _SPECS = (
         name="back_up", concern=Concern.IMAGE, disruption=Disruption.NONE, seconds=600,
         requires=(c.HOST_UP, c.QUIESCED), achieves=(c.BACKED_UP,), forbids=(c.BACKED_UP,), variants=back_up,
         fault="ssh_refused",
+        is_evidence=True,
     ),
     # It forbids what it achieves: wiping is no way to restart a machine, nor to bring firmware in. Both ways write the
     # same image to the same disk, so approving one covers the other, which follows when it fails.
@@ -253,6 +254,7 @@ _SPECS = (
         name="restore_backup", concern=Concern.IMAGE, disruption=Disruption.NONE, seconds=600,
         requires=(c.HOST_UP, c.IMAGE, c.QUIESCED), achieves=(c.RESTORED,), forbids=(c.RESTORED,),
         variants=restore_backup, fault="ssh_refused",
+        is_evidence=True,
     ),
     # Of a cluster that the reconciler installs. Servers are changed one at a time (planner/fleet/k3s_order.py).
     ActionSpec(
@@ -320,6 +322,7 @@ _SPECS = (
         name="accept_parts", concern=Concern.HARDWARE, disruption=Disruption.NONE, seconds=60,
         requires=(c.IDENTITY, c.POWER_ON), achieves=(c.PARTS_ACCEPTED,), breaks=(c.GATE,), variants=accept_parts,
         repairs=True, retriable=False, fault="bmc_503",
+        is_evidence=True,
     ),
     # A spare has all that admission asks for, so that `admit` alone puts it to work.
     ActionSpec(
@@ -333,22 +336,26 @@ _SPECS = (
         requires=(c.IDENTITY, c.QUIESCED, c.REGISTERED), achieves=(c.LEFT,),
         breaks=(c.REGISTERED, c.MEMBER, c.MARKED, c.IN_SERVICE), forbids=(c.LEFT,), variants=remove_node,
         undoes=frozenset({"mark", "drain"}), decommissions=True, fault="node_conflicts",
+        is_evidence=True,
     ),
     ActionSpec(
         name="revoke", concern=Concern.TRUST, disruption=Disruption.NONE, seconds=5,
         requires=(c.QUIESCED, c.LEFT), achieves=(c.REVOKED,), breaks=(c.GATE, c.TRUST), forbids=(c.REVOKED,),
         variants=revoke, decommissions=True,
+        is_evidence=True,
     ),
     ActionSpec(
         name="erase", concern=Concern.HARDWARE, disruption=Disruption.REIMAGE, seconds=1800,
         requires=(c.IDENTITY, c.QUIESCED, c.LEFT, c.REVOKED), breaks=(c.GATE,), variants=erase,
         decommissions=True, boots_installer=True, fault="sanitize_fails",
+        is_evidence=True,
     ),
     ActionSpec(
         name="clear_tpm", concern=Concern.TRUST, disruption=Disruption.POWER_CYCLE, seconds=600,
         requires=(c.IDENTITY, c.QUIESCED, c.LEFT, c.REVOKED), achieves=(c.TPM,), breaks=(c.HOST_UP, c.OFF),
         forbids=(c.TPM,), variants=clear_tpm, activates=_POWER, decommissions=True, fault="bios_write_ignored",
         refusals=possible.power,
+        is_evidence=True,
     ),
     ActionSpec(
         name="power_off", concern=Concern.HARDWARE, disruption=Disruption.POWER_CYCLE, seconds=120,
@@ -358,6 +365,7 @@ _SPECS = (
     ActionSpec(
         name="tombstone", concern=Concern.IDENTITY, disruption=Disruption.NONE, seconds=5,
         achieves=(c.BURIED,), variants=tombstone, decommissions=True,
+        is_evidence=True,
     ),
 )  # fmt: skip
 
