@@ -27,6 +27,7 @@ class FabricFault(StrEnum):
     LEAF = "leaf"
     SPINE = "spine"
     RACK = "rack"  # all its nodes, on all rails
+    UPLINK = "uplink"  # the cable of one rail between a leaf and a spine: `name` is GROUP/SPINE
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,9 @@ class LeafSpine:
         """Return whether the traffic of one way may pass a fault."""
         if fault.kind is FabricFault.SPINE:
             return self.groups[source] != self.groups[target]
+        if fault.kind is FabricFault.UPLINK:
+            ends = self.groups[source], self.groups[target]
+            return ends[0] != ends[1] and fault.name.partition("/")[0] in ends
         if fault.kind is FabricFault.LEAF:
             return fault.name in (self.groups[source], self.groups[target])
         if fault.kind is FabricFault.RACK:
@@ -169,5 +173,7 @@ def _slow(paces: list[float], fault: Broken, spines: Sequence[str] = ()) -> None
     rails: Iterable[int] = range(len(paces)) if fault.rail is None else (fault.rail,)
     if fault.kind is FabricFault.SPINE:
         rails = [rail for rail, spine in enumerate(spines) if spine == fault.name]
+    elif fault.kind is FabricFault.UPLINK:
+        rails = [rail for rail in rails if spines[rail] == fault.name.partition("/")[2]]
     for rail in rails:
         paces[rail] = min(paces[rail], fault.pace)

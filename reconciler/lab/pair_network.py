@@ -114,6 +114,13 @@ class PairNetwork:
         spines = self.fabric.route(source, target)
         return (leaves[0], spines[rail], leaves[1]) if spines else (leaves[0],)
 
+    def port_to(self, other: str) -> int:
+        """Return the port of a switch that leads to another: of a leaf after those of its nodes, of a spine by leaf."""
+        if other in self.fabric.spines:
+            return 33 + self.fabric.spines.index(other)
+        group, _, rail = other.rpartition(" rail ")
+        return sorted(set(self.fabric.groups.values())).index(group) * self.fabric.rails + int(rail) + 1
+
     def alone(self, node: str, rail: int) -> float:
         """Return the pace of a rail's adapter that sends to itself."""
         return self.fabric.loopback(node, 1)[0][rail] if rail < self.fabric.rails else 1.0

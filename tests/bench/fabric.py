@@ -16,7 +16,7 @@ from tests.bench.report import Table
 from tests.gate.fabric.trial import SCENES, trial
 
 NODES = (8, 64, 512)
-LARGE, OF_LARGE = 500, 10  # a trial of 512 nodes takes a tenth of a second: one seed in ten, unless all are asked for
+LARGE, OF_LARGE = 500, 10  # a trial of 512 nodes takes 0.1 s or more: one seed in ten, unless all are asked for
 
 
 class Played(NamedTuple):

@@ -151,6 +151,16 @@ def test_a_bad_spine_is_named_where_the_subnet_tells_routes(world: Searched) -> 
     assert world.others_serve()
 
 
+def test_a_bad_cable_of_a_spine_is_named_by_its_two_ports_where_the_subnet_tells_routes(world: Searched) -> None:
+    world.break_part(FabricFault.UPLINK, "l1/s1", 0)
+    report = world.search()
+    assert report.at_fault == ()
+    assert [str(part) for part in report.incidents] == [
+        "cable between leaf and spine l1 rail 0 port 34, s1 port 9, rail mlx5_0"
+    ]
+    assert world.others_serve()
+
+
 @pytest.mark.parametrize("spines", [1, 2])
 def test_a_bad_spine_convicts_nobody_though_no_test_tells_which_flows_took_it(world: Searched, spines: int) -> None:
     world.network.traced = False

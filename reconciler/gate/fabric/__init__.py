@@ -11,6 +11,7 @@ measured   from what tests over the wire measure, and what they can't tell
 routes     which spine the flows of a pair take, where the subnet tells it
 rail_by_rail one figure of each rail, where they are tested one by one
 across     what joins the leaves, where all runs together show it
+uplinks    which cable between a leaf and a spine, where routes are known
 rows       what a search measured, as rows of the ledger
 still_open which parts are held for faulty, over several searches
 bisect     the verdict on tests that a whole group takes together

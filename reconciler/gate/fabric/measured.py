@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import inf
+from typing import TypeVar
 
 from reconciler.gate.fabric.across import between_leaves
 from reconciler.gate.fabric.blame import LEAST_SHARE, Accounts, Blame
@@ -17,11 +18,13 @@ from reconciler.gate.fabric.evidence import Evidence, Sums
 from reconciler.gate.fabric.results import UNKNOWN, Bar, Leg, Reading, Spines
 from reconciler.gate.fabric.rounds import CONFIRMING_RUNS, Room, Round, Seats
 from reconciler.gate.fabric.topology import Fabric, Part, PartKind
+from reconciler.gate.fabric.uplinks import bad_uplinks
 from reconciler.model.desired import GateTest
 from reconciler.model.gate import TestResult
 from reconciler.model.gate_arguments import PARTNERS, listed
 
 METRIC = "gbps"
+T = TypeVar("T")
 _LOW_INSIDE = 2  # runs, of which one may be chance
 
 
@@ -52,12 +55,15 @@ def legs(test: GateTest, result: TestResult, spines: Spines = UNKNOWN) -> tuple[
     """Return both ways of a run, with the spines that its flows took. A rail that could not run proves nothing."""
     names = [f"{METRIC}.{rail}" if rail else METRIC for rail in rails_of(test)]
     there, back = (_padded(test, [result.metrics.get(f"{name}.{way}") for name in names]) for way in ("there", "back"))
-    return Leg(there, _of_each(there, spines.there)), Leg(back, _of_each(back, spines.back))
+    return (
+        Leg(there, _of_each(there, spines.there, ""), cables=_of_each(there, spines.there_cables, ())),
+        Leg(back, _of_each(back, spines.back, ""), cables=_of_each(back, spines.back_cables, ())),
+    )
 
 
-def _of_each(rails: Sequence[float | None], spines: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a spine for each rail, also for one that is none of the test's, where any is known."""
-    return (*spines, *("" for _ in range(len(rails) - len(spines)))) if spines else ()
+def _of_each(rails: Sequence[float | None], known: tuple[T, ...], unknown: T) -> tuple[T, ...]:
+    """Return what is known for each rail, also for one that is none of the test's, where any is known."""
+    return (*known, *(unknown for _ in range(len(rails) - len(known)))) if known else ()
 
 
 def alone(test: GateTest) -> GateTest | None:
@@ -108,7 +114,9 @@ def without_routes(fabric: Fabric, diagnosis: Diagnosis, readings: Sequence[Read
     for one in taken_back:
         for node in _nodes(fabric, one.part):
             undecided.setdefault(node, f"{one.part} was low across leaves alone: it, or the way between leaves")
-    convicted = (*proved, *_way_between(taken_back))
+    uplinks = tuple(bad_uplinks(fabric, replace(diagnosis, convicted=tuple(proved)), readings))
+    of_rails = {one.part.rail for one in uplinks}
+    convicted = (*proved, *uplinks, *_way_between([one for one in taken_back if one.part.rail not in of_rails]))
     return _by_all_runs(fabric, replace(diagnosis, convicted=convicted, undecided=undecided), readings)
 
 

@@ -22,20 +22,27 @@ class Leg(NamedTuple):
     """One way of one run, by rail. A bandwidth None: that rail's test could not run, which proves nothing.
 
     `spines`: the spine that each rail's flow took (`ibtracert`, or a traced flow), "" where that is unknown; () inside
-    one group, or where it is of no rail. `errors`: symbol errors that the receiving NIC counted meanwhile.
+    one group, or where it is of no rail. `cables`: those that join it to the two leaves, each by its two ports,
+    where they are known. `errors`: symbol errors that the receiving NIC counted meanwhile.
     """
 
     bandwidth: tuple[float | None, ...]
     spines: tuple[str, ...] = ()
     latency: tuple[float | None, ...] = ()
     errors: tuple[int, ...] = ()
+    cables: tuple[tuple[str, ...], ...] = ()
 
 
 class Spines(NamedTuple):
-    """The spine of each rail there and back, "" where it is unknown; () where that of no rail is known."""
+    """The spine of each rail there and back, "" where it is unknown; () where that of no rail is known.
+
+    `there_cables`, `back_cables`: the cables up to it and down from it.
+    """
 
     there: tuple[str, ...] = ()
     back: tuple[str, ...] = ()
+    there_cables: tuple[tuple[str, ...], ...] = ()
+    back_cables: tuple[tuple[str, ...], ...] = ()
 
 
 UNKNOWN = Spines()

@@ -26,7 +26,9 @@ _ADDRESS = re.compile(r"^ *(local|remote) address: LID 0x([0-9a-f]{1,4}) ", re.M
 _MARK = re.compile(r"^(there|back) (\S{1,60})\n", re.MULTILINE)
 _END = r'ca \{0x[0-9a-f]{16}\} portnum \d{1,3} lid (\d{1,5})-(\d{1,5}) "[^\n]*"\n'
 _TRACED = re.compile(r"From " + _END + r"((?:\[\d{1,3}\] -> [^\n]*\n){2,9})To " + _END + r"\s*")
-_HOP = re.compile(r"\[\d{1,3}\] -> (ca|switch) port \{(0x[0-9a-f]{16})\}\[\d{1,3}\] lid \d{1,5}-\d{1,5} \"([^\n]*)\"\n")
+_HOP = re.compile(
+    r"\[(\d{1,3})\] -> (ca|switch) port \{(0x[0-9a-f]{16})\}\[(\d{1,3})\] lid \d{1,5}-\d{1,5} \"([^\n]*)\"\n"
+)
 
 
 class Ends(NamedTuple):
@@ -35,6 +37,16 @@ class Ends(NamedTuple):
     device: str
     local: int
     remote: int
+
+
+class _Route(NamedTuple):
+    """The spine of a flow, and the cables that join it to the switches below."""
+
+    spine: str = ""
+    cables: tuple[str, ...] = ()
+
+
+_NONE: Final = _Route()
 
 
 def ends_of(test: GateTest, outputs: Sequence[CommandResult]) -> tuple[Ends, ...]:
@@ -58,27 +70,36 @@ def spines_of(test: GateTest, ends: Sequence[Ends], printed: str) -> Spines:
     wanted = {("there", one.device): (one.local, one.remote) for one in ends}
     wanted |= {("back", one.device): (one.remote, one.local) for one in ends}
     _, *parts = _MARK.split(printed)
-    found: dict[tuple[str, str], str] = {}
+    found: dict[tuple[str, str], _Route] = {}
     for way, device, text in zip(parts[0::3], parts[1::3], parts[2::3], strict=True):
         key = way, device
-        found[key] = "" if key in found or key not in wanted else _spine(text, *wanted[key])
-    ways = (tuple(found.get((way, rail), "") for rail in rails_of(test)) for way in ("there", "back"))
-    return Spines(*(spines if any(spines) else () for spines in ways))
+        found[key] = _NONE if key in found or key not in wanted else _route(text, *wanted[key])
+    there, back = ([found.get((way, rail), _NONE) for rail in rails_of(test)] for way in ("there", "back"))
+    there, back = (routes if any(one.spine for one in routes) else [] for routes in (there, back))
+    return Spines(
+        tuple(one.spine for one in there),
+        tuple(one.spine for one in back),
+        tuple(one.cables for one in there),
+        tuple(one.cables for one in back),
+    )
 
 
-def _spine(text: str, source: int, target: int) -> str:
-    """Return the switch in the middle of a trace, by its name and GUID; "" where both ends are behind one leaf."""
+def _route(text: str, source: int, target: int) -> _Route:
+    """Return the switch in the middle of a trace, by its name and GUID; none where both ends are behind one leaf."""
     traced = _TRACED.fullmatch(text)
     if traced is None:
-        return ""
+        return _NONE
     first, last, told, begin, end = traced.groups()
     if not (int(first) <= source <= int(last) and int(begin) <= target <= int(end)):
-        return ""
+        return _NONE
     hops = _HOP.findall(told)
-    if len(hops) != told.count("\n") or [kind for kind, *_ in hops] != ["switch"] * (len(hops) - 1) + ["ca"]:
-        return ""
-    switches = [(guid, name) for _, guid, name in hops[:-1]]
+    if len(hops) != told.count("\n") or [hop[1] for hop in hops] != ["switch"] * (len(hops) - 1) + ["ca"]:
+        return _NONE
+    switches = hops[:-1]
     if len(switches) < 3 or len(switches) % 2 == 0:
-        return ""
-    guid, name = switches[len(switches) // 2]
-    return f"{name} {guid}"
+        return _NONE
+    at = len(switches) // 2
+    (*_, below), (out, _, guid, into, name), (down, _, _, last_port, after) = switches[at - 1 : at + 2]
+    # A cable is the same one both ways: the lower switch comes first.
+    cables = f"{below} port {out}, {name} port {into}", f"{after} port {last_port}, {name} port {down}"
+    return _Route(f"{name} {guid}", cables)

@@ -23,6 +23,7 @@ class PartKind(StrEnum):
     LINK = "link"
     LEAF = "leaf"
     SPINE = "spine"
+    UPLINK = "cable between leaf and spine"
     RACK = "rack"
     BETWEEN = "between leaves"
     EVERYTHING = "whole fabric"

@@ -1,8 +1,9 @@
-"""Start a program of Open MPI 4 over several nodes that don't trust one another.
+"""Start a program of Open MPI 4 or 5 over several nodes that don't trust one another.
 
 `mpirun` runs on the first node, and hands what would start its daemon on each other node to a script in place of ssh,
 which only writes it down. The reconciler reads that, and starts the daemons over its own connections, as Kubeflow's MPI
-operator does with `kubectl exec`. Of what a node wrote, the five values below are taken, each only in its known form;
+operator does with `kubectl exec`. Open MPI 5 starts by PRRTE, which has other names for the same and needs no list of
+nodes. Of what a node wrote, the few values below are taken, each only in its known form;
 the command itself is ours, and no shell sees it. A daemon runs whatever its mpirun says, so all of it runs as a user
 without rights where the login is root's.
 """
@@ -30,24 +31,35 @@ export TMPDIR="$PWD/own" HOME="$PWD/own"
 """
 _RUN: Final = '"$@" </dev/null & p=$!; wait "$p"; r=$?; p=; exit $r'
 _FIRST: Final = (
-    _AS_USER
-    + r"""case $(mpirun --version 2>&1 | head -n 1) in
-  "mpirun (Open MPI) 4."*) ;;
+    "interface=$1; shift; "  # names of members are ours, and no resolver's
+    + _AS_USER
+    + r"""said=$(mpirun --version 2>&1 | grep -m 1 mpirun)
+case $said in
+  "mpirun (Open MPI) 4."*)
+    export OMPI_MCA_plm=rsh OMPI_MCA_plm_rsh_no_tree_spawn=1 OMPI_MCA_plm_rsh_agent="sh $PWD/agent"
+    export OMPI_MCA_orte_do_not_resolve=1 OMPI_MCA_oob_tcp_if_include="$interface" ;;
+  "mpirun (Open MPI) 5."*)
+    export PRTE_MCA_plm=ssh PRTE_MCA_plm_ssh_no_tree_spawn=1 PRTE_MCA_plm_ssh_agent="sh $PWD/agent"
+    export PRTE_MCA_prte_do_not_resolve=1 PRTE_MCA_prte_if_include="$interface" ;;
   *not\ found*) echo 'mpirun: command not found' >&2; exit 127 ;;
-  *) echo 'mpirun is not of Open MPI 4' >&2; exit 69 ;;
+  *) echo "mpirun is not of Open MPI 4 or 5: $said" >&2; exit 69 ;;
 esac
 printf '%s\n' "cd '$PWD/told' && echo \"\$*\" >\"\$1.part\" && mv \"\$1.part\" \"\$1\"" >agent
-export OMPI_MCA_plm_rsh_agent="sh $PWD/agent"
 """
     + _RUN
 )
 _TOLD: Final = f'cat "${{TMPDIR:-/tmp}}/{SCRATCH}".??????/told/"$1"-*[0-9] 2>/dev/null'
-_VALUES: Final = {
-    "ess_base_jobid": r"[0-9]{1,10}",
-    "ess_base_vpid": r"[0-9]{1,4}",
-    "ess_base_num_procs": r"[0-9]{1,4}",
-    "orte_node_regex": r"[A-Za-z0-9.,:@()\[\]-]{1,4000}",
-    "orte_hnp_uri": r"[0-9]{1,10}\.0(?:;tcp6?://[0-9a-fA-F.,:\[\]]{1,500})+",
+_NUMBERS: Final = {"ess_base_vpid": r"[0-9]{1,4}", "ess_base_num_procs": r"[0-9]{1,4}"}
+_PLACES: Final = r"(?:;tcp6?://[0-9a-fA-F.,:\[\]]{1,500})+"
+_RUN_OF_5: Final = r"prterun-[A-Za-z0-9._-]{1,255}-[0-9]{1,10}@0"
+_VALUES: Final = {  # by daemon
+    "orted": {
+        "ess_base_jobid": r"[0-9]{1,10}",
+        **_NUMBERS,
+        "orte_node_regex": r"[A-Za-z0-9.,:@()\[\]-]{1,4000}",
+        "orte_hnp_uri": rf"[0-9]{{1,10}}\.0{_PLACES}",
+    },
+    "prted": {"ess_base_nspace": _RUN_OF_5, **_NUMBERS, "prte_hnp_uri": rf"{_RUN_OF_5}\.0{_PLACES}"},
 }
 
 
@@ -71,10 +83,6 @@ def first_command(launch: Launch) -> tuple[str, ...]:
     """Return the command for the first node. It waits for a daemon on each of the others."""
     hosts = [f"localhost:{launch.ranks}", *(f"{launch.name}-{at}:{launch.ranks}" for at in range(1, launch.nodes))]
     settings = {
-        "plm": "rsh",
-        "plm_rsh_no_tree_spawn": "1",
-        "orte_do_not_resolve": "1",  # names of members are ours, and no resolver's
-        "oob_tcp_if_include": launch.interface,
         # MPI only begins the test and waits for its end, so its plainest ways will do: no memory is shared, of which
         # files would stay behind, and no adapter is used that the test measures.
         "pml": "ob1",
@@ -86,7 +94,7 @@ def first_command(launch: Launch) -> tuple[str, ...]:
     exported = [word for name, value in launch.environment.items() for word in ("-x", f"{name}={value}")]
     mapped = ("-H", ",".join(hosts), "-N", str(launch.ranks), "--bind-to", "none")
     run = ("mpirun", "--leave-session-attached", *mca, *mapped, *exported, *launch.program)
-    return in_scratch(_FIRST, launch.user, *run)
+    return in_scratch(_FIRST, launch.interface, launch.user, *run)
 
 
 def told_command(launch: Launch) -> tuple[str, ...]:
@@ -102,9 +110,10 @@ def read_told(printed: str, launch: Launch) -> Mapping[int, Mapping[str, str]] |
     found: dict[int, dict[str, str]] = {}
     for line in lines:
         name = re.match(rf"{launch.name}-([0-9]{{1,4}}) ", line)
-        values = {key: _value(line, key, form) for key, form in _VALUES.items()}
+        forms = _VALUES["prted" if " --prtemca " in line else "orted"]
+        values = {key: _value(line, key, form) for key, form in forms.items()}
         known = {key: value for key, value in values.items() if value is not None}
-        if name is None or len(known) < len(_VALUES) or known["ess_base_num_procs"] != str(nodes):
+        if name is None or len(known) < len(forms) or known["ess_base_num_procs"] != str(nodes):
             return "mpirun asks for its daemons in a form that is not known"
         if known["ess_base_vpid"] != name[1]:
             return f"mpirun asks for daemon {known['ess_base_vpid']} on member {name[1]}"
@@ -115,13 +124,23 @@ def read_told(printed: str, launch: Launch) -> Mapping[int, Mapping[str, str]] |
 
 
 def _value(line: str, key: str, form: str) -> str | None:
-    found = re.findall(rf" --?mca {key} (\S+)", line)
+    found = re.findall(rf" --?(?:prte)?mca {key} (\S+)", line)
     text = found[0].strip('"') if len(found) == 1 else ""
     return text if re.fullmatch(form, text) else None
 
 
 def daemon_command(launch: Launch, values: Mapping[str, str]) -> tuple[str, ...]:
     """Return the command for another node than the first: its daemon, which stays in the foreground."""
+    if "prte_hnp_uri" in values:
+        settings = {
+            "ess": "env",
+            **values,
+            "plm": "ssh",
+            "prte_do_not_resolve": "1",
+            "prte_if_include": launch.interface,
+        }
+        mca = [word for name, value in settings.items() for word in ("--prtemca", name, value)]
+        return in_scratch(_AS_USER + _RUN, launch.user, "prted", "--leave-session-attached", *mca)
     settings = {
         "ess": "env",
         **values,
@@ -138,7 +157,7 @@ def daemon_command(launch: Launch, values: Mapping[str, str]) -> tuple[str, ...]
 def why_not_started(stderr: str) -> str:
     """Return the sentence of mpirun or its daemon that says most: a line that names them, or the first paragraph."""
     lines = [line.strip() for line in stderr.splitlines() if not line.startswith("---")]
-    named = [line for line in lines if "mpirun" in line or "orted" in line]
+    named = [line for line in lines if re.search("mpirun|orted|prterun|prted", line)]
     if named:
         return named[-1]
     paragraph = " ".join(lines).strip().partition("  ")[0]

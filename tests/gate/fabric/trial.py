@@ -22,8 +22,9 @@ KINDS = {
     FabricFault.LEAF: PartKind.LEAF,
     FabricFault.SPINE: PartKind.SPINE,
     FabricFault.RACK: PartKind.RACK,
+    FabricFault.UPLINK: PartKind.UPLINK,
 }
-ONE_PART = tuple(kind for kind in FabricFault if kind is not FabricFault.RACK)
+ONE_PART = tuple(kind for kind in FabricFault if kind not in (FabricFault.RACK, FabricFault.UPLINK))
 
 
 @dataclass(frozen=True)

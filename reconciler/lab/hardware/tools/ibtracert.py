@@ -31,11 +31,17 @@ def _trace(network: PairNetwork, source: int, target: int, rail: int) -> str:
     ends = [network.port_with(lid) for lid in (source, target)]
     one, other = (end[0] for end in ends if end is not None)
     text = f"From {_end(one, source, rail)}"
-    for switch in network.switches(one, other, rail):
+    switches = network.switches(one, other, rail)
+    out = 1
+    for at, switch in enumerate(switches):
         number = sum(map(ord, switch))
-        text += f'[1] -> switch port {{0x{0xB8CEF6 << 40 | number:016x}}}[1] lid {number}-{number} "{switch}"\n'
+        into = network.port_to(switches[at - 1]) if at else source % 32 + 1
+        text += (
+            f'[{out}] -> switch port {{0x{0xB8CEF6 << 40 | number:016x}}}[{into}] lid {number}-{number} "{switch}"\n'
+        )
+        out = network.port_to(switches[at + 1]) if at + 1 < len(switches) else target % 32 + 1
     last = f'{{0x{0xA088C2 << 40 | target:016x}}}[1] lid {target}-{target} "{other} mlx5_{rail}"'
-    return f"{text}[1] -> ca port {last}\nTo {_end(other, target, rail)}"
+    return f"{text}[{out}] -> ca port {last}\nTo {_end(other, target, rail)}"
 
 
 def _end(node: str, lid: int, rail: int) -> str:

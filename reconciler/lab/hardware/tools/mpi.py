@@ -37,7 +37,7 @@ def script(call: Call, text: str, words: Sequence[str]) -> Ran | None:
         return done("" if network is None else _told(network, words[0]))
     if words[1:2] == ["orted"]:
         return failed(1, _LOST) if network is None else _daemon(call, network, words)
-    if words[1:2] == ["mpirun"]:
+    if words[2:3] == ["mpirun"]:
         return failed(1, _LOST) if network is None else _mpirun(call, network, words)
     return None
 
@@ -76,7 +76,7 @@ def _daemon(call: Call, network: PairNetwork, words: Sequence[str]) -> Ran:
 
 
 def _mpirun(call: Call, network: PairNetwork, words: Sequence[str]) -> Ran:
-    interface = words[words.index("oob_tcp_if_include") + 1]
+    interface = words[words.index("btl_tcp_if_include") + 1]
     if interface not in [host_network.interface(nic) for nic in call.machine.state.nics if nic.rdma]:
         return failed(1, _NO_NETWORK.format(interface))
     hosts = words[words.index("-H") + 1].split(",")

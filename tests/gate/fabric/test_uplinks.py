@@ -1,0 +1,46 @@
+"""A cable between a leaf and a spine is named by flows whose route is known, and no node for it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from reconciler.gate.fabric.topology import PartKind
+from reconciler.lab.leaf_spine import Broken, FabricFault, LeafSpine
+from tests.gate.fabric.trial import play
+
+
+def lab_of(nodes: int, per_group: int, seed: int) -> LeafSpine:
+    lab = LeafSpine.of_size(nodes, random.Random(seed), per_group=per_group)
+    lab.by_destination = seed % 2 == 0
+    return lab
+
+
+def test_a_bad_cable_of_one_leaf_and_one_spine_is_named_and_neither_of_them() -> None:
+    first, named = random.SystemRandom().randrange(10**9), 0
+    for seed in range(first, first + 8):
+        lab = lab_of(64, 16, seed)
+        lab.faults = [Broken(FabricFault.UPLINK, "g02/s01", 3, 0.3)]
+        found = play(lab, by_leaf=True)
+        wrong = [one for one in found.diagnosis.convicted if one.part.kind is not PartKind.UPLINK]
+        assert wrong == [], f"seed {seed}"
+        assert found.innocent == [], f"seed {seed}"
+        named += found.named
+    assert named >= 7, f"{named} of 8 from seed {first}"
+
+
+def test_of_two_leaves_both_cables_are_named_as_nothing_tells_them_apart() -> None:
+    lab = lab_of(16, 8, 1)
+    lab.faults = [Broken(FabricFault.UPLINK, "g00/s01", 3, 0.3)]
+    found = play(lab, by_leaf=True).diagnosis
+    assert [str(one.part) for one in found.convicted] == ["cable between leaf and spine g00/s01 or g01/s01, rail 3"]
+
+
+@pytest.mark.parametrize("fault", [Broken(FabricFault.SPINE, "s01"), Broken(FabricFault.CABLE, "n007", 3), None])
+def test_what_is_at_fault_elsewhere_is_no_cable_of_a_spine(fault: Broken | None) -> None:
+    for seed in range(4):
+        lab = lab_of(64, 16, random.SystemRandom().randrange(10**9) * 2 + seed % 2)
+        lab.faults = [fault] if fault else []
+        found = play(lab, by_leaf=True).diagnosis
+        assert PartKind.UPLINK not in {one.part.kind for one in found.convicted}
