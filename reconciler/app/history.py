@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.app.holds import check_subject
 from reconciler.app.html_report import observe_for_report, write_page
+from reconciler.app.runtime import paused_garbage_collection
 from reconciler.app.under_way import under_way
 from reconciler.app.workspace import Workspace
 from reconciler.gate.certificate import by_test
@@ -90,7 +91,7 @@ def period_report(workspace: Workspace, request: ReportRequest) -> PeriodReport:
     begin = now - since if isinstance(since, timedelta) else since
     if begin >= now:
         raise UsageError(f"--since {begin:%Y-%m-%d %H:%M} UTC is not in the past")
-    with workspace.present_ledger(reading=html is None) as ledger:
+    with workspace.present_ledger(reading=html is None) as ledger, paused_garbage_collection():
         workspace.tell_missing(ledger)
         found = None if html is None else observe_for_report(workspace, ledger, observation)
         now = workspace.clock.now()

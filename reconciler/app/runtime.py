@@ -49,10 +49,10 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
 
 @contextmanager
 def paused_garbage_collection() -> Iterator[None]:
-    """Collect no garbage while a fleet is loaded or planned.
+    """Collect no garbage while a fleet is loaded or planned, or a report is made.
 
     That makes millions of values that all stay and form no cycles. Scanning them again and again as they grow takes up
-    to a seventh of the time.
+    to a seventh of the time of a plan, and two fifths of that of a report.
     """
     collects = gc.isenabled()
     gc.disable()

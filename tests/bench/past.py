@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import sqlalchemy as sa
 
+from reconciler.app.runtime import paused_garbage_collection
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.drivers.ledger.durations import MOST_DURATIONS
 from reconciler.drivers.ledger.schema import journal
@@ -60,8 +61,9 @@ def _questions(ledger: SqlLedger, nodes: Sequence[str]) -> Mapping[str, Callable
             connection.execute(sa.select(sa.func.count()).select_from(journal)).scalar_one()
 
     def report() -> None:
-        past = ledger.past(END - WEEK, END)
-        period_report(past, WHOSE, frozenset(nodes), END - WEEK, END)
+        with paused_garbage_collection():  # as the command does
+            past = ledger.past(END - WEEK, END)
+            period_report(past, WHOSE, frozenset(nodes), END - WEEK, END)
 
     return {
         "floor: count(*) of the journal": count,

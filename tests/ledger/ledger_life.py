@@ -68,7 +68,7 @@ class Life:
 
     def _left(self, node: str, variant: int) -> None:
         if variant == 0:
-            self._begin(node, 0)
+            self.ledger.amend(self._begin(node, 0), {"task": "/tasks/9"}, self.now)
 
     def _erased(self, node: str, variant: int) -> None:
         attempt = self._begin(node, 0, "erase", "decommission")

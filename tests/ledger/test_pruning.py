@@ -98,6 +98,18 @@ def check(place: str, steps: list[Step]) -> None:
     ledger.close()
 
 
+def test_what_a_record_has_and_what_did_not_end_stay_however_old(small: None, ledger: SqlLedger, reopen: Open) -> None:
+    life = Life(ledger)
+    life.live([("left", "a", 0, 1), *[("worked", "a", 0, 1)] * 8, *[("noted", "b", 2, 1)] * 2 * _SMALL])
+    now = life.now + timedelta(days=400)
+    before = remembered(ledger, now, now)
+    assert ledger.prune_journal(AGE, "", now).rows == {"amendment": 5, "intent": 5, "outcome": 5}
+    after = remembered(reopen(), now, now)
+    assert after == before
+    assert (len(after["records"]["a"].attempts), len(after["unfinished"])) == (3, 1)
+    assert ledger.audit().problem == ""
+
+
 @settings(deadline=None, max_examples=12, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(STEPS)
 def test_what_is_kept_says_and_decides_the_same(steps: list[Step]) -> None:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -106,7 +107,7 @@ def _of_fleet(query: sa.Select[Any], fleet: str, rows: sa.FromClause) -> sa.Sele
 
 def _attempt(row: Any) -> tuple[str, Attempt]:
     node, action, target, cause, at, said, ended = row
-    outcome = "started" if said is None else str(from_json(said, "outcome"))
+    outcome = "started" if said is None else _outcome(said)
     end = None if ended is None else to_instant(ended, "end")
     return node, Attempt(action, target, cause, to_instant(at, "start"), outcome, ended_at=end)
 
@@ -194,4 +195,10 @@ def _episode(row: Any) -> Episode:
 
 
 def _action(row: Any) -> ActionTally:
-    return ActionTally(row.action, str(from_json(row.data, "outcome")), row.number, row.nodes)
+    return ActionTally(row.action, _outcome(row.data), row.number, row.nodes)
+
+
+@lru_cache(maxsize=64)
+def _outcome(cell: Any) -> str:
+    """Decode an outcome once: a hundred thousand attempts have a handful of them."""
+    return str(from_json(cell, "outcome"))

@@ -180,10 +180,11 @@ def _nodes(fresh: Sequence[Episode], still: Sequence[Episode]) -> tuple[NodeTall
             counts[one.node] += 1
             paths[one.node].add(one.path.partition(".")[0])
     ranked = sorted(paths, key=lambda node: (-came[node], -left[node], node))
-    return tuple(
-        NodeTally(node, came[node], left[node], tuple(c for name, c in _CONCERNS.items() if name in paths[node]))
-        for node in ranked
-    )
+    in_order: dict[frozenset[str], tuple[Concern, ...]] = {}  # of many nodes the same few
+    for some_paths in map(frozenset, paths.values()):
+        if some_paths not in in_order:
+            in_order[some_paths] = tuple(c for name, c in _CONCERNS.items() if name in some_paths)
+    return tuple(NodeTally(node, came[node], left[node], in_order[frozenset(paths[node])]) for node in ranked)
 
 
 # --- out of service ---
