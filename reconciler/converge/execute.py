@@ -40,6 +40,7 @@ from reconciler.planner.fleet.permit import OF_ROLLOUTS
 from reconciler.planner.fleet.rollouts import pending
 from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.backoff import failures
+from reconciler.planner.node.by_person import waits_for_person
 from reconciler.planner.node.corroboration import BOOT_S
 from reconciler.planner.node.holds import retracted
 from reconciler.planner.node.record import is_untouched
@@ -242,7 +243,9 @@ class NodeRun:
     # --- acting ---
 
     async def _is_unfit(self, plan: NodePlan) -> NodeResult | None:
-        """Check before a healthy node leaves service that what it is to be flashed with is what the spec means."""
+        """Return how it ends where a person is to act, or a healthy node would be flashed with what is not meant."""
+        if why := waits_for_person(self.desired, plan):
+            return self._result(Ended.PARKED, why)
         if plan.illness or not spec_of(plan.actions[0].name).takes_out:
             return None
         why = await unfit_firmware(self.run.ports.fabric.firmware_files(), self.desired, plan)

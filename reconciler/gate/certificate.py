@@ -72,21 +72,22 @@ def binding_of(desired: Desired, observed: Observed, tests: TestDigests) -> Bind
 
     `tests` is the `tests_digest` of the acceptance profile, which equal nodes share.
     """
-    if isinstance(observed.inventory, Silent):
+    if isinstance(observed.inventory, Silent) and not desired.by_person:
         return f"BMC {observed.inventory.reason.value}"
-    if isinstance(observed.hot, Silent):
+    if isinstance(observed.hot, Silent) and not desired.by_person:
         return f"BMC {observed.hot.reason.value}"
     if isinstance(observed.host, Silent):
         return f"host unknown ({observed.host.reason.value})"
-    facts, inventory, profile = observed.host.value, observed.inventory.value, desired.profile
-    firmware, bios = inventory.firmware, inventory.bios
+    inventory = None if isinstance(observed.inventory, Silent) else observed.inventory.value
+    facts, profile = observed.host.value, desired.profile
+    firmware, bios = (None, None) if inventory is None else (inventory.firmware, inventory.bios)
     unread = (firmware is None and profile.firmware) or (bios is None and profile.bios)
     gpus = _gpu_serials(facts)
     if gpus is None or facts.image is None or unread:
         return "GPUs, image, firmware or BIOS not reported"
     firmware, bios = firmware or {}, bios or {}  # not known, where the spec manages none of it
     return Binding(
-        serial=observed.hot.value.serial or facts.serial or "",
+        serial=(None if isinstance(observed.hot, Silent) else observed.hot.value.serial) or facts.serial or "",
         gpu_serials=gpus,
         image_sha256=facts.image.sha256 or "",
         firmware={

@@ -15,15 +15,18 @@ from reconciler.model.observed import HostFacts, RedfishInventory
 _BOUND = (Exchanged.NIC, Exchanged.DRIVE, Exchanged.DIMM)
 
 
-def parts_of(inventory: RedfishInventory, facts: HostFacts) -> Mapping[str, tuple[str, ...]]:
+def parts_of(inventory: RedfishInventory | None, facts: HostFacts) -> Mapping[str, tuple[str, ...]]:
     """Return the serial numbers of NICs (their MAC addresses), drives and DIMMs, by kind; what none is known of is out.
 
-    Drives are those of BMC and host: few BMCs list all.
+    Drives are those of BMC and host: few BMCs list all. `inventory` None: the node has no BMC.
     """
+    nics, drives, parts = (
+        (None, None, None) if inventory is None else (inventory.nics, inventory.drives, inventory.parts)
+    )
     found = {
-        Exchanged.NIC: {nic.mac for nic in inventory.nics or ()},
-        Exchanged.DRIVE: {one.serial for one in inventory.drives or ()} | {one.serial for one in facts.nvme or ()},
-        Exchanged.DIMM: {part.serial for part in inventory.parts or () if part.kind == "dimm"},
+        Exchanged.NIC: {nic.mac for nic in nics or ()},
+        Exchanged.DRIVE: {one.serial for one in drives or ()} | {one.serial for one in facts.nvme or ()},
+        Exchanged.DIMM: {part.serial for part in parts or () if part.kind == "dimm"},
     }
     return {kind.value: tuple(sorted(known)) for kind, some in found.items() if (known := {one for one in some if one})}
 

@@ -245,6 +245,7 @@ class Desired:
     network: DesiredNetwork | None = None
     erase: tuple[Identifier, ...] = ()  # serial numbers of the drives that a decommissioned node is to lose the data of
     outlets: tuple[Outlet, ...] = ()
+    by_person: bool = False  # a person reimages it: it has no BMC
     serving: DesiredServing | None = None  # None: it serves in no group
     asked: AllPublic[AskedGate | None] = None  # of a run; the spec asks for none
 

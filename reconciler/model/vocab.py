@@ -132,6 +132,13 @@ class Provision(StrEnum):
     BLANK = "blank"  # nothing on its disk is wanted
 
 
+class ReimagedBy(StrEnum):
+    """The one who writes the image of a node."""
+
+    RECONCILER = "reconciler"
+    PERSON = "person"
+
+
 class Power(StrEnum):
     ON = "on"
     OFF = "off"

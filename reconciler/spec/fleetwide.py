@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from reconciler.model.errors import Diagnostic, did_you_mean
 from reconciler.model.vocab import Activation, BootWay
+from reconciler.spec.by_person import check_by_person
 from reconciler.spec.kinds.fleet import FleetSpec
 from reconciler.spec.kinds.persona import PersonaSpec
 from reconciler.spec.limits import check_limits
@@ -31,6 +32,7 @@ def check_fleet(
         yield fleet.problem((), "nodes have a host, and spec.ssh does not say how to reach it")
     yield from check_schedulers(fleet, declared, {node.name for node in nodes})
     yield from check_serving(declared, nodes)
+    yield from check_by_person(declared, nodes)
     yield from _pxe_is_offered(fleet, declared)
     yield from _mains_can_be_cut(declared, nodes)
     if fleet.spec.cluster is None:

@@ -36,7 +36,7 @@ from reconciler.model.k3s import DesiredK3s, K3sRole
 from reconciler.model.reference import Reference, hardware_of
 from reconciler.model.serving import DesiredServing
 from reconciler.model.units import parse_duration, parse_size
-from reconciler.model.vocab import BootWay
+from reconciler.model.vocab import BootWay, ReimagedBy
 from reconciler.spec.cohorts import with_peers
 from reconciler.spec.health import health_positions
 from reconciler.spec.k3s import k3s_of
@@ -165,7 +165,7 @@ def _identity(node: Desired) -> list[Any]:
     own += [] if node.provision is None else [node.provision]
     own += [f"{outlet.pdu}#{outlet.name}" for outlet in node.outlets]
     serving = [] if node.serving is None else [asdict(node.serving)]
-    return [*own, *where, disk, node.profile.digest, *serving]
+    return [*own, *where, disk, node.profile.digest, *serving, *(["by person"] if node.by_person else [])]
 
 
 class _Resolver:
@@ -214,6 +214,7 @@ class _Resolver:
             erase=node.erase or (),
             network=node.network,
             outlets=node.outlets,
+            by_person=self._declared.pools[node.pool].spec.reimaged_by is ReimagedBy.PERSON,
             serving=serving,
         )
 

@@ -32,6 +32,8 @@ NEVER_ASKED = {
     "await_operators",  # it writes nothing that counts: test_operators.py kills a runner while it waits
     "back_up",  # nor data that is saved: test_backup.py kills a runner at every command of a wipe with a backup
     "restore_backup",
+    "hold_for_reimage",  # all nodes of the matrix have a BMC: test_by_person.py kills a runner
+    "await_reimage",
     "sync_serving",  # test_serving_sync_real.py
     "degrade_serving",  # nor serving groups: test_serving.py kills a runner at any command, and test_serving_real.py
     "restore_serving",  # on real nodes

@@ -30,11 +30,11 @@ def test_the_matrix_is_whole() -> None:
     # test_decommission.py, test_repair.py and test_host_certificate.py of tests/converge play their faults. No node
     # here is a spare, which ends out of service: test_spares.py has those. Nor has this spec a K3s, or data to save:
     # test_k3s_killed.py and, below and in test_backup.py, what interrupts a wipe of a node with data. None serves in a
-    # group: test_serving.py has those.
+    # group: test_serving.py has those. And all have a BMC: test_by_person.py has those that a person reimages.
     elsewhere = {
         "renew_host_certificate", "reserve", "install_k3s", "configure_k3s", "await_operators", "back_up",
         "restore_backup", "sync_serving", "degrade_serving",
-        "restore_serving",
+        "restore_serving", "hold_for_reimage", "await_reimage",
     }  # fmt: skip
     planned = {spec.name for spec in ACTIONS.values() if not spec.decommissions and not spec.repairs} - elsewhere
     assert {name.partition(":")[0] for name in SCENES} == planned

@@ -17,18 +17,15 @@ from datetime import datetime, timedelta
 
 from reconciler.model.desired import BudgetLimit, Desired, Floor, Hours, Reserve
 from reconciler.model.plan import BlockCode, Blocked, BudgetLine
-from reconciler.model.pods import is_placed
 from reconciler.model.units import format_duration, parse_nodes
 from reconciler.model.vocab import NodeState, Reason
 from reconciler.planner.fleet import hours
 from reconciler.planner.fleet.budget_group import ANY, Group, floor_group, in_order
-from reconciler.planner.fleet.carried import WORKLOAD
+from reconciler.planner.fleet.carried import PLACED, WORKLOAD, counted
 from reconciler.planner.fleet.serving_groups import serving_limits
 from reconciler.planner.fleet.taken_out import TimesTakenOut
 
 DEFAULT = BudgetLimit("fleet", "1")
-# Of what Kueue has placed by topology, whatever is declared. An ill node is not kept out of its repair by it.
-_PLACED = BudgetLimit(WORKLOAD, "1", (Reason.DRIFT, Reason.CHANGE, Reason.RENEWAL))
 
 
 class Budget:
@@ -55,7 +52,7 @@ class Budget:
         self._of: dict[str, list[Group]] = {name: [] for name in active}
         self._groups: list[Group] = []
         self._carried: dict[str, frozenset[str]] = {}
-        self._per_workload = [*(limit for limit in limits if limit.scope == WORKLOAD), _PLACED]
+        self._per_workload = [*(limit for limit in limits if limit.scope == WORKLOAD), PLACED]
         self._of_workload: dict[tuple[int, str], Group] = {}  # by number of the limit, and the workload
         for limit in limits or (DEFAULT,):
             self._limit(limit, active, taken or {}, limit.during is None or hours.cover(limit.during, now))
@@ -114,12 +111,12 @@ class Budget:
             return
         self._carried[node] = workloads
         for at, limit in enumerate(self._per_workload):
-            for name in _of(limit, before - workloads):
+            for name in counted(limit, before - workloads):
                 group = self._of_workload[at, name]
                 group.free(node)
                 group.total -= 1
                 self._of[node].remove(group)
-            for name in _of(limit, workloads - before):
+            for name in counted(limit, workloads - before):
                 group = self._of_workload.get((at, name)) or self._new_workload(at, limit, name)
                 group.total += 1
                 self._of[node].append(group)
@@ -225,8 +222,7 @@ class Budget:
 
     def away_from_group(self, node: str) -> tuple[str, ...]:
         """Return the other nodes of its serving group that are out of service, or that can't be read."""
-        group = self._serving.get(node)
-        used = set() if group is None else group.used.keys() - {node}
+        used = self._serving[node].used.keys() - {node} if node in self._serving else ()
         return tuple(sorted(name for name in used if name in self._out or name not in self._of))
 
     def carried(self, node: str) -> frozenset[str]:
@@ -316,9 +312,9 @@ class Budget:
         for at, limit in enumerate(self._per_workload):
             groups = [group for (number, _), group in self._of_workload.items() if number == at]
             out = tuple(sorted({node for group in groups for node in group.used}))
-            if limit is _PLACED and not groups:
+            if limit is PLACED and not groups:
                 continue
-            scope = f"each {WORKLOAD}{' that Kueue placed by topology' if limit is _PLACED else ''}"
+            scope = f"each {WORKLOAD}{' that Kueue placed by topology' if limit is PLACED else ''}"
             rule = f"{limit.nodes} of the nodes of each workload; {len(groups)} run"
             yield BudgetLine(scope, int(limit.nodes), len(self._carried), out, rule, limit.reasons)
 
@@ -389,8 +385,3 @@ class Budget:
                 self.isolate(node)
             for group, taken in rates:
                 group.taken, group.full = taken, None
-
-
-def _of(limit: BudgetLimit, workloads: frozenset[str]) -> Iterable[str]:
-    """Return the workloads that a limit is for."""
-    return [name for name in workloads if is_placed(name)] if limit is _PLACED else workloads

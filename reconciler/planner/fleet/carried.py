@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from reconciler.model.desired import Desired, Fleet
+from reconciler.model.desired import BudgetLimit, Desired, Fleet
 from reconciler.model.observed import Answered, Observation, Observed, Pod
 from reconciler.model.plan import NodePlan, WorkloadCost
+from reconciler.model.pods import is_placed
 from reconciler.model.records import OWNER_ANNOTATION, read_mark
+from reconciler.model.vocab import Reason
 from reconciler.planner.node.actions import spec_of
 
 WORKLOAD = "workload"  # the scope of a limit that holds for each workload of its own
+# Of what Kueue has placed by topology, whatever is declared. An ill node is not kept out of its repair by it.
+PLACED: Final = BudgetLimit(WORKLOAD, "1", (Reason.DRIFT, Reason.CHANGE, Reason.RENEWAL))
 
 
 def carried(observed: Observed | None) -> frozenset[str]:
@@ -71,3 +76,8 @@ def _cost(name: str, count: _Count) -> WorkloadCost:
     grouped = set(count.groups) != {""}
     replicas = (sum(count.groups.values()), len(count.groups)) if grouped else (0, 0)
     return WorkloadCost(name, count.queue, count.drained, count.pods, len(count.nodes), *replicas)
+
+
+def counted(limit: BudgetLimit, workloads: frozenset[str]) -> Iterable[str]:
+    """Return those of these workloads that a limit is for."""
+    return [name for name in workloads if is_placed(name)] if limit is PLACED else workloads

@@ -66,6 +66,7 @@ class ActionSpec:
     is_evidence: bool = False  # nothing else shows that it was done: its attempts are never pruned
     destroys_evidence: bool = False  # as a treatment: what was logged and counted is gone after it
     in_order: bool = False  # in a K3s cluster, it waits for other nodes (planner/fleet/k3s_order.py)
+    by_person: bool = False  # a person does it, and it is only looked whether that was done
     of_service: bool = False  # its target is the unit that the row of a signal names
     fault: str | None = None  # the lab's fault that makes it fail in a rehearsal; None: its verdict fails
 

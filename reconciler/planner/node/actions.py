@@ -34,6 +34,7 @@ from reconciler.planner.node.leaving_variants import (
     revoke,
     tombstone,
 )
+from reconciler.planner.node.person_variants import await_reimage, hold_for_reimage
 from reconciler.planner.node.possible import IN_PLACE
 from reconciler.planner.node.repair_variants import accept_parts, set_indicator, shut_down
 from reconciler.planner.node.serving_variants import degrade_serving, in_a_group, sync_serving
@@ -89,9 +90,8 @@ def _power_on(node: NodeTraits) -> Iterable[Variant]:
 
 
 def _reimage(node: NodeTraits) -> Iterable[Variant]:
-    if node.desired.profile.image is not None:
-        lost = (c.MEMBER,) if node.desired.profile.membership else ()
-        breaks = (*lost, *node.k3s, *node.restored, c.TRUST, c.GATE, *node.lost_by_boot)
+    if node.desired.profile.image is not None and not node.desired.by_person:
+        breaks = node.lost_by_install
         if node.in_place:
             yield Variant(IN_PLACE, requires=(c.POWER_ON, c.HOST_UP, *node.saved), breaks=breaks)
         yield Variant(requires=node.saved, breaks=breaks, seconds=_INSTALLER_S)
@@ -249,6 +249,22 @@ _SPECS = (
         }),
         fault="installer_fails", may_heal=lambda cure: cure.remedy is Remedy.LADDER,
         destroys_evidence=True,
+    ),
+    # Of a node without a BMC. No action of ours gives it power, takes it, or writes its disk.
+    ActionSpec(
+        name="hold_for_reimage", concern=Concern.IMAGE, disruption=Disruption.NONE, seconds=5,
+        requires=(c.HOST_UP, c.SIGNATURE, c.QUIESCED), achieves=(c.HELD,), forbids=(c.HELD, c.IMAGE),
+        variants=hold_for_reimage, fault="ssh_refused",
+    ),
+    ActionSpec(
+        name="await_reimage", concern=Concern.IMAGE, disruption=Disruption.REIMAGE, seconds=3600,
+        requires=(c.HOST_UP, c.SIGNATURE, c.QUIESCED, c.HELD), achieves=(c.IMAGE,), breaks=(c.HOST,),
+        forbids=(c.IMAGE,), variants=await_reimage, installs=True, by_person=True, fault="ssh_refused",
+        undoes=frozenset({
+            "set_gpu_mode", "configure_host", "restore_backup", "install_k3s", "configure_k3s", "join", "check_trust",
+            "run_gate",
+        }),
+        may_heal=lambda _: False,
     ),
     ActionSpec(
         name="restore_backup", concern=Concern.IMAGE, disruption=Disruption.NONE, seconds=600,

@@ -15,8 +15,9 @@ def admission_requires(desired: Desired) -> tuple[str, ...]:
     firmware = tuple(firmware_ok(item.component) for item in desired.profile.firmware)
     k3s = (c.K3S_RELEASE, c.K3S) if desired.profile.k3s is not None else ()
     backup = (c.RESTORED,) if desired.profile.backup is not None else ()
+    known_by = c.HOST_IDENTITY if desired.by_person else c.IDENTITY
     return (
-        c.IDENTITY, c.POWER_ON, c.HOST_UP, c.IMAGE, *firmware, c.BIOS, c.BOOT, c.HOST, c.GPU, c.HARDWARE, *k3s, *backup,
+        known_by, c.POWER_ON, c.HOST_UP, c.IMAGE, *firmware, c.BIOS, c.BOOT, c.HOST, c.GPU, c.HARDWARE, *k3s, *backup,
         c.HEALTHY, c.MEMBER, c.LABELS, c.TRUST, c.GATE, *operators_of(desired),
     )  # fmt: skip
 

@@ -79,6 +79,7 @@ class Assessment:
     gate_failed: str
     unproved: str  # why it is not known that this boot is the declared one; "" = it is, or nothing is declared
     inventory: RedfishInventory | None  # as the BMC told it
+    facts: HostFacts | None  # as the host told them
     unread: Unread  # whether the disk of a silent machine may be written
     leaving: Leaving | None
     needs_installer: str | None  # see `Conditions`
@@ -95,10 +96,7 @@ def assess(
     rules: IgnoreRules | None = None,
     retracted: Collection[str] = (),
 ) -> Assessment:
-    """Assess a node from what was observed and recorded of it.
-
-    `retracted`: value paths of signals that a person has taken back (`reconciler isolation retract`).
-    """
+    """Assess a node. `retracted`: value paths of signals that a person took back (`reconciler isolation retract`)."""
     facts = observed.host.value if isinstance(observed.host, Answered) else None
     unread = unread_disk(desired, observed, record)
     explained_by, waiting = _host_cause(desired, observed, record, context, unread)
@@ -140,6 +138,7 @@ def assess(
         gate_failed=_failed_gate(builder, desired, observed, record, context),
         unproved=_unproved(desired, facts, record, context.of_profile(desired.profile).reference),
         inventory=observed.inventory.value if isinstance(observed.inventory, Answered) else None,
+        facts=facts,
         unread=unread,
         leaving=leaving,
         needs_installer=why_installer(desired, facts, record, found, tampered(desired, facts)),

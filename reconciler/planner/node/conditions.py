@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from reconciler.planner.node.decommission import Leaving
 
 IDENTITY = "identity_ok"
+HOST_IDENTITY = "host_identity"  # its host is the machine that the spec names; of a node without a BMC
 POWER_ON = "power_on"
 HOST_UP = "host_up"
 REGISTERED = "registered"  # the cluster has a node object
@@ -45,6 +46,7 @@ RESTORED = "restored"  # nothing that was saved waits to be restored after its d
 SERVING_SYNCED = "serving_synced"  # the others of its serving group have what they need of its data
 SERVING_DEGRADED = "serving_degraded"  # its serving group serves without it, or never served with it
 SERVING_RESTORED = "serving_restored"  # nothing that its serving group was told has to be taken back
+HELD = "held_for_reimage"  # a person may write its image: it is drained, and what it has to lose is saved
 SIGNATURE = "signature_ok"  # the image that the spec pins is signed by a key we trust
 HOST = "host_ok"
 KUBELET = "kubelet_runs"  # used only where the kubelet is stopped and pods are bound to the node

@@ -16,6 +16,7 @@ from reconciler.model.vocab import Activation, Concern, Source
 from reconciler.planner.node import possible
 from reconciler.planner.node.actions import impossible
 from reconciler.planner.node.assessment import Assessment, assess
+from reconciler.planner.node.by_person import assess_by_person
 from reconciler.planner.node.conditions import (
     BIOS,
     BIOS_STAGED,
@@ -82,6 +83,7 @@ def with_drift(
     _from_drift(builder, context.of_profile(desired.profile), items)
     _from_attempts(builder, desired, record)
     assess_saved(builder, desired, record, context.now, unread=bool(assessment.unread.cause))
+    assess_by_person(builder, desired, record, assessment.facts)
     assess_serving(builder, desired, record, context.now)
     builder.set(GPU_PLAIN, assessment.mig_off, *_paths(items, Concern.GPU))
     _signature_and_trust(builder, desired, context, assessment.unproved)

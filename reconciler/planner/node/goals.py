@@ -171,8 +171,9 @@ def _untouchable(
             f"marked by another reconciler (ledger {mark.ledger}, {mark.at}: {mark.reason}); once that one is known to "
             f"be gone, `reconciler ledger adopt {desired.node}` takes the node over",
         )
-    if c.IDENTITY in state.because and c.IDENTITY not in state.unknown:
-        return Blocked(BlockCode.IDENTITY, "; ".join(state.because[c.IDENTITY]))
+    for identity in (c.IDENTITY, c.HOST_IDENTITY):
+        if identity in state.because and identity not in state.unknown:
+            return Blocked(BlockCode.IDENTITY, "; ".join(state.because[identity]))
     return None
 
 

@@ -3,6 +3,7 @@
 A backup counts until the node may have served again: until it was admitted, or has got our mark or was drained anew. It
 counts for an hour, and until a boot: a drain takes pods away, and what else runs on the host goes on writing. An
 installation that was begun may have wiped the disk, however it ended, so what was saved before it is to be restored.
+So may a person, from the moment on that a node without a BMC is held for that.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def data_status(record: NodeRecord) -> DataStatus:
         elif attempt.action == "back_up" and done:
             saved = read_saved(attempt.detail)
             status = replace(status, saved=saved, at=attempt.ended_at or attempt.at) if saved is not None else status
-        elif spec.installs and attempt.outcome != "refused":
+        elif (spec.installs and attempt.outcome != "refused") or (attempt.action == "hold_for_reimage" and done):
             status = replace(status, written=True, lost=status.saved is not None)
         elif attempt.action == "restore_backup" and done:
             status = replace(status, lost=False)

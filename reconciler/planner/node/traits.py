@@ -58,6 +58,12 @@ class NodeTraits:
         return (*measured, *self.operators, *((c.GPU,) if self.mig else ()))
 
     @property
+    def lost_by_install(self) -> tuple[str, ...]:
+        """The conditions that an installation ends: all that was on the root disk, and what one boot had proved."""
+        member = (c.MEMBER,) if self.desired.profile.membership else ()
+        return (*member, *self.k3s, *self.restored, c.TRUST, c.GATE, *self.lost_by_boot)
+
+    @property
     def operators(self) -> tuple[str, ...]:
         """The condition that operators are done with the node, where its admission waits for them."""
         return operators_of(self.desired)

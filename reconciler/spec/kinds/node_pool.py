@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from reconciler.model.vocab import NodeState, Provision
+from reconciler.model.vocab import NodeState, Provision, ReimagedBy
 from reconciler.spec.kinds.base import Domains, Duration, Resource, SomeNodes, TreePath
 from reconciler.spec.kinds.limits import Hold, Window
 from reconciler.spec.kinds.network import NodeNetwork
@@ -124,6 +124,11 @@ class NodePoolSpec(SharedSettings):
         description="When nodes of this pool may be taken out of service, in addition to the Fleet's windows.",
     )
     rollout: Rollout = Field(default=Rollout(), description="How a change of the spec rolls out over the pool.")
+    reimaged_by: ReimagedBy = Field(
+        default=ReimagedBy.RECONCILER,
+        description="person: the nodes have no BMC. They are drained and held until a person has written their image, "
+        "which is seen on the host. Each needs a serial, and nothing may be declared that only a BMC can read or set.",
+    )
     serving: Serving | None = Field(
         default=None,
         description="Nodes that serve together. Before one of them is drained, the others are told to serve without "
