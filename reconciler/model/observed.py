@@ -1,8 +1,7 @@
 """The facts that were read from a node. Each source answers for itself.
 
 A source's answer is a `Reading`: `Answered` with a snapshot, or `Silent` with a reason. Inside a snapshot a field
-that is None was not given; `unknown[field]` says why where there is more to say. None is never "equal" and never
-"different": it is unknown.
+that is None was not given; `unknown[field]` may say why. None is never "equal" and never "different": it is unknown.
 """
 
 from __future__ import annotations
@@ -61,7 +60,6 @@ class Silent:
 # --- Redfish -----------------------------------------------------------------------------------------------------
 
 AttributeValue = str | int | bool
-
 
 HTTP: Final = "UefiHttp"  # the word of an override for a boot from HttpBootUri
 PXE: Final = "Pxe"
@@ -278,8 +276,7 @@ class HostFacts:
     amd_gpus: tuple[AmdGpu, ...] | None = None
     k3s: K3sFacts | None = None
     extensions: Unpublished[Mapping[str, FreeText]] = field(default_factory=dict)  # facts of extensions, by name
-    # Signals that extensions judged, with their evidence, () where there is none. One that is missing was not read.
-    raised: Unpublished[Mapping[str, tuple[FreeText, ...]]] = field(default_factory=dict)
+    raised: Unpublished[Mapping[str, tuple[FreeText, ...]]] = field(default_factory=dict)  # of extensions: by signal
 
 
 # --- Kubernetes --------------------------------------------------------------------------------------------------

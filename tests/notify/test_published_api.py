@@ -18,7 +18,7 @@ import pytest
 from aiohttp import web
 
 from reconciler.drivers.forge import connect
-from reconciler.model.forge import Account, Check, Pull
+from reconciler.model.forge import Account, Check, ProposingForge, Pull
 from reconciler.model.tickets import Tracker, TrackerKind
 from tests.drivers.forge.test_github import Pacer
 from tests.forge.server import REPOSITORY, TOKEN, serve, serving
@@ -42,7 +42,8 @@ def problem(described: dict[str, Any], method: str, path: str, body: Any) -> str
     """Return what of a request the description does not have; "" when it has all."""
     parts = urlsplit(path)
     for template, methods in described["paths"].items():
-        pattern = re.sub(r"\\\{[^}]+\\\}", "[^/]+", re.escape(template))
+        pattern = re.escape(template).replace(r"\{ref\}", ".+")  # x-multi-segment: refs have slashes
+        pattern = re.sub(r"\\\{[^}]+\\\}", "[^/]+", pattern)
         if re.fullmatch(pattern, parts.path) and method.lower() in methods:
             operation = methods[method.lower()]
             break
@@ -99,6 +100,12 @@ def test_each_request_about_a_pull_request_is_one_that_github_describes(describe
         await forge.edit_issue((await forge.add_issue("t", "text")).id, "t", "text", close=True)
         await forge.open_issues()
         await forge.set_check("c" * 40, "reconciler/plan", Check.FAILURE, "t", "text", "https://x/1")
+        assert isinstance(forge, ProposingForge)
+        branch, into = "reconciler/drift/demo", await forge.default_branch()
+        for text in ("a: 1\n", "a: 2\n"):
+            await forge.message(await forge.write_branch(branch, base, {"fleet-spec/a.yaml": text}, "Adopt drift"))
+        opened = await forge.open_proposal(branch, into, "Adopt drift", "why")
+        await forge.edit_proposal((await forge.proposals(branch))[0].number, "t", opened.text, close=True)
         fake.permissions.discard("checks")
         await forge.set_check("c" * 40, "reconciler/plan", Check.ERROR, "t", "text", "https://x/1")
         await forge.close()
@@ -106,6 +113,7 @@ def test_each_request_about_a_pull_request_is_one_that_github_describes(describe
     with serving() as fake:
         fake.permissions.add("checks")
         fake.open_pull(7, "c" * 40)
+        base = fake.commit("before", "its tree")["sha"]
         asyncio.run(everything())
     assert len({(one.method, urlsplit(one.path).path) for one in fake.requests}) >= 15
     for one in fake.requests:

@@ -49,7 +49,7 @@ def fact(name: str, command: str, parse: Callable[[CommandResult], str], timeout
 
 
 def with_extensions(facts: HostFacts, answers: Mapping[str, CommandResult], extended: Extended) -> HostFacts:
-    """Return the facts with the values and signals of extensions."""
+    """Return the facts with the values and signals of extensions. A signal that is not in `raised` was not read."""
     if not extended.facts and not extended.signals:
         return facts
     values, unknown = {}, dict(facts.unknown)
