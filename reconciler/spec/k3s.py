@@ -21,6 +21,7 @@ from reconciler.model.k3s import (
     K3sRole,
     minor_of,
 )
+from reconciler.model.kubelets import OLDER
 from reconciler.model.vocab import NodeState
 from reconciler.spec.kinds.cluster import ClusterSpec, ClusterType
 from reconciler.spec.kinds.k3s import Download, K3s
@@ -28,7 +29,6 @@ from reconciler.spec.node_source import NodeSource
 from reconciler.spec.parse import Declarations, DeclaredResource
 
 SERVERS: Final = (1, 3, 5)  # etcd of an even count survives no more failures than one member less
-OLDER: Final = 3  # minors that a kubelet may be behind its API server (kubernetes.io, "Version Skew Policy")
 
 # As install.sh writes it, without the network-dependent parts. KillMode=process leaves containers running in a restart.
 _UNIT: Final = """\

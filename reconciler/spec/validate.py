@@ -21,6 +21,7 @@ from reconciler.spec.decommission import check_decommissioned
 from reconciler.spec.fleetwide import check_fleet
 from reconciler.spec.health import check_health
 from reconciler.spec.k3s import check_k3s
+from reconciler.spec.kubelets import check_kubelets
 from reconciler.spec.limits import ended_holds
 from reconciler.spec.load import load_documents
 from reconciler.spec.network import check_networks
@@ -124,6 +125,7 @@ def _across(declared: Declarations, nodes: list[NodeSource]) -> Iterator[Diagnos
     yield from check_decommissioned(declared, nodes)
     yield from check_networks(declared)
     yield from check_k3s(declared, nodes)
+    yield from check_kubelets(declared, nodes)
 
 
 def _nodes(declared: Declarations, tree: SpecTree) -> tuple[list[NodeSource], list[Diagnostic]]:

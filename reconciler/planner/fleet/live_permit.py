@@ -21,6 +21,7 @@ from reconciler.model.vocab import NodeState
 from reconciler.planner.fleet.budget import Budget
 from reconciler.planner.fleet.carried import carried
 from reconciler.planner.fleet.k3s_order import K3sOrder
+from reconciler.planner.fleet.kubelet_order import KubeletOrder
 from reconciler.planner.fleet.permit import Permit
 from reconciler.planner.fleet.rollout_member import RolloutMember, rollout_member
 from reconciler.planner.fleet.rollouts import Progress, Rollouts, rollouts
@@ -58,6 +59,15 @@ def kept_as_spare(fleet: Fleet, observed: Observed | None) -> bool:
     return is_spare(mark, fleet.nodes[observed.node].persona)
 
 
+def _kubelets_of_images(fleet: Fleet) -> dict[str, str]:
+    """Return node -> the kubelet of its image, of nodes in a Kubernetes that the reconciler does not install."""
+    cluster = fleet.settings.cluster
+    if cluster is None or not cluster.kubernetes:
+        return {}
+    images = {name: node.profile.image for name, node in fleet.nodes.items() if node.profile.k3s is None}
+    return {name: found for name, image in images.items() if image and (found := image.contents.get("kubelet"))}
+
+
 class LivePermit:
     """Budget and windows over all active nodes of the fleet, selected or not.
 
@@ -91,6 +101,9 @@ class LivePermit:
             if node.profile.k3s is not None and node.state is NodeState.ACTIVE
         }
         self._versions: dict[str, str] = {}
+        self._server = observation.cluster_version
+        self._kubelets: dict[str, str] = {}  # of the fleet's nodes in the control plane
+        self._images = _kubelets_of_images(fleet)
         self._deprecated: dict[str, tuple[DeprecatedApi, ...] | None] = {}
         self._elected: dict[str, bool] = {}  # nodes of the fleet that are in the control plane -> ready
         for name in sorted(fleet.nodes):
@@ -149,6 +162,7 @@ class LivePermit:
         if member is None or not member.control_plane or seen.node not in self._fleet.nodes:
             return False
         self._elected[seen.node] = bool(member.ready)
+        self._kubelets[seen.node] = member.kubelet_version
         return True
 
     def _count_members(self) -> None:
@@ -178,7 +192,8 @@ class LivePermit:
         settings = self._fleet.settings
         self._budget.move_to(now)
         windows = Windows(settings.windows, settings.break_glass, now)
-        return Permit(self._budget, windows, now, waves, brake, self._order())
+        kubelets = KubeletOrder(self._images, self._server, self._kubelets)
+        return Permit(self._budget, windows, now, waves, brake, self._order(), kubelets)
 
     def _order(self) -> K3sOrder:
         if not self._k3s:

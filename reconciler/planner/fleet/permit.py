@@ -16,6 +16,7 @@ from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, PlannedAct
 from reconciler.model.vocab import Concern, Reason
 from reconciler.planner.fleet.budget import Budget
 from reconciler.planner.fleet.k3s_order import K3sOrder
+from reconciler.planner.fleet.kubelet_order import KubeletOrder
 from reconciler.planner.fleet.rollouts import Rollouts
 from reconciler.planner.fleet.serving_groups import restore_refusal
 from reconciler.planner.fleet.windows import Windows
@@ -42,6 +43,7 @@ class Permit:
     rollouts: Rollouts = field(default_factory=Rollouts)
     brake: Blocked | None = None
     order: K3sOrder = field(default_factory=K3sOrder)
+    kubelets: KubeletOrder = field(default_factory=KubeletOrder)
 
     def admit(self, plan: NodePlan) -> Blocked | None:
         """Charge the budget for what may begin now, and return None; otherwise return why it has to wait."""
@@ -58,7 +60,7 @@ class Permit:
             return plan.blocked
         if not plan.postponed and (wait := self.rollouts.refusal(plan)) is not None:
             return wait
-        if plan.actions and (wait := self.order.refusal(plan, _in_question(plan))) is not None:
+        if plan.actions and (wait := self._order(plan, _in_question(plan))) is not None:
             return wait
         if (wait := self.restore_refusal(plan)) is not None:
             return wait
@@ -78,8 +80,11 @@ class Permit:
         first = plan.actions[0]
         if self.brake is not None and is_braked(first):
             return self.brake
-        refused = self.order.refusal(plan, (first,)) or (self._window(plan) if flashes(first) else None)
+        refused = self._order(plan, (first,)) or (self._window(plan) if flashes(first) else None)
         return refused or (self._budget(plan) if disrupts(first) else None)
+
+    def _order(self, plan: NodePlan, actions: tuple[PlannedAction, ...]) -> Blocked | None:
+        return self.order.refusal(plan, actions) or self.kubelets.refusal(plan, actions)
 
     def _window(self, plan: NodePlan) -> Blocked | None:
         return self.windows.refusal(plan.pool, work(plan.actions).need) if self.windows else None

@@ -1,0 +1,82 @@
+"""Kubelets that come with the image: never newer than an API server, and after the control plane."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.model.access import ClusterAccess
+from reconciler.model.kubelets import OLDER, kubelet_minor
+from reconciler.model.plan import BlockCode
+from reconciler.planner.fleet.kubelet_order import KubeletOrder
+from reconciler.planner.fleet.live_permit import LivePermit
+from reconciler.planner.fleet.rollouts import Rollouts
+from tests import builders as b
+from tests.planner.test_timeline import plan
+
+SERVER = "v1.31.4"
+
+
+@pytest.mark.parametrize(
+    ("image", "server", "control_plane", "why"),
+    [
+        ("1.31.4", SERVER, {}, ""),
+        ("1.31", "v1.31.0-eks-1", {}, ""),
+        ("1.28.9", SERVER, {}, ""),
+        ("1.27.0", SERVER, {}, "more than 3 minors behind the API server, which runs v1.31.4"),
+        ("1.32.0", SERVER, {}, "the API server runs v1.31.4: upgrade the control plane first"),
+        ("1.31.4", SERVER, {"cp": "v1.31.0"}, ""),
+        ("1.31.4", SERVER, {"cp": "v1.31.0", "cp2": "v1.30.9"}, "the control plane goes first, and cp2 runs v1.30.9"),
+        ("1.31.4", SERVER, {"n": "v1.30.9"}, ""),
+        ("1.31.4", SERVER, {"n": "v1.29.9"}, "the control plane goes up one minor at a time"),
+        ("1.30.9", SERVER, {"n": "v1.31.4"}, "Kubernetes does not go back to an older minor"),
+        ("1.32.0", "", {}, ""),  # no answer: then nothing is known of its nodes either
+        ("main", SERVER, {}, ""),
+    ],
+)
+def test_what_the_skew_policy_forbids_is_refused_with_the_reason(
+    image: str, server: str, control_plane: dict[str, str], why: str
+) -> None:
+    found = KubeletOrder({"n": image}, server, control_plane).why("n")
+    assert why in found
+    assert bool(found) is bool(why)
+
+
+@given(st.integers(20, 40), st.integers(20, 40), st.lists(st.integers(20, 40), max_size=3))
+def test_no_agent_gets_a_kubelet_that_an_api_server_does_not_support(
+    image: int, server: int, members: list[int]
+) -> None:
+    control_plane = {f"cp{at}": f"v1.{minor}.0" for at, minor in enumerate(members)}
+    allowed = not KubeletOrder({"n": f"1.{image}.1"}, f"v1.{server}.0", control_plane).why("n")
+    assert allowed is (server - OLDER <= image <= min([server, *members]))
+
+
+def installs(node: str) -> Any:
+    found = plan(node)
+    return replace(found, actions=(replace(found.actions[0], name="reimage"), *found.actions))
+
+
+@pytest.mark.parametrize(("kubernetes", "refused"), [(True, True), (False, False)])
+def test_only_an_installation_in_a_kubernetes_waits_for_it(kubernetes: bool, refused: bool) -> None:
+    assert b.PROFILE.image is not None
+    image = replace(b.PROFILE.image, contents={"kubelet": "1.32.0"})
+    nodes = {"n": b.node("n", profile=replace(b.PROFILE, image=image))}
+    settings = replace(b.SETTINGS, cluster=ClusterAccess("main", None, kubernetes=kubernetes))
+    fleet: Any = SimpleNamespace(nodes=nodes, settings=settings)
+    seen: Any = SimpleNamespace(nodes={"n": b.observed("n")}, control_plane={}, cluster_version=SERVER)
+    permit = LivePermit(fleet, seen, {}, {}, b.NOW).now(b.NOW, Rollouts())
+    assert permit.kubelets.refusal(plan("n"), plan("n").actions) is None
+    found = permit.refusal(installs("n"))
+    assert (found is not None and found.code is BlockCode.BUDGET and "control plane first" in found.detail) is refused
+
+
+@pytest.mark.parametrize(
+    ("text", "minor"), [("v1.31.5+k3s1", (1, 31)), ("1.9", (1, 9)), ("", None), ("slurm 22", None)]
+)
+def test_minors_are_read(text: str, minor: tuple[int, int] | None) -> None:
+    assert kubelet_minor(text) == minor
