@@ -10,7 +10,7 @@ from reconciler.model.desired import Remediation, Rung
 from reconciler.model.records import Attempt
 
 REMEDIATION = "remediation"  # the cause under which rungs are journaled
-_NOT_TRIED = frozenset({"started", "refused"})  # under way, to be resumed; or refused before it began
+NOT_TRIED = frozenset({"started", "refused"})  # under way, to be resumed; or refused before it began
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,4 +63,4 @@ def limit_reached(
 
 
 def _counts(attempt: Attempt) -> bool:
-    return attempt.cause == REMEDIATION and attempt.outcome not in _NOT_TRIED
+    return attempt.cause == REMEDIATION and attempt.outcome not in NOT_TRIED

@@ -99,9 +99,7 @@ class RedfishHot:
     power: Power | None
     boot_phase: BootPhase | None
     boot_override: Unpublished[BootOverride | None]
-    pending_bios: Annotated[
-        Mapping[str, AttributeValue] | None, Privacy.BIOS
-    ]  # differs from the current values; {} = nothing pending
+    pending_bios: Annotated[Mapping[str, AttributeValue] | None, Privacy.BIOS]  # what differs; {} = nothing pending
     tasks: Unpublished[tuple[BmcTask, ...] | None]  # those not yet finished
     health: Health | None
     indicator: Unpublished[bool | None] = None  # whether its locator LED shows a person where it is
@@ -307,8 +305,7 @@ class Member:
     control_plane: bool = False
     # Of conditions that no kubelet sets, and of those of kubelet that are bad: type -> in words.
     reasons: Unpublished[Mapping[PublicText, FreeText]] = field(default_factory=dict)
-    # Of the machine whose kubelet wrote the object, as its DMI has it; "" = it did not say.
-    system_uuid: Identifier = ""
+    system_uuid: Identifier = ""  # of the machine whose kubelet wrote the object, by its DMI; "" = it did not say
     requests: tuple[MaintenanceRequest, ...] = ()  # of operators that maintain the node, or wait to
     registered: bool = True  # False: of two schedulers, Kubernetes has no such node
     # Of resources that device plugins advertise, such as nvidia.com/gpu: how many the scheduler may give away.

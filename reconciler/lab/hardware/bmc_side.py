@@ -10,7 +10,7 @@ from reconciler.lab.hardware.lifecycle import HardwareRejected, Rejection
 from reconciler.lab.hardware.state import AttributeValue, FirmwareState, TaskState
 
 BOOT_DEVICES = ("None", "Cd", "Hdd", "Pxe", "UefiHttp")
-_TRANSPORT_FAULTS = ("bmc_unreachable", "bmc_503", "bmc_wrong_password", "bmc_garbage")
+_TRANSPORT_FAULTS = ("bmc_unreachable", "bmc_hung", "bmc_503", "bmc_wrong_password", "bmc_garbage")
 
 
 class BmcSide(InstallerSide):
@@ -32,13 +32,13 @@ class BmcSide(InstallerSide):
             return "unreachable"
         for kind in _TRANSPORT_FAULTS:
             if self.spend_fault(kind):
-                return kind.removeprefix("bmc_")
+                return "unreachable" if kind == "bmc_hung" else kind.removeprefix("bmc_")
         return None
 
     @property
     def bmc_up(self) -> bool:
         self.catch_up()
-        return self.now >= self.state.bmc_ready_at and "bmc_unreachable" not in self.state.faults
+        return self.now >= self.state.bmc_ready_at and not {"bmc_unreachable", "bmc_hung"} & self.state.faults.keys()
 
     @property
     def shown_identity(self) -> tuple[str, str]:
@@ -66,6 +66,7 @@ class BmcSide(InstallerSide):
         state = self.state
         state.bmc_ready_at = self.now + self.timings.bmc_restart_s
         state.bmc_boots += 1
+        state.faults.pop("bmc_hung", None)
         state.media = None
         for task in state.tasks.values():
             if task.state == "Running":

@@ -159,6 +159,14 @@ def _hostnamectl(call: Call) -> Ran:
             return failed(1, f"Unknown command verb {' '.join(call.args)}.\n")
 
 
+def _ipmitool(call: Call) -> Ran:
+    """Run ipmitool by the host's own interface: words as ipmitool 1.8.19 prints them (lib/ipmi_mc.c)."""
+    if call.args != ("mc", "reset", "cold"):
+        return failed(1, "Invalid command\n")
+    call.machine.reset_bmc()
+    return done("Sent cold reset command to MC\n", seconds=1.0)
+
+
 def _sysctl(call: Call) -> Ran:
     system = call.machine.system()
     words = [word for word in call.args if not word.startswith("-")]
@@ -276,6 +284,7 @@ TOOLS: Mapping[str, Tool] = {
     "reboot": lambda call: _systemctl(Call(call.machine, "systemctl", ("reboot",))),
     "python3": _python3,
     "nvidia-smi": nvidia_smi(None),
+    "ipmitool": _ipmitool,
     "dcgmi": dcgmi,
     "nvbandwidth": nvbandwidth,
     "fio": fio,

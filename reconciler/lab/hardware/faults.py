@@ -29,6 +29,7 @@ class FaultKind:
 FAULTS: Mapping[str, FaultKind] = {
     # The BMC's transport: Machine.bmc_transport() says which one a server must simulate.
     "bmc_unreachable": FaultKind("the BMC does not answer at all (A2)", "bmc"),
+    "bmc_hung": FaultKind("the BMC answers nobody until its host resets it, or mains are cut", "bmc"),
     "bmc_503": FaultKind("the next `times` requests are answered with 503 (A4)", "bmc", {"times": 3}),
     "bmc_wrong_password": FaultKind("the BMC refuses our credentials (B3)", "bmc"),
     "bmc_garbage": FaultKind("answers of the BMC are cut-off JSON (A10)", "bmc"),

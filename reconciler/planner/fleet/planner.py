@@ -32,6 +32,7 @@ from reconciler.planner.fleet.spares import Spares, as_spare, promotion, unheede
 from reconciler.planner.fleet.timeline import Timetable, out_s, timetable
 from reconciler.planner.fleet.windows import glass_broken
 from reconciler.planner.fleet.work_queue import schedule
+from reconciler.planner.node.bmc_reset import are_away
 from reconciler.planner.node.conditions import Context
 from reconciler.planner.node.corroboration import host_is_own
 from reconciler.planner.node.holds import braked, by_subject, is_active, retracted, stopped
@@ -195,7 +196,7 @@ def node_planner(
     context = Context(
         fleet.settings, ledger.id, now, request.signatures, domains, request.endpoints, signals=cache,
         incidents=tuple(map(as_incident, found)), of_domain=by_node(found),
-        pool_ports=_pool_ports(fleet, observation),
+        pool_ports=_pool_ports(fleet, observation), bmcs_away=are_away(observation.nodes.values()),
     )  # fmt: skip
     return NodePlanner(context, Comparer(rules), holds, request.estimates)
 

@@ -184,7 +184,12 @@ _SPECS = (
     ActionSpec(
         name="reset_bmc", concern=Concern.FIRMWARE, disruption=Disruption.SERVICE_RESTART, seconds=180,
         requires=(c.IDENTITY, c.QUIESCED), activates=frozenset({Activation.BMC_RESET}), fault="bmc_503",
-        refusals=possible.bmc_reset,
+        refusals=possible.bmc_reset, may_heal=lambda _: False,
+    ),
+    # It requires nothing of the BMC, which answers nobody.
+    ActionSpec(
+        name="reset_bmc_from_host", concern=Concern.HEALTH, disruption=Disruption.NONE, seconds=180,
+        requires=(c.HOST_UP,), achieves=(c.BMC_ANSWERS,), forbids=(c.BMC_ANSWERS,), harmless=True, fault="ssh_refused",
     ),
     # Rungs alone: nothing else plans them, as they achieve nothing but what a treatment does.
     ActionSpec(

@@ -19,6 +19,7 @@ from reconciler.model.observed import Answered, HostFacts, Member, Observed, Red
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, is_spare, read_mark
 from reconciler.model.stakes import stakes
 from reconciler.model.vocab import DrainProvider, Power, Source
+from reconciler.planner.node.bmc_reset import assess_bmc
 from reconciler.planner.node.conditions import (
     GATE,
     HEALTHY,
@@ -116,9 +117,8 @@ def assess(
     mark, foreign_mark, foreign_cordon = _cluster(builder, desired, observed, record, context)
     moved, asked = _gate(builder, desired, observed, record, context)
     _identity(builder, desired, observed, facts, record)
-    assess_host_certificate(builder, observed, record, context)
+    _upkeep(builder, desired, observed, record, context, reported)
     clustered = context.settings.cluster is not None and desired.profile.membership is not None
-    assess_repair(builder, observed, record)
     leaving = assess_leaving(builder, desired, observed, record, clustered=clustered)
     return Assessment(
         conditions=builder,
@@ -146,6 +146,20 @@ def assess(
         moved_tests=moved,
         asked_tests=asked,
     )
+
+
+def _upkeep(
+    builder: ConditionBuilder,
+    desired: Desired,
+    observed: Observed,
+    record: NodeRecord,
+    context: Context,
+    reported: Collection[Signal],
+) -> None:
+    """Set what is done beside a node's own state: its host certificate, its BMC, and the parts that a person swaps."""
+    assess_host_certificate(builder, observed, record, context)
+    assess_bmc(builder, desired, observed, record, reported, context.now, away=context.bmcs_away)
+    assess_repair(builder, observed, record)
 
 
 def _unproved(desired: Desired, facts: HostFacts | None, record: NodeRecord, reference: str) -> str:

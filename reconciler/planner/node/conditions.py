@@ -59,6 +59,7 @@ OPERATORS = "operators_ready"  # they have validated it, and it offers the devic
 TRUST = "trust_ok"
 GATE = "gate_ok"
 HOST_CERTIFICATE = "host_certificate"  # that of its SSH host key is good for a while
+BMC_ANSWERS = "bmc_answers"  # or is not to be reset by its host
 HARDWARE = "hardware_ok"
 HEALTHY = "healthy"
 TREATED = "treated"
@@ -117,6 +118,7 @@ class Context:
     signals: SignalCache = field(default_factory=SignalCache, compare=False)
     incidents: tuple[Incident, ...] = ()  # of failure domains
     of_domain: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    bmcs_away: bool = False  # so many BMCs are silent that the cause is not theirs
     pool_ports: Mapping[str, PoolPorts] = field(default_factory=dict)  # of all nodes that were read, by pool
     _profiles: dict[str, ProfileConditions] = field(default_factory=dict, compare=False)
 

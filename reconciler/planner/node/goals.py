@@ -63,6 +63,8 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
     wanted = goal_conditions(desired, state)
     if c.HOST_CERTIFICATE in state.because and not _failed_to_renew(record, now):
         wanted |= {c.HOST_CERTIFICATE}  # else it would keep all other work from the node
+    if c.BMC_ANSWERS in state.because:
+        wanted |= {c.BMC_ANSWERS}
     if state.foreign_hold:
         return _waits_for_others(state, wanted)
     if state.foreign_cordon:

@@ -23,6 +23,7 @@ ConditionType = Annotated[
 
 class RungAction(StrEnum):
     RESTART_SERVICE = "restart_service"  # the unit that the row of the signal names
+    RESET_BMC = "reset_bmc"  # by the host, of a BMC that answers nobody: it treats no node
     GPU_RESET = "gpu_reset"
     SOFT_RESTART = "soft_restart"
     POWER_CYCLE = "power_cycle"
@@ -34,8 +35,9 @@ class RungSpec(Model):
     """One rung of the remediation ladder."""
 
     action: RungAction = Field(
-        description="restart_service, gpu_reset, soft_restart, power_cycle, ac_cycle or reimage. The first two are "
-        "tried for those signals alone whose rows say that they help, ac_cycle for nodes with `outlets`."
+        description="restart_service, reset_bmc, gpu_reset, soft_restart, power_cycle, ac_cycle or reimage. The first "
+        "three are tried for those signals alone whose rows say that they help: reset_bmc by the host of a BMC that "
+        "does not answer, while the node serves. ac_cycle is for nodes with `outlets`."
     )
     attempts: int = Field(default=1, ge=1, le=10, description="Tries within the window before the next rung.")
 

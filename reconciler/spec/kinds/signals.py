@@ -151,7 +151,8 @@ class SignalRow(Model):
     rungs: tuple[RungAction, ...] | None = Field(
         default=None,
         min_length=1,
-        description="The rungs that may heal it, of those in the policy's ladder. Absent: all that `next` allows.",
+        description="The rungs that may heal it, of those in the policy's ladder. Absent: all that `next` allows. Of a "
+        "signal that is only reported: reset_bmc alone, as it disturbs no work.",
     )
     service: Unit | None = Field(
         default=None,
@@ -208,6 +209,10 @@ class SignalRow(Model):
 
     @model_validator(mode="after")
     def _check_rungs(self) -> SignalRow:
+        if self.first is First.REPORT and self.rungs == (RungAction.RESET_BMC,):
+            return self  # it disturbs no work
+        if RungAction.RESET_BMC in (self.rungs or ()):
+            raise ValueError("the rung reset_bmc is for a signal of the BMC that is only reported, and alone there")
         if self.rungs is not None and self.next not in (Next.LADDER, Next.POWER):
             raise ValueError("`rungs` are for a signal with `next: ladder` or `next: power`")
         if self.service is not None and self.next not in (Next.LADDER, Next.POWER):

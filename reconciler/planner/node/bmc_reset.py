@@ -1,0 +1,60 @@
+"""Tell whether a BMC that does not answer is to be reset from its host, which answers. No work there notices.
+
+It treats no node: what is wrong is the BMC, and the node serves. The rung reset_bmc of the policy's ladder asks for it
+and bounds it, for the reported signals whose rows name it. A BMC that refuses our credentials works, and one of many
+that are silent at a time is behind a network that fails (pitfall J6): neither is reset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+from reconciler.health.ladder import NOT_TRIED, Treated, limit_reached
+from reconciler.health.signals import Signal
+from reconciler.model.desired import Desired
+from reconciler.model.observed import Answered, Observed, Silent
+from reconciler.model.records import NodeRecord
+from reconciler.model.vocab import UnknownReason
+from reconciler.planner.node import conditions as c
+from reconciler.planner.node.conditions import ConditionBuilder
+from reconciler.spec.kinds.remediation_policy import RungAction
+
+ACTION: Final = "reset_bmc_from_host"
+FEW: Final = 2  # BMCs that may be silent at once, or a tenth where that is more
+_HANGS: Final = frozenset({UnknownReason.UNREACHABLE, UnknownReason.TIMEOUT, UnknownReason.MALFORMED})
+
+
+def are_away(observed: Iterable[Observed]) -> bool:
+    """Return whether so many BMCs are silent that the cause is not theirs."""
+    readings = [one.hot for one in observed]
+    silent = sum(isinstance(hot, Silent) and hot.reason in _HANGS for hot in readings)
+    return silent > max(FEW, len(readings) // 10)
+
+
+def assess_bmc(
+    builder: ConditionBuilder,
+    desired: Desired,
+    observed: Observed,
+    record: NodeRecord,
+    reported: Collection[Signal],
+    now: datetime,
+    *,
+    away: bool,
+) -> None:
+    """Tell whether the BMC needs no reset. `away`: see `are_away`."""
+    hangs = isinstance(observed.hot, Silent) and observed.hot.reason in _HANGS
+    shown = [one.path for one in reported if RungAction.RESET_BMC in (one.rule.row.rungs or ())] if hangs else []
+    due = bool(shown) and not away and isinstance(observed.host, Answered) and _may_be_tried(desired, record, now)
+    builder.set(c.BMC_ANSWERS, not due, *dict.fromkeys(shown))
+
+
+def _may_be_tried(desired: Desired, record: NodeRecord, now: datetime) -> bool:
+    policy = desired.profile.remediation
+    rungs = () if policy is None else [rung for rung in policy.ladder if rung.action == RungAction.RESET_BMC]
+    if policy is None or not rungs or limit_reached(policy, record.attempts, now, Treated()):
+        return False
+    since = now - timedelta(seconds=policy.window_s)
+    tried = [one for one in record.attempts if one.action == ACTION and one.outcome not in NOT_TRIED]
+    return sum(one.at > since for one in tried) < sum(rung.attempts for rung in rungs)
