@@ -183,7 +183,7 @@ def _default(part: dict[str, Any]) -> str:
 
 def actions() -> str:
     """Every action for a node of the worked example: with an outlet, as a K3s server with a backup, with operators,
-    and in a serving group.
+    in a serving group, and reimaged by a person.
     """
     fleet, problems = check_spec(ROOT / "fleet-spec", directory="fleet-spec")
     assert fleet is not None, problems
@@ -201,7 +201,8 @@ def actions() -> str:
         copied = DesiredSync(("/srv/models",), "ib0", "10.30.0.1")
         serving = DesiredServing((node.node,), (), (), 0, "", 0, copied)
         grouped = replace(plain, desired=replace(fed, serving=serving))
-        for traits in (plain, *phases, replace(plain, leaving=Leaving(("SERIAL",))), server, waiting, grouped):
+        by_hand = replace(plain, desired=replace(fed, by_person=True))
+        for traits in (plain, *phases, replace(plain, leaving=Leaving(("SERIAL",))), server, waiting, grouped, by_hand):
             for row in catalogue(traits).rows:
                 by_id.setdefault(row.id, row)
     text = table(

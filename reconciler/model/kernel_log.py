@@ -1,4 +1,4 @@
-"""What a kernel has said about hardware since it booted."""
+"""Lines of a kernel about hardware, since it booted."""
 
 from __future__ import annotations
 

@@ -273,8 +273,10 @@ class HostFacts:
     dcgm_counters: Unpublished[Counters | None] = None  # of DCGM: fields by id, as gpu2: {dcgm_310: 7}
     amd_gpus: tuple[AmdGpu, ...] | None = None
     k3s: K3sFacts | None = None
-    extensions: Unpublished[Mapping[str, FreeText]] = field(default_factory=dict)  # facts of extensions, by name
-    raised: Unpublished[Mapping[str, tuple[FreeText, ...]]] = field(default_factory=dict)  # of extensions: by signal
+    extensions: Unpublished[Mapping[PublicText, FreeText]] = field(default_factory=dict)  # facts of extensions, by name
+    raised: Unpublished[Mapping[PublicText, tuple[FreeText, ...]]] = field(
+        default_factory=dict
+    )  # of extensions: by signal
 
 
 # --- Kubernetes --------------------------------------------------------------------------------------------------

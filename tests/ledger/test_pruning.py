@@ -289,6 +289,8 @@ def test_the_leader_prunes_with_each_pass_and_tells_of_a_damaged_journal_once(
 
 
 def test_a_ledger_of_the_version_before_gets_the_index_of_anchors(ledger: SqlLedger, reopen: Open, where: str) -> None:
+    if "://" in where:
+        tamper(where, "DROP FUNCTION ledger_changed CASCADE", "DROP TABLE changes")  # of the version after that
     tamper(where, "DROP INDEX journal_anchors", "UPDATE meta SET value = '11' WHERE key = 'schema_version'")
     assert reopen().info().version == migrations.SCHEMA_VERSION
     with reopen()._database.read() as connection:

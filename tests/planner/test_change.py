@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.model import desired as d
-from reconciler.model.access import ClusterAccess, HostKeyPolicy, InstallerPolicy, TlsPolicy
+from reconciler.model.access import ClusterAccess, HostKeyPolicy, InstallerPolicy, PinnedExtension, TlsPolicy
 from reconciler.model.change import Change
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.errors import Position
@@ -253,6 +253,7 @@ def fleets(draw: st.DrawFn) -> d.Fleet:
         installer=draw(installer),
         host_keys=draw(st.builds(HostKeyPolicy, st.just(()), st.booleans())), tolerate=draw(word),
         insecure=(draw(word),),
+        extensions=draw(st.lists(st.builds(PinnedExtension, word, word), max_size=1).map(tuple)),
     )  # fmt: skip
 
 

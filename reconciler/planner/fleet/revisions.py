@@ -1,7 +1,8 @@
 """Two revisions of a spec: the desired values of the later one, at the endpoints of the earlier one.
 
 If a proposed change could name an address and have the plan connect there, it would be sent our passwords (conventions
-S3). So addresses, credentials and trust anchors come from base, node by node; what head says of them is reported.
+S3). So addresses, credentials and trust anchors come from base, node by node; what head says of them is reported. So do
+extensions: code that only a proposed change names is never loaded.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from reconciler.model.change import EndpointChange
 from reconciler.model.desired import Desired, DesiredHost, Endpoints, Fleet, Profile, RolloutPolicy, Settings, SpecHold
 from reconciler.model.releases import DesiredRelease, Review
 
-# Addresses, credentials and trust anchors, and the fleet's name, which chooses the ledger. All else is desired state.
+# Addresses, credentials and trust anchors, the fleet's name, which chooses the ledger, and whose code is run. All else
+# is desired state.
 TRUSTED: Final = (
     "fleet", "bmc_credentials", "pdu_credentials", "ssh_credentials", "ssh_user", "tls", "host_keys", "cluster",
-    "installer", "insecure", "user_ca",
+    "installer", "insecure", "user_ca", "extensions",
 )  # fmt: skip
 _NOWHERE: Final = Endpoints(None, None)
 
@@ -87,7 +89,7 @@ def _both(one: DesiredHost, other: DesiredHost) -> DesiredHost:
 
 
 def endpoint_changes(base: Fleet, head: Fleet) -> tuple[EndpointChange, ...]:
-    """Return every address, key, CA and name of a secret that head edits, with its line; those of the fleet first."""
+    """Return every address, key, CA, secret's name and extension that head edits, with its line; the fleet's first."""
     before, after = _access(base.settings), _access(head.settings)
     found = [
         EndpointChange("fleet", what, before[what], after[what], _place(head, what))
@@ -149,6 +151,7 @@ def _access(settings: Settings) -> Mapping[str, str]:
         "installer.iso": installer.iso if installer else "",
         "installer.certificate": (installer.certificate or "") if installer else "",
         "installer.key": (installer.key or "") if installer else "",
+        "extensions": ", ".join(f"{one.package}=={one.version}" for one in settings.extensions),
         "installer.hostCa": (installer.host_ca or "") if installer else "",
     }
 

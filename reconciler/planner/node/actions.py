@@ -36,6 +36,7 @@ from reconciler.planner.node.leaving_variants import (
 )
 from reconciler.planner.node.person_variants import await_reimage, hold_for_reimage
 from reconciler.planner.node.possible import IN_PLACE
+from reconciler.planner.node.power_variants import ac_cycle, boot, gpu_reset, power_on
 from reconciler.planner.node.repair_variants import accept_parts, set_indicator, shut_down
 from reconciler.planner.node.serving_variants import degrade_serving, in_a_group, sync_serving
 from reconciler.planner.node.traits import NodeTraits as NodeTraits
@@ -67,26 +68,6 @@ def _restart_service(node: NodeTraits) -> Iterable[Variant]:
     """A restart of the kubelet disturbs no pod, and a drain can't end while it hangs; any other may end their work."""
     for unit in table_of(node.desired.profile).services():
         yield Variant(unit, requires=() if unit == KUBELET else (c.QUIESCED,))
-
-
-def _gpu_reset(node: NodeTraits) -> Iterable[Variant]:
-    """A reset may end MIG, as a boot does. What was booted stays."""
-    yield Variant(breaks=(*node.operators, *((c.GPU,) if node.mig else ())))
-
-
-def _boot(node: NodeTraits) -> Iterable[Variant]:
-    yield Variant(breaks=node.lost_by_boot)
-
-
-def _ac_cycle(node: NodeTraits) -> Iterable[Variant]:
-    if node.desired.outlets:
-        yield Variant(breaks=node.lost_by_boot)
-
-
-def _power_on(node: NodeTraits) -> Iterable[Variant]:
-    """A node that is off is out of service. It must be marked first, or it would serve as soon as it is up."""
-    breaks = (*node.lost_by_boot, *((c.QUIESCED,) if node.busy else ()))
-    yield Variant(requires=node.mark_if_registered, breaks=breaks if node.leaving is None else (*breaks, c.OFF))
 
 
 def _reimage(node: NodeTraits) -> Iterable[Variant]:
@@ -199,20 +180,20 @@ _SPECS = (
     ),
     ActionSpec(
         name="gpu_reset", concern=Concern.HEALTH, disruption=Disruption.DRAIN, seconds=60,
-        requires=(c.HOST_UP, c.QUIESCED), variants=_gpu_reset, undoes=frozenset({"set_gpu_mode"}),
+        requires=(c.HOST_UP, c.QUIESCED), variants=gpu_reset, undoes=frozenset({"set_gpu_mode"}),
         fault="gpu_reset_fails", retests=GPU_RESET, may_heal=lambda cure: cure.resets,
         destroys_evidence=True,
     ),
     ActionSpec(
         name="soft_restart", concern=Concern.HEALTH, disruption=Disruption.REBOOT, seconds=420,
-        requires=(c.HOST_UP, c.POWER_ON, c.QUIESCED), variants=_boot, activates=_BOOT, boots=True, proved_by_boot=True,
+        requires=(c.HOST_UP, c.POWER_ON, c.QUIESCED), variants=boot, activates=_BOOT, boots=True, proved_by_boot=True,
         covers=frozenset({"join"}), undoes=frozenset({"set_gpu_mode"}), fault="post_hang",
         retests=REBOOT,
         destroys_evidence=True,
     ),
     ActionSpec(
         name="power_cycle", concern=Concern.HEALTH, disruption=Disruption.POWER_CYCLE, seconds=480,
-        requires=(c.IDENTITY, c.POWER_ON, c.QUIESCED), achieves=(c.HOST_UP,), variants=_boot,
+        requires=(c.IDENTITY, c.POWER_ON, c.QUIESCED), achieves=(c.HOST_UP,), variants=boot,
         activates=_POWER, boots=True, proved_by_boot=True, refusals=possible.power,
         covers=frozenset({"soft_restart", "power_on", "join"}), undoes=frozenset({"set_gpu_mode"}), fault="post_hang",
         retests=REBOOT,
@@ -221,7 +202,7 @@ _SPECS = (
     # Of a node whose outlets the spec names. The BMC has to answer before, or nothing proves that they are its own.
     ActionSpec(
         name="ac_cycle", concern=Concern.HEALTH, disruption=Disruption.AC_CYCLE, seconds=900,
-        requires=(c.IDENTITY, c.POWER_ON, c.QUIESCED), achieves=(c.HOST_UP,), variants=_ac_cycle,
+        requires=(c.IDENTITY, c.POWER_ON, c.QUIESCED), achieves=(c.HOST_UP,), variants=ac_cycle,
         activates=_MAINS, boots=True, proved_by_boot=True, refusals=possible.mains,
         covers=frozenset({"power_cycle", "soft_restart", "power_on", "reset_bmc", "join"}),
         undoes=frozenset({"set_gpu_mode"}), fault="outlets_elsewhere", retests=REBOOT,
@@ -229,7 +210,7 @@ _SPECS = (
     ),
     ActionSpec(
         name="power_on", concern=Concern.HEALTH, disruption=Disruption.NONE, seconds=420,
-        requires=(c.IDENTITY,), achieves=(c.POWER_ON, c.HOST_UP), forbids=(c.POWER_ON,), variants=_power_on,
+        requires=(c.IDENTITY,), achieves=(c.POWER_ON, c.HOST_UP), forbids=(c.POWER_ON,), variants=power_on,
         activates=_POWER, boots=True, refusals=possible.power,
         covers=frozenset({"join"}), undoes=frozenset({"set_gpu_mode"}), fault="post_hang",
         retests=REBOOT,
@@ -237,8 +218,7 @@ _SPECS = (
     ActionSpec(
         name="back_up", concern=Concern.IMAGE, disruption=Disruption.NONE, seconds=600,
         requires=(c.HOST_UP, c.QUIESCED), achieves=(c.BACKED_UP,), forbids=(c.BACKED_UP,), variants=back_up,
-        fault="ssh_refused",
-        is_evidence=True,
+        fault="ssh_refused", is_evidence=True,
     ),
     # It forbids what it achieves: wiping is no way to restart a machine, nor to bring firmware in. Both ways write the
     # same image to the same disk, so approving one covers the other, which follows when it fails.
@@ -274,8 +254,7 @@ _SPECS = (
     ActionSpec(
         name="restore_backup", concern=Concern.IMAGE, disruption=Disruption.NONE, seconds=600,
         requires=(c.HOST_UP, c.IMAGE, c.QUIESCED), achieves=(c.RESTORED,), forbids=(c.RESTORED,),
-        variants=restore_backup, fault="ssh_refused",
-        is_evidence=True,
+        variants=restore_backup, fault="ssh_refused", is_evidence=True,
     ),
     # Of a cluster that the reconciler installs. Servers are changed one at a time (planner/fleet/k3s_order.py).
     ActionSpec(
@@ -342,8 +321,7 @@ _SPECS = (
     ActionSpec(
         name="accept_parts", concern=Concern.HARDWARE, disruption=Disruption.NONE, seconds=60,
         requires=(c.IDENTITY, c.POWER_ON), achieves=(c.PARTS_ACCEPTED,), breaks=(c.GATE,), variants=accept_parts,
-        repairs=True, retriable=False, fault="bmc_503",
-        is_evidence=True,
+        repairs=True, retriable=False, fault="bmc_503", is_evidence=True,
     ),
     # A spare has all that admission asks for, so that `admit` alone puts it to work.
     ActionSpec(
@@ -356,27 +334,23 @@ _SPECS = (
         name="remove_node", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=30,
         requires=(c.IDENTITY, c.QUIESCED, c.REGISTERED), achieves=(c.LEFT,),
         breaks=(c.REGISTERED, c.MEMBER, c.MARKED, c.IN_SERVICE), forbids=(c.LEFT,), variants=remove_node,
-        undoes=frozenset({"mark", "drain"}), decommissions=True, fault="node_conflicts",
-        is_evidence=True,
+        undoes=frozenset({"mark", "drain"}), decommissions=True, fault="node_conflicts", is_evidence=True,
     ),
     ActionSpec(
         name="revoke", concern=Concern.TRUST, disruption=Disruption.NONE, seconds=5,
         requires=(c.QUIESCED, c.LEFT), achieves=(c.REVOKED,), breaks=(c.GATE, c.TRUST), forbids=(c.REVOKED,),
-        variants=revoke, decommissions=True,
-        is_evidence=True,
+        variants=revoke, decommissions=True, is_evidence=True,
     ),
     ActionSpec(
         name="erase", concern=Concern.HARDWARE, disruption=Disruption.REIMAGE, seconds=1800,
         requires=(c.IDENTITY, c.QUIESCED, c.LEFT, c.REVOKED), breaks=(c.GATE,), variants=erase,
-        decommissions=True, boots_installer=True, fault="sanitize_fails",
-        is_evidence=True,
+        decommissions=True, boots_installer=True, fault="sanitize_fails", is_evidence=True,
     ),
     ActionSpec(
         name="clear_tpm", concern=Concern.TRUST, disruption=Disruption.POWER_CYCLE, seconds=600,
         requires=(c.IDENTITY, c.QUIESCED, c.LEFT, c.REVOKED), achieves=(c.TPM,), breaks=(c.HOST_UP, c.OFF),
         forbids=(c.TPM,), variants=clear_tpm, activates=_POWER, decommissions=True, fault="bios_write_ignored",
-        refusals=possible.power,
-        is_evidence=True,
+        refusals=possible.power, is_evidence=True,
     ),
     ActionSpec(
         name="power_off", concern=Concern.HARDWARE, disruption=Disruption.POWER_CYCLE, seconds=120,
@@ -385,8 +359,7 @@ _SPECS = (
     ),
     ActionSpec(
         name="tombstone", concern=Concern.IDENTITY, disruption=Disruption.NONE, seconds=5,
-        achieves=(c.BURIED,), variants=tombstone, decommissions=True,
-        is_evidence=True,
+        achieves=(c.BURIED,), variants=tombstone, decommissions=True, is_evidence=True,
     ),
 )  # fmt: skip
 
