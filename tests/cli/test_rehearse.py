@@ -175,9 +175,11 @@ def test_a_rate_that_is_none(demo: Path, rate: str) -> None:
 
 
 def test_every_action_can_fail() -> None:
-    """By a fault of the lab, but for two that fail by their verdict, and two that write to our ledger alone."""
+    """By a fault of the lab, but for two that fail by their verdict, two that write to our ledger alone, and one whose
+    commands run on other nodes.
+    """
     assert {name for name, spec in ACTIONS.items() if spec.fault is None} == {
-        "check_trust", "run_gate", "revoke", "tombstone"
+        "check_trust", "run_gate", "revoke", "tombstone", "degrade_serving"
     }  # fmt: skip
 
 

@@ -168,6 +168,23 @@ def test_no_forged_anchor_hides_a_young_row(small: None, ledger: SqlLedger, wher
     assert f"it says that row {row} was of " in found.detail
 
 
+def test_no_anchor_is_of_a_time_after_it(small: None, ledger: SqlLedger, where: str) -> None:
+    """One of the future might say that rows of today were old by then."""
+    now = lived(ledger, some_steps(5))
+    with ledger._database.write([]) as connection:
+        row = connection.exec_driver_sql("SELECT max(id) - 3 FROM journal").scalar_one()
+        gone = connection.exec_driver_sql(f"SELECT digest FROM journal WHERE id = {row}").scalar_one()
+        connection.exec_driver_sql(f"DELETE FROM journal WHERE id = {row}")
+        later = now + timedelta(days=900)
+        data = anchors.data_of([anchors.Gap(row, row, gone)], later, later)
+        forged = {"at": instant(later + timedelta(days=90)), "run": "", "node": "", "event": "prune", "data": data}
+        chain.append(connection, [forged | {"attempt": anchors.page_of(row), "detail": ""}])
+    assert ledger.audit(now=now).problem == "anchor", "the clock says so"
+    ledger.start_run("run-later", "apply", "", "", now)
+    found = ledger.audit()
+    assert (found.problem, ", and row " in found.detail) == ("anchor", True), "so does the next row"
+
+
 def test_pruning_hides_no_change(small: None, ledger: SqlLedger, where: str) -> None:
     """A row that was changed before stays for the audit, and so does what comes after it."""
     now = lived(ledger, some_steps(6))

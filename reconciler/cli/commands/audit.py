@@ -37,8 +37,9 @@ def verify(request: FleetRequest, noted: str, output: str) -> int:
     Somebody who can write the whole database can write a new chain. Store the head that this command prints
     elsewhere, and pass it with --head the next time.
     """
-    with existing_ledger(workspace_for(request)) as ledger:
-        found, name = ledger.audit(noted), ledger.name
+    workspace = workspace_for(request)
+    with existing_ledger(workspace) as ledger:
+        found, name = ledger.audit(noted, workspace.clock.now()), ledger.name
     if output == "json":
         show(json.dumps({"ledger": name, **asdict(found)}, indent=1) + "\n", output)
     else:

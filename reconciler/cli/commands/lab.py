@@ -138,8 +138,8 @@ def exchange(directory: Path, node: str, part: str, index: int) -> None:
 def slurm(directory: Path, user: str, command: tuple[str, ...]) -> int:
     """Run a command of the lab's Slurm, as people do: squeue, sinfo, scontrol, sbatch, scancel."""
     ran = run_slurm(directory, command, user)
-    click.echo(ran.stdout, nl=False)
-    click.echo(ran.stderr, nl=False, err=True)
+    show(ran.stdout, "text")
+    show(ran.stderr, "text", err=True)
     return ran.exit_status
 
 

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from reconciler.drivers.ledger.anchors import ANCHOR, Anchor, Gap, anchor_of, anchored_pages, page_of
 from reconciler.drivers.ledger.chain import IDENTITY, follows, head_in, identity_of, seal_of
-from reconciler.drivers.ledger.rows import instant, to_object
+from reconciler.drivers.ledger.rows import instant, to_instant, to_object
 from reconciler.drivers.ledger.schema import (
     FENCE,
     HEAD,
@@ -64,10 +64,10 @@ class Audit:
     pruned_until: str = ""  # time of the newest of them
 
 
-def verify(connection: sa.Connection, noted: str = "") -> Audit:
+def verify(connection: sa.Connection, noted: str = "", now: datetime | None = None) -> Audit:
     """Verify the whole journal, in one snapshot. `noted`: an earlier head, which must still be part of the chain.
 
-    The chain starts with the ledger's id, which is also the head of a journal without rows.
+    `now`: no anchor is younger; None asks that of the rows after each alone. The chain starts with the ledger's id, which is also the head of a journal without rows.
     """
     known = {row.key: row.value for row in connection.execute(sa.select(meta.c.key, meta.c.value))}
     cell, seals = known.get(HEAD), _Seals()
@@ -77,11 +77,12 @@ def verify(connection: sa.Connection, noted: str = "") -> Audit:
         return Audit(_count(connection, journal), 0, str(cell or ""), None, "head", str(error))
     anchors = _Anchors(connection)
     reader = _ChainReader(_Link(0, known.get(LEDGER_ID, "")), _Link(last, head), seals, noted.strip(), anchors)
+    latest = "" if now is None else instant(now)
     found = anchors.check()
     if found is None:
         with connection.execute(sa.select(journal).order_by(journal.c.id).execution_options(yield_per=_PAGE)) as rows:
             found = reader.read(rows.mappings())
-    found = found or reader.at_end() or _certificates(connection, seals.certificates)
+    found = found or reader.anchor_after(latest, "the present") or reader.at_end() or _certificates(connection, seals.certificates)
     found = found or _identities(connection, seals.identities) or check_seals(connection, seals.rows)
     found = found or _fence(connection, known.get(FENCE), seals.token) or _open(connection, seals.open)
     row, problem, detail = found or (None, "", "")
@@ -174,6 +175,7 @@ class _ChainReader:
         self._seals = seals
         self._anchors = anchors
         self._at = ""  # of the row before
+        self._anchored: tuple[int, str] = (0, "")  # the last row of an anchor, and a day before its time
         self._missed = "" if noted == start.digest else noted  # an earlier head, until it is found
 
     def read(self, rows: Iterable[Mapping[Any, Any]]) -> _Finding | None:
@@ -186,11 +188,22 @@ class _ChainReader:
                 return wrong
             if not follows(self._before.digest, row):
                 return self._diagnose(row, next(following, None))
+            if (wrong := self.anchor_after(row["at"], f"row {row['id']}")) is not None:
+                return wrong
+            if row["event"] == ANCHOR:
+                self._anchored = row["id"], instant(to_instant(row["at"], "time of an anchor") - _OUT_OF_ORDER)
             self._before, self._at = _Link(row["id"], row["digest"]), row["at"]
             if row["digest"] == self._missed:
                 self._missed = ""
             self._note_seal(row)
         return None
+
+    def anchor_after(self, at: str, what: str) -> _Finding | None:
+        """Return the last anchor where it says to be younger than what followed it, by more than rows ever are."""
+        number, least = self._anchored
+        if not at or not least > at:
+            return None
+        return number, "anchor", f"it says that it was written after {least}, and {what} is of {at}"
 
     def _pass_gaps(self, number: int) -> _Finding | None:
         """Go on from the anchors of the rows that were pruned before this row, unless younger rows are before them."""

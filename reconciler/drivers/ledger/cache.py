@@ -51,7 +51,9 @@ class Snapshot:
         """Return the transactions that ended since `earlier`; None when there are too many to tell."""
         if not isinstance(earlier, Snapshot) or not 0 <= self.end - earlier.end <= MAX_TRANSACTIONS:
             return None
-        return earlier.running.union(range(earlier.end, self.end)) - self.running
+        ended = earlier.running.union(range(earlier.end, self.end)) - self.running
+        # What began long ago may be on the list of writers no more.
+        return ended if min(ended, default=self.end) >= self.end - MAX_TRANSACTIONS else None
 
 
 Version = CommitCount | Snapshot

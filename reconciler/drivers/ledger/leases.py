@@ -51,8 +51,12 @@ class SqlLeases(SqlRole):
             _drop(connection, lease)
 
     def leases(self) -> Sequence[Lease]:
-        """Return all leases that were not dropped, also those that ran out."""
-        return list(self._whole_table(leases, _held))
+        """Return all leases that were not dropped, also those that ran out.
+
+        They are never cached: renewals by others write no row that a cache would hear of.
+        """
+        with self._database.read() as connection:
+            return _held(connection)
 
     def holder(self, scope: str, now: datetime) -> Lease | None:
         held = next((lease for lease in self.leases() if lease.scope == scope), None)

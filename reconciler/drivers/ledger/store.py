@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -132,10 +133,10 @@ class SqlLedger(
     def batch(self) -> AbstractContextManager[Any]:
         return self._database.write([])
 
-    def audit(self, noted: str = "") -> audit.Audit:
+    def audit(self, noted: str = "", now: datetime | None = None) -> audit.Audit:
         """Say whether the journal is as it was written. `noted`: its head as somebody noted it before, or ""."""
         with self._database.read() as connection:
-            return audit.verify(connection, noted)
+            return audit.verify(connection, noted, now)
 
     def size(self) -> int:
         """Return the size of the database in bytes."""
