@@ -17,6 +17,10 @@ export SOURCE_DATE_EPOCH
 created=$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+if [[ -e $out && ! -e $out/image/oci-layout && -n $(ls -A "$out") ]]; then
+    echo "$out holds something else than an image: name another folder" >&2
+    exit 64
+fi
 rm -rf "$out"
 mkdir -p "$out" "$work/bin" "$work/wheel"
 
@@ -95,4 +99,21 @@ form=(-t cdx --cdx-schema-version 1.6 --timestamp "$created")
 "$tools/debsbom" merge "${form[@]}" --distro-name gpu-fleet-reconciler --distro-version "$version" \
     --cdx-serialnumber "$serial" \
     -o "$out/sbom" "$work/debian.cdx.json" "$work/python.cdx.json" >/dev/null
+# Programs that were put in are known by their digests alone.
+"$python" - "$out/sbom.cdx.json" ${KUBECTL:+"$programs/kubectl"} ${HELM:+"$programs/helm"} <<'PROGRAM'
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+listing, *programs = map(Path, sys.argv[1:])
+listed = json.loads(listing.read_text())
+for program in programs:
+    digest = hashlib.sha256(program.read_bytes()).hexdigest()
+    hashes = [{"alg": "SHA-256", "content": digest}]
+    listed["components"].append(
+        {"type": "application", "bom-ref": f"file:{program.name}", "name": program.name, "hashes": hashes}
+    )
+listing.write_text(json.dumps(listed, indent=1) + "\n")
+PROGRAM
 echo "gpu-fleet-reconciler $version $(cat "$out/digest"), $(du -sh "$out/image" | cut -f1), in $out/image"

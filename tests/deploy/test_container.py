@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -23,6 +24,7 @@ from tests.cli.test_run import free_port
 from tests.conftest import ROOT
 from tests.deploy.test_chart import only, rendered
 from tests.deploy.test_release import pins
+from tests.drivers.helm.real_helm import helm
 from tests.drivers.test_spec_repo import by_ssh, ssh_key
 from tests.forge.runner import git
 from tests.ledger.postgresql import NoServer, running_server
@@ -85,8 +87,9 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
         pytest.skip("a container with a user of its own takes root here")
     folder = tmp_path_factory.mktemp("container")
     built = subprocess.run(
-        [BUILD, folder / "out"], env=os.environ | {"PYTHON": sys.executable}, capture_output=True, text=True
-    )
+        [BUILD, folder / "out"], env=os.environ | {"PYTHON": sys.executable, "HELM": helm()}, capture_output=True,
+        text=True,
+    )  # fmt: skip
     if "mmdebstrap" in built.stderr and ("Could not resolve" in built.stderr or "Failed to fetch" in built.stderr):
         pytest.skip(f"Debian's archive can't be reached: {built.stderr.strip()[-200:]}")
     assert built.returncode == 0, built.stderr
@@ -108,7 +111,8 @@ def test_the_program_and_what_it_starts_are_in_it(image: Image, tmp_path: Path) 
     assert (entry["user"]["uid"], entry["user"]["gid"]) == (65532, 65532)
     for words in (
         ("tini", "--", "reconciler", "--version"), ("git", "--version"), ("ssh", "-V"), ("gpg", "--version"),
-        ("kubectl", "version", "--client"), ("minisign", "-v"), ("sh", "-c", "type ssh-keygen"),
+        ("kubectl", "version", "--client"), ("helm", "version", "--short"), ("minisign", "-v"),
+        ("sh", "-c", "type ssh-keygen"),
     ):  # fmt: skip
         done = image.run(tmp_path / words[-1].strip("-").replace(" ", "-"), *words)
         assert done.returncode == 0, (words, done.stdout, done.stderr)
@@ -134,6 +138,8 @@ def test_the_list_of_contents_has_every_package(image: Image) -> None:
     assert there <= shown
     assert there <= {(name, version) for name, (version, _) in pins().items()}, "what the lock does not have"
     assert {"asyncssh", "psycopg", "sushy"} <= {name for name, _ in there}
+    [put_in] = (one for one in listed["components"] if one["name"] == "helm")
+    assert put_in["hashes"][0]["content"] == hashlib.sha256(Path(helm()).read_bytes()).hexdigest()
     dpkg = image.bundle.joinpath("rootfs/var/lib/dpkg/status").read_text().split("\n\n")
     fields = [dict(line.split(": ", 1) for line in one.splitlines() if ": " in line) for one in dpkg if one.strip()]
     debian = {f"pkg:deb/debian/{one['Package']}" for one in fields}
@@ -243,3 +249,11 @@ def volumes_of(folder: Path, lab: LabDirectory) -> dict[str, Path]:
             os.chown(path, 0, 65532)
             path.chmod(0o2775 if path.is_dir() else 0o440)  # as kubelet does with fsGroup and defaultMode
     return made
+
+
+def test_a_folder_of_somebody_else_is_not_emptied(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("x")
+    done = subprocess.run(
+        [BUILD, tmp_path], env=os.environ | {"PYTHON": sys.executable}, capture_output=True, text=True
+    )
+    assert (done.returncode, (tmp_path / "mine").read_text()) == (64, "x")
