@@ -99,7 +99,6 @@ CONTAINER_TOOLS := mmdebstrap umoci
 .PHONY: container
 container: venv ## Build the container image into build/container; KUBECTL=FILE HELM=FILE are put in
 	@.ci/tools.sh $(CONTAINER_TOOLS)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group container
 	PYTHON=$(BIN)/python deploy/container/build.sh build/container
 
 .PHONY: installer

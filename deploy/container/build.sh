@@ -2,7 +2,7 @@
 # Builds the container image as an OCI layout, with what is in it as CycloneDX. No root, no daemon and no registry is needed.
 #   usage: deploy/container/build.sh OUT
 #   OUT/image: the OCI layout, with one image "latest"; OUT/sbom.cdx.json; OUT/digest: the image's, sha256:...
-#   PYTHON: the python3 of the environment that `make venv` made, with the group "container".
+#   PYTHON: the python3 of the environment that `make venv` made.
 #   KUBECTL, HELM: programs to put in; without KUBECTL, Debian's. SUITE, MIRROR: which Debian.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
