@@ -11,11 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.model.access import ClusterAccess
+from reconciler.model.desired import BudgetLimit
 from reconciler.model.kubelets import OLDER, kubelet_minor
 from reconciler.model.plan import BlockCode
 from reconciler.planner.fleet.kubelet_order import KubeletOrder
 from reconciler.planner.fleet.live_permit import LivePermit
+from reconciler.planner.fleet.permit import Permit
 from reconciler.planner.fleet.rollouts import Rollouts
+from reconciler.planner.fleet.windows import Windows
+from reconciler.planner.fleet.work_queue import schedule
 from tests import builders as b
 from tests.planner.test_timeline import plan
 
@@ -73,6 +77,30 @@ def test_only_an_installation_in_a_kubernetes_waits_for_it(kubernetes: bool, ref
     assert permit.kubelets.refusal(plan("n"), plan("n").actions) is None
     found = permit.refusal(installs("n"))
     assert (found is not None and found.code is BlockCode.BUDGET and "control plane first" in found.detail) is refused
+
+
+def admitted(kubelets: dict[str, str], control_plane: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Return which nodes may have the kubelets of their images installed now, and why others may not."""
+    budget = b.budget((BudgetLimit("fleet", "100%"),), {name: b.node(name) for name in kubelets}, now=b.NOW)
+    order = KubeletOrder(kubelets, SERVER, control_plane)
+    permit = Permit(budget, Windows((), None, b.NOW), b.NOW, kubelets=order)
+    made = schedule({name: installs(name) for name in kubelets}, permit)
+    refused = {name: one.blocked.detail for name, one in made.items() if one.blocked is not None}
+    return [name for name in made if name not in refused], refused
+
+
+def test_a_node_whose_image_is_too_new_keeps_no_other_out() -> None:
+    """Each node hears of its own image, whoever stands before it in the queue."""
+    went, refused = admitted({"n0": "1.32.0", "n1": "1.31.4", "n2": "1.27.0"}, {})
+    assert went == ["n1"]
+    assert "upgrade the control plane first" in refused["n0"]
+    assert "more than 3 minors behind" in refused["n2"]
+
+
+def test_a_control_plane_node_that_may_not_go_keeps_no_other_out() -> None:
+    went, refused = admitted({"cp0": "1.31.4", "cp1": "1.31.4"}, {"cp0": "v1.29.9", "cp1": "v1.30.9"})
+    assert went == ["cp1"]
+    assert "it is in the control plane and runs v1.29.9" in refused["cp0"]
 
 
 @pytest.mark.parametrize(

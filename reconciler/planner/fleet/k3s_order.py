@@ -7,7 +7,7 @@ in one member at a time, and a second one away may be one too many (docs.k3s.io,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 
 from reconciler.model.k3s import DeprecatedApi, DesiredK3s, K3sRole, minor_of, removed_by, why_not_away
@@ -51,11 +51,20 @@ class K3sOrder:
 
     def why(self, node: str, actions: Collection[PlannedAction]) -> str:
         """Return why these actions on a node have to wait for other nodes, in words; "" = they need not."""
-        own = self.wanted.get(node)
-        names = {action.name for action in actions if goes_in_order(action, own)}
+        own, names = self.wanted.get(node), self._names(node, actions)
         if own is None or not names:
             return ""
         return self._server(node, own, names) if own.role is K3sRole.SERVER else self._agent(names)
+
+    def kind(self, node: str, actions: Collection[PlannedAction]) -> Hashable:
+        """Return a key of these actions: agents with equal keys get equal answers, and each server one of its own."""
+        own, names = self.wanted.get(node), self._names(node, actions)
+        return node if own is not None and names and own.role is K3sRole.SERVER else names
+
+    def _names(self, node: str, actions: Collection[PlannedAction]) -> frozenset[str]:
+        """Return which of these actions wait for other nodes."""
+        own = self.wanted.get(node)
+        return frozenset(action.name for action in actions if goes_in_order(action, own))
 
     def _server(self, node: str, own: DesiredK3s, names: Collection[str]) -> str:
         busy = [name for name in self.servers if name != node and name in self.at_work]

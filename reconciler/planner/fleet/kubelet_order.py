@@ -7,7 +7,7 @@ may not register, and its node would be out until a person has found out why.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 
 from reconciler.model.kubelets import OLDER, kubelet_minor
@@ -28,10 +28,14 @@ class KubeletOrder:
 
     def refusal(self, plan: NodePlan, actions: Collection[PlannedAction]) -> Blocked | None:
         """Return why an image may not be installed yet; None = it may, or none of the actions installs one."""
-        if not any(spec_of(action.name).installs for action in actions):
-            return None
-        why = self.why(plan.node)
+        why = self.why(plan.node) if _installs(actions) else ""
         return Blocked(BlockCode.BUDGET, why) if why else None
+
+    def kind(self, node: str, actions: Collection[PlannedAction]) -> Hashable:
+        """Return a key of these actions on a node: nodes with equal keys get equal answers."""
+        if not _installs(actions):
+            return None
+        return node if node in self.control_plane else (self.wanted.get(node, ""),)
 
     def why(self, node: str) -> str:
         """Return why a node may not have the kubelet of its image now, in words; "" = it may."""
@@ -60,3 +64,7 @@ class KubeletOrder:
         if step < 0:
             return f"{now}: Kubernetes does not go back to an older minor; install the newer one, or restore a snapshot"
         return f"{now}: the control plane goes up one minor at a time"
+
+
+def _installs(actions: Collection[PlannedAction]) -> bool:
+    return any(spec_of(action.name).installs for action in actions)

@@ -7,6 +7,7 @@ done to a node that is out brings it back, and is never held up here.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
@@ -82,6 +83,11 @@ class Permit:
             return self.brake
         refused = self._order(plan, (first,)) or (self._window(plan) if flashes(first) else None)
         return refused or (self._budget(plan) if disrupts(first) else None)
+
+    def kind_of_order(self, plan: NodePlan) -> Hashable:
+        """Return a key of what the order among nodes asks of a plan: those with equal keys get equal answers."""
+        actions = _in_question(plan)
+        return self.order.kind(plan.node, actions), self.kubelets.kind(plan.node, actions)
 
     def _order(self, plan: NodePlan, actions: tuple[PlannedAction, ...]) -> Blocked | None:
         return self.order.refusal(plan, actions) or self.kubelets.refusal(plan, actions)

@@ -63,6 +63,7 @@ class WorkQueue:
         self._numbers = _numbers(plans)
         self._places: dict[str, Place] = {}
         self._requests: dict[str, tuple[Hashable, tuple[str, Need]]] = {}  # what each asks for, and its window
+        self._plans: dict[str, NodePlan] = {}  # of those that wait
         self._of_pool: dict[str, set[str]] = {}  # those that may have to wait for their wave
         self._alone: set[str] = set()  # those with a reason of their own to wait
         self._queue_of: dict[str, Hashable] = {}
@@ -89,6 +90,7 @@ class WorkQueue:
         self._places[name] = urgency(plan, why), self._numbers[name], plan.pool, name
         request = (why, takes_out(plan), done.flashes, bool(plan.actions), done.braked)
         self._requests[name] = request, (plan.pool, done.need)
+        self._plans[name] = plan
         if plan.blocked is not None and plan.blocked.code is BlockCode.BACKOFF:
             self._alone.add(name)
         if not plan.postponed and pending(plan):
@@ -101,6 +103,7 @@ class WorkQueue:
             return
         self._out_of_queue(name, place)
         self._unsorted.discard(name)
+        self._plans.pop(name, None)
         self._alone.discard(name)
         self._of_pool.get(place[2], set()).discard(name)
 
@@ -157,7 +160,8 @@ class WorkQueue:
         if name in self._of_pool.get(place[2], ()):
             progress = self._waves.get(place[2])
             wave = place[2], None if progress is None else progress.wave_of.get(name)
-        return permit.budget.kind(name), request, window if permit.windows else None, wave
+        order = permit.kind_of_order(self._plans[name])
+        return permit.budget.kind(name), request, window if permit.windows else None, wave, order
 
     def _out_of_queue(self, name: str, place: Place) -> None:
         key = self._queue_of.pop(name, None)
