@@ -14,6 +14,7 @@ from reconciler.model.access import ClusterAccess
 from reconciler.model.desired import BudgetLimit
 from reconciler.model.kubelets import OLDER, kubelet_minor
 from reconciler.model.plan import BlockCode
+from reconciler.model.vocab import NodeState
 from reconciler.planner.fleet.kubelet_order import KubeletOrder
 from reconciler.planner.fleet.live_permit import LivePermit
 from reconciler.planner.fleet.permit import Permit
@@ -77,6 +78,34 @@ def test_only_an_installation_in_a_kubernetes_waits_for_it(kubernetes: bool, ref
     assert permit.kubelets.refusal(plan("n"), plan("n").actions) is None
     found = permit.refusal(installs("n"))
     assert (found is not None and found.code is BlockCode.BUDGET and "control plane first" in found.detail) is refused
+
+
+@pytest.mark.parametrize(("runs", "waits"), [("v1.31.2", False), ("v1.30.9", True), ("", True)])
+def test_a_repair_with_the_minor_that_a_node_runs_does_not_wait_for_the_control_plane(runs: str, waits: bool) -> None:
+    order = KubeletOrder({"n": "1.31.4", "m": "1.31.4"}, SERVER, {"cp": "v1.30.9"}, {"n": runs} if runs else {})
+    assert bool(order.why("n")) is waits
+    assert "set the state of cp to quarantined" in order.why("m"), "the way out"
+    found = installs("n").actions
+    assert (order.kind("n", found) == order.kind("m", found)) is waits, "they share an answer, or don't"
+
+
+@pytest.mark.parametrize(("state", "waits"), [(NodeState.ACTIVE, True), (NodeState.QUARANTINED, False)])
+def test_a_control_plane_node_that_is_not_acted_upon_holds_back_no_worker(state: NodeState, waits: bool) -> None:
+    assert b.PROFILE.image is not None
+    profile = replace(b.PROFILE, image=replace(b.PROFILE.image, contents={"kubelet": "1.31.4"}))
+    nodes = {"cp": b.node("cp", profile=profile, state=state), "n": b.node("n", profile=profile)}
+    settings = replace(b.SETTINGS, cluster=ClusterAccess("main", None, kubernetes=True))
+    members = {name: b.member(name, kubelet_version="v1.30.9", control_plane=name == "cp") for name in nodes}
+    seen: Any = SimpleNamespace(
+        nodes={name: b.observed(name, member=one) for name, one in members.items()},
+        control_plane={"cp": True},
+        cluster_version=SERVER,
+    )
+    fleet: Any = SimpleNamespace(nodes=nodes, settings=settings)
+    permit = LivePermit(fleet, seen, {}, {}, b.NOW)
+    assert bool(permit.now(b.NOW, Rollouts()).kubelets.why("n")) is waits
+    permit.see(b.observed("n", member=replace(members["n"], kubelet_version="v1.31.4")))
+    assert not permit.now(b.NOW, Rollouts()).kubelets.why("n"), "a repair"
 
 
 def admitted(kubelets: dict[str, str], control_plane: dict[str, str]) -> tuple[list[str], dict[str, str]]:

@@ -19,12 +19,14 @@ from reconciler.planner.node.actions import spec_of
 class KubeletOrder:
     """`wanted`: nodes -> the kubelet of their image. `server`: version of the API server that answered; "" = unknown.
 
-    `control_plane`: nodes of the fleet in the control plane -> the kubelet that they run.
+    `control_plane`: active nodes of the fleet in the control plane -> the kubelet that they run. `registered`: nodes of
+    the cluster -> the kubelet that they are registered with.
     """
 
     wanted: Mapping[str, str] = field(default_factory=dict)
     server: str = ""
     control_plane: Mapping[str, str] = field(default_factory=dict)
+    registered: Mapping[str, str] = field(default_factory=dict)
 
     def refusal(self, plan: NodePlan, actions: Collection[PlannedAction]) -> Blocked | None:
         """Return why an image may not be installed yet; None = it may, or none of the actions installs one."""
@@ -35,7 +37,8 @@ class KubeletOrder:
         """Return a key of these actions on a node: nodes with equal keys get equal answers."""
         if not _installs(actions):
             return None
-        return node if node in self.control_plane else (self.wanted.get(node, ""),)
+        image = self.wanted.get(node, "")
+        return node if node in self.control_plane else (image, self._upgrades(node, kubelet_minor(image)))
 
     def why(self, node: str) -> str:
         """Return why a node may not have the kubelet of its image now, in words; "" = it may."""
@@ -51,9 +54,17 @@ class KubeletOrder:
         if node in self.control_plane:
             return self._step(node, wanted, has)
         older = sorted(name for name, runs in self.control_plane.items() if (kubelet_minor(runs) or wanted) < wanted)
-        if not older:
+        if not older or not self._upgrades(node, wanted):
             return ""
-        return f"{has}: the control plane goes first, and {older[0]} runs {self.control_plane[older[0]]}"
+        return (
+            f"{has}: the control plane goes first, and {older[0]} runs {self.control_plane[older[0]]}: upgrade that, "
+            f"or set the state of {older[0]} to quarantined if it is not to come back soon"
+        )
+
+    def _upgrades(self, node: str, wanted: tuple[int, int] | None) -> bool:
+        """Return whether a minor is newer than the one that a node is registered with, or that is not known."""
+        runs = kubelet_minor(self.registered.get(node, ""))
+        return wanted is None or runs is None or runs < wanted
 
     def _step(self, node: str, wanted: tuple[int, int], has: str) -> str:
         runs = kubelet_minor(self.control_plane[node])

@@ -102,7 +102,8 @@ class LivePermit:
         }
         self._versions: dict[str, str] = {}
         self._server = observation.cluster_version
-        self._kubelets: dict[str, str] = {}  # of the fleet's nodes in the control plane
+        self._kubelets: dict[str, str] = {}  # of active nodes in the control plane
+        self._registered: dict[str, str] = {}  # of all nodes of the fleet in the cluster -> kubelet
         self._images = _kubelets_of_images(fleet)
         self._deprecated: dict[str, tuple[DeprecatedApi, ...] | None] = {}
         self._elected: dict[str, bool] = {}  # nodes of the fleet that are in the control plane -> ready
@@ -159,10 +160,15 @@ class LivePermit:
             self._versions[seen.node] = "" if member is None else member.kubelet_version
             if member is None and self._elected.pop(seen.node, None) is not None:
                 return True
-        if member is None or not member.control_plane or seen.node not in self._fleet.nodes:
+        node = self._fleet.nodes.get(seen.node)
+        if node is None or member is None:
+            return False
+        self._registered[seen.node] = member.kubelet_version
+        if not member.control_plane:
             return False
         self._elected[seen.node] = bool(member.ready)
-        self._kubelets[seen.node] = member.kubelet_version
+        if node.state is NodeState.ACTIVE:
+            self._kubelets[seen.node] = member.kubelet_version
         return True
 
     def _count_members(self) -> None:
@@ -192,7 +198,7 @@ class LivePermit:
         settings = self._fleet.settings
         self._budget.move_to(now)
         windows = Windows(settings.windows, settings.break_glass, now)
-        kubelets = KubeletOrder(self._images, self._server, self._kubelets)
+        kubelets = KubeletOrder(self._images, self._server, self._kubelets, self._registered)
         return Permit(self._budget, windows, now, waves, brake, self._order(), kubelets)
 
     def _order(self) -> K3sOrder:
