@@ -30,6 +30,29 @@ def test_the_bound_is_the_offset_and_half_the_delay_and_the_distance_of_the_serv
 
 
 @pytest.mark.parametrize(
+    ("version", "ends"),
+    [
+        ("257 (257.9-1~deb13u1)", "+UTMP -SYSVINIT +LIBARCHIVE\n"),
+        ("258 (258.2-1)", "+BTF +XKBCOMMON +UTMP +LIBARCHIVE\n"),
+    ],
+)
+def test_versions_that_name_no_hierarchy_are_known(version: str, ends: str) -> None:
+    said = VERSION.replace("252 (252.39-1~deb12u2)", version).replace(
+        "+UTMP +SYSVINIT default-hierarchy=unified\n", ends
+    )
+    result = judge(version=said)
+    assert (result.verdict, result.reasons, result.tool_version) == (Verdict.PASS, (), version[:3])
+    assert judge(version=said.rstrip("\n")).verdict is Verdict.UNJUDGED, "cut"
+
+
+def test_after_a_spike_there_is_no_frequency_and_its_offset_counts() -> None:
+    spiked = STATUS.replace("    Frequency: +20.986ppm\n", "").replace("+4.077ms", "+1.2s")
+    result = judge(spiked)
+    assert (result.verdict, result.reasons, result.metrics["offset_ms"]) == (Verdict.PASS, (), 1200)
+    assert judge(spiked.rstrip("\n")).verdict is Verdict.ERROR, "cut"
+
+
+@pytest.mark.parametrize(
     ("result", "verdict", "reason"),
     [
         (judge(shown=NO), Verdict.FAIL, "the clock follows no source"),
