@@ -36,6 +36,11 @@ def is_placed(whole: str) -> bool:
     return whole.endswith(_PLACED)
 
 
+def unplaced(whole: str) -> str:
+    """Return the name of a whole, however it was placed: of one job, only some pods may be placed by topology."""
+    return whole.removesuffix(_PLACED)
+
+
 @dataclass(frozen=True, slots=True)
 class PodCheckpoint:
     """A pod that can save its state when it is asked to. `asked`: the value of our request; `answer`: of its answer."""

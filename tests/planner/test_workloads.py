@@ -15,6 +15,7 @@ from reconciler.drivers.kube import objects
 from reconciler.model.desired import BudgetLimit
 from reconciler.model.observed import Pod, Workload
 from reconciler.model.plan import BlockCode, WorkloadCost
+from reconciler.model.pods import unplaced
 from reconciler.model.records import Mark, read_mark, write_mark
 from reconciler.model.vocab import Reason
 from reconciler.planner.fleet.budget import Budget
@@ -202,11 +203,28 @@ def test_a_mark_keeps_that_a_workload_was_placed_by_topology() -> None:
     assert found.allows("n1") is not None
 
 
+def test_a_workload_of_which_only_some_pods_are_placed_by_topology_is_one() -> None:
+    some, placed = Workload("JobSet", "ml", "llama").whole, Workload("JobSet", "ml", "llama", placed=True).whole
+    found = budget()
+    found.see_workloads("n0", frozenset({some}))  # as a mark has it that was written before wholes said it
+    found.see_workloads("n1", frozenset({placed}))
+    found.see_workloads("n2", frozenset({some, placed}))
+    found.charge("n0")
+    for name in ("n1", "n2"):
+        refused = found.allows(name)
+        assert refused is not None
+        assert refused.detail == "budget of JobSet ml/llama is used up: 1 of 1 out (n0)"
+    found.see_workloads("n2", frozenset({placed}))
+    assert found.allows("n2") is not None, "it still carries some of it"
+    found.see_workloads("n2", frozenset())
+    assert found.allows("n2") is None
+
+
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["charge", "restore", "move", "isolate"]),
         st.sampled_from(NAMES),
-        st.frozensets(st.sampled_from(["A", "B", "C"]), max_size=2),
+        st.frozensets(st.sampled_from(["A", "A by topology", "B", "C"]), max_size=2),
     ),
     max_size=40,
 )
@@ -222,8 +240,8 @@ def test_budget_never_exceeded(steps: Iterable[tuple[str, str, frozenset[str]]])
         match what:
             case "charge" if name not in out:
                 allowed = found.allows(name) is None
-                taken = {workload for other in out for workload in carries.get(other, ())}
-                assert allowed is taken.isdisjoint(carries.get(name, ()))
+                taken = {unplaced(workload) for other in out for workload in carries.get(other, ())}
+                assert allowed is taken.isdisjoint(map(unplaced, carries.get(name, ())))
                 if allowed:
                     found.charge(name)
                     out.add(name)

@@ -111,12 +111,13 @@ class Budget:
             return
         self._carried[node] = workloads
         for at, limit in enumerate(self._per_workload):
-            for name in counted(limit, before - workloads):
+            had, has = counted(limit, before), counted(limit, workloads)
+            for name in had - has:
                 group = self._of_workload[at, name]
                 group.free(node)
                 group.total -= 1
                 self._of[node].remove(group)
-            for name in counted(limit, workloads - before):
+            for name in has - had:
                 group = self._of_workload.get((at, name)) or self._new_workload(at, limit, name)
                 group.total += 1
                 self._of[node].append(group)

@@ -9,7 +9,7 @@ from typing import Final
 from reconciler.model.desired import BudgetLimit, Desired, Fleet
 from reconciler.model.observed import Answered, Observation, Observed, Pod
 from reconciler.model.plan import NodePlan, WorkloadCost
-from reconciler.model.pods import is_placed
+from reconciler.model.pods import is_placed, unplaced
 from reconciler.model.records import OWNER_ANNOTATION, read_mark
 from reconciler.model.vocab import Reason
 from reconciler.planner.node.actions import spec_of
@@ -78,6 +78,8 @@ def _cost(name: str, count: _Count) -> WorkloadCost:
     return WorkloadCost(name, count.queue, count.drained, count.pods, len(count.nodes), *replicas)
 
 
-def counted(limit: BudgetLimit, workloads: frozenset[str]) -> Iterable[str]:
-    """Return those of these workloads that a limit is for."""
-    return [name for name in workloads if is_placed(name)] if limit is PLACED else workloads
+def counted(limit: BudgetLimit, workloads: Iterable[str]) -> frozenset[str]:
+    """Return those of these workloads that a limit is for, by the names that it counts them by."""
+    if limit is PLACED:
+        return frozenset([name for name in workloads if is_placed(name)])
+    return frozenset([unplaced(name) for name in workloads])
