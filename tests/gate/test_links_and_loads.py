@@ -55,6 +55,8 @@ def interval(minutes: str, downs: int = 0, status: int = 0, error: str = "") -> 
         (interval("25074.8"), Verdict.UNJUDGED, "of 25074.8 minutes, not of the 10 asked for"),
         (interval("3.2"), Verdict.UNJUDGED, "of 3.2 minutes"),  # cleared by somebody else, or lost: nobody counts it
         (interval("3.2", downs=1), Verdict.FAIL, "mlx5_0: the link was lost in the interval"),
+        (interval("9.9", downs=1), Verdict.FAIL, "mlx5_0: the link was lost in the interval"),  # in its first seconds
+        (interval("25074.8", downs=1), Verdict.UNJUDGED, "of 25074.8 minutes"),  # that was before the interval
         (interval("10.1", status=71, error="-E- Unknown flag"), Verdict.ERROR, "can't be cleared: -E- Unknown flag"),
         (interval("10.1", status=70), Verdict.ERROR, "args.load ended before the interval was over"),
     ],
