@@ -135,6 +135,12 @@ def test_half_a_group_has_no_peers_in_those_who_measured_in_a_whole_one() -> Non
     assert notes(test, of_group(460.0, 4.0)) == (said,)
 
 
+def test_a_metric_of_a_test_without_a_group_may_have_the_name_of_the_count() -> None:
+    """A command's: it says nothing of how many nodes a test was measured with."""
+    assert judge_test(asked(), of_group(460.0, 3.0))[0] is Verdict.FAIL
+    assert notes(asked(), of_group(460.0, 3.0)) == ()
+
+
 def test_references_are_of_whole_groups_and_of_no_counts() -> None:
     test = replace(asked(), args={"group": 8})
     node = b.node(profile=replace(b.node().profile, acceptance=Acceptance("gate", (GatePhase("burn", (test,)),), None)))
