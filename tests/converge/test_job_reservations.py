@@ -17,6 +17,7 @@ from reconciler.lab.inprocess.slurm_login import SlurmLogin
 from reconciler.model import desired as d
 from reconciler.model.access import ClusterAccess, SlurmAccess
 from reconciler.model.desired import BudgetLimit, Hours, SpecHold, Window
+from reconciler.model.gate import CommandResult
 from reconciler.model.vocab import DrainProvider, WindowKind
 from tests.converge.test_loop import HOUR, MINUTE, Looped
 from tests.converge.world import PROFILE
@@ -161,6 +162,46 @@ def test_a_silent_slurmctld_is_told_once_and_asked_again(queued: Callable[..., Q
 
     here.go(2 * HOUR, outage)
     assert list(here.found()) == [here.name("n0")]
+
+
+def refuse(here: Queued, monkeypatch: pytest.MonkeyPatch, node: str, answer: CommandResult) -> None:
+    """Let Slurm answer so when a reservation of this node is made; "" = of any."""
+    run = here.login.run
+
+    async def refused(argv: Sequence[str], *, timeout: float, stdin: str = "") -> CommandResult:
+        if "create" not in argv or not any(
+            word.startswith("reservationname=") and word.endswith(node) for word in argv
+        ):
+            return await run(argv, timeout=timeout, stdin=stdin)
+        here.login.ran.append(tuple(argv[list(argv).index("scontrol") :]))
+        return answer
+
+    monkeypatch.setattr(here.login, "run", refused)
+
+
+def test_a_write_that_gets_no_answer_is_the_last_of_its_pass(
+    queued: Callable[..., Queued], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each waits for half a minute, and the pass with it."""
+    here = queued(drift={"*": ["bios_off"]})
+    refuse(here, monkeypatch, "", CommandResult(-1, "", timed_out=True))
+    here.go(HOUR)
+    assert here.created()
+    assert set(here.created()) == {here.created()[0]}
+    (said,) = here.said("reservation")
+    assert "could not be reserved or released in Slurm: scontrol did not end within 30 s" in said
+
+
+def test_a_node_that_slurm_does_not_know_is_told_and_holds_back_no_other(
+    queued: Callable[..., Queued], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = queued(drift={"*": ["bios_off"]})
+    refuse(here, monkeypatch, "n0", CommandResult(1, "", "Error creating the reservation: Invalid node name specified"))
+    here.go(HOUR)
+    assert here.found().keys() == {here.name("n1"), here.name("n2")}
+    (said,) = [one for one in here.said("reservation") if one.startswith("n0 ")]
+    assert "n0 could not be reserved or released in Slurm: " in said
+    assert "Invalid node name" in said
 
 
 def test_without_windows_or_without_the_setting_nothing_is_reserved(queued: Callable[..., Queued]) -> None:
