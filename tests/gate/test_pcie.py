@@ -10,6 +10,8 @@ import pytest
 
 from reconciler.gate.tools import TOOLS
 from reconciler.model.gate import CommandResult, TestResult, Verdict
+from reconciler.model.own_health import DiskHealth
+from tests import builders as b
 from tests.gate.cases import SEEN, gate_test, wanted
 from tests.gate.test_judges_never_raise import check
 
@@ -112,6 +114,44 @@ def test_a_link_of_another_part_that_is_not_whole(
     assert reason in "; ".join(result.reasons)
     assert result.verdict is verdict
     assert judged(chain(**link)).verdict is Verdict.PASS, "what is not asked for is not judged"
+
+
+MANAGEMENT = """0000:01:00.0 Ethernet controller: Broadcom Inc. and subsidiaries NetXtreme BCM5720
+\tCapabilities: [60] Express (v2) Endpoint, MSI 00
+\t\tLnkCap:\tPort #0, Speed 5GT/s, Width x1, ASPM not supported
+\t\tLnkSta:\tSpeed 5GT/s, Width x1
+
+"""
+
+
+@pytest.mark.parametrize("dead", ["\t!!! Unknown header type 7f\n", "\t\tLnkCap:\tPort #0, Speed 32GT/s, Width x16\n"])
+def test_a_nic_for_management_makes_up_for_none_that_does_not_tell_of_its_link(dead: str) -> None:
+    silent = f"0000:99:00.0 {NIC} (rev ff)\n{dead}\n"
+    result = judged(chain() + MANAGEMENT + silent, parts="nics", rdma_ports=2)
+    assert (result.verdict, result.reasons) == (
+        Verdict.UNJUDGED,
+        ("nic 0000:99:00.0: no capability and state of one link",),
+    )
+    assert judged(chain() + MANAGEMENT + VIRTUAL, parts="nics", rdma_ports=2).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("disks", "verdict", "reason"),
+    [
+        (2, Verdict.PASS, ""),
+        (1, Verdict.UNJUDGED, "1 drives have a PCIe link and 1 are SATA or SAS drives, 3 are declared"),
+        (None, Verdict.UNJUDGED, "1 drives have a PCIe link and the host does not tell of others, 3 are declared"),
+        (0, Verdict.FAIL, "1 drives have a PCIe link, 3 are declared"),
+    ],
+)
+def test_drives_that_are_no_nvme_drives_have_no_link(disks: int | None, verdict: Verdict, reason: str) -> None:
+    """A BMC lists the SATA drives that a node boots from, too."""
+    found = None if disks is None else tuple(DiskHealth(f"sd{at}", f"S{at}", None, True) for at in range(disks))
+    seen = b.observed(host=b.facts(disks=found))
+    outputs = [CommandResult(0, "lspci version 3.9.0\n"), CommandResult(0, chain(what=DRIVE))]
+    result = check(TOOLS["pcie"].judge(gate_test("pcie", parts="drives"), wanted(drives=3), seen, outputs))
+    assert result.verdict is verdict
+    assert "".join(result.reasons) == reason
 
 
 def test_the_bridges_of_a_loop_are_walked_once() -> None:

@@ -20,7 +20,7 @@ from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
 from reconciler.model.gate_arguments import listed
 from reconciler.model.gate_tools import LINKED
-from reconciler.model.observed import Observed
+from reconciler.model.observed import Answered, Observed
 
 KNOWN = ("3",)
 _RUN = (
@@ -39,6 +39,7 @@ _STA = re.compile(r"^\t\tLnkSta:.*\bSpeed ([0-9.]+)GT/s(?: \(\w+\))?, Width x([0
 _BELOW = re.compile(r"^\tBus: primary=[0-9a-f]{2}, secondary=([0-9a-f]{2}),", re.MULTILINE)
 _UPLINK = re.compile(r"^\tCapabilities: \[[0-9a-f]+\] Express \(v[0-9]\) Upstream Port", re.MULTILINE)
 _ACS = re.compile(r"^\t\tACSCtl:.*\bReqRedir\+", re.MULTILINE)
+_DEAD = "\t!!! Unknown header type"  # which a function has that answers no read of its configuration
 _LOAD_ENDED = 70
 _Functions = Mapping[str, str]  # address -> what lspci says of it, without the first line
 
@@ -83,7 +84,7 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
         builder.error("lspci may not read the capabilities: it needs the rights of root")
     elif found:
         _judge_gpus(builder, test, found)
-        _judge_others(builder, test, desired, names, functions)
+        _judge_others(builder, test, _declared(desired, observed), names, functions)
     builder.metrics["acs_on"] = float(len(_ACS.findall(output.stdout)))
     return builder.result(test, outputs)
 
@@ -105,8 +106,22 @@ def _judge_gpus(builder: ResultBuilder, test: GateTest, found: _Functions) -> No
         builder.parts("speed_gts", speeds)
 
 
+class _Declared(NamedTuple):
+    """How many parts the inventory declares, and how many drives the host has that are no NVMe drives."""
+
+    nic: int | None
+    drive: int | None
+    disks: int | None
+
+
+def _declared(desired: Desired, observed: Observed) -> _Declared:
+    disks = observed.host.value.disks if isinstance(observed.host, Answered) else None
+    nics, drives = (getattr(desired.profile.inventory, LINKED[part]) for part in ("nics", "drives"))
+    return _Declared(nics, drives, None if disks is None else len({disk.serial for disk in disks if disk.serial}))
+
+
 def _judge_others(
-    builder: ResultBuilder, test: GateTest, desired: Desired, names: Mapping[str, str], functions: _Functions
+    builder: ResultBuilder, test: GateTest, inventory: _Declared, names: Mapping[str, str], functions: _Functions
 ) -> None:
     """Judge NICs and drives where the test asks for them, and the uplinks above all that is judged."""
     asked = [kind for kind in _OTHERS if f"{kind}s" in listed(test.args.get("parts", ""))]
@@ -115,17 +130,40 @@ def _judge_others(
     for kind in asked:
         # Virtual functions, and adapters inside a processor, have no link.
         linked = [at for at, what in names.items() if _OTHERS[kind].match(what) and _link(functions[at])]
-        declared = getattr(desired.profile.inventory, LINKED[f"{kind}s"])
-        if declared is None:
-            builder.unjudged(f"HardwareProfile.inventory does not declare how many {kind}s must have a link")
-        elif len(linked) < declared:
-            builder.fail(f"{len(linked)} {kind}s have a PCIe link, {declared} are declared")
-        else:
+        if _are_there(builder, kind, linked, inventory) and _are_readable(builder, kind, names, functions):
             _judge_both_ends(builder, kind, linked, above, functions)
             judged += linked
     if asked:
         uplinks = sorted({at for part in judged for at in _way_up(part, above) if _UPLINK.search(functions[at])})
         _judge_both_ends(builder, "uplink", uplinks, above, functions)
+
+
+def _are_there(builder: ResultBuilder, kind: str, linked: Sequence[str], inventory: _Declared) -> bool:
+    """Return whether as many have a link as are declared. The drives that a BMC lists may be SATA or SAS ones, too."""
+    declared = inventory.nic if kind == "nic" else inventory.drive
+    disks = inventory.disks if kind == "drive" else 0
+    if declared is None:
+        builder.unjudged(f"HardwareProfile.inventory does not declare how many {kind}s must have a link")
+    elif len(linked) + (disks or 0) >= declared:
+        return True
+    elif disks == 0:
+        builder.fail(f"{len(linked)} {kind}s have a PCIe link, {declared} are declared")
+    else:
+        others = "the host does not tell of others" if disks is None else f"{disks} are SATA or SAS drives"
+        builder.unjudged(f"{len(linked)} drives have a PCIe link and {others}, {declared} are declared")
+    return False
+
+
+def _are_readable(builder: ResultBuilder, kind: str, names: Mapping[str, str], functions: _Functions) -> bool:
+    """Return whether each that may have a link tells of it: NICs for management may make up for the number of one."""
+    silent = [
+        at
+        for at, what in names.items()
+        if _OTHERS[kind].match(what) and not _link(body := functions[at]) and (_DEAD in body or _CAP.search(body))
+    ]
+    for at in silent:
+        builder.unjudged(f"{kind} {at}: no capability and state of one link")
+    return not silent
 
 
 def _way_up(at: str, above: Mapping[str, str]) -> Iterator[str]:
