@@ -16,7 +16,7 @@ import pytest
 from reconciler.app.extensions import examine_extensions, extended_facts, other_installer
 from reconciler.app.forge_job import connect_forge
 from reconciler.drivers.extensions import HostFact, InstallerServer, Notifier, extensions_of, installed
-from reconciler.drivers.extensions.load import ExtensionRefused
+from reconciler.drivers.extensions.load import _IMPORTED, ExtensionRefused
 from reconciler.drivers.extensions.notifiers import Chats
 from reconciler.drivers.secrets import SecretsFile, SecretSource, SecretStore
 from reconciler.drivers.ssh.facts.extended import Extended, with_extensions
@@ -69,6 +69,7 @@ def example(packages: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def _forget() -> None:
+    _IMPORTED.clear()
     extensions_of.cache_clear()
     other_installer.cache_clear()
     for name in [name for name in sys.modules if name.partition(".")[0] == "acme_fleet"]:
@@ -187,6 +188,27 @@ def test_what_does_not_fit_is_refused(
     _forget()
     with pytest.raises(ExtensionRefused, match=f"extension acme-fleet 1.2.0: 'raid_state' in reconciler.facts .*{why}"):
         extensions_of((PIN,)).all(HostFact)
+
+
+def installed_meanwhile(example: Path, to: Path, monkeypatch: pytest.MonkeyPatch) -> PinnedExtension:
+    """Install 1.3.0 as pip does while a service runs, which keeps modules of 1.2.0."""
+    newer = shutil.copytree(example, to)
+    metadata = next(newer.glob("acme_fleet-*.dist-info")) / "METADATA"
+    metadata.write_text(metadata.read_text().replace("Version: 1.2.0", "Version: 1.3.0"))
+    monkeypatch.syspath_prepend(str(newer))
+    return PinnedExtension("acme-fleet", "1.3.0")
+
+
+def test_a_version_installed_meanwhile_needs_another_process(
+    example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The modules of the version before would be taken for its own."""
+    extensions_of((PIN,)).check()
+    newer = installed_meanwhile(example, tmp_path / "newer", monkeypatch)
+    with pytest.raises(ExtensionRefused, match=r"acme-fleet 1\.3\.0: .* runs the code of 1.2.0 until it ends; restart"):
+        extensions_of((newer,)).check()
+    _forget()
+    extensions_of((newer,)).check()
 
 
 def test_each_is_loaded_once(example: Path) -> None:

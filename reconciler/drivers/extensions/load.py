@@ -24,6 +24,7 @@ from reconciler.model.errors import UsageError, did_you_mean
 T = TypeVar("T", bound=Extension)
 
 KINDS: Final[tuple[type[Extension], ...]] = (HostFact, HealthSignals, Notifier, InstallerServer, ForgeConnector)
+_IMPORTED: Final[dict[str, str]] = {}  # package -> the version whose code this process runs, until it ends
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 
@@ -130,6 +131,9 @@ def _checked(pin: PinnedExtension, entry: EntryPoint, kind: type[T]) -> T:
     where = f"extension {pin.package} {pin.version}: {entry.name!r} in {kind.GROUP}"
     if not _NAME.fullmatch(entry.name):
         raise ExtensionRefused(f"{where}: a name is a-z, 0-9 and _, and begins with a letter; ask its author")
+    first = _IMPORTED.setdefault(_normal(pin.package), pin.version)  # before the import, which may end half-way
+    if first != pin.version:
+        raise ExtensionRefused(f"{where}: this process runs the code of {first} until it ends; restart the service")
     try:
         found = entry.load()
     except Exception as error:

@@ -223,6 +223,106 @@ def test_settings_and_overrides_of_somebody_else_are_left_alone() -> None:
     assert bench.documents == before
 
 
+def _loses(path: str, spoils: Callable[[Any], bool]) -> Break:
+    """Changes of that kind are accepted, and lost."""
+
+    def answers(_: Bench, call: Call) -> web.Response | None:
+        lost = (call.method, call.path) == ("PATCH", path) and spoils(call.body)
+        return web.Response(status=204) if lost else None
+
+    return _rule(answers)
+
+
+def _refuses(path: str, status: int) -> Break:
+    return lambda bench: bench.answer("PATCH", path, status, forever=True)
+
+
+LEFT_BEHIND: dict[str, tuple[Break, str, str]] = {
+    "an LED": (
+        _loses(SYSTEM, lambda body: body.get("LocationIndicatorActive") is False),
+        "write-locator-led",
+        "the LED, off before, was not put back",
+    ),
+    "an override": (
+        _loses(SYSTEM, lambda body: body.get("Boot", {}).get("BootSourceOverrideEnabled") == "Disabled"),
+        "write-boot-override",
+        "the boot override, Disabled before, was not put back",
+    ),
+    "a setting": (
+        _loses(SETTINGS, lambda body: body["Attributes"].get("BootTimeout") == 5),
+        "write-bios-settings",
+        "BootTimeout, staged for the next boot, was not put back",
+    ),
+    "nobody knows what": (_refuses(SETTINGS, 500), "write-bios-settings", "HTTP 500"),
+}
+
+
+@pytest.mark.parametrize("what", LEFT_BEHIND)
+def test_after_what_was_left_behind_nothing_more_is_written(what: str) -> None:
+    """The power cycle would put it into force: an installer's disc, or a setting."""
+    bench = whole()
+    spoil, name, why = LEFT_BEHIND[what]
+    spoil(bench)
+    report = check(bench, consented())
+    outcomes = {one.check.name: one for one in report.outcomes}
+    assert (outcomes[name].result, why in outcomes[name].detail) == (FAIL, True), outcomes[name]
+    order = [one.name for one in WRITE_CHECKS]
+    for later in order[order.index(name) + 1 :]:
+        assert outcomes[later].result is NOT_TRIED
+        assert outcomes[later].detail == f"after {name}: {outcomes[name].detail}"
+    assert not [call for call in bench.sent("POST") if "Reset" in call.path]
+
+
+@pytest.mark.parametrize("name", ["write-locator-led", "write-boot-override", "write-bios-settings"])
+def test_nothing_is_put_back_on_another_machine(name: str) -> None:
+    bench = whole()
+    first: list[Call] = []
+
+    def answers(bench: Bench, call: Call) -> web.Response | None:
+        if first:
+            bench.documents[SYSTEM]["SerialNumber"] = "ANOTHER"  # its board was exchanged, or its address given away
+        if call.method == "PATCH":
+            first.append(call)
+        return None
+
+    _rule(answers)(bench)
+    outcome = next(one for one in check(bench, consented(name)).outcomes if one.check.name == name)
+    assert (outcome.result, "was not put back: the BMC answers for ANOTHER" in outcome.detail) == (FAIL, True), outcome
+    assert len(bench.sent("PATCH")) == 1
+
+
+@pytest.mark.parametrize("enabled", ["Once", "Continuous"])
+@pytest.mark.parametrize("target", ["Hdd", "None", "Pxe"])
+def test_no_override_is_touched_but_one_that_is_disabled(enabled: str, target: str) -> None:
+    bench = whole()
+    bench.documents[SYSTEM]["Boot"] |= {"BootSourceOverrideEnabled": enabled, "BootSourceOverrideTarget": target}
+    report = check(bench, consented("write-boot-override"))
+    outcome = next(one for one in report.outcomes if one.check.name == "write-boot-override")
+    assert (outcome.result, f"set already: {target}, {enabled}" in outcome.detail) == (NOT_TRIED, True)
+    assert not bench.sent("PATCH")
+
+
+@pytest.mark.parametrize(
+    ("enabled", "target", "pending", "result"),
+    [
+        ("Once", "UsbCd", {}, NOT_TRIED),
+        ("Once", "Hdd", {}, NOT_TRIED),
+        ("Continuous", "Pxe", {}, NOT_TRIED),
+        ("Disabled", "None", {"QuietBoot": False}, NOT_TRIED),
+        ("Continuous", "Hdd", {}, PASS),
+        ("Once", "None", {}, PASS),
+    ],
+)
+def test_a_boot_for_which_something_waits_is_somebody_elses(
+    enabled: str, target: str, pending: dict[str, Any], result: CheckResult
+) -> None:
+    bench = whole()
+    bench.documents[SYSTEM]["Boot"] |= {"BootSourceOverrideEnabled": enabled, "BootSourceOverrideTarget": target}
+    bench.documents[SETTINGS]["Attributes"] = pending
+    assert results(check(bench, consented("write-power")))["write-power"] is result
+    assert bool(bench.sent("POST")) is (result is PASS)
+
+
 def test_no_bios_attribute_is_chosen_for_the_operator() -> None:
     bench = whole()
     assert results(check(bench, consented("write-bios-settings", bios=None)))["write-bios-settings"] is NOT_TRIED

@@ -101,9 +101,10 @@ class RedfishSuite:
             return CheckOutcome(check, CheckResult.PASS, seen)
         if isinstance(seen, Unknown):
             return CheckOutcome(check, CheckResult.NOT_OFFERED, str(seen))
-        if isinstance(seen, DriverError) and not isinstance(seen, HttpError) and seen.kind not in _GOES_ON:
-            self._given_up = f"after {check.name}: {seen.detail}"
-        return CheckOutcome(check, CheckResult.FAIL, str(seen) if not isinstance(seen, DriverError) else seen.detail)
+        detail = seen.detail if isinstance(seen, DriverError) else str(seen)
+        if _ends_all(check, seen):
+            self._given_up = f"after {check.name}: {detail}"
+        return CheckOutcome(check, CheckResult.FAIL, detail)
 
     async def _readings(self) -> list[CheckOutcome]:
         if not self._given_up:
@@ -133,6 +134,16 @@ class RedfishSuite:
             return CheckOutcome(check, CheckResult.NOT_TRIED, str(why))
 
 
+def _ends_all(check: Check, seen: Exception) -> bool:
+    """Say whether no check after this one may be tried.
+
+    After a write that failed nobody knows what the machine has, and a later check might put it into force.
+    """
+    if check.writes:
+        return isinstance(seen, writes.NotPutBack | DriverError)
+    return isinstance(seen, DriverError) and not isinstance(seen, HttpError) and seen.kind not in _GOES_ON
+
+
 def _caught(probe: protocol.Probe, tree: Tree) -> str | Exception:
     """Run a probe in the driver's thread; what is about one resource must not count against the BMC."""
     try:
@@ -144,5 +155,5 @@ def _caught(probe: protocol.Probe, tree: Tree) -> str | Exception:
 async def _caught_write(probe: writes.WriteProbe, bench: writes.WriteBench) -> str | Exception:
     try:
         return await probe(bench)
-    except (Unknown, protocol.Broken) as error:
+    except (Unknown, protocol.Broken, writes.NotPutBack) as error:
         return error

@@ -1,12 +1,13 @@
-"""Checks that write. Each puts back what it found, and says so when it could not.
+"""Checks that write. Each puts back what it found, and raises NotPutBack where that can't be shown.
 
-Each reads serial number and UUID again before it writes (pitfall A14), and judges by what is read afterwards (A3, A7).
+Each reads the serial number again before it writes (pitfall A14), and judges by what is read afterwards (A3, A7).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,17 +17,22 @@ from reconciler.drivers.redfish.fields import Unknown
 from reconciler.drivers.redfish.tree import Tree
 from reconciler.model.abilities import Abilities, Ability
 from reconciler.model.conformance import Check
+from reconciler.model.errors import DriverError
 from reconciler.model.observed import DISCS, Answered, AttributeValue, BootOverride, RedfishHot
 from reconciler.model.ports import PowerAction
 from reconciler.model.vocab import Power
 
 _POWER_S: Final = 300.0  # of wall-clock time, for a machine to switch: eight GPUs take minutes
 _POLL_S: Final = 2.0
-_UNSET: Final = ("Disabled",)
+_UNSET: Final = "Disabled"
 
 
 class NotTried(Exception):
     """Raised where a check would harm, or lacks what it needs; the message says what."""
+
+
+class NotPutBack(Exception):
+    """Raised where a machine may still have what a check wrote. Nothing more may be written to it, power above all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,37 +67,65 @@ class WriteBench:
             await asyncio.sleep(self.poll_s)
 
 
+@asynccontextmanager
+async def _put_back(
+    bench: WriteBench, what: str, restore: Callable[[], Awaitable[None]], is_back: Callable[[RedfishHot], bool]
+) -> AsyncIterator[None]:
+    """Restore what the body writes, however it ends, and read it. Raise NotPutBack; else Broken in place of NotTried.
+
+    Where another machine answers by now, nothing is written to it.
+    """
+    try:
+        yield
+    except NotTried as other:
+        raise Broken(str(other)) from None
+    finally:
+        refused = ""
+        try:
+            await bench.hot()
+            try:
+                await restore()
+            except (Broken, DriverError) as error:
+                refused = f": {error.detail if isinstance(error, DriverError) else error}"
+            back = is_back(await bench.hot())
+        except (Broken, NotTried) as error:
+            raise NotPutBack(f"{what} was not put back: {error}") from error
+        if not back:
+            raise NotPutBack(f"{what} was not put back{refused}")
+
+
 async def locator(bench: WriteBench) -> str:
     before = (await bench.hot()).indicator
     if before is None:
         raise Unknown("the BMC shows no locator LED")
-    try:
+    async with _put_back(
+        bench,
+        f"the LED, {'on' if before else 'off'} before,",
+        lambda: bench.bmc.set_indicator(before),
+        lambda hot: hot.indicator is before,
+    ):
         await bench.bmc.set_indicator(not before)
         if (await bench.hot()).indicator is before:
             raise Broken("the write was accepted, and the LED is as it was")
-    finally:
-        await bench.bmc.set_indicator(before)
-    if (await bench.hot()).indicator is not before:
-        raise Broken(f"the LED was not put back: {'on' if before else 'off'} before")
     return f"switched {'off and on' if before else 'on and off'} again"
 
 
 async def boot_override(bench: WriteBench) -> str:
     bench.require(Ability.BOOT_ONCE)
     before = _override(await bench.hot())
-    if before.enabled not in _UNSET and before.target not in ("None", "Hdd"):
-        raise NotTried(f"an override waits already: {before.target}, {before.enabled}; it is somebody else's")
-    try:
+    if before.enabled != _UNSET:  # of any target: the way to take an override back sets Disabled, and no other
+        raise NotTried(f"an override is set already: {before.target}, {before.enabled}; it is somebody else's")
+    async with _put_back(
+        bench,
+        "the boot override, Disabled before,",
+        bench.bmc.clear_boot_override,
+        lambda hot: _override(hot).enabled == _UNSET,
+    ):
         await bench.bmc.boot_once("cd")
         during = _override(await bench.hot())
         if during.target not in DISCS:
             raise Broken(f"the override was accepted, and is {during.target}, {during.enabled}")
-    finally:
-        await bench.bmc.clear_boot_override()
-    after = _override(await bench.hot())
-    if after.target in DISCS and after.enabled not in _UNSET:
-        raise Broken(f"the override was not taken back: {after.target}, {after.enabled}; clear it before a boot")
-    return f"{during.target} {during.enabled}, then {after.target} {after.enabled}"
+    return f"{during.target} {during.enabled}, then {_UNSET} again"
 
 
 def _override(hot: RedfishHot) -> BootOverride:
@@ -112,15 +146,13 @@ async def bios_staging(bench: WriteBench) -> str:
     if not await bench.bmc.ask(_has_settings_object):
         raise NotTried("this BIOS has no settings object: a value would be in force at once")
     name, value = bench.bios
-    try:
+    async with _put_back(
+        bench, f"{name}, staged for the next boot,", bench.bmc.clear_bios, lambda hot: hot.pending_bios == {}
+    ):
         await bench.bmc.stage_bios({name: value})
         staged = (await bench.hot()).pending_bios or {}
         if name not in staged:
             raise Broken(f"{name} was accepted, and does not wait; is it {value!r} already?")
-    finally:
-        await bench.bmc.clear_bios()
-    if (await bench.hot()).pending_bios:
-        raise Broken(f"{name} still waits for the next boot, and can't be dropped: reset the BIOS settings by hand")
     return f"{name} waited for the next boot, and was dropped"
 
 
@@ -131,18 +163,34 @@ def _has_settings_object(tree: Tree) -> bool:
 async def power(bench: WriteBench) -> str:
     """Switch the machine to the other state and back, each request twice: the second finds it done (A7)."""
     bench.require(Ability.POWER)
-    before = (await bench.hot()).power
+    now = await bench.hot()
+    before = now.power
     if before not in (Power.ON, Power.OFF):
         raise NotTried(f"PowerState is {before or 'unknown'}: neither on nor off")
+    if waiting := _waiting(now):
+        raise NotTried(f"{waiting} for the next boot, which this would be; it is somebody else's")
     there, back = (Power.OFF, Power.ON) if before is Power.ON else (Power.ON, Power.OFF)
-    try:
+
+    async def restore() -> None:
+        await bench.bmc.power(_action(back))
+        await bench.power(back)
+
+    async with _put_back(bench, f"the power, {back} before,", restore, lambda hot: hot.power is back):
         for _ in range(2):
             await bench.bmc.power(_action(there))
             await bench.power(there)
-    finally:
-        await bench.bmc.power(_action(back))
-    await bench.power(back)
     return f"{there} and {back} again; a request for the state that it has is no error"
+
+
+def _waiting(hot: RedfishHot) -> str:
+    """Return what the next boot would put into force or use up; "" = nothing that is known."""
+    if hot.pending_bios:
+        return f"{len(hot.pending_bios)} BIOS settings wait"
+    override = hot.boot_override
+    if override is None or not override.boots(override.target) or override.target == "None":
+        return ""
+    harmless = (override.enabled, override.target) == ("Continuous", "Hdd")  # what some makes show at rest
+    return "" if harmless else f"an override waits ({override.target}, {override.enabled})"
 
 
 def _action(state: Power) -> PowerAction:
