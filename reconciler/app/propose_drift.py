@@ -16,12 +16,15 @@ from reconciler.drivers.git import folder
 from reconciler.model.errors import UsageError
 from reconciler.model.forge import ProposingForge
 from reconciler.render.proposal import drift_text
+from reconciler.render.redact import Redaction, names_of
 from reconciler.spec.edit.accept import WriteLevel
 from reconciler.spec.edit.files import SpecFiles
 
 
-def propose_drift(workspace: Workspace, found: DriftResult, repository: str, say: Callable[[str], None]) -> None:
-    """Keep the pull request of this fleet's drift. `repository`: "" = that of the CI job.
+def propose_drift(
+    workspace: Workspace, found: DriftResult, repository: str, say: Callable[[str], None], *, redact: bool
+) -> None:
+    """Keep the pull request of this fleet's drift. `repository`: "" = that of the CI job. `redact`: as `found` is.
 
     Raise UsageError where the spec is not as committed, or nothing was seen.
     """
@@ -30,7 +33,7 @@ def propose_drift(workspace: Workspace, found: DriftResult, repository: str, say
         raise UsageError("a pull request is made of the spec as committed: commit or stash, and give no --rev")
     if found.outage:
         raise UsageError(f"nothing is proposed: {found.outage}")
-    adoption = _adopted(workspace, found)
+    adoption = _adopted(workspace, found, redact=redact)
     below, adopted = folder(workspace.request.spec), {(item.node, item.path) for item in adoption.items}
     place = f"{workspace.request.spec}/"
     written = [replace(one, where=one.where.removeprefix(place)) for one in adoption.written]
@@ -45,14 +48,15 @@ def propose_drift(workspace: Workspace, found: DriftResult, repository: str, say
     run_async(_propose(repository, change, say))
 
 
-def _adopted(workspace: Workspace, found: DriftResult) -> Adoption:
+def _adopted(workspace: Workspace, found: DriftResult, *, redact: bool) -> Adoption:
     files = SpecFiles(read_tree(workspace.request.spec), str(workspace.request.spec))
     names, fleet, seen = workspace.selection[0], workspace.fleet, found.observation.nodes
     with workspace.present_ledger() as ledger:
-        records, acting = ledger.nodes(names), {node for _, node, *_ in ledger.unfinished()}
+        records, acting = ledger.nodes(list(seen)), {node for _, node, *_ in ledger.unfinished()}
+    hidden = Redaction(names_of(workspace.watched, found.observation, records) if redact else {}, strict=redact)
     excluded = unadoptable_nodes(fleet, names, "", seen, records, acting)
     rules = IgnoreRules(fleet.settings.ignore, workspace.clock.now())
-    return edit_spec(ObservedValues(fleet, names, "", seen, rules, excluded), files, WriteLevel.AUTO)
+    return edit_spec(ObservedValues(fleet, names, "", seen, rules, excluded, hidden), files, WriteLevel.AUTO)
 
 
 async def _propose(repository: str, change: ProposedChange, say: Callable[[str], None]) -> None:

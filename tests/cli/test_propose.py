@@ -76,6 +76,20 @@ def test_the_drift_of_a_fleet_is_one_pull_request(lab: LabDirectory, github: Fak
     assert [one["state"] for one in github.pulls.values()] == ["closed"]
 
 
+def test_redacted_it_names_no_machine_that_it_leaves(lab: LabDirectory, github: FakeGitHub) -> None:
+    """Whose BMC answers is said in the reasons why values are left, beside the report's own items."""
+    lab.fault("gpu-0001", "wrong_machine", serial="SECRET-0815")
+    lab.respec("personas.yaml", "vm.swappiness: '1'", "vm.swappiness: '5'")
+    commit(lab)
+    told = drift(lab, github, "--redact")
+    (pull,) = github.pulls.values()
+    assert "which machine was read is not known" in pull["body"], told.err + told.out
+    assert "SECRET-0815" not in pull["body"] + told.out + told.err
+    drift(lab, github)
+    (pull,) = github.pulls.values()
+    assert "SECRET-0815" in pull["body"], "what it says to those who may read it"
+
+
 def fleet(lab: LabDirectory) -> str:
     text = Path(lab.spec / "fleet.yaml").read_text()
     return text.partition("name: ")[2].split("}")[0].split()[0]

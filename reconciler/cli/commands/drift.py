@@ -54,7 +54,7 @@ def drift(
     if publish is not None:
         publish_observation(workspace, found.observation, publish)
     if propose:
-        propose_drift(workspace, found, repo, lambda text: say(text, err=True))
+        propose_drift(workspace, found, repo, lambda text: say(text, err=True), redact=redact)
     if recorder is not None and found.outage:
         say(f"not recorded: {found.outage}", err=True)
     elif recorder is not None:
