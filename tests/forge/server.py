@@ -6,6 +6,7 @@ Written from GitHub's documentation, apart from the driver. `requests` has every
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
 import json
 import re
@@ -42,6 +43,11 @@ class Asked:
     method: str
     path: str
     body: Any
+
+
+def blob(text: str) -> str:
+    """Git's id of the content of a file."""
+    return hashlib.sha1(f"blob {len(text.encode())}\0{text}".encode(), usedforsecurity=False).hexdigest()
 
 
 async def fail(failures: Iterable[Failure], request: web.Request, handler: Any) -> web.Response | None:
@@ -154,6 +160,8 @@ class FakeGitHub:
                 web.post(at + "/pulls", self._add_pull),
                 web.patch(at + "/pulls/{number}", self._edit_pull),
                 web.get(at + "/git/commits/{sha}", self._commit),
+                web.get(at + "/commits/{sha}", self._commit_with_files),
+                web.get(at + "/git/ref/heads/{branch:.+}", self._ref),
                 web.post(at + "/git/trees", self._add_tree),
                 web.post(at + "/git/commits", self._add_commit),
                 web.patch(at + "/git/refs/heads/{branch:.+}", self._move_branch),
@@ -209,6 +217,20 @@ class FakeGitHub:
         found = self.commits.get(request.match_info["sha"])
         return web.json_response(found) if found else web.json_response({"message": "Not Found"}, status=404)
 
+    async def _commit_with_files(self, request: web.Request) -> web.Response:
+        found = self.commits[request.match_info["sha"]]
+        tree = self.trees.get(found["tree"]["sha"], {"tree": []})["tree"]
+        listed = [{"filename": one["path"], "sha": blob(one["content"]), "status": "modified"} for one in tree]
+        size, at = int(request.query.get("per_page", "30")), int(request.query.get("page", "1"))
+        return web.json_response({"sha": found["sha"], "files": listed[(at - 1) * size : at * size]})
+
+    async def _ref(self, request: web.Request) -> web.Response:
+        branch = request.match_info["branch"]
+        if branch not in self.branches:
+            return web.json_response({"message": "Not Found"}, status=404)
+        found = {"sha": self.branches[branch], "type": "commit"}
+        return web.json_response({"ref": f"refs/heads/{branch}", "object": found})
+
     async def _add_tree(self, request: web.Request) -> web.Response:
         sha = f"{next(self._ids):040x}"
         self.trees[sha] = await request.json()
@@ -235,6 +257,8 @@ class FakeGitHub:
 
     async def _add_branch(self, request: web.Request) -> web.Response:
         body = await request.json()
+        if body["ref"].removeprefix("refs/heads/") in self.branches:
+            return web.json_response({"message": "Reference already exists"}, status=422)
         self.push(body["ref"].removeprefix("refs/heads/"), body["sha"])
         return web.json_response({"ref": body["ref"], "object": {"sha": body["sha"], "type": "commit"}}, status=201)
 
