@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from reconciler.model.errors import DriverError, Failure
+from reconciler.model.errors import DriverError, Failure, UsageError
 from reconciler.model.forge import Proposal, ProposingForge
 
 GONE: Final = "*There is nothing to propose any more: closed by the reconciler.*"
@@ -45,18 +45,31 @@ class ProposedChange:
 
 @dataclass(frozen=True, slots=True)
 class _Branch:
-    """The branch now. `tip`: its commit; None: it is not there. `digest`: None where that commit is not ours."""
+    """The branch now. `tip`: its commit; None: it is not there. `digest`: None where that commit is not ours.
 
+    `into`: the branch that it is to be merged to.
+    """
+
+    into: str
     tip: str | None
     digest: str | None
 
 
 async def propose(forge: ProposingForge, change: ProposedChange, say: Callable[[str], None]) -> None:
-    """Bring the pull request from the branch to where it should be. `say` gets a sentence on what was done."""
+    """Bring the pull request from the branch to where it should be. `say` gets a sentence on what was done.
+
+    Raise UsageError where `base` is not on the branch that it would be merged to.
+    """
+    into = await forge.default_branch()
+    if not await forge.contains(into, change.base):
+        raise UsageError(
+            f"commit {change.base[:12]} is not on {into}, so that a pull request would bring commits that nobody has "
+            f"reviewed: merge and push them to {into} first, and run this there"
+        )
     known = await forge.proposals(change.branch)
     there = next((one for one in known if one.open), None)
     tip = await forge.tip(change.branch)
-    branch = _Branch(tip, None if tip is None else await _digest_of(forge, tip))
+    branch = _Branch(into, tip, None if tip is None else await _digest_of(forge, tip))
     if tip is not None and branch.digest is None and (there is not None or change.files):
         where = change.branch if there is None else there.url
         why = f"somebody else has pushed to {change.branch}, so it is left alone"
@@ -94,9 +107,8 @@ async def _open(
         say(f"{latest.url}: the same was closed by a person, and is not proposed again")
         return
     await _write(forge, change, branch)
-    into = await forge.default_branch()
     try:
-        made = await forge.open_proposal(change.branch, into, change.title, change.text)
+        made = await forge.open_proposal(change.branch, branch.into, change.title, change.text)
     except DriverError as error:
         if error.kind not in (Failure.AMBIGUOUS, Failure.REJECTED):
             raise

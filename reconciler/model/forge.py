@@ -151,6 +151,9 @@ class ProposingForge(Protocol):
     async def proposals(self, branch: str) -> Sequence[Proposal]:
         """Return the pull requests from a branch of this repository, newest first, open or not; at most 30."""
 
+    async def contains(self, branch: str, commit: str) -> bool:
+        """Return whether a branch has a commit. A commit that the forge doesn't know is on none."""
+
     async def tip(self, branch: str) -> str | None:
         """Return the commit that a branch is at; None when there is no such branch."""
 

@@ -43,6 +43,7 @@ class FakeGitLab:
     issues: dict[int, dict[str, Any]] = field(default_factory=dict)
     commits: dict[str, dict[str, Any]] = field(default_factory=dict)
     branches: dict[str, str] = field(default_factory=dict)
+    unmerged: set[str] = field(default_factory=set)  # commits that main lacks
     statuses: list[dict[str, Any]] = field(default_factory=list)
     edits: list[int] = field(default_factory=list)  # notes that were edited
     _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1000))
@@ -133,6 +134,7 @@ class FakeGitLab:
             web.put(one, self._edit_merge),
             web.get(at + "/repository/commits/{sha}", self._commit),
             web.get(at + "/repository/commits/{sha}/diff", self._commit_diff),
+            web.get(at + "/repository/compare", self._compare),
             web.get(at + "/repository/files/{path:.+}", self._file),
             web.get(at + "/repository/branches/{branch:.+}", self._branch),
             web.post(at + "/repository/commits", self._add_commit),
@@ -207,6 +209,12 @@ class FakeGitLab:
         actions = self.commits[request.query["ref"]]["actions"]
         (text,) = [one["content"] for one in actions if one["file_path"] == request.match_info["path"]]
         return web.json_response({"file_path": request.match_info["path"], "blob_id": blob(text)})
+
+    async def _compare(self, request: web.Request) -> web.Response:
+        to = request.query["to"]
+        if request.query["from"] != "main" or to not in self.commits:
+            return web.json_response({"message": "404 Ref Not Found"}, status=404)
+        return web.json_response({"commits": [self.commits[to]] if to in self.unmerged else [], "diffs": []})
 
     async def _branch(self, request: web.Request) -> web.Response:
         found = self.branches.get(request.match_info["branch"])

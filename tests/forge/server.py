@@ -82,6 +82,7 @@ class FakeGitHub:
     commits: dict[str, dict[str, Any]] = field(default_factory=dict)
     trees: dict[str, dict[str, Any]] = field(default_factory=dict)  # as they were asked for
     branches: dict[str, str] = field(default_factory=dict)
+    unmerged: set[str] = field(default_factory=set)  # commits that main lacks
     statuses: list[dict[str, Any]] = field(default_factory=list)
     checks: list[dict[str, Any]] = field(default_factory=list)
     edits: list[int] = field(default_factory=list)  # comments that were edited
@@ -161,6 +162,7 @@ class FakeGitHub:
                 web.patch(at + "/pulls/{number}", self._edit_pull),
                 web.get(at + "/git/commits/{sha}", self._commit),
                 web.get(at + "/commits/{sha}", self._commit_with_files),
+                web.get(at + "/compare/{base}...{head}", self._compare),
                 web.get(at + "/git/ref/heads/{branch:.+}", self._ref),
                 web.post(at + "/git/trees", self._add_tree),
                 web.post(at + "/git/commits", self._add_commit),
@@ -223,6 +225,13 @@ class FakeGitHub:
         listed = [{"filename": one["path"], "sha": blob(one["content"]), "status": "modified"} for one in tree]
         size, at = int(request.query.get("per_page", "30")), int(request.query.get("page", "1"))
         return web.json_response({"sha": found["sha"], "files": listed[(at - 1) * size : at * size]})
+
+    async def _compare(self, request: web.Request) -> web.Response:
+        head = request.match_info["head"]
+        if request.match_info["base"] != "main" or head not in self.commits:
+            return web.json_response({"message": "Not Found"}, status=404)
+        ahead = int(head in self.unmerged)
+        return web.json_response({"status": "ahead" if ahead else "behind", "ahead_by": ahead, "behind_by": 1})
 
     async def _ref(self, request: web.Request) -> web.Response:
         branch = request.match_info["branch"]

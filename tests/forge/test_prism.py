@@ -36,7 +36,7 @@ USED = (
     r"/user", r"/repos/\{owner\}/\{repo\}", r".*/pulls(/\{pull_number\}(/reviews|/files)?)?",
     r".*/commits/\{commit_sha\}/pulls",
     r".*/issues(/\{issue_number\}(/comments)?)?", r".*/issues/comments/\{comment_id\}", r".*/git/(trees|refs|commits)",
-    r".*/git/commits/\{commit_sha\}", r".*/git/refs?/\{ref\}", r".*/commits/\{ref\}",
+    r".*/git/commits/\{commit_sha\}", r".*/git/refs?/\{ref\}", r".*/commits/\{ref\}", r".*/compare/\{basehead\}",
     r".*/check-runs", r".*/statuses/\{sha\}",
     r".*/collaborators/\{username\}/permission",
 )  # fmt: skip
@@ -120,7 +120,7 @@ def test_github_takes_what_we_send_and_we_take_what_it_answers(prism: str) -> No
                 "approvals": await forge.approvals(Pull(7, COMMIT)), "files": await forge.files(7),
                 "remarks": await forge.remarks(7), "issues": await forge.open_issues(), "made": made,
                 "branch": await forge.default_branch(), "commit": await forge.commit(COMMIT), "opened": opened,
-                "changed": await forge.changed(COMMIT),
+                "contains": await forge.contains("main", COMMIT), "changed": await forge.changed(COMMIT),
                 "proposals": await forge.proposals("new-topic"), "may": await forge.may_write(Account(1, "octocat")),
             }  # fmt: skip
         finally:
@@ -130,6 +130,7 @@ def test_github_takes_what_we_send_and_we_take_what_it_answers(prism: str) -> No
     assert (found["pull"].number, found["branch"]) == (1347, "master")
     assert found["files"] == ["file1.txt"]
     assert found["commit"].message == "added readme, because im a good github citizen"
+    assert found["contains"] is False  # its example is one ahead
     assert (len(found["commit"].parents), list(found["changed"])) == (1, ["file1.txt"])
     assert re.fullmatch(r"[0-9a-f]{40}", found["made"])
     assert found["opened"].url.startswith("https://github.com/octocat/")

@@ -12,7 +12,7 @@ import pytest
 from reconciler.app.clocks import RealClock
 from reconciler.app.proposing import GONE, ProposedChange, propose
 from reconciler.drivers.forge import connect
-from reconciler.model.errors import DriverError
+from reconciler.model.errors import DriverError, UsageError
 from reconciler.model.forge import ForgeKind, ProposingForge
 from tests.forge import gitlab, server
 
@@ -175,6 +175,22 @@ def test_a_commit_of_ours_that_somebody_amended_is_left_alone(bench: Bench, how:
     for files in (FILES, OTHER):
         assert "somebody else has pushed" in bench.propose(bench.change(files=files))[0]
     assert bench.fake.branches[BRANCH] == theirs
+
+
+@pytest.mark.parametrize("files", [FILES, {}], ids=["drift", "nothing"])
+@pytest.mark.parametrize("pushed", [True, False])
+def test_commits_that_nobody_reviewed_are_not_proposed(bench: Bench, pushed: bool, files: dict[str, str]) -> None:
+    """Nor does a spec that main lacks close the pull request."""
+    bench.propose(bench.change())
+    before, pulls = dict(bench.fake.branches), bench.pulls
+    base = "f" * 40
+    if pushed:
+        made = bench.fake.commit("Not merged yet", "its tree")
+        base = made["sha" if bench.kind is ForgeKind.GITHUB else "id"]
+        bench.fake.unmerged.add(base)
+    with pytest.raises(UsageError, match="is not on main"):
+        bench.propose(bench.change(base=base, files=files))
+    assert (bench.fake.branches, bench.pulls) == (before, pulls)
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -183,6 +183,15 @@ class GitHub:
                 break
         return found
 
+    async def contains(self, branch: str, commit: str) -> bool:
+        path = f"{self._at}/compare/{quote(branch, safe='')}...{quote(commit, safe='')}?per_page=1"
+        try:
+            return bool(field(await self._rest.call("GET", path), "ahead_by", int) == 0)
+        except DriverError as error:
+            if error.kind is Failure.UNSUPPORTED:
+                return False
+            raise
+
     async def tip(self, branch: str) -> str | None:
         try:
             found = await self._rest.call("GET", f"{self._at}/git/ref/heads/{quote(branch)}")

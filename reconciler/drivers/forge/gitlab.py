@@ -147,6 +147,16 @@ class GitLab:
                 break
         return found
 
+    async def contains(self, branch: str, commit: str) -> bool:
+        query = f"from={quote(branch, safe='')}&to={quote(commit, safe='')}"
+        try:
+            found = await self._rest.call("GET", f"{self._at}/repository/compare?{query}")
+        except DriverError as error:
+            if error.kind is Failure.UNSUPPORTED:
+                return False
+            raise
+        return not field(found, "commits", list)  # those that the branch lacks
+
     async def tip(self, branch: str) -> str | None:
         try:
             found = await self._rest.call("GET", f"{self._at}/repository/branches/{quote(branch, safe='')}")
