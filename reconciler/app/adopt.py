@@ -23,6 +23,7 @@ from reconciler.model.observed import Observed
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import Concern
 from reconciler.planner.node.corroboration import identity
+from reconciler.render.redact import Redaction
 from reconciler.render.text import clock, fold
 from reconciler.spec import check_spec
 from reconciler.spec.edit.accept import WantedValue, WriteLevel, WrittenValue, accept
@@ -49,7 +50,8 @@ class Adoption:
 class ObservedValues:
     """The values to adopt: those of `nodes` at and below `path`, "" for all, as in `seen`.
 
-    `excluded`: node -> why none of its values is adopted, as `unadoptable_nodes` returns it.
+    `excluded`: node -> why none of its values is adopted, as `unadoptable_nodes` returns it. `redaction`: of the
+    sentences on what is left.
     """
 
     fleet: Fleet
@@ -58,12 +60,14 @@ class ObservedValues:
     seen: Mapping[str, Observed]
     rules: IgnoreRules
     excluded: Mapping[str, str] = field(default_factory=dict)
+    redaction: Redaction = field(default_factory=lambda: Redaction({}))
 
 
 @dataclass(slots=True)
 class _Choice:
     """The values to adopt, the drift items that they settle, and why other items are left."""
 
+    redaction: Redaction
     wanted: list[WantedValue] = field(default_factory=list)
     items: list[DriftItem] = field(default_factory=list)
     left: dict[str, dict[str, None]] = field(default_factory=dict)  # why -> nodes
@@ -72,7 +76,7 @@ class _Choice:
         """Note why `item` is not adopted. Values of a silent source share one reason, unless `one` was requested."""
         if item.kind is DriftClass.UNKNOWN and not one:
             why = f"values of {item.source} could not be read ({item.detail}), and are not adopted"
-        self.left.setdefault(why, {})[node] = None
+        self.left.setdefault(self.redaction.of(node).text(why), {})[node] = None
 
 
 def adopt(workspace: Workspace, what: str, observation: Path | None, at: str, *, dry_run: bool) -> Adoption:
@@ -160,7 +164,8 @@ def edit_spec(values: ObservedValues, files: SpecFiles, at: WriteLevel) -> Adopt
     except NotAdoptable as problem:
         raise Refused(str(problem)) from None
     written, refused = accept(files, fleet, choice.wanted, at)
-    left = tuple(dict.fromkeys([*(f"{fold(nodes)}: {why}" for why, nodes in choice.left.items()), *refused]))
+    told = (values.redaction.text(sentence) for sentence in refused)
+    left = tuple(dict.fromkeys([*(f"{fold(nodes)}: {why}" for why, nodes in choice.left.items()), *told]))
     if path and left:
         hint = ", unless --exclude leaves these nodes out" if len(values.nodes) > 1 else ""
         raise Refused("; ".join(left) + f"; nothing is written{hint}")
@@ -176,7 +181,7 @@ def _adopted_path(item: DriftItem) -> str:
 
 
 def _choose(observed: ObservedValues, images: Mapping[tuple[str, str], str]) -> _Choice:
-    choice, comparer, path = _Choice(), Comparer(observed.rules), observed.path
+    choice, comparer, path = _Choice(observed.redaction), Comparer(observed.rules), observed.path
     for node in observed.nodes:
         desired = observed.fleet.nodes[node]
         if path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from reconciler.app.adopt import Adoption, ObservedValues, edit_spec, read_tree, unadoptable_nodes
@@ -16,43 +16,58 @@ from reconciler.drivers.git import folder
 from reconciler.model.errors import UsageError
 from reconciler.model.forge import ProposingForge
 from reconciler.render.proposal import drift_text
+from reconciler.render.redact import Redaction, names_of
 from reconciler.spec.edit.accept import WriteLevel
 from reconciler.spec.edit.files import SpecFiles
 
 
-def propose_drift(workspace: Workspace, found: DriftResult, repository: str, say: Callable[[str], None]) -> None:
-    """Keep the pull request of this fleet's drift. `repository`: "" = that of the CI job.
-
-    Raise UsageError where the spec is not as committed, or nothing was seen.
-    """
-    source = workspace.fleet.source
+def check_proposable(workspace: Workspace) -> None:
+    """Raise UsageError where no pull request can be made: of a spec that is not committed, or of some nodes alone."""
+    request, source = workspace.request, workspace.fleet.source
+    if request.limit or request.exclude:
+        raise UsageError(
+            "the one pull request is of the whole fleet, and would lose other nodes: give --propose no --limit and no "
+            "--exclude, or adopt these nodes by `reconciler adopt`"
+        )
     if not source.commit or source.dirty or source.rev:
         raise UsageError("a pull request is made of the spec as committed: commit or stash, and give no --rev")
+
+
+def propose_drift(
+    workspace: Workspace, found: DriftResult, repository: str, say: Callable[[str], None], *, redact: bool
+) -> None:
+    """Keep the pull request of this fleet's drift. `repository`: "" = that of the CI job. `redact`: as `found` is.
+
+    Raise UsageError where nothing was seen.
+    """
     if found.outage:
         raise UsageError(f"nothing is proposed: {found.outage}")
-    adoption = _adopted(workspace, found)
+    adoption, excluded = _adopted(workspace, found, redact=redact)
     below, adopted = folder(workspace.request.spec), {(item.node, item.path) for item in adoption.items}
     place = f"{workspace.request.spec}/"
     written = [replace(one, where=one.where.removeprefix(place)) for one in adoption.written]
     change = ProposedChange(
         branch=f"reconciler/drift/{workspace.fleet.settings.fleet}",
-        base=source.commit,
+        base=workspace.fleet.source.commit,
         files={f"{below}/{name}" if below else name: text for name, text in adoption.files.edited.items()},
         title=f"Adopt drift of fleet {workspace.fleet.settings.fleet}",
         text=drift_text(found.report, adopted, written, adoption.left),
-        settled=not found.report.incomplete and not found.report.unknown,
+        settled=not found.report.incomplete and not found.report.unknown and not excluded,
     )
     run_async(_propose(repository, change, say))
 
 
-def _adopted(workspace: Workspace, found: DriftResult) -> Adoption:
+def _adopted(workspace: Workspace, found: DriftResult, *, redact: bool) -> tuple[Adoption, Mapping[str, str]]:
+    """Return the edit, and node -> why none of its values is adopted."""
     files = SpecFiles(read_tree(workspace.request.spec), str(workspace.request.spec))
     names, fleet, seen = workspace.selection[0], workspace.fleet, found.observation.nodes
     with workspace.present_ledger() as ledger:
-        records, acting = ledger.nodes(names), {node for _, node, *_ in ledger.unfinished()}
+        records, acting = ledger.nodes(list(seen)), {node for _, node, *_ in ledger.unfinished()}
+    hidden = Redaction(names_of(workspace.watched, found.observation, records) if redact else {}, strict=redact)
     excluded = unadoptable_nodes(fleet, names, "", seen, records, acting)
     rules = IgnoreRules(fleet.settings.ignore, workspace.clock.now())
-    return edit_spec(ObservedValues(fleet, names, "", seen, rules, excluded), files, WriteLevel.AUTO)
+    values = ObservedValues(fleet, names, "", seen, rules, excluded, hidden)
+    return edit_spec(values, files, WriteLevel.AUTO), excluded
 
 
 async def _propose(repository: str, change: ProposedChange, say: Callable[[str], None]) -> None:

@@ -1,8 +1,10 @@
 """Keep one pull request from a branch of ours: opened, edited in place, and closed when there is nothing to propose.
 
-The branch holds one commit of ours. Its message has a line with the digest of what it changes, so that the same change
-is not written twice, and so that a commit of somebody else is known and left alone. A pull request that a person closed
-was declined: the same change is not proposed again.
+The branch holds one commit of ours. Its message has a line with the digest of what it changes and the commit that it is
+made on, so that the same change is not written twice. Before each write the branch is looked at, with a pull request or
+without: what its commit changes and is made on must be what that line says, for an amended commit keeps the line.
+Otherwise somebody else has pushed, and it is left alone. A pull request that a person closed was declined: the same
+change is not proposed again.
 """
 
 from __future__ import annotations
@@ -13,11 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from reconciler.model.errors import DriverError, Failure
+from reconciler.model.errors import DriverError, Failure, UsageError
 from reconciler.model.forge import Proposal, ProposingForge
 
 GONE: Final = "*There is nothing to propose any more: closed by the reconciler.*"
-_TRAILER: Final = re.compile(r"^Reconciler-Proposal: ([0-9a-f]{64})$", re.MULTILINE)
+_MESSAGE: Final = re.compile(r"[^\n]+\n\nReconciler-Proposal: ([0-9a-f]{64}) on ([0-9a-f]{40,64})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +40,46 @@ class ProposedChange:
     @property
     def digest(self) -> str:
         """Digest of the change: of whole files, and so of what they were before, too."""
-        found = hashlib.sha256()
-        for path, text in sorted(self.files.items()):
-            found.update(f"{len(path)} {path} {len(text)} {text}".encode())
-        return found.hexdigest()
+        return _digest({path: _blob(text) for path, text in self.files.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    """The branch now. `tip`: its commit; None: it is not there. `digest`: None where that commit is not ours.
+
+    `into`: the branch that it is to be merged to.
+    """
+
+    into: str
+    tip: str | None
+    digest: str | None
 
 
 async def propose(forge: ProposingForge, change: ProposedChange, say: Callable[[str], None]) -> None:
-    """Bring the pull request from the branch to where it should be. `say` gets a sentence on what was done."""
+    """Bring the pull request from the branch to where it should be. `say` gets a sentence on what was done.
+
+    Raise UsageError where `base` is not on the branch that it would be merged to.
+    """
+    into = await forge.default_branch()
+    if not await forge.contains(into, change.base):
+        raise UsageError(
+            f"commit {change.base[:12]} is not on {into}, so that a pull request would bring commits that nobody has "
+            f"reviewed: merge and push them to {into} first, and run this there"
+        )
     known = await forge.proposals(change.branch)
     there = next((one for one in known if one.open), None)
-    if there is not None and await _digest(forge, there) is None:
-        say(f"{there.url}: somebody else has pushed to {change.branch}, so it is left alone")
+    tip = await forge.tip(change.branch)
+    branch = _Branch(into, tip, None if tip is None else await _digest_of(forge, tip))
+    if tip is not None and branch.digest is None and (there is not None or change.files):
+        where = change.branch if there is None else there.url
+        why = f"somebody else has pushed to {change.branch}, so it is left alone"
+        say(f"{where}: {why}; merge or delete that branch, and drift is proposed again")
     elif not change.files:
         await _settle(forge, there, change, say)
     elif there is None:
-        await _open(forge, known, change, say)
+        await _open(forge, known, change, branch, say)
     else:
-        await _edit(forge, there, change, say)
+        await _edit(forge, there, change, branch, say)
 
 
 async def _settle(
@@ -74,17 +98,17 @@ async def _open(
     forge: ProposingForge,
     known: Sequence[Proposal],
     change: ProposedChange,
+    branch: _Branch,
     say: Callable[[str], None],
 ) -> None:
     latest = next(iter(known), None)
     declined = latest is not None and not latest.merged and not latest.text.startswith(GONE)
-    if latest is not None and declined and await _digest(forge, latest) == change.digest:
+    if latest is not None and declined and await _digest_of(forge, latest.head) == change.digest:
         say(f"{latest.url}: the same was closed by a person, and is not proposed again")
         return
-    await _write(forge, change)
-    into = await forge.default_branch()
+    await _write(forge, change, branch)
     try:
-        made = await forge.open_proposal(change.branch, into, change.title, change.text)
+        made = await forge.open_proposal(change.branch, branch.into, change.title, change.text)
     except DriverError as error:
         if error.kind not in (Failure.AMBIGUOUS, Failure.REJECTED):
             raise
@@ -95,10 +119,12 @@ async def _open(
     say(f"opened {made.url}")
 
 
-async def _edit(forge: ProposingForge, there: Proposal, change: ProposedChange, say: Callable[[str], None]) -> None:
-    changed = await _digest(forge, there) != change.digest
+async def _edit(
+    forge: ProposingForge, there: Proposal, change: ProposedChange, branch: _Branch, say: Callable[[str], None]
+) -> None:
+    changed = branch.digest != change.digest
     if changed:
-        await _write(forge, change)
+        await _write(forge, change, branch)
     if changed or (there.title, there.text.strip()) != (change.title, change.text.strip()):
         await forge.edit_proposal(there.number, change.title, change.text, close=False)
         say(f"edited {there.url}")
@@ -106,12 +132,29 @@ async def _edit(forge: ProposingForge, there: Proposal, change: ProposedChange, 
         say(f"{there.url}: unchanged")
 
 
-async def _write(forge: ProposingForge, change: ProposedChange) -> None:
-    message = f"{change.title}\n\nReconciler-Proposal: {change.digest}\n"
-    await forge.write_branch(change.branch, change.base, change.files, message)
+async def _write(forge: ProposingForge, change: ProposedChange, branch: _Branch) -> None:
+    message = f"{change.title}\n\nReconciler-Proposal: {change.digest} on {change.base}\n"
+    await forge.write_branch(change.branch, change.base, change.files, message, over=branch.tip)
 
 
-async def _digest(forge: ProposingForge, proposal: Proposal) -> str | None:
-    """Return the digest in the head of a pull request; None where that commit is not ours."""
-    found = _TRAILER.search(await forge.message(proposal.head))
-    return None if found is None else found[1]
+async def _digest_of(forge: ProposingForge, commit: str) -> str | None:
+    """Return the digest of what a commit changes; None where it is not as we wrote it."""
+    found = await forge.commit(commit)
+    said = _MESSAGE.fullmatch(found.message.strip())
+    if said is None or found.parents != (said[2],):
+        return None
+    return said[1] if _digest(await forge.changed(commit)) == said[1] else None
+
+
+def _digest(contents: Mapping[str, str]) -> str:
+    """Return the digest of path -> git's id of the content."""
+    found = hashlib.sha256()
+    for path, content in sorted(contents.items()):
+        found.update(f"{len(path)} {path} {content} ".encode())
+    return found.hexdigest()
+
+
+def _blob(text: str) -> str:
+    """Return git's id of the content of a file."""
+    data = text.encode()
+    return hashlib.sha1(b"blob %d\0%b" % (len(data), data), usedforsecurity=False).hexdigest()

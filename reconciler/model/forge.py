@@ -58,6 +58,14 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit. `parents`: commits."""
+
+    message: str
+    parents: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
     """An account of the forge. A name may pass to somebody else, a number does not."""
 
@@ -143,11 +151,26 @@ class ProposingForge(Protocol):
     async def proposals(self, branch: str) -> Sequence[Proposal]:
         """Return the pull requests from a branch of this repository, newest first, open or not; at most 30."""
 
-    async def message(self, commit: str) -> str:
-        """Return the message of a commit."""
+    async def contains(self, branch: str, commit: str) -> bool:
+        """Return whether a branch has a commit. A commit that the forge doesn't know is on none."""
 
-    async def write_branch(self, branch: str, base: str, files: Mapping[str, str], message: str) -> str:
-        """Make the branch anew: one commit on `base` that replaces these files, by path. Return the commit."""
+    async def tip(self, branch: str) -> str | None:
+        """Return the commit that a branch is at; None when there is no such branch."""
+
+    async def commit(self, commit: str) -> Commit:
+        """Return a commit."""
+
+    async def changed(self, commit: str) -> Mapping[str, str]:
+        """Return path -> git's id of the content for the files that a commit changes; "" for one that is gone."""
+
+    async def write_branch(
+        self, branch: str, base: str, files: Mapping[str, str], message: str, *, over: str | None
+    ) -> str:
+        """Make the branch anew: one commit on `base` that replaces these files, by path. Return the commit.
+
+        `over`: the commit that the branch must be at now; None: it must not be there. CONFLICT or REJECTED where that
+        is not so, and then nothing was written. A forge can't compare and write at once: it is looked at just before.
+        """
 
     async def open_proposal(self, branch: str, into: str, title: str, text: str) -> Proposal:
         """Open a pull request. REJECTED when one is open from this branch."""

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.drivers.ledger import SqlLedger
+from tests import builders as b
 from tests.cli.shell import Done, LabDirectory, running_lab
 from tests.forge.runner import git
 from tests.forge.server import REPOSITORY, TOKEN, FakeGitHub, serving
@@ -70,10 +72,45 @@ def test_the_drift_of_a_fleet_is_one_pull_request(lab: LabDirectory, github: Fak
     assert str(lab.path) not in pull["body"]
     assert (lab.spec / "personas.yaml").read_text() != entry["content"], "the work tree is left alone"
     assert "unchanged" in drift(lab, github).err
+    for words in (("--limit", "gpu-0001"), ("--exclude", "gpu-0001")):
+        some = drift(lab, github, *words)
+        assert (some.code, "of the whole fleet" in some.err) == (64, True), some.err
     (lab.spec / "personas.yaml").write_text(before)
     commit(lab)
     assert "closed https://github.com/" in drift(lab, github).err
     assert [one["state"] for one in github.pulls.values()] == ["closed"]
+
+
+def test_it_is_not_closed_while_a_node_is_worked_on(lab: LabDirectory, github: FakeGitHub) -> None:
+    path = lab.path / "own.sqlite"
+    before = (lab.spec / "personas.yaml").read_text()
+    lab.respec("personas.yaml", "vm.swappiness: '1'", "vm.swappiness: '5'")
+    commit(lab)
+    assert "opened https://" in drift(lab, github, "--ledger", str(path)).err
+    (lab.spec / "personas.yaml").write_text(before)
+    commit(lab)
+    ledger = SqlLedger(path)
+    ledger.start_run("run-1", "apply", "", "", b.NOW)
+    token = ledger.acquire("fleet", "ops", 60.0, b.NOW).token
+    ledger.begin("run-1", "gpu-0001", "reboot", "", "drift", {}, token, b.NOW)
+    ledger.close()
+    found = drift(lab, github, "--ledger", str(path))
+    assert "left as it is" in found.err, found.err + found.out
+    assert [one["state"] for one in github.pulls.values()] == ["open"]
+
+
+def test_redacted_it_names_no_machine_that_it_leaves(lab: LabDirectory, github: FakeGitHub) -> None:
+    """Whose BMC answers is said in the reasons why values are left, beside the report's own items."""
+    lab.fault("gpu-0001", "wrong_machine", serial="SECRET-0815")
+    lab.respec("personas.yaml", "vm.swappiness: '1'", "vm.swappiness: '5'")
+    commit(lab)
+    told = drift(lab, github, "--redact")
+    (pull,) = github.pulls.values()
+    assert "which machine was read is not known" in pull["body"], told.err + told.out
+    assert "SECRET-0815" not in pull["body"] + told.out + told.err
+    drift(lab, github)
+    (pull,) = github.pulls.values()
+    assert "SECRET-0815" in pull["body"], "what it says to those who may read it"
 
 
 def fleet(lab: LabDirectory) -> str:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from tests.forge.server import Asked, Failure, fail, serve
+from tests.forge.server import Asked, Failure, blob, fail, serve
 
 PROJECT = "acme/hpc/fleet"
 NUMBER = 42
@@ -43,6 +43,7 @@ class FakeGitLab:
     issues: dict[int, dict[str, Any]] = field(default_factory=dict)
     commits: dict[str, dict[str, Any]] = field(default_factory=dict)
     branches: dict[str, str] = field(default_factory=dict)
+    unmerged: set[str] = field(default_factory=set)  # commits that main lacks
     statuses: list[dict[str, Any]] = field(default_factory=list)
     edits: list[int] = field(default_factory=list)  # notes that were edited
     _ids: Iterator[int] = field(default_factory=lambda: itertools.count(1000))
@@ -132,6 +133,10 @@ class FakeGitLab:
             web.post(at + "/merge_requests", self._add_merge),
             web.put(one, self._edit_merge),
             web.get(at + "/repository/commits/{sha}", self._commit),
+            web.get(at + "/repository/commits/{sha}/diff", self._commit_diff),
+            web.get(at + "/repository/compare", self._compare),
+            web.get(at + "/repository/files/{path:.+}", self._file),
+            web.get(at + "/repository/branches/{branch:.+}", self._branch),
             web.post(at + "/repository/commits", self._add_commit),
             web.get(at + "/issues", self._issues),
             web.post(at + "/issues", self._add_issue),
@@ -185,14 +190,37 @@ class FakeGitLab:
             return web.json_response({"message": "Invalid start_sha"}, status=400)
         if body["branch"] in self.branches and not body.get("force"):
             return web.json_response({"message": "A branch called that already exists."}, status=400)
-        made = self.commit(body["commit_message"], body["actions"])
+        made = self.commit(body["commit_message"], body["actions"], body["start_sha"])
         self.push(body["branch"], made["id"])
         return web.json_response(made, status=201)
 
-    def commit(self, message: str, actions: Any = ()) -> dict[str, Any]:
+    def commit(self, message: str, actions: Any = (), *parents: str) -> dict[str, Any]:
+        """`actions`: with which it was made; a text for those of a commit that nobody looks into."""
         sha = f"{next(self._ids):040x}"
-        self.commits[sha] = {"id": sha, "message": message, "title": message.partition("\n")[0], "actions": actions}
+        self.commits[sha] = {"id": sha, "message": message, "title": message.partition("\n")[0], "actions": actions,
+                             "parent_ids": list(parents)}  # fmt: skip
         return self.commits[sha]
+
+    async def _commit_diff(self, request: web.Request) -> web.Response:
+        paths = [one["file_path"] for one in self.commits[request.match_info["sha"]]["actions"]]
+        return self._paged(request, [{"old_path": one, "new_path": one, "deleted_file": False} for one in paths])
+
+    async def _file(self, request: web.Request) -> web.Response:
+        actions = self.commits[request.query["ref"]]["actions"]
+        (text,) = [one["content"] for one in actions if one["file_path"] == request.match_info["path"]]
+        return web.json_response({"file_path": request.match_info["path"], "blob_id": blob(text)})
+
+    async def _compare(self, request: web.Request) -> web.Response:
+        to = request.query["to"]
+        if request.query["from"] != "main" or to not in self.commits:
+            return web.json_response({"message": "404 Ref Not Found"}, status=404)
+        return web.json_response({"commits": [self.commits[to]] if to in self.unmerged else [], "diffs": []})
+
+    async def _branch(self, request: web.Request) -> web.Response:
+        found = self.branches.get(request.match_info["branch"])
+        if found is None:
+            return web.json_response({"message": "404 Branch Not Found"}, status=404)
+        return web.json_response({"name": request.match_info["branch"], "commit": {"id": found}})
 
     def push(self, branch: str, sha: str) -> None:
         """Move a branch, and the open merge request from it."""

@@ -6,6 +6,7 @@ Written from GitHub's documentation, apart from the driver. `requests` has every
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
 import json
 import re
@@ -44,6 +45,11 @@ class Asked:
     body: Any
 
 
+def blob(text: str) -> str:
+    """Git's id of the content of a file."""
+    return hashlib.sha1(f"blob {len(text.encode())}\0{text}".encode(), usedforsecurity=False).hexdigest()
+
+
 async def fail(failures: Iterable[Failure], request: web.Request, handler: Any) -> web.Response | None:
     """Answer with the next failure that matches the request; None: there is none."""
     for failure in failures:
@@ -76,6 +82,7 @@ class FakeGitHub:
     commits: dict[str, dict[str, Any]] = field(default_factory=dict)
     trees: dict[str, dict[str, Any]] = field(default_factory=dict)  # as they were asked for
     branches: dict[str, str] = field(default_factory=dict)
+    unmerged: set[str] = field(default_factory=set)  # commits that main lacks
     statuses: list[dict[str, Any]] = field(default_factory=list)
     checks: list[dict[str, Any]] = field(default_factory=list)
     edits: list[int] = field(default_factory=list)  # comments that were edited
@@ -154,6 +161,9 @@ class FakeGitHub:
                 web.post(at + "/pulls", self._add_pull),
                 web.patch(at + "/pulls/{number}", self._edit_pull),
                 web.get(at + "/git/commits/{sha}", self._commit),
+                web.get(at + "/commits/{sha}", self._commit_with_files),
+                web.get(at + "/compare/{base}...{head}", self._compare),
+                web.get(at + "/git/ref/heads/{branch:.+}", self._ref),
                 web.post(at + "/git/trees", self._add_tree),
                 web.post(at + "/git/commits", self._add_commit),
                 web.patch(at + "/git/refs/heads/{branch:.+}", self._move_branch),
@@ -209,6 +219,27 @@ class FakeGitHub:
         found = self.commits.get(request.match_info["sha"])
         return web.json_response(found) if found else web.json_response({"message": "Not Found"}, status=404)
 
+    async def _commit_with_files(self, request: web.Request) -> web.Response:
+        found = self.commits[request.match_info["sha"]]
+        tree = self.trees.get(found["tree"]["sha"], {"tree": []})["tree"]
+        listed = [{"filename": one["path"], "sha": blob(one["content"]), "status": "modified"} for one in tree]
+        size, at = int(request.query.get("per_page", "30")), int(request.query.get("page", "1"))
+        return web.json_response({"sha": found["sha"], "files": listed[(at - 1) * size : at * size]})
+
+    async def _compare(self, request: web.Request) -> web.Response:
+        head = request.match_info["head"]
+        if request.match_info["base"] != "main" or head not in self.commits:
+            return web.json_response({"message": "Not Found"}, status=404)
+        ahead = int(head in self.unmerged)
+        return web.json_response({"status": "ahead" if ahead else "behind", "ahead_by": ahead, "behind_by": 1})
+
+    async def _ref(self, request: web.Request) -> web.Response:
+        branch = request.match_info["branch"]
+        if branch not in self.branches:
+            return web.json_response({"message": "Not Found"}, status=404)
+        found = {"sha": self.branches[branch], "type": "commit"}
+        return web.json_response({"ref": f"refs/heads/{branch}", "object": found})
+
     async def _add_tree(self, request: web.Request) -> web.Response:
         sha = f"{next(self._ids):040x}"
         self.trees[sha] = await request.json()
@@ -235,6 +266,8 @@ class FakeGitHub:
 
     async def _add_branch(self, request: web.Request) -> web.Response:
         body = await request.json()
+        if body["ref"].removeprefix("refs/heads/") in self.branches:
+            return web.json_response({"message": "Reference already exists"}, status=422)
         self.push(body["ref"].removeprefix("refs/heads/"), body["sha"])
         return web.json_response({"ref": body["ref"], "object": {"sha": body["sha"], "type": "commit"}}, status=201)
 

@@ -36,7 +36,8 @@ USED = (
     r"/user", r"/repos/\{owner\}/\{repo\}", r".*/pulls(/\{pull_number\}(/reviews|/files)?)?",
     r".*/commits/\{commit_sha\}/pulls",
     r".*/issues(/\{issue_number\}(/comments)?)?", r".*/issues/comments/\{comment_id\}", r".*/git/(trees|refs|commits)",
-    r".*/git/commits/\{commit_sha\}", r".*/git/refs/\{ref\}", r".*/check-runs", r".*/statuses/\{sha\}",
+    r".*/git/commits/\{commit_sha\}", r".*/git/refs?/\{ref\}", r".*/commits/\{ref\}", r".*/compare/\{basehead\}",
+    r".*/check-runs", r".*/statuses/\{sha\}",
     r".*/collaborators/\{username\}/permission",
 )  # fmt: skip
 
@@ -109,14 +110,17 @@ def test_github_takes_what_we_send_and_we_take_what_it_answers(prism: str) -> No
             await forge.edit_remark(remark, "a newer plan")
             await forge.edit_issue((await forge.add_issue("drift", "text")).id, "drift", "text", close=True)
             await forge.set_check(COMMIT, "reconciler/plan", Check.FAILURE, "t", "text", "https://ci.example/1")
-            made = await forge.write_branch("reconciler/drift/demo", COMMIT, {"fleet-spec/a.yaml": "x: 1\n"}, "Adopt")
+            files, branch = {"fleet-spec/a.yaml": "x: 1\n"}, "reconciler/drift/demo"
+            tip = await forge.tip(branch)
+            made = await forge.write_branch(branch, COMMIT, files, "Adopt", over=tip)
             opened = await forge.open_proposal("reconciler/drift/demo", "main", "Adopt drift", "why")
             await forge.edit_proposal(opened.number, "Adopt drift", "why", close=True)
             return {
                 "pull": await forge.pull(7), "pulls": await forge.open_pulls(), "of": await forge.pulls_of(COMMIT),
                 "approvals": await forge.approvals(Pull(7, COMMIT)), "files": await forge.files(7),
                 "remarks": await forge.remarks(7), "issues": await forge.open_issues(), "made": made,
-                "branch": await forge.default_branch(), "message": await forge.message(COMMIT), "opened": opened,
+                "branch": await forge.default_branch(), "commit": await forge.commit(COMMIT), "opened": opened,
+                "contains": await forge.contains("main", COMMIT), "changed": await forge.changed(COMMIT),
                 "proposals": await forge.proposals("new-topic"), "may": await forge.may_write(Account(1, "octocat")),
             }  # fmt: skip
         finally:
@@ -125,7 +129,9 @@ def test_github_takes_what_we_send_and_we_take_what_it_answers(prism: str) -> No
     found = asyncio.run(everything())
     assert (found["pull"].number, found["branch"]) == (1347, "master")
     assert found["files"] == ["file1.txt"]
-    assert found["message"] == "added readme, because im a good github citizen"
+    assert found["commit"].message == "added readme, because im a good github citizen"
+    assert found["contains"] is False  # its example is one ahead
+    assert (len(found["commit"].parents), list(found["changed"])) == (1, ["file1.txt"])
     assert re.fullmatch(r"[0-9a-f]{40}", found["made"])
     assert found["opened"].url.startswith("https://github.com/octocat/")
     assert [one.head for one in found["proposals"]] == [COMMIT]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from reconciler.app.clocks import RealClock
 from reconciler.app.proposing import GONE, ProposedChange, propose
 from reconciler.drivers.forge import connect
+from reconciler.model.errors import DriverError, UsageError
 from reconciler.model.forge import ForgeKind, ProposingForge
 from tests.forge import gitlab, server
 
@@ -35,7 +36,10 @@ class Bench:
     def propose(self, change: ProposedChange) -> list[str]:
         """What was said."""
         said: list[str] = []
+        self.run(lambda forge: propose(forge, change, said.append))
+        return said
 
+    def run(self, what: Callable[[ProposingForge], Coroutine[Any, Any, None]]) -> None:
         async def run() -> None:
             name, token = (
                 (server.REPOSITORY, server.TOKEN) if self.kind is ForgeKind.GITHUB else (gitlab.PROJECT, gitlab.TOKEN)
@@ -43,12 +47,11 @@ class Bench:
             forge = connect(name, token, RealClock(), kind=self.kind, url=self.fake.url)
             assert isinstance(forge, ProposingForge)
             try:
-                await propose(forge, change, said.append)
+                await what(forge)
             finally:
                 await forge.close()
 
         asyncio.run(run())
-        return said
 
     @property
     def pulls(self) -> list[dict[str, Any]]:
@@ -64,10 +67,26 @@ class Bench:
             for one in known.values()
         ]
 
-    def close_by_a_person(self) -> None:
-        known = self.fake.pulls if self.kind is ForgeKind.GITHUB else self.fake.merges
-        for one in known.values():
-            one["state"] = "closed"
+    def push(self, files: dict[str, str], *parents: str, message: str = "") -> str:
+        """A commit that a person pushes to our branch; "" = amended, with the message that is there. Its SHA."""
+        message = message or self.fake.commits[self.fake.branches[BRANCH]]["message"]
+        if self.kind is ForgeKind.GITHUB:
+            tree = [{"path": path, "content": text} for path, text in files.items()]
+            self.fake.trees["their tree"] = {"base_tree": "its tree", "tree": tree}
+            made = self.fake.commit(message, "their tree", *parents)["sha"]
+        else:
+            actions = [{"file_path": path, "content": text} for path, text in files.items()]
+            made = self.fake.commit(message, actions, *parents)["id"]
+        self.fake.push(BRANCH, made)
+        return str(made)
+
+    def close_by_a_person(self, *, merged: bool = False) -> None:
+        if self.kind is ForgeKind.GITHUB:
+            for one in self.fake.pulls.values():
+                one |= {"state": "closed", "merged_at": "2026-11-21T12:00:00Z" if merged else None}
+        else:
+            for one in self.fake.merges.values():
+                one["state"] = "merged" if merged else "closed"
 
     def proposed(self) -> dict[str, str]:
         """The files in the commit at the head of our branch, which must be one commit on the base."""
@@ -122,15 +141,71 @@ def test_what_a_person_closed_is_not_proposed_again(bench: Bench) -> None:
     assert bench.propose(other)[0].startswith("opened"), "another value is another matter"
 
 
-def test_a_commit_of_somebody_else_on_our_branch_is_left_alone(bench: Bench) -> None:
+OTHER = {"fleet-spec/personas.yaml": "7\n"}
+
+
+@pytest.mark.parametrize("ended", ["open", "closed", "merged"])
+def test_a_commit_of_somebody_else_on_our_branch_is_left_alone(bench: Bench, ended: str) -> None:
+    """Also with no pull request open: they may go on with the branch of one that was closed or merged."""
     bench.propose(bench.change())
-    theirs = bench.fake.commit("Take 6 instead", "their tree")
-    sha = theirs["sha" if bench.kind is ForgeKind.GITHUB else "id"]
-    bench.fake.push(BRANCH, sha)
-    for change in (bench.change(files={"fleet-spec/personas.yaml": "7\n"}), bench.change(files={})):
-        assert "somebody else has pushed" in bench.propose(change)[0]
-    assert bench.fake.branches[BRANCH] == sha
-    assert bench.pulls[0]["open"]
+    ours = bench.fake.branches[BRANCH]
+    if ended != "open":
+        bench.close_by_a_person(merged=ended == "merged")
+    theirs = bench.push({"fleet-spec/personas.yaml": "6\n"}, ours, message="Take 6 instead")
+    assert "somebody else has pushed" in bench.propose(bench.change(files=OTHER))[0]
+    left = bench.propose(bench.change(files={}))[0]
+    assert left == "nothing to propose" if ended != "open" else "somebody else has pushed" in left
+    assert bench.fake.branches[BRANCH] == theirs
+    assert [one["open"] for one in bench.pulls] == [ended == "open"]
+
+
+@pytest.mark.parametrize("how", ["other content", "another file", "rebased", "reworded"])
+def test_a_commit_of_ours_that_somebody_amended_is_left_alone(bench: Bench, how: str) -> None:
+    """Our line is in its message all the same."""
+    bench.propose(bench.change())
+    if how == "other content":
+        theirs = bench.push({"fleet-spec/personas.yaml": "6\n"}, bench.base)
+    elif how == "another file":
+        theirs = bench.push({**FILES, "README.md": "x\n"}, bench.base)
+    elif how == "rebased":
+        theirs = bench.push(FILES, bench.fake.branches[BRANCH])
+    else:
+        said = bench.fake.commits[bench.fake.branches[BRANCH]]["message"]
+        theirs = bench.push(FILES, bench.base, message=said.replace("\n\n", "\n\nAsked for by ops.\n\n", 1))
+    for files in (FILES, OTHER):
+        assert "somebody else has pushed" in bench.propose(bench.change(files=files))[0]
+    assert bench.fake.branches[BRANCH] == theirs
+
+
+@pytest.mark.parametrize("files", [FILES, {}], ids=["drift", "nothing"])
+@pytest.mark.parametrize("pushed", [True, False])
+def test_commits_that_nobody_reviewed_are_not_proposed(bench: Bench, pushed: bool, files: dict[str, str]) -> None:
+    """Nor does a spec that main lacks close the pull request."""
+    bench.propose(bench.change())
+    before, pulls = dict(bench.fake.branches), bench.pulls
+    base = "f" * 40
+    if pushed:
+        made = bench.fake.commit("Not merged yet", "its tree")
+        base = made["sha" if bench.kind is ForgeKind.GITHUB else "id"]
+        bench.fake.unmerged.add(base)
+    with pytest.raises(UsageError, match="is not on main"):
+        bench.propose(bench.change(base=base, files=files))
+    assert (bench.fake.branches, bench.pulls) == (before, pulls)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_was_pushed_after_we_looked_is_not_overwritten(bench: Bench, known: bool) -> None:
+    """`known`: we saw our commit there, or no branch at all."""
+    bench.propose(bench.change())
+    ours = bench.fake.branches[BRANCH]
+    theirs = bench.push({"fleet-spec/personas.yaml": "6\n"}, ours, message="Take 6 instead")
+
+    async def write(forge: ProposingForge) -> None:
+        await forge.write_branch(BRANCH, bench.base, OTHER, "Adopt", over=ours if known else None)
+
+    with pytest.raises(DriverError, match=r"meanwhile|already exists"):
+        bench.run(write)
+    assert bench.fake.branches[BRANCH] == theirs
 
 
 def test_an_answer_that_was_lost_opens_no_second_one(bench: Bench) -> None:

@@ -102,8 +102,12 @@ def test_each_request_about_a_pull_request_is_one_that_github_describes(describe
         await forge.set_check("c" * 40, "reconciler/plan", Check.FAILURE, "t", "text", "https://x/1")
         assert isinstance(forge, ProposingForge)
         branch, into = "reconciler/drift/demo", await forge.default_branch()
+        assert await forge.contains(into, base)
         for text in ("a: 1\n", "a: 2\n"):
-            await forge.message(await forge.write_branch(branch, base, {"fleet-spec/a.yaml": text}, "Adopt drift"))
+            over = await forge.tip(branch)
+            made = await forge.write_branch(branch, base, {"fleet-spec/a.yaml": text}, "Adopt drift", over=over)
+            await forge.commit(made)
+            await forge.changed(made)
         opened = await forge.open_proposal(branch, into, "Adopt drift", "why")
         await forge.edit_proposal((await forge.proposals(branch))[0].number, "t", opened.text, close=True)
         fake.permissions.discard("checks")

@@ -9,7 +9,7 @@ import click
 
 from reconciler.app.drift import find_drift
 from reconciler.app.ports import FleetRequest, RecordTarget
-from reconciler.app.propose_drift import propose_drift
+from reconciler.app.propose_drift import check_proposable, propose_drift
 from reconciler.app.publish import publish_observation
 from reconciler.app.recording import open_recorder, record
 from reconciler.cli.crash_reports import CRASHES
@@ -45,6 +45,8 @@ def drift(
     """Show how the nodes differ from the spec, and since when. No node is changed."""
     workspace = workspace_for(request)
     workspace.check_selection()
+    if propose:
+        check_proposable(workspace)
     recorder = open_recorder(record_to, workspace)
     found = find_drift(workspace, observation, partial(exit_code, detailed=detailed_exitcode), redact=redact)
     if output == "json":
@@ -54,7 +56,7 @@ def drift(
     if publish is not None:
         publish_observation(workspace, found.observation, publish)
     if propose:
-        propose_drift(workspace, found, repo, lambda text: say(text, err=True))
+        propose_drift(workspace, found, repo, lambda text: say(text, err=True), redact=redact)
     if recorder is not None and found.outage:
         say(f"not recorded: {found.outage}", err=True)
     elif recorder is not None:

@@ -20,3 +20,9 @@ def field(entry: Any, name: str, kind: type[Any]) -> Any:
     if kind is not object and (not isinstance(found, kind) or isinstance(found, bool)):
         raise DriverError(Failure.MALFORMED, f"the forge sent no {name}")
     return found
+
+
+def check_tip(branch: str, tip: str | None, over: str) -> None:
+    """Raise DriverError where a branch is no longer at the commit that may be replaced."""
+    if tip != over:
+        raise DriverError(Failure.CONFLICT, f"somebody else has pushed to {branch} meanwhile, so it is left alone")

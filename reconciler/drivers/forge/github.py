@@ -7,16 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from reconciler.drivers.forge.fields import MOST_PROPOSALS, cut, field
+from reconciler.drivers.forge.fields import MOST_PROPOSALS, check_tip, cut, field
 from reconciler.drivers.forge.http import Rest
 from reconciler.model.errors import DriverError, Failure, UsageError
-from reconciler.model.forge import Account, Check, Proposal, Pull, Remark, Said
+from reconciler.model.forge import Account, Check, Commit, Proposal, Pull, Remark, Said
 
 API: Final = "https://api.github.com"
 ACTIONS: Final = "github-actions[bot]"  # the account of a job's token
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
 _TITLE: Final = 140  # characters of a commit status
 _HEADING: Final = 250  # characters of an issue's or a check's title
+_FILES: Final = 3000  # of a commit that it lists: https://docs.github.com/rest/commits/commits#get-a-commit
+_PAGE: Final = 100
 _CONCLUSIONS: Final = {Check.SUCCESS: "success", Check.FAILURE: "action_required", Check.ERROR: "failure"}
 _WRITERS: Final = frozenset({"write", "admin"})  # "maintain" is told as write
 _HIDE: Final = (
@@ -181,11 +183,46 @@ class GitHub:
                 break
         return found
 
-    async def message(self, commit: str) -> str:
-        found = await self._rest.call("GET", f"{self._at}/git/commits/{quote(commit, safe='')}")
-        return str(field(found, "message", str))
+    async def contains(self, branch: str, commit: str) -> bool:
+        path = f"{self._at}/compare/{quote(branch, safe='')}...{quote(commit, safe='')}?per_page=1"
+        try:
+            return bool(field(await self._rest.call("GET", path), "ahead_by", int) == 0)
+        except DriverError as error:
+            if error.kind is Failure.UNSUPPORTED:
+                return False
+            raise
 
-    async def write_branch(self, branch: str, base: str, files: Mapping[str, str], message: str) -> str:
+    async def tip(self, branch: str) -> str | None:
+        try:
+            found = await self._rest.call("GET", f"{self._at}/git/ref/heads/{quote(branch)}")
+        except DriverError as error:
+            if error.kind is Failure.UNSUPPORTED:
+                return None
+            raise
+        return str(field(field(found, "object", Mapping), "sha", str))
+
+    async def commit(self, commit: str) -> Commit:
+        found = await self._rest.call("GET", f"{self._at}/git/commits/{quote(commit, safe='')}")
+        parents = tuple(field(one, "sha", str) for one in field(found, "parents", list))
+        return Commit(field(found, "message", str), parents)
+
+    async def changed(self, commit: str) -> Mapping[str, str]:
+        found: dict[str, str] = {}
+        for page in range(1, _FILES // _PAGE + 1):
+            path = f"{self._at}/commits/{quote(commit, safe='')}?per_page={_PAGE}&page={page}"
+            entries = field(await self._rest.call("GET", path), "files", list)
+            for entry in entries:
+                gone = field(entry, "status", str) == "removed"
+                found[field(entry, "filename", str)] = "" if gone else field(entry, "sha", str)
+                if entry.get("previous_filename"):
+                    found[field(entry, "previous_filename", str)] = ""
+            if len(entries) < _PAGE:
+                break
+        return found
+
+    async def write_branch(
+        self, branch: str, base: str, files: Mapping[str, str], message: str, *, over: str | None
+    ) -> str:
         at = f"{self._at}/git"
         before = field(await self._rest.call("GET", f"{at}/commits/{quote(base, safe='')}"), "tree", Mapping)
         entries = [{"path": path, "mode": "100644", "type": "blob", "content": text} for path, text in files.items()]
@@ -193,12 +230,11 @@ class GitHub:
         tree = field(await self._rest.call("POST", f"{at}/trees", body, repeatable=True), "sha", str)
         commit = {"message": message, "tree": tree, "parents": [base]}
         made: str = field(await self._rest.call("POST", f"{at}/commits", commit, repeatable=True), "sha", str)
-        try:
-            await self._rest.call("PATCH", f"{at}/refs/heads/{quote(branch)}", {"sha": made, "force": True})
-        except DriverError as error:
-            if error.kind not in (Failure.REJECTED, Failure.UNSUPPORTED):
-                raise
+        if over is None:
             await self._rest.call("POST", f"{at}/refs", {"ref": f"refs/heads/{branch}", "sha": made})
+        else:
+            check_tip(branch, await self.tip(branch), over)
+            await self._rest.call("PATCH", f"{at}/refs/heads/{quote(branch)}", {"sha": made, "force": True})
         return made
 
     async def open_proposal(self, branch: str, into: str, title: str, text: str) -> Proposal:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from reconciler.drivers.forge.fields import MOST_PROPOSALS, cut, field
+from reconciler.drivers.forge.fields import MOST_PROPOSALS, check_tip, cut, field
 from reconciler.drivers.forge.http import Rest
 from reconciler.model.errors import DriverError, Failure, UsageError
-from reconciler.model.forge import Account, Check, Proposal, Pull, Remark, Said
+from reconciler.model.forge import Account, Check, Commit, Proposal, Pull, Remark, Said
 
 API: Final = "https://gitlab.com/api/v4"
 HEADERS: Final[Mapping[str, str]] = {"Accept": "application/json"}
@@ -147,14 +147,51 @@ class GitLab:
                 break
         return found
 
-    async def message(self, commit: str) -> str:
-        found = await self._rest.call("GET", f"{self._at}/repository/commits/{quote(commit, safe='')}")
-        return str(field(found, "message", str))
+    async def contains(self, branch: str, commit: str) -> bool:
+        query = f"from={quote(branch, safe='')}&to={quote(commit, safe='')}"
+        try:
+            found = await self._rest.call("GET", f"{self._at}/repository/compare?{query}")
+        except DriverError as error:
+            if error.kind is Failure.UNSUPPORTED:
+                return False
+            raise
+        return not field(found, "commits", list)  # those that the branch lacks
 
-    async def write_branch(self, branch: str, base: str, files: Mapping[str, str], message: str) -> str:
+    async def tip(self, branch: str) -> str | None:
+        try:
+            found = await self._rest.call("GET", f"{self._at}/repository/branches/{quote(branch, safe='')}")
+        except DriverError as error:
+            if error.kind is Failure.UNSUPPORTED:
+                return None
+            raise
+        return str(field(field(found, "commit", Mapping), "id", str))
+
+    async def commit(self, commit: str) -> Commit:
+        found = await self._rest.call("GET", f"{self._at}/repository/commits/{quote(commit, safe='')}")
+        return Commit(field(found, "message", str), tuple(map(str, field(found, "parent_ids", list))))
+
+    async def changed(self, commit: str) -> Mapping[str, str]:
+        """Return what a commit changes. A list of changes has no ids: each file is asked for."""
+        found: dict[str, str] = {}
+        sha = quote(commit, safe="")
+        async for entry in self._rest.pages(f"{self._at}/repository/commits/{sha}/diff"):
+            found[field(entry, "old_path", str)] = ""
+            if not field(entry, "deleted_file", object):
+                path = field(entry, "new_path", str)
+                at = f"{self._at}/repository/files/{quote(path, safe='')}?ref={sha}"
+                found[path] = field(await self._rest.call("GET", at), "blob_id", str)
+        return found
+
+    async def write_branch(
+        self, branch: str, base: str, files: Mapping[str, str], message: str, *, over: str | None
+    ) -> str:
         actions = [{"action": "update", "file_path": path, "content": text} for path, text in files.items()]
-        body = {"branch": branch, "start_sha": base, "force": True, "commit_message": message, "actions": actions}
-        made = await self._rest.call("POST", f"{self._at}/repository/commits", body, repeatable=True)
+        body: dict[str, Any] = {"branch": branch, "start_sha": base, "commit_message": message, "actions": actions}
+        if over is not None:
+            check_tip(branch, await self.tip(branch), over)
+            body["force"] = True  # without it, GitLab refuses when the branch is there
+        again = over is not None
+        made = await self._rest.call("POST", f"{self._at}/repository/commits", body, repeatable=again)
         return str(field(made, "id", str))
 
     async def open_proposal(self, branch: str, into: str, title: str, text: str) -> Proposal:
