@@ -17,7 +17,7 @@ from reconciler.model.desired import Desired, DrainPolicy
 from reconciler.model.outcome import Declined, Done, Transient
 from reconciler.model.serving import DesiredServing
 from reconciler.model.serving_sync import DesiredSync
-from reconciler.model.vocab import DrainProvider
+from reconciler.model.vocab import DrainProvider, NodeState
 from tests.converge.test_backup import NEW, each, to_new_image
 from tests.converge.test_k3s_killed import killed_at, surviving
 from tests.converge.world import PROFILE, SIGNATURES, World
@@ -258,6 +258,22 @@ def test_nobody_is_told_to_serve_with_a_node_that_is_away(world: Worlds) -> None
     assert isinstance(here.act("degrade_serving"), Done)
     assert commands(here, "n1") == ["serve --only n1"]
     assert commands(here, "n2") == []
+
+
+@pytest.mark.parametrize("other", [NodeState.ACTIVE, NodeState.QUARANTINED])
+def test_a_node_is_decommissioned_only_where_all_others_serve_without_it(world: Worlds, other: NodeState) -> None:
+    here = grouped(world, ("n0", "n1", "n2"))
+    serial = here.machine("n0").state.serial
+    each(here, lambda node: replace(node, state=NodeState.DECOMMISSIONED, serial=serial, erase=()), "n0")
+    each(here, lambda node: replace(node, state=other), "n1")
+    report = here.apply(approved=here.plan(), consented=frozenset({"n0"}), wait_s=0.0)
+    if other is NodeState.ACTIVE:
+        assert commands(here, "n1") == commands(here, "n2") == ["serve --only n1,n2"]
+        assert here.did("n0").index("degrade_serving") < here.did("n0").index("drain")
+    else:
+        assert here.did("n0") == []
+        assert report.results["n0"].detail == "its serving group serves without another one: 1 of 1 away (n1)"
+        assert commands(here, "n1") == commands(here, "n2") == []
 
 
 @pytest.mark.parametrize("number", range(1, 30, 2))
