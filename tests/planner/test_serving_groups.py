@@ -67,3 +67,24 @@ def test_a_node_that_was_decommissioned_uses_up_nothing_but_its_group() -> None:
     made = b.budget((), nodes(n0=NodeState.DECOMMISSIONED), now=b.NOW, out=("n0",))
     assert refused(made, "n3") == ""
     assert made.seen_out == 0
+
+
+def test_an_isolated_node_goes_while_another_one_waits_only_to_be_told() -> None:
+    """To tell the group needs all of it in service, so each would wait for the other."""
+    made = budget(nodes(), "n0", isolated=("n1",))
+    made.see_restored("n0", restored=False)
+    assert refused(made, "n1") == "its serving group serves without another one: 2 away where 1 may be (n0, n1)"
+    made.see("n0", serves=True)
+    assert refused(made, "n1") == ""
+    assert refused(made, "n2") != "", "it is not isolated"
+    made.see("n0", serves=False)
+    assert refused(made, "n1") != ""
+
+
+def test_to_suppose_that_a_node_goes_changes_nothing() -> None:
+    made = budget(nodes(), isolated=("n1",))
+    made.see_restored("n0", restored=False)
+    with made.supposing():
+        made.charge("n0")
+        assert refused(made, "n1") != ""
+    assert refused(made, "n1") == ""

@@ -148,6 +148,8 @@ class Budget:
         (self._unrestored.discard if restored else self._unrestored.add)(node)
         if group is not None and not restored:
             group.use(node, self._now)
+            if node not in self._out:
+                group.come_back(node)
         elif group is not None and node not in self._out:
             group.free(node)
 
@@ -372,8 +374,9 @@ class Budget:
         self._out.discard(node)
         self._drain(node)
         for group in self._about(node):
-            kept = node in self._unrestored and group is self._serving.get(node)
-            if group.period is None and not kept and not (group is self._elected and self._members.get(node) is False):
+            if node in self._unrestored and group is self._serving.get(node):
+                group.come_back(node)
+            elif group.period is None and not (group is self._elected and self._members.get(node) is False):
                 group.free(node)
         self._spare.free(node)
 

@@ -1,7 +1,8 @@
 """Serving groups as limits of the budget: of nodes that serve together, one at most is away.
 
 A node is away from its group while it is out of service, and until the group was told to serve with it again: the
-others serve without it as long as that, and would be told to serve without another one, too.
+others serve without it as long as that, and would be told to serve without another one, too. An isolated node is
+drained all the same while others are in service and merely wait to be told: that waits for the isolated one.
 """
 
 from __future__ import annotations
