@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from reconciler.converge.events import ActionStarted, Event
 from reconciler.model.desired import Desired, DrainPolicy
 from reconciler.model.outcome import Declined, Done, Transient
+from reconciler.model.records import ISOLATED
 from reconciler.model.serving import DesiredServing
 from reconciler.model.serving_sync import DesiredSync
 from reconciler.model.vocab import DrainProvider, NodeState
@@ -234,6 +235,18 @@ def test_a_node_without_a_cluster_goes_by_the_same_rules(world: Worlds) -> None:
     told = [did.index(one) for one in ("degrade_serving", "drain", "reimage", "admit", "restore_serving")]
     assert told == sorted(told), did
     assert commands(here, "n1") == ["serve --only n1", "serve --all n0,n1"]
+
+
+def test_a_mark_asks_once_more_unless_it_isolates(world: Worlds) -> None:
+    """Where nothing has to be drained, the node goes right after its mark."""
+    here = grouped(world)
+    assert isinstance(here.act("degrade_serving"), Done)
+    here.machine("n1").state.serving.answers = False
+    outcome = here.act("mark")
+    assert isinstance(outcome, Transient)
+    assert "its serving group does not answer without it, so it stays: n1" in outcome.detail
+    assert here.serves("n0")
+    assert isinstance(here.act("mark", because=(ISOLATED + "health.gpu_missing",)), Done)
 
 
 def test_a_drain_asks_once_more(world: Worlds) -> None:
