@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from reconciler.converge.events import ActionStarted, Event
 from reconciler.model.desired import Desired, DrainPolicy
 from reconciler.model.outcome import Declined, Done, Transient
+from reconciler.model.records import ISOLATED
 from reconciler.model.serving import DesiredServing
 from reconciler.model.serving_sync import DesiredSync
-from reconciler.model.vocab import DrainProvider
+from reconciler.model.vocab import DrainProvider, NodeState
 from tests.converge.test_backup import NEW, each, to_new_image
 from tests.converge.test_k3s_killed import killed_at, surviving
 from tests.converge.world import PROFILE, SIGNATURES, World
@@ -236,6 +237,18 @@ def test_a_node_without_a_cluster_goes_by_the_same_rules(world: Worlds) -> None:
     assert commands(here, "n1") == ["serve --only n1", "serve --all n0,n1"]
 
 
+def test_a_mark_asks_once_more_unless_it_isolates(world: Worlds) -> None:
+    """Where nothing has to be drained, the node goes right after its mark."""
+    here = grouped(world)
+    assert isinstance(here.act("degrade_serving"), Done)
+    here.machine("n1").state.serving.answers = False
+    outcome = here.act("mark")
+    assert isinstance(outcome, Transient)
+    assert "its serving group does not answer without it, so it stays: n1" in outcome.detail
+    assert here.serves("n0")
+    assert isinstance(here.act("mark", because=(ISOLATED + "health.gpu_missing",)), Done)
+
+
 def test_a_drain_asks_once_more(world: Worlds) -> None:
     """What they answered when they were told may be a day ago."""
     here = grouped(world)
@@ -258,6 +271,22 @@ def test_nobody_is_told_to_serve_with_a_node_that_is_away(world: Worlds) -> None
     assert isinstance(here.act("degrade_serving"), Done)
     assert commands(here, "n1") == ["serve --only n1"]
     assert commands(here, "n2") == []
+
+
+@pytest.mark.parametrize("other", [NodeState.ACTIVE, NodeState.QUARANTINED])
+def test_a_node_is_decommissioned_only_where_all_others_serve_without_it(world: Worlds, other: NodeState) -> None:
+    here = grouped(world, ("n0", "n1", "n2"))
+    serial = here.machine("n0").state.serial
+    each(here, lambda node: replace(node, state=NodeState.DECOMMISSIONED, serial=serial, erase=()), "n0")
+    each(here, lambda node: replace(node, state=other), "n1")
+    report = here.apply(approved=here.plan(), consented=frozenset({"n0"}), wait_s=0.0)
+    if other is NodeState.ACTIVE:
+        assert commands(here, "n1") == commands(here, "n2") == ["serve --only n1,n2"]
+        assert here.did("n0").index("degrade_serving") < here.did("n0").index("drain")
+    else:
+        assert here.did("n0") == []
+        assert report.results["n0"].detail == "its serving group serves without another one: 1 of 1 away (n1)"
+        assert commands(here, "n1") == commands(here, "n2") == []
 
 
 @pytest.mark.parametrize("number", range(1, 30, 2))

@@ -246,7 +246,7 @@ class World:
         )
 
     def act(self, action: str, node: str = "n0", target: str = "", **context: Any) -> Outcome:
-        """Run one action on a node as it is, without a plan. `context`: fields of ActionContext to replace."""
+        """Run one action on a node as it is, without a plan. `context`: `because`, and fields of ActionContext."""
         return self.run(self.acting(action, node, target, **context))
 
     async def acting(self, action: str, node: str = "n0", target: str = "", **context: Any) -> Outcome:
@@ -261,7 +261,8 @@ class World:
         lease = self.lease()
         intent = {"at": now.isoformat(), "boot_id": facts.boot_id if facts else None, **context.get("resumed", {})}
         planned = PlannedAction(
-            action, target, Concern.HOST, ("a test",), Disruption.NONE, 1.0, Certainty.EXACT, (), ()
+            action, target, Concern.HOST, context.pop("because", ("a test",)), Disruption.NONE, 1.0, Certainty.EXACT,
+            (), (),
         )  # fmt: skip
         values: dict[str, Any] = {
             "action": planned, "desired": desired, "observed": observed, "record": record,

@@ -38,6 +38,9 @@ def record(*tried: tuple[str, str], cause: str = "isolated: " + LOST) -> NodeRec
         ([("mark", "done"), ("drain", "started")], False),
         ([("mark", "done"), ("drain", "transient")], False),
         ([("mark", "done"), ("configure_host", "done"), ("set_labels", "done")], True),
+        ([("mark", "done"), ("sync_serving", "done"), ("degrade_serving", "started")], True),  # on other nodes alone
+        ([("mark", "done"), ("sync_serving", "transient"), ("degrade_serving", "done")], True),
+        ([("mark", "done"), ("degrade_serving", "done"), ("drain", "started")], False),
         ([("mark", "done"), ("admit", "transient")], True),  # jobs run on under a mark that could not be lifted
         ([("mark", "done"), ("admit", "ambiguous"), ("check_trust", "done")], True),
         ([("mark", "done"), ("drain", "done"), ("admit", "transient")], False),

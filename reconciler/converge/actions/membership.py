@@ -13,6 +13,7 @@ from reconciler.converge.actions.command import run
 from reconciler.converge.actions.context import ActionContext, Stop, action, poll, tolerate
 from reconciler.converge.actions.k3s_join import joining_k3s
 from reconciler.converge.actions.medium import eject_left_over
+from reconciler.converge.actions.serving import must_serve_without
 from reconciler.converge.guarded_ports import TimedCluster
 from reconciler.converge.soak import stop as stop_soak
 from reconciler.diff.k3s import K3S
@@ -43,7 +44,12 @@ def tainted(member: Member) -> bool:
 
 @action
 async def mark(ctx: ActionContext) -> Outcome:
-    """Take the node out of service: taint, annotate and cordon it."""
+    """Take the node out of service: taint, annotate and cordon it. Its serving group has to answer without it.
+
+    Where nothing has to be drained, nothing else asks that. An isolated node is marked before its group is told.
+    """
+    if not isolated_for(", ".join(ctx.action.because)):
+        await must_serve_without(ctx)
 
     def wanted(member: Member) -> bool:
         ours = mark_of(member, ctx.ledger.id)

@@ -66,9 +66,11 @@ class Budget:
             self._add(floor_group(floor, len(members), reserves), members)
         self._unrestored: set[str] = set()  # nodes in service that their serving group was not told to serve with
         self._serving: dict[str, Group] = {}  # by node
+        self._leaving: dict[str, list[Group]] = {}  # of nodes to be decommissioned: their serving group alone
         for one, members in serving_limits(nodes, now):
             self._serving |= dict.fromkeys(members, one)
-            self._add(one, members)
+            self._leaving |= {name: [one] for name in members if name not in active}
+            self._add(one, [name for name in members if name in active])
         self._members: Mapping[str, bool] = {}
         self._elected: Group | None = None
         for group in self._groups:
@@ -93,7 +95,7 @@ class Budget:
 
     def see(self, node: str, serves: bool | None) -> None:
         """Take in whether a node is in service; None: that can't be read, so it counts as out and is left alone."""
-        if node not in self._of:
+        if node not in self._of and node not in self._leaving:
             return
         if serves is None:
             self._unknown.add(node)
@@ -147,6 +149,8 @@ class Budget:
         (self._unrestored.discard if restored else self._unrestored.add)(node)
         if group is not None and not restored:
             group.use(node, self._now)
+            if node not in self._out:
+                group.come_back(node)
         elif group is not None and node not in self._out:
             group.free(node)
 
@@ -224,7 +228,7 @@ class Budget:
     def away_from_group(self, node: str) -> tuple[str, ...]:
         """Return the other nodes of its serving group that are out of service, or that can't be read."""
         used = self._serving[node].used.keys() - {node} if node in self._serving else ()
-        return tuple(sorted(name for name in used if name in self._out or name not in self._of))
+        return tuple(sorted(name for name in used if name in self._out or name not in self._serving))
 
     def carried(self, node: str) -> frozenset[str]:
         """Return the workloads of a node."""
@@ -242,7 +246,7 @@ class Budget:
     @property
     def seen_out(self) -> int:
         """How many nodes are out of service, without those that count as out since nobody can read them."""
-        return len(self._out - self._unknown)
+        return len(self._out - self._unknown - self._leaving.keys())
 
     def unreadable(self, node: str) -> bool:
         """Return whether it can't be read if the node is in service: then it may not be touched."""
@@ -250,7 +254,10 @@ class Budget:
 
     def groups(self, node: str) -> Sequence[Group]:
         """Return all limits that `node` counts in, also those that do not hold at this hour."""
-        return (*self._of.get(node, ()), self._spare)
+        return (*self._about(node), self._spare)
+
+    def _about(self, node: str) -> Sequence[Group]:
+        return self._of[node] if node in self._of else self._leaving.get(node, ())
 
     @property
     def rates(self) -> Sequence[Group]:
@@ -263,7 +270,7 @@ class Budget:
 
     def kind(self, node: str) -> Hashable:
         """Return a key of the limits on a node. Nodes with equal keys get equal answers, but for `special` ones."""
-        return tuple(map(id, self._of.get(node, ())))
+        return tuple(map(id, self._about(node)))
 
     def special(self) -> set[str]:
         """Return the nodes that are out or can't be read, which get answers of their own."""
@@ -296,8 +303,7 @@ class Budget:
 
     def limits(self, node: str, reasons: Collection[Reason]) -> list[Group]:
         """Return the limits that hold at this hour for taking `node` out for these reasons."""
-        groups = self._of.get(node, ())
-        found = [group for group in groups if group.active and not group.reasons.isdisjoint(reasons)]
+        found = [group for group in self._about(node) if group.active and not group.reasons.isdisjoint(reasons)]
         if self._default is not None:
             covered: frozenset[Reason] = frozenset().union(*(group.reasons for group in found if group.declared))
             if not covered.issuperset(reasons):
@@ -327,6 +333,7 @@ class Budget:
         if node not in self._out or isolated:
             self._drain(node)
             self._count_out(node)
+            self._spare.use(node, self._now)
             for group in self._of.get(node, ()):
                 if group.period is not None and not isolated:
                     group.use(node, at or self._now)
@@ -358,17 +365,19 @@ class Budget:
 
     def _count_out(self, node: str) -> None:
         self._out.add(node)
-        for group in self._of.get(node, ()):
+        for group in self._about(node):
             if group.period is None:
                 group.use(node, self._now)
-        self._spare.use(node, self._now)
+        if node not in self._leaving:
+            self._spare.use(node, self._now)
 
     def _count_in(self, node: str) -> None:
         self._out.discard(node)
         self._drain(node)
-        for group in self._of.get(node, ()):
-            kept = node in self._unrestored and group is self._serving.get(node)
-            if group.period is None and not kept and not (group is self._elected and self._members.get(node) is False):
+        for group in self._about(node):
+            if node in self._unrestored and group is self._serving.get(node):
+                group.come_back(node)
+            elif group.period is None and not (group is self._elected and self._members.get(node) is False):
                 group.free(node)
         self._spare.free(node)
 

@@ -41,6 +41,7 @@ class Group:
     during: Hours | None = None  # None = always
     used: dict[str, datetime] = field(default_factory=dict)  # node -> out since; {} of a rate
     isolated: set[str] = field(default_factory=set)  # of those, the ones that are not drained yet
+    back: set[str] = field(default_factory=set)  # of those used, the ones in service that their serving group lacks
     taken: list[tuple[datetime, str]] = field(
         default_factory=list
     )  # of a rate: each time that a node was taken out within its period
@@ -55,6 +56,7 @@ class Group:
     def use(self, node: str, now: datetime) -> None:
         if self.period is None:
             self.used[node] = now
+            self.back.discard(node)
         else:
             self.taken.append((now, node))
         self.full = None
@@ -62,6 +64,12 @@ class Group:
     def free(self, node: str) -> None:
         self.used.pop(node, None)
         self.isolated.discard(node)
+        self.back.discard(node)
+        self.full = None
+
+    def come_back(self, node: str) -> None:
+        """Take in that a node is in service, and counts until its serving group is told to serve with it."""
+        self.back.add(node)
         self.full = None
 
     def forget(self, since: datetime) -> None:
@@ -78,8 +86,11 @@ class Group:
 
     @property
     def has_room_to_drain(self) -> bool:
-        """Return whether another isolated node may be drained."""
-        return len(self.used) - len(self.isolated) < self.limit
+        """Return whether another isolated node may be drained.
+
+        Nodes that their serving group lacks only until it is told are no bar: it is told once the isolated one is back.
+        """
+        return len(self.used) - len(self.isolated) - len(self.back) < self.limit
 
     def refusal(self) -> Blocked:
         """Return why the limit lets nobody go. The text is made once, and again when what it names has changed."""

@@ -1,7 +1,8 @@
 """Serving groups as limits of the budget: of nodes that serve together, one at most is away.
 
 A node is away from its group while it is out of service, and until the group was told to serve with it again: the
-others serve without it as long as that, and would be told to serve without another one, too.
+others serve without it as long as that, and would be told to serve without another one, too. An isolated node is
+drained all the same while others are in service and merely wait to be told: that waits for the isolated one.
 """
 
 from __future__ import annotations
@@ -16,19 +17,22 @@ from reconciler.model.vocab import NodeState
 from reconciler.planner.fleet.budget_group import Group
 from reconciler.planner.node.serving import RESTORE
 
+_GO = (NodeState.ACTIVE, NodeState.DECOMMISSIONED)
+
 
 def serving_limits(nodes: Mapping[str, Desired], now: datetime) -> Iterator[tuple[Group, list[str]]]:
-    """Yield a limit for each serving group, and the nodes that it is about: the active ones.
+    """Yield a limit for each serving group, and the nodes that it is about: what is or goes out of service by us.
 
-    One that the spec quarantines or retires is away, and stays so until it is no longer named in the group.
+    One that the spec quarantines or retires is away, and stays so until it is no longer named in the group. One that is
+    to be decommissioned serves until it goes, and goes by this limit, too.
     """
     seen = {node.serving.group for node in nodes.values() if node.serving is not None}
     for names in sorted(seen):
-        active = [name for name in names if name in nodes and nodes[name].state is NodeState.ACTIVE]
+        members = [name for name in names if name in nodes and nodes[name].state in _GO]
         words = ("its serving group serves without another one", "away")
-        away = dict.fromkeys((name for name in names if name not in active), now)
+        away = dict.fromkeys((name for name in names if name not in members), now)
         name = f"serving group {', '.join(names[:4])}" + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-        yield Group(name, 1, len(names), "1 of those that serve together", words, used=away), active
+        yield Group(name, 1, len(names), "1 of those that serve together", words, used=away), members
 
 
 def may_lack(plan: NodePlan) -> bool:

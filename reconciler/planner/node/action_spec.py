@@ -55,6 +55,7 @@ class ActionSpec:
     decommissions: bool = False  # ends the machine's life in the fleet: only with a typed consent, and never undone
     repairs: bool = False  # belongs to a repair by a person
     takes_out: bool = False  # ends the node's service: planned for an ill node without a fresh inventory
+    on_others: bool = False  # it works on other nodes of the serving group: the node itself goes on as it is
     harmless: bool = False  # no workload notices it, so it may run on a node in service
     retriable: bool = True  # False: the action itself waits as long as allowed, so its failure ends the node's run
     proved_by_boot: bool = False  # only a new boot id shows that it was done

@@ -116,13 +116,13 @@ _SPECS = (
     ActionSpec(
         name="sync_serving", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=600,
         requires=(c.HOST_UP,), achieves=(c.SERVING_SYNCED,), forbids=(c.SERVING_SYNCED,), variants=sync_serving,
-        fault="ssh_refused",
+        on_others=True, fault="ssh_refused",
     ),
     # First, so that nothing is done to a node whose group does not serve without it. An ill node is marked before.
     ActionSpec(
         name="degrade_serving", concern=Concern.CLUSTER, disruption=Disruption.SERVICE_RESTART, seconds=120,
         achieves=(c.SERVING_DEGRADED,), breaks=(c.SERVING_RESTORED,), forbids=(c.SERVING_DEGRADED,),
-        variants=degrade_serving, takes_out=True,
+        variants=degrade_serving, takes_out=True, on_others=True,
     ),
     ActionSpec(
         name="mark", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=5,

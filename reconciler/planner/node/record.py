@@ -63,7 +63,8 @@ def isolating_signals(record: NodeRecord, mark: Mark) -> tuple[str, ...]:
     """Return the signals for which our mark was set; () once the node has been drained or treated since."""
     signals = isolated_for(mark.reason)
     for attempt in reversed(record.attempts) if signals else ():
-        if attempt.outcome == "refused" or spec_of(attempt.action).harmless:
+        spec = spec_of(attempt.action)
+        if attempt.outcome == "refused" or spec.harmless or spec.on_others:
             continue
         if attempt.action == "admit" and attempt.outcome != "done":
             continue  # the mark is still there, and the jobs go on
