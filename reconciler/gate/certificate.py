@@ -84,7 +84,7 @@ def binding_of(desired: Desired, observed: Observed, tests: TestDigests) -> Bind
     unread = (firmware is None and profile.firmware) or (bios is None and profile.bios)
     gpus = _gpu_serials(facts)
     if gpus is None or facts.image is None or unread:
-        return "GPUs, image, firmware or BIOS not reported"
+        return "GPUs, their serial numbers, image, firmware or BIOS not reported"
     firmware, bios = firmware or {}, bios or {}  # not known, where the spec manages none of it
     return Binding(
         serial=(None if isinstance(observed.hot, Silent) else observed.hot.value.serial) or facts.serial or "",
@@ -105,10 +105,15 @@ def binding_of(desired: Desired, observed: Observed, tests: TestDigests) -> Bind
 
 
 def _gpu_serials(facts: HostFacts) -> tuple[str, ...] | None:
-    """Return the serial numbers of the GPUs of both makers; None while those of one may be there and were not read."""
+    """Return the serial numbers of the GPUs of both makers; None while those of one may be there and were not read.
+
+    amd-smi tells those of AMD's in a call of its own, which may fail while the other lists the GPUs.
+    """
     if facts.gpus is None or (not facts.gpus and facts.amd_gpus is None):
         return None
-    of_amd = [gpu.serial or "?" for gpu in facts.amd_gpus or ()]
+    of_amd = [gpu.serial for gpu in facts.amd_gpus or () if gpu.serial]
+    if len(of_amd) < len(facts.amd_gpus or ()):
+        return None
     return tuple(sorted([*(gpu.serial or gpu.uuid or "?" for gpu in facts.gpus), *of_amd]))
 
 

@@ -7,8 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from reconciler.gate.certificate import CLOCK_SKEW, ahead_of_clock, judge
+from reconciler.gate.certificate import CLOCK_SKEW, ahead_of_clock, binding_of, judge
+from reconciler.gate.certificate import tests_digest as digests_of
 from reconciler.model.gate import Binding, Certificate
+from reconciler.model.host_services import AmdGpu
 from tests import builders as b
 
 DAY = timedelta(days=1)
@@ -51,3 +53,20 @@ def test_whose_certificate_is_ahead_for_no_other_reason_is_told_so() -> None:
     assert ahead(CLOCK_SKEW) == ""
     assert ahead(91 * DAY) == "", "it would be valid for longer than any"
     assert ahead(timedelta(hours=1), replace(bound(), serial="another")) == ""
+
+
+@pytest.mark.parametrize("read", [(), (0,), (0, 1, 2)])
+def test_a_serial_number_of_amds_that_was_not_read_is_no_other_gpu(read: tuple[int, ...]) -> None:
+    """`amd-smi static` is a call of its own, with a timeout of its own."""
+    gpus = tuple(AmdGpu(at, 0, 0, serial=f"A{at}") for at in range(4))
+    whole = b.facts(gpus=(), amd_gpus=gpus)
+    some = b.facts(gpus=(), amd_gpus=tuple(gpu if gpu.index in read else replace(gpu, serial=None) for gpu in gpus))
+    tests = digests_of(b.ACCEPTANCE)
+    known = binding_of(b.node(), b.observed(host=whole), tests)
+    assert isinstance(known, Binding)
+    assert known.gpu_serials == ("A0", "A1", "A2", "A3")
+    said = binding_of(b.node(), b.observed(host=some), tests)
+    assert isinstance(said, str), "nothing that a gate may bind"
+    assert "serial numbers" in said
+    record = b.record(b.node(), b.observed(host=whole))
+    assert "run_gate" not in b.actions(b.planner().plan(b.node(), b.observed(host=some), record))

@@ -209,3 +209,58 @@ def test_the_rows_of_counters_say_what_follows() -> None:
         "nvlink_crc",
         "nvlink_recovery_failed",
     }
+
+
+class Dcgm:
+    """Samples of DCGM's fields, an hour apart: what has no value is not zero."""
+
+    def __init__(self) -> None:
+        self.record, self.at = NodeRecord(NODE.node), b.NOW
+
+    def look(self, fields: Mapping[str, int], *unread: str) -> list[str]:
+        facts = b.facts(
+            dcgm_counters={"gpu0": fields} if fields else {},
+            unknown={f"dcgm_counters.{one}": "unsupported: DCGM has no value" for one in unread},
+            counters={},
+            gpu_counters={},
+            nvlink_counters={},
+            daemon_counters={},
+        )
+        self.record, names = passed(self.record, replace(b.observed(), host=Answered(self.at, facts)))
+        self.at += HOUR / 4
+        return names
+
+
+FULL = {"dcgm_202": 70000, "dcgm_310": 5000, "dcgm_241": 9 * 10**13, "dcgm_1212": 40, "dcgm_1424": 9 * 10**13}
+NO_NAMES, NO_DEVICE = tuple(FULL), ("gpu0",)
+
+
+@pytest.mark.parametrize("unread", [NO_NAMES, NO_DEVICE, ("dcgm_310", "dcgm_1212")])
+@pytest.mark.parametrize("between", range(3))
+def test_a_counter_that_was_not_read_neither_falls_nor_rises(unread: tuple[str, ...], between: int) -> None:
+    there = Dcgm()
+    left = {} if unread == NO_DEVICE else {name: value for name, value in FULL.items() if name not in unread}
+    told = [there.look(FULL)] if between else []
+    told += [there.look(left, *unread) for _ in range(between or 1)]
+    assert [*told, *(there.look(FULL) for _ in range(4))] == [[]] * (len(told) + 4)
+
+
+def test_a_counter_that_rises_while_it_is_not_read_has_risen_by_just_that() -> None:
+    there = Dcgm()
+    assert there.look(FULL) == []
+    assert there.look({"dcgm_202": 70000}, "dcgm_310", "dcgm_241", "dcgm_1212", "dcgm_1424") == []
+    assert there.look(FULL | {"dcgm_1212": 41}) == ["nvlink_recovery_failed"]
+    there = Dcgm()
+    assert there.look({}, *NO_NAMES) == []
+    assert there.look(FULL) == [], "its first value is what the next ones are compared with"
+    assert there.look(FULL | {"dcgm_310": 5600}) == ["ecc_corrected"]
+
+
+def test_what_was_read_as_zero_rises_from_zero_and_a_reset_counts_anew() -> None:
+    there = Dcgm()
+    assert there.look({}) == []
+    assert there.look({"dcgm_1212": 1}) == ["nvlink_recovery_failed"]
+    there = Dcgm()
+    assert there.look(FULL) == []
+    assert there.look({"dcgm_202": 3}, "dcgm_310") == [], "the driver was loaded anew"
+    assert there.look({"dcgm_202": 1863}, "dcgm_310") == ["pcie_replay_rate"]

@@ -49,7 +49,8 @@ _XID = re.compile(r"NVRM: Xid \(PCI:(?P<pci>[0-9a-f:]+)\): (?P<code>\d+), pid=[^
 
 def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]) -> HostFacts:
     state, system, disk = machine.state, machine.system(), machine.disk()
-    unknown: dict[str, str] = {}
+    lost = [gpu.index for gpu in state.gpus if gpu.lost and disk.driver]
+    unknown = {f"dcgm_counters.gpu{index}": "unsupported: DCGM has no value" for index in lost}
     nvlinks = _nvlinks(machine, unknown)
     found = HostFacts(
         hostname=system.hostname,

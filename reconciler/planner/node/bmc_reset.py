@@ -2,7 +2,8 @@
 
 It treats no node: what is wrong is the BMC, and the node serves. The rung reset_bmc of the policy's ladder asks for it
 and bounds it, for the reported signals whose rows name it. A BMC that refuses our credentials works, and one of many
-that are silent at a time is behind a network that fails (pitfall J6): neither is reset.
+that are silent at a time is behind a network that fails (pitfall J6): neither is reset. Nor is one that may be silent
+since we use it: a flash goes on without whoever began it, and is lost with the BMC's power (pitfall F8).
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ from reconciler.health.signals import Signal
 from reconciler.model.desired import Desired
 from reconciler.model.observed import Answered, Observed, Silent
 from reconciler.model.records import NodeRecord
-from reconciler.model.vocab import UnknownReason
+from reconciler.model.vocab import Disruption, UnknownReason
 from reconciler.planner.node import conditions as c
+from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.conditions import ConditionBuilder
+from reconciler.planner.node.record import is_admission
 from reconciler.spec.kinds.remediation_policy import RungAction
 
 ACTION: Final = "reset_bmc_from_host"
 FEW: Final = 2  # BMCs that may be silent at once, or a tenth where that is more
+_OPEN: Final = frozenset({"started", "ambiguous"})
 _HANGS: Final = frozenset({UnknownReason.UNREACHABLE, UnknownReason.TIMEOUT, UnknownReason.MALFORMED})
 
 
@@ -47,7 +51,27 @@ def assess_bmc(
     hangs = isinstance(observed.hot, Silent) and observed.hot.reason in _HANGS
     shown = [one.path for one in reported if RungAction.RESET_BMC in (one.rule.row.rungs or ())] if hangs else []
     due = bool(shown) and not away and isinstance(observed.host, Answered) and _may_be_tried(desired, record, now)
+    due = due and not _is_in_use(record)
     builder.set(c.BMC_ANSWERS, not due, *dict.fromkeys(shown))
+
+
+def _is_in_use(record: NodeRecord) -> bool:
+    """Return whether the end of a flash, an installation or a change of power is not known, since the node served.
+
+    A flash whose end nobody saw in time may go on.
+    """
+    ended: set[tuple[str, str]] = set()
+    for attempt in reversed(record.attempts):
+        if is_admission(attempt):
+            return False
+        spec, what = spec_of(attempt.action), (attempt.action, attempt.target)
+        if not (spec.activates or spec.disruption >= Disruption.POWER_CYCLE) or what in ended:
+            continue
+        if attempt.outcome in _OPEN or (spec.flashes and attempt.outcome == "transient"):
+            return True
+        if attempt.judged:
+            ended.add(what)
+    return False
 
 
 def _may_be_tried(desired: Desired, record: NodeRecord, now: datetime) -> bool:

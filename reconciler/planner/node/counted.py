@@ -4,7 +4,9 @@ Their values say nothing: links go down while a boot trains them, and links of t
 correct. So the ledger keeps a look at them for each window, beside the node's silences, and a later pass compares. A
 look is of one boot, as a boot sets counters back and may bring other parts. Without a look nothing is judged. A look is
 replaced when its window is over, but not while a signal is raised by it: the rise would be forgotten. A counter that
-fell was reset, and counts anew.
+fell was reset, and counts anew. An absent counter is zero, but for what `HostFacts.unknown` names: that was not read.
+It neither rises nor falls, and where the look has no value of it, the first one that is read is what later ones are
+compared with.
 
 A node that is out of service is judged by the rate, as its gate takes minutes and a window is hours (`_beyond`). It is
 not admitted before its counters were watched for `WATCHED_S` in this boot, whatever the gate ran.
@@ -31,6 +33,7 @@ from reconciler.planner.node.record import is_drained
 from reconciler.planner.node.unhealed import boot_digest
 
 WATCHED_S: Final = 60.0
+_UNREAD: Final = "unread"  # in a key in the place of a device: the counters, and devices, that a look has no value of
 
 
 @dataclass(slots=True)
@@ -42,10 +45,31 @@ class _Look:
     keys: dict[str, str] = field(default_factory=dict)
 
     def rise(self, device: str, counters: Mapping[str, int], names: Collection[str]) -> int | None:
-        """Return by how much counters of a device have risen together; None when one fell, which is a reset."""
+        """Return by how much counters of a device have risen together; None when one fell, which is a reset.
+
+        All of `names` were read, then and now.
+        """
         before = self.values.get(device, {})
         rises = [counters.get(name, 0) - before.get(name, 0) for name in names]
-        return None if min(rises) < 0 else sum(rises)
+        return None if min(rises, default=0) < 0 else sum(rises)
+
+    @property
+    def unread(self) -> frozenset[str]:
+        return frozenset(self.values.get(_UNREAD, ()))
+
+    def moved(
+        self, device: str, counters: Mapping[str, int], names: frozenset[str], unread: frozenset[str]
+    ) -> Mapping[str, int] | None:
+        """Return the values of a device that the look goes on with; None where it keeps those that it has."""
+        if device in unread:
+            return None
+        read = names - unread
+        first = read if device in self.unread else read & self.unread
+        fell = self.rise(device, counters, read - first) is None
+        if not fell and not first:
+            return None
+        anew, before = read if fell else first, self.values.get(device, {})
+        return {name: (counters if name in anew else before).get(name, 0) for name in names}
 
 
 def counter_signals(desired: Desired, observed: Observed, record: NodeRecord) -> tuple[Signal, ...]:
@@ -56,9 +80,9 @@ def counter_signals(desired: Desired, observed: Observed, record: NodeRecord) ->
     looks, by_rate = _looks(record, boot_digest(facts.boot_id or "")), _is_out(observed, record)
     return tuple(
         signal
-        for group, rules in groups.items()
+        for group in groups
         if (look := looks.get(group)) is not None and look.since is not None and not _is_released(record, look.since)
-        for signal in _risen(rules, getattr(facts, group.field) or {}, look, _Age.of(group, observed, look, by_rate))
+        for signal in _risen(_compared(facts, group, groups, look), look, _Age.of(group, observed, look, by_rate))
     )
 
 
@@ -110,7 +134,7 @@ def counter_updates(
         if counters is None:
             continue
         look = looks.get(group) or _Look()
-        names = frozenset(name for rule in rules for name in rule.counters)
+        names = _names(rules)
         if look.since is None or _is_released(record, look.since):
             begins = True
         else:
@@ -121,10 +145,46 @@ def counter_updates(
             if "" in look.keys:
                 yield look.keys[""], False
             yield _key(group, boot), True
-        for device in {*counters, *(look.values if begins else ())}:
-            values = {name: value for name in names if (value := counters.get(device, {}).get(name))}
-            if begins or look.rise(device, values, names) is None:
-                yield from _moved(look.keys.get(device), _key(group, boot, device, values) if values else None)
+        yield from _values_moved(_Sample(group, boot, counters, _unread(facts, group, groups)), look, names, begins)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """What was read of a group of counters. `unread`: the counters, and the devices, that were not."""
+
+    group: CounterGroup
+    boot: str
+    counters: Counters
+    unread: frozenset[str]
+
+    def key(self, device: str, values: Mapping[str, int]) -> str | None:
+        above = {name: value for name, value in values.items() if value}
+        return _key(self.group, self.boot, device, above) if above else None
+
+
+def _values_moved(sample: _Sample, look: _Look, names: frozenset[str], begins: bool) -> Iterator[tuple[str, bool]]:
+    lacks = sample.unread if begins else sample.unread & look.unread
+    yield from _moved(look.keys.get(_UNREAD), sample.key(_UNREAD, dict.fromkeys(lacks, 1)))
+    for device in {*sample.counters, *(look.values if begins else ())} - {_UNREAD}:
+        now = sample.counters.get(device, {})
+        values = {name: now.get(name, 0) for name in names} if begins else look.moved(device, now, names, sample.unread)
+        if values is not None:
+            yield from _moved(look.keys.get(device), sample.key(device, values))
+
+
+def _unread(
+    facts: HostFacts, group: CounterGroup, groups: Mapping[CounterGroup, Collection[CounterRule]]
+) -> frozenset[str]:
+    """Return the counters of a group, and the devices, that were not read, as the notes of the source say."""
+    noted = {key.removeprefix(f"{group.field}.") for key in facts.unknown if key.startswith(f"{group.field}.")}
+    of_others = (
+        {name for other in groups if other.field == group.field for name in _names(groups[other])} if noted else ()
+    )
+    return frozenset(noted.difference(of_others) | noted.intersection(_names(groups[group])))
+
+
+def _names(rules: Collection[CounterRule]) -> frozenset[str]:
+    return frozenset(name for rule in rules for name in rule.counters)
 
 
 def _moved(before: str | None, now: str | None) -> Iterator[tuple[str, bool]]:
@@ -150,13 +210,22 @@ class _Age:
         return cls(seconds, seconds / group.seconds, by_rate)
 
 
-def _risen(rules: Collection[CounterRule], counters: Counters, look: _Look, age: _Age) -> Iterator[Signal]:
-    for device, values in counters.items():
-        for one in rules:
-            rise = look.rise(device, values, one.counters)
-            if rise is not None and _beyond(one, rise, age):
-                detail = rise_of(device, one.counters, rise, format_duration(max(age.seconds, 1.0)))
-                yield Signal(one.name, detail, one.rule)
+def _compared(
+    facts: HostFacts, group: CounterGroup, groups: Mapping[CounterGroup, Collection[CounterRule]], look: _Look
+) -> Iterator[tuple[str, Mapping[str, int], CounterRule]]:
+    """Yield the counters of each device with each rule all of whose counters were read, now and at the look."""
+    unread = look.unread | _unread(facts, group, groups)
+    for device, values in (getattr(facts, group.field) or {}).items():
+        if device not in unread:
+            yield from ((device, values, one) for one in groups[group] if unread.isdisjoint(one.counters))
+
+
+def _risen(compared: Iterator[tuple[str, Mapping[str, int], CounterRule]], look: _Look, age: _Age) -> Iterator[Signal]:
+    for device, values, one in compared:
+        rise = look.rise(device, values, one.counters)
+        if rise is not None and _beyond(one, rise, age):
+            detail = rise_of(device, one.counters, rise, format_duration(max(age.seconds, 1.0)))
+            yield Signal(one.name, detail, one.rule)
 
 
 def _beyond(one: CounterRule, rise: int, age: _Age) -> bool:

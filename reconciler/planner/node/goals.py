@@ -63,8 +63,6 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
     wanted = goal_conditions(desired, state)
     if c.HOST_CERTIFICATE in state.because and not _failed_to_renew(record, now):
         wanted |= {c.HOST_CERTIFICATE}  # else it would keep all other work from the node
-    if c.BMC_ANSWERS in state.because:
-        wanted |= {c.BMC_ANSWERS}
     if state.foreign_hold:
         return _waits_for_others(state, wanted)
     if state.foreign_cordon:
@@ -77,6 +75,8 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
     if state.waiting:
         blocked = Blocked(BlockCode.UNDER_WAY, state.waiting, state.waits_until)
         return Situation(Goal.IN_SERVICE, state.waiting, wanted, blocked, harmless_only=True)
+    if c.BMC_ANSWERS in state.because:  # not before: who maintains the node, or an installer, may use its BMC
+        wanted |= {c.BMC_ANSWERS}
     if c.HEALTHY in state.because and c.HEALTHY not in state.unknown and c.HEALTHY not in state.explained:
         return _unhealthy(desired, record, state, wanted, now)
     return _well(desired, state, wanted)

@@ -198,28 +198,31 @@ _ENTITY: Final = re.compile(r"GPU (\d{1,3}) +(.*)")
 
 
 def parse_dmon(answer: CommandResult) -> Parsed[Counters]:
-    """Return the fields that are above zero, by GPU, as {"gpu3": {"dcgm_310": 7}}.
+    """Return the fields that are above zero, by GPU, as {"gpu3": {"dcgm_310": 7}}. Notes name what was not read.
 
-    What no GPU has (N/A) is not supported. What only some have makes all unknown, as an absent counter is zero, and
-    would have risen when it is read again; a GPU without any value is lost, and has signals of its own.
+    That is a field that no GPU has (N/A) or that this list lacks, and a GPU without any value, which may be lost: that
+    has signals of its own. An absent counter is zero otherwise, and would have risen when it is read again. A field
+    that only some GPUs have makes all unknown.
     """
     if answer.exit_status and (refused := _NOT_WATCHED.search(answer.stdout)):
         raise Unreadable(f"DCGM: {refused[0].lower()}", UnknownReason.UNSUPPORTED)
     ids, rows = _dmon_rows(answer.stdout)
-    known = [cells for cells in rows.values() if set(cells) != {_BLANK}]
+    known = {gpu: cells for gpu, cells in rows.items() if set(cells) != {_BLANK}}
     if not rows or any(len(cells) != len(ids) for cells in rows.values()):
         raise Unreadable(f"no row of {len(ids)} fields for each GPU: {excerpt(answer.stdout[-200:], 80)!r}")
     found: dict[str, dict[str, int]] = {}
+    unread = {f"gpu{gpu}" for gpu in rows.keys() - known.keys()} | {f"dcgm_{id_}" for id_ in FIELDS if id_ not in ids}
     for at, number in enumerate(ids):
-        column = [cells[at] for cells in known]
-        if set(column) == {_BLANK}:
+        column = [cells[at] for cells in known.values()]
+        if set(column) <= {_BLANK}:
+            unread.add(f"dcgm_{number}")
             continue
         if not all(cell.isdecimal() for cell in column):  # N/A, or a number that dcgmi cut to fit its column
             raise Unreadable(f"field {number} of DCGM has no number for a GPU: {excerpt(' '.join(column), 80)!r}")
-        for gpu, cells in rows.items():
-            if cells[at] != _BLANK and int(cells[at]):
+        for gpu, cells in known.items():
+            if int(cells[at]):
                 found.setdefault(f"gpu{gpu}", {})[f"dcgm_{number}"] = int(cells[at])
-    return Parsed(found)
+    return Parsed(found, {f"dcgm_counters.{one}": "unsupported: DCGM has no value" for one in sorted(unread)})
 
 
 def _dmon_rows(text: str) -> tuple[list[str], dict[int, list[str]]]:
