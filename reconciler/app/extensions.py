@@ -46,6 +46,12 @@ def extended_facts(settings: Settings) -> Extended:
     )
 
 
+def check_extensions(settings: Settings) -> None:
+    """Load all extensions that are named. Raise UsageError for the first that does not fit."""
+    loaded(settings).check()
+    extended_facts(settings)
+
+
 @lru_cache(maxsize=8)
 def other_installer(
     extensions: tuple[PinnedExtension, ...], policy: InstallerPolicy, secrets: SecretStore
@@ -71,8 +77,7 @@ def examine_extensions(settings: Settings) -> Iterator[tuple[str, bool, str, str
             continue
         yield f"extension {one.package}", True, f"{one.version}: {offers}", ""
     try:
-        loaded(settings).check()
-        extended_facts(settings)
+        check_extensions(settings)
     except UsageError as error:
         yield "extensions", False, str(error), "see docs/how-to/extend.md"
 

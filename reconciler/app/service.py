@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.app.clocks import RealClock
 from reconciler.app.delivery import delivery
+from reconciler.app.extensions import check_extensions
 from reconciler.app.live import LiveControl, LiveFleet, web_address
 from reconciler.app.ports import AllowedSigners
 from reconciler.app.recording import LoopRecorder
@@ -32,7 +33,7 @@ from reconciler.drivers.spec_repo import SpecRepo
 from reconciler.drivers.status import PrometheusMetrics
 from reconciler.model.access_role import AccessRole
 from reconciler.model.desired import Fleet
-from reconciler.model.errors import ReconcilerError, SpecError
+from reconciler.model.errors import ReconcilerError, SpecError, UsageError
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
 from reconciler.model.printable import shown_url
@@ -174,7 +175,7 @@ class Service:
         source, spec = self._source, self._workspace.request.spec
         if source.repo is None:
             check_directory(spec)
-            return SpecDirectory(spec)
+            return SpecDirectory(spec, _fits)
         state = source.state or self._workspace.state_directory() / "repositories" / _file_name(
             source.repo, source.branch
         )
@@ -183,7 +184,7 @@ class Service:
             credentials = self._workspace.secrets.credentials(source.secret, source.repo)
         return SpecRepo(
             source.repo, state=state, branch=source.branch, path=source.path, signers=self._signers,
-            credentials=credentials, accept=source.accept,
+            credentials=credentials, accept=source.accept, fits=_fits,
         )  # fmt: skip
 
     async def _first(self, feed: SpecFeed, progress: Progress) -> Fleet:
@@ -195,7 +196,7 @@ class Service:
                 progress(LoopTold("spec", message, fields={"commit": pulled.commit, "head": pulled.head}))
                 return feed.fleet
             if self._source.repo is None:
-                raise SpecError(pulled.diagnostics)
+                raise SpecError(pulled.diagnostics) if pulled.diagnostics else UsageError(pulled.detail)
             if pulled.news:
                 progress(LoopTold("spec_trouble", f"no spec yet: {pulled.detail}", problem=True))
             await RealClock().sleep(self._options.pull_s)
@@ -272,6 +273,11 @@ class Service:
         if self._signatures[0] != fleet.digest:
             self._signatures = fleet.digest, self._workspace.verified(fleet)
         return self._signatures[1]
+
+
+def _fits(fleet: Fleet) -> None:
+    """Raise UsageError for a spec that would end the work on the present one: its extensions can't be loaded."""
+    check_extensions(fleet.settings)
 
 
 def _file_name(repo: str, branch: str) -> str:

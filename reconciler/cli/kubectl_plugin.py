@@ -15,6 +15,7 @@ from reconciler.cli.terminal import say
 from reconciler.model.errors import ReconcilerError, UsageError
 
 _BY_OPTION: Final = ("get", "hold", "release")  # which take --spec; the others take SPEC as an argument
+_WRITES: Final = ("hold", "release")
 COMMANDS: Final = (*_BY_OPTION, "status", "explain")
 _USAGE: Final = (
     "kubectl reconciler [--context NAME] [--kubeconfig FILE] COMMAND ...",
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def words_of(given: Sequence[str]) -> list[str]:
     """Return the words for `reconciler`; none for a request for help. Raise UsageError."""
-    from reconciler.app.kubectl_context import place_of
+    from reconciler.app.kubectl_context import other_cluster, place_of
 
     rest, named = _without(given, ("--context", "--kubeconfig"))
     if not rest or rest[0] in ("-h", "--help"):
@@ -49,7 +50,12 @@ def words_of(given: Sequence[str]) -> list[str]:
         raise UsageError(f"there is no {command!r} here: {', '.join(COMMANDS)}")
     if "--help" in more or "-h" in more:
         return [command, "--help"]
-    place = place_of(named.get("--context", ""), named.get("--kubeconfig", ""))
+    kube = named.get("--context", ""), named.get("--kubeconfig", "")
+    place = place_of(*kube)
+    if why := other_cluster(place, *kube):
+        if command in _WRITES:
+            raise UsageError(f"{why}: nothing is changed; choose the context, or correct the file")
+        say(f"kubectl reconciler: {why}: this is the fleet of that file", err=True)
     where = ["--spec", place.spec] if command in _BY_OPTION else [place.spec]
     where += ["--ledger", place.ledger] if place.ledger else []
     where += ["--endpoints", place.endpoints] if place.endpoints else []

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from reconciler.drivers.git import describe
 from reconciler.model.desired import Fleet
-from reconciler.model.errors import Diagnostic
-from reconciler.model.spec_feed import Pulled, Trouble
+from reconciler.model.errors import Diagnostic, UsageError
+from reconciler.model.spec_feed import FITS, Fits, Pulled, Trouble
 from reconciler.spec import SpecTree, check_spec
 from reconciler.strict_yaml.parse import UnreadableFile
 
@@ -28,7 +28,11 @@ class _Broken:
 
 
 class SpecDirectory:
-    def __init__(self, directory: Path) -> None:
+    """`fits`: asked again at each pull while it refuses, since what is amiss is outside of the directory."""
+
+    def __init__(self, directory: Path, fits: Fits = FITS) -> None:
+        self._fits = fits
+        self._ask_again = False
         self.fleet: Fleet | None = None  # the spec in force
         self._directory = directory
         self._seen: _Files | None = None  # at the last read
@@ -42,9 +46,9 @@ class SpecDirectory:
     def _pull(self) -> Pulled:
         found = self._files()
         settled, self._seen = found == self._seen or self._read is None, found
-        if found == self._read or not settled:
+        if not settled or (found == self._read and not self._ask_again):
             return self._pulled(changed=False)
-        self._read = found
+        self._read, self._ask_again = found, False
         before = self.fleet
         source = describe(self._directory)
         fleet, diagnostics = check_spec(self._directory, directory=str(self._directory), origin=source)
@@ -53,6 +57,11 @@ class SpecDirectory:
             more = f", and {len(diagnostics) - 1} more" if len(diagnostics) > 1 else ""
             self._broken = _Broken(f"{self._directory}: {first}{more}", diagnostics)
             return self._pulled(changed=False, is_new=True)
+        try:
+            self._fits(fleet)
+        except UsageError as error:
+            known, self._broken, self._ask_again = self._broken, _Broken(f"{self._directory}: {error}", ()), True
+            return self._pulled(changed=False, is_new=self._broken != known)
         self._broken, self.fleet, self._commit = None, fleet, source.commit or fleet.digest
         changed = before is None or before.digest != fleet.digest
         return self._pulled(changed=changed, warnings=diagnostics if changed else ())

@@ -27,7 +27,7 @@ from reconciler.drivers.secrets import Credentials
 from reconciler.drivers.signers import Signers, changing
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import Diagnostic, SpecError, UsageError
-from reconciler.model.spec_feed import Pulled, Trouble
+from reconciler.model.spec_feed import FITS, Fits, Pulled, Trouble
 from reconciler.spec import check_spec
 
 TIMEOUT_S: Final = 60.0
@@ -48,6 +48,7 @@ class _Refusal:
     trouble: Trouble
     detail: str
     diagnostics: tuple[Diagnostic, ...] = ()
+    lasting: bool = True  # the commit alone is the reason, and can't change
 
 
 class SpecRepo:
@@ -71,6 +72,7 @@ class SpecRepo:
         credentials: Credentials | None = None,
         accept: str = "",
         timeout_s: float = TIMEOUT_S,
+        fits: Fits = FITS,
     ) -> None:
         if Path(path).is_absolute() or ".." in Path(path).parts:
             raise UsageError(f"{path!r} is not a directory inside a repository")
@@ -79,6 +81,7 @@ class SpecRepo:
         if accept and not _HASH.fullmatch(accept):
             raise UsageError(f"{accept!r} is not the full hash of a commit")
         signers.check()
+        self._fits = fits
         self._branch, self._signers, self._accept = branch, signers, accept
         self._state, self._clone = state, state / "repository"
         self._path = Path(path).as_posix() if Path(path).parts else ""
@@ -187,7 +190,7 @@ class SpecRepo:
             return self._broken[1]
         fleet, refusal = await asyncio.to_thread(self._read, commit)
         if refusal is not None:
-            self._broken = commit, refusal
+            self._broken = (commit, refusal) if refusal.lasting else None
             return refusal
         await self._git.run("update-ref", self._ref, commit)
         if chosen:
@@ -210,6 +213,10 @@ class SpecRepo:
             first = next((found for found in diagnostics if found.severity == "error"), diagnostics[0])
             more = f", and {len(diagnostics) - 1} more" if len(diagnostics) > 1 else ""
             return None, _Refusal(Trouble.INVALID, f"commit {commit[:12]}: {first}{more}", diagnostics)
+        try:
+            self._fits(fleet)
+        except UsageError as error:
+            return None, _Refusal(Trouble.INVALID, f"commit {commit[:12]}: {error}", lasting=False)
         self._warnings = diagnostics
         return fleet, None
 

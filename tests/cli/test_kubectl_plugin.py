@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -79,3 +80,22 @@ def test_a_missing_file_says_what_it_is_for(home: Path) -> None:
     (home / "contexts.yaml").unlink()
     with pytest.raises(UsageError, match="which fleet each context stands for"):
         words_of(["--context", "prod", "status"])
+
+
+@pytest.mark.tool
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl program")
+@pytest.mark.parametrize("said", ["server: https://127.0.0.1:2", "ca: 9f86d081"])
+def test_nothing_is_held_by_the_context_of_another_cluster(
+    home: Path, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = home / "contexts.yaml"
+    text = file.read_text()
+    file.write_text(f"{text}    server: https://127.0.0.1:1\n    ca: {hashlib.sha256().hexdigest()}\n")
+    assert words_of(["hold", "gpu-a001"])[0] == "hold", "the one that is meant"
+    assert not capsys.readouterr().err
+    file.write_text(f"{text}    {said}\n")
+    for command in ("hold", "release"):
+        with pytest.raises(UsageError, match="nothing is changed"):
+            words_of([command, "gpu-a001"])
+    assert words_of(["get", "nodes"])[0] == "get"
+    assert said.partition(": ")[2] in capsys.readouterr().err

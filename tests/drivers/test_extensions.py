@@ -15,6 +15,9 @@ import pytest
 
 from reconciler.app.extensions import examine_extensions, extended_facts, other_installer
 from reconciler.app.forge_job import connect_forge
+from reconciler.app.ports import AllowedSigners, FleetRequest
+from reconciler.app.service import OFF, Service, ServiceOptions, ServiceRequest, SpecSource, WebRequest
+from reconciler.app.workspace import Workspace
 from reconciler.drivers.extensions import HostFact, InstallerServer, Notifier, extensions_of, installed
 from reconciler.drivers.extensions.load import _IMPORTED, ExtensionRefused
 from reconciler.drivers.extensions.notifiers import Chats
@@ -27,10 +30,12 @@ from reconciler.model.errors import UsageError
 from reconciler.model.gate import CommandResult
 from reconciler.model.notices import Channel, Message, NotDelivered, Severity
 from reconciler.model.observed import HostFacts
+from reconciler.model.spec_feed import Trouble
 from reconciler.spec import check_spec
 from tests.builders import facts, observed
 from tests.conftest import ROOT
 
+WEB = WebRequest(OFF, None, None, None, {}, {})
 EXAMPLE = ROOT / "docs/examples/acme-fleet"
 PIN = PinnedExtension("acme-fleet", "1.2.0")
 NAMED = "  extensions:\n    - {package: acme-fleet, version: '1.2.0'}\n"
@@ -209,6 +214,32 @@ def test_a_version_installed_meanwhile_needs_another_process(
         extensions_of((newer,)).check()
     _forget()
     extensions_of((newer,)).check()
+
+
+def test_a_running_service_keeps_its_spec_until_another_version_can_be_loaded(
+    example: Path, spec: Callable[..., Fleet], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the new spec ends the work on the present one, time after time."""
+    spec(NAMED, ROW)
+    request = ServiceRequest(AllowedSigners(None, None), ServiceOptions(60, 1, None, False), WEB, None)
+    source = SpecSource(None, "", "", None, "", None)
+    feed = Service(Workspace(FleetRequest(tmp_path / "fleet-spec")), source, request)._feed()
+    first = asyncio.run(feed.pull())
+    assert first.changed
+    present = feed.fleet
+    newer = installed_meanwhile(example, tmp_path / "newer", monkeypatch)
+    file = tmp_path / "fleet-spec/fleet.yaml"
+    file.write_text(file.read_text().replace("'1.2.0'", "'1.3.0'"))
+    pulls = [asyncio.run(feed.pull()) for _ in range(4)]
+    assert feed.fleet is present
+    assert not any(pulled.changed for pulled in pulls)
+    assert pulls[-1].trouble is Trouble.INVALID
+    assert "restart the service" in pulls[-1].detail
+    assert sum(pulled.news for pulled in pulls) == 1, "it is said once"
+    _forget()
+    assert asyncio.run(feed.pull()).changed, "as once it is put right from outside"
+    assert feed.fleet is not None
+    assert feed.fleet.settings.extensions == (newer,)
 
 
 def test_each_is_loaded_once(example: Path) -> None:

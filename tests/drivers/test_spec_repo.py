@@ -19,6 +19,7 @@ from reconciler.drivers.git import origins
 from reconciler.drivers.remote_git import Remote
 from reconciler.drivers.signers import Signers
 from reconciler.drivers.spec_repo import SpecRepo
+from reconciler.model.desired import Fleet
 from reconciler.model.errors import Position, UsageError
 from reconciler.model.spec_feed import Pulled, Trouble
 from tests.spec.example import changed
@@ -206,6 +207,28 @@ def test_an_invalid_spec_leaves_the_last_good_one_in_force_and_is_told_once(
     assert (pull(repo).head, pull(repo).news) == (worse, False)
     good = upstream.tier("bronze")
     assert pull(repo) == Pulled(good, changed=True, head=good)
+
+
+def test_a_spec_that_this_process_cannot_follow_is_tried_again(upstream: Upstream, follow: Follower) -> None:
+    lacks: list[str] = []
+
+    def fits(_: Fleet) -> None:
+        if lacks:
+            raise UsageError(lacks[0])
+
+    first = upstream.commit()
+    repo = follow(fits=fits)
+    assert pull(repo).changed
+    lacks.append("extension acme-fleet is not installed")
+    newer = upstream.tier("bronze")
+    told = pull(repo)
+    assert (told.commit, told.changed, told.trouble, told.news) == (first, False, Trouble.INVALID, True)
+    assert told.detail == f"commit {newer[:12]}: {lacks[0]}"
+    assert tier(repo) == "gold"
+    assert not pull(repo).news
+    lacks.clear()
+    assert pull(repo) == Pulled(newer, changed=True, head=newer)
+    assert tier(repo) == "bronze"
 
 
 def test_a_directory_that_a_commit_lacks_is_an_invalid_spec(upstream: Upstream, follow: Follower) -> None:
