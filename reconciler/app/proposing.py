@@ -19,6 +19,7 @@ from reconciler.model.errors import DriverError, Failure, UsageError
 from reconciler.model.forge import Proposal, ProposingForge
 
 GONE: Final = "*There is nothing to propose any more: closed by the reconciler.*"
+_MOST: Final = 65_536  # characters of a pull request's text that GitHub takes
 _MESSAGE: Final = re.compile(r"[^\n]+\n\nReconciler-Proposal: ([0-9a-f]{64}) on ([0-9a-f]{40,64})")
 
 
@@ -90,7 +91,8 @@ async def _settle(
     elif not change.settled:
         say(f"{there.url}: left as it is, since not everything is known now")
     else:
-        await forge.edit_proposal(there.number, there.title, f"{GONE}\n\n{there.text}", close=True)
+        text = f"{GONE}\n\n{there.text}"[:_MOST]
+        await forge.edit_proposal(there.number, there.title, text, close=True)
         say(f"closed {there.url}")
 
 

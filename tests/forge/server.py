@@ -292,8 +292,11 @@ class FakeGitHub:
         return web.json_response(self.pulls[number], status=201)
 
     async def _edit_pull(self, request: web.Request) -> web.Response:
-        number = int(request.match_info["number"])
-        self.pulls[number] |= await request.json()
+        number, body = int(request.match_info["number"]), await request.json()
+        if len(body.get("body", "")) > 65536:
+            errors = [{"message": "body is too long (maximum is 65536 characters)"}]
+            return web.json_response({"message": "Validation Failed", "errors": errors}, status=422)
+        self.pulls[number] |= body
         return web.json_response(self.pulls[number])
 
     async def _pull(self, request: web.Request) -> web.Response:

@@ -132,6 +132,11 @@ def test_it_is_closed_when_there_is_nothing_to_propose_and_opened_when_it_comes_
     assert [one["open"] for one in bench.pulls] == [False, True]
 
 
+def test_one_whose_text_a_person_made_as_long_as_it_may_be_is_closed(bench: Bench) -> None:
+    bench.propose(bench.change(text="x" * 65_536))
+    assert bench.propose(bench.change(files={}))[0].startswith("closed")
+
+
 def test_what_a_person_closed_is_not_proposed_again(bench: Bench) -> None:
     bench.propose(bench.change())
     bench.close_by_a_person()
