@@ -57,7 +57,8 @@ LOOK_S: Final = 10  # how long TELL itself waits for the end
 
 # `sh -c TELL sh NAME SECONDS ARGV...`: its exit status is the command's own, or RUNS or CUT_OFF. The command is in a
 # session of its own, so that a connection that is lost does not end it. mkdir is atomic: of two who ask at once, one
-# runs it. What is older than a month is forgotten.
+# runs it. What is older than a month is forgotten. What a command left running is gone with the boot that it was run
+# in, so after another boot its end counts as CUT_OFF.
 TELL: Final = f"""\
 set -u
 home=/var/lib/reconciler/serving
@@ -66,16 +67,22 @@ shift 2
 mkdir -p "$home" && chmod 700 "$home" || exit 70
 find "$home" -mindepth 1 -maxdepth 1 -mtime +30 -exec rm -rf {{}} +
 told=$home/$name
+boot=$(cat /proc/sys/kernel/random/boot_id) || exit 70
 if mkdir "$told" 2>/dev/null; then
   setsid sh -c '
-    told=$1 seconds=$2
-    shift 2
+    told=$1 seconds=$2 boot=$3
+    shift 3
     echo $$ > "$told/pid"
+    echo "$boot" > "$told/boot.new"
+    sync "$told/boot.new"
+    mv "$told/boot.new" "$told/boot"
     timeout --kill-after=10 "$seconds" "$@" > "$told/said" 2>&1 < /dev/null
     echo $? > "$told/exit.new"
     sync "$told/exit.new"
     mv "$told/exit.new" "$told/exit"
-  ' reconciler-serving "$told" "$seconds" "$@" > /dev/null 2>&1 < /dev/null &
+  ' reconciler-serving "$told" "$seconds" "$boot" "$@" > /dev/null 2>&1 < /dev/null &
+elif [ -e "$told/boot" ] && [ "$(cat "$told/boot")" != "$boot" ]; then
+  exit {CUT_OFF}
 fi
 left={LOOK_S * 5}
 while [ ! -e "$told/exit" ] && [ "$left" -gt 0 ]; do

@@ -50,6 +50,7 @@ def read_copied(text: str) -> Copied | None:
 
 
 # `sh -c PULL sh ADDRESS PATH...` on the node that stays. rsync goes on with a file that was cut (--partial-dir).
+# With a slash it copies what is in a directory, also in one that is a symbolic link here or there.
 PULL: Final = """\
 set -eu
 export LC_ALL=C
@@ -58,14 +59,16 @@ shift
 case $address in *:*) address="[$address]" ;; esac
 command -v rsync >/dev/null || { echo "rsync is not installed: the image must bring it" >&2; exit 1; }
 told=$(mktemp)
-trap 'rm -f "$told"' EXIT
+trap 'rm -f "$told" "$told.list"' EXIT
 trap 'exit 1' HUP INT TERM
 began=$(date +%s%N)
+export RSYNC_RSH='ssh -o BatchMode=yes -o ConnectTimeout=15'
 for path; do
-  mkdir -p "$(dirname "$path")"
+  end= into=$(dirname "$path")
+  if rsync --list-only --timeout=120 "root@$address:$path/" > "$told.list" 2>&1; then end=/ into=$path; fi
+  mkdir -p "$into"
   rsync --archive --hard-links --ignore-existing --partial-dir=.rsync-partial --timeout=120 \
-    --stats --no-human-readable \
-    --rsh='ssh -o BatchMode=yes -o ConnectTimeout=15' "root@$address:$path" "$(dirname "$path")/" >> "$told"
+    --stats --no-human-readable "root@$address:$path$end" "$into/" >> "$told"
 done
 size=$(sed -n 's/^Total transferred file size: \\([0-9]*\\) bytes$/\\1/p' "$told" | paste -sd+ - | tr -d '\\n')
 echo "copied $(($size)) bytes in $((($(date +%s%N) - began) / 1000000)) ms"
@@ -76,7 +79,7 @@ DIGESTS: Final = """\
 set -eu
 export LC_ALL=C
 for path; do [ -e "$path" ] || { echo "$path is not there: mount it, or take it out of sync" >&2; exit 1; }; done
-find "$@" -name .rsync-partial -prune -o -type f -print0 | sort -z | xargs -0 -r sha256sum --
+find -H "$@" -name .rsync-partial -prune -o -type f -print0 | sort -z | xargs -0 -r sha256sum --
 """
 
 COMPARE: Final = ("sha256sum", "--check", "--quiet", "--strict", "-")  # with the lines of DIGESTS on its stdin

@@ -336,6 +336,20 @@ def test_of_a_host_that_is_down_nothing_is_copied(world: Worlds) -> None:
     assert here.serves("n0")
 
 
+def test_an_ill_node_from_which_nothing_can_be_copied_goes_without_that(world: Worlds) -> None:
+    """Its disk may be what ails it. A well one stays: see above."""
+    here = copying(world)
+    here.machine("n1").disk().files["/srv/models/a"] = "other"
+    here.machine("n0").inject("xid", code=79, heals="boot")
+    for _ in range(3):
+        here.apply(wait_s=10 * HOUR)
+    did = here.did("n0")
+    assert [one.partition("!")[0] for one in did].count("sync_serving") == 3
+    assert did.index("mark") < did.index("degrade_serving") < did.index("drain"), did
+    assert commands(here, "n1")[0] == "serve --only n1"
+    assert here.serves("n0")
+
+
 def syncing(sync: DesiredSync) -> Callable[[Desired], Desired]:
     """Return a change of a node that serves in a group: this is copied from it."""
 

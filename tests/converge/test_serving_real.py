@@ -27,7 +27,7 @@ from reconciler.lab.hardware.tools import k3s as lab_k3s
 from reconciler.lab.hardware.tools import serving as lab_serving
 from reconciler.lab.hardware.tools.call import Call, Ran
 from reconciler.model.gate import CommandResult
-from reconciler.model.serving import TELL, DesiredServing, probe_of
+from reconciler.model.serving import CUT_OFF, TELL, DesiredServing, probe_of
 from tests.converge.real_nodes import RealNode, real_nodes
 from tests.converge.test_backup import NEW, each, to_new_image
 from tests.converge.test_k3s_killed import Killed, surviving
@@ -276,6 +276,22 @@ def test_a_run_on_four_nodes_that_dies_anywhere_is_gone_on_with(four: Site, numb
         four.kill = (0, "")
         four.apply()
     check(four, client, "n3")
+
+
+def test_what_another_boot_was_told_counts_as_cut_off(pair: Site) -> None:
+    """The engine went down with the host, whatever its command ended with before."""
+
+    def tell(name: str) -> str:
+        ask = 'code=$1; shift; sh -c "$code" sh "$@"; echo $?'
+        return pair.nodes["n1"].run("sh", "-c", ask, "sh", TELL, name, "10", "touch", "/srv/ran")
+
+    assert tell("1-a") == tell("1-a") == "0\n"
+    node, home = pair.nodes["n1"], "/var/lib/reconciler/serving/1-a"
+    assert node.run("cat", f"{home}/boot") == node.run("cat", "/proc/sys/kernel/random/boot_id")
+    node.run("sh", "-c", f"echo another > {home}/boot; rm /srv/ran")
+    assert tell("1-a") == f"{CUT_OFF}\n"
+    assert tell("2-a") == "0\n"
+    assert node.run("ls", "/srv/ran") == "/srv/ran\n", "a later attempt tells it again"
 
 
 def test_the_client_sees_an_outage_where_a_node_goes_by_itself(pair: Site) -> None:

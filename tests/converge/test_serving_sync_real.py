@@ -156,3 +156,24 @@ def test_a_run_that_dies_in_a_copy_is_gone_on_with(site: Site, number: int, when
     assert (client.outages, site.wiped) == ([], ["n0"])
     assert digests(site, "n1") == before
     assert site.commands("n1") == ["n1", "n0,n1"]
+
+
+def test_a_directory_behind_a_link_and_an_empty_one_are_copied(site: Site) -> None:
+    node = site.nodes["n0"]
+    before = digests(site, "n0")
+    node.run("sh", "-c", f"mv {MODELS} /srv/disk && ln -s /srv/disk {MODELS}")
+    outcome = site.world.act("sync_serving")
+    assert isinstance(outcome, Done)
+    assert outcome.detail.startswith("3 files are on each")
+    assert digests(site, "n1") == before
+    assert isinstance(site.world.act("sync_serving"), Done), "again, with all there"
+    node.run("sh", "-c", f"rm {MODELS} && mkdir {MODELS}")
+    outcome = site.world.act("sync_serving")
+    assert isinstance(outcome, Done)
+    assert outcome.detail.startswith("0 files are on each")
+
+
+def test_a_file_of_its_own_is_copied(site: Site) -> None:
+    each(site.world, syncing(DesiredSync((f"{MODELS}/a/weights",), "fast", site.nodes["n0"].fast)), "n0")
+    assert isinstance(site.world.act("sync_serving"), Done)
+    assert site.nodes["n1"].run("stat", "-c", "%s", f"{MODELS}/a/weights") == f"{24 * MIB}\n"

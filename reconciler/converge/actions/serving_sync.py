@@ -29,7 +29,7 @@ async def sync_serving(ctx: ActionContext) -> Outcome:
     if not told:
         return Done("no other node of its serving group is in service: nothing is copied", changed=False)
     listed = await _run(ctx, ctx.node, ctx.host, ("sh", "-c", DIGESTS, "sh", *sync.paths))
-    for server in staying(ctx):
+    for server in staying(ctx) if listed.stdout else ():  # sha256sum refuses an empty list
         ctx.step(f"{server.name}: comparing {len(listed.stdout.splitlines())} files")
         await _run(ctx, server.name, server.host, COMPARE, stdin=listed.stdout)
     return Done(f"{len(listed.stdout.splitlines())} files are on each, with their digests; {'; '.join(told)}")
@@ -56,6 +56,7 @@ async def _run(
     if result.timed_out:
         raise Stop(Transient(f"{name}: it took too long, and goes on where it was", RETRY_S))
     if result.exit_status:
-        said = result.stdout.strip() if argv == COMPARE else result.stderr.strip() or result.stdout.strip()
+        found = (result.stdout, result.stderr) if argv == COMPARE else (result.stderr or result.stdout,)
+        said = "; ".join(text.strip() for text in found if text.strip())
         raise Stop(Transient(f"{name}: {visible(said[-300:]) or f'exit {result.exit_status}'}", RETRY_S))
     return result

@@ -84,7 +84,7 @@ def with_drift(
     _from_attempts(builder, desired, record)
     assess_saved(builder, desired, record, context.now, unread=bool(assessment.unread.cause))
     assess_by_person(builder, desired, record, assessment.facts)
-    assess_serving(builder, desired, record, context.now)
+    assess_serving(builder, desired, record, assessment.signals, context.now)
     builder.set(GPU_PLAIN, assessment.mig_off, *_paths(items, Concern.GPU))
     _signature_and_trust(builder, desired, context, assessment.unproved)
     return Conditions(

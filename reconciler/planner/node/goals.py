@@ -126,9 +126,7 @@ def _waits_for_others(state: Conditions, wanted: frozenset[str]) -> Situation:
 
 
 def _failed_to_renew(record: NodeRecord, now: datetime) -> bool:
-    since = now - timedelta(days=1)
-    tried = failures(record, "renew_host_certificate", "") if record.attempts else ()
-    return sum(attempt.at >= since for attempt in tried) >= FAILURES
+    return failed_often(record, "renew_host_certificate", "", now)
 
 
 def _leaving(leaving: Leaving, state: Conditions) -> Situation:
@@ -344,7 +342,12 @@ def as_treatment(row: Row) -> Row:
 
 def exhausted(row: Row, record: NodeRecord, now: datetime) -> bool:
     """Return whether the action failed too often in a row. The ledger keeps attempts over restarts (pitfall I1)."""
+    return failed_often(record, row.name, row.target, now)
+
+
+def failed_often(record: NodeRecord, action: str, target: str, now: datetime) -> bool:
+    """Return whether the action failed as often in a row as it may within a day."""
     if not record.attempts:
         return False
     since = now - timedelta(days=1)
-    return sum(attempt.at >= since for attempt in failures(record, row.name, row.target)) >= FAILURES
+    return sum(attempt.at >= since for attempt in failures(record, action, target)) >= FAILURES

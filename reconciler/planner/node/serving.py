@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from reconciler.health.signals import Signal
+from reconciler.health.table import Effect
 from reconciler.model.desired import Desired
 from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.records import ATTEMPTS_KEPT, NodeRecord
@@ -19,6 +21,7 @@ from reconciler.model.serving import ITEM
 from reconciler.model.vocab import Concern, Source
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.actions import spec_of
+from reconciler.planner.node.goals import failed_often
 from reconciler.planner.node.record import is_admission
 from reconciler.planner.node.saved import FRESH
 
@@ -63,10 +66,13 @@ def serving_status(record: NodeRecord) -> ServingStatus:
     return ServingStatus(without, whole, served, copied)
 
 
-def assess_serving(builder: c.ConditionBuilder, desired: Desired, record: NodeRecord, now: datetime) -> None:
+def assess_serving(
+    builder: c.ConditionBuilder, desired: Desired, record: NodeRecord, signals: Iterable[Signal], now: datetime
+) -> None:
     """Set the conditions of a node that serves in a group. One that serves nobody may go as it is.
 
-    Of a host that does not answer nothing can be copied, and its group must not wait for that.
+    Of a host that does not answer nothing can be copied, and its group must not wait for that. No more must it for an
+    ill one from which copying failed as often as it may, as its disk may be what ails it.
     """
     if desired.serving is None:
         return
@@ -77,7 +83,9 @@ def assess_serving(builder: c.ConditionBuilder, desired: Desired, record: NodeRe
     builder.set(c.SERVING_RESTORED, status.whole, ITEM)
     if (sync := desired.serving.sync) is not None:
         fresh = status.copied is not None and now < status.copied + FRESH
-        needless = c.SERVING_DEGRADED in builder.true or c.HOST_UP not in builder.true
+        ill = any(signal.effect in (Effect.ISOLATES, Effect.REPAIRS) for signal in signals)
+        lost = c.HOST_UP not in builder.true or (ill and failed_often(record, SYNC, "", now))
+        needless = c.SERVING_DEGRADED in builder.true or lost
         builder.set(c.SERVING_SYNCED, fresh or needless, f"{others} may lack {', '.join(sync.paths)}")
 
 
