@@ -29,11 +29,11 @@ from reconciler.gate.after import (
 )
 from reconciler.gate.cohort import against_peers, is_whole
 from reconciler.gate.evidence import GPU_COUNT, experimental, required_metrics
-from reconciler.gate.exchanged import exchanged, parts_of
+from reconciler.gate.exchanged import exchanged, gpu_serials, parts_of
 from reconciler.model.after import Exchanged
 from reconciler.model.desired import Acceptance, Desired, GateTest
 from reconciler.model.gate import Binding, Certificate, GateJudgement, Proof, TestResult, Verdict
-from reconciler.model.observed import HostFacts, Observed, Silent
+from reconciler.model.observed import Observed, Silent
 from reconciler.model.units import format_duration
 
 # Runners that share a ledger read each other's certificates. Their clocks may differ by the error of NTP, and by more
@@ -82,7 +82,7 @@ def binding_of(desired: Desired, observed: Observed, tests: TestDigests) -> Bind
     facts, profile = observed.host.value, desired.profile
     firmware, bios = (None, None) if inventory is None else (inventory.firmware, inventory.bios)
     unread = (firmware is None and profile.firmware) or (bios is None and profile.bios)
-    gpus = _gpu_serials(facts)
+    gpus = gpu_serials(facts)
     if gpus is None or facts.image is None or unread:
         return "GPUs, their serial numbers, image, firmware or BIOS not reported"
     firmware, bios = firmware or {}, bios or {}  # not known, where the spec manages none of it
@@ -102,19 +102,6 @@ def binding_of(desired: Desired, observed: Observed, tests: TestDigests) -> Bind
         tests=tests.each,
         parts=parts_of(inventory, facts),
     )
-
-
-def _gpu_serials(facts: HostFacts) -> tuple[str, ...] | None:
-    """Return the serial numbers of the GPUs of both makers; None while those of one may be there and were not read.
-
-    amd-smi tells those of AMD's in a call of its own, which may fail while the other lists the GPUs.
-    """
-    if facts.gpus is None or (not facts.gpus and facts.amd_gpus is None):
-        return None
-    of_amd = [gpu.serial for gpu in facts.amd_gpus or () if gpu.serial]
-    if len(of_amd) < len(facts.amd_gpus or ()):
-        return None
-    return tuple(sorted([*(gpu.serial or gpu.uuid or "?" for gpu in facts.gpus), *of_amd]))
 
 
 @lru_cache(maxsize=1024)

@@ -41,3 +41,16 @@ def exchanged(bound: Binding, found: Binding) -> frozenset[Exchanged]:
 
 def _other(bound: tuple[str, ...], found: tuple[str, ...]) -> bool:
     return bound != found and bool(set(bound) - set(found)) and bool(set(found) - set(bound))
+
+
+def gpu_serials(facts: HostFacts) -> tuple[str, ...] | None:
+    """Return the serial numbers of the GPUs of both makers; None while those of one may be there and were not read.
+
+    amd-smi tells those of AMD's in a call of its own, which may fail while the other lists the GPUs.
+    """
+    if facts.gpus is None or (not facts.gpus and facts.amd_gpus is None):
+        return None
+    of_amd = [gpu.serial for gpu in facts.amd_gpus or () if gpu.serial]
+    if len(of_amd) < len(facts.amd_gpus or ()):
+        return None
+    return tuple(sorted([*(gpu.serial or gpu.uuid or "?" for gpu in facts.gpus), *of_amd]))

@@ -167,3 +167,19 @@ def test_more_attempts_than_are_kept_leave_it_unknown(tried: list[str], seen: Ob
 
 def test_without_a_backup_in_the_spec_nothing_is_asked() -> None:
     assert "back_up" not in does(desired=wanted(None))
+
+
+@pytest.mark.parametrize(
+    ("tried", "boot", "restores"),
+    [
+        (("back_up", "hold_for_reimage"), "b1", False),  # the spec went back to the image that runs
+        (("back_up", "hold_for_reimage"), "b2", True),
+        (("back_up", "hold_for_reimage"), "", True),
+        (("back_up", "reimage", "hold_for_reimage"), "b1", True),  # lost before
+    ],
+)
+def test_a_disk_that_nobody_came_to_write_is_not_overwritten(tried: tuple[str, ...], boot: str, restores: bool) -> None:
+    known = record(*OUT, *tried)
+    attempts = tuple(replace(one, boot_id=boot) for one in known.attempts)
+    did = b.actions(b.planner().plan(wanted(), marked(b.observed()), replace(known, attempts=attempts)))
+    assert ("restore_backup" in did) == restores, did

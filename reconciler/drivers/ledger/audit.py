@@ -67,7 +67,8 @@ class Audit:
 def verify(connection: sa.Connection, noted: str = "", now: datetime | None = None) -> Audit:
     """Verify the whole journal, in one snapshot. `noted`: an earlier head, which must still be part of the chain.
 
-    `now`: no anchor is younger; None asks that of the rows after each alone. The chain starts with the ledger's id, which is also the head of a journal without rows.
+    `now`: no anchor is younger; None asks that of the rows after each alone. The chain starts with the ledger's id,
+    which is also the head of a journal without rows.
     """
     known = {row.key: row.value for row in connection.execute(sa.select(meta.c.key, meta.c.value))}
     cell, seals = known.get(HEAD), _Seals()
@@ -82,7 +83,12 @@ def verify(connection: sa.Connection, noted: str = "", now: datetime | None = No
     if found is None:
         with connection.execute(sa.select(journal).order_by(journal.c.id).execution_options(yield_per=_PAGE)) as rows:
             found = reader.read(rows.mappings())
-    found = found or reader.anchor_after(latest, "the present") or reader.at_end() or _certificates(connection, seals.certificates)
+    found = (
+        found
+        or reader.anchor_after(latest, "the present")
+        or reader.at_end()
+        or _certificates(connection, seals.certificates)
+    )
     found = found or _identities(connection, seals.identities) or check_seals(connection, seals.rows)
     found = found or _fence(connection, known.get(FENCE), seals.token) or _open(connection, seals.open)
     row, problem, detail = found or (None, "", "")

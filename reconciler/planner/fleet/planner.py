@@ -32,7 +32,7 @@ from reconciler.planner.fleet.spares import Spares, as_spare, promotion, unheede
 from reconciler.planner.fleet.timeline import Timetable, out_s, timetable
 from reconciler.planner.fleet.windows import glass_broken
 from reconciler.planner.fleet.work_queue import schedule
-from reconciler.planner.node.bmc_reset import are_away
+from reconciler.planner.node.bmc_reset import bmc_to_reset
 from reconciler.planner.node.conditions import Context
 from reconciler.planner.node.corroboration import host_is_own
 from reconciler.planner.node.holds import braked, by_subject, is_active, retracted, stopped
@@ -193,10 +193,11 @@ def node_planner(
         return path not in wrong and rules.match(node, path) is None
 
     found = active_incidents(Look(fleet, observation, ledger.records, now, cache, counts))
+    bmc = bmc_to_reset(fleet.nodes, observation.nodes, ledger.records, now)
     context = Context(
         fleet.settings, ledger.id, now, request.signatures, domains, request.endpoints, signals=cache,
         incidents=tuple(map(as_incident, found)), of_domain=by_node(found),
-        pool_ports=_pool_ports(fleet, observation), bmcs_away=are_away(observation.nodes.values()),
+        pool_ports=_pool_ports(fleet, observation), bmc_to_reset=bmc,
     )  # fmt: skip
     return NodePlanner(context, Comparer(rules), holds, request.estimates)
 

@@ -158,7 +158,7 @@ def _upkeep(
 ) -> None:
     """Set what is done beside a node's own state: its host certificate, its BMC, and the parts that a person swaps."""
     assess_host_certificate(builder, observed, record, context)
-    assess_bmc(builder, desired, observed, record, reported, context.now, away=context.bmcs_away)
+    assess_bmc(builder, desired, observed, record, reported, context.now, chosen=context.bmc_to_reset == desired.node)
     assess_repair(builder, observed, record)
 
 

@@ -1,14 +1,16 @@
 """Tell whether a BMC that does not answer is to be reset from its host, which answers. No work there notices.
 
 It treats no node: what is wrong is the BMC, and the node serves. The rung reset_bmc of the policy's ladder asks for it
-and bounds it, for the reported signals whose rows name it. A BMC that refuses our credentials works, and one of many
-that are silent at a time is behind a network that fails (pitfall J6): neither is reset. Nor is one that may be silent
-since we use it: a flash goes on without whoever began it, and is lost with the BMC's power (pitfall F8).
+and bounds it, for the reported signals whose rows name it. A BMC that refuses our credentials works, and where several
+are silent in one failure domain, or more than `FEW` in a fleet, the network fails (pitfall J6): none is reset. Nor is
+one that may be silent since we use it: a flash goes on without whoever began it, and is lost with the BMC's power
+(pitfall F8). No two are reset at once, whatever the budget allows: it is not known what they share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -17,24 +19,56 @@ from reconciler.health.signals import Signal
 from reconciler.model.desired import Desired
 from reconciler.model.observed import Answered, Observed, Silent
 from reconciler.model.records import NodeRecord
-from reconciler.model.vocab import Disruption, UnknownReason
+from reconciler.model.vocab import Disruption, NodeState, UnknownReason
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.conditions import ConditionBuilder
+from reconciler.planner.node.foreign_holds import foreign_hold
 from reconciler.planner.node.record import is_admission
 from reconciler.spec.kinds.remediation_policy import RungAction
 
 ACTION: Final = "reset_bmc_from_host"
-FEW: Final = 2  # BMCs that may be silent at once, or a tenth where that is more
+FEW: Final = 2  # BMCs of a fleet that may be silent at once
 _OPEN: Final = frozenset({"started", "ambiguous"})
 _HANGS: Final = frozenset({UnknownReason.UNREACHABLE, UnknownReason.TIMEOUT, UnknownReason.MALFORMED})
 
 
-def are_away(observed: Iterable[Observed]) -> bool:
-    """Return whether so many BMCs are silent that the cause is not theirs."""
-    readings = [one.hot for one in observed]
-    silent = sum(isinstance(hot, Silent) and hot.reason in _HANGS for hot in readings)
-    return silent > max(FEW, len(readings) // 10)
+def bmc_to_reset(
+    fleet: Mapping[str, Desired], observed: Mapping[str, Observed], records: Mapping[str, NodeRecord], now: datetime
+) -> str:
+    """Return the one node of the fleet whose BMC may be reset now; "" where none may.
+
+    Of a node that was not asked, the ledger tells whether its BMC was silent when it was.
+    """
+    silent = [name for name in observed.keys() & fleet.keys() if _is_silent(observed[name], records.get(name))]
+    if not silent or len(silent) > FEW:
+        return ""
+    count = Counter(domain for name in silent for domain in fleet[name].domains.items())
+    may = {
+        name
+        for name in silent
+        if all(count[domain] == 1 for domain in fleet[name].domains.items())
+        and _may_be_reset(fleet[name], observed[name], records.get(name) or NodeRecord(name), now)
+    }
+    under_way = {name for name in fleet.keys() & records.keys() if may and _is_under_way(records[name])}
+    return min(may & under_way if under_way else may, default="")
+
+
+def _is_silent(observed: Observed, record: NodeRecord | None) -> bool:
+    if not isinstance(observed.hot, Silent):
+        return False
+    if observed.hot.reason is UnknownReason.NOT_ASKED:
+        return record is not None and "redfish" in record.silent_since
+    return observed.hot.reason in _HANGS
+
+
+def _may_be_reset(desired: Desired, observed: Observed, record: NodeRecord, now: datetime) -> bool:
+    host = isinstance(observed.host, Answered) and desired.state is NodeState.ACTIVE
+    return host and not _is_in_use(record) and not foreign_hold(observed) and _may_be_tried(desired, record, now)
+
+
+def _is_under_way(record: NodeRecord) -> bool:
+    return any(one.action == ACTION and one.outcome == "started" for one in record.attempts)
 
 
 def assess_bmc(
@@ -45,12 +79,12 @@ def assess_bmc(
     reported: Collection[Signal],
     now: datetime,
     *,
-    away: bool,
+    chosen: bool,
 ) -> None:
-    """Tell whether the BMC needs no reset. `away`: see `are_away`."""
+    """Tell whether the BMC needs no reset. `chosen`: see `bmc_to_reset`."""
     hangs = isinstance(observed.hot, Silent) and observed.hot.reason in _HANGS
     shown = [one.path for one in reported if RungAction.RESET_BMC in (one.rule.row.rungs or ())] if hangs else []
-    due = bool(shown) and not away and isinstance(observed.host, Answered) and _may_be_tried(desired, record, now)
+    due = bool(shown) and chosen and isinstance(observed.host, Answered) and _may_be_tried(desired, record, now)
     due = due and not _is_in_use(record)
     builder.set(c.BMC_ANSWERS, not due, *dict.fromkeys(shown))
 

@@ -6,6 +6,7 @@ image that the spec names, in another boot than before.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from reconciler.diff.normalise import same
@@ -33,6 +34,18 @@ def open_hold(record: NodeRecord) -> Attempt | None:
         if attempt.action == AWAIT or is_admission(attempt):
             return None
     return None
+
+
+def was_not_written(record: NodeRecord, facts: HostFacts | None) -> bool:
+    """Return whether the host goes on in the boot in which it was held: nobody has written its disk since."""
+    hold = open_hold(record)
+    return hold is not None and facts is not None and bool(hold.boot_id) and facts.boot_id == hold.boot_id
+
+
+def without_hold(record: NodeRecord) -> NodeRecord:
+    """Return the record as if the node had not been held: what was lost before that still is."""
+    hold = open_hold(record)
+    return replace(record, attempts=tuple([one for one in record.attempts if one is not hold]))
 
 
 def assess_by_person(

@@ -118,7 +118,7 @@ class Context:
     signals: SignalCache = field(default_factory=SignalCache, compare=False)
     incidents: tuple[Incident, ...] = ()  # of failure domains
     of_domain: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    bmcs_away: bool = False  # so many BMCs are silent that the cause is not theirs
+    bmc_to_reset: str = ""  # the node whose BMC may be reset now: planner/node/bmc_reset.py
     pool_ports: Mapping[str, PoolPorts] = field(default_factory=dict)  # of all nodes that were read, by pool
     _profiles: dict[str, ProfileConditions] = field(default_factory=dict, compare=False)
 

@@ -150,7 +150,7 @@ def counter_updates(
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """What was read of a group of counters. `unread`: the counters, and the devices, that were not."""
+    """A reading of a group of counters. `unread`: the counters, and the devices, that were not read."""
 
     group: CounterGroup
     boot: str

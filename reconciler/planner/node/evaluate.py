@@ -16,7 +16,7 @@ from reconciler.model.vocab import Activation, Concern, Source
 from reconciler.planner.node import possible
 from reconciler.planner.node.actions import impossible
 from reconciler.planner.node.assessment import Assessment, assess
-from reconciler.planner.node.by_person import assess_by_person
+from reconciler.planner.node.by_person import assess_by_person, was_not_written, without_hold
 from reconciler.planner.node.conditions import (
     BIOS,
     BIOS_STAGED,
@@ -82,8 +82,10 @@ def with_drift(
     builder = assessment.conditions.copy()
     _from_drift(builder, context.of_profile(desired.profile), items)
     _from_attempts(builder, desired, record)
-    assess_saved(builder, desired, record, context.now, unread=bool(assessment.unread.cause))
     assess_by_person(builder, desired, record, assessment.facts)
+    intact = IMAGE in builder.true and was_not_written(record, assessment.facts)
+    known = without_hold(record) if intact else record
+    assess_saved(builder, desired, known, context.now, unread=bool(assessment.unread.cause))
     assess_serving(builder, desired, record, assessment.signals, context.now)
     builder.set(GPU_PLAIN, assessment.mig_off, *_paths(items, Concern.GPU))
     _signature_and_trust(builder, desired, context, assessment.unproved)

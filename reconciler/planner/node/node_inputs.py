@@ -84,7 +84,7 @@ class NodeInputs:
     incidents: Mapping[str, str]
     neighbours: frozenset[str]
     peers: PoolPorts | None
-    bmcs_away: bool = False  # where its own BMC is silent
+    resets_bmc: bool = False  # it is chosen for that
 
     @classmethod
     def of(cls, desired: Desired, seen: Observed, record: NodeRecord, context: Context) -> NodeInputs:
@@ -104,13 +104,14 @@ class NodeInputs:
             context.of_domain.get(desired.node) or {},
             _neighbours(desired, record, context),
             context.pool_ports.get(desired.pool) if facts is not None and _has_port_down(facts) else None,
-            context.bmcs_away and isinstance(seen.hot, Silent),
+            context.bmc_to_reset == desired.node,
         )
 
     @property
     def depends_on_others(self) -> bool:
         """Tell whether what was read of other nodes enters."""
-        return self.peers is not None or self.bmcs_away or self.record.silent_since.keys() >= _DOWN
+        silent = isinstance(self.hot, Silent)  # others decide whether its BMC is reset
+        return self.peers is not None or silent or self.record.silent_since.keys() >= _DOWN
 
     def observed(self, seen: Observed, horizon: Horizon) -> Observed:
         """Return what is planned from: these values, as told at the times of `seen`."""
@@ -134,7 +135,7 @@ class NodeInputs:
             incidents=(),
             of_domain={self.desired.node: self.incidents},
             pool_ports={} if self.peers is None else {self.desired.pool: self.peers},
-            bmcs_away=self.bmcs_away,
+            bmc_to_reset=self.desired.node if self.resets_bmc else "",
         )
 
 
