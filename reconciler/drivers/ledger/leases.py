@@ -56,7 +56,7 @@ class SqlLeases(SqlRole):
         They are never cached: renewals by others write no row that a cache would hear of.
         """
         with self._database.read() as connection:
-            return _held(connection)
+            return list(_held(connection))
 
     def holder(self, scope: str, now: datetime) -> Lease | None:
         held = next((lease for lease in self.leases() if lease.scope == scope), None)
