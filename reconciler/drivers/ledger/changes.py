@@ -24,7 +24,7 @@ _CACHED = (
     schema.status_intervals,
 )  # fmt: skip
 _LIST = f"""
-CREATE FUNCTION ledger_changed() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+CREATE OR REPLACE FUNCTION ledger_changed() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
   this bigint := pg_current_xact_id()::text::bigint;
 BEGIN
@@ -45,9 +45,10 @@ def list_changes(connection: sa.Connection) -> None:
     """Create the list and its triggers, where the database is PostgreSQL."""
     if connection.dialect.name != "postgresql":
         return
-    connection.exec_driver_sql("CREATE TABLE changes (xid BIGINT PRIMARY KEY)")
+    connection.exec_driver_sql("CREATE TABLE IF NOT EXISTS changes (xid BIGINT PRIMARY KEY)")
     connection.exec_driver_sql(_LIST.replace("%", "%%"))
     for table in _CACHED:
+        connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS ledger_changed ON {table.name}")
         connection.exec_driver_sql(
             f"CREATE TRIGGER ledger_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON {table.name} "
             f"FOR EACH STATEMENT WHEN ({_FIRST}) EXECUTE FUNCTION ledger_changed()"
