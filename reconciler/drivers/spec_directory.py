@@ -14,7 +14,7 @@ from pathlib import Path
 from reconciler.drivers.git import describe
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import Diagnostic, UsageError
-from reconciler.model.spec_feed import FITS, Fits, Pulled, Trouble
+from reconciler.model.spec_feed import Fits, Pulled, Trouble, fits_all
 from reconciler.spec import SpecTree, check_spec
 from reconciler.strict_yaml.parse import UnreadableFile
 
@@ -30,7 +30,7 @@ class _Broken:
 class SpecDirectory:
     """`fits`: asked again at each pull while it refuses, since what is amiss is outside of the directory."""
 
-    def __init__(self, directory: Path, fits: Fits = FITS) -> None:
+    def __init__(self, directory: Path, fits: Fits = fits_all) -> None:
         self._fits = fits
         self._ask_again = False
         self.fleet: Fleet | None = None  # the spec in force

@@ -27,7 +27,7 @@ from reconciler.drivers.secrets import Credentials
 from reconciler.drivers.signers import Signers, changing
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import Diagnostic, SpecError, UsageError
-from reconciler.model.spec_feed import FITS, Fits, Pulled, Trouble
+from reconciler.model.spec_feed import Fits, Pulled, Trouble, fits_all
 from reconciler.spec import check_spec
 
 TIMEOUT_S: Final = 60.0
@@ -72,7 +72,7 @@ class SpecRepo:
         credentials: Credentials | None = None,
         accept: str = "",
         timeout_s: float = TIMEOUT_S,
-        fits: Fits = FITS,
+        fits: Fits = fits_all,
     ) -> None:
         if Path(path).is_absolute() or ".." in Path(path).parts:
             raise UsageError(f"{path!r} is not a directory inside a repository")

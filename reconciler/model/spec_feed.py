@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Protocol
 
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import Diagnostic
 
 # Raises UsageError for a valid spec that this process can't follow, such as one that names code which is not there.
 Fits = Callable[[Fleet], None]
-FITS: Final[Fits] = lambda _: None  # noqa: E731 - where nothing is asked
+
+
+def fits_all(_: Fleet) -> None:
+    """Take every valid spec, where nothing is asked of it."""
 
 
 class Trouble(StrEnum):

@@ -5,7 +5,6 @@ A disk that the lab writes takes the files with it. A run is killed as its comma
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import os
@@ -14,7 +13,6 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,12 +21,12 @@ import pytest
 from reconciler.lab.hardware.tools import backup as lab_backup
 from reconciler.lab.hardware.tools.call import Call, Ran
 from reconciler.model.backup import RESTORE, SAVE, DesiredBackup
-from reconciler.model.gate import CommandResult
 from reconciler.model.outcome import Done, Permanent, Transient
+from tests.converge.for_real import run_for_real
 from tests.converge.test_backup import to_new_image
-from tests.converge.test_k3s_killed import Killed, surviving
+from tests.converge.test_k3s_killed import surviving
 from tests.converge.world import IMAGE, PROFILE, SIGNATURES, World
-from tests.drivers.ssh.conftest import HostFactory, Server, closing
+from tests.drivers.ssh.conftest import HostFactory, Server
 from tests.drivers.ssh.conftest import keys as keys
 from tests.drivers.ssh.conftest import make_host as make_host
 from tests.drivers.ssh.conftest import sshd as sshd
@@ -73,31 +71,14 @@ class Site:
         self.wipe(call)
         self.ran.append("save" if call.args[1] == SAVE else "restore")
         number, when = self.kill
-        dies = number == len(self.ran)
-        if dies and when == "before":
-            raise Killed
-        result = self.over_ssh((call.name, *call.args), call.stdin, cut_s=0.3 if dies and when == "in the midst" else 0)
-        if dies:
-            raise Killed
-        return Ran(result, 60.0)
+        dies = when if number == len(self.ran) else ""
+        return Ran(run_for_real(lambda: self.make_host(self.port), call, dies, 0.3), 60.0)
 
     def wipe(self, call: Call) -> None:
         written = call.machine.state.counters.installs
         if written > self.installs:
             self.installs = written
             shutil.rmtree(self.data)
-
-    def over_ssh(self, argv: tuple[str, ...], stdin: str, *, cut_s: float) -> CommandResult:
-        async def once() -> CommandResult:
-            async with closing(self.make_host(self.port)) as host:
-                task = asyncio.create_task(host.run(argv, timeout=60, stdin=stdin))
-                if cut_s:
-                    await asyncio.sleep(cut_s)
-                    return CommandResult(-1, "", "", timed_out=True)
-                return await task
-
-        with ThreadPoolExecutor(1) as pool:  # the fleet's own loop runs in virtual time
-            return pool.submit(asyncio.run, once()).result(90)
 
     def apply(self) -> None:
         with surviving():

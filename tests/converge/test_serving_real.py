@@ -7,7 +7,6 @@ a load balancer does: while nobody answers, there is an outage. The rest of the 
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import tempfile
 import textwrap
@@ -15,7 +14,6 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,13 +24,13 @@ from reconciler.converge.events import ActionFinished, ActionStarted, Event
 from reconciler.lab.hardware.tools import k3s as lab_k3s
 from reconciler.lab.hardware.tools import serving as lab_serving
 from reconciler.lab.hardware.tools.call import Call, Ran
-from reconciler.model.gate import CommandResult
 from reconciler.model.serving import CUT_OFF, TELL, DesiredServing, probe_of
+from tests.converge.for_real import run_for_real
 from tests.converge.real_nodes import RealNode, real_nodes
 from tests.converge.test_backup import NEW, each, to_new_image
-from tests.converge.test_k3s_killed import Killed, surviving
+from tests.converge.test_k3s_killed import surviving
 from tests.converge.world import SIGNATURES, World
-from tests.drivers.ssh.conftest import Keys, closing
+from tests.drivers.ssh.conftest import Keys
 from tests.drivers.ssh.conftest import keys as keys
 
 pytestmark = [pytest.mark.wire, pytest.mark.tool]
@@ -149,25 +147,8 @@ class Site:
     def reach(self, call: Call) -> Ran:
         self.ran += 1
         number, when = self.kill
-        dies = number == self.ran
-        if dies and when == "before":
-            raise Killed
-        result = self.over_ssh(call, cut_s=0.1 if dies and when == "in the midst" else 0.0)
-        if dies:
-            raise Killed
-        return Ran(result, 1.0)
-
-    def over_ssh(self, call: Call, *, cut_s: float) -> CommandResult:
-        async def once() -> CommandResult:
-            async with closing(self.nodes[call.machine.name].host()) as host:
-                task = asyncio.create_task(host.run((call.name, *call.args), timeout=30, stdin=call.stdin))
-                if cut_s:
-                    await asyncio.sleep(cut_s)
-                    return CommandResult(-1, "", "", timed_out=True)
-                return await task
-
-        with ThreadPoolExecutor(1) as pool:  # the fleet's own loop runs in virtual time
-            return pool.submit(asyncio.run, once()).result(60)
+        connect = self.nodes[call.machine.name].host
+        return Ran(run_for_real(connect, call, when if number == self.ran else "", 0.1), 1.0)
 
     def apply(self) -> None:
         with surviving():

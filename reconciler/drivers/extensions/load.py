@@ -136,7 +136,7 @@ def _checked(pin: PinnedExtension, entry: EntryPoint, kind: type[T]) -> T:
         raise ExtensionRefused(f"{where}: this process runs the code of {first} until it ends; restart the service")
     try:
         found = entry.load()
-    except Exception as error:
+    except Exception as error:  # a module of others may raise anything while it is imported
         raise ExtensionRefused(
             f"{where} can't be imported: {type(error).__name__}: {error}; install what it needs"
         ) from error

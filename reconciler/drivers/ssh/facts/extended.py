@@ -39,8 +39,8 @@ def fact(name: str, command: str, parse: Callable[[CommandResult], str], timeout
             value = parse(answer)
         except Unreadable:
             raise
-        except Exception as error:
-            raise Unreadable(f"the extension failed: {type(error).__name__}: {excerpt(str(error))}") from error
+        except Exception as error:  # code of others may raise anything
+            raise _failed(error) from error
         if not isinstance(value, str):
             raise Unreadable(f"the extension returned a {type(value).__name__}, not text")
         return Parsed(excerpt(value, _LONGEST))
@@ -74,7 +74,7 @@ def _judged(signals: ExtendedSignals, values: Mapping[str, str]) -> dict[str, tu
         raise Unreadable(f"{', '.join(lacking)} was not read")
     try:
         told = list(signals.judge({name: values[name] for name in signals.reads}))
-    except Exception as error:
+    except Exception as error:  # code of others may raise anything
         raise _failed(error) from error
     found: dict[str, tuple[str, ...]] = dict.fromkeys(signals.names, ())
     for name, evidence in told:

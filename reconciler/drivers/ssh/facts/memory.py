@@ -68,7 +68,7 @@ echo "$errors" | sed -nE \
     -e 's/^[0-9]+ (.{19} [-+]....) ([0-9]+) (Uncorrected|Fatal|Deferred) error\(s\): .* at (.*) location: ([-0-9:]+), .*/\1 \2 \3 \5 \4/p' |
     sort | uniq -c
 echo "== $(echo "$errors" | grep -cE '^[0-9]+ .* error\(s\): .* location: ') records"
-"""  # noqa: E501
+"""  # noqa: E501 - a pattern of sed can't be broken
 _HEAD: Final = re.compile(r"now (\d{1,12}) up (\d{1,10})")
 _RECORD: Final = re.compile(
     r" *(\d{1,10}) (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [-+]\d{4}) (\d{1,10}) (\w{1,20}) ([-0-9:]{1,40}) ?(.*)"
