@@ -10,7 +10,7 @@ import pytest
 from reconciler.lab.inprocess.host import MachineHost
 from reconciler.model.desired import Rung
 from reconciler.model.gate import CommandResult
-from reconciler.model.outcome import Done
+from reconciler.model.outcome import Declined, Done
 from reconciler.model.plan import Goal
 from tests.converge.test_k3s_killed import Killed, surviving
 from tests.converge.world import PROFILE, World
@@ -106,6 +106,15 @@ def test_an_ill_host_is_never_treated_by_a_reset_of_its_bmc(world: Worlds) -> No
 def test_a_bmc_that_answers_by_now_is_not_reset(world: Worlds) -> None:
     here = world(nodes=1)
     assert here.act("reset_bmc_from_host") == Done("the BMC answers")
+    assert here.machine("n0").state.bmc_boots == 0
+
+
+def test_a_bmc_that_refuses_us_by_now_is_not_reset(world: Worlds) -> None:
+    here = world(nodes=1)
+    here.machine("n0").inject("bmc_wrong_password")
+    ended = here.act("reset_bmc_from_host")
+    assert isinstance(ended, Declined)
+    assert ended.code == "bmc_refuses"
     assert here.machine("n0").state.bmc_boots == 0
 
 

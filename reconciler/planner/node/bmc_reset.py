@@ -30,7 +30,7 @@ from reconciler.spec.kinds.remediation_policy import RungAction
 ACTION: Final = "reset_bmc_from_host"
 FEW: Final = 2  # BMCs of a fleet that may be silent at once
 _OPEN: Final = frozenset({"started", "ambiguous"})
-_HANGS: Final = frozenset({UnknownReason.UNREACHABLE, UnknownReason.TIMEOUT, UnknownReason.MALFORMED})
+HANGS: Final = frozenset({UnknownReason.UNREACHABLE, UnknownReason.TIMEOUT, UnknownReason.MALFORMED})
 
 
 def bmc_to_reset(
@@ -59,7 +59,7 @@ def _is_silent(observed: Observed, record: NodeRecord | None) -> bool:
         return False
     if observed.hot.reason is UnknownReason.NOT_ASKED:
         return record is not None and "redfish" in record.silent_since
-    return observed.hot.reason in _HANGS
+    return observed.hot.reason in HANGS
 
 
 def _may_be_reset(desired: Desired, observed: Observed, record: NodeRecord, now: datetime) -> bool:
@@ -82,7 +82,7 @@ def assess_bmc(
     chosen: bool,
 ) -> None:
     """Tell whether the BMC needs no reset. `chosen`: see `bmc_to_reset`."""
-    hangs = isinstance(observed.hot, Silent) and observed.hot.reason in _HANGS
+    hangs = isinstance(observed.hot, Silent) and observed.hot.reason in HANGS
     shown = [one.path for one in reported if RungAction.RESET_BMC in (one.rule.row.rungs or ())] if hangs else []
     due = bool(shown) and chosen and isinstance(observed.host, Answered) and _may_be_tried(desired, record, now)
     due = due and not _is_in_use(record)
