@@ -164,6 +164,7 @@ def truth(machine: Machine) -> HostFacts:
         clock=ClockState(True, 0.000004127),
         dcgm=(),
         dcgm_counters={},
+        unknown={f"dcgm_counters.gpu{gpu.index}": "unsupported: DCGM has no value" for gpu in state.gpus if gpu.lost},
         amd_gpus=(),
         k3s=K3sFacts("", {}, {}, (), datastore=False),
         installed=host_facts(machine, (), ()).installed,  # both fabrics of the lab tell the same

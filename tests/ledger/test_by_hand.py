@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from reconciler.drivers.ledger import SqlLedger
+from reconciler.drivers.ledger.migrations import SCHEMA_VERSION
 from reconciler.model.errors import LeaseHeld
 from reconciler.model.records import Lease
 from tests.ledger.conftest import Open
@@ -109,7 +110,7 @@ def test_the_journal_is_listed_newest_last(ledger: SqlLedger) -> None:
 def test_a_ledger_tells_what_it_is(ledger: SqlLedger, where: str) -> None:
     ledger.save_certificate(certificate("a"))
     found = ledger.info()
-    assert (found.id, found.name, found.version) == (ledger.id, ledger.name, 11)
+    assert (found.id, found.name, found.version) == (ledger.id, ledger.name, SCHEMA_VERSION)
     assert found.database == ("postgresql" if "://" in where else "sqlite")
     assert found.bytes > 10_000
     assert {name: rows for name, rows in found.rows.items() if rows} == {"certificates": 1, "journal": 1}
