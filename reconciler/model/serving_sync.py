@@ -16,12 +16,20 @@ from reconciler.model.privacy import Address, PublicText
 
 @dataclass(frozen=True, slots=True)
 class DesiredSync:
-    """`address`: of the node itself, on link `link`. `gbps`: line rate of that in Gbit/s; None = nobody says."""
+    """`address`: of the node itself, on link `link`. `gbps`: line rate of that in Gbit/s; None = nobody says.
+
+    `images`: names of container images, as the runtime of the node knows them.
+    """
 
     paths: tuple[PublicText, ...]
     link: PublicText
     address: Address
     gbps: float | None = None
+    images: tuple[PublicText, ...] = ()
+
+    @property
+    def named(self) -> str:
+        return ", ".join((*self.paths, *self.images))
 
 
 @dataclass(frozen=True, slots=True)

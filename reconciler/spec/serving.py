@@ -51,7 +51,7 @@ def _desired(spec: Serving, names: tuple[str, ...], node: NodeSource) -> Desired
 
 
 def _sync(spec: Sync, node: NodeSource) -> DesiredSync:
-    return DesiredSync(spec.paths, spec.link, _address(spec, node), spec.gbps)
+    return DesiredSync(spec.paths, spec.link, _address(spec, node), spec.gbps, spec.images)
 
 
 def _address(spec: Sync, node: NodeSource) -> str | None:

@@ -350,6 +350,56 @@ def test_an_ill_node_from_which_nothing_can_be_copied_goes_without_that(world: W
     assert here.serves("n0")
 
 
+ENGINE = "docker.io/vllm/vllm-openai:v0.11.0"
+
+
+def with_images(here: World, **digests: str) -> World:
+    """Have the engine's image copied, which nodes have with these digests."""
+    for at, name in enumerate(GROUP):
+        each(here, syncing(DesiredSync((), "ib0", f"10.30.0.{at}", 400.0, (ENGINE,))), name)
+        if name in digests:
+            here.machine(name).disk().container_images[ENGINE] = f"sha256:{digests[name] * 64}"
+    return here
+
+
+def test_images_that_a_survivor_lacks_are_there_before_it_is_told(world: Worlds) -> None:
+    here = with_images(copying(world), n0="a")
+    to_new_image(here, "n0")
+    here.apply(wait_s=10 * HOUR)
+    did = here.did("n0")
+    assert did.index("sync_serving") < did.index("degrade_serving") < did.index("drain"), did
+    survivor = here.machine("n1").disk()
+    assert survivor.container_images == {ENGINE: f"sha256:{'a' * 64}"}
+    assert not [path for path in survivor.files if path.endswith(".tar")]
+    [detail] = [one.detail for one in here.ledger.node("n0").attempts if one.action == "sync_serving"]
+    assert detail.startswith("1 images are on each, with their digests; n1: ")
+
+
+def test_images_that_are_there_are_not_copied(world: Worlds) -> None:
+    here = with_images(copying(world), n0="a", n1="a")
+    outcome = here.act("sync_serving")
+    assert isinstance(outcome, Done)
+    assert outcome.detail == "1 images are on each"
+
+
+@pytest.mark.parametrize(
+    ("digests", "why"),
+    [
+        ({"n0": "a", "n1": "b"}, f"n1: {ENGINE} is sha256:{'b' * 64} here, and sha256:{'a' * 64} there"),
+        ({"n1": "a"}, f"n0: no runtime has all images whole; containerd has not: {ENGINE}"),
+    ],
+)
+def test_nobody_is_told_to_serve_with_another_image_or_none(world: Worlds, digests: dict[str, str], why: str) -> None:
+    here = with_images(copying(world), **digests)
+    to_new_image(here, "n0")
+    here.apply(wait_s=10 * HOUR)
+    details = [one.detail for one in here.ledger.node("n0").attempts if one.action == "sync_serving"]
+    assert details
+    assert all(detail.startswith(why) for detail in details)
+    assert commands(here, "n1") == []
+    assert here.serves("n0")
+
+
 def syncing(sync: DesiredSync) -> Callable[[Desired], Desired]:
     """Return a change of a node that serves in a group: this is copied from it."""
 

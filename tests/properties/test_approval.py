@@ -122,7 +122,7 @@ NODE = b.node(
     outlets=(d.Outlet("https://pdu-a", "A1", ("other",)),),
     serving=DesiredServing(
         ("gpu-a001", "other"), ("serve", "less"), ("serve", "more"), 60.0, "http://127.0.0.1/health", 60.0,
-        DesiredSync(("/srv/models",), "ib0", "10.30.0.1", 400.0),
+        DesiredSync(("/srv/models",), "ib0", "10.30.0.1", 400.0, ("engine:v1",)),
     ),
 )  # fmt: skip
 SETTINGS = replace(

@@ -42,13 +42,14 @@ def networked(node: str, number: int) -> dict[str, Any]:
 
 def test_what_is_copied_arrives_with_the_address_of_each_node() -> None:
     more = "".join(f"  - {json.dumps(networked(f'tp-{at}', at))}\n" for at in (1, 2))
-    sync = {"paths": ["/srv/models"], "link": "ib0", "gbps": 400}
+    image = "registry.example:5000/engine/vllm:v0.11.0"
+    sync = {"paths": ["/srv/models"], "link": "ib0", "gbps": 400, "images": [image]}
     edit = said(groups=[["tp-[1-2]"]], sync=sync)
     nodes = load(edit, ("pool.yaml", "  - name: gpu-a009\n", f"{more}  - name: gpu-a009\n")).nodes
     found = [nodes[name].serving for name in ("tp-1", "tp-2")]
     assert [one.sync if one else None for one in found] == [
-        DesiredSync(("/srv/models",), "ib0", "10.30.0.1", 400.0),
-        DesiredSync(("/srv/models",), "ib0", "10.30.0.2", 400.0),
+        DesiredSync(("/srv/models",), "ib0", "10.30.0.1", 400.0, (image,)),
+        DesiredSync(("/srv/models",), "ib0", "10.30.0.2", 400.0, (image,)),
     ]
 
 
@@ -82,6 +83,9 @@ def test_another_group_is_another_fleet() -> None:
             "node 'gpu-a001' has no address on link 'ib0', by which its data are copied",
         ),
         ({"sync": {"paths": ["models"], "link": "ib0"}}, "an absolute path"),
+        ({"sync": {"link": "ib0"}}, "say what is copied: paths or images"),
+        ({"sync": {"images": ["vllm-openai"], "link": "ib0"}}, "the name of a container image with its tag or digest"),
+        ({"sync": {"images": ['x" v:1'], "link": "ib0"}}, "the name of a container image with its tag or digest"),
         ({"ready": {"url": "ftp://127.0.0.1/"}}, "a URL like https://host/path"),
     ],
 )

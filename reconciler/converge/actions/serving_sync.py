@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from reconciler.converge.actions.context import ActionContext, Stop, action
 from reconciler.converge.actions.serving import Server, staying
 from reconciler.converge.guarded_ports import TimedHost
+from reconciler.model.container_images import EXPORT, FORGET, LACKING, LIST, LOAD, read_listed
 from reconciler.model.errors import DriverError
 from reconciler.model.gate import CommandResult
 from reconciler.model.outcome import Declined, Done, Outcome, Transient
@@ -19,30 +22,82 @@ RETRY_S: Final = 60.0
 
 @action
 async def sync_serving(ctx: ActionContext) -> Outcome:
-    """Copy by rsync what the others of the group lack, and compare each file there with its digest here."""
+    """Have the others of the group copy by rsync what they lack, and compare it there with its digests here."""
     sync = None if ctx.desired.serving is None else ctx.desired.serving.sync
     if sync is None:
         return Declined("not_declared", "the spec has nothing copied from this node")
     if sync.address is None:
         return Declined("no_address", f"the spec names no address of it on link {sync.link}")
-    told = [await _copy(ctx, server, sync, sync.address) for server in staying(ctx)]
-    if not told:
+    others = staying(ctx)
+    if not others:
         return Done("no other node of its serving group is in service: nothing is copied", changed=False)
-    listed = await _run(ctx, ctx.node, ctx.host, ("sh", "-c", DIGESTS, "sh", *sync.paths))
-    for server in staying(ctx) if listed.stdout else ():  # sha256sum refuses an empty list
-        ctx.step(f"{server.name}: comparing {len(listed.stdout.splitlines())} files")
-        await _run(ctx, server.name, server.host, COMPARE, stdin=listed.stdout)
-    return Done(f"{len(listed.stdout.splitlines())} files are on each, with their digests; {'; '.join(told)}")
+    source = Source(ctx, sync, sync.address)
+    images = await source.hand_over_images(others) if sync.images else ()
+    paths = await source.hand_over_paths(others) if sync.paths else ()
+    return Done("; ".join((*images, *paths)))
 
 
-async def _copy(ctx: ActionContext, server: Server, sync: DesiredSync, address: str) -> str:
-    ctx.step(f"{server.name}: copying {', '.join(sync.paths)} from {address}")
-    result = await _run(ctx, server.name, server.host, ("sh", "-c", PULL, "sh", address, *sync.paths))
-    copied = read_copied(result.stdout)
-    if copied is None:
-        raise Stop(Transient(f"{server.name}: not copied: {visible(result.stdout[-200:])}", RETRY_S))
-    ctx.step(told := f"{server.name}: {copied.told(sync.link, sync.gbps)}")
-    return told
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The node that goes, from whose `address` the others copy."""
+
+    ctx: ActionContext
+    sync: DesiredSync
+    address: str
+
+    async def hand_over_paths(self, others: Sequence[Server]) -> tuple[str, ...]:
+        told = [await self._copy(server, self.sync.paths, ", ".join(self.sync.paths)) for server in others]
+        listed = await self._here(DIGESTS, *self.sync.paths)
+        count = len(listed.splitlines())
+        for server in others if count else ():  # sha256sum refuses an empty list
+            self.ctx.step(f"{server.name}: comparing {count} files")
+            await _run(self.ctx, server.name, server.host, COMPARE, stdin=listed)
+        return (f"{count} files are on each, with their digests", *told)
+
+    async def hand_over_images(self, others: Sequence[Server]) -> tuple[str, ...]:
+        """Save the images that others lack, have those copy and load them. Only what all loaded is removed."""
+        listed = read_listed(await self._here(LIST, *self.sync.images))
+        if listed is None:
+            raise Stop(Transient(f"{self.ctx.node}: it does not tell its images", RETRY_S))
+        by_line = {str(image): image for image in listed.images}
+        lacking = [
+            (server, await self._there(server, LACKING, listed.runtime, stdin=_lines(by_line))) for server in others
+        ]
+        needed = [line for line in by_line if any(line in text.splitlines() for _, text in lacking)]
+        if not needed:
+            return (f"{len(by_line)} images are on each",)
+        self.ctx.step(f"saving {', '.join(by_line[line].name for line in needed)}")
+        await self._here(EXPORT, listed.runtime, stdin=_lines(needed))
+        told = []
+        for server, text in lacking:
+            if wanted := [by_line[line] for line in needed if line in text.splitlines()]:
+                names = ", ".join(image.name for image in wanted)
+                told.append(await self._copy(server, [image.archive for image in wanted], names))
+                self.ctx.step(f"{server.name}: loading {names}")
+                await self._there(server, LOAD, listed.runtime, stdin=_lines(map(str, wanted)))
+        await _run(self.ctx, self.ctx.node, self.ctx.host, FORGET)
+        return (f"{len(by_line)} images are on each, with their digests", *told)
+
+    async def _copy(self, server: Server, paths: Sequence[str], names: str) -> str:
+        self.ctx.step(f"{server.name}: copying {names} from {self.address}")
+        said = await self._there(server, PULL, self.address, *paths)
+        copied = read_copied(said)
+        if copied is None:
+            raise Stop(Transient(f"{server.name}: not copied: {visible(said[-200:])}", RETRY_S))
+        self.ctx.step(told := f"{server.name}: {copied.told(self.sync.link, self.sync.gbps)}")
+        return told
+
+    async def _here(self, program: str, *words: str, stdin: str = "") -> str:
+        argv = ("sh", "-c", program, "sh", *words)
+        return (await _run(self.ctx, self.ctx.node, self.ctx.host, argv, stdin=stdin)).stdout
+
+    async def _there(self, server: Server, program: str, *words: str, stdin: str = "") -> str:
+        argv = ("sh", "-c", program, "sh", *words)
+        return (await _run(self.ctx, server.name, server.host, argv, stdin=stdin)).stdout
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
 
 
 async def _run(

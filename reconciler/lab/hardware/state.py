@@ -152,6 +152,7 @@ class DiskImage:
     sysctls: dict[str, str] = field(default_factory=dict)  # persisted: applied at boot
     services: dict[str, bool] = field(default_factory=dict)  # name -> enabled; enabled ones start at boot
     files: dict[str, str] = field(default_factory=dict)  # path below /etc -> content
+    container_images: dict[str, str] = field(default_factory=dict)  # name -> digest
     ssh_ca: bool = True
     software: dict[str, str] = field(default_factory=lambda: dict(SOFTWARE))
     links: list[str] = field(default_factory=list)  # JSON of install.Link; none: the ports as they come

@@ -86,7 +86,7 @@ def assess_serving(
         ill = any(signal.effect in (Effect.ISOLATES, Effect.REPAIRS) for signal in signals)
         lost = c.HOST_UP not in builder.true or (ill and failed_often(record, SYNC, "", now))
         needless = c.SERVING_DEGRADED in builder.true or lost
-        builder.set(c.SERVING_SYNCED, fresh or needless, f"{others} may lack {', '.join(sync.paths)}")
+        builder.set(c.SERVING_SYNCED, fresh or needless, f"{others} may lack {sync.named}")
 
 
 def serving_items(desired: Desired, state: c.Conditions) -> Iterable[DriftItem]:

@@ -134,6 +134,14 @@ SavedPath = Annotated[
         "an absolute path without blanks, . and .., such as /var/lib/models",
     ),
 ]
+ContainerImageName = Annotated[  # of the grammar of references of the distribution project, with a tag or a digest
+    str,
+    Matching(
+        r"(?=.{3,400}$)[a-z0-9][a-z0-9._-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)*"
+        r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}|@sha256:[0-9a-f]{64})",
+        "the name of a container image with its tag or digest, such as docker.io/vllm/vllm-openai:v0.11.0",
+    ),
+]
 TreePath = Annotated[str, Checked(_inside_tree)]
 Attribute = Annotated[AttributeValue | None, BeforeValidator(_attribute)]
 LabelKey = Annotated[

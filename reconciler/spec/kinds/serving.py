@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from reconciler.spec.kinds.base import DomainLabel, PositiveDuration, SavedPath, WebUrl
+from reconciler.spec.kinds.base import ContainerImageName, DomainLabel, PositiveDuration, SavedPath, WebUrl
 from reconciler.spec.kinds.network import LinkName
 from reconciler.strict_yaml.models import Argv, Model, Text
 
@@ -37,7 +37,12 @@ class Sync(Model):
     """Data that the nodes that stay copy from the one that goes, before they are told to serve without it."""
 
     paths: tuple[SavedPath, ...] = Field(
-        min_length=1, description="Files and directories on the hosts, each with all in it, such as models."
+        default=(), description="Files and directories on the hosts, each with all in it, such as models."
+    )
+    images: tuple[ContainerImageName, ...] = Field(
+        default=(),
+        description="Container images, named as `ctr -n k8s.io images ls` of the hosts does, or Docker where that has "
+        "them.",
     )
     link: LinkName = Field(
         description="Link of `network` of the nodes, whose first address they copy from. rsync does it, over SSH."
@@ -46,6 +51,12 @@ class Sync(Model):
         default=None,
         description="Line rate of that link in Gbit/s, with which the rate of a copy is compared in its report.",
     )
+
+    @model_validator(mode="after")
+    def _says_what(self) -> Sync:
+        if not self.paths and not self.images:
+            raise ValueError("say what is copied: paths or images")
+        return self
 
 
 class Serving(Model):

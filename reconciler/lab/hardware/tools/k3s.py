@@ -149,8 +149,10 @@ def _install(call: Call) -> Ran:
 
 
 def _rm(call: Call) -> Ran:
+    files = call.machine.disk().files
     for path in call.args[1:]:
-        call.machine.disk().files.pop(path, None)
+        for name in [name for name in files if f"{name}/".startswith(f"{path}/")]:
+            del files[name]
     return done()
 
 

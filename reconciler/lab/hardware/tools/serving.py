@@ -1,7 +1,7 @@
 """The programs that tell a lab machine how to serve, copy what it needs for that, and ask whether it serves.
 
 As on a host, a command that was told under a name is not run again under it. What a machine serves is nobody's concern
-here; of its data, regular files are modelled.
+here; of its data, regular files are modelled, and the digests of container images.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 
 from reconciler.lab.hardware.tools.call import Call, Ran, done, failed
+from reconciler.model.container_images import EXPORT, HOME, LACKING, LIST, LOAD, ContainerImage, read_listed
 from reconciler.model.serving import TELL, probe_of
 from reconciler.model.serving_sync import DIGESTS, PULL
 
@@ -29,7 +30,51 @@ def serving_script(call: Call) -> Ran | None:
             return _pull(call, address, paths)
         case ("-c", program, "sh", *paths) if program == DIGESTS:
             return _digests(call, paths)
+        case ("-c", program, "sh", *words) if program in _OF_IMAGES:
+            return _OF_IMAGES[program](call, words)
     return None
+
+
+def _list(call: Call, names: list[str]) -> Ran:
+    have = call.machine.disk().container_images
+    missing = [name for name in names if name not in have]
+    if missing:
+        return failed(1, f"no runtime has all images whole; containerd has not: {' '.join(missing)}\n")
+    images = (
+        ContainerImage(have[name], name, f"{HOME}/{hashlib.sha256(name.encode()).hexdigest()}.tar") for name in names
+    )
+    return done("containerd\n" + "".join(f"{image}\n" for image in images))
+
+
+def _images(call: Call, words: list[str]) -> tuple[ContainerImage, ...]:
+    listed = read_listed(f"{words[0]}\n{call.stdin}")
+    return () if listed is None else listed.images
+
+
+def _lacking(call: Call, words: list[str]) -> Ran:
+    have, lines = call.machine.disk().container_images, ""
+    for image in _images(call, words):
+        if have.get(image.name, image.digest) != image.digest:
+            return failed(1, f"{image.name} is {have[image.name]} here, and {image.digest} there\n")
+        lines += "" if image.name in have else f"{image}\n"
+    return done(lines)
+
+
+def _export(call: Call, words: list[str]) -> Ran:
+    call.machine.disk().files |= {image.archive: image.digest for image in _images(call, words)}
+    return done(seconds=COPY_S)
+
+
+def _load(call: Call, words: list[str]) -> Ran:
+    disk = call.machine.disk()
+    for image in _images(call, words):
+        if image.archive not in disk.files:
+            return failed(1, f"open {image.archive}: no such file or directory\n")
+        disk.container_images[image.name] = disk.files.pop(image.archive)
+    return done(seconds=COPY_S)
+
+
+_OF_IMAGES = {LIST: _list, LACKING: _lacking, EXPORT: _export, LOAD: _load}
 
 
 def probe(call: Call) -> Ran | None:

@@ -1,0 +1,268 @@
+"""Images are on the node that stays before it serves alone: by real containerd, rsync and sshd of two nodes."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reconciler.lab.hardware import commands
+from reconciler.lab.hardware.tools import k3s as lab_k3s
+from reconciler.lab.hardware.tools import serving as lab_serving
+from reconciler.lab.hardware.tools.call import Call, Ran
+from reconciler.model.container_images import EXPORT, FORGET, HOME, LACKING, LIST, LOAD
+from reconciler.model.outcome import Done, Transient
+from reconciler.model.serving_sync import PULL, DesiredSync
+from tests.converge.test_backup import each, to_new_image
+from tests.converge.test_serving import syncing
+from tests.converge.test_serving_real import Site, serving_site
+from tests.drivers.ssh.conftest import Keys
+from tests.drivers.ssh.conftest import keys as keys
+
+pytestmark = [
+    pytest.mark.wire,
+    pytest.mark.tool,
+    pytest.mark.skipif(
+        any(shutil.which(name) is None for name in ("rsync", "containerd", "ctr")),
+        reason="rsync, containerd or ctr is not installed",
+    ),
+]
+ENGINE, BASE = "registry.example:5000/engine/vllm:v0.11.0", "docker.io/library/base:v1"
+PROGRAMS = (PULL, LIST, LACKING, EXPORT, LOAD)
+MIB = 1024 * 1024
+
+
+def archive(path: Path, name: str, layer: bytes) -> str:
+    """Write what a registry serves as an image of two platforms, of which a node has one. Return its digest."""
+    blobs: dict[str, bytes] = {}
+
+    def add(content: bytes, kind: str, **more: object) -> dict[str, object]:
+        digest = hashlib.sha256(content).hexdigest()
+        blobs[digest] = content
+        media = f"application/vnd.oci.image.{kind}"
+        return {"mediaType": media, "digest": f"sha256:{digest}", "size": len(content), **more}
+
+    def document(value: dict[str, object], kind: str, **more: object) -> dict[str, object]:
+        return add(json.dumps(value).encode(), kind, **more)
+
+    with io.BytesIO() as file:
+        with tarfile.open(fileobj=file, mode="w") as tar:
+            entry = tarfile.TarInfo("engine")
+            entry.size = len(layer)
+            tar.addfile(entry, io.BytesIO(layer))
+        content = file.getvalue()
+    layers = [add(content, "layer.v1.tar")]
+    system = {"architecture": {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine], "os": "linux"}
+    root = {"type": "layers", "diff_ids": [layers[0]["digest"]]}
+    config = document({**system, "config": {}, "rootfs": root}, "config.v1+json")
+    manifest = document({"schemaVersion": 2, "config": config, "layers": layers}, "manifest.v1+json", platform=system)
+    other = {**manifest, "digest": f"sha256:{'0' * 64}", "platform": {"architecture": "s390x", "os": "linux"}}
+    index = document({"schemaVersion": 2, "manifests": [other, manifest]}, "index.v1+json")
+    told = {**index, "annotations": {"io.containerd.image.name": name}}
+    files = {"oci-layout": b'{"imageLayoutVersion": "1.0.0"}',
+             "index.json": json.dumps({"schemaVersion": 2, "manifests": [told]}).encode(),
+             **{f"blobs/sha256/{digest}": content for digest, content in blobs.items()}}  # fmt: skip
+    with tarfile.open(path, "w") as tar:
+        for file_name, content in files.items():
+            entry = tarfile.TarInfo(file_name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    return str(index["digest"])
+
+
+def ctr(site: Site, node: str, *words: str) -> str:
+    return site.nodes[node].run("ctr", "-n", "k8s.io", *words)
+
+
+def images(site: Site, node: str) -> dict[str, str]:
+    """Return the digest of each image that is whole on a node, by its name. One of Kubernetes has its ID, too."""
+    rows = [line.split() for line in ctr(site, node, "images", "check").splitlines()[1:]]
+    named = [row for row in rows if not row[0].startswith("sha256:")]
+    return {row[0]: row[2] for row in named if row[3] == "complete" and row[-1] == "true"}
+
+
+def start_containerd(site: Site, node: str) -> None:
+    site.nodes[node].start("containerd", log=site.home / f"{node}.containerd")
+    until = time.monotonic() + 30
+    while subprocess.run(site.nodes[node].inside("ctr", "version"), capture_output=True).returncode:
+        assert time.monotonic() < until, (site.home / f"{node}.containerd").read_text()
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def site(keys: Keys, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Site]:
+    """Two nodes that serve together with a containerd each, of which n0 has the images of the engine."""
+    with serving_site(2, keys, monkeypatch) as here:
+        told, probe, rm = here.told, here.probe, commands.TOOLS["rm"]
+
+        def script(call: Call) -> Ran | None:
+            return here.reach(call) if call.args[:1] == ("-c",) and call.args[1] in PROGRAMS else told(call)
+
+        monkeypatch.setattr(lab_serving, "serving_script", script)
+        monkeypatch.setattr(lab_k3s, "probe", probe)
+        monkeypatch.setitem(
+            commands.TOOLS,
+            "rm",
+            lambda call: here.reach(call) if (call.name, *call.args) == FORGET else rm(call),
+        )
+        for name in here.nodes:
+            sync = DesiredSync((), "fast", here.nodes[name].fast, 400.0, (ENGINE, BASE))
+            each(here.world, syncing(sync), name)
+            start_containerd(here, name)
+        for name, size in ((ENGINE, 24 * MIB), (BASE, 1000)):
+            archive(tmp_path / "image.tar", name, os.urandom(size))
+            ctr(here, "n0", "images", "import", str(tmp_path / "image.tar"))
+        assert images(here, "n0").keys() == {ENGINE, BASE}
+        yield here
+
+
+def left(site: Site) -> str:
+    return "".join(node.run("sh", "-c", f"find {HOME} -type f 2>/dev/null || true") for node in site.nodes.values())
+
+
+def test_images_are_there_before_anybody_is_told(site: Site) -> None:
+    before = images(site, "n0")
+    to_new_image(site.world, "n0")
+    with site.asked() as client:
+        site.apply()
+    did = site.world.did("n0")
+    assert did.index("sync_serving") < did.index("degrade_serving") < did.index("drain"), did
+    assert images(site, "n1") == before
+    assert client.outages == []
+    assert left(site) == ""
+    detail = next(one.detail for one in site.world.ledger.node("n0").attempts if one.action == "sync_serving")
+    assert detail.startswith("2 images are on each, with their digests; n1: 0.0252 GB in ")
+    assert " % of the 400 Gbit/s of fast" in detail
+
+
+def test_only_what_lacks_is_sent(site: Site, tmp_path: Path) -> None:
+    assert isinstance(site.world.act("sync_serving"), Done)
+    outcome = site.world.act("sync_serving")
+    assert isinstance(outcome, Done)
+    assert outcome.detail == "2 images are on each"
+    ctr(site, "n1", "images", "rm", "--sync", BASE)
+    outcome = site.world.act("sync_serving")
+    assert isinstance(outcome, Done)
+    assert "e-05 GB in " in outcome.detail, outcome.detail
+    assert images(site, "n1") == images(site, "n0")
+
+
+def test_another_image_of_the_name_is_not_replaced(site: Site, tmp_path: Path) -> None:
+    other = archive(tmp_path / "other.tar", BASE, b"another")
+    ctr(site, "n1", "images", "import", str(tmp_path / "other.tar"))
+    outcome = site.world.act("sync_serving")
+    assert isinstance(outcome, Transient)
+    assert outcome.detail.startswith(f"n1: {BASE} is {other} here, and ")
+    assert images(site, "n1") == {BASE: other}
+
+
+def test_an_archive_that_was_damaged_on_its_way_is_no_image(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = lab_serving.serving_script
+
+    def damaged(call: Call) -> Ran | None:
+        if call.args[1] == LOAD:
+            spoil = f"for file in {HOME}/*.tar; do printf x | dd of=$file bs=1 seek=8192 conv=notrunc; done"
+            site.nodes["n1"].run("sh", "-c", spoil)
+        return script(call)
+
+    monkeypatch.setattr(lab_serving, "serving_script", damaged)
+    outcome = site.world.act("sync_serving")
+    assert isinstance(outcome, Transient)
+    assert outcome.detail.startswith("n1: ")
+    assert images(site, "n1").keys() != {ENGINE, BASE}
+
+
+def test_what_is_cut_goes_on_where_it_was(site: Site) -> None:
+    """The connection is cut in the midst of a large archive, of which the beginning is not sent again."""
+    for name in site.nodes:  # 8 MiB a second, so that there is a midst
+        site.nodes[name].run("tc", "qdisc", "add", "dev", "fast", "root", "tbf", "rate", "64mbit", "burst", "64k",
+                             "latency", "400ms")  # fmt: skip
+    node, source = site.nodes["n1"], site.nodes["n0"]
+    listed = source.run("sh", "-c", LIST, "sh", ENGINE)
+    name = listed.split()[-1]
+    (site.home / "lines").write_text("".join(listed.splitlines(keepends=True)[1:]))
+    source.run("sh", "-c", f'sh -c "$1" sh containerd < {site.home}/lines', "sh", EXPORT)
+    puller = node.start("setsid", "sh", "-c", PULL, "sh", source.fast, name, log=site.home / "pull")
+    part = f"{HOME}/.rsync-partial/{Path(name).name}"
+    until = time.monotonic() + 30
+    while received(site) < 8 * MIB:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    os.killpg(puller.pid, signal.SIGTERM)  # as sshd does when the connection is gone
+    puller.wait(20)
+    kept = int(node.run("stat", "-c", "%s", part))
+    assert 4 * MIB < kept < 24 * MIB
+    before = received(site)
+    assert isinstance(site.world.act("sync_serving"), Done)
+    assert received(site) - before < 27 * MIB - kept + 2 * MIB
+    assert images(site, "n1") == images(site, "n0")
+    assert left(site) == ""
+
+
+def received(site: Site) -> int:
+    [told] = json.loads(site.nodes["n1"].run("ip", "-json", "-statistics", "link", "show", "fast"))
+    return int(told["stats64"]["rx"]["bytes"])
+
+
+# LIST, LACKING, EXPORT, PULL, LOAD, FORGET
+@pytest.mark.parametrize(
+    ("number", "when"), [(3, "in the midst"), (4, "before"), (5, "in the midst"), (6, "before"), (6, "after")]
+)
+def test_a_run_that_dies_anywhere_is_gone_on_with(site: Site, number: int, when: str) -> None:
+    before = images(site, "n0")
+    to_new_image(site.world, "n0")
+    with site.asked() as client:
+        site.kill = (number, when)
+        site.apply()
+        assert site.ran == number
+        assert site.wiped == []
+        site.kill = (0, "")
+        site.apply()
+    assert (client.outages, site.wiped) == ([], ["n0"])
+    assert images(site, "n1") == before
+    assert site.commands("n1") == ["n1", "n0,n1"]
+
+
+@pytest.mark.skipif(shutil.which("dockerd") is None, reason="dockerd is not installed (apt-get install docker.io)")
+def test_images_of_docker_are_handed_on_too(site: Site, tmp_path: Path) -> None:
+    name = "engine/vllm:v1"
+    manifest, config = tmp_path / "manifest.json", tmp_path / "config.json"
+    layer = tmp_path / "layer.tar"
+    with tarfile.open(layer, "w") as tar:
+        tar.addfile(tarfile.TarInfo("engine"))
+    root = {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer.read_bytes()).hexdigest()}"]}
+    config.write_text(json.dumps({"architecture": "amd64", "os": "linux", "config": {}, "rootfs": root}))
+    manifest.write_text(json.dumps([{"Config": config.name, "RepoTags": [name], "Layers": [layer.name]}]))
+    with tarfile.open(tmp_path / "docker.tar", "w") as tar:
+        for path in (manifest, config, layer):
+            tar.add(path, path.name)
+    for node, real in site.nodes.items():
+        options = (
+            "--iptables=false",
+            "--ip6tables=false",
+            "--bridge=none",
+            "--containerd=/run/containerd/containerd.sock",
+        )
+        real.start("dockerd", *options, log=site.home / f"{node}.dockerd")
+        until = time.monotonic() + 30
+        while subprocess.run(real.inside("docker", "version"), capture_output=True).returncode:
+            assert time.monotonic() < until, (site.home / f"{node}.dockerd").read_text()
+            time.sleep(0.1)
+        each(site.world, syncing(DesiredSync((), "fast", real.fast, None, (name,))), node)
+    site.nodes["n0"].run("docker", "load", "-i", str(tmp_path / "docker.tar"))
+    outcome = site.world.act("sync_serving")
+    assert isinstance(outcome, Done), outcome
+    assert outcome.detail.startswith("1 images are on each, with their digests; n1: ")
+    ids = [site.nodes[node].run("docker", "image", "inspect", "--format", "{{.Id}}", name) for node in site.nodes]
+    assert ids[0] == ids[1] == f"sha256:{hashlib.sha256(config.read_bytes()).hexdigest()}\n"
+    assert left(site) == ""
