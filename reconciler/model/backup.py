@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from reconciler.model.container_images import HOME
 from reconciler.model.privacy import FreeText, PublicText, Unpublished
 
 _SAVED: Final = re.compile(
@@ -25,16 +26,26 @@ _SERVER: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class DesiredBackup:
-    """`repository`: of restic. `environment`: variable of restic -> name of the secret that it is set to."""
+    """`repository`: of restic. `environment`: variable of restic -> name of the secret that it is set to.
+
+    `images`: names of container images, as the runtime of the node knows them.
+    """
 
     paths: tuple[PublicText, ...]
     repository: Unpublished[FreeText]
     environment: Mapping[PublicText, PublicText]
+    images: tuple[PublicText, ...] = ()
 
     @property
     def digest(self) -> str:
         """Tell what is saved, and where: a backup of fewer paths is no evidence for more."""
-        return hashlib.sha256("\0".join((self.repository, *sorted(self.paths))).encode()).hexdigest()[:16]
+        images = ("images", *sorted(self.images)) if self.images else ()
+        return hashlib.sha256("\0".join((self.repository, *sorted(self.paths), *images)).encode()).hexdigest()[:16]
+
+    @property
+    def saved_paths(self) -> tuple[str, ...]:
+        """Return what restic saves: images are saved to archives first."""
+        return (*self.paths, HOME) if self.images else self.paths
 
     @property
     def server(self) -> str | None:

@@ -106,12 +106,15 @@ done
 )
 
 # `sh -c EXPORT sh RUNTIME` with lines of LIST on stdin, on the node that has them. An archive that is there is whole.
+# HOME/list has what LIST said, for RELOAD.
 EXPORT: Final = (
     _COMMON
     + """\
 runtime=$1
 mkdir -p "$home" && chmod 700 "$home"
+echo "$runtime" > "$home/list"
 while read -r digest name archive; do
+  echo "$digest $name $archive" >> "$home/list"
   [ ! -e "$archive" ] || continue
   case $runtime in
     containerd) containerd images export "$archive.part" "$name" >/dev/null ;;
@@ -140,6 +143,36 @@ while read -r digest name archive; do
   [ "$here" = "$digest" ] || { echo "$name is ${here:-not there} after it was loaded, and $digest there" >&2; exit 1; }
   rm -f "$archive"
 done
+"""
+)
+
+# `sh -c RELOAD sh FOLDER` on a disk that was written anew, to which HOME was restored. An image that is there already
+# came with the new system, and stays. Where the containerd is that of K3s, which starts later, it loads what is in
+# FOLDER by itself (docs.k3s.io, "Air-Gap Install", manually deploy images).
+RELOAD: Final = (
+    _COMMON
+    + """\
+folder=${1:-}
+[ -e "$home/list" ] || exit 0
+{
+  read -r runtime
+  while read -r digest name archive; do
+    [ -e "$archive" ] || continue
+    if [ "$runtime" = containerd ] && [ -n "$folder" ] && [ ! -S /run/k3s/containerd/containerd.sock ]; then
+      mkdir -p "$folder" && mv "$archive" "$folder/" && continue
+    fi
+    if [ -z "$(digest_of "$name" unpacked)" ]; then
+      case $runtime in
+        containerd) containerd images import "$archive" >/dev/null ;;
+        docker) docker load --quiet --input "$archive" >/dev/null ;;
+      esac < /dev/null
+      here=$(digest_of "$name" unpacked)
+      [ "$here" = "$digest" ] || { echo "$name is ${here:-not there} after it was loaded, not $digest" >&2; exit 1; }
+    fi
+    rm -f "$archive"
+  done
+} < "$home/list"
+rm -rf "$home"
 """
 )
 

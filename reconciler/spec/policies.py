@@ -44,7 +44,7 @@ def drain_of(spec: Drain) -> DrainPolicy:
 
 
 def backup_of(spec: Backup | None) -> DesiredBackup | None:
-    return None if spec is None else DesiredBackup(spec.paths, spec.repository, dict(spec.environment))
+    return None if spec is None else DesiredBackup(spec.paths, spec.repository, dict(spec.environment), spec.images)
 
 
 def _checkpoint(spec: CheckpointSpec) -> Checkpoint:

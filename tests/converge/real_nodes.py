@@ -33,6 +33,7 @@ PasswordAuthentication no
 PermitRootLogin prohibit-password
 PidFile none
 MaxStartups 100
+Subsystem sftp internal-sftp
 """
 
 

@@ -241,3 +241,30 @@ def test_a_runner_that_is_killed_at_any_command_loses_nothing() -> None:
             assert (has_data(here, "n0"), here.serves("n0")) == (True, True), f"killed at command {command}"
             assert installs(here) == 1
             here.ledger.close()
+
+
+ENGINE = "docker.io/vllm/vllm-openai:v0.11.0"
+
+
+def test_container_images_are_loaded_again_and_their_archives_go(world: Worlds) -> None:
+    here = saving(world)
+    declare(here, replace(BACKUP, images=(ENGINE,)))
+    for name in here.fleet.nodes:
+        here.machine(name).disk().container_images[ENGINE] = f"sha256:{'a' * 64}"
+    to_new_image(here, "n0")
+    here.apply(wait_s=36000.0)
+    disk = here.machine("n0").disk()
+    assert here.serves("n0")
+    assert (disk.version, disk.container_images) == (NEW.version, {ENGINE: f"sha256:{'a' * 64}"})
+    assert not [path for path in disk.files if path.startswith("/var/lib/reconciler/images")]
+    assert has_data(here, "n0")
+
+
+def test_a_node_that_lacks_a_declared_image_is_not_wiped(world: Worlds) -> None:
+    here = saving(world)
+    declare(here, replace(BACKUP, images=(ENGINE,)))
+    to_new_image(here, "n0")
+    here.apply(wait_s=36000.0)
+    assert here.machine("n0").disk().version == IMAGE.version
+    [detail] = {one.detail for one in here.ledger.node("n0").attempts if one.action == "back_up"}
+    assert detail == f"container images: no runtime has all images whole; containerd has not: {ENGINE}"

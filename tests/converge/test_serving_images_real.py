@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -23,6 +22,7 @@ from reconciler.lab.hardware.tools.call import Call, Ran
 from reconciler.model.container_images import EXPORT, FORGET, HOME, LACKING, LIST, LOAD
 from reconciler.model.outcome import Done, Transient
 from reconciler.model.serving_sync import PULL, DesiredSync
+from tests.converge.containerd import ENGINE, ctr, images, start_containerd, write_archive
 from tests.converge.test_backup import each, to_new_image
 from tests.converge.test_serving import syncing
 from tests.converge.test_serving_real import Site, serving_site
@@ -37,66 +37,9 @@ pytestmark = [
         reason="rsync, containerd or ctr is not installed",
     ),
 ]
-ENGINE, BASE = "registry.example:5000/engine/vllm:v0.11.0", "docker.io/library/base:v1"
+BASE = "docker.io/library/base:v1"
 PROGRAMS = (PULL, LIST, LACKING, EXPORT, LOAD)
 MIB = 1024 * 1024
-
-
-def archive(path: Path, name: str, layer: bytes) -> str:
-    """Write what a registry serves as an image of two platforms, of which a node has one. Return its digest."""
-    blobs: dict[str, bytes] = {}
-
-    def add(content: bytes, kind: str, **more: object) -> dict[str, object]:
-        digest = hashlib.sha256(content).hexdigest()
-        blobs[digest] = content
-        media = f"application/vnd.oci.image.{kind}"
-        return {"mediaType": media, "digest": f"sha256:{digest}", "size": len(content), **more}
-
-    def document(value: dict[str, object], kind: str, **more: object) -> dict[str, object]:
-        return add(json.dumps(value).encode(), kind, **more)
-
-    with io.BytesIO() as file:
-        with tarfile.open(fileobj=file, mode="w") as tar:
-            entry = tarfile.TarInfo("engine")
-            entry.size = len(layer)
-            tar.addfile(entry, io.BytesIO(layer))
-        content = file.getvalue()
-    layers = [add(content, "layer.v1.tar")]
-    system = {"architecture": {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine], "os": "linux"}
-    root = {"type": "layers", "diff_ids": [layers[0]["digest"]]}
-    config = document({**system, "config": {}, "rootfs": root}, "config.v1+json")
-    manifest = document({"schemaVersion": 2, "config": config, "layers": layers}, "manifest.v1+json", platform=system)
-    other = {**manifest, "digest": f"sha256:{'0' * 64}", "platform": {"architecture": "s390x", "os": "linux"}}
-    index = document({"schemaVersion": 2, "manifests": [other, manifest]}, "index.v1+json")
-    told = {**index, "annotations": {"io.containerd.image.name": name}}
-    files = {"oci-layout": b'{"imageLayoutVersion": "1.0.0"}',
-             "index.json": json.dumps({"schemaVersion": 2, "manifests": [told]}).encode(),
-             **{f"blobs/sha256/{digest}": content for digest, content in blobs.items()}}  # fmt: skip
-    with tarfile.open(path, "w") as tar:
-        for file_name, content in files.items():
-            entry = tarfile.TarInfo(file_name)
-            entry.size = len(content)
-            tar.addfile(entry, io.BytesIO(content))
-    return str(index["digest"])
-
-
-def ctr(site: Site, node: str, *words: str) -> str:
-    return site.nodes[node].run("ctr", "-n", "k8s.io", *words)
-
-
-def images(site: Site, node: str) -> dict[str, str]:
-    """Return the digest of each image that is whole on a node, by its name. One of Kubernetes has its ID, too."""
-    rows = [line.split() for line in ctr(site, node, "images", "check").splitlines()[1:]]
-    named = [row for row in rows if not row[0].startswith("sha256:")]
-    return {row[0]: row[2] for row in named if row[3] == "complete" and row[-1] == "true"}
-
-
-def start_containerd(site: Site, node: str) -> None:
-    site.nodes[node].start("containerd", log=site.home / f"{node}.containerd")
-    until = time.monotonic() + 30
-    while subprocess.run(site.nodes[node].inside("ctr", "version"), capture_output=True).returncode:
-        assert time.monotonic() < until, (site.home / f"{node}.containerd").read_text()
-        time.sleep(0.1)
 
 
 @pytest.fixture
@@ -118,11 +61,11 @@ def site(keys: Keys, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterato
         for name in here.nodes:
             sync = DesiredSync((), "fast", here.nodes[name].fast, 400.0, (ENGINE, BASE))
             each(here.world, syncing(sync), name)
-            start_containerd(here, name)
+            start_containerd(here.nodes[name], here.home)
         for name, size in ((ENGINE, 24 * MIB), (BASE, 1000)):
-            archive(tmp_path / "image.tar", name, os.urandom(size))
-            ctr(here, "n0", "images", "import", str(tmp_path / "image.tar"))
-        assert images(here, "n0").keys() == {ENGINE, BASE}
+            write_archive(tmp_path / "image.tar", name, os.urandom(size))
+            ctr(here.nodes["n0"], "images", "import", str(tmp_path / "image.tar"))
+        assert images(here.nodes["n0"]).keys() == {ENGINE, BASE}
         yield here
 
 
@@ -131,13 +74,13 @@ def left(site: Site) -> str:
 
 
 def test_images_are_there_before_anybody_is_told(site: Site) -> None:
-    before = images(site, "n0")
+    before = images(site.nodes["n0"])
     to_new_image(site.world, "n0")
     with site.asked() as client:
         site.apply()
     did = site.world.did("n0")
     assert did.index("sync_serving") < did.index("degrade_serving") < did.index("drain"), did
-    assert images(site, "n1") == before
+    assert images(site.nodes["n1"]) == before
     assert client.outages == []
     assert left(site) == ""
     detail = next(one.detail for one in site.world.ledger.node("n0").attempts if one.action == "sync_serving")
@@ -150,20 +93,20 @@ def test_only_what_lacks_is_sent(site: Site, tmp_path: Path) -> None:
     outcome = site.world.act("sync_serving")
     assert isinstance(outcome, Done)
     assert outcome.detail == "2 images are on each"
-    ctr(site, "n1", "images", "rm", "--sync", BASE)
+    ctr(site.nodes["n1"], "images", "rm", "--sync", BASE)
     outcome = site.world.act("sync_serving")
     assert isinstance(outcome, Done)
     assert "e-05 GB in " in outcome.detail, outcome.detail
-    assert images(site, "n1") == images(site, "n0")
+    assert images(site.nodes["n1"]) == images(site.nodes["n0"])
 
 
 def test_another_image_of_the_name_is_not_replaced(site: Site, tmp_path: Path) -> None:
-    other = archive(tmp_path / "other.tar", BASE, b"another")
-    ctr(site, "n1", "images", "import", str(tmp_path / "other.tar"))
+    other = write_archive(tmp_path / "other.tar", BASE, b"another")
+    ctr(site.nodes["n1"], "images", "import", str(tmp_path / "other.tar"))
     outcome = site.world.act("sync_serving")
     assert isinstance(outcome, Transient)
     assert outcome.detail.startswith(f"n1: {BASE} is {other} here, and ")
-    assert images(site, "n1") == {BASE: other}
+    assert images(site.nodes["n1"]) == {BASE: other}
 
 
 def test_an_archive_that_was_damaged_on_its_way_is_no_image(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +122,7 @@ def test_an_archive_that_was_damaged_on_its_way_is_no_image(site: Site, monkeypa
     outcome = site.world.act("sync_serving")
     assert isinstance(outcome, Transient)
     assert outcome.detail.startswith("n1: ")
-    assert images(site, "n1").keys() != {ENGINE, BASE}
+    assert images(site.nodes["n1"]).keys() != {ENGINE, BASE}
 
 
 def test_what_is_cut_goes_on_where_it_was(site: Site) -> None:
@@ -205,7 +148,7 @@ def test_what_is_cut_goes_on_where_it_was(site: Site) -> None:
     before = received(site)
     assert isinstance(site.world.act("sync_serving"), Done)
     assert received(site) - before < 27 * MIB - kept + 2 * MIB
-    assert images(site, "n1") == images(site, "n0")
+    assert images(site.nodes["n1"]) == images(site.nodes["n0"])
     assert left(site) == ""
 
 
@@ -219,7 +162,7 @@ def received(site: Site) -> int:
     ("number", "when"), [(3, "in the midst"), (4, "before"), (5, "in the midst"), (6, "before"), (6, "after")]
 )
 def test_a_run_that_dies_anywhere_is_gone_on_with(site: Site, number: int, when: str) -> None:
-    before = images(site, "n0")
+    before = images(site.nodes["n0"])
     to_new_image(site.world, "n0")
     with site.asked() as client:
         site.kill = (number, when)
@@ -229,7 +172,7 @@ def test_a_run_that_dies_anywhere_is_gone_on_with(site: Site, number: int, when:
         site.kill = (0, "")
         site.apply()
     assert (client.outages, site.wiped) == ([], ["n0"])
-    assert images(site, "n1") == before
+    assert images(site.nodes["n1"]) == before
     assert site.commands("n1") == ["n1", "n0,n1"]
 
 

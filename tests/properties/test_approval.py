@@ -106,7 +106,7 @@ PROFILE = replace(
         Artifact("https://x/images", "11"), {"/etc/rancher/k3s/config.yaml": "docker: true\n"},
         allow_deprecated=("policy/v1beta1/podsecuritypolicies",), allow_downtime=True,
     ),
-    backup=DesiredBackup(("/srv/models",), "rest:https://backup/", {"RESTIC_PASSWORD": "restic"}),
+    backup=DesiredBackup(("/srv/models",), "rest:https://backup/", {"RESTIC_PASSWORD": "restic"}, ("engine:v1",)),
 )  # fmt: skip
 NETWORK = DesiredNetwork(
     (

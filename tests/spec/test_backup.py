@@ -41,7 +41,9 @@ def test_it_is_read_as_it_was_said() -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"paths": []}, "at least 1 item"),
+        ({"paths": []}, "say what is saved: paths or images"),
+        ({"images": ["engine"]}, "the name of a container image"),
+        ({"images": ["engine:v1"], "paths": ["/var/lib"]}, "/var/lib/reconciler/images is within /var/lib"),
         ({"paths": ["models"]}, "an absolute path"),
         ({"paths": ["/"]}, "an absolute path"),
         ({"paths": ["/srv/../etc"]}, "an absolute path"),
@@ -60,6 +62,14 @@ def test_it_is_read_as_it_was_said() -> None:
 def test_what_can_not_be_saved_or_would_leak_is_refused(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(ValidationError, match=why):
         parsed(**changes)
+
+
+def test_images_are_bound_to_what_was_saved() -> None:
+    less, more = parsed(), parsed(images=["docker.io/library/engine:v1"])
+    assert less is not None
+    assert more is not None
+    assert less.digest != more.digest
+    assert more.saved_paths == (*less.saved_paths, "/var/lib/reconciler/images")
 
 
 def test_paths_that_only_begin_alike_are_two() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from reconciler.converge.actions.context import ActionContext, Stop, action
 from reconciler.model.backup import NOT_IN_REPOSITORY, RESTORE, SAVE, DesiredBackup, read_saved
+from reconciler.model.container_images import EXPORT, FORGET, LIST, RELOAD, read_listed
 from reconciler.model.errors import UsageError
 from reconciler.model.gate import CommandResult
+from reconciler.model.k3s import IMAGES
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
 from reconciler.planner.node.saved import data_status
 
@@ -29,11 +32,13 @@ async def back_up(ctx: ActionContext) -> Outcome:
     restic goes on from what an earlier try has sent.
     """
     backup = _wanted(ctx)
+    await _export(ctx, backup.images)
     ctx.step(f"saving {', '.join(backup.paths)}")
     result = await _run(ctx, SAVE, backup, ctx.node)
     saved = read_saved(result.stdout)
     if result.exit_status or saved is None:
         return Transient(f"not saved: {_said(ctx, result)}", RETRY_S)
+    await _forget(ctx, backup.images)
     return Done(str(replace(saved, declared=backup.digest)))
 
 
@@ -56,12 +61,44 @@ async def restore_backup(ctx: ActionContext) -> Outcome:
         return Permanent(f"not restored: {_said(ctx, result)} (snapshot {saved.snapshot}, manifest {saved.manifest})")
     if result.exit_status:
         return Transient(f"not restored: {_said(ctx, result)}", RETRY_S)
+    await _reload(ctx, backup.images)
     return Done(f"{saved.files} files of {saved.snapshot} are back, each with its digest")
+
+
+async def _export(ctx: ActionContext, images: Sequence[str]) -> None:
+    """Save images to archives of the host, which are backed up as its other files are."""
+    if not images:
+        return
+    ctx.step(f"saving {', '.join(images)}")
+    listed = read_listed((await _program(ctx, LIST, *images)).stdout)
+    if listed is None:
+        raise Stop(Transient("not saved: the host does not tell its container images", RETRY_S))
+    await _program(ctx, EXPORT, listed.runtime, stdin="".join(f"{image}\n" for image in listed.images))
+
+
+async def _forget(ctx: ActionContext, images: Sequence[str]) -> None:
+    if images:
+        await ctx.host.run(FORGET, timeout=60.0)
+
+
+async def _reload(ctx: ActionContext, images: Sequence[str]) -> None:
+    if images:
+        ctx.step(f"loading {', '.join(images)}")
+        await _program(ctx, RELOAD, IMAGES if ctx.desired.profile.k3s is not None else "")
+
+
+async def _program(ctx: ActionContext, program: str, *words: str, stdin: str = "") -> CommandResult:
+    """Run a program for container images. Raise Stop where it fails."""
+    timeout = max(2.0, ctx.clock.real_seconds(LONGEST_S))
+    result = await ctx.host.run(("sh", "-c", program, "sh", *words), timeout=timeout, stdin=stdin)
+    if result.timed_out or result.exit_status:
+        raise Stop(Transient(f"container images: {_said(ctx, result)}", RETRY_S))
+    return result
 
 
 async def _run(ctx: ActionContext, program: str, backup: DesiredBackup, *words: str) -> CommandResult:
     """Run a program with the secrets of the repository on its stdin. Raise Stop where one can't be had."""
-    argv = ("sh", "-c", program, "sh", backup.repository, *words, *backup.paths)
+    argv = ("sh", "-c", program, "sh", backup.repository, *words, *backup.saved_paths)
     timeout = max(2.0, ctx.clock.real_seconds(LONGEST_S))
     result = await ctx.host.run(argv, timeout=timeout, stdin=_environment(ctx, backup))
     if result.timed_out:

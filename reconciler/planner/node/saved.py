@@ -65,7 +65,7 @@ def assess_saved(
     backup = desired.profile.backup
     if backup is None:
         return
-    status, named = data_status(record), ", ".join(backup.paths)
+    status, named = data_status(record), ", ".join((*backup.paths, *backup.images))
     if why := _doubt(status, record, in_service=c.IN_SERVICE in builder.true):
         for condition in (c.BACKED_UP, c.RESTORED):
             builder.unknown[condition] = why

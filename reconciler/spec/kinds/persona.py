@@ -9,8 +9,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from reconciler.model.container_images import HOME as ARCHIVES
 from reconciler.model.vocab import DrainProvider, SignalTo
-from reconciler.spec.kinds.base import NOT_ENFORCED, LabelKey, LabelValue, PositiveDuration, Resource, SavedPath
+from reconciler.spec.kinds.base import (
+    NOT_ENFORCED,
+    ContainerImageName,
+    LabelKey,
+    LabelValue,
+    PositiveDuration,
+    Resource,
+    SavedPath,
+)
 from reconciler.spec.kinds.settings import HostSettings
 from reconciler.strict_yaml.models import Argv, Checked, Matching, Model, Name, Text
 
@@ -220,7 +229,10 @@ class Backup(Model):
     """Data that is saved before a disk is written, and restored before the node serves again. restic does it."""
 
     paths: tuple[SavedPath, ...] = Field(
-        min_length=1, description="Files and directories on the host, each with all in it."
+        default=(), description="Files and directories on the host, each with all in it."
+    )
+    images: tuple[ContainerImageName, ...] = Field(
+        default=(), description="Container images, named as the host's runtime does; loaded again after it."
     )
     repository: Repository = Field(
         description="Repository of restic: rest:https://HOST/, s3:https://HOST/BUCKET, sftp:USER@HOST:/DIR, or a "
@@ -232,9 +244,12 @@ class Backup(Model):
 
     @model_validator(mode="after")
     def _each_once(self) -> Backup:
-        for path in self.paths:
-            for other in self.paths:
-                if f"{other}/".startswith(f"{path}/") and (path != other or self.paths.count(path) > 1):
+        if not self.paths and not self.images:
+            raise ValueError("say what is saved: paths or images")
+        paths = (*self.paths, ARCHIVES) if self.images else self.paths
+        for path in paths:
+            for other in paths:
+                if f"{other}/".startswith(f"{path}/") and (path != other or paths.count(path) > 1):
                     raise ValueError(f"paths: {other} is within {path}, which is saved with all in it")
         return self
 

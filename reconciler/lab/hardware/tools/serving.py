@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 
 from reconciler.lab.hardware.tools.call import Call, Ran, done, failed
-from reconciler.model.container_images import EXPORT, HOME, LACKING, LIST, LOAD, ContainerImage, read_listed
+from reconciler.model.container_images import EXPORT, HOME, LACKING, LIST, LOAD, RELOAD, ContainerImage, read_listed
 from reconciler.model.serving import TELL, probe_of
 from reconciler.model.serving_sync import DIGESTS, PULL
 
@@ -61,7 +61,8 @@ def _lacking(call: Call, words: list[str]) -> Ran:
 
 
 def _export(call: Call, words: list[str]) -> Ran:
-    call.machine.disk().files |= {image.archive: image.digest for image in _images(call, words)}
+    archives = {image.archive: image.digest for image in _images(call, words)}
+    call.machine.disk().files |= {f"{HOME}/list": f"{words[0]}\n{call.stdin}"} | archives
     return done(seconds=COPY_S)
 
 
@@ -74,7 +75,18 @@ def _load(call: Call, words: list[str]) -> Ran:
     return done(seconds=COPY_S)
 
 
-_OF_IMAGES = {LIST: _list, LACKING: _lacking, EXPORT: _export, LOAD: _load}
+def _reload(call: Call, _: list[str]) -> Ran:
+    """Load what was restored. That of K3s is loaded at once too, and not when it starts."""
+    disk = call.machine.disk()
+    listed = read_listed(disk.files.get(f"{HOME}/list", ""))
+    for image in () if listed is None else listed.images:
+        disk.container_images.setdefault(image.name, disk.files[image.archive])
+    for path in _within(disk.files, [HOME]):
+        del disk.files[path]
+    return done(seconds=COPY_S)
+
+
+_OF_IMAGES = {LIST: _list, LACKING: _lacking, EXPORT: _export, LOAD: _load, RELOAD: _reload}
 
 
 def probe(call: Call) -> Ran | None:
