@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from reconciler.converge.actions.context import Stop
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 
 WAIT_S: Final = 900.0  # for a partner that can't be had now; a later run tries again
 _POLL_S: Final = 15.0
-_HOLD: Final = timedelta(hours=2)  # after which a hold ends by itself
 _REASON: Final = "partner for the gate of "  # of a mark
 _SEARCH: Final = "a search of the fabric"
 _UNFIT: Final = Candidate(Service.UNKNOWN, certified=False)
@@ -81,7 +79,7 @@ class PartnerPool:
 
     def _live(self, holds: Collection[Hold]) -> tuple[Hold, ...]:
         running = [attempt for attempt in self._acting.values() if attempt]
-        return live_holds(holds, running, self._run.clock.now())
+        return live_holds(holds, running)
 
     # --- taking ---
 
@@ -212,7 +210,7 @@ class PartnerPool:
             return "it is ill"
         if chosen.charges and (why := self._limits.charge_partner(name)):
             return why
-        self._holds[name] = Hold(name, gate.node, gate.attempt, run.clock.now() + _HOLD)
+        self._holds[name] = Hold(name, gate.node, gate.attempt)
         gate.journal(tuple(sorted(hold.partner for hold in self._holds.values() if hold.node == gate.node)))
         if chosen.charges and (why := await self._take_out(gate, fresh)):
             await self.free(gate, name)

@@ -16,9 +16,10 @@ from reconciler.converge.gate import AcceptanceGate
 from reconciler.converge.observe import observe
 from reconciler.converge.pair_test import PairTest
 from reconciler.converge.partner_pool import PartnerPool
-from reconciler.converge.ports import Partners, SoakRun
+from reconciler.converge.ports import Partners, SoakRun, TakenPartner
 from reconciler.converge.run import Ended
 from reconciler.gate import certificate as c
+from reconciler.gate.fabric.partners import NoPartner
 from reconciler.lab.hardware.cluster_objects import PodObject
 from reconciler.lab.leaf_spine import Broken, FabricFault
 from reconciler.lab.pair_network import PairNetwork
@@ -291,6 +292,35 @@ def test_a_run_that_is_killed_leaves_its_partners_to_the_next(world: Wired, monk
     world.clock.elapsed += 600.0  # the dead run's lease
     report = world.test("n0")
     assert report.results["n0"].state is Ended.DONE, (report.results, world.told())
+    assert world.others_serve()
+
+
+def test_a_partner_is_held_to_the_end_of_a_test_that_takes_hours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each rail of a collective by itself may take hours together: no one takes the partner meanwhile."""
+    world = Wired(tmp_path, test_of_pairs=replace(WIRE, timeout_s=6 * 3600.0))
+    seen: list[tuple[str, str]] = []
+    take, pair = PartnerPool.take, PairTest._pair
+    pools: list[PartnerPool] = []
+
+    async def taken(pool: PartnerPool, *args: Any, **named: Any) -> TakenPartner | NoPartner:
+        pools.append(pool)
+        return await take(pool, *args, **named)
+
+    async def slow(test: PairTest, *sides: Any) -> TestResult:
+        await test.clock.sleep(5 * 3600.0)
+        held = [name for name in world.fleet.nodes if pools[-1].holder(name)]
+        for name in held:
+            with pools[-1].acting(name) as why:
+                seen.append((name, why))
+        return await pair(test, *sides)
+
+    monkeypatch.setattr(PartnerPool, "take", taken)
+    monkeypatch.setattr(PairTest, "_pair", slow)
+    assert world.test("n0").results["n0"].state is Ended.DONE, world.told()
+    assert len(seen) == 2, "one partner behind each leaf, five hours into its test"
+    assert {why for _, why in seen} == {"it is held as a partner for the gate of n0"}
     assert world.others_serve()
 
 

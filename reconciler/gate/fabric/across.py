@@ -56,7 +56,7 @@ def _flows(fabric: Fabric, parts: Sequence[Part], reading: Reading) -> _Flows:
     lows = flows = 0
     for low, leg in ((reading.there, reading.run.there), (reading.back, reading.run.back)):
         counted = _counted(leg, reading.unread)
-        for part in parts:
+        for part in parts if counted else ():
             counted &= ~explained(fabric, part, reading, leg.spines)
         lows += (low & counted).bit_count()
         flows += counted.bit_count()

@@ -25,6 +25,7 @@ SUSPECTS = 1.5
 LEAST_SHARE = 0.25  # of low runs, of what is convicted
 CLEAN = 0.2  # a partner counts whose runs with others are low less often
 _INSIDE = 10  # a run between two nodes of a leaf passes no other: between two leaves that may be it, it counts most
+SMALL = 3  # members of a group: runs with others alone tell one of them from the next
 PARTNERS = 2  # that are independent and saw it low, before a part of a node is convicted
 
 
@@ -98,6 +99,7 @@ class Accounts:
     def __init__(self, fabric: Fabric, sums: Sums) -> None:
         self.fabric, self._rounds = fabric, sums.rounds
         self.runs, self.unread, self._totals, self._crossings = sums.runs, sums.unread, sums.totals, sums.crossings
+        self._of_groups = sums.groups
         self.convicted: list[Part] = []
         self._hidden: dict[int | None, frozenset[str]] = {}
         self.hot = sums.hot
@@ -222,22 +224,28 @@ class Accounts:
             lows += sum(narrow[one] for one in others)
         return runs > 0 and lows / runs <= CLEAN
 
-    def common(self) -> Iterator[Blame]:
+    def common(self, least: float = 0.0) -> Iterator[Blame]:
         """Yield the accounts of leaves, racks and spines without their two worst nodes, where they may be low.
 
         A leaf with one bad node is low as often as that node is met. What is low without its worst nodes is so for a
-        cause that its nodes share.
+        cause that its nodes share. `least`: leaves that can't be low in this share of runs are left out.
         """
-        members = self.fabric.members
-        # At least so many runs: one of two members is in the totals of both.
-        runs = {group: sum([self._totals[node] for node in nodes]) / 2 for group, nodes in members.items()}
+        most = 2 * max(self._totals.values(), default=0)  # runs that may go with the two worst nodes
+        halves = {group: self._half(group) for group in self.fabric.members}
         for rail, leaves in self._leaves.items():
+            every = not self.hidden(rail) and rail not in self.unread
             for group, lows in leaves.items():
-                if len(members[group]) > 1 and lows >= LEAST_SHARE / 2 * runs[group]:
+                members = len(self.fabric.members[group])
+                left = self._of_groups[group] - most if every and members > SMALL else 0
+                if members > 1 and lows >= max(LEAST_SHARE / 2 * halves[group], least * left):
                     yield self.leaf(group, rail)
         for rack in sorted({self.fabric.racks.get(node, "") for node in self.broad} - {""}):
             yield self._rack(rack)
         yield from self._spines()
+
+    def _half(self, group: str) -> float:
+        """Return how many runs a group has at least: one of two members is in the totals of both."""
+        return sum([self._totals[node] for node in self.fabric.members[group]]) / 2
 
     def leaf(self, group: str, rail: int, without: frozenset[str] = frozenset()) -> Blame:
         members = frozenset(self.fabric.members[group])
@@ -268,13 +276,13 @@ class Accounts:
         return [Met(*pair, runs, lows[pair]) for pair, runs in taken.items()]
 
     def _met(self, members: frozenset[str], tally: Tally, rail: int | None) -> Iterator[Met]:
-        """Yield the pairs of members. Of fewer than four, runs with others alone tell one from the next."""
+        """Yield the pairs of members, of SMALL groups with others alone."""
         hidden = self.hidden(rail)
         for node in sorted(members - hidden):  # an order of its own: ties are decided alike in each process
             unread = NONE if rail is None else self._unread(node, rail)
             lows = counts_of(tally, node)
             for partner, runs in self.runs[node].items():
-                apart = partner not in members or (len(members) > 3 and node < partner)
+                apart = partner not in members or (len(members) > SMALL and node < partner)
                 if apart and partner not in hidden and runs > unread[partner]:
                     yield Met(node, partner, runs - unread[partner], lows[partner])
 

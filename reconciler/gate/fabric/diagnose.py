@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from heapq import heapify, heappop
 from math import ceil, log
 
-from reconciler.gate.fabric.blame import CONVICTS, PARTNERS, SUSPECTS, Accounts, Blame, explained, likelier
+from reconciler.gate.fabric.blame import CONVICTS, LEAST_SHARE, PARTNERS, SUSPECTS, Accounts, Blame, explained, likelier
 from reconciler.gate.fabric.evidence import Evidence, Pair
 from reconciler.gate.fabric.results import Bar, LoopbackRun, PairRun, read
 from reconciler.gate.fabric.rounds import CONFIRMING_RUNS, CONTROLS, SCREENING_RUNS, Room, Round, Seats
@@ -117,7 +118,7 @@ def _convict(accounts: Accounts) -> Iterator[Blame]:
 
 
 def _worst(accounts: Accounts) -> Blame | None:
-    shared = [blame for blame in accounts.common() if blame.convicts]
+    shared = [blame for blame in accounts.common(LEAST_SHARE) if blame.convicts]
     if shared:
         worst = max(shared, key=lambda blame: blame.weight)
         return worst if worst.rounds >= ROUNDS else None  # nobody is blamed for what may be a common cause
@@ -294,16 +295,19 @@ def _seat(seats: Seats, accounts: Accounts, node: str, rail: int | None, bad: Se
             else:
                 across += low
 
+    if seats.full() or not seats.free(node):
+        return
     hidden, home = accounts.hidden(rail), groups[node]
     aside = within > 2 * across, across > 2 * within  # whether a partner across is, and one within
-    found = sorted(
-        [
-            (node in hidden or other in hidden, other in bad, aside[group == home], met[other], other)
-            for other, group in groups.items()
-            if other != node and seats.free(other)
-        ]
-    )
-    next((other for *_, other in found if seats.pair(node, other, CONFIRMING_RUNS, control=False)), None)
+    behind = node in hidden
+    found = [
+        (behind or other in hidden, other in bad, aside[groups[other] == home], met[other], other)
+        for other in seats.left
+        if other != node
+    ]
+    heapify(found)
+    while found and not seats.pair(node, heappop(found)[-1], CONFIRMING_RUNS, control=False):
+        pass
 
 
 def _undecided(

@@ -143,7 +143,8 @@ class Sums:
     """The sum of rounds, to which more are added.
 
     `hot`: the readings with a rail low; `lows`: what these say. `runs`, and by rail `unread`: node -> partner -> runs.
-    `totals`: runs of a node. `crossings`: spine -> rails of runs that took it.
+    `totals`: runs of a node; `groups`: of a group, those within it counted once. `crossings`: spine -> rails of runs
+    that took it.
     """
 
     def __init__(self, fabric: Fabric, rounds: Iterable[Tested] = ()) -> None:
@@ -151,7 +152,8 @@ class Sums:
         self.hot: list[Reading] = []
         self.lows = Lows(fabric)
         self.runs: Tally = defaultdict(Counts)
-        self.totals = Counts()
+        self.totals, self.groups = Counts(), Counts()
+        self._fabric = fabric
         self.unread: defaultdict[int, Tally] = defaultdict(lambda: defaultdict(Counts))
         self.crossings = Counter[str]()
         for tested in rounds:
@@ -165,6 +167,8 @@ class Sums:
             for node, partner in ((one, other), (other, one)):
                 self.runs[node][partner] += count
                 self.totals[node] += count
+            for group in {self._fabric.groups[one], self._fabric.groups[other]}:
+                self.groups[group] += count
         for reading in tested.unread:
             run = reading.run
             for rail in bits(reading.unread):

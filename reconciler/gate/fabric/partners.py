@@ -4,15 +4,14 @@ A near partner shares the node's leaves, so that no spine takes part; a far one 
 node's own is not all that is tested. It is out of service, or it has no work, a valid certificate, and room in the
 disruption budget. A node with work is never taken.
 
-A hold ends with its gate: it counts only while that gate runs and until its time is over. A reconciler that crashed has
-no gate that runs, so there is nothing to clean up.
+A hold ends with its gate, however long its tests take: it counts while that gate runs. A reconciler that crashed has no
+gate that runs, so there is nothing to clean up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -39,12 +38,11 @@ class Candidate(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """A partner that the gate of `node` holds. `attempt`: the gate's own; `until`: when the hold ends by itself."""
+    """A partner that the gate of `node` holds. `attempt`: the gate's own."""
 
     partner: str
     node: str
     attempt: str
-    until: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +65,9 @@ class NoPartner:
 Refusal = Callable[[str], str | None]  # node -> why the disruption budget has no room for it; None: it has
 
 
-def live_holds(holds: Iterable[Hold], running: Collection[str], now: datetime) -> tuple[Hold, ...]:
-    """Return the holds that count: those of gates that run, by attempt, whose time is not over."""
-    return tuple(hold for hold in holds if hold.attempt in running and now < hold.until)
+def live_holds(holds: Iterable[Hold], running: Collection[str]) -> tuple[Hold, ...]:
+    """Return the holds that count: those of gates that run, by attempt."""
+    return tuple(hold for hold in holds if hold.attempt in running)
 
 
 def choose_partner(

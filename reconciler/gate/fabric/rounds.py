@@ -96,16 +96,16 @@ class Seats:
 
     def __init__(self, fabric: Fabric, room: Room) -> None:
         self._groups, self._room = fabric.groups, room
-        self._taken: set[str] = set()
+        self.left = set(fabric.groups)  # nodes without a seat
         self._crossing: dict[str, int] = {}
         self.matches: list[Match] = []
         self.loopbacks: list[tuple[str, int]] = []
 
     def free(self, node: str) -> bool:
-        return node not in self._taken
+        return node in self.left
 
     def full(self, wanted: int = 2) -> bool:
-        return len(self._taken) + wanted > self._room.nodes
+        return len(self._groups) - len(self.left) + wanted > self._room.nodes
 
     def pair(self, one: str, other: str, runs: int, *, control: bool) -> bool:
         """Seat a pair, and return whether there was room for it."""
@@ -118,14 +118,14 @@ class Seats:
                 return False
             for end in ends:
                 self._crossing[end] = self._crossing.get(end, 0) + 1
-        self._taken |= {one, other}
+        self.left -= {one, other}
         self.matches.append(Match(one, other, runs, control))
         return True
 
     def loopback(self, node: str, runs: int) -> bool:
         if self.full(1) or not self.free(node):
             return False
-        self._taken.add(node)
+        self.left.discard(node)
         self.loopbacks.append((node, runs))
         return True
 

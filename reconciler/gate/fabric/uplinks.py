@@ -7,7 +7,9 @@ explains is counted by cable. Where all flows of two cables are the same, nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from math import log
 from typing import Final, NamedTuple
 
 from reconciler.gate.fabric.blame import CONVICTS, LEAST_SHARE, LUCK, explained, likelier
@@ -16,6 +18,7 @@ from reconciler.gate.fabric.results import Reading
 from reconciler.gate.fabric.topology import Fabric, Part, PartKind
 
 _MORE: Final = 3.0  # times as often low as the flows that take other cables
+_LEAST: Final = CONVICTS / -log(LUCK)  # low flows, with fewer of which the figure convicts nothing
 _NODES: Final = 3  # that saw it low, each of which might be ill itself
 
 
@@ -32,7 +35,10 @@ def bad_uplinks(fabric: Fabric, diagnosis: Diagnosis, readings: Sequence[Reading
     """Yield the cables between leaves and spines that are low, one after the other, each without the one before it."""
     void = {incident.round for incident in diagnosis.incidents}
     parts = [one.part for one in diagnosis.convicted]
-    flows = [flow for one in readings if one.run.round not in void for flow in _flows(fabric, parts, one)]
+    counted = [one for one in readings if one.run.round not in void]
+    if not _may_be_bad(fabric, parts, counted):
+        return
+    flows = [flow for one in counted for flow in _flows(fabric, parts, one, range(fabric.rails))]
     while (found := _worst(flows)) is not None:
         cables, mine = found
         yield _conviction(cables, mine)
@@ -40,7 +46,19 @@ def bad_uplinks(fabric: Fabric, diagnosis: Diagnosis, readings: Sequence[Reading
         flows = [flow for flow in flows if id(flow) not in taken]
 
 
-def _flows(fabric: Fabric, parts: Sequence[Part], reading: Reading) -> Iterator[_Flow]:
+def _may_be_bad(fabric: Fabric, parts: Sequence[Part], readings: Sequence[Reading]) -> bool:
+    """Return whether a cable has enough low flows: those are few, and all of a large fabric take long to count."""
+    every = range(fabric.rails)
+    low = (flow for one in readings if one.there or one.back for flow in _flows(fabric, parts, one, every) if flow.low)
+    lows = Counter((flow.rail, name) for flow in low for name in flow.cables)
+    many = {cable: count for cable, count in lows.items() if count >= _LEAST}
+    rails = sorted({rail for rail, _ in many})
+    flows = (flow for one in readings for flow in _flows(fabric, parts, one, rails)) if many else ()
+    counts = Counter((flow.rail, name) for flow in flows for name in flow.cables)
+    return any(count >= LEAST_SHARE * counts[cable] for cable, count in many.items())
+
+
+def _flows(fabric: Fabric, parts: Sequence[Part], reading: Reading, rails: Iterable[int]) -> Iterator[_Flow]:
     run = reading.run
     groups = fabric.groups[run.one], fabric.groups[run.other]
     for low, leg in ((reading.there, run.there), (reading.back, run.back)):
@@ -49,8 +67,8 @@ def _flows(fabric: Fabric, parts: Sequence[Part], reading: Reading) -> Iterator[
         hidden = reading.unread
         for part in parts:
             hidden |= explained(fabric, part, reading, leg.spines)
-        for rail, spine in enumerate(leg.spines):
-            if spine and not hidden >> rail & 1:
+        for rail in rails:
+            if (spine := leg.spines[rail]) and not hidden >> rail & 1:
                 told = leg.cables[rail] if leg.cables else ()
                 cables = told or tuple([f"{group}/{spine}" for group in groups])
                 yield _Flow(cables, rail, bool(low >> rail & 1), reading)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 
@@ -23,7 +23,6 @@ from reconciler.planner.fleet.budget import Budget
 from tests import builders
 
 NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
-HOUR = timedelta(hours=1)
 OUT = Candidate(Service.OUT, certified=True)
 ILL = Candidate(Service.OUT, certified=False)
 IDLE = Candidate(Service.IDLE, certified=True)
@@ -101,18 +100,17 @@ def test_the_budget_refuses_an_idle_node_and_no_node_that_is_out() -> None:
 
 @pytest.mark.parametrize(("node", "held"), [("c", {"a", "b"}), ("a", {"a"}), ("b", {"b"})])
 def test_both_nodes_of_a_hold_are_taken(node: str, held: set[str]) -> None:
-    hold = Hold("b", "a", "attempt-1", NOW + HOUR)
+    hold = Hold("b", "a", "attempt-1")
     found = choose_partner(node, ONE_LEAF, {"a": OUT, "b": OUT}, [hold], roomy)
     assert isinstance(found, NoPartner)
     assert found.wait
     assert all(f"{name}: " in found.reason for name in held)
 
 
-def test_a_hold_ends_with_its_gate_and_with_its_time() -> None:
-    hold = Hold("b", "a", "attempt-1", NOW + HOUR)
-    assert live_holds([hold], {"attempt-1"}, NOW) == (hold,)
-    assert live_holds([hold], {"attempt-1"}, NOW + HOUR) == ()
-    assert live_holds([hold], {"attempt-2"}, NOW) == (), "a reconciler that starts anew runs other attempts"
+def test_a_hold_ends_with_its_gate() -> None:
+    hold = Hold("b", "a", "attempt-1")
+    assert live_holds([hold], {"attempt-1"}) == (hold,)
+    assert live_holds([hold], {"attempt-2"}) == (), "a reconciler that starts anew runs other attempts"
 
 
 def refusal_of(budget: Budget) -> Callable[[str], str | None]:
@@ -154,7 +152,7 @@ def test_gates_at_the_same_time_share_no_node_and_keep_the_budget() -> None:
             if found.charges:
                 budget.charge(found.name)
                 charged += 1
-            holds.append(Hold(found.name, node, node, NOW + HOUR))
+            holds.append(Hold(found.name, node, node))
             chosen = candidates[found.name]
             assert chosen.service is Service.OUT or (chosen.service is Service.IDLE and chosen.certified), at
             assert not chosen.occupied, at
