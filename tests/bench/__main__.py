@@ -23,6 +23,7 @@ from tests.bench import (
     reset,
     results,
     scale,
+    schedules,
     start,
     wire,
     worst_search,
@@ -46,6 +47,7 @@ SECTIONS: dict[str, Section] = {
     "fabric-512": lambda quick: fabric.section(6 if quick else 10_000, (512,), 1),
     "latency": lambda quick: latency.section(10, 5, 5, chain_scale=60) if quick else latency.section(500, 100, 50),
     "reset": lambda quick: reset.section(10, 3, scale=20) if quick else reset.section(500, 20),
+    "schedules": lambda quick: schedules.section(10 if quick else 500),
     "judges": lambda _quick: judges.section(),
     "results": lambda quick: results.section(10_000 if quick else 1_000_000),
     "past": lambda quick: past.section(10_000 if quick else 1_000_000),
@@ -64,14 +66,20 @@ def main() -> None:
         help="sections to run; default: all but machine, fabric-512 and past-10m",
     )
     parser.add_argument("--quick", action="store_true", help="smoke test in a minute: 100 nodes, 10 on the wire")
+    parser.add_argument("--schedules", type=int, metavar="N", help="play N schedules; alone: nothing else")
+    parser.add_argument("--first", type=int, metavar="SEED", help="of the schedules; default: drawn and printed")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
     given = parser.parse_args()
     host = f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     if not given.json:
         print(f"{host}\n")
     document: dict[str, object] = {"machine": host, "quick": given.quick}
+    chosen = dict(SECTIONS)
+    if given.schedules is not None:
+        chosen["schedules"] = lambda _quick: schedules.section(given.schedules, given.first)
+        given.section = given.section or ["schedules"]
     for name in given.section or [name for name in SECTIONS if name not in _BY_NAME_ALONE]:
-        tables = SECTIONS[name](given.quick)
+        tables = chosen[name](given.quick)
         document[name] = [table.json() for table in tables]
         if not given.json:
             print("\n\n".join(table.text() for table in tables), end="\n\n", flush=True)

@@ -94,8 +94,8 @@ class Looped(World):
         )  # fmt: skip
         return Loop(deps, self.feed, lambda _: self.fabric, holder=holder, pull_s=30.0)
 
-    def go(self, seconds: float, meanwhile: Callable[[], Awaitable[None]] | None = None, **loop: Any) -> None:
-        """Let the loop run for so many seconds, and end it as SIGTERM does."""
+    def go(self, seconds: float | None, meanwhile: Callable[[], Awaitable[None]] | None = None, **loop: Any) -> None:
+        """Let the loop run for so many seconds (None: until `meanwhile` is over), and end it as SIGTERM does."""
 
         async def work() -> None:
             running = asyncio.create_task(self.loop(**loop).run())
@@ -103,7 +103,8 @@ class Looped(World):
                 async with asyncio.timeout(seconds):
                     if meanwhile is not None:
                         await meanwhile()
-                    await running
+                    if seconds is not None:
+                        await running
             except TimeoutError:
                 pass
             finally:

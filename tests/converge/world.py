@@ -180,6 +180,7 @@ class World:
     each: Callable[[d.Desired], d.Desired] = lambda node: node  # changes every node of the spec
     gate: QuickGate = field(default_factory=QuickGate)
     signatures: Mapping[tuple[str, str], bool | None] = field(default_factory=lambda: SIGNATURES)
+    store: Callable[[Path], Any] = lambda where: SqlLedger(where / "ledger.sqlite")
 
     def __post_init__(self) -> None:
         self.clock = VirtualClock()
@@ -198,7 +199,7 @@ class World:
         self.lab: Lab = build_lab(self.fleet, scenario, self.clock.seconds)
         self.clock.elapsed = 3600.0  # everything has been up for a while
         self.fabric = LabFabric(self.lab, self.clock)
-        self.ledger = SqlLedger(self.where / "ledger.sqlite")
+        self.ledger: SqlLedger = self.store(self.where)
         weakref.finalize(self, self.ledger.close)
         self.events: list[Event] = []
         self._runs = 0

@@ -8,21 +8,28 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from reconciler.health.ladder import REMEDIATION
+from reconciler.lab.inprocess.ledger import MemoryLedger
 from reconciler.model.desired import Reserve, Rung
 from reconciler.model.limits import Brake
 from reconciler.model.records import ISOLATED
+from reconciler.model.status import NodeStatus
 from tests.converge.test_isolation import POLICY, WATCHED, fall_ill
 from tests.converge.test_loop import HOUR, MINUTE
 from tests.notify.test_loop import Telling
 
 NODES = 6
 LONG_S = HOUR  # of a schedule; then it has as long to settle
+BEFORE_S = 5 * MINUTE  # of the first signal: two passes
+CALM_S = 6 * MINUTE  # of three passes that do nothing: what is not played whole is over then
+OFTEN_S = MINUTE
 MEMORY = Path("/dev/shm")
 LADDER = (Rung("soft_restart", 1), Rung("power_cycle", 2))
 ISOLATE_S = 15 * MINUTE  # by which evidence that stays has taken its node out, however the node is read meanwhile
@@ -38,18 +45,43 @@ class Sent:
     node: str
 
 
+@dataclass(frozen=True)
+class Played:
+    """What came of a schedule. `broken`: which rule was, in words."""
+
+    broken: tuple[str, ...]
+    isolated: int  # marks for evidence of illness
+    rungs: int
+    messages: int
+
+
 class Signals(Telling):
     """Six nodes, one of them a spare, under a ladder of two rungs."""
 
-    def __init__(self, where: Path) -> None:
+    def __init__(self, where: Path, **differences: Any) -> None:
         profile = replace(WATCHED, digest="signals", remediation=replace(POLICY, ladder=LADDER))
         settings = {"reserves": (Reserve("training", "1"),), "brake": Brake("90%", "90%", 600.0)}
-        super().__init__(where, nodes=NODES, racks=3, profile=profile, settings=settings, node={"persona": "training"})
+        super().__init__(
+            where, nodes=NODES, racks=3, profile=profile, settings=settings, node={"persona": "training"}, **differences
+        )
 
     def say(self, node: str, *lines: str) -> None:
         system = self.machine(node).state.os
         if system is not None:
             system.kernel_log.extend(lines)
+
+    def done(self) -> object:
+        """Return what passes change: what was done to each node, what each is called, and who is to be told."""
+        assert self.status.fleet is not None
+        attempts = [(one.action, one.outcome) for name in self.fleet.nodes for one in self.ledger.node(name).attempts]
+        return attempts, [node.status for node in self.status.fleet.nodes.values()], self.ledger.unsent()
+
+    @property
+    def waits_for_people(self) -> bool:
+        """Whether nothing that time or a look at a node would change is under way."""
+        assert self.status.fleet is not None
+        statuses = {node.status for node in self.status.fleet.nodes.values()}
+        return statuses <= {NodeStatus.CONVERGED, NodeStatus.BLOCKED} and not self.ledger.unsent()
 
 
 def _xid(code: int, number: int = 0) -> str:
@@ -120,34 +152,67 @@ def draw(seed: int) -> tuple[Sent, ...]:
     return tuple(sorted(sent, key=lambda one: one.at))
 
 
-def play(schedule: tuple[Sent, ...]) -> list[str]:
-    """Play a schedule and return what was broken, in words."""
-    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as where:
-        here = Signals(Path(where))
+def play(schedule: tuple[Sent, ...], *, on_disk: bool = False, whole: bool = False) -> Played:
+    """Play a schedule and return what came of it.
+
+    `on_disk`: with a ledger of SQLite in place of one in memory, as it costs as much again. `whole`: with all of the
+    hour before the first signal and of the hour after the last, in which mostly nothing happens.
+    """
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as where, _drawn_from(schedule):
+        here = Signals(Path(where), **({} if on_disk else {"store": lambda _where: MemoryLedger("memory")}))
         try:
-            return _play(here, schedule)
+            return _play(here, schedule, whole=whole)
         finally:
             here.ledger.close()
 
 
-def _play(here: Signals, schedule: tuple[Sent, ...]) -> list[str]:
+@contextmanager
+def _drawn_from(schedule: tuple[Sent, ...]) -> Iterator[None]:
+    """Have the loop draw its intervals from the schedule, which is played the same way each time then."""
+    before = random.getstate()
+    random.seed(repr(schedule))
+    try:
+        yield
+    finally:
+        random.setstate(before)
+
+
+def _play(here: Signals, schedule: tuple[Sent, ...], *, whole: bool) -> Played:
     broken: set[str] = set()
     gone: dict[str, float] = {}
 
     async def work() -> None:
         began = here.clock.elapsed
+        if schedule and not whole:
+            began -= max(schedule[0].at - BEFORE_S, 0.0)
         for one in schedule:
             await here.clock.sleep(max(began + one.at - here.clock.elapsed, 0.0))
             KINDS[one.kind](here, one.node)
             if one.kind == "a GPU is gone for good" and here.machine(one.node).fault("xid_79") is not None:
                 gone.setdefault(one.node, here.clock.elapsed)
             broken.update(_schedulable(here, gone))
-        while here.clock.elapsed < began + LONG_S + HOUR:
-            await here.clock.sleep(5 * MINUTE)
-            broken.update(_schedulable(here, gone))
+        calm = None if whole else max((here.clock.elapsed, *(at + ISOLATE_S for at in gone.values())))
+        await _settle(here, began + LONG_S + HOUR, calm, lambda: broken.update(_schedulable(here, gone)))
 
-    here.go(LONG_S + HOUR + 10 * MINUTE, work)
-    return sorted({*broken, *_treated_in_vain(here, schedule), *_climbed(here), *_untold(here)})
+    here.go(None, work)
+    broken.update(_treated_in_vain(here, schedule), _climbed(here), _untold(here))
+    attempts = [one for name in here.fleet.nodes for one in here.ledger.node(name).attempts]
+    isolated = sum(one.action == "mark" and one.cause.startswith(ISOLATED) for one in attempts)
+    return Played(tuple(sorted(broken)), isolated, sum(map(_is_rung, attempts)), len(here.receiver.taken))
+
+
+async def _settle(here: Signals, end: float, calm: float | None, look: Callable[[], None]) -> None:
+    """Let time pass until the end, or until nothing has been done since `calm` for long enough."""
+    done: object = None
+    while here.clock.elapsed < end:
+        await here.clock.sleep(OFTEN_S)
+        look()
+        if calm is None:
+            continue
+        if (now := here.done()) != done or not here.waits_for_people:
+            done, calm = now, max(calm, here.clock.elapsed)
+        elif here.clock.elapsed > calm + CALM_S:
+            return
 
 
 def _schedulable(here: Signals, gone: Mapping[str, float]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -291,19 +292,14 @@ def _events(lines: Sequence[str]) -> tuple[KernelEvent, ...]:
 
 
 def _xids(lines: Sequence[str]) -> tuple[Xid, ...]:
-    found: dict[tuple[int, str], Xid] = {}
-    for line in lines:
-        match = _XID.match(line)
-        if match is None:
-            continue
-        code, device = int(match["code"]), f"0000{match['pci']}.0".upper()
-        known = found.get((code, device))
-        found[code, device] = Xid(code, device, 1, text=match["rest"]) if known is None else _once_more(known)
-    return tuple(found.values())
-
-
-def _once_more(xid: Xid) -> Xid:
-    return replace(xid, count=xid.count + 1)
+    """Return each kind of error with its count and the text of its first line."""
+    texts: dict[tuple[int, str], str] = {}
+    counts: Counter[tuple[int, str]] = Counter()
+    for match in filter(None, map(_XID.match, lines)):
+        kind = int(match["code"]), f"0000{match['pci']}.0".upper()
+        texts.setdefault(kind, match["rest"])
+        counts[kind] += 1
+    return tuple(Xid(code, device, counts[code, device], text=text) for (code, device), text in texts.items())
 
 
 def _links(machine: Machine) -> tuple[Link, ...]:
