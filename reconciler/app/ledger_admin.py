@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.app.holds import check_subject
@@ -30,18 +31,28 @@ def existing_ledger(workspace: Workspace, *, create: bool = False) -> Iterator[S
     for a mistyped name would protect nobody.
     """
     request = workspace.request
-    where = workspace.ledger_place(_fleet_name(workspace))
+    where = ledger_place(workspace)
     of_spec = request.fleet is None and request.ledger is None
     try:
         ledger = workspace.open_ledger(where, create=request.create_ledger or (create and of_spec))
     except NoLedger as missing:
-        raise UsageError(
-            f"{missing}: no run has ever used it; name the right one with --ledger, --fleet, --endpoints or SPEC"
-        ) from None
+        raise absent(missing) from None
     try:
         yield ledger
     finally:
         ledger.close()
+
+
+def absent(missing: NoLedger) -> UsageError:
+    """Return the error for a ledger that is named and not there."""
+    return UsageError(
+        f"{missing}: no run has ever used it; name the right one with --ledger, --fleet, --endpoints or SPEC"
+    )
+
+
+def ledger_place(workspace: Workspace) -> str | Path:
+    """Return the file or URL of the ledger that the request names."""
+    return workspace.ledger_place(_fleet_name(workspace))
 
 
 def _fleet_name(workspace: Workspace) -> str:

@@ -59,6 +59,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "notify": ("notify", "Try the channels through which people are told."),
     "lease": ("lease", "List leases, or release one."),
     "ledger": ("ledger", "Show the ledger, take over nodes, or waive tests."),
+    "migrate": ("migrate", "Bring the ledger to another version."),
     "reference": ("reference", "Build what peers measured, for bars by peers."),
     "host-keys": ("host_keys", "List the SSH host keys of nodes, or export those that are revoked."),
     "audit": ("audit", "Verify or list the journal."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.drivers.ledger import SqlLedger
+from reconciler.drivers.ledger import SCHEMA_VERSION, SqlLedger
 from reconciler.drivers.ledger.schema import VERSION
 from reconciler.model.errors import LedgerError
 from tests.cli.shell import reconciler
@@ -91,6 +92,26 @@ def test_sqlite_is_restored(tmp_path: Path) -> None:
         left.unlink()
     typed(line("sqlite3 ledger.backup").replace("/var/lib/reconciler/FLEET.sqlite", here), tmp_path)
     assert verified(here, "--head", head)["head"] == head
+
+
+def test_the_ledger_is_migrated_and_taken_back(tmp_path: Path) -> None:
+    """The page's commands, as they are, but off a terminal."""
+    where = str(tmp_path / "ledger.sqlite")
+    written(where)
+
+    def said(*words: str, yes: bool = False) -> str:
+        command = shlex.split(line("reconciler migrate", *words))[1:]
+        done = reconciler(*command, *(["--yes"] if yes else []), env={"RECONCILER_LEDGER": where})
+        assert done.code == 0, done.err
+        return done.out
+
+    back = shlex.split(line("reconciler migrate", "--to"))[1:]
+    assert f"would be brought from version {SCHEMA_VERSION} to 12" in said("--to")
+    back.remove("--check")
+    assert reconciler(*back, "--yes", env={"RECONCILER_LEDGER": where}).code == 0
+    assert f"would be brought from version 12 to {SCHEMA_VERSION}" in said("--check fleet-spec", "migrate --check")
+    assert f"was brought from version 12 to {SCHEMA_VERSION}" in said("migrate fleet-spec", yes=True)
+    assert len(list(tmp_path.glob("*.backup"))) == 2
 
 
 def test_an_older_version_refuses_the_ledger_of_a_newer_one(tmp_path: Path) -> None:

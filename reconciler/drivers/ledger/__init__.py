@@ -11,7 +11,8 @@ node_history  the journal as people read it; period reads what reports need
 
 base        what the roles share
 schema      tables
-migrations  from an older schema to the present one
+migrations  from one version of the schema to another; migrating does it for a person, with a backup
+live_leases  what forbids a migration
 engine      connections, transactions, error messages
 cache       what was read, while it is up to date; changes lists who wrote to it, on PostgreSQL
 rows, writing  cells and rows
@@ -21,6 +22,8 @@ lease_time  the clock that leases go by
 """
 
 from reconciler.drivers.ledger.audit import Audit
+from reconciler.drivers.ledger.migrating import LedgerMigrator, MigrationStep, Order, Outlook, refusal
+from reconciler.drivers.ledger.migrations import SCHEMA_VERSION
 from reconciler.drivers.ledger.store import SqlLedger
 
-__all__ = ["Audit", "SqlLedger"]
+__all__ = ["SCHEMA_VERSION", "Audit", "LedgerMigrator", "MigrationStep", "Order", "Outlook", "SqlLedger", "refusal"]

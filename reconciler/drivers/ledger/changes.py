@@ -55,6 +55,13 @@ def list_changes(connection: sa.Connection) -> None:
         )
 
 
+def unlist_changes(connection: sa.Connection) -> None:
+    """Take the list and its triggers away again."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql("DROP FUNCTION IF EXISTS ledger_changed CASCADE")
+        connection.exec_driver_sql("DROP TABLE IF EXISTS changes")
+
+
 def writers(execute: Callable[..., Any], ended: frozenset[int]) -> frozenset[int]:
     """Return those of these transactions, which have ended, that wrote to cached tables. `execute`: of a driver."""
     query = "SELECT xid FROM changes WHERE xid BETWEEN %s AND %s"

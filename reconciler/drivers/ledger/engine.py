@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +21,10 @@ import sqlalchemy as sa
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from reconciler.drivers.ledger import changes, migrations
+from reconciler.drivers.ledger.backup import back_up
 from reconciler.drivers.ledger.cache import Cache, CommitCount, Snapshot, Version
+from reconciler.drivers.ledger.lease_time import SharedClock
+from reconciler.drivers.ledger.live_leases import end_leases
 from reconciler.model.errors import BadLedgerUrl, LedgerError, NoLedger
 from reconciler.model.printable import HIDDEN, shown_url, without_secrets
 
@@ -50,24 +54,34 @@ _ADVICE = {
 }
 
 
-class Database:
-    """An open ledger database, migrated to the current schema. `name`: for messages, without a password.
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a ledger is opened. `create`: make it when it is not there; else NoLedger is raised.
 
-    `create`: make it when it is not there; else NoLedger is raised. `reading`: every write is refused.
+    `reading`: every write is refused. `migrate`: bring an older one to the current schema; else it stays as it is.
+
+    `clock`: leases go by it; one that has not run out forbids a migration. None: nobody else uses the ledger.
     """
 
-    def __init__(self, where: str | Path, *, lock_timeout_s: float, create: bool = True, reading: bool = False) -> None:
-        self.name, self._engine = _engine(where, lock_timeout_s, create=create)
+    create: bool = True
+    reading: bool = False
+    migrate: bool = True
+    clock: SharedClock | None = None
+
+
+class Database:
+    """An open ledger database. `name`: for messages, without a password."""
+
+    def __init__(self, where: str | Path, *, lock_timeout_s: float, opening: Opening = Opening()) -> None:
+        self.name, self._engine = _engine(where, lock_timeout_s, create=opening.create)
+        self._opening = opening
         self._reading = False
         self.fence: Callable[[sa.Connection], None] | None = None  # raises where a write is not allowed any more
         self._local = threading.local()
         self._question, self._parse = _VERSIONS[self._engine.dialect.name]
         try:
-            with self.read() as connection:
-                version = self._version(connection)
-            if version != migrations.SCHEMA_VERSION:
-                self._upgrade(version, create=create)
-            self._reading = reading
+            self._upgrade(self.version())
+            self._reading = opening.reading
         except BaseException:  # Ctrl-C too: the open connections have no other owner
             self.close()
             raise
@@ -175,15 +189,41 @@ class Database:
         if connection.dialect.name == "postgresql":
             cache.own.add(int(connection.exec_driver_sql("SELECT pg_current_xact_id()::text").scalar_one()))
 
-    def _upgrade(self, version: int | None, *, create: bool) -> None:
-        if version is None and not create:
+    def _upgrade(self, version: int | None) -> None:
+        if version is None and not self._opening.create:
             raise NoLedger(self.name)
+        if version == migrations.SCHEMA_VERSION or not self._opening.migrate:
+            return
+        with self.migration() as (connection, version):
+            if version != migrations.SCHEMA_VERSION:  # another process may have been faster
+                self.migrate_to(migrations.SCHEMA_VERSION, connection, version)
+
+    @contextmanager
+    def migration(self) -> Iterator[tuple[sa.Connection, int | None]]:
+        """Open a transaction in which nobody else migrates, with the version that the ledger has; None: it is empty."""
         with self.write() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
-            version = self._version(connection)  # another process may have been faster
-            if version != migrations.SCHEMA_VERSION:
-                migrations.migrate(connection, version)
+            yield connection, self._version(connection)
+
+    def migrate_to(self, to: int, connection: sa.Connection, version: int | None) -> None:
+        """Migrate in the transaction of `migration`. Raise LeaseHeld while somebody holds a lease."""
+        if version is not None and self._opening.clock is not None:
+            end_leases(connection, self._opening.clock, self.name, version, to)
+        migrations.migrate(connection, version, to)
+
+    def back_up(self, connection: sa.Connection, target: Path) -> None:
+        """Write a backup to a new file. Nobody writes to the ledger before the transaction of `migration` ends."""
+        if connection.dialect.name == "postgresql":
+            connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
+            tables = ", ".join(sorted(sa.inspect(connection).get_table_names()))
+            connection.exec_driver_sql(f"LOCK TABLE {tables} IN SHARE ROW EXCLUSIVE MODE")
+        back_up(self._engine.url, target, self._hide)
+
+    def version(self) -> int | None:
+        """Return the version of the schema; None for an empty database."""
+        with self.read() as connection:
+            return self._version(connection)
 
     def _version(self, connection: sa.Connection) -> int | None:
         try:
@@ -193,7 +233,8 @@ class Database:
         if version is not None and version > migrations.SCHEMA_VERSION:
             raise LedgerError(
                 f"{self.name} was written by a newer version of the reconciler (ledger version {version}, "
-                f"this one knows {migrations.SCHEMA_VERSION}); upgrade the reconciler"
+                f"this one knows {migrations.SCHEMA_VERSION}); upgrade the reconciler, or take the ledger back "
+                f"with the newer one: reconciler migrate --to {migrations.SCHEMA_VERSION}"
             )
         return version
 

@@ -31,6 +31,9 @@ def boot_id() -> str:
 class SharedClock(Protocol):
     """A clock that runs at the same rate in all processes."""
 
+    def now(self) -> datetime:
+        """Return the fleet's time by the wall clock."""
+
     def at(self, wall: datetime) -> datetime:
         """Return the fleet's time at an instant of the wall clock."""
 

@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 import sqlalchemy as sa
 
 from reconciler.drivers.ledger.base import SqlRole
+from reconciler.drivers.ledger.migrations import SCHEMA_VERSION
 from reconciler.drivers.ledger.rows import instant, to_instant, to_json, to_object
-from reconciler.drivers.ledger.schema import FENCE, is_event, journal, leases, meta
+from reconciler.drivers.ledger.schema import FENCE, VERSION, is_event, journal, leases, meta
 from reconciler.drivers.ledger.writing import write_journal
 from reconciler.model.errors import LeaseHeld, LedgerError
 from reconciler.model.records import BMC_SCOPE, Lease
@@ -29,6 +30,7 @@ _RENEW = (
 _OF_TOKEN = (
     sa.select(leases).where(leases.c.token == sa.bindparam("its_token"), leases.c.holder != "").with_for_update()
 )
+_VERSION = sa.select(meta.c.value).where(meta.c.key == VERSION)
 Time = Callable[[sa.Connection], datetime]  # the present instant, by the clock that leases go by
 
 
@@ -103,6 +105,7 @@ def _acquire(
         raise LedgerError(
             f"the ledger's fencing token is {last!r}, so nobody may write; restore the ledger from a backup"
         )
+    _check_version(connection)
     token = int(last) + 1
     held, now = _read(connection, scope), time(connection)
     if held is not None and held.holder not in ("", holder):
@@ -117,6 +120,16 @@ def _acquire(
     else:
         connection.execute(leases.update().where(leases.c.scope == scope).values(**values))
     return lease
+
+
+def _check_version(connection: sa.Connection) -> None:
+    """Raise LedgerError where the ledger was migrated since this process opened it: it must begin nothing there."""
+    version = connection.execute(_VERSION).scalar_one_or_none()
+    if version != str(SCHEMA_VERSION):
+        raise LedgerError(
+            f"the ledger was migrated to version {version} while this process, which knows {SCHEMA_VERSION}, had it "
+            "open: start it again, with a reconciler of that version"
+        )
 
 
 def _drop(connection: sa.Connection, lease: Lease) -> None:
@@ -209,7 +222,8 @@ def _lost(connection: sa.Connection, token: int, scope: str = "") -> LeaseHeld:
     if ended is None:
         if holder:
             return LeaseHeld(holder, f"{what} was lost to {holder}")
-        return LeaseHeld("", f"{what} is gone: its run gave it back, or its row was removed from the database")
+        why = "its run gave it back, the ledger was migrated after it had run out, or its row was removed"
+        return LeaseHeld("", f"{what} is gone: {why} from the database")
     try:
         data = to_object(ended.data, "end of a lease")
         by, why, until = str(data["by"]), data["why"], to_instant(data["until"], "end of a lease")

@@ -1,15 +1,17 @@
-"""Create a ledger, or migrate an older one to the current schema."""
+"""Create a ledger, or migrate one to another version of the schema: up, and down where that loses nothing."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 
 from reconciler.drivers.ledger import chain, schema, seals
-from reconciler.drivers.ledger.changes import list_changes
+from reconciler.drivers.ledger.anchors import ANCHOR
+from reconciler.drivers.ledger.changes import list_changes, unlist_changes
 from reconciler.drivers.ledger.rows import LONG_AGO, instant, to_json
 from reconciler.drivers.ledger.schema import FENCE, HEAD, LEDGER_ID, VERSION, meta
 from reconciler.model.errors import LedgerError
@@ -187,26 +189,56 @@ def _add_history_indices(connection: sa.Connection) -> None:
         connection.exec_driver_sql(statement)
 
 
+def _drop_history_indices(connection: sa.Connection) -> None:
+    for index in ("journal_intents", "journal_outcomes", "journal_leases", "drift_ended"):
+        connection.exec_driver_sql(f"DROP INDEX IF EXISTS {index}")
+    connection.exec_driver_sql("DROP TABLE IF EXISTS open_attempts")  # the journal has the same
+
+
 def _add_index_of_anchors(connection: sa.Connection) -> None:
     connection.exec_driver_sql("CREATE INDEX IF NOT EXISTS journal_anchors ON journal (attempt) WHERE event = 'prune'")
 
 
-# Step n migrates version n to version n + 1; the first creates a new ledger of the newest version. The others change
-# what a released version wrote, and have their own DDL, because the tables in `schema` are always the newest.
-MIGRATIONS: tuple[Callable[[sa.Connection], None], ...] = (
-    _create,
-    _add_rollouts,
-    _add_status_intervals,
-    _seal_identities,
-    _add_install_attempts,
-    _add_attestations,
-    _seal_rows,
-    _add_gate_results,
-    _add_outbox,
-    _add_repairs,
-    _add_history_indices,
-    _add_index_of_anchors,
-    list_changes,
+def _drop_index_of_anchors(connection: sa.Connection) -> None:
+    connection.exec_driver_sql("DROP INDEX IF EXISTS journal_anchors")
+
+
+def _pruned(connection: sa.Connection) -> str:
+    anchors = sa.select(sa.func.count()).select_from(schema.journal).where(schema.is_event(schema.journal, ANCHOR))
+    pruned = connection.execute(anchors).scalar_one()
+    return "the journal was pruned, which a version before 12 takes for damage" if pruned else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """The way from one version to the next. `adds`: for people, what the newer one has.
+
+    `down`: the way back, for what the older version can do without; None: it would lose rows or leave them unsealed.
+    `obstacle` says why this very ledger can't go back; "" = it can.
+    """
+
+    up: Callable[[sa.Connection], None]
+    adds: str
+    down: Callable[[sa.Connection], None] | None = None
+    obstacle: Callable[[sa.Connection], str] = lambda _connection: ""
+
+
+# Migration n leads from version n to version n + 1; the first creates a new ledger of the newest version. The others
+# change what a released version wrote, and have their own DDL, because the tables in `schema` are always the newest.
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(_create, "the ledger"),
+    Migration(_add_rollouts, "rollouts, fleets that share a ledger, the chain of the journal"),
+    Migration(_add_status_intervals, "the status of nodes over time"),
+    Migration(_seal_identities, "rows of the journal that bind serial numbers and UUIDs"),
+    Migration(_add_install_attempts, "attempts at installations, and revoked host keys"),
+    Migration(_add_attestations, "TPMs and proved boots"),
+    Migration(_seal_rows, "rows of the journal that bind TPMs, proved boots and installs"),
+    Migration(_add_gate_results, "what gates measured, and what their tools printed"),
+    Migration(_add_outbox, "messages that no channel has taken yet"),
+    Migration(_add_repairs, "orders to exchange parts, and tickets"),
+    Migration(_add_history_indices, "indices of the history", _drop_history_indices),
+    Migration(_add_index_of_anchors, "an index of what was pruned", _drop_index_of_anchors, _pruned),
+    Migration(list_changes, "the list of who wrote to cached tables (PostgreSQL)", unlist_changes),
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 
@@ -226,13 +258,29 @@ def read_version(connection: sa.Connection) -> int | None:
     return int(row.value)
 
 
-def migrate(connection: sa.Connection, version: int | None) -> None:
-    """Run all steps from `version` on, in the caller's transaction: a failed migration changes nothing."""
+def obstacles(connection: sa.Connection, version: int, to: int) -> Iterator[tuple[int, str]]:
+    """Yield each version that this ledger can't be taken back from without loss, with the reason, newest first."""
+    for number in range(version, to, -1):
+        one = MIGRATIONS[number - 1]
+        why = f"version {number - 1} has no place for {one.adds}" if one.down is None else one.obstacle(connection)
+        if why:
+            yield number, why
+
+
+def migrate(connection: sa.Connection, version: int | None, to: int = SCHEMA_VERSION) -> None:
+    """Run all migrations from `version` to `to`, in the caller's transaction: a failed one changes nothing.
+
+    On the way down there must be no obstacle.
+    """
     if connection.dialect.name == "postgresql":  # an index of ten million rows takes longer than any query may
         connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
-    for step in MIGRATIONS[:1] if version is None else MIGRATIONS[version:]:
-        step(connection)
     if version is None:
+        _create(connection)
         connection.execute(meta.insert().values(key=VERSION, value=str(SCHEMA_VERSION)))
-    else:
-        connection.execute(meta.update().where(meta.c.key == VERSION).values(value=str(SCHEMA_VERSION)))
+        return
+    for one in MIGRATIONS[version:to]:
+        one.up(connection)
+    for one in reversed(MIGRATIONS[to:version]):
+        assert one.down is not None  # see `obstacles`
+        one.down(connection)
+    connection.execute(meta.update().where(meta.c.key == VERSION).values(value=str(to)))

@@ -15,7 +15,7 @@ from reconciler.drivers.ledger import audit
 from reconciler.drivers.ledger.attempts import SqlAttempts
 from reconciler.drivers.ledger.attestations import SqlAttestations
 from reconciler.drivers.ledger.durations import SqlDurations
-from reconciler.drivers.ledger.engine import Database
+from reconciler.drivers.ledger.engine import Database, Opening
 from reconciler.drivers.ledger.episodes import SqlDrift
 from reconciler.drivers.ledger.holds import SqlHolds
 from reconciler.drivers.ledger.installs import SqlInstalls
@@ -86,6 +86,8 @@ class SqlLedger(
     ) -> None:
         """Open the ledger, and create or migrate it where needed. LedgerError when that can't be done.
 
+        LeaseHeld when it is older and a process of the older version holds a lease.
+
         `where`: path of an SQLite file, created with its directory when absent, or a postgresql:// URL.
 
         `create`: False raises NoLedger for one that is absent, or for an empty database. `reading`: refuse writes.
@@ -96,7 +98,8 @@ class SqlLedger(
         `clock`: real or scaled; leases then go by a clock that all runners share, see lease_time. None: by the `now`
         of each call, as in virtual time.
         """
-        database = Database(where, lock_timeout_s=lock_timeout_s, create=create, reading=reading)
+        opening = Opening(create=create, reading=reading, clock=clock)
+        database = Database(where, lock_timeout_s=lock_timeout_s, opening=opening)
         super().__init__(database, fleet, clock)
         self._place: LedgerPlace | None = None  # None: that of the database
         with self._database.read() as connection:
