@@ -9,9 +9,11 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,10 +25,10 @@ from reconciler.lab.hardware.tools.call import Call, Ran
 from reconciler.model.backup import RESTORE, SAVE, DesiredBackup
 from reconciler.model.outcome import Done, Permanent, Transient
 from tests.converge.for_real import run_for_real
-from tests.converge.test_backup import to_new_image
+from tests.converge.test_backup import each, to_new_image
 from tests.converge.test_k3s_killed import surviving
 from tests.converge.world import IMAGE, PROFILE, SIGNATURES, World
-from tests.drivers.ssh.conftest import HostFactory, Server
+from tests.drivers.ssh.conftest import HostFactory, Server, free_port
 from tests.drivers.ssh.conftest import keys as keys
 from tests.drivers.ssh.conftest import make_host as make_host
 from tests.drivers.ssh.conftest import sshd as sshd
@@ -60,7 +62,7 @@ class Site:
     port: int
     make_host: HostFactory
     data: Path
-    repository: Path
+    repository: Path | str
     kill: tuple[int, str] = (0, "")
     ran: list[str] = field(default_factory=list)
     installs: int = 0
@@ -84,8 +86,8 @@ class Site:
         with surviving():
             self.world.apply(wait_s=36000.0)
 
-    def restic(self, *argv: str) -> str:
-        environment = {**os.environ, "RESTIC_PASSWORD": PASSWORD, "RESTIC_REPOSITORY": str(self.repository)}
+    def restic(self, *argv: str, **more: str) -> str:
+        environment = {**os.environ, "RESTIC_PASSWORD": PASSWORD, "RESTIC_REPOSITORY": str(self.repository), **more}
         ran = subprocess.run(["restic", *argv], env=environment, capture_output=True, text=True, check=True)
         return ran.stdout
 
@@ -173,7 +175,7 @@ def test_what_the_repository_lost_is_not_restored(site: Site) -> None:
     assert isinstance(site.world.act("back_up"), Done)
     to_new_image(site.world, "n0")
     assert isinstance(site.world.act("reimage"), Done)
-    for pack in (site.repository / "data").rglob("*"):
+    for pack in (Path(site.repository) / "data").rglob("*"):
         if pack.is_file():
             pack.chmod(0o600)
             pack.write_bytes(b"\0" * pack.stat().st_size)
@@ -212,4 +214,58 @@ def test_a_repository_that_was_never_made_is_named(site: Site) -> None:
     outcome = site.world.act("back_up")
     assert isinstance(outcome, Transient)
     assert "make it once with restic init" in outcome.detail
-    assert not site.repository.exists()
+    assert not Path(site.repository).exists()
+
+
+# Program, its words, the repository that it serves, and variables that restic needs for that.
+SERVERS: Mapping[str, tuple[tuple[str, ...], str, Mapping[str, str]]] = {
+    "rest": (
+        ("rclone", "serve", "restic", "--addr", "127.0.0.1:{port}", "{folder}"),
+        "rest:http://127.0.0.1:{port}/fleet",
+        {},
+    ),
+    "s3": (
+        ("moto_server", "-H", "127.0.0.1", "-p", "{port}"),
+        "s3:http://127.0.0.1:{port}/fleet",
+        {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "key"},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_data_survives_a_rebuild_in_an_object_store(site: Site, tmp_path: Path, kind: str) -> None:
+    """Of rclone, which speaks the protocol of restic's own server, and of moto, which speaks that of S3."""
+    argv, repository, environment = SERVERS[kind]
+    if shutil.which(argv[0]) is None:
+        pytest.skip(f"{argv[0]} is not installed (apt-get install rclone, pip install 'moto[s3,server]')")
+    port = free_port()
+    words = [word.format(port=port, folder=tmp_path) for word in argv]
+    with (tmp_path / "server.log").open("wb") as log:
+        server = subprocess.Popen(words, stdout=log, stderr=log)
+    try:
+        await_port(port, server)
+        site.repository = repository.format(port=port)
+        secrets = {"RESTIC_PASSWORD": "restic", **environment}
+        backup = DesiredBackup((str(site.data),), site.repository, secrets)
+        each(site.world, lambda node: replace(node, profile=replace(node.profile, backup=backup)))
+        site.restic("init", **dict.fromkeys(environment, PASSWORD))
+        before = digests(site.data)
+        to_new_image(site.world, "n0")
+        site.apply()
+        assert site.ran == ["save", "restore"]
+        assert (site.installs, site.world.serves("n0")) == (1, True)
+        assert digests(site.data) == before
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
+def await_port(port: int, server: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + 30
+    while True:
+        assert server.poll() is None, "the server ended"
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        assert time.monotonic() < until, "the server does not listen"
+        time.sleep(0.1)
