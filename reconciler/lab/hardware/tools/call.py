@@ -10,6 +10,8 @@ from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.state import GpuState
 from reconciler.model.gate import CommandResult
 
+EPOCH = 1_750_000_000  # seconds, of the moment at which a lab begins, on the clocks of its machines
+
 
 @dataclass(frozen=True, slots=True)
 class Call:

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from reconciler.lab.hardware.state import DriveState
-from reconciler.lab.hardware.tools.call import Call, Ran, failed
+from reconciler.lab.hardware.tools.call import EPOCH, Call, Ran, failed
 from reconciler.model.gate import CommandResult
 
 VERSION = "fio-3.33"
@@ -100,7 +100,7 @@ def _document(
         "usr_cpu": 6.194104,
         "sys_cpu": 21.818483,
     }
-    stamp = int(1_750_000_000 + call.machine.now)
+    stamp = int(EPOCH + call.machine.now)
     document = {
         "fio version": VERSION,
         "timestamp": stamp,

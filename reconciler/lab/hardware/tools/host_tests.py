@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import pairwise
 
 from reconciler.lab.hardware.host_network import interface
 from reconciler.lab.hardware.slowness import Rail, port_of, rail
 from reconciler.lab.hardware.tools import gpu_tests, mpi, nccl
-from reconciler.lab.hardware.tools.call import Call, Ran, Tool, done, failed
+from reconciler.lab.hardware.tools.call import EPOCH, Call, Ran, Tool, done, failed
 from reconciler.lab.hardware.tools.ibtracert import ibtracert, trace_script
 from reconciler.model.gate import CommandResult
 
@@ -55,6 +56,13 @@ def timedatectl(call: Call) -> Ran:
         return done("systemd 252 (252.39-1~deb12u1)\n+PAM +AUDIT +SELINUX default-hierarchy=unified\n")
     if "show" in call.args:
         return done("NTPSynchronized=yes\n")
+    if "show-timesync" in call.args:
+        at = datetime.fromtimestamp(EPOCH + call.machine.now - 30, UTC).strftime("%a %Y-%m-%d %H:%M:%S UTC")
+        times = "".join(f" {name}Timestamp={at}," for name in ("Originate", "Receive", "Transmit", "Destination"))
+        return done(
+            "NTPMessage={ Leap=0, Version=4, Mode=4, Stratum=3, Precision=-25, RootDelay=462us, RootDispersion=215us, "
+            f"Reference=0A000001,{times} Ignored=no, PacketCount=71, Jitter=12us }}\n"
+        )
     cells = {
         "Server": "10.0.0.1 (10.0.0.1)", "Poll interval": "1min 4s (min: 32s; max 34min 8s)", "Leap": "normal",
         "Version": "4", "Stratum": "3", "Reference": "0A000001", "Precision": "1us (-25)",
@@ -62,6 +70,10 @@ def timedatectl(call: Call) -> Ran:
         "Jitter": "12us", "Packet count": "71", "Frequency": "+1.375ppm",
     }  # fmt: skip
     return done("".join(f"{name:>13}: {cell}\n" for name, cell in cells.items()))
+
+
+def date(call: Call) -> Ran:
+    return done(f"{int(EPOCH + call.machine.now)}\n")
 
 
 def lspci(call: Call) -> Ran:
@@ -329,6 +341,7 @@ TOOLS: Mapping[str, Tool] = {
     "memtester": memtester,
     "chronyc": chronyc,
     "timedatectl": timedatectl,
+    "date": date,
     "ip": ip,
     "lspci": lspci,
     "iperf3": iperf3,
