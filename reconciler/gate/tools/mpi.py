@@ -155,8 +155,10 @@ def daemon_command(launch: Launch, values: Mapping[str, str]) -> tuple[str, ...]
 
 
 def why_not_started(stderr: str) -> str:
-    """Return the sentence of mpirun or its daemon that says most: a line that names them, or the first paragraph."""
+    """Return the sentence that says most: of a program that is not there, of mpirun or its daemon, or the first one."""
     lines = [line.strip() for line in stderr.splitlines() if not line.startswith("---")]
+    if missing := next((line for line in lines if line.startswith("env: ")), ""):
+        return missing
     named = [line for line in lines if re.search("mpirun|orted|prterun|prted", line)]
     if named:
         return named[-1]
