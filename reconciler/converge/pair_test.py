@@ -114,7 +114,7 @@ def composed(test: GateTest, ended: Ended, results: dict[str, TestResult], reaso
     told = (ended.why, *reasons) if ended.verdict is not Verdict.PASS or ended.why else ()
     shown = "\n".join(f"{name}: {result.evidence[:1000]}" for name, result in results.items())
     return TestResult(
-        test.name, test.tool, ended.verdict, told, metrics, versions[0] if versions else "", shown[:4000]
+        test.name, test.tool, ended.verdict, told, metrics, ", ".join(versions), shown[:4000]
     )  # fmt: skip
 
 

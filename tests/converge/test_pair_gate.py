@@ -14,11 +14,12 @@ from reconciler.converge.apply import ApplyReport
 from reconciler.converge.events import ActionStep
 from reconciler.converge.gate import AcceptanceGate
 from reconciler.converge.observe import observe
-from reconciler.converge.pair_test import PairTest
+from reconciler.converge.pair_test import PairTest, composed
 from reconciler.converge.partner_pool import PartnerPool
 from reconciler.converge.ports import Partners, SoakRun, TakenPartner
 from reconciler.converge.run import Ended
 from reconciler.gate import certificate as c
+from reconciler.gate.fabric.pair_steps import Ended as Decided
 from reconciler.gate.fabric.partners import NoPartner
 from reconciler.lab.hardware.cluster_objects import PodObject
 from reconciler.lab.leaf_spine import Broken, FabricFault
@@ -322,6 +323,17 @@ def test_a_partner_is_held_to_the_end_of_a_test_that_takes_hours(
     assert len(seen) == 2, "one partner behind each leaf, five hours into its test"
     assert {why for _, why in seen} == {"it is held as a partner for the gate of n0"}
     assert world.others_serve()
+
+
+def test_partners_that_measured_with_different_versions_are_both_told() -> None:
+    """What the partners set for NCCL is in the versions: figures of one are none of peers of the other."""
+    results = {
+        name: TestResult("nccl", "nccl-tests", Verdict.PASS, (), {"busbw_peak": 370.0}, version)
+        for name, version in (("n1", "2.17.6-conf.1a2b3c4d"), ("n2", "2.17.6"), ("n3", "2.17.6"))
+    }
+    passed = Decided(Verdict.PASS, "", ("n2", "n3"))
+    assert composed(NCCL, passed, results, ()).tool_version == "2.17.6, 2.17.6-conf.1a2b3c4d"
+    assert composed(NCCL, passed, {name: results[name] for name in passed.agree}, ()).tool_version == "2.17.6"
 
 
 def test_a_program_of_the_site_runs_with_partners_and_convicts_by_them(tmp_path: Path) -> None:

@@ -282,6 +282,29 @@ def test_several_nodes_pass_when_each_is_there_with_all_its_gpus() -> None:
     assert run(nccl(), partners=2).verdict is Verdict.UNJUDGED
 
 
+def conf(*settings: str, rails: str = "") -> str:
+    """Return what the version ends with of a test over three nodes, whose first processes print these settings."""
+    version = run("\n".join((*settings, over_nodes(3))), group=3, rails=rails).tool_version
+    return version.partition("-conf.")[2]
+
+
+def test_what_each_of_several_nodes_sets_for_nccl_is_part_of_what_they_measured() -> None:
+    """One node of a group with another algorithm slows down all of it."""
+    rings = [f"# setting {rank}: NCCL_ALGO=Ring" for rank in (0, 8, 16)]
+    alone = run(f"{rings[0]}\n{nccl()}").tool_version.partition("-conf.")[2]
+    assert conf() == ""
+    assert conf(*rings) == alone != "", "where all set the same, it is that of one"
+    assert len({alone, conf(*rings[:2]), conf(rings[0]), conf(*rings[:2], "# setting 16: NCCL_ALGO=Tree")}) == 4
+    assert conf(*rings[:2]) == conf(*rings[1:]), "whichever nodes they are"
+
+
+def test_what_a_test_sets_for_nccl_itself_makes_no_difference() -> None:
+    ours = ("NCCL_SOCKET_IFNAME==ib0", "NCCL_IB_HCA==mlx5_0", "NCCL_NET=IB", "NCCL_DEBUG=VERSION")
+    told = [f"# setting {rank}: {setting}" for rank in (0, 8, 16) for setting in ours]
+    assert conf(*told, rails="mlx5_0") == ""
+    assert conf(*told) != "", "rails that it does not name are the nodes' own"
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

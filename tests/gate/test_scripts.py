@@ -307,7 +307,7 @@ def test_settings_of_nccl_on_the_node_are_part_of_what_was_measured(node: Node) 
     assert all(re.fullmatch(r"2\.17\.6-conf\.[0-9a-f]{8}", version) for version in versions)
     assert {result.verdict for result in (ring, tree)} == {Verdict.PASS}
     assert ring.metrics == tree.metrics == plain.metrics
-    assert "# setting: NCCL_ALGO=Tree" in tree.evidence
+    assert "# setting 0: NCCL_ALGO=Tree" in tree.evidence
     quiet = run(node, test, before=("env", "NCCL_DEBUG=WARN"))
     assert quiet.tool_version == plain.tool_version, "what is printed is no matter of speed"
 

@@ -6,15 +6,16 @@ the environment. On one node one process drives all GPUs; on several, each GPU h
 for which the programs have to be built (MPI=1), and each node must be there with all its GPUs. The columns are those of
 nccl-tests since 2.13; earlier versions print a rounding error in place of a count of wrong values.
 
-NCCL also does what the node's environment and nccl.conf say, such as another algorithm. On one node these settings are
-printed first, and their digest ends the version of the tool, as in 2.17.6-conf.1a2b3c4d: who has others is no peer.
+NCCL also does what the node's environment and nccl.conf say, such as another algorithm. The first process of each node
+prints these settings, and the digest of all nodes' ends the version of the tool, as in 2.17.6-conf.1a2b3c4d: what was
+measured with others is of no peer.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from reconciler.gate.certificate import digest_of
@@ -35,12 +36,15 @@ _SPLIT = frozenset({"all_gather", "reduce_scatter", "alltoall"})  # each rank ge
 _LOW, _HIGH = "8G", "16G"
 _WORD = 4  # bytes of a float, the default type
 
-# The script prints what is set for NCCL on the node, and becomes the program.
+# The script prints what is set for NCCL on the node, once, with the rank of the process, and becomes the program.
 _RUN = (
+    '[ "${OMPI_COMM_WORLD_LOCAL_RANK:-0}" != 0 ] || '
     '{ env; cat /etc/nccl.conf "${NCCL_CONF_FILE:-$HOME/.nccl.conf}" 2>/dev/null; } | '
-    "grep -E '^[ \t]*(NCCL|RCCL)_' | sed 's/^[ \t]*/# setting: /'; exec env NCCL_DEBUG=VERSION \"$@\""
+    "grep -E '^[ \t]*(NCCL|RCCL)_' | sed \"s/^[ \t]*/# setting ${OMPI_COMM_WORLD_RANK:-0}: /\"; "
+    'exec env NCCL_DEBUG=VERSION "$@"'
 )
-_SETTING = re.compile(r"^# setting: (?!NCCL_DEBUG|NCCL_CONF_FILE)(\S.*)$", re.MULTILINE)
+_SETTING = re.compile(r"^# setting (\d{1,6}): (\w+)(.*)$", re.MULTILINE)
+_NO_MATTER = frozenset({"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS", "NCCL_CONF_FILE"})  # of speed
 
 _VERSION = re.compile(r"^# nccl-tests version (\S{1,40})", re.MULTILINE)
 _LIBRARY = re.compile(r"^(?:.* NCCL INFO )?NCCL version ([0-9]{1,4}(?:\.[0-9]{1,4}){1,3})", re.MULTILINE)
@@ -102,11 +106,11 @@ def _sizes(low: int, high: int) -> Iterator[int]:
 def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tuple[str, ...], ...] | str:
     gpus = desired.profile.inventory.gpus
     run = _program(test, gpus, gpus)
-    return run if isinstance(run, str) else (("env", "LC_ALL=C", "sh", "-c", _RUN, "sh", *run),)
+    return run if isinstance(run, str) else (run,)
 
 
 def _program(test: GateTest, gpus: int | None, of_process: int | None) -> tuple[str, ...] | str:
-    """Return the program and its options; `of_process`: the GPUs that one process drives."""
+    """Return what starts the program with its options; `of_process`: the GPUs that one process drives."""
     collective = _collective(test)
     low, high = _asked(test)
     if collective not in COLLECTIVES:
@@ -116,7 +120,8 @@ def _program(test: GateTest, gpus: int | None, of_process: int | None) -> tuple[
     if _range(test) is None:
         return f"args.minBytes {low!r} to maxBytes {high!r} is no range of sizes like 8G to 16G"
     sizes = ("-b", low, "-e", high, "-f", "2")
-    return (f"{collective}_perf", *sizes, "-g", str(of_process), "-n", "20", "-w", "5", "-c", "1")
+    program = (f"{collective}_perf", *sizes, "-g", str(of_process), "-n", "20", "-w", "5", "-c", "1")
+    return ("env", "LC_ALL=C", "sh", "-c", _RUN, "sh", *program)
 
 
 def _nodes(test: GateTest) -> int:
@@ -125,16 +130,21 @@ def _nodes(test: GateTest) -> int:
 
 
 def _launch(test: GateTest, desired: Desired) -> Launch | str:
-    """Return the program over several nodes. Held to its rails, NCCL fails rather than to fall back on sockets."""
+    """Return the program over several nodes."""
     gpus = desired.profile.inventory.gpus
     run = _program(test, gpus, 1)
     if isinstance(run, str) or gpus is None:
         return run if isinstance(run, str) else ""
     interface = str(test.args[INTERFACE])
-    environment = {"NCCL_DEBUG": "VERSION", "NCCL_SOCKET_IFNAME": f"={interface}"}
+    return Launch(run, _environment(test), _nodes(test), gpus, interface, str(test.args.get("user", USER)))
+
+
+def _environment(test: GateTest) -> Mapping[str, str]:
+    """Return what is set on all of several nodes. Held to its rails, NCCL fails rather than to fall back on sockets."""
+    environment = {"NCCL_SOCKET_IFNAME": f"={test.args.get(INTERFACE, '')}"}
     if rails := listed(test.args.get("rails", "")):
         environment |= {"NCCL_IB_HCA": f"={','.join(rails)}", "NCCL_NET": "IB"}
-    return Launch(run, environment, _nodes(test), gpus, interface, str(test.args.get("user", USER)))
+    return environment
 
 
 def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequence[CommandResult]) -> TestResult:
@@ -147,7 +157,7 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
         builder.error(f"it did not start: {why_not_started(output.stderr or text)} (exit status {output.exit_status})")
         return builder.result(test, outputs)
     builder.version = _version(text)
-    if builder.version and (settings := sorted({setting.rstrip() for setting in _SETTING.findall(text)})):
+    if builder.version and (settings := _settings(text, nodes, _environment(test) if nodes > 1 else {})):
         builder.version += f"-conf.{digest_of(settings)[:8]}"
     builder.check_version(test, KNOWN_RCCL if test.tool == "rccl-tests" else KNOWN)
     if trouble := _TROUBLE.search(text + "\n" + output.stderr):
@@ -163,6 +173,16 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
     if not builder.reasons and output.exit_status != 0:
         builder.error(f"nothing was wrong, but the exit status is {output.exit_status}")
     return builder.result(test, outputs)
+
+
+def _settings(text: str, nodes: int, ours: Collection[str]) -> Sequence[object]:
+    """Return what the nodes set for NCCL beside ours: that of one where all set the same, else that of each."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for rank, name, value in _SETTING.findall(text):
+        if name not in _NO_MATTER and name not in ours:
+            found[rank].add(f"{name}{value}".rstrip())
+    each = sorted([sorted(settings) for settings in found.values()] + [[]] * (nodes - len(found)))
+    return each[0] if each[0] == each[-1] else each
 
 
 def _version(text: str) -> str:

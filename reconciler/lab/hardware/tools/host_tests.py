@@ -331,7 +331,7 @@ def _collective(call: Call, words: Sequence[str]) -> Ran:
 
 
 _SCRIPTS = {
-    "# setting: ": _collective,
+    "# setting ": _collective,
     r"\bstress-ng \$o": _stress_ng,
     r"hpccinf\.txt": _hpcc,
     r"fio --name=verify": _verify,
