@@ -233,12 +233,16 @@ def _secrets(workspace: Workspace) -> Iterator[Finding]:
     settings = fleet.settings
     where = f"see docs/how-to/secrets.md; the file is {default_path()}, and a lab's is RECONCILER_ENDPOINTS"
     names, _ = workspace.selection
-    bmc = next((fleet.nodes[n].endpoints.bmc for n in names if fleet.nodes[n].endpoints.bmc), None)
+    node, bmc = next(((n, bmc) for n in names if (bmc := fleet.nodes[n].endpoints.bmc)), ("", None))
     host = next((fleet.nodes[n].endpoints.host for n in names if fleet.nodes[n].endpoints.host), None)
     if settings.bmc_credentials and bmc:
         address = bmc if workspace.overlay is None else workspace.overlay.bmc(bmc).url
         name = settings.bmc_credentials
-        yield _tried(f"secret {name}", lambda: (workspace.secrets.credentials(name, address), "for BMCs")[1], where)
+        read = partial(workspace.secrets.credentials, name, address, node=node)
+        yield _tried(f"secret {name}", lambda: (read(), "for BMCs")[1], where)
+        if settings.rotate_after_s is not None and not workspace.secrets.is_of_each_node(name):
+            told = "redfish.rotateAfter is given, and no program writes this secret"
+            yield Finding(f"password {name}", False, told, f"give it `exec` and `write`: {where}")
     if settings.ssh_credentials and host:
         target = None if workspace.overlay is None else workspace.overlay.ssh(host)
         to = host if target is None else f"{target.host}:{target.port}"
@@ -266,17 +270,18 @@ def _factory_logins(workspace: Workspace) -> Iterator[Finding]:
     """Yield each login of BMCs and PDUs that a vendor ships its machines with. It is used all the same."""
     settings, secrets = workspace.fleet.settings, workspace.secrets
     names, _ = workspace.selection
-    nodes = [workspace.fleet.nodes[name] for name in names]
-    bmcs = (node.endpoints.bmc for node in nodes if node.endpoints.bmc)
-    pdus = (outlet.pdu for node in nodes for outlet in node.outlets)
-    uses = ((settings.bmc_credentials, next(bmcs, None)), (settings.pdu_credentials, next(pdus, None)))
+    nodes = workspace.fleet.nodes
+    bmcs = ((bmc, name) for name in names if (bmc := nodes[name].endpoints.bmc))
+    pdus = ((outlet.pdu, outlet.pdu) for name in names for outlet in nodes[name].outlets if outlet.pdu)
+    nowhere = (None, "")
+    uses = ((settings.bmc_credentials, *next(bmcs, nowhere)), (settings.pdu_credentials, *next(pdus, nowhere)))
     asked: set[str] = set()
-    for name, address in uses:  # often one secret for both
+    for name, address, node in uses:  # often one secret for both
         if name is None or name in asked or address is None or workspace.overlay is not None:
             continue
         asked.add(name)
         try:
-            vendor = factory_login(secrets.credentials(name, address))
+            vendor = factory_login(secrets.credentials(name, address, node=node))
         except ReconcilerError:
             continue  # reported by the check of the secret
         if vendor:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.app.runtime import run_async
-from reconciler.drivers.secrets import Secret, SecretError, SecretsFile, SecretSource, SecretStore, default_path
+from reconciler.drivers.secrets import Secret, SecretError, SecretStore, default_path
+from reconciler.drivers.secrets_file import SecretsFile, SecretSource
 from reconciler.drivers.ssh.host_key_scan import presented
 from reconciler.model.addresses import SSH_PORT, split_authority
 from reconciler.model.errors import UsageError

@@ -19,8 +19,9 @@ from reconciler.drivers.firmware_files import HttpFirmwareFiles
 from reconciler.drivers.helm import HelmReleases
 from reconciler.drivers.installer import HttpInstaller
 from reconciler.drivers.kube import KubectlCluster, NodeWatch
+from reconciler.drivers.node_login import NodeLogin
 from reconciler.drivers.redfish import BmcEventWatch, BmcRegistry, RedfishBmc, RedfishPdu
-from reconciler.drivers.secrets import Credentials, SecretError, SecretStore
+from reconciler.drivers.secrets import SecretError, SecretStore
 from reconciler.drivers.slurm import SlurmCluster, SlurmReservations
 from reconciler.drivers.ssh import KernelLogWatch, SshHost
 from reconciler.gate.attestation.exchange import Expected
@@ -86,10 +87,12 @@ class WireFabric:
                 target = self._overlay.bmc(address)
                 address, tls = target.url, TlsPolicy(target.ca)
             deadline = self._deadline(self._settings.redfish_deadline_s)
+            login = NodeLogin(self._secrets, secret, address, desired.node)
             self._bmcs[desired.node] = RedfishBmc(
                 address,
                 secret=secret,
-                credentials=self._credentials(secret, address),
+                credentials=login.read,
+                replace=login.replace,
                 ca_pem=tls.ca,
                 insecure=tls.insecure,
                 node=desired.node,
@@ -111,7 +114,7 @@ class WireFabric:
             self._pdus[address] = RedfishPdu(
                 url,
                 secret=secret,
-                credentials=self._credentials(secret, url),
+                credentials=NodeLogin(self._secrets, secret, url, address).read,
                 ca_pem=tls.ca,
                 insecure=tls.insecure,
                 node=address,
@@ -119,21 +122,6 @@ class WireFabric:
                 bmc_registry=self._bmc_registry,
             )
         return self._pdus[address]
-
-    def _credentials(self, secret: str, address: str) -> Callable[[], Credentials]:
-        """Return a function that reads the credentials again, and falls back to the last ones when that fails.
-
-        Raise SecretError when they can't be read now.
-        """
-        last = self._secrets.credentials(secret, address)
-
-        def current() -> Credentials:
-            nonlocal last
-            with contextlib.suppress(SecretError):
-                last = self._secrets.credentials(secret, address, fresh=True)
-            return last
-
-        return current
 
     def host(self, desired: Desired) -> Host | None:
         address = desired.endpoints.host

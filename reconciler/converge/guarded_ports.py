@@ -41,6 +41,7 @@ from reconciler.planner.node.corroboration import identity
 T = TypeVar("T")
 
 PROVED_S = 5.0  # how long a proof of a BMC's identity is good for: an action takes up to hours
+SECRET_S = 90.0  # to write a secret and read it back, twice 30 seconds at most, and spare
 SLOWEST_UPLOAD = 50_000  # bytes a second
 _FAILURES = {
     UnknownReason.UNREACHABLE: Failure.UNREACHABLE,
@@ -207,6 +208,27 @@ class GuardedBmc:
 
     async def set_indicator(self, lit: bool) -> None:
         await self._write(lambda: self._bmc.set_indicator(lit))
+
+    # Of its password. Not the BMC but programs of whoever runs us take their time, and before a proof that takes none
+    # but one login, the identity was proved when the BMC was given the password.
+
+    async def stage_password(self) -> None:
+        await self._write(self._bmc.stage_password, self._with_secret())
+
+    async def change_password(self) -> None:
+        await self._write(self._bmc.change_password)
+
+    async def is_password_proved(self) -> bool:
+        return await self._deadlines.read(self._bmc.is_password_proved())
+
+    async def keep_password(self) -> None:
+        await self._write(self._bmc.keep_password, self._with_secret())
+
+    async def put_password_back(self) -> None:
+        await self._write(self._bmc.put_password_back, self._with_secret())
+
+    def _with_secret(self) -> Deadlines:
+        return Deadlines(self._clock, self._deadlines.seconds + SECRET_S)
 
     async def reset(self) -> None:
         await self._write(self._bmc.reset)

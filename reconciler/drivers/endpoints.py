@@ -17,7 +17,8 @@ from typing import Annotated, Final, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
-from reconciler.drivers.secrets import KeySource, SecretsFile, SecretSource, SecretStore
+from reconciler.drivers.secrets import SecretStore
+from reconciler.drivers.secrets_file import KeySource, SecretsFile, SecretSource
 from reconciler.model.addresses import HTTPS_PORT, SSH_PORT, split_authority
 from reconciler.model.errors import DriverError, Failure, UsageError
 from reconciler.strict_yaml.parse import UnreadableFile, parse_yaml

@@ -2,6 +2,7 @@
 
     secrets:
       bmc: {file: /etc/reconciler/bmc.json, allow: ["10.20.0.0/16"]}   # or env: NAME, or exec: [program, argument]
+      bmcs: {exec: [program, get], write: [program, put], allow: ["10.20.0.0/16"]}   # one of each node
     keys:
       release: RWQ...                                                  # a minisign public key, or {file: ...}
       cosign: {file: cosign.pub}                                       # of cosign: an ECDSA P-256 key in PEM
@@ -26,17 +27,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
+from typing import Final, NoReturn
 
-from pydantic import BeforeValidator, Field, model_validator
-
+from reconciler.drivers.secrets_file import SecretsFile, SecretSource, network_of
 from reconciler.model.addresses import split_authority
 from reconciler.model.concealment import values_of, without
 from reconciler.model.errors import UsageError
 from reconciler.model.printable import shown_url, visible
-from reconciler.strict_yaml.models import Argv, Checked, Lines, Model, Name, Text
 from reconciler.strict_yaml.read import InvalidFile, read_model
 
 MAX_BYTES: Final = 1024 * 1024
@@ -71,8 +70,20 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
+    """`previous`: the password before this one, which a BMC may still have while it is given this one."""
+
     username: str
     password: Secret
+    previous: Secret | None = None
+
+    def logs_in_as(self, other: Credentials) -> bool:
+        """Return whether both are the same account with the same password, whatever was before."""
+        return (self.username, self.password.reveal()) == (other.username, other.password.reveal())
+
+    def document(self) -> dict[str, str]:
+        """Return them as a secret has them, in the clear."""
+        before = {} if self.previous is None else {"previous": self.previous.reveal()}
+        return {"username": self.username, "password": self.password.reveal(), **before}
 
 
 def default_path() -> Path:
@@ -80,73 +91,6 @@ def default_path() -> Path:
     if named := os.environ.get("RECONCILER_SECRETS"):
         return Path(named)
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "reconciler" / "secrets.yaml"
-
-
-# --- the file ------------------------------------------------------------------------------------------------------
-
-_HOST_PATTERN = re.compile(r"[A-Za-z0-9*?.-]*[A-Za-z][A-Za-z0-9*?.-]*|[*?.]+")  # digits only would be an address
-_OCTETS = re.compile(r"((?:[0-9]{1,3}\.){1,3})\*(?:\.\*)*")
-
-
-def _network(pattern: str) -> IPv4Network | IPv6Network | None:
-    """Parse 10.20.1.1, 10.20.0.0/16, fd00::/64 and 10.20.*; None for a pattern of names."""
-    octets = _OCTETS.fullmatch(pattern)
-    if octets is not None and pattern.count(".") <= 3:
-        known = octets[1].rstrip(".").split(".")
-        pattern = f"{'.'.join([*known, *['0'] * (4 - len(known))])}/{8 * len(known)}"
-    try:
-        return ip_network(pattern, strict=False)
-    except ValueError:
-        return None
-
-
-def _check_pattern(text: str) -> None:
-    if _network(text) is None and (not _HOST_PATTERN.fullmatch(text) or text.endswith(".")):
-        raise ValueError(
-            f"{text!r} is not an address, a network like 10.20.0.0/16 or 10.20.*, or a pattern like *.bmc.example.com"
-        )
-
-
-class SecretSource(Model):
-    """The source of a secret: exactly one of `file`, `env` and `exec`."""
-
-    file: Text | None = Field(default=None, description="File, readable by its owner alone.")
-    env: Text | None = Field(default=None, description="Environment variable.")
-    exec: Argv | None = Field(
-        default=None, description="Program and arguments that print it, run in the directory of this file."
-    )
-    allow: tuple[Annotated[str, Checked(_check_pattern)], ...] = Field(
-        default=(), description="Addresses, networks and names of hosts that it may be sent to."
-    )
-
-    @model_validator(mode="after")
-    def _one_of(self) -> SecretSource:
-        if sum(value is not None for value in (self.file, self.env, self.exec)) != 1:
-            raise ValueError("give exactly one of file, env and exec")
-        return self
-
-
-class KeySource(Model):
-    """A public key that images are signed with, of minisign or cosign, literally or in a file."""
-
-    value: Lines | None = Field(default=None, description="The key.")
-    file: Text | None = Field(default=None, description="A .pub file.")
-
-    @model_validator(mode="after")
-    def _one_of(self) -> KeySource:
-        if (self.value is None) == (self.file is None):
-            raise ValueError("give the key, or file")
-        return self
-
-
-class SignerSource(Model):
-    """A program that holds the private half of a CA."""
-
-    exec: Argv = Field(
-        description="Program and arguments that read a public key on stdin and print its OpenSSH certificate, run in "
-        "the directory of this file. RECONCILER_IDENTITY, RECONCILER_PRINCIPALS, RECONCILER_VALID_AFTER and "
-        "RECONCILER_VALID_BEFORE say what to certify."
-    )
 
 
 def _others(path: Path) -> int:
@@ -160,31 +104,23 @@ def _others(path: Path) -> int:
     return stat.S_IRWXO | (stat.S_IWGRP | stat.S_IXGRP if is_credential else stat.S_IRWXG)
 
 
-def _literal(value: Any) -> Any:
-    return {"value": value} if isinstance(value, str) else value
-
-
-class SecretsFile(Model):
-    secrets: Mapping[Name, SecretSource] = Field(default={}, description="Secrets by name.")
-    keys: Mapping[Name, Annotated[KeySource, BeforeValidator(_literal)]] = Field(
-        default={}, description="Minisign public keys by name."
-    )
-    signers: Mapping[Name, SignerSource] = Field(default={}, description="Programs that certify host keys, by name.")
-
-
 # --- resolving -----------------------------------------------------------------------------------------------------
 
 
 class SecretStore:
-    """Secrets by name. Each is read once, and with `fresh` again, at most once a minute."""
+    """Secrets by name. Each is read once, and with `fresh` again, at most once a minute.
+
+    One that has a writer is of one node each, whose name its programs are given.
+    """
 
     def __init__(self, contents: SecretsFile, path: Path, typed: Mapping[str, Secret] | None = None) -> None:
         """Take a parsed file. `typed`: values of secrets whose files are not written yet."""
         self._contents = contents
         self._path = path
         self._typed = typed or {}
-        self._read: dict[str, Secret] = {}
-        self._read_at: dict[str, float] = {}
+        self._read: dict[tuple[str, str], Secret] = {}  # by name and node; "" = of all nodes
+        self._read_at: dict[tuple[str, str], float] = {}
+        self._replaced: list[Secret] = []  # values that were valid, and may be again
 
     @classmethod
     def load(cls, path: Path | None = None) -> SecretStore:
@@ -201,15 +137,22 @@ class SecretStore:
         except InvalidFile as error:
             raise SecretError(str(error)) from None
 
-    def resolve(self, name: str, address: str | None = None, *, fresh: bool = False) -> Secret:
-        """Return a secret to be sent to `address` (a URL or host[:port]); None: we send it nowhere."""
+    def resolve(self, name: str, address: str | None = None, *, node: str = "", fresh: bool = False) -> Secret:
+        """Return a secret to be sent to `address` (a URL or host[:port]); None: we send it nowhere.
+
+        `node`: whose it is, of one that has a writer.
+        """
         source = self._source(name)
         if address is not None and not _is_allowed(address, source.allow):
             allowed = ", ".join(source.allow) or "none"
             raise SecretError(f"{self._where(name)}: may not be sent to {shown_url(address)}; allow lists {allowed}")
         if address is None and source.allow:
             raise SecretError(f"{self._where(name)}: is for {', '.join(source.allow)} alone")
-        return self._cached(name, source, fresh=fresh)
+        if source.write is None:
+            return self._cached(name, source, fresh=fresh)
+        if not node:
+            raise SecretError(f"{self._where(name)}: has a writer, so each node has its own, and none is of all")
+        return self._cached(name, source, node, fresh=fresh)
 
     def url(self, name: str, *, fresh: bool = False) -> Secret:
         """Return a secret that is a URL, and is sent to where it says itself. An `allow` list must cover that."""
@@ -220,16 +163,17 @@ class SecretStore:
             raise SecretError(f"{self._where(name)}: its URL is not for {', '.join(source.allow)}, as allow says")
         return found
 
-    def _cached(self, name: str, source: SecretSource, *, fresh: bool) -> Secret:
-        now = time.monotonic()
-        if name not in self._read or (fresh and now - self._read_at[name] > REREAD_S):
-            self._read_at[name] = now  # set first, so that of many callers one reads
-            self._read[name] = Secret(self._value(name, source))
-        return self._read[name]
+    def _cached(self, name: str, source: SecretSource, node: str = "", *, fresh: bool) -> Secret:
+        now, key = time.monotonic(), (name, node)
+        found = self._read.get(key)
+        if found is None or (fresh and now - self._read_at[key] > REREAD_S):
+            self._read_at[key] = now  # set first, so that of many callers one reads
+            found = self._read[key] = Secret(self._value(name, source, node))
+        return found
 
-    def credentials(self, name: str, address: str, *, fresh: bool = False) -> Credentials:
-        """Return a secret of the form {"username": ..., "password": ...}."""
-        text = self.resolve(name, address, fresh=fresh).reveal()
+    def credentials(self, name: str, address: str, *, node: str = "", fresh: bool = False) -> Credentials:
+        """Return a secret of the form {"username": ..., "password": ...}, and "previous" while it is replaced."""
+        text = self.resolve(name, address, node=node, fresh=fresh).reveal()
         try:
             data = json.loads(text)
         except ValueError:
@@ -237,11 +181,35 @@ class SecretStore:
         del text
         if not isinstance(data, dict) or not all(isinstance(data.get(key), str) for key in ("username", "password")):
             raise SecretError(f"{self._where(name)}: is not JSON with username and password")
-        return Credentials(data["username"], Secret(data["password"]))
+        before = data.get("previous")
+        previous = Secret(before) if isinstance(before, str) else None
+        return Credentials(data["username"], Secret(data["password"]), previous)
+
+    def is_of_each_node(self, name: str) -> bool:
+        """Return whether each node has its own value of this secret, which can be replaced."""
+        return self._source(name).write is not None
+
+    def replace(self, name: str, address: str, node: str, new: Credentials) -> None:
+        """Have the writer keep new credentials of a node, and read them back. Raise SecretError where they differ.
+
+        After an error it is not known which ones are kept: they are read again when they are needed.
+        """
+        source = self._source(name)
+        if source.write is None:
+            raise SecretError(f"{self._where(name)}: has no `write`, a program that replaces it")
+        text = json.dumps(new.document())
+        self._replaced.append(Secret(text))
+        try:
+            self._output(name, source.write, node, text)
+        finally:
+            if (before := self._read.pop((name, node), None)) is not None:
+                self._replaced.append(before)
+        if self.credentials(name, address, node=node).document() != new.document():
+            raise SecretError(f"{self._where(name)}: `write` ended well for {node}, and `exec` prints another secret")
 
     def conceal(self, text: str) -> str:
         """Return the text without the values that were read, or typed, so far."""
-        known = (*self._read.values(), *self._typed.values())
+        known = (*self._read.values(), *self._replaced, *self._typed.values())
         return without(text, (value for secret in known for value in values_of(secret.reveal())))
 
     def file(self, name: str) -> Path:
@@ -303,7 +271,7 @@ class SecretStore:
     def _beside(self, name: str) -> Path:
         return self._path.parent / Path(name).expanduser()
 
-    def _value(self, name: str, source: SecretSource) -> str:
+    def _value(self, name: str, source: SecretSource, node: str) -> str:
         if name in self._typed:
             return self._typed[name].reveal()
         if source.env is not None:
@@ -311,9 +279,10 @@ class SecretStore:
             if value is None:
                 raise SecretError(f"{self._where(name)}: environment variable {source.env} is not set")
             return value
-        data = (
-            self._file_bytes(name, self._beside(source.file)) if source.file else self._output(name, source.exec or ())
-        )
+        if source.file:
+            data = self._file_bytes(name, self._beside(source.file))
+        else:
+            data = self._output(name, source.exec or (), node)
         text = data.decode(errors="replace")
         if "\N{REPLACEMENT CHARACTER}" in text or len(data) > MAX_BYTES:
             raise SecretError(f"{self._where(name)}: is not UTF-8 text of at most 1 MiB")
@@ -342,8 +311,11 @@ class SecretStore:
     def _program(self, argv: tuple[str, ...]) -> tuple[str, ...]:
         return (str(self._beside(argv[0]).absolute()) if "/" in argv[0] else argv[0], *argv[1:])
 
-    def _output(self, name: str, argv: tuple[str, ...]) -> bytes:
-        """Return a program's output, less one newline. Its stderr may hold the secret and is not shown."""
+    def _output(self, name: str, argv: tuple[str, ...], node: str, given: str = "") -> bytes:
+        """Return a program's output, less one newline. Its stderr may hold the secret and is not shown.
+
+        `given`: what it reads on its stdin, as arguments are shown to everybody by ps.
+        """
         argv = self._program(argv)
         program = argv[0]
         try:
@@ -352,7 +324,8 @@ class SecretStore:
                 capture_output=True,
                 timeout=EXEC_TIMEOUT_S,
                 check=False,
-                stdin=subprocess.DEVNULL,
+                input=given.encode(),
+                env={**os.environ, "RECONCILER_NODE": node} if node else None,
                 cwd=self._path.parent,  # its relative arguments are relative to the secrets file too
             )
         except subprocess.TimeoutExpired:
@@ -373,7 +346,7 @@ def _is_allowed(address: str, patterns: tuple[str, ...]) -> bool:
         host, _ = split_authority(authority, 1)
     except ValueError:
         return False
-    networks = {pattern: _network(pattern) for pattern in patterns}
+    networks = {pattern: network_of(pattern) for pattern in patterns}
     try:
         ip = ip_address(host)
     except ValueError:

@@ -324,6 +324,7 @@ class Settings:
     ignore: tuple[IgnoreRule, ...]
     insecure: tuple[str, ...]  # sentences for every report
     pdu_credentials: str | None = None  # name of the secret for rack PDUs
+    rotate_after_s: float | None = None  # after which the password of a BMC is changed; None = it is not
     floors: tuple[Floor, ...] = ()
     reserves: tuple[Reserve, ...] = ()
     windows: tuple[Window, ...] = ()

@@ -40,6 +40,7 @@ from reconciler.model.observed import (
     Silent,
     Taint,
 )
+from reconciler.model.password_port import PasswordPort
 from reconciler.model.records import Mark
 from reconciler.model.release_ports import ReleaseStore as ReleaseStore
 from reconciler.model.reservations import ReservationStore as ReservationStore
@@ -87,7 +88,7 @@ class FirmwareFiles(Protocol):
         """
 
 
-class Bmc(Protocol):
+class Bmc(PasswordPort, Protocol):
     """One node's BMC. The driver lets at most one write run at a time (pitfall A12).
 
     Every write raises DriverError: UNREACHABLE, AUTH, TIMEOUT, MALFORMED, UNSUPPORTED (this BMC lacks the function),

@@ -27,7 +27,7 @@ from reconciler.model.vocab import VerifiedBy
 from reconciler.spec import limits
 from reconciler.spec.health import health_changes, health_positions, switched_off
 from reconciler.spec.kinds.cluster import ClusterSpec, ClusterType, paired
-from reconciler.spec.kinds.fleet import FleetSpec, HostKeys, Installer, Tls
+from reconciler.spec.kinds.fleet import FleetSpec, HostKeys, Installer, RedfishAccess, Tls
 from reconciler.spec.measurements import boot_measurements
 from reconciler.spec.notifications import channels
 from reconciler.spec.parse import Declarations, DeclaredResource
@@ -58,6 +58,7 @@ def read_settings(declared: Declarations, tree: SpecTree) -> tuple[Settings, lis
         fleet=fleet.name,
         bmc_credentials=spec.redfish.credentials if spec.redfish else None,
         pdu_credentials=(spec.redfish.pdu_credentials or spec.redfish.credentials) if spec.redfish else None,
+        rotate_after_s=_rotate_after_s(spec.redfish),
         ssh_credentials=spec.ssh.credentials if spec.ssh else None,
         ssh_user=spec.ssh.user if spec.ssh else "root",
         tls=tls,
@@ -93,6 +94,10 @@ def read_settings(declared: Declarations, tree: SpecTree) -> tuple[Settings, lis
         extensions=tuple(PinnedExtension(one.package, one.version) for one in spec.extensions),
     )
     return settings, files.problems
+
+
+def _rotate_after_s(found: RedfishAccess | None) -> float | None:
+    return None if found is None or found.rotate_after is None else parse_duration(found.rotate_after)
 
 
 def _installer(found: Installer) -> InstallerPolicy:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from reconciler.app.doctor import _factory_logins, _helm, _reachability
+from reconciler.app.doctor import _factory_logins, _helm, _reachability, _secrets
 from reconciler.drivers.secrets import SecretStore
+from reconciler.model.desired import Endpoints
 from reconciler.model.observed import Observation
 from reconciler.model.vocab import Power
 from tests import builders as b
@@ -64,6 +65,27 @@ def test_logins_of_ones_own_and_secrets_that_fail_are_no_such_finding(tmp_path: 
     assert logins(tmp_path, "admin", "calvin") == []
     assert logins(tmp_path, "root", "calvin", allow="192.0.2.0/24") == [], "the check of the secret says why"
     assert len(logins(tmp_path, "root", "calvin", pdus=("https://10.0.0.9",))) == 1, "one secret is told once"
+
+
+def test_passwords_that_are_to_be_changed_and_can_not_be_are_told(tmp_path: Path) -> None:
+    (tmp_path / "bmc.json").write_text('{"username": "root", "password": "x"}')
+    (tmp_path / "bmc.json").chmod(0o600)
+
+    def told(source: str, after_s: float | None) -> list[str]:
+        (tmp_path / "secrets.yaml").write_text(f"secrets: {{bmc: {source}}}\n")
+        settings = replace(b.SETTINGS, rotate_after_s=after_s, ssh_credentials=None, cluster=None, installer=None)
+        node = b.node(endpoints=Endpoints("https://10.0.0.1", None))
+        workspace: Any = SimpleNamespace(
+            fleet=SimpleNamespace(settings=settings, nodes={node.node: node}), overlay=None, signatures={},
+            selection=((node.node,), ()), secrets=SecretStore.load(tmp_path / "secrets.yaml"),
+        )  # fmt: skip
+        return [one.check for one in _secrets(workspace) if not one.ok]
+
+    file = "{file: bmc.json, allow: ['10.0.0.0/8']}"
+    program = "{exec: [cat, bmc.json], write: [tee, bmc.json], allow: ['10.0.0.0/8']}"
+    assert "password bmc" in told(file, 1e6)
+    assert "password bmc" not in told(file, None)
+    assert told(program, 1e6) == [one for one in told(file, None) if one != "secret bmc"]
 
 
 @pytest.mark.parametrize(

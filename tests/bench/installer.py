@@ -26,7 +26,8 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from reconciler.drivers.installer import HttpInstaller
-from reconciler.drivers.secrets import SecretsFile, SecretSource, SecretStore
+from reconciler.drivers.secrets import SecretStore
+from reconciler.drivers.secrets_file import SecretsFile, SecretSource
 from reconciler.model.access import InstallerPolicy
 from reconciler.model.install import CREDENTIAL_SIZE, empty_credential
 from tests.bench.measure import ROOT

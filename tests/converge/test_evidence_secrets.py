@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.converge.evidence_bundle import LONGEST_PART, bundle_text
-from reconciler.drivers.secrets import Secret, SecretsFile, SecretStore
+from reconciler.drivers.secrets import Secret, SecretStore
+from reconciler.drivers.secrets_file import SecretsFile
 from reconciler.model.concealment import TYPES, conceal
 
 PEM = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7"

@@ -21,7 +21,8 @@ from reconciler.app.workspace import Workspace
 from reconciler.drivers.extensions import HostFact, InstallerServer, Notifier, extensions_of, installed
 from reconciler.drivers.extensions.load import _IMPORTED, ExtensionRefused
 from reconciler.drivers.extensions.notifiers import Chats
-from reconciler.drivers.secrets import SecretsFile, SecretSource, SecretStore
+from reconciler.drivers.secrets import SecretStore
+from reconciler.drivers.secrets_file import SecretsFile, SecretSource
 from reconciler.drivers.ssh.facts.extended import Extended, with_extensions
 from reconciler.health.signals import host_signals, unread_signals
 from reconciler.model.access import InstallerPolicy, PinnedExtension

@@ -25,7 +25,8 @@ def test_the_matrix_is_whole() -> None:
     # test_signal_matrix.py plays the first, of which a run with one apply alone sees nothing; no node here waits for
     # operators: test_operators.py of tests/converge plays the second, and that action.
     # A BMC that hangs is reset after a quarter of an hour: test_bmc_reset.py.
-    apart = {"dimm_errors", "gpu_not_advertised", "bmc_hung"}
+    # And no spec here changes passwords of BMCs: test_bmc_password.py.
+    apart = {"dimm_errors", "gpu_not_advertised", "bmc_hung", "password_change"}
     assert {row.fault.kind for row in ROWS} == {*FAULTS, CLUSTER_DOWN} - apart
     # Decommissioning needs a typed consent, a repair a person's order, and a certificate is due after weeks:
     # test_decommission.py, test_repair.py and test_host_certificate.py of tests/converge play their faults. No node
@@ -35,7 +36,7 @@ def test_the_matrix_is_whole() -> None:
     elsewhere = {
         "renew_host_certificate", "reset_bmc_from_host", "reserve", "install_k3s", "configure_k3s", "await_operators",
         "back_up", "restore_backup", "sync_serving", "degrade_serving", "restore_serving", "hold_for_reimage",
-        "await_reimage",
+        "await_reimage", "rotate_bmc_password",
     }  # fmt: skip
     planned = {spec.name for spec in ACTIONS.values() if not spec.decommissions and not spec.repairs} - elsewhere
     assert {name.partition(":")[0] for name in SCENES} == planned

@@ -57,7 +57,7 @@ REVIEWED: Mapping[type, set[str]] = {
     d.Settings: {
         "concurrency", "redfish_deadline_s", "ssh_deadline_s", "kubernetes_deadline_s", "inventory_max_age_s",
         "tolerate", "budgets", "floors", "windows", "break_glass", "guards", "brake", "drift_mode", "ignore",
-        "insecure", "notifications", "tickets", "reserves", "user_ca", "health", "releases",
+        "insecure", "notifications", "tickets", "reserves", "user_ca", "health", "releases", "rotate_after_s",
     },
 }  # fmt: skip
 
@@ -128,6 +128,7 @@ NODE = b.node(
 SETTINGS = replace(
     b.SETTINGS,
     pdu_credentials="pdu",
+    rotate_after_s=90 * 86400.0,
     tls=TlsPolicy("-----BEGIN CERTIFICATE-----" + "A" * 400),
     host_keys=HostKeyPolicy(("ssh-ed25519 AAAA ca",)),
     user_ca=("ssh-ed25519 AAAA users",),

@@ -79,6 +79,7 @@ def test_settings_of_the_fleet(fleet: Fleet) -> None:
     assert settings.tls.ca == FILES["pki/bmc-ca.pem"]
     assert settings.host_keys.authorities == (FILES["pki/ssh-host-ca.pub"].strip(),)
     assert settings.insecure == ()
+    assert settings.rotate_after_s is None
     assert settings.drift_mode is DriftMode.CORRECT
     assert [(budget.scope, budget.nodes) for budget in settings.budgets] == [("fleet", "25%"), ("rack", "2")]
     assert (settings.tolerate, settings.inventory_max_age_s) == ("0", 86400.0)
@@ -104,6 +105,18 @@ def test_plain_http_is_for_loopback(installer: str) -> None:
     fleet = load(("fleet.yaml", whole, installer.removesuffix("}") + measured))
     assert fleet.settings.installer is not None
     assert fleet.settings.installer.certificate is None
+
+
+def test_passwords_of_bmcs_are_changed_after_a_week_at_the_soonest() -> None:
+    def after(text: str) -> float | None:
+        fleet = load(
+            ("fleet.yaml", "tls: {ca: pki/bmc-ca.pem}", f"tls: {{ca: pki/bmc-ca.pem}}\n    rotateAfter: {text}")
+        )
+        return fleet.settings.rotate_after_s
+
+    assert after("90d") == 90 * 86400.0
+    with pytest.raises(SpecError, match="rotateAfter is less than 7d"):
+        after("6d")
 
 
 def test_insecure_access_is_put_in_words() -> None:

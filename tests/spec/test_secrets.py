@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 import traceback
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.drivers.secrets import Secret, SecretError, SecretStore
+from reconciler.drivers.secrets import Credentials, Secret, SecretError, SecretStore
 from reconciler.model.errors import UsageError
 
 VALUE = "hunter2-Zb9"
@@ -35,6 +36,79 @@ def private(folder: Path, name: str, text: str, mode: int = 0o600) -> Path:
     path.write_text(text)
     path.chmod(mode)
     return path
+
+
+# --- one of each node, and its writer ---
+
+PROGRAM = """#!/bin/sh
+[ "$1" = put ] && { cat > "$RECONCILER_NODE.new" && mv "$RECONCILER_NODE.new" "$RECONCILER_NODE.json"; exit; }
+cat "$RECONCILER_NODE.json"
+"""
+WRITTEN = "secrets: {bmc: {exec: [./program, get], write: [./program, put], allow: [10.0.0.0/8]}}"
+
+
+def of_each(folder: Path, *nodes: str, program: str = PROGRAM) -> SecretStore:
+    """A store with a secret of each node, which has the node's name as its password."""
+    (folder / "program").write_text(program)
+    (folder / "program").chmod(0o700)
+    for node in nodes:
+        (folder / f"{node}.json").write_text(json.dumps({"username": "root", "password": f"{VALUE} of {node}"}))
+    return store(folder, WRITTEN)
+
+
+def test_each_node_has_its_own_and_no_other(tmp_path: Path) -> None:
+    secrets = of_each(tmp_path, "n1", "n2")
+    for node in ("n1", "n2", "n1"):
+        assert secrets.credentials("bmc", "10.0.0.1", node=node).password.reveal() == f"{VALUE} of {node}"
+    with pytest.raises(SecretError, match="each node has its own"):
+        secrets.credentials("bmc", "10.0.0.1")
+    with pytest.raises(SecretError, match="ended with status"):
+        secrets.credentials("bmc", "10.0.0.1", node="n3")
+    with pytest.raises(SecretError, match="may not be sent to"):
+        secrets.credentials("bmc", "192.0.2.1", node="n1")
+
+
+def test_what_replaces_one_is_read_back_and_the_others_stay(tmp_path: Path) -> None:
+    secrets = of_each(tmp_path, "n1", "n2")
+    before = secrets.credentials("bmc", "10.0.0.1", node="n1")
+    secrets.replace("bmc", "10.0.0.1", "n1", Credentials("root", Secret("new-Zb7"), before.password))
+    found = secrets.credentials("bmc", "10.0.0.1", node="n1")
+    assert found.document() == {"username": "root", "password": "new-Zb7", "previous": f"{VALUE} of n1"}
+    assert secrets.credentials("bmc", "10.0.0.1", node="n2").previous is None
+    secrets.replace("bmc", "10.0.0.1", "n1", Credentials("root", found.password))
+    told = secrets.conceal(f"new-Zb7 and {VALUE} of n1")
+    assert "Zb" not in told, "what is replaced is concealed as long as this process lives"
+    assert of_each(tmp_path).credentials("bmc", "10.0.0.1", node="n1").document() == {
+        "username": "root", "password": "new-Zb7",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("put", "problem"),
+    [
+        ("cat >/dev/null; exit 0", "`write` ended well for n1, and `exec` prints another secret"),
+        ("cat >&2; exit 3", "ended with status 3"),
+        ("exit 0", "prints another secret"),  # it does not even read it
+    ],
+)
+def test_a_writer_that_keeps_nothing_is_told_without_what_it_was_given(tmp_path: Path, put: str, problem: str) -> None:
+    secrets = of_each(tmp_path, "n1", program=f'#!/bin/sh\n[ "$1" = put ] && {{ {put}; }}\n{PROGRAM}')
+    new = Credentials("root", Secret("new-Zb7"))
+    with pytest.raises(SecretError) as caught:
+        secrets.replace("bmc", "10.0.0.1", "n1", new)
+    assert problem in str(caught.value)
+    assert "new-Zb7" not in "".join(traceback.format_exception(caught.value))
+    assert secrets.credentials("bmc", "10.0.0.1", node="n1").password.reveal() == f"{VALUE} of n1"
+
+
+def test_a_secret_of_all_nodes_has_no_writer(tmp_path: Path) -> None:
+    private(tmp_path, "x", json.dumps({"username": "root", "password": VALUE}))
+    secrets = store(tmp_path, "secrets: {bmc: {file: x, allow: [10.0.0.0/8]}}")
+    assert not secrets.is_of_each_node("bmc")
+    with pytest.raises(SecretError, match="has no `write`"):
+        secrets.replace("bmc", "10.0.0.1", "n1", Credentials("root", Secret("new")))
+    with pytest.raises(SecretError, match="write goes with exec"):
+        store(tmp_path, "secrets: {bmc: {file: x, write: [program]}}")
 
 
 # --- where they come from ------------------------------------------------------------------------------------------

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from reconciler.drivers.redfish import boot, drives, firmware, indicator, integrity, power, staging
+from reconciler.drivers.redfish.account import OwnAccount
 from reconciler.drivers.redfish.fields import path, quote
 from reconciler.drivers.redfish.hot import Tasks, read_hot
 from reconciler.drivers.redfish.inventory import read_inventory
 from reconciler.drivers.redfish.media import Media
 from reconciler.drivers.redfish.port import RedfishPort
+from reconciler.drivers.secrets import Credentials
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.measurements import SignedMeasurements
 from reconciler.model.observed import Answered, AttributeValue, BmcTask, RedfishHot, RedfishInventory, Silent
@@ -23,11 +25,16 @@ _MEASURING_POLL_S = 1.0  # of wall-clock time; a root of trust takes seconds to 
 _RESET_S, _FLASH_S = 900.0, 3600.0
 
 
-class RedfishBmc(RedfishPort, Bmc):
-    """One node's BMC. What the constructor takes is that of `RedfishPort`."""
+def _keeps_none(_: Credentials) -> None:
+    raise DriverError(Failure.UNSUPPORTED, "its secret has no writer")
 
-    def __init__(self, address: str, **reached: Any) -> None:
+
+class RedfishBmc(RedfishPort, Bmc):
+    """One node's BMC. What the constructor takes is that of `RedfishPort`, and what replaces its secret."""
+
+    def __init__(self, address: str, *, replace: Callable[[Credentials], None] = _keeps_none, **reached: Any) -> None:
         super().__init__(address, **reached)
+        self._account = OwnAccount(self._tree, reached["credentials"], replace)
         self._tasks = Tasks(self._tree)
         self._media = Media(self._tree)
 
@@ -109,6 +116,21 @@ class RedfishBmc(RedfishPort, Bmc):
 
     async def set_indicator(self, lit: bool) -> None:
         await self._run(lambda: indicator.switch(self._tree, lit=lit))
+
+    async def stage_password(self) -> None:
+        await self._run(self._account.stage)
+
+    async def change_password(self) -> None:
+        await self._run(self._account.change)
+
+    async def is_password_proved(self) -> bool:
+        return await self._run(self._account.is_proved)
+
+    async def keep_password(self) -> None:
+        await self._run(self._account.keep)
+
+    async def put_password_back(self) -> None:
+        await self._run(self._account.put_back)
 
     async def reset(self) -> None:
         try:

@@ -33,6 +33,10 @@ HEALTH = {"ok": Health.OK, "warning": Health.WARNING, "critical": Health.CRITICA
 _JUDGED = frozenset({"Enabled", "StandbyOffline", "Degraded"})
 
 
+class Confidential(dict[str, Any]):
+    """A document to send that holds a secret. BMCs quote the values that they refuse, so those words are not told."""
+
+
 class Unknown(Exception):
     """Raised for a field without a usable value; the message says why."""
 

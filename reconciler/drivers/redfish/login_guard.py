@@ -5,6 +5,8 @@
 - When three BMCs refuse a value that no BMC has accepted, or that they accepted before, the secret itself is suspected.
   No further BMC is sent it until the cool-down is over, and then one is. Those that refused it wait for a second
   cool-down, or they might always come first.
+- While a password is being changed, the secret has the new one and the one before. A BMC is sent the new one, and the
+  other only where it refused that: each once in a cool-down.
 - While no BMC has accepted a value lately, at most three are sent it at a time, since a pass logs in to many at once.
 
 Values are compared by a keyed digest that only this process can make.
@@ -104,8 +106,8 @@ class Account:
         refusals = self._guard.refusals
         if not refusals or (self._value is not None and (self._address, self._value) not in refusals):
             return
-        self._value = self._guard.digest(self._read())  # people correct secrets
-        refusal = refusals.get((self._address, self._value))
+        _, value = self._choose()  # people correct secrets
+        refusal = refusals.get((self._address, value))
         if refusal is not None and self._guard.now() < refusal.until:
             raise self._refused_error(refusal)
 
@@ -115,8 +117,7 @@ class Account:
         Waits while other BMCs find out about the value; `given_up` says that nobody waits for this login any more.
         DriverError AUTH when they may not be sent.
         """
-        guard, found = self._guard, self._read()
-        value = self._value = guard.digest(found)
+        guard, (found, value) = self._guard, self._choose()
         with guard.changed:
             while not self._may_send(value):
                 guard.changed.wait(_POLL_S)
@@ -124,6 +125,32 @@ class Account:
                     raise DriverError(Failure.UNREACHABLE, "the login was given up before it was sent")
         self._logging_in = True
         return found
+
+    def _choose(self) -> tuple[Credentials, Value]:
+        """Choose the password to log in with: the one before where the BMC refused the new one."""
+        found = self._read()
+        before = [] if found.previous is None else [Credentials(found.username, found.previous)]
+        both = [(one, self._guard.digest(one)) for one in (found, *before)]
+        chosen = next((one for one in both if not self._is_refused(one[1])), both[0])
+        self._value = chosen[1]
+        return chosen
+
+    def _is_refused(self, value: Value) -> bool:
+        refusal = self._guard.refusals.get((self._address, value))
+        return refusal is not None and self._guard.now() < refusal.until
+
+    def has_another(self) -> bool:
+        """Return whether the BMC refused the password that was sent last, and may take the other one."""
+        sent = self._value
+        return sent is not None and self._is_refused(sent) and not self._is_refused(self._choose()[1])
+
+    def beside(self, found: Credentials) -> Account:
+        """Return the same account with a password of its own, to be tried."""
+        return Account(self._guard, self._address, self._node, self.secret, lambda: found)
+
+    def was_given(self, found: Credentials) -> None:
+        """Record that the BMC was given this password: that it refused it before says nothing any more."""
+        self._guard.refusals.pop((self._address, self._guard.digest(found)), None)
 
     def _may_send(self, value: Value) -> bool:
         """Reserve the login and return True, or return False to wait. After a cool-down only the first caller may."""

@@ -9,7 +9,7 @@ with one, Basic is never a fallback (B2).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from http import HTTPStatus
 
@@ -17,10 +17,11 @@ import requests
 from sushy.auth import AuthBase, BasicAuth, SessionAuth
 
 from reconciler.drivers.redfish.failures import SESSIONS_TAKEN, HttpError, decode
-from reconciler.drivers.redfish.fields import Document, Unknown, link, member, path
+from reconciler.drivers.redfish.fields import Confidential, Document, Unknown, link, member, path
 from reconciler.drivers.redfish.login_guard import Account
 from reconciler.drivers.redfish.upload import Upload
 from reconciler.drivers.redfish.wire import Wire, local
+from reconciler.drivers.secrets import Credentials
 from reconciler.model.errors import DriverError, Failure
 
 ROOT = "/redfish/v1/"
@@ -53,6 +54,7 @@ class Session:
         self._account = account
         self._now = now
         self._auth: AuthBase | None = None
+        self._credentials: Credentials | None = None  # those that the session was opened with
         self._ends: datetime | None = None
         self._proven = False
         self._unknown_sessions = 0  # in a row, that the BMC created and then did not know
@@ -125,6 +127,29 @@ class Session:
     @property
     def open(self) -> bool:
         return self._auth is not None
+
+    def is_of(self, found: Credentials) -> bool:
+        """Say whether a session is open that the BMC gave us for this password."""
+        return self.open and self._credentials is not None and self._credentials.logs_in_as(found)
+
+    def was_given(self, found: Credentials) -> None:
+        """Record that the BMC is given this password, so that it may be tried even where it was refused before."""
+        self._account.was_given(found)
+
+    def accepts(self, found: Credentials, where: str) -> bool:
+        """Log in beside this session, read a resource that needs a login, and log out; say whether the BMC let us."""
+        alone = replace(found, previous=None)
+        proof = Session(self.wire.beside(), self._account.beside(alone), self._now)
+        try:
+            proof.get(where)
+        except DriverError as error:
+            if error.kind is not Failure.AUTH:
+                raise
+            return False
+        finally:
+            proof.close()
+            proof.wire.close_connections()
+        return True
 
     @property
     def token(self) -> str | None:
@@ -211,6 +236,19 @@ class Session:
             raise DriverError(Failure.UNSUPPORTED, f"{self.wire.address}: {why}, or allow it with redfish.tls.insecure")
         root = self._anonymous_root()
         where = link(member(root, "Links"), "Sessions") or (_SESSIONS if "SessionService" in root or not root else None)
+        try:
+            auth = self._authenticate(where)
+        except DriverError:
+            if not self._account.has_another():
+                raise
+            auth = self._authenticate(where)
+        self._auth = auth
+        self._ends = self._now() + timedelta(seconds=LIFETIME_S) if where else None
+        self._proven = False
+        self.logins += 1
+
+    def _authenticate(self, where: str | None) -> AuthBase:
+        """Log in, with a session where the BMC has them. The account says with which password."""
         found = self._account.credentials(self.wire.given_up)
         try:
             kind = SessionAuth if where else BasicAuth
@@ -219,10 +257,8 @@ class Session:
             auth.authenticate()
         finally:
             self._account.settle()  # with Basic, the first answer tells
-        self._auth = auth
-        self._ends = self._now() + timedelta(seconds=LIFETIME_S) if where else None
-        self._proven = False
-        self.logins += 1
+        self._credentials = found
+        return auth
 
     def _anonymous_root(self) -> Document:
         """Read the root, which the standard serves without a login. Empty where a BMC demands one all the same."""
@@ -244,7 +280,7 @@ class Session:
     def create(self, where: str, username: str, password: str) -> tuple[str, str | None]:
         """Log in; return token and URI of the new session."""
         try:
-            response = self.wire.send("POST", where, {"UserName": username, "Password": password}, confidential=True)
+            response = self.wire.send("POST", where, Confidential(UserName=username, Password=password))
         except HttpError as error:
             if error.ids & SESSIONS_TAKEN:
                 hint = "all sessions of the BMC are taken: wait, or end the others"

@@ -13,7 +13,7 @@ import requests
 
 from reconciler.drivers.redfish.bmc_gate import RequestGaps
 from reconciler.drivers.redfish.failures import ConnectionFailed, connection_error, http_error
-from reconciler.drivers.redfish.fields import Document, path, quote
+from reconciler.drivers.redfish.fields import Confidential, Document, path, quote
 from reconciler.drivers.redfish.transport import Transport, connector, send_file, tls_context
 from reconciler.drivers.redfish.upload import Upload
 from reconciler.drivers.requests_log import telling
@@ -43,6 +43,12 @@ class Wire:
         self.gaps = gaps
         self._made: tuple[Any, Transport] | None = None
         self._aborted = threading.Event()
+
+    def beside(self) -> Wire:
+        """Return another connection to the same BMC, which is given up together with this one."""
+        other = Wire(self.address, self._trust, self._timeouts, self.gaps)
+        other.is_cleartext, other._aborted = self.is_cleartext, self._aborted
+        return other
 
     @property
     def client(self) -> Any:
@@ -98,7 +104,6 @@ class Wire:
         data: Document | Upload | None = None,
         headers: Mapping[str, str] | None = None,
         *,
-        confidential: bool = False,
         patience: float = 0.0,
     ) -> requests.Response:
         """Send one request. `patience`: seconds for its answer, where it is known to take longer than others.
@@ -106,6 +111,7 @@ class Wire:
         A GET that loses its connection is sent once more: BMCs close idle connections at any time. Other methods get a
         new connection: if the BMC closed a used one meanwhile, nobody could tell whether the write arrived.
         """
+        confidential = isinstance(data, Confidential)
         if method != "GET":
             self.close_connections()
         self.gaps.wait(method, self._aborted)
@@ -113,7 +119,9 @@ class Wire:
         try:
             return self._told(method, where, data, headers)
         except ConnectionFailed as lost:
-            if method == "DELETE" or confidential:  # the session's end and the login: they change nothing on the node
+            if method == "DELETE" or (
+                method == "POST" and confidential
+            ):  # the session's end and the login: they change nothing on the node
                 raise DriverError(lost.kind, f"{method} {where}: {lost.detail}") from None
             raise connection_error(method, where, lost) from None
         except _Failed as answer:

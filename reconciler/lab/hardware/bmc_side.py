@@ -75,6 +75,14 @@ class BmcSide(InstallerSide):
                 task.messages.append("The BMC restarted during the update.")
         self._timers.at(state.bmc_ready_at, "bmc", lambda: self._consume_staged("bmc_reset"))
 
+    def takes_password(self) -> bool:
+        """Return whether the BMC takes a new password that it accepts. One that dies in its midst has taken it."""
+        self.catch_up()
+        how = (self.spend_fault("password_change") or {}).get("how")
+        if how == "dies":
+            self._restart_bmc()
+        return how != "ignored"
+
     def set_indicator(self, lit: bool) -> None:
         self.catch_up()
         if self.state.indicator is None:

@@ -40,6 +40,12 @@ FAULTS: Mapping[str, FaultKind] = {
     ),
     "power_ignored": FaultKind("`times` power orders are accepted, and nothing happens (A9)", "bmc", {"times": 1}),
     "bios_write_ignored": FaultKind("BIOS settings are accepted with 200 and forgotten", "bmc"),
+    "password_change": FaultKind(
+        "a new password for our account is accepted and forgotten (`how`: ignored), or taken while the BMC restarts in "
+        "the midst of it (`how`: dies)",
+        "bmc",
+        {"times": 1, "how": "ignored"},
+    ),
     "boot_override_ignored": FaultKind(
         "a boot override is accepted but not stored (`when`: write, D2), or shown but not used (`when`: boot)",
         "hardware",

@@ -296,6 +296,8 @@ class MachineState:
     booted_disk: str | None = None  # serial of the drive that the running system booted from
     installer: InstallerRun | None = None
     indicator: bool | None = False  # whether its locator LED is on; None: it has none
+    bmc_password: int = 0  # which of our passwords its BMC takes, where none is sent: in process
+    kept_passwords: tuple[int, ...] = (0,)  # that the secrets store has of it, the newest first: it outlives us too
     bmc_ready_at: float = 0.0  # the BMC answers from then on (it restarts on reset and on its own firmware)
     bmc_boots: int = 0  # sessions of an earlier boot of the BMC are void
     powered_off_at: float = float("-inf")

@@ -187,6 +187,43 @@ class MachineBmc:
     async def set_indicator(self, lit: bool) -> None:
         await self._ask(lambda: self._machine.set_indicator(lit))
 
+    async def stage_password(self) -> None:
+        def stage() -> None:
+            state = self._machine.state
+            if len(state.kept_passwords) == 1:
+                state.kept_passwords = (state.kept_passwords[0] + 1, *state.kept_passwords)
+
+        await self._ask(stage)
+
+    async def change_password(self) -> None:
+        await self._give(0)
+
+    async def is_password_proved(self) -> bool:
+        return await self._ask(lambda: self._machine.state.bmc_password == self._machine.state.kept_passwords[0])
+
+    async def keep_password(self) -> None:
+        await self._ask(lambda: self._keep(0))
+
+    async def put_password_back(self) -> None:
+        await self._give(-1)
+        await self._ask(lambda: self._keep(-1))
+
+    async def _give(self, at: int) -> None:
+        """Give the BMC one of the passwords that are kept."""
+        state = self._machine.state
+
+        def give() -> None:
+            if self._machine.takes_password():
+                state.bmc_password = state.kept_passwords[at]
+
+        boots = state.bmc_boots
+        await self._ask(give)
+        if state.bmc_boots != boots:
+            raise DriverError(Failure.AMBIGUOUS, "the connection was lost while the BMC changed its password")
+
+    def _keep(self, at: int) -> None:
+        self._machine.state.kept_passwords = (self._machine.state.kept_passwords[at],)
+
     async def reset(self) -> None:
         await self._ask(self._machine.reset_bmc)
 
@@ -209,7 +246,9 @@ class MachineBmc:
         for attempt in range(_RETRIES_503 + 1):
             if self._latency_s:
                 await asyncio.sleep(self._latency_s)
-            fault = self._machine.bmc_transport()
+            fault, state = self._machine.bmc_transport(), self._machine.state
+            if fault is None and state.bmc_password not in state.kept_passwords:
+                fault = "wrong_password"
             if fault is None:
                 return
             if fault == "unreachable":

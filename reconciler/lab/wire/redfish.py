@@ -21,6 +21,7 @@ from aiohttp import web
 
 from reconciler.lab.hardware.machine import HardwareRejected, Machine, Rejection
 from reconciler.lab.wire import (
+    redfish_accounts,
     redfish_bios,
     redfish_chassis,
     redfish_events,
@@ -42,6 +43,7 @@ __all__ = ["Quirks", "RedfishServer"]
 
 ROUTES: Routes = {
     **redfish_service.ROUTES,
+    **redfish_accounts.ROUTES,
     **redfish_system.ROUTES,
     **redfish_bios.ROUTES,
     **redfish_parts.ROUTES,
@@ -84,7 +86,8 @@ class RedfishServer:
         machine.state.has_media, machine.state.http_boot = quirks.virtual_media, bool(quirks.http_boot)
         if quirks.http_attribute:
             machine.has_http_device(quirks.http_attribute)
-        sessions = Sessions(username, password, quirks.max_sessions, quirks.session_timeout_s)
+        lock = (quirks.locks_after, quirks.locked_s)
+        sessions = Sessions(username, password, quirks.max_sessions, quirks.session_timeout_s, lock)
         self.requests: Counter[tuple[str, str]] = Counter()
         self._bmc = Bmc(machine, quirks, sessions, epoch)
         self._boots = machine.state.bmc_boots
@@ -101,6 +104,11 @@ class RedfishServer:
     def refused_logins(self) -> int:
         """Return how often wrong credentials were sent, which locks accounts on real BMCs (pitfall B3)."""
         return self._bmc.sessions.refused
+
+    @property
+    def password(self) -> str:
+        """Return the password that the account has now."""
+        return self._bmc.sessions.password
 
     @property
     def open_sessions(self) -> int:
@@ -144,7 +152,8 @@ class RedfishServer:
             reply, tag = Reply(refusal.status, refusal.body(as_list=quirks.error_info_as_list), refusal.headers), ""
         if request.method in ("PATCH", "POST") and reply.status < 300 and path != SESSIONS:
             await asyncio.sleep(quirks.slow_writes_s)
-            if quirks.swallows_writes:
+            restarts = self._bmc.machine.state.bmc_ready_at > self._bmc.machine.now
+            if quirks.swallows_writes or (restarts and request.method == "PATCH"):
                 return await _silence(request, quirks.unreachable)
         return self._respond(request, reply, tag, garbled=trouble == "garbage")
 

@@ -73,6 +73,9 @@ MESSAGES = {
     "PropertyValueTypeError": Message(
         400, "The value %1 for the property %2 is of a different type than the property can accept.", _RESUBMIT
     ),
+    "PropertyValueFormatError": Message(
+        400, "The value %1 for the property %2 is of a different format than the property can accept.", _RESUBMIT
+    ),
     "PropertyMissing": Message(
         400, "The property %1 is a required property and must be included in the request.", _RESUBMIT, "Warning"
     ),

@@ -64,7 +64,7 @@ class PduServer:
 
     def _login(self, body: Document) -> web.Response:
         username = str(body.get("UserName", ""))
-        if not self._sessions.accepts(username, str(body.get("Password", ""))):
+        if not self._sessions.accepts(username, str(body.get("Password", "")), self._clock()):
             return _reply(401, _error("Base.1.8.ResourceAtUriUnauthorized"))
         session = self._sessions.login(username, self._clock())
         if session is None:

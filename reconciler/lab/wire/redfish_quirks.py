@@ -45,6 +45,11 @@ class Quirks:
     # where it streams events, "" = nowhere, and to how many clients at once
     event_stream: str = "/redfish/v1/EventService/SSE"  # bmcweb and AMI
     most_event_streams: int = 10  # bmcweb, maxNoOfSSESubscriptions
+    # accounts: NVIDIA/infra-controller-core sets the first two so on NVIDIA's trays, whose newer firmware refuses none
+    locks_after: int = 4  # refused logins in a row; 0 = never
+    locked_s: float = 600.0
+    shortest_password: int = 8
+    longest_password: int = 20  # IPMI's
     # the system
     serial_in_sku: bool = False  # A13: SerialNumber is the board's serial, SKU the system's
     power_conflict: int = 409  # A7: status when already in the target power state (iDRAC 409, iLO 400)

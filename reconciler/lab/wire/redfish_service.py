@@ -33,6 +33,7 @@ def _root(bmc: Bmc, _: str) -> Document:
         "Managers": "Managers",
         "Tasks": "TaskService",
         "SessionService": "SessionService",
+        "AccountService": "AccountService",
         "UpdateService": "UpdateService",
         "Registries": "Registries",
         "EventService": "EventService",
@@ -88,7 +89,7 @@ def _session(bmc: Bmc, id_: str) -> Document | None:
 def _login(bmc: Bmc, _: str, body: Document) -> Reply:
     username = required(body, "Sessions", "UserName")
     password = required(body, "Sessions", "Password")
-    if not bmc.sessions.accepts(username, password):
+    if not bmc.sessions.accepts(username, password, bmc.machine.now):
         raise Refusal("ResourceAtUriUnauthorized", SESSIONS)
     session = bmc.sessions.login(username, bmc.machine.now)
     if session is None:

@@ -20,11 +20,18 @@ class Session:
 class Sessions:
     """`now` is in seconds on the machine's clock; a session ends after `timeout_s` without a request."""
 
-    def __init__(self, username: str, password: str, limit: int, timeout_s: float) -> None:
-        self._username = username
+    def __init__(
+        self, username: str, password: str, limit: int, timeout_s: float, lock: tuple[int, float] = (0, 0.0)
+    ) -> None:
+        """`lock`: after how many refused logins in a row nobody is let in, 0 = never, and for how many seconds."""
+        self.username = username
         self._password = password
         self._limit = limit
         self._timeout_s = timeout_s
+        self._lock = lock
+        self._refused_in_a_row = 0
+        self._locked_until = float("-inf")
+        self.must_change = False  # the password, before anything else is allowed
         self.refusing = False  # every login is refused, even with the right password
         self.refused = 0  # logins with wrong credentials
         self.created = 0  # sessions ever created
@@ -50,11 +57,27 @@ class Sessions:
         self._by_token[session.token] = session
         return session
 
-    def accepts(self, username: str, password: str) -> bool:
+    def accepts(self, username: str, password: str, now: float) -> bool:
         right = hmac.compare_digest(password.encode(), self._password.encode())
-        right = hmac.compare_digest(username.encode(), self._username.encode()) and right and not self.refusing
+        right = hmac.compare_digest(username.encode(), self.username.encode()) and right and not self.refusing
         self.refused += not right
-        return right
+        if not self.refusing:  # a fault, which plays another account and not our tries
+            self._refused_in_a_row = 0 if right else self._refused_in_a_row + 1
+        threshold, seconds = self._lock
+        if not self.is_locked(now) and threshold and self._refused_in_a_row >= threshold:
+            self._locked_until = now + seconds
+        return right and not self.is_locked(now)
+
+    def is_locked(self, now: float) -> bool:
+        return now < self._locked_until
+
+    def change_password(self, password: str) -> None:
+        """Take another password. Sessions that are open stay so, as DSP0266 leaves it to the BMC."""
+        self._password, self.must_change = password, False
+
+    @property
+    def password(self) -> str:
+        return self._password
 
     def authorised(self, token: str | None, basic: str | None, now: float) -> bool:
         """Check X-Auth-Token, or without one the header Authorization."""
@@ -71,7 +94,7 @@ class Sessions:
             username, _, password = base64.b64decode(text, validate=True).decode().partition(":")
         except (binascii.Error, UnicodeDecodeError):
             return False
-        return self.accepts(username, password)
+        return self.accepts(username, password, now)
 
     def delete(self, id_: str) -> bool:
         token = next((token for token, session in self._by_token.items() if session.id == id_), None)

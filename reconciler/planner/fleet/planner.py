@@ -32,6 +32,7 @@ from reconciler.planner.fleet.spares import Spares, as_spare, promotion, unheede
 from reconciler.planner.fleet.timeline import Timetable, out_s, timetable
 from reconciler.planner.fleet.windows import glass_broken
 from reconciler.planner.fleet.work_queue import schedule
+from reconciler.planner.node.bmc_password import passwords_to_rotate
 from reconciler.planner.node.bmc_reset import bmc_to_reset
 from reconciler.planner.node.conditions import Context
 from reconciler.planner.node.corroboration import host_is_own
@@ -198,6 +199,7 @@ def node_planner(
         fleet.settings, ledger.id, now, request.signatures, domains, request.endpoints, signals=cache,
         incidents=tuple(map(as_incident, found)), of_domain=by_node(found),
         pool_ports=_pool_ports(fleet, observation), bmc_to_reset=bmc,
+        passwords_to_rotate=passwords_to_rotate(fleet, observation.nodes, ledger.records, now),
     )  # fmt: skip
     return NodePlanner(context, Comparer(rules), holds, request.estimates)
 

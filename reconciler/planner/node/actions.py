@@ -172,6 +172,12 @@ _SPECS = (
         name="reset_bmc_from_host", concern=Concern.HEALTH, disruption=Disruption.NONE, seconds=180,
         requires=(c.HOST_UP,), achieves=(c.BMC_ANSWERS,), forbids=(c.BMC_ANSWERS,), harmless=True, fault="ssh_refused",
     ),
+    # The host does not notice, whatever becomes of its BMC.
+    ActionSpec(
+        name="rotate_bmc_password", concern=Concern.TRUST, disruption=Disruption.NONE, seconds=30,
+        requires=(c.IDENTITY,), achieves=(c.BMC_PASSWORD,), forbids=(c.BMC_PASSWORD,), harmless=True,
+        fault="password_change", is_evidence=True,
+    ),
     # Rungs alone: nothing else plans them, as they achieve nothing but what a treatment does.
     ActionSpec(
         name="restart_service", concern=Concern.HEALTH, disruption=Disruption.SERVICE_RESTART, seconds=30,

@@ -19,6 +19,7 @@ from reconciler.model.observed import Answered, HostFacts, Member, Observed, Red
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, is_spare, read_mark
 from reconciler.model.stakes import stakes
 from reconciler.model.vocab import DrainProvider, Power, Source
+from reconciler.planner.node.bmc_password import assess_bmc_password
 from reconciler.planner.node.bmc_reset import assess_bmc
 from reconciler.planner.node.conditions import (
     GATE,
@@ -158,6 +159,7 @@ def _upkeep(
 ) -> None:
     """Set what is done beside a node's own state: its host certificate, its BMC, and the parts that a person swaps."""
     assess_host_certificate(builder, observed, record, context)
+    assess_bmc_password(builder, desired, record, context)
     assess_bmc(builder, desired, observed, record, reported, context.now, chosen=context.bmc_to_reset == desired.node)
     assess_repair(builder, observed, record)
 

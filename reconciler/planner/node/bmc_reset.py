@@ -64,7 +64,7 @@ def _is_silent(observed: Observed, record: NodeRecord | None) -> bool:
 
 def _may_be_reset(desired: Desired, observed: Observed, record: NodeRecord, now: datetime) -> bool:
     host = isinstance(observed.host, Answered) and desired.state is NodeState.ACTIVE
-    return host and not _is_in_use(record) and not foreign_hold(observed) and _may_be_tried(desired, record, now)
+    return host and not is_in_use(record) and not foreign_hold(observed) and _may_be_tried(desired, record, now)
 
 
 def _is_under_way(record: NodeRecord) -> bool:
@@ -85,11 +85,11 @@ def assess_bmc(
     hangs = isinstance(observed.hot, Silent) and observed.hot.reason in HANGS
     shown = [one.path for one in reported if RungAction.RESET_BMC in (one.rule.row.rungs or ())] if hangs else []
     due = bool(shown) and chosen and isinstance(observed.host, Answered) and _may_be_tried(desired, record, now)
-    due = due and not _is_in_use(record)
+    due = due and not is_in_use(record)
     builder.set(c.BMC_ANSWERS, not due, *dict.fromkeys(shown))
 
 
-def _is_in_use(record: NodeRecord) -> bool:
+def is_in_use(record: NodeRecord) -> bool:
     """Return whether the end of a flash, an installation or a change of power is not known, since the node served.
 
     A flash whose end nobody saw in time may go on.

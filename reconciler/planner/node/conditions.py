@@ -59,6 +59,7 @@ OPERATORS = "operators_ready"  # they have validated it, and it offers the devic
 TRUST = "trust_ok"
 GATE = "gate_ok"
 HOST_CERTIFICATE = "host_certificate"  # that of its SSH host key is good for a while
+BMC_PASSWORD = "bmc_password"  # that of its BMC is not to be changed now
 BMC_ANSWERS = "bmc_answers"  # or is not to be reset by its host
 HARDWARE = "hardware_ok"
 HEALTHY = "healthy"
@@ -119,6 +120,7 @@ class Context:
     incidents: tuple[Incident, ...] = ()  # of failure domains
     of_domain: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     bmc_to_reset: str = ""  # the node whose BMC may be reset now: planner/node/bmc_reset.py
+    passwords_to_rotate: frozenset[str] = frozenset()  # of whose BMCs: planner/node/bmc_password.py
     pool_ports: Mapping[str, PoolPorts] = field(default_factory=dict)  # of all nodes that were read, by pool
     _profiles: dict[str, ProfileConditions] = field(default_factory=dict, compare=False)
 

@@ -35,6 +35,7 @@ EXEMPT: Final[Mapping[type, Mapping[str, str]]] = {
     },
     Settings: {
         "concurrency": _WAIT,
+        "rotate_after_s": "decides when an action is planned, and that is bound",
         "redfish_deadline_s": _WAIT,
         "ssh_deadline_s": _WAIT,
         "kubernetes_deadline_s": _WAIT,

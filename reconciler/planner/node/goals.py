@@ -79,7 +79,13 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
         wanted |= {c.BMC_ANSWERS}
     if c.HEALTHY in state.because and c.HEALTHY not in state.unknown and c.HEALTHY not in state.explained:
         return _unhealthy(desired, record, state, wanted, now)
-    return _well(desired, state, wanted)
+    return _with_password(_well(desired, state, wanted), state)
+
+
+def _with_password(found: Situation, state: Conditions) -> Situation:
+    """Return the situation, with another password of the BMC where nothing else is to be done and it is due."""
+    due = c.BMC_PASSWORD in state.because and found.wanted <= state.true
+    return replace(found, wanted=found.wanted | {c.BMC_PASSWORD}) if due else found
 
 
 def _watched(state: Conditions, wanted: frozenset[str]) -> Blocked | None:

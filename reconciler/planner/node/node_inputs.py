@@ -85,6 +85,7 @@ class NodeInputs:
     neighbours: frozenset[str]
     peers: PoolPorts | None
     resets_bmc: bool = False  # it is chosen for that
+    rotates_password: bool = False  # of its BMC: it is chosen for that too
 
     @classmethod
     def of(cls, desired: Desired, seen: Observed, record: NodeRecord, context: Context) -> NodeInputs:
@@ -105,6 +106,7 @@ class NodeInputs:
             _neighbours(desired, record, context),
             context.pool_ports.get(desired.pool) if facts is not None and _has_port_down(facts) else None,
             context.bmc_to_reset == desired.node,
+            desired.node in context.passwords_to_rotate,
         )
 
     @property
@@ -136,6 +138,7 @@ class NodeInputs:
             of_domain={self.desired.node: self.incidents},
             pool_ports={} if self.peers is None else {self.desired.pool: self.peers},
             bmc_to_reset=self.desired.node if self.resets_bmc else "",
+            passwords_to_rotate=frozenset({self.desired.node} if self.rotates_password else ()),
         )
 
 

@@ -1,4 +1,4 @@
-"""Judge what is renewed before it is over: the certificates of the gate and of the host key."""
+"""Judge what is renewed before it is over: the certificates of the gate and of the host key, and BMC passwords."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from reconciler.planner.node.conditions import ConditionBuilder, Conditions, Con
 
 
 def renewals(desired: Desired, state: Conditions) -> list[DriftItem]:
-    """Return the certificates of a node that are to be renewed, or that can't be judged, as drift."""
-    return [*_gate_item(desired, state), *_host_key_item(desired, state)]
+    """Return what is to be renewed of a node, and the certificate that can't be judged, as drift."""
+    items = (
+        _due(desired, state, c.HOST_CERTIFICATE, "host.certificate", "valid"),
+        _due(desired, state, c.BMC_PASSWORD, "bmc.password", "changed"),
+    )
+    return [*_gate_item(desired, state), *(item for item in items if item is not None)]
 
 
 def assess_host_certificate(
@@ -50,9 +54,9 @@ def _certificate(desired: Desired, kind: DriftClass, observed: str | None, detai
     )
 
 
-def _host_key_item(desired: Desired, state: Conditions) -> list[DriftItem]:
-    why = "; ".join(state.because.get(c.HOST_CERTIFICATE, ()))
+def _due(desired: Desired, state: Conditions, condition: str, path: str, wanted: str) -> DriftItem | None:
+    """Return what is to be renewed as drift; None where its time has not come."""
+    why = "; ".join(state.because.get(condition, ()))
     if not why:
-        return []
-    kind, path = DriftClass.RENEWAL, "host.certificate"
-    return [DriftItem(desired.node, Concern.TRUST, path, kind, "valid", why, source=Source.LEDGER)]
+        return None
+    return DriftItem(desired.node, Concern.TRUST, path, DriftClass.RENEWAL, wanted, why, source=Source.LEDGER)

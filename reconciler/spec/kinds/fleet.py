@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from reconciler.model.units import parse_duration
 from reconciler.model.vocab import DriftMode
 from reconciler.spec.kinds.base import Enforced, NodeShare, PositiveDuration, Resource, TreePath, WebUrl
 from reconciler.spec.kinds.extensions import EntryName, Extension
@@ -76,6 +77,9 @@ class HostKeys(Model):
         return self
 
 
+_SHORTEST_S = 7 * 86400.0  # of the life of a password
+
+
 class RedfishAccess(Model):
     """How BMCs are reached."""
 
@@ -84,6 +88,17 @@ class RedfishAccess(Model):
         default=None, description="Name of the secret for rack PDUs. Absent: that of BMCs."
     )
     tls: Tls = Field(description="How certificates of BMCs and rack PDUs are verified.")
+    rotate_after: PositiveDuration | None = Field(
+        default=None,
+        description="Age from which the password of a BMC is changed, at least 7d; one of each pool at a time. The "
+        "secret needs a writer. Absent: passwords are not changed.",
+    )
+
+    @model_validator(mode="after")
+    def _lasts(self) -> RedfishAccess:
+        if self.rotate_after is not None and parse_duration(self.rotate_after) < _SHORTEST_S:
+            raise ValueError("rotateAfter is less than 7d: the passwords of a pool are changed one after the other")
+        return self
 
 
 class SshAccess(Model):

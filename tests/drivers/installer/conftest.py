@@ -17,7 +17,8 @@ from aiohttp import ClientSession
 
 from reconciler.drivers.installer import HttpInstaller
 from reconciler.drivers.ledger import SqlLedger
-from reconciler.drivers.secrets import SecretsFile, SecretSource, SecretStore, SignerSource
+from reconciler.drivers.secrets import SecretStore
+from reconciler.drivers.secrets_file import SecretsFile, SecretSource, SignerSource
 from reconciler.model.access import InstallerPolicy
 from reconciler.model.install import (
     InstallDocument,

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from reconciler.converge.actions.in_place import LAUNCHER, UNIT
-from reconciler.drivers.secrets import KeySource, SecretsFile, SecretStore
+from reconciler.drivers.secrets import SecretStore
+from reconciler.drivers.secrets_file import KeySource, SecretsFile
 from reconciler.lab.pki import ImageKey
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.install import InstallPhase, InstallStatus, load_contract

@@ -194,6 +194,16 @@ def test_task_and_what_it_can_not_do(emulator: str) -> None:
     play(emulator, steps)
 
 
+def test_it_has_no_accounts_whose_password_could_be_changed(emulator: str) -> None:
+    async def steps(bmc: RedfishBmc) -> None:
+        with pytest.raises(DriverError) as caught:
+            await bmc.stage_password()
+        assert caught.value.kind is Failure.UNSUPPORTED
+        assert "AccountService" in caught.value.detail
+
+    play(emulator, steps)
+
+
 def test_conformance(emulator: str) -> None:
     """What the emulator lacks is said to be lacking, and what it has holds what the suite writes."""
 
