@@ -41,6 +41,7 @@ _RUN = (
     '[ "${OMPI_COMM_WORLD_LOCAL_RANK:-0}" != 0 ] || '
     '{ env; cat /etc/nccl.conf "${NCCL_CONF_FILE:-$HOME/.nccl.conf}" 2>/dev/null; } | '
     "grep -E '^[ \t]*(NCCL|RCCL)_' | sed \"s/^[ \t]*/# setting ${OMPI_COMM_WORLD_RANK:-0}: /\"; "
+    'command -v "$1" >/dev/null || { echo "$1 is not on $(uname -n)" >&2; exit 127; }; '
     'exec env NCCL_DEBUG=VERSION "$@"'
 )
 _SETTING = re.compile(r"^# setting (\d{1,6}): (\w+)(.*)$", re.MULTILINE)
