@@ -208,6 +208,9 @@ class GuardedBmc:
     async def set_indicator(self, lit: bool) -> None:
         await self._write(lambda: self._bmc.set_indicator(lit))
 
+    async def unsubscribe(self, ledger: str) -> int:
+        return await self._write(lambda: self._bmc.unsubscribe(ledger))
+
     async def reset(self) -> None:
         await self._write(self._bmc.reset)
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from reconciler.model.access import (
     ClusterAccess,
+    EventListenerPolicy,
     HostKeyPolicy,
     InstallerPolicy,
     PinnedExtension,
@@ -27,7 +28,7 @@ from reconciler.model.vocab import VerifiedBy
 from reconciler.spec import limits
 from reconciler.spec.health import health_changes, health_positions, switched_off
 from reconciler.spec.kinds.cluster import ClusterSpec, ClusterType, paired
-from reconciler.spec.kinds.fleet import FleetSpec, HostKeys, Installer, Tls
+from reconciler.spec.kinds.fleet import FleetSpec, HostKeys, Installer, RedfishAccess, Tls
 from reconciler.spec.measurements import boot_measurements
 from reconciler.spec.notifications import channels
 from reconciler.spec.parse import Declarations, DeclaredResource
@@ -57,6 +58,7 @@ def read_settings(declared: Declarations, tree: SpecTree) -> tuple[Settings, lis
     settings = Settings(
         fleet=fleet.name,
         bmc_credentials=spec.redfish.credentials if spec.redfish else None,
+        bmc_events=_event_listener(spec.redfish),
         pdu_credentials=(spec.redfish.pdu_credentials or spec.redfish.credentials) if spec.redfish else None,
         ssh_credentials=spec.ssh.credentials if spec.ssh else None,
         ssh_user=spec.ssh.user if spec.ssh else "root",
@@ -93,6 +95,12 @@ def read_settings(declared: Declarations, tree: SpecTree) -> tuple[Settings, lis
         extensions=tuple(PinnedExtension(one.package, one.version) for one in spec.extensions),
     )
     return settings, files.problems
+
+
+def _event_listener(found: RedfishAccess | None) -> EventListenerPolicy | None:
+    if found is None or (given := found.events) is None:
+        return None
+    return EventListenerPolicy(given.listen, given.url, given.certificate, given.key)
 
 
 def _installer(found: Installer) -> InstallerPolicy:
@@ -132,7 +140,8 @@ def access_positions(declared: Declarations) -> Mapping[str, Position]:
 
 
 _ACCESS: Final = (
-    ("redfish", "credentials"), ("redfish", "tls"), ("ssh", "credentials"), ("ssh", "user"), ("ssh", "hostKeys"),
+    ("redfish", "credentials"), ("redfish", "tls"), ("redfish", "events"),
+    ("ssh", "credentials"), ("ssh", "user"), ("ssh", "hostKeys"),
     ("ssh", "userCa"),
     ("cluster",), ("cluster", "kubeconfig"), ("cluster", "context"), ("cluster", "slurm"),
     ("installer", "listen"), ("installer", "url"), ("installer", "iso"),

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from reconciler.drivers.redfish import boot, drives, firmware, indicator, integrity, power, staging
+from reconciler.drivers.redfish import boot, drives, firmware, indicator, integrity, power, staging, subscription
 from reconciler.drivers.redfish.fields import path, quote
 from reconciler.drivers.redfish.hot import Tasks, read_hot
 from reconciler.drivers.redfish.inventory import read_inventory
 from reconciler.drivers.redfish.media import Media
 from reconciler.drivers.redfish.port import RedfishPort
 from reconciler.model.errors import DriverError, Failure
+from reconciler.model.event_tokens import owner_mark
 from reconciler.model.measurements import SignedMeasurements
 from reconciler.model.observed import Answered, AttributeValue, BmcTask, RedfishHot, RedfishInventory, Silent
 from reconciler.model.ports import Bmc, FirmwareFile, PowerAction
@@ -109,6 +110,9 @@ class RedfishBmc(RedfishPort, Bmc):
 
     async def set_indicator(self, lit: bool) -> None:
         await self._run(lambda: indicator.switch(self._tree, lit=lit))
+
+    async def unsubscribe(self, ledger: str) -> int:
+        return await self._run(lambda: subscription.unsubscribe(self._tree, owner_mark(ledger)))
 
     async def reset(self) -> None:
         try:

@@ -297,6 +297,7 @@ class MachineState:
     installer: InstallerRun | None = None
     indicator: bool | None = False  # whether its locator LED is on; None: it has none
     bmc_ready_at: float = 0.0  # the BMC answers from then on (it restarts on reset and on its own firmware)
+    subscriptions: dict[str, dict[str, Any]] = field(default_factory=dict)  # to events: Id -> what was asked for
     bmc_boots: int = 0  # sessions of an earlier boot of the BMC are void
     powered_off_at: float = float("-inf")
     events: list[dict[str, Any]] = field(default_factory=list)

@@ -105,6 +105,9 @@ MESSAGES = {
         "Reduce the number of other subscriptions before trying to establish the event subscription or increase the "
         "limit of simultaneous subscriptions, if supported.",
     ),
+    "PropertyValueFormatError": Message(
+        400, "The value %1 for the property %2 is of a different format than the property can accept.", _RESUBMIT
+    ),
     "RAC0218": Message(
         503,
         "The maximum number of user sessions is reached.",
