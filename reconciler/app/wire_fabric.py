@@ -11,6 +11,7 @@ from pathlib import Path
 
 from reconciler.app.extensions import extended_facts, other_installer
 from reconciler.app.k3s_access import ServerKubeconfig
+from reconciler.app.posted_events import PostedEvents
 from reconciler.converge.k3s_birth import AwaitedCluster, K3sServer, endpoint_of, is_awaited, is_blank, server_names
 from reconciler.converge.schedulers import TwoSchedulers
 from reconciler.drivers.attestor import TpmAttestor
@@ -73,6 +74,7 @@ class WireFabric:
         self._releases: HelmReleases | None = None
         self._server_kubeconfig: ServerKubeconfig | None = None
         self._installer: HttpInstaller | None = None
+        self._posted_events = PostedEvents(fleet, self._secrets, ledger, self._bmc_of, in_lab=overlay is not None)
         self._files = HttpFirmwareFiles() if overlay is None else HttpFirmwareFiles(overlay.firmware)
         self._watched = False
         self._own_writes = OwnWrites()
@@ -237,7 +239,7 @@ class WireFabric:
             found[NewsSource.KERNEL_LOGS] = KernelLogWatch(hosts, self._host_of)
         if self._settings.bmc_credentials is not None:
             bmcs = partial(self._active, lambda node: node.endpoints.bmc)
-            found[NewsSource.BMC_EVENTS] = BmcEventWatch(bmcs, self._bmc_of)
+            found[NewsSource.BMC_EVENTS] = BmcEventWatch(bmcs, self._bmc_of, self._posted_events.posts)
         return found
 
     def _active(self, reached: Callable[[Desired], str | None]) -> Collection[str]:
@@ -297,14 +299,14 @@ class WireFabric:
             for name, node in before.nodes.items()
             if not same or name not in fleet.nodes or fleet.nodes[name].endpoints != node.endpoints
         }
-        unfit: list[_Closable] = [] if same else self._clusters()
+        unfit: list[_Closable] = [] if same else [*self._clusters(), *self._pdus.values()]
         if not same:
             self._kubernetes = self._slurm = self._releases = None
         unfit += self._other_k3s(fleet)
         if before.settings.installer != fleet.settings.installer and self._installer is not None:
             await self._installer.close()
             self._installer = None
-        unfit += [] if same else self._pdus.values()
+        await self._posted_events.refit(fleet)
         self._pdus = self._pdus if same else {}
         ports = [port for known in (self._bmcs, self._hosts) for name in moved if (port := known.pop(name, None))]
         await self._close([*ports, *unfit])
@@ -341,7 +343,7 @@ class WireFabric:
         An interrupted process waits no longer than HURRY_S.
         """
         await self._close([*self._bmcs.values(), *self._pdus.values(), *self._hosts.values(), *self._clusters()])
-        await self._files.close()
+        await asyncio.gather(self._files.close(), self._posted_events.close())
         if self._server_kubeconfig is not None:
             self._server_kubeconfig.close()
         if self._installer is not None:

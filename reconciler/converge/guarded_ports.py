@@ -230,6 +230,9 @@ class GuardedBmc:
     def _with_secret(self) -> Deadlines:
         return Deadlines(self._clock, self._deadlines.seconds + SECRET_S)
 
+    async def unsubscribe(self, ledger: str) -> int:
+        return await self._write(lambda: self._bmc.unsubscribe(ledger))
+
     async def reset(self) -> None:
         await self._write(self._bmc.reset)
 

@@ -75,3 +75,16 @@ class InstallerPolicy:
     measurements: BootMeasurements | None = None  # of that medium
     via: str = ""  # name of the installer of an extension, in place of the packaged one
     pxe: bool = False  # whether machines that boot over PXE get the medium by their MAC address
+
+
+@dataclass(frozen=True, slots=True)
+class EventListenerPolicy:
+    """The server that BMCs post their events to. `url`: its address as BMCs reach it, None = that of `listen`.
+
+    `certificate` and `key` are names from the secrets file; without a certificate it speaks plain HTTP.
+    """
+
+    listen: str  # host:port; port 0 = any free one
+    url: str | None = None
+    certificate: str | None = None
+    key: str | None = None

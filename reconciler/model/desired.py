@@ -19,7 +19,14 @@ from reconciler.model.acceptance import GateTest as GateTest
 from reconciler.model.acceptance import Peers as Peers
 from reconciler.model.acceptance import Revalidation as Revalidation
 from reconciler.model.acceptance import Threshold as Threshold
-from reconciler.model.access import ClusterAccess, HostKeyPolicy, InstallerPolicy, PinnedExtension, TlsPolicy
+from reconciler.model.access import (
+    ClusterAccess,
+    EventListenerPolicy,
+    HostKeyPolicy,
+    InstallerPolicy,
+    PinnedExtension,
+    TlsPolicy,
+)
 from reconciler.model.backup import DesiredBackup
 from reconciler.model.drain import Checkpoint as Checkpoint
 from reconciler.model.drain import DrainPolicy as DrainPolicy
@@ -323,6 +330,7 @@ class Settings:
     drift_mode: DriftMode
     ignore: tuple[IgnoreRule, ...]
     insecure: tuple[str, ...]  # sentences for every report
+    bmc_events: EventListenerPolicy | None = None  # None: BMCs without a stream of events are read in passes alone
     pdu_credentials: str | None = None  # name of the secret for rack PDUs
     rotate_after_s: float | None = None  # after which the password of a BMC is changed; None = it is not
     floors: tuple[Floor, ...] = ()

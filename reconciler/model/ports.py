@@ -179,6 +179,12 @@ class Bmc(PasswordPort, Protocol):
     async def set_indicator(self, lit: bool) -> None:
         """Switch the locator LED on or off. UNSUPPORTED where the machine has none that can be switched. Idempotent."""
 
+    async def unsubscribe(self, ledger: str) -> int:
+        """Delete the event subscriptions of the fleet with this ledger; return how many there were.
+
+        Raise DriverError when one is left.
+        """
+
     async def reset(self) -> None:
         """Restart the BMC itself. It does not answer for minutes, and the machine goes on running."""
 

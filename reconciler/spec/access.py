@@ -13,6 +13,7 @@ from typing import Final
 
 from reconciler.model.access import (
     ClusterAccess,
+    EventListenerPolicy,
     HostKeyPolicy,
     InstallerPolicy,
     PinnedExtension,
@@ -57,6 +58,7 @@ def read_settings(declared: Declarations, tree: SpecTree) -> tuple[Settings, lis
     settings = Settings(
         fleet=fleet.name,
         bmc_credentials=spec.redfish.credentials if spec.redfish else None,
+        bmc_events=_event_listener(spec.redfish),
         pdu_credentials=(spec.redfish.pdu_credentials or spec.redfish.credentials) if spec.redfish else None,
         rotate_after_s=_rotate_after_s(spec.redfish),
         ssh_credentials=spec.ssh.credentials if spec.ssh else None,
@@ -100,6 +102,12 @@ def _rotate_after_s(found: RedfishAccess | None) -> float | None:
     return None if found is None or found.rotate_after is None else parse_duration(found.rotate_after)
 
 
+def _event_listener(found: RedfishAccess | None) -> EventListenerPolicy | None:
+    if found is None or (given := found.events) is None:
+        return None
+    return EventListenerPolicy(given.listen, given.url, given.certificate, given.key)
+
+
 def _installer(found: Installer) -> InstallerPolicy:
     valid_s = parse_duration(found.host_certificate)
     return InstallerPolicy(
@@ -137,7 +145,8 @@ def access_positions(declared: Declarations) -> Mapping[str, Position]:
 
 
 _ACCESS: Final = (
-    ("redfish", "credentials"), ("redfish", "tls"), ("ssh", "credentials"), ("ssh", "user"), ("ssh", "hostKeys"),
+    ("redfish", "credentials"), ("redfish", "tls"), ("redfish", "events"),
+    ("ssh", "credentials"), ("ssh", "user"), ("ssh", "hostKeys"),
     ("ssh", "userCa"),
     ("cluster",), ("cluster", "kubeconfig"), ("cluster", "context"), ("cluster", "slurm"),
     ("installer", "listen"), ("installer", "url"), ("installer", "iso"),

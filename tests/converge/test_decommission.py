@@ -17,6 +17,7 @@ from reconciler.converge.run import Ended
 from reconciler.lab.hardware import bios
 from reconciler.lab.hardware.control_plane import ClusterTruth
 from reconciler.lab.hardware.state import DriveState
+from reconciler.model.event_tokens import CONTEXT, owner_mark
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent
 from reconciler.model.plan import BlockCode, Goal
 from reconciler.model.vocab import NodeState
@@ -531,8 +532,13 @@ def test_no_step_is_for_a_node_that_is_not_declared_decommissioned(world: Worlds
     assert not here.ledger.holds()
 
 
-def test_a_machine_that_is_on_gets_no_tombstone(world: Worlds) -> None:
+def test_a_machine_that_is_on_gets_no_tombstone_and_with_one_its_bmc_posts_no_events_to_us(world: Worlds) -> None:
     here = leaving(world(nodes=1), [])
+    ours, foreign = f"{CONTEXT}{owner_mark(here.ledger.id)}-{'0' * 32}", f"{CONTEXT}{owner_mark('other')}-{'0' * 32}"
+    left = here.machine(GONE).state.subscriptions
+    left |= {"1": {"Context": ours}, "2": {"Context": foreign}, "3": {"Context": None}}
     assert isinstance(here.act("tombstone"), Declined)
     assert isinstance(here.act("power_off"), Done)
+    assert len(left) == 3
     assert isinstance(here.act("tombstone"), Done)
+    assert left.keys() == {"2", "3"}

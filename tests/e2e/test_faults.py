@@ -300,5 +300,7 @@ def test_every_fault_of_the_lab_has_a_row() -> None:
     of_erasing = {"sanitize_fails", "drives_frozen", "erase_lies"}  # tests/converge/test_erasing.py plays these
     of_measuring = {"tpm", "tpm_gone", "spdm"}  # tests/converge/test_measured_boot.py and test_components.py play them
     of_operators = {"gpu_not_advertised"}  # tests/converge/test_operators.py plays it: no node here waits for operators
-    of_bmcs = {"bmc_hung", "password_change"}  # tests/converge/test_bmc_reset.py and test_bmc_password.py play these
+    # Nothing here resets a BMC, changes its password or listens to it: test_bmc_reset.py and test_bmc_password.py of
+    # tests/converge and tests/drivers/redfish/test_event_posts.py play these.
+    of_bmcs = {"bmc_hung", "password_change", "subscriptions_lost"}
     assert {row.kind for row in TABLE} == set(FAULTS) - of_erasing - of_measuring - of_operators - of_bmcs

@@ -84,7 +84,7 @@ def test_who_lost_a_lease_is_told_how_also_when_its_successor_is_through(ledger:
 def test_a_lease_that_was_given_back_was_broken_by_nobody(ledger: SqlLedger) -> None:
     lease = ledger.acquire("demo", "x", 60, T0)
     ledger.drop(lease)
-    with pytest.raises(LeaseHeld, match="is gone: its run gave it back, .* or its row was removed from the database"):
+    with pytest.raises(LeaseHeld, match=r"is gone: its run gave it back, .* or its row was removed from the database"):
         ledger.prove(lease, T0)
 
 

@@ -13,7 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.model import desired as d
-from reconciler.model.access import ClusterAccess, HostKeyPolicy, InstallerPolicy, PinnedExtension, TlsPolicy
+from reconciler.model.access import (
+    ClusterAccess,
+    EventListenerPolicy,
+    HostKeyPolicy,
+    InstallerPolicy,
+    PinnedExtension,
+    TlsPolicy,
+)
 from reconciler.model.change import Change
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.errors import Position
@@ -247,10 +254,12 @@ def fleets(draw: st.DrawFn) -> d.Fleet:
         nodes.append(b.node(name, endpoints=d.Endpoints(f"https://{bmc}", host), profile=profile, provenance=PLACES))
     access = st.one_of(st.none(), st.builds(ClusterAccess, word, word, word))
     installer = st.one_of(st.none(), st.builds(InstallerPolicy, word, word, word))
+    events = st.one_of(st.none(), st.builds(EventListenerPolicy, word, word, word, word))
     return fleet(
         *nodes, bmc_credentials=draw(word), ssh_credentials=draw(word), ssh_user=draw(word), fleet=draw(word),
         tls=draw(st.just(TlsPolicy(None, True)) | st.builds(TlsPolicy, word)), cluster=draw(access),
         installer=draw(installer),
+        bmc_events=draw(events),
         host_keys=draw(st.builds(HostKeyPolicy, st.just(()), st.booleans())), tolerate=draw(word),
         insecure=(draw(word),),
         extensions=draw(st.lists(st.builds(PinnedExtension, word, word), max_size=1).map(tuple)),

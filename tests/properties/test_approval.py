@@ -18,7 +18,14 @@ import pytest
 
 from reconciler.converge.approval import Shared, stale_because
 from reconciler.model import desired as d
-from reconciler.model.access import ClusterAccess, HostKeyPolicy, InstallerPolicy, SlurmAccess, TlsPolicy
+from reconciler.model.access import (
+    ClusterAccess,
+    EventListenerPolicy,
+    HostKeyPolicy,
+    InstallerPolicy,
+    SlurmAccess,
+    TlsPolicy,
+)
 from reconciler.model.backup import DesiredBackup
 from reconciler.model.documents import DocumentError, dump, load
 from reconciler.model.errors import Position
@@ -58,6 +65,7 @@ REVIEWED: Mapping[type, set[str]] = {
         "concurrency", "redfish_deadline_s", "ssh_deadline_s", "kubernetes_deadline_s", "inventory_max_age_s",
         "tolerate", "budgets", "floors", "windows", "break_glass", "guards", "brake", "drift_mode", "ignore",
         "insecure", "notifications", "tickets", "reserves", "user_ca", "health", "releases", "rotate_after_s",
+        "bmc_events",
     },
 }  # fmt: skip
 
@@ -129,6 +137,7 @@ SETTINGS = replace(
     b.SETTINGS,
     pdu_credentials="pdu",
     rotate_after_s=90 * 86400.0,
+    bmc_events=EventListenerPolicy("0.0.0.0:8090", "https://10.0.0.1:8090", "tls", "tls-key"),
     tls=TlsPolicy("-----BEGIN CERTIFICATE-----" + "A" * 400),
     host_keys=HostKeyPolicy(("ssh-ed25519 AAAA ca",)),
     user_ca=("ssh-ed25519 AAAA users",),

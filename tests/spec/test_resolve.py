@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconciler.model.access import EventListenerPolicy
 from reconciler.model.desired import DesiredFirmware, DesiredGpu, DiskLayout, Fleet, RootDisk, SpecSource
 from reconciler.model.errors import Position, SpecError
 from reconciler.model.measurements import ComponentMeasurements, ComponentReference, PlatformMeasurements
@@ -117,6 +118,14 @@ def test_passwords_of_bmcs_are_changed_after_a_week_at_the_soonest() -> None:
     assert after("90d") == 90 * 86400.0
     with pytest.raises(SpecError, match="rotateAfter is less than 7d"):
         after("6d")
+
+
+def test_where_bmcs_post_their_events_arrives() -> None:
+    assert load().settings.bmc_events is None
+    given = 'events: {listen: "0.0.0.0:8090", url: "https://10.20.0.2:8090", certificate: tls, key: tls-key}'
+    found = load(("fleet.yaml", "tls: {ca: pki/bmc-ca.pem}", f"tls: {{ca: pki/bmc-ca.pem}}\n    {given}"))
+    assert found.settings.bmc_events == EventListenerPolicy("0.0.0.0:8090", "https://10.20.0.2:8090", "tls", "tls-key")
+    assert found.nodes["gpu-a001"].profile.digest == load().nodes["gpu-a001"].profile.digest, "no approval is stale"
 
 
 def test_insecure_access_is_put_in_words() -> None:

@@ -132,7 +132,10 @@ async def power_off(ctx: ActionContext) -> Outcome:
 
 @action
 async def tombstone(ctx: ActionContext) -> Outcome:
-    """Keep in the ledger, by serial number and UUID, that this machine comes back only with a new consent."""
+    """Keep in the ledger, by serial number and UUID, that this machine comes back only with a new consent.
+
+    Its BMC posts no events to us any more, first.
+    """
     serial = _check(ctx)
     system = known(await ctx.bmc.hot())
     wanted = tombstones_of((serial,), (ctx.desired.uuid, ctx.record.uuid, system.uuid))
@@ -141,6 +144,7 @@ async def tombstone(ctx: ActionContext) -> Outcome:
         return Done("it has its tombstone", changed=False)
     if system.power is not Power.OFF:
         return Declined("not_off", "the machine is on")
+    await tolerate(ctx.bmc.unsubscribe(ctx.ledger.id), Failure.UNSUPPORTED)
     records = ctx.ledger.erasures(ctx.node)
     erased = f"erased: {named(ctx.desired.erase, records)}" if ctx.desired.erase else "no drive was to be erased"
     reason = f"{ctx.node}, {serial}; {erased}; plan {ctx.plan}, spec {ctx.commit[:12] or 'outside of git'}"

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Any, Final
 
 from aiohttp import web
@@ -27,6 +24,7 @@ from reconciler.drivers.installer.in_place import attempt_files
 from reconciler.drivers.installer.medium import MediumSource
 from reconciler.drivers.installer.signer import Signer, find_signer
 from reconciler.drivers.secrets import SecretError, SecretStore
+from reconciler.drivers.server_certificate import ServerCertificate
 from reconciler.model.access import InstallerPolicy
 from reconciler.model.attestor import Attestor
 from reconciler.model.errors import DriverError, Failure
@@ -45,17 +43,6 @@ from reconciler.model.ledger_ports import InstallStore
 _BEAT_S: Final = 5.0  # wall clock
 _GAP_S: Final = 20.0  # between two beats: this process was stopped, and answered nobody
 _BACKLOG: Final = 512
-# RFC 7919's ffdhe2048: firmware that was built without elliptic curves (edk2, until 2023) boots over HTTPS by it alone.
-_FFDHE2048: Final = """\
------BEGIN DH PARAMETERS-----
-MIIBCAKCAQEA//////////+t+FRYortKmq/cViAnPTzx2LnFg84tNpWp4TZBFGQz
-+8yTnc4kmz75fS/jY2MMddj2gbICrsRhetPfHtXV/WVhJDP1H18GbtCFY2VVPe0a
-87VXE15/V8k1mE8McODmi3fipona8+/och3xWKE2rec1MKzKT0g6eXq8CrGCsyT7
-YdEIqUuyyOP7uWrat2DX9GgdT0Kj3jlN9K5W7edjcrsZCwenyO4KbXCeAvzhzffi
-7MA0BM0oNC9hkXL+nOmFg/+OTxIy7vKBg8P+OxtMb61zO7X8vC7CIAXFjvGDfRaD
-ssbzSibBsu/6iGtCOGEoXJf//////////wIBAg==
------END DH PARAMETERS-----
-"""
 
 
 class HttpInstaller:
@@ -88,7 +75,7 @@ class HttpInstaller:
             self._host_keys,
             medium=self._source.current, base=lambda: self._base, signer=self._signer, attestor=attestor, now=now,
         )  # fmt: skip
-        self._tls: ssl.SSLContext | None = None
+        self._certificate = ServerCertificate(policy.certificate, policy.key, secrets, "installer")
         self._runner: web.AppRunner | None = None
         self._base = ""
         self._starting = asyncio.Lock()
@@ -191,16 +178,15 @@ class HttpInstaller:
     async def _start(self) -> None:
         async with self._starting:
             if self._runner is not None:
-                self._load_certificate()
+                self._certificate.load()
                 return
-            if self._policy.certificate is not None:
-                self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-                self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
-                self._load_certificate()
+            self._certificate.load()
             runner = web.AppRunner(self._calls.application(), access_log=None, shutdown_timeout=0.5)
             await runner.setup()
             host, _, port = self._policy.listen.rpartition(":")
-            site = web.TCPSite(runner, host.strip("[]"), int(port), ssl_context=self._tls, backlog=_BACKLOG)
+            site = web.TCPSite(
+                runner, host.strip("[]"), int(port), ssl_context=self._certificate.context, backlog=_BACKLOG
+            )
             try:
                 await site.start()
             except OSError as error:
@@ -219,26 +205,7 @@ class HttpInstaller:
         host, port = runner.addresses[0][:2]
         with contextlib.suppress(ValueError):
             host = f"[{host}]" if ip_address(host).version == 6 else host
-        return f"{'http' if self._tls is None else 'https'}://{host}:{port}"
-
-    def _load_certificate(self) -> None:
-        """Read the certificate and its key, again too: connections from now on get what is there now."""
-        policy = self._policy
-        if self._tls is None or policy.certificate is None:
-            return
-        names = policy.certificate, policy.key or policy.certificate
-        chain, key = (self._secrets.resolve(name, fresh=True).reveal() for name in names)
-        with tempfile.TemporaryDirectory(prefix="reconciler-tls-") as folder:  # OpenSSL reads files alone
-            parameters = Path(folder) / "dh.pem"
-            files = Path(folder) / "chain.pem", Path(folder) / "key.pem"
-            for file, text in zip((*files, parameters), (chain, key, _FFDHE2048), strict=True):
-                file.write_text(text)
-            self._tls.load_dh_params(str(parameters))
-            try:
-                self._tls.load_cert_chain(*files)
-            except (ssl.SSLError, OSError):
-                why = "installer.certificate and installer.key of the Fleet are no certificate chain and its key in PEM"
-                raise DriverError(Failure.REJECTED, why) from None
+        return f"{'http' if self._certificate.context is None else 'https'}://{host}:{port}"
 
     async def _watch_gaps(self) -> None:
         """Notice that this process was stopped: what installers sent meanwhile was not heard."""

@@ -10,6 +10,7 @@
     inventory_budget  limits of an inventory
     tree        URIs and capabilities of one BMC, learned once
     session     login, one session, ETags      wire   one request      transport   sockets, TLS, limits
+    event_posts, event_listener, subscription  events that BMCs post
     event_stream  events that BMCs push, over aiohttp: a stream that lasts for days needs no thread
     failures    error answers as kinds of DriverError
     system, bios, tasks, devices, parts, sensors, events   decode documents; pure
@@ -33,7 +34,8 @@ sushy speaks HTTP (Connector) and logs in (SessionAuth, BasicAuth). Its resource
     SecureBoot   `set_enabled` is one PATCH of the resource, never of its settings object, and after a 412 tries other
                  forms of the same ETag without reading the resource again (A1)
     SessionService  `create_session` goes through the Connector's retries, which lock accounts (B3)
-    EventService no ServerSentEventUri, and nothing that reads a stream
+    EventService no ServerSentEventUri, and nothing that reads a stream; no EventTypesForSubscription, and
+                 `Status` of an EventDestination, by which a BMC says that it posts no more, is not read
 
 A missing value costs one field and keeps its reason here (pitfall A10), where a required field that is missing costs a
 whole sushy resource.
@@ -45,10 +47,12 @@ import logging
 
 from reconciler.drivers.redfish.bmc import RedfishBmc
 from reconciler.drivers.redfish.bmc_gate import BmcRegistry
+from reconciler.drivers.redfish.event_listener import EventListener
+from reconciler.drivers.redfish.event_posts import Posts
 from reconciler.drivers.redfish.event_stream import BmcEventWatch
 from reconciler.drivers.redfish.pdu import RedfishPdu
 
-__all__ = ["BmcEventWatch", "BmcRegistry", "RedfishBmc", "RedfishPdu"]
+__all__ = ["BmcEventWatch", "BmcRegistry", "EventListener", "Posts", "RedfishBmc", "RedfishPdu"]
 
 # What they would print is in the errors that we raise; without a handler Python prints warnings on stderr.
 for _name in ("sushy", "urllib3"):

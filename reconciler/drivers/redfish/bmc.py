@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from reconciler.drivers.redfish import boot, drives, firmware, indicator, integrity, power, staging
+from reconciler.drivers.redfish import boot, drives, firmware, indicator, integrity, power, staging, subscription
 from reconciler.drivers.redfish.account import OwnAccount
 from reconciler.drivers.redfish.fields import path, quote
 from reconciler.drivers.redfish.hot import Tasks, read_hot
@@ -16,6 +16,7 @@ from reconciler.drivers.redfish.media import Media
 from reconciler.drivers.redfish.port import RedfishPort
 from reconciler.drivers.secrets import Credentials
 from reconciler.model.errors import DriverError, Failure
+from reconciler.model.event_tokens import owner_mark
 from reconciler.model.measurements import SignedMeasurements
 from reconciler.model.observed import Answered, AttributeValue, BmcTask, RedfishHot, RedfishInventory, Silent
 from reconciler.model.ports import Bmc, FirmwareFile, PowerAction
@@ -131,6 +132,9 @@ class RedfishBmc(RedfishPort, Bmc):
 
     async def put_password_back(self) -> None:
         await self._run(self._account.put_back)
+
+    async def unsubscribe(self, ledger: str) -> int:
+        return await self._run(lambda: subscription.unsubscribe(self._tree, owner_mark(ledger)))
 
     async def reset(self) -> None:
         try:

@@ -1,8 +1,10 @@
-"""Follow the events that BMCs push (Server-Sent Events, DSP0266 section "Event service"): each says which node to read.
+"""Follow the events that BMCs push (DSP0266, "Event service"): each says which node to read.
+
+They come in a stream that we open (Server-Sent Events), or a BMC without one posts them (`event_posts`).
 
 Nothing is decided by an event. It makes its node be read, log and parts included, and the reading decides: an event
 that comes twice, late, out of order or replayed changes nothing, and `id` and `retry` of the stream are not used. A BMC
-without a stream is polled, as before.
+that has neither is polled.
 
 What a stream costs a BMC: one connection, opened by turns with other requests (A12), in the session that reads use, so
 that no session is taken (B1). iDRAC9 allows two streams, OpenBMC ten; where all are taken, the pauses grow to ten
@@ -12,8 +14,6 @@ minutes.
 from __future__ import annotations
 
 import asyncio
-import json
-import random
 import re
 import socket
 import ssl
@@ -24,8 +24,10 @@ from typing import Any, Final
 import aiohttp
 
 from reconciler.drivers.redfish.bmc import RedfishBmc
+from reconciler.drivers.redfish.event_posts import Posts
 from reconciler.drivers.redfish.failures import http_error
-from reconciler.drivers.redfish.fields import Document, Unknown, boolean, member, objects, path, text
+from reconciler.drivers.redfish.fields import Unknown, boolean, member, path
+from reconciler.drivers.redfish.news import is_news
 from reconciler.drivers.redfish.tree import Tree
 from reconciler.drivers.source_watch import FloodMeter, Pauses, SourceWatch, flooded
 from reconciler.model.errors import DriverError, Failure
@@ -33,7 +35,6 @@ from reconciler.model.errors import DriverError, Failure
 # Dell's guide of Redfish for iDRAC9: wait 20 to 30 seconds before a stream is opened again.
 PAUSES: Final = Pauses(first=30.0, longest=600.0, rest=30.0)
 _PROVEN_S: Final = 5.0  # a stream that ends sooner was refused: OpenBMC answers 200 and closes where all are taken
-_NONE_YET_S: Final = 86400.0  # other firmware may bring a BMC a stream
 _ANSWER_S: Final = 10.0  # to connect, and for the head of the answer; reads of this BMC wait meanwhile
 _LONGEST_EVENT: Final = 64 * 1024
 _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
@@ -96,36 +97,21 @@ class EventReader:
         return None
 
 
-def is_news(data: bytes) -> bool:
-    """Return whether an event may be a sign of illness. One that can't be understood may be.
-
-    What is OK is not: BMCs tell of every login, and reading them would make the next event.
-    """
-    try:
-        document = json.loads(data)
-    except ValueError:
-        return True
-    if not isinstance(document, dict):
-        return True
-    if str(document.get("@odata.type", "")).startswith("#MetricReport."):
-        return False
-    return any(map(_is_ill, objects(document, "Events"))) or "Events" not in document
-
-
-def _is_ill(event: Document) -> bool:
-    severity = text(event, "MessageSeverity") or text(event, "Severity") or ""
-    return severity.casefold() not in ("ok", "informational")
-
-
 class BmcEventWatch(SourceWatch):
     """A Watch on the events of BMCs.
 
     `bmc_of` returns a node's BMC; it may raise DriverError, which counts as a BMC that can't be reached.
     """
 
-    def __init__(self, names: Callable[[], Collection[str]], bmc_of: Callable[[str], RedfishBmc | None]) -> None:
+    def __init__(
+        self,
+        names: Callable[[], Collection[str]],
+        bmc_of: Callable[[str], RedfishBmc | None],
+        posts: Posts | None = None,
+    ) -> None:
         super().__init__(names, "BMCs", PAUSES)
         self._bmc_of = bmc_of
+        self._posts = posts or Posts(self._bmc_of)
 
     async def follow_once(self, name: str) -> None:
         bmc = self._bmc_of(name)
@@ -135,7 +121,7 @@ class BmcEventWatch(SourceWatch):
         async with self.connecting:
             source = await bmc.ask(event_source)
         if source is None:
-            await asyncio.sleep(_NONE_YET_S * random.uniform(0.5, 1.0))  # noqa: S311 - it spreads load
+            await self._posts.follow(name, bmc, self)
             return
         async with _client() as client:
             await self._listen(name, bmc, client, source)

@@ -37,6 +37,7 @@ _TEMPORARY: Mapping[str, float] = {
     "CreateLimitReachedForResource": 60.0,  # B1, in other words
 }
 SESSIONS_TAKEN = frozenset({"RAC0218", "SessionLimitExceeded", "CreateLimitReachedForResource"})
+_SUBSCRIPTIONS_TAKEN = "EventSubscriptionLimitExceeded"  # OpenBMC said it with 403 for a while (openbmc/bmcweb#150)
 SESSION_GONE = frozenset({"NoValidSession", "InvalidSession"})
 # A 403 about the request, not the account: the account works, and another login would change nothing (B3).
 _ABOUT_REQUEST = frozenset({"InsufficientPrivilege", "InsufficientPrivilegeForOperation", "OemLicenseNotPassed"})
@@ -150,6 +151,8 @@ def http_error(
 
 
 def _kind(method: str, status: int, messages: tuple[Message, ...]) -> tuple[Failure, str]:
+    if any(message.id == _SUBSCRIPTIONS_TAKEN for message in messages):
+        return Failure.BUSY, "delete subscriptions of its EventService that nobody needs"
     if any(_temporary(message) is not None for message in messages) or status in (429, 503):
         return Failure.BUSY, "the BMC is busy or restarting: try again later"
     match status:

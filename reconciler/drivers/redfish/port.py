@@ -81,8 +81,17 @@ class RedfishPort:
         except DriverError:
             return
 
+    @property
+    def address(self) -> str:
+        return self._address
+
+    @property
+    def logins(self) -> int:
+        """Return how often we logged in. A BMC that needs it again may have restarted."""
+        return self._session.logins
+
     async def ask(self, question: Callable[[Tree], T]) -> T:
-        """Read what no port of a node offers."""
+        """Ask, or write, what no port of a node offers."""
         return await self._run(lambda: question(self._tree))
 
     @asynccontextmanager

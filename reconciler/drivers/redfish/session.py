@@ -98,8 +98,11 @@ class Session:
     def _patch(self, where: str, data: Document, etag: str | None, patience: float) -> Reply:
         return self._write("PATCH", where, data, {"If-Match": etag} if etag else {}, patience)
 
+    def delete(self, where: str) -> Reply:
+        return self._write("DELETE", where, None, {}, 0.0)
+
     def _write(
-        self, method: str, where: str, data: Document | Upload, headers: Mapping[str, str], patience: float
+        self, method: str, where: str, data: Document | Upload | None, headers: Mapping[str, str], patience: float
     ) -> Reply:
         response = self._request(method, where, data, headers, patience)
         try:

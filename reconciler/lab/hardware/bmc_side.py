@@ -68,6 +68,8 @@ class BmcSide(InstallerSide):
         state.bmc_boots += 1
         state.faults.pop("bmc_hung", None)
         state.media = None
+        if self.fault("subscriptions_lost") is not None:
+            state.subscriptions.clear()
         for task in state.tasks.values():
             if task.state == "Running":
                 self._timers.drop(f"task {task.id}")
@@ -82,6 +84,14 @@ class BmcSide(InstallerSide):
         if how == "dies":
             self._restart_bmc()
         return how != "ignored"
+
+    def unsubscribe(self, context: str) -> int:
+        """Delete the event subscriptions whose Context begins so; return how many there were."""
+        self.catch_up()
+        found = [id_ for id_, one in self.state.subscriptions.items() if str(one.get("Context")).startswith(context)]
+        for id_ in found:
+            del self.state.subscriptions[id_]
+        return len(found)
 
     def set_indicator(self, lit: bool) -> None:
         self.catch_up()

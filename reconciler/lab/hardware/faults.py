@@ -33,6 +33,9 @@ FAULTS: Mapping[str, FaultKind] = {
     "bmc_503": FaultKind("the next `times` requests are answered with 503 (A4)", "bmc", {"times": 3}),
     "bmc_wrong_password": FaultKind("the BMC refuses our credentials (B3)", "bmc"),
     "bmc_garbage": FaultKind("answers of the BMC are cut-off JSON (A10)", "bmc"),
+    "subscriptions_lost": FaultKind(
+        "the BMC has lost all subscriptions to its events, and loses them in each restart (openbmc/bmcweb#164)", "bmc"
+    ),
     # False reports by the BMC.
     "wrong_machine": FaultKind("the BMC shows another machine's serial and UUID (A14)", "bmc", {"serial": ""}),
     "stale_power": FaultKind(

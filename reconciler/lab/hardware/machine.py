@@ -89,6 +89,8 @@ class Machine(BmcSide, InPlaceSide, SpdmSide, HostSide):
         if complete["heals"] == "reset" and "gpu" not in complete:
             raise ValueError(f"{kind} is no fault of a GPU, so no reset of GPUs heals it")
         self.state.faults[kind], self.state.fault_since[kind] = complete, self.now
+        if kind == "subscriptions_lost":
+            self.state.subscriptions.clear()
         self._apply_fault(kind)
 
     def _check_parts(self, kind: str, given: Mapping[str, FaultValue]) -> None:

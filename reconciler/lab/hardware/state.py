@@ -299,6 +299,7 @@ class MachineState:
     bmc_password: int = 0  # which of our passwords its BMC takes, where none is sent: in process
     kept_passwords: tuple[int, ...] = (0,)  # that the secrets store has of it, the newest first: it outlives us too
     bmc_ready_at: float = 0.0  # the BMC answers from then on (it restarts on reset and on its own firmware)
+    subscriptions: dict[str, dict[str, Any]] = field(default_factory=dict)  # to events: Id -> what was asked for
     bmc_boots: int = 0  # sessions of an earlier boot of the BMC are void
     powered_off_at: float = float("-inf")
     events: list[dict[str, Any]] = field(default_factory=list)

@@ -15,6 +15,7 @@ from reconciler.lab.hardware.spdm import SIGNING_S
 from reconciler.lab.hardware.state import DriveState, MachineState, TaskState
 from reconciler.model.abilities import URL, Abilities, BootOption
 from reconciler.model.errors import DriverError, Failure
+from reconciler.model.event_tokens import CONTEXT, owner_mark
 from reconciler.model.measurements import SignedMeasurements
 from reconciler.model.observed import (
     Answered,
@@ -223,6 +224,9 @@ class MachineBmc:
 
     def _keep(self, at: int) -> None:
         self._machine.state.kept_passwords = (self._machine.state.kept_passwords[at],)
+
+    async def unsubscribe(self, ledger: str) -> int:
+        return await self._ask(lambda: self._machine.unsubscribe(CONTEXT + owner_mark(ledger)))
 
     async def reset(self) -> None:
         await self._ask(self._machine.reset_bmc)

@@ -129,6 +129,9 @@ class RedfishServer:
         return int(self._runner.addresses[0][1])
 
     async def stop(self) -> None:
+        for task in list(self._bmc.posting.values()):
+            task.cancel()
+            await asyncio.wait([task])
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None

@@ -1,4 +1,4 @@
-"""Events that the BMC pushes: the EventService and its stream (DSP0266, Server-Sent Events).
+"""Events that the BMC pushes: the EventService, its stream (DSP0266, Server-Sent Events) and its subscriptions.
 
 The documents are those of OpenBMC (bmcweb, redfish-core/lib/event_service.hpp) and iDRAC9 (stmcginnis/gofish,
 oem/dell/eventservice_test.go); an event has what bmcweb's getEventLogJson sends.
@@ -12,6 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
+from reconciler.lab.wire import redfish_posts
 from reconciler.lab.wire.redfish_manager import ENTRIES
 from reconciler.lab.wire.redfish_messages import Refusal
 from reconciler.lab.wire.redfish_protocol import (
@@ -19,6 +20,7 @@ from reconciler.lab.wire.redfish_protocol import (
     SYSTEM,
     Bmc,
     Document,
+    Reply,
     Resource,
     Routes,
     collection,
@@ -34,30 +36,45 @@ _FILTERS = {"": "Event", "EventFormatType eq Event": "Event", "EventFormatType e
 
 
 def _service(bmc: Bmc, _: str) -> Document:
-    stream = bmc.quirks.event_stream
+    quirks = bmc.quirks
     document = odata(SERVICE, "EventService.v1_5_0", "Event Service") | {
         "ServiceEnabled": True,
         "Status": status(),
-        "DeliveryRetryAttempts": 3,
+        "DeliveryRetryAttempts": redfish_posts.TRIES,
         "DeliveryRetryIntervalSeconds": 30,
-        "EventFormatTypes": ["Event", "MetricReport"],
-        "RegistryPrefixes": ["Base", "ResourceEvent"],
         "Subscriptions": link(SUBSCRIPTIONS),
+        **redfish_posts.FILTERS[quirks.event_posts],
     }
-    if not stream:
+    if not quirks.event_stream:
         return document
     filters = {name: name == "EventFormatType" for name in ("EventFormatType", "MessageId", "OriginResource")}
-    return document | {"ServerSentEventUri": stream, "SSEFilterPropertiesSupported": filters}
+    return document | {"ServerSentEventUri": quirks.event_stream, "SSEFilterPropertiesSupported": filters}
 
 
 def _subscription(bmc: Bmc, id_: str) -> Document | None:
-    if id_ not in bmc.streams:
-        return None
-    return odata(f"{SUBSCRIPTIONS}/{id_}", "EventDestination.v1_7_0", f"Event Destination {id_}") | {
-        "Protocol": "Redfish",
-        "SubscriptionType": "SSE",
-        "EventFormatType": "Event",
-    }
+    document = odata(f"{SUBSCRIPTIONS}/{id_}", "EventDestination.v1_7_0", f"Event Destination {id_}")
+    if id_ in bmc.streams:
+        return document | {"Protocol": "Redfish", "SubscriptionType": "SSE", "EventFormatType": "Event"}
+    found = bmc.state.subscriptions.get(id_)
+    return None if found is None else document | {"HttpHeaders": [], **found}
+
+
+def _ids(bmc: Bmc) -> list[str]:
+    return sorted({*bmc.streams, *bmc.state.subscriptions}, key=int)
+
+
+def _subscribe(bmc: Bmc, _: str, body: Document) -> Reply:
+    asked = redfish_posts.checked(bmc, body)
+    id_ = str(max(map(int, _ids(bmc)), default=0) + 1)
+    bmc.state.subscriptions[id_] = asked
+    redfish_posts.begin(bmc, id_, _told)
+    return Reply(201, _subscription(bmc, id_), {"Location": f"{SUBSCRIPTIONS}/{id_}"})
+
+
+def _unsubscribe(bmc: Bmc, id_: str) -> Reply:
+    if bmc.state.subscriptions.pop(id_, None) is None:
+        raise Refusal("ResourceMissingAtURI", f"{SUBSCRIPTIONS}/{id_}")
+    return Reply(204, None)
 
 
 async def stream(bmc: Bmc, request: web.BaseRequest) -> web.StreamResponse:
@@ -67,7 +84,7 @@ async def stream(bmc: Bmc, request: web.BaseRequest) -> web.StreamResponse:
     wanted = _FILTERS.get(request.query.get("$filter", ""))
     if wanted is None:
         raise Refusal("QueryNotSupported")
-    id_ = str(max(map(int, bmc.streams), default=0) + 1)
+    id_ = str(max(map(int, _ids(bmc)), default=0) + 1)
     bmc.streams.add(id_)
     try:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
@@ -87,11 +104,16 @@ async def stream(bmc: Bmc, request: web.BaseRequest) -> web.StreamResponse:
 
 def _event(bmc: Bmc, entry: dict[str, Any]) -> bytes:
     """Return an event as bmcweb frames it: indented JSON, so that each line of it is a `data` field."""
+    lines = json.dumps(_told(bmc, entry), indent=2).split("\n")
+    return "".join([f"id: {entry['id']}\n", *(f"data: {line}\n" for line in lines), "\n"]).encode()
+
+
+def _told(bmc: Bmc, entry: dict[str, Any]) -> Document:
     ill = entry["severity"] != "OK"
     told = {
         "EventId": entry["id"],
         "EventTimestamp": bmc.date(entry["at"]),
-        "EventType": "Event",
+        "EventType": "Alert" if ill else "Event",
         "LogEntry": link(f"{ENTRIES}/{entry['id']}"),
         "MemberId": entry["id"],
         "Message": entry["message"],
@@ -100,15 +122,13 @@ def _event(bmc: Bmc, entry: dict[str, Any]) -> bytes:
         "MessageSeverity": entry["severity"],
         "OriginOfCondition": link(SYSTEM),
     }
-    document = {"@odata.type": "#Event.v1_7_0.Event", "Events": [told], "Id": entry["id"], "Name": "Event Log"}
-    lines = json.dumps(document, indent=2).split("\n")
-    return "".join([f"id: {entry['id']}\n", *(f"data: {line}\n" for line in lines), "\n"]).encode()
+    return {"@odata.type": "#Event.v1_7_0.Event", "Events": [told], "Id": entry["id"], "Name": "Event Log"}
 
 
 ROUTES: Routes = {
     SERVICE: Resource(get=_service),
     SUBSCRIPTIONS: Resource(
-        get=collection(SUBSCRIPTIONS, "EventDestination", "Event Subscriptions", lambda bmc: sorted(bmc.streams))
+        get=collection(SUBSCRIPTIONS, "EventDestination", "Event Subscriptions", _ids), post=_subscribe
     ),
-    f"{SUBSCRIPTIONS}/*": Resource(get=_subscription),
+    f"{SUBSCRIPTIONS}/*": Resource(get=_subscription, delete=_unsubscribe),
 }

@@ -7,6 +7,7 @@ its views get the last segment of the path, the others get "".
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ class Bmc:
     sessions: Sessions
     epoch: datetime
     memory: dict[str, str] = field(default_factory=dict)  # state that only one make of BMC keeps
+    posting: dict[str, asyncio.Task[None]] = field(default_factory=dict)  # by Id of the subscription
     streams: set[str] = field(default_factory=set)  # of events, which are open: the Id of the subscription of each
 
     @property

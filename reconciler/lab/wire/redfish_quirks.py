@@ -50,6 +50,11 @@ class Quirks:
     locked_s: float = 600.0
     shortest_password: int = 8
     longest_password: int = 20  # IPMI's
+    # events that it posts: what its EventService lists to choose from ("types": EventTypes, "prefixes": registries, "":
+    # nothing; "none": it posts none), how many subscriptions it keeps, and what becomes of one that it can't deliver
+    event_posts: str = "prefixes"
+    most_subscriptions: int = 20  # bmcweb, maxNoOfSubscriptions, and Dell's guide of Redfish for iDRAC
+    undelivered: str = "terminates"  # or "suspends", after three tries
     # the system
     serial_in_sku: bool = False  # A13: SerialNumber is the board's serial, SKU the system's
     power_conflict: int = 409  # A7: status when already in the target power state (iDRAC 409, iLO 400)
@@ -88,6 +93,8 @@ _MAKES = {
     "supermicro": Quirks(boot_aliases=False, settings_complete=True),
     "dell": Quirks(
         event_stream="/redfish/v1/SSE",
+        event_posts="types",
+        undelivered="suspends",  # dell/iDRAC-Redfish-Scripting#370
         most_event_streams=2,  # Dell, "Receiving telemetry reports": at most 2 SSE connections at one time
         indicator="lit_at_rest",
         boot_aliases=False,
@@ -97,7 +104,13 @@ _MAKES = {
         settings_clearable=True,
         firmware_ids_carry_versions=True,
     ),
-    "hpe": Quirks(indicator="no_blink", boot_aliases=False, etags=EtagStyle.WEAK, power_conflict=400),
+    "hpe": Quirks(
+        event_posts="types",  # HPE, "iLO 5 Event service": by EventTypes, not by RegistryPrefixes
+        indicator="no_blink",
+        boot_aliases=False,
+        etags=EtagStyle.WEAK,
+        power_conflict=400,
+    ),
     "nvidia": Quirks(boot_in_settings=True, settings_complete=True),
 }
 

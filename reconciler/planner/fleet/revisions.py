@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any, Final
 
-from reconciler.model.access import HostKeyPolicy, SlurmAccess, TlsPolicy
+from reconciler.model.access import EventListenerPolicy, HostKeyPolicy, SlurmAccess, TlsPolicy
 from reconciler.model.change import EndpointChange
 from reconciler.model.desired import Desired, DesiredHost, Endpoints, Fleet, Profile, RolloutPolicy, Settings, SpecHold
 from reconciler.model.releases import DesiredRelease, Review
@@ -22,7 +22,7 @@ from reconciler.model.releases import DesiredRelease, Review
 # is desired state.
 TRUSTED: Final = (
     "fleet", "bmc_credentials", "pdu_credentials", "ssh_credentials", "ssh_user", "tls", "host_keys", "cluster",
-    "installer", "insecure", "user_ca", "extensions",
+    "installer", "insecure", "user_ca", "extensions", "bmc_events",
 )  # fmt: skip
 _NOWHERE: Final = Endpoints(None, None)
 
@@ -139,6 +139,7 @@ def _access(settings: Settings) -> Mapping[str, str]:
         "redfish.credentials": settings.bmc_credentials or "",
         "redfish.pduCredentials": settings.pdu_credentials or "",
         "redfish.tls": _tls(settings.tls),
+        "redfish.events": _events(settings.bmc_events),
         "ssh.user": settings.ssh_user,
         "ssh.credentials": settings.ssh_credentials or "",
         "ssh.hostKeys": _host_keys(settings.host_keys),
@@ -155,6 +156,13 @@ def _access(settings: Settings) -> Mapping[str, str]:
         "extensions": ", ".join(f"{one.package}=={one.version}" for one in settings.extensions),
         "installer.hostCa": (installer.host_ca or "") if installer else "",
     }
+
+
+def _events(policy: EventListenerPolicy | None) -> str:
+    if policy is None:
+        return ""
+    said = {name: getattr(policy, name) for name in ("listen", "url", "certificate", "key")}
+    return ", ".join(f"{name} {value}" for name, value in said.items() if value is not None)
 
 
 def _slurm(access: SlurmAccess | None, ssh_user: str) -> str:

@@ -55,6 +55,7 @@ EXEMPT: Final[Mapping[type, Mapping[str, str]]] = {
         "drift_mode": "governs `run` and schedules, not an apply",
         "health": "decides which actions are planned, and those are bound",
         "ignore": "decides which actions are planned, and those are bound",
+        "bmc_events": "where `run` hears of nodes to read: no action uses it",
         "insecure": "sentences that follow from the TLS and host-key policy, which are bound",
     },
 }

@@ -80,6 +80,37 @@ class HostKeys(Model):
 _SHORTEST_S = 7 * 86400.0  # of the life of a password
 
 
+class Events(Model):
+    """Where BMCs post their events that stream none."""
+
+    listen: Listen = Field(description="Address to take events on; port 0 is any free one.")
+    url: WebUrl | None = Field(
+        default=None, description="That address as BMCs reach it, the same whichever reconciler leads."
+    )
+    certificate: Name | None = Field(
+        default=None,
+        description="Name of a secret that holds the server's certificate chain in PEM. Required unless everything is "
+        "on loopback.",
+    )
+    key: Name | None = Field(
+        default=None,
+        description="Name of a secret that holds its private key in PEM. Absent: it is with `certificate`.",
+    )
+
+    @model_validator(mode="after")
+    def _is_encrypted(self) -> Events:
+        if self.url is None and self.listen.startswith(("0.0.0.0:", "[::]:")):
+            raise ValueError(f"url is missing: BMCs can't reach {self.listen}")
+        if self.key is not None and self.certificate is None:
+            raise ValueError("certificate is missing: a key alone encrypts nothing")
+        if self.certificate is None and not _on_loopback(self.listen):
+            raise ValueError(f"certificate is missing: on {self.listen} others could read the tokens of events")
+        if self.url is not None and (self.certificate is None) is not self.url.lower().startswith("http://"):
+            scheme = "http" if self.certificate is None else "https"
+            raise ValueError(f"url does not begin with {scheme}://, as {self.listen} speaks")
+        return self
+
+
 class RedfishAccess(Model):
     """How BMCs are reached."""
 
@@ -99,6 +130,11 @@ class RedfishAccess(Model):
         if self.rotate_after is not None and parse_duration(self.rotate_after) < _SHORTEST_S:
             raise ValueError("rotateAfter is less than 7d: the passwords of a pool are changed one after the other")
         return self
+
+    events: Events | None = Field(
+        default=None,
+        description="Where BMCs post their events that stream none. Absent: `run` reads those in its passes alone.",
+    )
 
 
 class SshAccess(Model):
@@ -277,6 +313,14 @@ class FleetSpec(Model):
         description="Packages of extensions that this fleet uses. No other package that is installed changes anything.",
     )
     defaults: SharedSettings = Field(default=SharedSettings(), description="Settings that pools and nodes inherit.")
+
+    @model_validator(mode="after")
+    def _listens_apart(self) -> FleetSpec:
+        events = self.redfish.events if self.redfish is not None else None
+        shared = events is not None and self.installer is not None and events.listen == self.installer.listen
+        if events is not None and shared and not events.listen.endswith(":0"):
+            raise ValueError(f"redfish.events.listen is {events.listen}, where the installer's documents are served")
+        return self
 
 
 class Fleet(Resource):

@@ -63,8 +63,14 @@ def test_a_good_bmc_passes_and_nothing_is_written() -> None:
     report = check(bench)
     found = results(report)
     assert list(found) == [one.name for one in all_checks()]
-    # Over http:// in these tests; and this BMC has no stream, no HTTP boot and no measurements.
-    odd = {"certificate": FAIL, "event-stream": NOT_OFFERED, "http-boot": NOT_OFFERED, "measurements": NOT_OFFERED}
+    # Over http:// in these tests; and this BMC has no events, no HTTP boot and no measurements.
+    odd = {
+        "certificate": FAIL,
+        "event-stream": NOT_OFFERED,
+        "event-posts": NOT_OFFERED,
+        "http-boot": NOT_OFFERED,
+        "measurements": NOT_OFFERED,
+    }
     assert {name: result for name, result in found.items() if result is not PASS} == odd | dict.fromkeys(
         WRITES, NOT_TRIED
     )

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from reconciler.drivers import source_watch
 from reconciler.drivers.redfish import BmcEventWatch, RedfishBmc, event_stream
-from reconciler.drivers.redfish.event_stream import EventReader, is_news
+from reconciler.drivers.redfish.event_stream import EventReader
+from reconciler.drivers.redfish.news import is_news
 from reconciler.drivers.source_watch import Pauses
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.wire.redfish import RedfishServer

@@ -9,6 +9,7 @@ from reconciler.drivers.redfish import staging
 from reconciler.drivers.redfish.conformance.protocol import Probe
 from reconciler.drivers.redfish.event_stream import event_source
 from reconciler.drivers.redfish.fields import Document, Unknown
+from reconciler.drivers.redfish.subscription import posts_to
 from reconciler.drivers.redfish.tree import Tree
 from reconciler.model.abilities import Ability
 from reconciler.model.conformance import Check, CheckOutcome, CheckResult
@@ -220,6 +221,11 @@ REGISTRY: Final = _fact(
 STREAM: Final = _fact(
     "event-stream", "DSP0266 12.1.2 Open an SSE connection", "faults are seen in the next pass, not at once"
 )
+POSTS: Final = _fact(
+    "event-posts",
+    "DSP0266 12.1 Eventing; EventDestination",
+    "where it has no event-stream either, faults are seen in the next pass, not at once",
+)
 
 
 def _registry(tree: Tree) -> str:
@@ -236,7 +242,7 @@ def _stream(tree: Tree) -> str:
     return source.where
 
 
-PROBES: Final[tuple[tuple[Check, Probe], ...]] = ((REGISTRY, _registry), (STREAM, _stream))
+PROBES: Final[tuple[tuple[Check, Probe], ...]] = ((REGISTRY, _registry), (STREAM, _stream), (POSTS, posts_to))
 
 
 def facts_of(hot: RedfishHot, inventory: RedfishInventory, tree: Tree) -> Facts:
