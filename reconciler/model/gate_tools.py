@@ -36,6 +36,14 @@ def _of_collectives(args: Arguments) -> tuple[str, ...]:
     return ("busbw_peak", *(f"busbw_peak.{rail}" for rail in listed(args.get(RAILS, "")) if args.get(RAIL_BY_RAIL)))
 
 
+def _floors(metric: str) -> Argument:
+    return text(
+        r"[^,=]+=[0-9]+(\s*,\s*[^,=]+=[0-9]+)*",
+        "a list like MODEL=6000,MODEL=3000",
+        f"Smallest {metric} of each model of drive, as the drive names it.",
+    )
+
+
 _ROWS: Final = (
     ToolRow(
         "dcgmi-diag",
@@ -67,20 +75,17 @@ _ROWS: Final = (
     ),
     ToolRow(
         "fio",
-        "Reads of each NVMe drive by itself, in 10^6 bytes a second. Nothing is written.",
-        "read_mbps, read_mbps.<device> or spread",
-        r"read_mbps(\..+)?|spread",
+        "Reads of each NVMe drive by itself, in 10^6 bytes a second, or random ones a second. Nothing is written.",
+        "read_mbps or with `random` read_iops, either also .<device>, or spread",
+        r"read_(mbps|iops)(\..+)?|spread",
         {
             "runtime": whole(1, 3600, "Seconds that each drive is read; 10 unless said."),
-            "floors": text(
-                r"[^,=]+=[0-9]+(\s*,\s*[^,=]+=[0-9]+)*",
-                "a list like MODEL=6000,MODEL=3000",
-                "Smallest read_mbps of each model of drive, as the drive names it.",
-            ),
+            "random": flag("Read 4 KiB here and there, 256 at once, in place of all in order."),
+            "floors": _floors("read_mbps, or read_iops with `random`,"),
         },
-        ("read_mbps", "spread"),
+        lambda args: ("read_iops" if args.get("random") else "read_mbps", "spread"),
         "drives",
-        units={"read_mbps": "MB/s"},
+        units={"read_mbps": "MB/s", "read_iops": "IOPS"},
     ),
     ToolRow(
         "inventory",
@@ -103,6 +108,7 @@ _ROWS: Final = (
         {
             "directory": directory("Directory that gets the file, on the drive to be tested."),
             "mebibytes": whole(1, 10_000_000, "Size of the file in MiB; 1024 unless said."),
+            "floors": _floors("write_mbps"),
         },
         ("write_mbps", "read_mbps"),
         units={"(write|read)_mbps": "MB/s"},

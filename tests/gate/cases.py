@@ -135,6 +135,11 @@ GOOD = [
     Case("nccl-tests", gate_test("nccl-tests"), nccl()),
     Case("fio", gate_test("fio"), json.dumps(fio())),
 ]
+RANDOM_READS = Case(
+    "fio",
+    gate_test("fio", random=True),
+    json.dumps(fio(bw_bytes=4_096_000_000, io_bytes=40_960_000_000, iops=1_000_000.0)),
+)
 
 
 def judge(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +77,16 @@ def chain(*, what: str = NIC, speed: str = "16GT/s", width: str = "x16", slot: s
     return gpus() + CHAIN.format(what=what, speed=speed, width=width, slot=slot, uplink=uplink)
 
 
-def judged(text: str, *, load: str = "", parts: str = "", **inventory: int) -> TestResult:
+def ports_of(text: str) -> str:
+    """Return what sysfs tells of RDMA ports where each function of Mellanox's has one."""
+    found = re.findall(r"^((?:0000:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) .*: Mellanox", text, re.MULTILINE)
+    return "".join(f"0000:{at.removeprefix('0000:')} 1\n" for at in found) + "end\n"
+
+
+def judged(text: str, *, load: str = "", parts: str = "", ports: str | None = None, **inventory: int) -> TestResult:
     outputs = [CommandResult(0, "lspci version 3.9.0\n"), CommandResult(0, text)]
+    if "nics" in parts:
+        outputs.append(CommandResult(0, ports_of(text) if ports is None else ports))
     test = gate_test("pcie", **{name: value for name, value in (("load", load), ("parts", parts)) if value})
     return check(TOOLS["pcie"].judge(test, wanted(**inventory), SEEN, outputs))
 
@@ -102,7 +111,7 @@ def test_other_parts_reach_what_both_ends_of_their_links_can_do(parts: str, what
         ({"speed": "8GT/s"}, "nics", {"rdma_ports": 1}, Verdict.FAIL, "nic 0000:98:00.0: 8 GT/s of 16"),
         ({"uplink": "x4"}, "nics", {"rdma_ports": 1}, Verdict.FAIL, "uplink 0000:96:00.0: width x4 of x16"),
         ({"what": DRIVE, "width": "x2", "slot": "x4"}, "drives", {}, Verdict.FAIL, "0000:98:00.0: width x2 of x4"),
-        ({}, "nics", {"rdma_ports": 2}, Verdict.FAIL, "1 nics have a PCIe link, 2 are declared"),
+        ({}, "nics", {"rdma_ports": 2}, Verdict.FAIL, "1 RDMA ports of 1 nics have a PCIe link, 2 are declared"),
         ({}, "drives", {}, Verdict.FAIL, "0 drives have a PCIe link, 1 are declared"),
         ({}, "nics", {}, Verdict.UNJUDGED, "does not declare how many nics"),
     ],
@@ -125,14 +134,60 @@ MANAGEMENT = """0000:01:00.0 Ethernet controller: Broadcom Inc. and subsidiaries
 
 
 @pytest.mark.parametrize("dead", ["\t!!! Unknown header type 7f\n", "\t\tLnkCap:\tPort #0, Speed 32GT/s, Width x16\n"])
-def test_a_nic_for_management_makes_up_for_none_that_does_not_tell_of_its_link(dead: str) -> None:
+def test_a_nic_that_does_not_tell_of_its_link_is_no_pass(dead: str) -> None:
     silent = f"0000:99:00.0 {NIC} (rev ff)\n{dead}\n"
-    result = judged(chain() + MANAGEMENT + silent, parts="nics", rdma_ports=2)
+    result = judged(chain() + silent, parts="nics", rdma_ports=1)
     assert (result.verdict, result.reasons) == (
         Verdict.UNJUDGED,
         ("nic 0000:99:00.0: no capability and state of one link",),
     )
-    assert judged(chain() + MANAGEMENT + VIRTUAL, parts="nics", rdma_ports=2).verdict is Verdict.PASS
+    assert judged(chain() + VIRTUAL, parts="nics", rdma_ports=1).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("number", [1, 2, 7])
+def test_no_nic_for_management_makes_up_for_one_that_left_the_bus(number: int) -> None:
+    others = "".join(MANAGEMENT.replace("01:00.0", f"01:00.{at}") for at in range(number))
+    assert judged(chain() + others, parts="nics", rdma_ports=1).verdict is Verdict.PASS
+    result = judged(chain() + others, parts="nics", rdma_ports=2)
+    assert (result.verdict, result.reasons) == (
+        Verdict.FAIL,
+        (f"1 RDMA ports of {1 + number} nics have a PCIe link, 2 are declared",),
+    )
+
+
+def test_the_ports_are_those_of_sysfs(tmp_path: Path) -> None:
+    """The kernel's own layout: a device of mlx5 has its function behind `device`, and a folder for each port."""
+    for name, at in (("mlx5_0", "0000:98:00.0"), ("mlx5_1", "0000:98:00.1")):
+        (tmp_path / "devices" / at).mkdir(parents=True)
+        (tmp_path / "class/infiniband" / name / "ports/1").mkdir(parents=True)
+        (tmp_path / "class/infiniband" / name / "device").symlink_to(f"../../../devices/{at}")
+    commands = TOOLS["pcie"].commands(gate_test("pcie", parts="nics, drives"), wanted(), SEEN)
+    assert isinstance(commands, tuple)
+    argv = [word.replace("/sys/", f"{tmp_path}/") for word in commands[2]]
+    told = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    assert told == "0000:98:00.0 1\n0000:98:00.1 1\nend\n"
+    assert len(TOOLS["pcie"].commands(gate_test("pcie", parts="drives"), wanted(), SEEN)) == 2
+
+
+def test_a_nic_of_two_ports_counts_twice() -> None:
+    two = "0000:98:00.0 1\n0000:98:00.0 2\nend\n"
+    assert judged(chain(), parts="nics", ports=two, rdma_ports=2).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("ports", "verdict", "reason"),
+    [
+        ("end\n", Verdict.UNJUDGED, "has it a driver of its NICs"),
+        ("0000:98:00.0 1\n", Verdict.ERROR, "does not tell which NICs"),
+        ("0000:98:00.0 1\n0000:98:00.0 1\nend\n", Verdict.ERROR, "does not tell which NICs"),
+        ("mlx5_0 1\nend\n", Verdict.ERROR, "does not tell which NICs"),
+        ("0000:99:00.0 1\nend\n", Verdict.FAIL, "0 RDMA ports of 1 nics"),
+    ],
+)
+def test_ports_that_are_not_told_of_are_no_pass(ports: str, verdict: Verdict, reason: str) -> None:
+    result = judged(chain(), parts="nics", ports=ports, rdma_ports=1)
+    assert result.verdict is verdict
+    assert reason in result.reasons[0]
 
 
 @pytest.mark.parametrize(

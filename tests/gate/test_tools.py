@@ -17,7 +17,7 @@ from reconciler.gate.tools import TOOLS
 from reconciler.model.gate import CommandResult, Verdict
 from reconciler.model.observed import NvmeHealth
 from tests import builders as b
-from tests.gate.cases import GOOD, SEEN, Case, dcgm, fio, gate_test, judge, wanted
+from tests.gate.cases import GOOD, RANDOM_READS, SEEN, Case, dcgm, fio, gate_test, judge, wanted
 
 good = st.sampled_from(GOOD)
 
@@ -78,7 +78,7 @@ _UNREAD = {
 }
 
 
-@given(st.sampled_from([case for case in GOOD if case.tool != "nccl-tests"]), st.data())
+@given(st.sampled_from([case for case in (*GOOD, RANDOM_READS) if case.tool != "nccl-tests"]), st.data())
 def test_not_evidence_is_not_pass_when_mutated(case: Case, data: Any) -> None:
     """Invariant 18: drop, blank or replace any part that is evidence, and the verdict is not pass."""
     document = json.loads(case.text)
@@ -158,6 +158,58 @@ def test_a_drive_is_judged_by_each_of_its_counts(logged: dict[str, int | None], 
 def test_a_drive_has_the_floor_of_its_model(floors: str, verdict: Verdict) -> None:
     case = replace(GOOD[3], test=gate_test("fio", floors=floors))
     assert judge(case).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("args", "verdict"),
+    [
+        ({}, Verdict.PASS),
+        ({"floors": "PM9A3=1000000"}, Verdict.PASS),
+        ({"floors": "PM9A3=1000001"}, Verdict.FAIL),
+        ({"floors": "other=1"}, Verdict.UNJUDGED),
+    ],
+)
+def test_random_reads_have_floors_of_their_own(args: dict[str, str], verdict: Verdict) -> None:
+    test = gate_test("fio", random=True, **args)
+    commands = TOOLS["fio"].commands(test, wanted(), SEEN)
+    assert isinstance(commands, tuple)
+    assert {"--rw=randread", "--bs=4k", "--readonly", "--allow_file_create=0"} <= set(commands[0])
+    result = judge(replace(RANDOM_READS, test=test))
+    assert result.verdict is verdict
+    assert result.metrics == {"read_iops": 1e6, "read_iops.nvme0n1": 1e6, "spread": 1}
+
+
+@pytest.mark.parametrize("iops", [None, "N/A", 0, -1, 244, 2_000_000])
+def test_reads_in_order_are_no_random_ones(iops: object) -> None:
+    """Without a count of reads that is that of its bytes, the blocks were others."""
+    document = json.loads(RANDOM_READS.text)
+    document["jobs"][0]["read"]["iops"] = iops
+    result = judge(RANDOM_READS, json.dumps(document))
+    assert result.verdict is Verdict.UNJUDGED
+
+
+@pytest.mark.parametrize(
+    ("floors", "disks", "verdict"),
+    [
+        ("", ["dm-0"], Verdict.PASS),
+        ("PM9A3=3000", ["nvme0n1"], Verdict.PASS),
+        ("PM9A3=3001", ["nvme0n1"], Verdict.FAIL),
+        ("other=1", ["nvme0n1"], Verdict.UNJUDGED),
+        ("PM9A3=3000", [], Verdict.UNJUDGED),
+        ("PM9A3=3000", ["dm-0"], Verdict.UNJUDGED),
+        ("PM9A3=3000", ["md0", "nvme0n1", "nvme1n1"], Verdict.UNJUDGED),
+    ],
+)
+def test_writes_have_the_floor_of_the_drive_below_the_directory(
+    floors: str, disks: list[str], verdict: Verdict
+) -> None:
+    moved = {"io_bytes": 4 * 2**20, "bw_bytes": 3_000_000_000}
+    job = {"error": 0, "write": moved, "read": moved, "job options": {"verify": "crc32c", "do_verify": "1"}}
+    document = {"fio version": "fio-3.33", "jobs": [job], "disk_util": [{"name": name} for name in disks]}
+    args = {"directory": "/data", "mebibytes": 4, **({"floors": floors} if floors else {})}
+    outputs = [CommandResult(0, json.dumps(document))]
+    result = TOOLS["fio-verify"].judge(gate_test("fio-verify", **args), wanted(), SEEN, outputs)
+    assert result.verdict is verdict, result.reasons
 
 
 def test_inventory_and_xids() -> None:

@@ -108,6 +108,7 @@ def test_without_the_fabric_manager_nothing_counts_against_the_hardware() -> Non
         ("iperf3", {"streams": 4}),
         ("iperf3", {"server": "10.0.0.9", "reverse": True}),
         ("fio-verify", {"directory": "/data"}),
+        ("fio", {"random": True, "floors": "SAMSUNG MZQL2960=900000, SAMSUNG MZQL23T8HCLS-00A07=900000"}),
         ("clock", {}),
         ("clock", {"source": "timesyncd"}),
         ("perftest", {"rails": "mlx5_0, mlx5_1"}),

@@ -45,6 +45,7 @@ VALUES: dict[str, tuple[Value, ...]] = {
     "repeat": (2,),
     "same": ("hash",),
     "tensor": (True,),
+    "random": (True,),
     "floors": ("PM9A3=6000", "SAMSUNG MZQL2=6000, Micron_7450=5000"),
     "rails": ("mlx5_0", "mlx5_0, mlx5_1"),
     "way": ("write", "read"),

@@ -1,7 +1,8 @@
 """Judge fio that writes a file and reads it back: every block is what was written, and how fast.
 
 It writes one file of its own in the directory that the spec declares, never a device and never a file of somebody else,
-and takes it away. Metrics: write_mbps and read_mbps, in 10^6 bytes a second.
+and takes it away. Metrics: write_mbps and read_mbps, in 10^6 bytes a second. A floor of writes is that of the model of
+the drive that fio's disk statistics name; over several drives, such as of a RAID, none is known.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from reconciler.gate.tools.common import (
     rows,
     shown,
 )
+from reconciler.gate.tools.fio import drive_named, judge_floor
 from reconciler.gate.tools.shell import in_scratch
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
@@ -67,6 +69,7 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
         builder.error(f"fio error {shown(jobs[0].get('error'))}, exit status {output.exit_status}")
     else:
         _judge_job(builder, test, printed.document, jobs[0])
+        _judge_writes(builder, test, observed, printed.document)
     return builder.result(test, outputs)
 
 
@@ -88,6 +91,17 @@ def _judge_job(builder: ResultBuilder, test: GateTest, document: Mapping[str, An
             builder.unjudged(f"{way}: no speed")
         else:
             builder.metrics[f"{way}_mbps"] = speed / 1e6
+
+
+def _judge_writes(builder: ResultBuilder, test: GateTest, observed: Observed, document: Mapping[str, Any]) -> None:
+    speed = builder.metrics.get("write_mbps")
+    if "floors" not in test.args or speed is None:
+        return
+    names = [disk.get("name") for disk in rows(document.get("disk_util"))]
+    if (drive := drive_named(observed, names)) is None:
+        builder.unjudged(f"args.floors needs a directory on one NVMe drive by itself, not on {shown(names)}")
+    else:
+        judge_floor(builder, test, drive, "write_mbps", speed)
 
 
 TOOL = Tool(_commands, _judge)

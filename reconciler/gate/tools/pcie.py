@@ -3,9 +3,10 @@
 A GPU has to reach what it can do itself: a slot with fewer lanes is the wrong one. An idle one slows its link down, so
 its speed is judged only where args.load names a program that runs meanwhile. With args.parts, NICs and drives have to
 reach what both ends of their links can do, as many slots have fewer lanes by design. So have the uplinks of switches
-above the parts that are judged: all below share them. Bridges with ACS on send copies between GPUs through the root
-complex. Metrics: width and speed_gts of GPUs, and with nic_, drive_ or uplink_ before them those of the others, each
-the worst, by address, and spread; and acs_on, the number of functions that redirect.
+above the parts that are judged: all below share them. NICs are counted by the RDMA ports that the kernel has of those
+with a link, as one for management makes up for none that left the bus. Bridges with ACS on send copies between GPUs
+through the root complex. Metrics: width and speed_gts of GPUs, and with nic_, drive_ or uplink_ before them those of
+the others, each the worst, by address, and spread; and acs_on, the number of functions that redirect.
 """
 
 from __future__ import annotations
@@ -27,6 +28,12 @@ _RUN = (
     'if [ -n "$1" ]; then sh -c "$1" >load.txt 2>&1 & p=$!; sleep 5; fi; lspci -vvv -D; r=$?; '
     'if [ -n "$p" ] && ! kill -0 "$p" 2>/dev/null; then echo "the load ended early" >&2; exit 70; fi; exit $r'
 )
+# Each RDMA port by the address of its function, as sysfs has it of every driver.
+_PORTS = (
+    'for p in /sys/class/infiniband/*/ports/*; do [ -d "$p" ] || continue; '
+    'a=$(readlink -f "${p%/ports/*}/device") && echo "${a##*/} ${p##*/}"; done; echo end'
+)
+_PORT = re.compile(r"([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) [0-9]{1,3}")
 _BLOCK = re.compile(r"^((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) (.*)$", re.MULTILINE)
 _GPU = re.compile(r"^(?:3D controller|VGA compatible controller|Processing accelerators|Display controller)"
                   r"(?: \[\w+\])?: (?:NVIDIA|Advanced Micro Devices)")  # fmt: skip
@@ -54,13 +61,14 @@ class _Link(NamedTuple):
 
 
 def _commands(test: GateTest, desired: Desired, observed: Observed) -> tuple[tuple[str, ...], ...] | str:
-    return (("env", "LC_ALL=C", "lspci", "--version"), in_scratch(_RUN, str(test.args.get("load", ""))))
+    links = (("env", "LC_ALL=C", "lspci", "--version"), in_scratch(_RUN, str(test.args.get("load", ""))))
+    return (*links, ("env", "LC_ALL=C", "sh", "-c", _PORTS, "sh")) if "nic" in _asked(test) else links
 
 
 def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequence[CommandResult]) -> TestResult:
     builder = ResultBuilder()
-    said, output = outputs
-    if note_if_killed(builder, said) or note_if_killed(builder, output):
+    said, output, *listing = outputs
+    if any(note_if_killed(builder, each) for each in outputs):
         return builder.result(test, outputs)
     version = re.fullmatch(r"lspci version (\S{1,20})\n", said.stdout)
     builder.version = version[1] if version else ""
@@ -84,7 +92,7 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
         builder.error("lspci may not read the capabilities: it needs the rights of root")
     elif found:
         _judge_gpus(builder, test, found)
-        _judge_others(builder, test, _declared(desired, observed), names, functions)
+        _judge_others(builder, test, _declared(desired, observed, _rdma_ports(listing)), names, functions)
     builder.metrics["acs_on"] = float(len(_ACS.findall(output.stdout)))
     return builder.result(test, outputs)
 
@@ -107,24 +115,42 @@ def _judge_gpus(builder: ResultBuilder, test: GateTest, found: _Functions) -> No
 
 
 class _Declared(NamedTuple):
-    """How many parts the inventory declares, and how many drives the host has that are no NVMe drives."""
+    """How many parts the inventory declares, how many drives the host has that are no NVMe drives, and its RDMA ports.
+
+    `ports`: the address of the function of each; None where the host does not tell.
+    """
 
     nic: int | None
     drive: int | None
     disks: int | None
+    ports: Sequence[str] | None
 
 
-def _declared(desired: Desired, observed: Observed) -> _Declared:
+def _asked(test: GateTest) -> list[str]:
+    return [kind for kind in _OTHERS if f"{kind}s" in listed(test.args.get("parts", ""))]
+
+
+def _rdma_ports(listing: Sequence[CommandResult]) -> list[str] | None:
+    """Return the address of the function of each RDMA port; None where not each is told of."""
+    if len(listing) != 1 or listing[0].exit_status != 0 or not listing[0].stdout.endswith("end\n"):
+        return None
+    lines = listing[0].stdout.splitlines()[:-1]
+    found = [port[1] for line in lines if (port := _PORT.fullmatch(line))]
+    return found if len(found) == len(set(lines)) == len(lines) else None
+
+
+def _declared(desired: Desired, observed: Observed, ports: Sequence[str] | None) -> _Declared:
     disks = observed.host.value.disks if isinstance(observed.host, Answered) else None
     nics, drives = (getattr(desired.profile.inventory, LINKED[part]) for part in ("nics", "drives"))
-    return _Declared(nics, drives, None if disks is None else len({disk.serial for disk in disks if disk.serial}))
+    others = None if disks is None else len({disk.serial for disk in disks if disk.serial})
+    return _Declared(nics, drives, others, ports)
 
 
 def _judge_others(
     builder: ResultBuilder, test: GateTest, inventory: _Declared, names: Mapping[str, str], functions: _Functions
 ) -> None:
     """Judge NICs and drives where the test asks for them, and the uplinks above all that is judged."""
-    asked = [kind for kind in _OTHERS if f"{kind}s" in listed(test.args.get("parts", ""))]
+    asked = _asked(test)
     above = {at[: -len("10:00.0")] + bus[1]: at for at, body in functions.items() if (bus := _BELOW.search(body))}
     judged = [at for at, what in names.items() if _GPU.match(what)]
     for kind in asked:
@@ -139,15 +165,38 @@ def _judge_others(
 
 
 def _are_there(builder: ResultBuilder, kind: str, linked: Sequence[str], inventory: _Declared) -> bool:
-    """Return whether as many have a link as are declared. The drives that a BMC lists may be SATA or SAS ones, too."""
+    """Return whether as many have a link as are declared."""
     declared = inventory.nic if kind == "nic" else inventory.drive
-    disks = inventory.disks if kind == "drive" else 0
     if declared is None:
         builder.unjudged(f"HardwareProfile.inventory does not declare how many {kind}s must have a link")
-    elif len(linked) + (disks or 0) >= declared:
+    elif kind == "nic":
+        return _ports_are_there(builder, linked, declared, inventory.ports)
+    else:
+        return _drives_are_there(builder, linked, declared, inventory.disks)
+    return False
+
+
+def _ports_are_there(builder: ResultBuilder, linked: Sequence[str], declared: int, ports: Sequence[str] | None) -> bool:
+    """Return whether as many RDMA ports have a link. A host that has none may lack the driver, which is no fault."""
+    whole = {at if at.count(":") == 2 else f"0000:{at}" for at in linked}
+    found = sum(port in whole for port in ports or ())
+    if ports is None:
+        builder.error("the host does not tell which NICs have RDMA ports")
+    elif linked and not ports:
+        builder.unjudged(f"the host has no RDMA ports, {declared} are declared: has it a driver of its NICs?")
+    elif found < declared:
+        builder.fail(f"{found} RDMA ports of {len(linked)} nics have a PCIe link, {declared} are declared")
+    else:
         return True
-    elif disks == 0:
-        builder.fail(f"{len(linked)} {kind}s have a PCIe link, {declared} are declared")
+    return False
+
+
+def _drives_are_there(builder: ResultBuilder, linked: Sequence[str], declared: int, disks: int | None) -> bool:
+    """Return whether as many have a link. The drives that a BMC lists may be SATA or SAS ones, too."""
+    if len(linked) + (disks or 0) >= declared:
+        return True
+    if disks == 0:
+        builder.fail(f"{len(linked)} drives have a PCIe link, {declared} are declared")
     else:
         others = "the host does not tell of others" if disks is None else f"{disks} are SATA or SAS drives"
         builder.unjudged(f"{len(linked)} drives have a PCIe link and {others}, {declared} are declared")
@@ -155,7 +204,7 @@ def _are_there(builder: ResultBuilder, kind: str, linked: Sequence[str], invento
 
 
 def _are_readable(builder: ResultBuilder, kind: str, names: Mapping[str, str], functions: _Functions) -> bool:
-    """Return whether each that may have a link tells of it: NICs for management may make up for the number of one."""
+    """Return whether each that may have a link tells of it: one that is not declared may have lost its own."""
     silent = [
         at
         for at, what in names.items()

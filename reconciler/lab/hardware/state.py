@@ -71,6 +71,7 @@ class DriveState:
     sanitize_s: float = 0.0  # how long it takes, or still takes while the power is off
     password: str = ""  # of a SATA drive
     read_mbps: float = 6500.0
+    read_iops: float = 1_000_000.0  # of 4 KiB, as Samsung says of the PM9A3
     write_mbps: float = 3800.0
 
     def kernel_name(self, at: int) -> str:

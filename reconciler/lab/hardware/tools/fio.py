@@ -48,7 +48,8 @@ def fio(call: Call) -> Ran:
     writes = options.get("rw", "read") not in ("read", "randread")
     if writes and paths:
         call.machine.state.counters.overwritten_drives += len(drives)
-    read, write = _speed(call, drives, missing=len(paths) - len(drives) if paths else 0)
+    block = _size(options.get("bs", "4k")) if options.get("rw", "").startswith("rand") else None
+    read, write = _speed(call, drives, block, missing=len(paths) - len(drives) if paths else 0)
     document = _document(
         call, options, drives=drives, read=0.0 if writes else read, write=write if writes else 0.0, runtime=runtime
     )
@@ -63,17 +64,21 @@ def _drive(call: Call, path: str) -> DriveState | None:
     return None
 
 
-def _speed(call: Call, drives: list[DriveState], missing: int) -> tuple[float, float]:
-    """Return (read, write) in MB/s, summed over the drives."""
+def _speed(call: Call, drives: list[DriveState], random: int | None, missing: int) -> tuple[float, float]:
+    """Return (read, write) in MB/s, summed over the drives. `random`: the size of blocks that are read at random."""
     slow = call.machine.fault("slow_storage")
     factor = float(slow["factor"]) if slow else 1.0
     noise = [call.jitter(f"fio {drive.serial}", 0.02) for drive in drives]
     return (
-        sum(drive.read_mbps * factor * share for drive, share in zip(drives, noise, strict=True))
+        sum(_read_mbps(drive, random) * factor * share for drive, share in zip(drives, noise, strict=True))
         + missing * _MEMORY_MBPS,
         sum(drive.write_mbps * factor * share for drive, share in zip(drives, noise, strict=True))
         + missing * _MEMORY_MBPS,
     )
+
+
+def _read_mbps(drive: DriveState, random: int | None) -> float:
+    return drive.read_mbps if random is None else min(drive.read_mbps, drive.read_iops * random / 1e6)
 
 
 def _size(text: str) -> int:

@@ -107,6 +107,12 @@ def _below_a_port(segment: str, number: int, name: str, speed: int, lanes: int) 
     return [*ports, *(_function(f"{segment}:{at + 1:02x}:00.0 {name}", speed, lanes, lanes) for at in range(number))]
 
 
+def _rdma_addresses(call: Call, _: Sequence[str]) -> Ran:
+    """Tell of the RDMA ports where lspci shows their NICs."""
+    number = sum(nic.rdma for nic in call.machine.state.nics)
+    return done("".join(f"0001:{at + 1:02x}:00.0 1\n" for at in range(number)) + "end\n")
+
+
 def _function(title: str, able_speed: int, able_lanes: int, lanes: int, speed: int = 0) -> str:
     return (
         f"{title}\n\tCapabilities: [60] Express (v2) Endpoint, MSI 00\n"
@@ -335,6 +341,7 @@ _SCRIPTS = {
     r"\bstress-ng \$o": _stress_ng,
     r"hpccinf\.txt": _hpcc,
     r"fio --name=verify": _verify,
+    r"class/infiniband/.*readlink": _rdma_addresses,
     **gpu_tests.SCRIPTS,
 }
 TOOLS: Mapping[str, Tool] = {
