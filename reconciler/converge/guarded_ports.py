@@ -46,6 +46,7 @@ SLOWEST_UPLOAD = 50_000  # bytes a second
 _FAILURES = {
     UnknownReason.UNREACHABLE: Failure.UNREACHABLE,
     UnknownReason.AUTH: Failure.AUTH,
+    UnknownReason.BUSY: Failure.BUSY,
     UnknownReason.EXPIRED: Failure.AUTH,
     UnknownReason.TIMEOUT: Failure.TIMEOUT,
     UnknownReason.MALFORMED: Failure.MALFORMED,

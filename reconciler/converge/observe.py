@@ -51,7 +51,7 @@ _REASONS = {
     Failure.MALFORMED: UnknownReason.MALFORMED,
     Failure.UNSUPPORTED: UnknownReason.UNSUPPORTED,
     Failure.REJECTED: UnknownReason.UNSUPPORTED,
-    Failure.BUSY: UnknownReason.UNREACHABLE,
+    Failure.BUSY: UnknownReason.BUSY,
     Failure.CONFLICT: UnknownReason.UNREACHABLE,
     Failure.AMBIGUOUS: UnknownReason.TIMEOUT,
 }

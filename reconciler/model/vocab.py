@@ -101,6 +101,7 @@ class UnknownReason(StrEnum):
     UNREACHABLE = "unreachable"
     AUTH = "auth"
     EXPIRED = "expired"  # the host's certificate: it answers, and nothing but its renewal is done there
+    BUSY = "busy"  # it answers that it can't now, such as a BMC whose sessions are all taken
     TIMEOUT = "timeout"
     MALFORMED = "malformed"
     UNSUPPORTED = "unsupported"

@@ -74,6 +74,7 @@ def test_a_bmc_that_no_reset_brings_back_is_reset_as_often_as_the_ladder_says_an
     [
         ("bmc_hung", ("n0",), LADDER[1:]),  # the policy has no such rung
         ("bmc_wrong_password", ("n0",), LADDER),  # it works, and refuses our credentials
+        ("bmc_sessions", ("n0",), LADDER),  # it works, and others have all of its sessions
         ("bmc_unreachable", ("n0", "n1", "n2"), LADDER),  # their network fails (J6)
     ],
 )

@@ -78,6 +78,10 @@ TABLE: Sequence[Row] = (
     Row("bmc_wrong_password", BIOS, **NOT_READ, drift_says="auth", plan_says="auth", apply_says="auth"),
     Row("bmc_garbage", BIOS, **NOT_READ, drift_says="malformed", plan_says="malformed", apply_says="malformed"),
     Row("bmc_503", BIOS, **ENDURED, cost={"boots": 1, "bios_writes": 1}, drift_says="bios", plan_says="set_bios"),
+    Row("bmc_sessions", BIOS, **NOT_READ, drift_says="busy", plan_says="busy", apply_says="busy"),
+    Row("bmc_slow", BIOS, **ENDURED, cost={"boots": 1, "bios_writes": 1}, drift_says="bios", plan_says="set_bios"),
+    Row("bmc_slow", BIOS, **NOT_READ, parameters={"seconds": 60.0}, drift_says="timeout", plan_says="timeout",
+        apply_says="timeout"),
     # --- the BMC answers for another machine: no write at all (invariant 17) ---
     Row("wrong_machine", BIOS, "not_started", ExitCode.DONE, serves=True, cost=NOTHING,
         drift_says=r"identity\.serial .*XN-A001", plan_says="serial XN-A001.*right machine", apply_says="XN-A001"),

@@ -89,7 +89,9 @@ ROWS: tuple[Row, ...] = (
     # restart_service gpu_reset ac_cycle
     _row("ssoo oo oooo so oo oo ss ooo", "bmc_unreachable", "BMC unreachable|last: unreachable"),
     _row(".... .. .... .. .. .. .. ...", "bmc_503"),
-    _row("ssoo oo oooo so oo oo ss ooo", "bmc_503", "BMC unreachable|last: unreachable", times=0),
+    _row("ssoo oo oooo so oo oo ss ooo", "bmc_503", "BMC busy|last: busy", times=0),
+    _row("ssoo oo oooo so oo oo ss ooo", "bmc_sessions", "BMC busy|last: busy"),
+    _row(".... .. .... .. .. .. .. ...", "bmc_slow"),
     _row("ssoo oo oooo so oo oo ss ooo", "bmc_wrong_password", "auth"),
     _row("ssoo oo oooo so oo oo ss ooo", "bmc_garbage", "malformed"),
     _row("ssss so ooos so oo oo ss ooo", "wrong_machine", "XN-n0.*right machine"),

@@ -50,7 +50,7 @@ REASONS: Mapping[Failure, UnknownReason] = {
     Failure.MALFORMED: UnknownReason.MALFORMED,
     Failure.UNSUPPORTED: UnknownReason.UNSUPPORTED,
     Failure.REJECTED: UnknownReason.UNSUPPORTED,
-    Failure.BUSY: UnknownReason.UNREACHABLE,
+    Failure.BUSY: UnknownReason.BUSY,
     Failure.CONFLICT: UnknownReason.UNREACHABLE,
     Failure.AMBIGUOUS: UnknownReason.TIMEOUT,  # from the login, which is a write
 }

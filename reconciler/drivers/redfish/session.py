@@ -27,6 +27,7 @@ from reconciler.model.errors import DriverError, Failure
 ROOT = "/redfish/v1/"
 _SESSIONS = "/redfish/v1/SessionService/Sessions"
 _UNKNOWN_SESSIONS_TOLERATED = 2
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 60.0, 600.0  # of the fleet's time, after a login for which no session was left
 LIFETIME_S = 12 * 3600.0  # of the fleet's time
 
 
@@ -57,6 +58,8 @@ class Session:
         self._credentials: Credentials | None = None  # those that the session was opened with
         self._ends: datetime | None = None
         self._proven = False
+        self._refusals = 0  # logins in a row for which no session was left
+        self._taken: tuple[datetime, str] | None = None  # until when none is tried again, and why
         self._unknown_sessions = 0  # in a row, that the BMC created and then did not know
         self._root: Document | None = None
         self.gets = 0  # of resources; requests of the login are not counted
@@ -234,6 +237,7 @@ class Session:
             if self._ends is None or self._now() < self._ends:
                 return
             self.close()
+        self._await_sessions()
         if self.wire.is_cleartext:
             why = "the address is http://, which would send the password in the clear; use https://"
             raise DriverError(Failure.UNSUPPORTED, f"{self.wire.address}: {why}, or allow it with redfish.tls.insecure")
@@ -286,12 +290,12 @@ class Session:
             response = self.wire.send("POST", where, Confidential(UserName=username, Password=password))
         except HttpError as error:
             if error.ids & SESSIONS_TAKEN:
-                hint = "all sessions of the BMC are taken: wait, or end the others"
-                raise DriverError(Failure.BUSY, f"{error.detail}; {hint}", retry_after=error.retry_after) from None
+                raise self._all_taken(error) from None
             if error.kind in (Failure.AUTH, Failure.REJECTED):
                 raise self._account.refused(error.detail) from None
             raise
         self._account.accepted()
+        self._refusals, self._taken = 0, None
         token = response.headers.get("X-Auth-Token")
         if not token:
             raise DriverError(Failure.MALFORMED, f"POST {where}: the BMC accepts the login but gives no X-Auth-Token")
@@ -300,6 +304,22 @@ class Session:
         except Unknown:
             body = {}
         return token, local(response.headers.get("Location")) or path(body.get("@odata.id"))
+
+    def _all_taken(self, error: HttpError) -> DriverError:
+        """Return the error for logins while others have all sessions, and make none before a growing pause is over."""
+        self._refusals += 1
+        pause = min(max(error.retry_after or 0.0, _FIRST_PAUSE_S) * 2 ** (self._refusals - 1), _LONGEST_PAUSE_S)
+        until = self._now() + timedelta(seconds=pause)
+        hint = (
+            f"all sessions of the BMC are taken: end those that nobody needs; not tried again before {until:%H:%M:%S}"
+        )
+        self._taken = (until, f"{error.detail}; {hint}")
+        return DriverError(Failure.BUSY, self._taken[1], retry_after=pause)
+
+    def _await_sessions(self) -> None:
+        """Raise DriverError while it is too early to ask for a session again."""
+        if self._taken is not None and (left := (self._taken[0] - self._now()).total_seconds()) > 0:
+            raise DriverError(Failure.BUSY, self._taken[1], retry_after=left)
 
 
 class _Login:

@@ -33,6 +33,10 @@ FAULTS: Mapping[str, FaultKind] = {
     "bmc_503": FaultKind("the next `times` requests are answered with 503 (A4)", "bmc", {"times": 3}),
     "bmc_wrong_password": FaultKind("the BMC refuses our credentials (B3)", "bmc"),
     "bmc_garbage": FaultKind("answers of the BMC are cut-off JSON (A10)", "bmc"),
+    "bmc_sessions": FaultKind(
+        "others have taken all sessions of the BMC: the next `times` logins are refused, 0 = all (B1)", "bmc"
+    ),
+    "bmc_slow": FaultKind("the BMC takes `seconds` for each answer, on the wire of real time", "bmc", {"seconds": 5.0}),
     "subscriptions_lost": FaultKind(
         "the BMC has lost all subscriptions to its events, and loses them in each restart (openbmc/bmcweb#164)", "bmc"
     ),

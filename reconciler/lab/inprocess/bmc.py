@@ -55,9 +55,11 @@ _FAILURES: Mapping[str, tuple[Failure, str]] = {
     "wrong_password": (Failure.AUTH, "HTTP 401 Unauthorized"),
     "garbage": (Failure.MALFORMED, "the BMC's answer is not JSON"),
 }
+# A process with a session goes on; here each call is one that has none yet.
+_NO_SESSION = "HTTP 503: The maximum number of user sessions is reached.; all sessions of the BMC are taken"
 _REASONS = {
     Failure.UNREACHABLE: UnknownReason.UNREACHABLE,
-    Failure.BUSY: UnknownReason.UNREACHABLE,
+    Failure.BUSY: UnknownReason.BUSY,
     Failure.AUTH: UnknownReason.AUTH,
     Failure.MALFORMED: UnknownReason.MALFORMED,
 }
@@ -250,7 +252,11 @@ class MachineBmc:
         for attempt in range(_RETRIES_503 + 1):
             if self._latency_s:
                 await asyncio.sleep(self._latency_s)
+            if (slow := self._machine.fault("bmc_slow")) is not None:
+                await asyncio.sleep(float(slow["seconds"]))
             fault, state = self._machine.bmc_transport(), self._machine.state
+            if fault is None and self._machine.spend_fault("bmc_sessions"):
+                raise DriverError(Failure.BUSY, _NO_SESSION, retry_after=60.0)
             if fault is None and state.bmc_password not in state.kept_passwords:
                 fault = "wrong_password"
             if fault is None:

@@ -145,6 +145,8 @@ class RedfishServer:
         trouble = self._trouble()
         if trouble == "unreachable" or self._freezes(request.method):
             return await _silence(request, quirks.unreachable)
+        if (slow := self._bmc.machine.fault("bmc_slow")) is not None:
+            await asyncio.sleep(float(slow["seconds"]))
         raw = await request.read()
         try:
             if request.method == "GET" and path == quirks.event_stream and trouble is None:

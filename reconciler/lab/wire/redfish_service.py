@@ -91,7 +91,8 @@ def _login(bmc: Bmc, _: str, body: Document) -> Reply:
     password = required(body, "Sessions", "Password")
     if not bmc.sessions.accepts(username, password, bmc.machine.now):
         raise Refusal("ResourceAtUriUnauthorized", SESSIONS)
-    session = bmc.sessions.login(username, bmc.machine.now)
+    taken = bmc.machine.spend_fault("bmc_sessions")
+    session = None if taken else bmc.sessions.login(username, bmc.machine.now)
     if session is None:
         raise Refusal("RAC0218")
     headers = {"X-Auth-Token": session.token, "Location": f"{SESSIONS}/{session.id}"}

@@ -37,7 +37,7 @@ def _signals(desired: Desired, observed: Observed, record: NodeRecord) -> Iterat
         (_HOST_SILENT, "ssh", observed.host, Source.SSH),
     ):
         if _is_silent(reading) and (how_long := _lasted(name, key, reading, desired, record)):
-            yield Signal(name, f"it has not answered for {how_long}", table.rule_of(name), source)
+            yield Signal(name, _said(reading, how_long), table.rule_of(name), source)
     if isinstance(observed.host, Answered):
         facts = observed.host.value
         for field, words in WATCHED.items():
@@ -54,6 +54,12 @@ def _signals(desired: Desired, observed: Observed, record: NodeRecord) -> Iterat
                 f"its kubelet has not been ready for {how_long}: {member.reasons.get('Ready') or 'no reason given'}"
             )
             yield Signal(_NOT_READY, detail, table.rule_of(_NOT_READY), Source.KUBERNETES)
+
+
+def _said(reading: Answered[Any] | Silent, how_long: str) -> str:
+    if isinstance(reading, Silent) and reading.reason is UnknownReason.BUSY:
+        return f"it has been busy for {how_long}: {reading.detail}"
+    return f"it has not answered for {how_long}"
 
 
 def _is_silent(reading: Answered[Any] | Silent) -> bool:

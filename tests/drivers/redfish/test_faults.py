@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -314,16 +315,31 @@ def test_basic_is_for_bmcs_without_sessions_and_is_refused_once_too() -> None:
 
 
 def test_all_sessions_taken_is_not_a_wrong_password() -> None:
-    """Pitfalls B1, B2: it is waited for, and the password is not sent as Basic, where nobody counts sessions."""
+    """Pitfalls B1, B2: it is waited for, and the password is not sent as Basic, where nobody counts sessions.
+
+    Pauses grow from a minute to ten, and what is told says what to do.
+    """
+    clock = [NOW]
 
     async def steps(bench: Bench, bmc: RedfishBmc) -> None:
-        bench.answer("POST", SESSIONS, refusal(403, "RAC0218", "The maximum number of user sessions is reached."))
-        found = await silence(bmc)
-        assert found.reason is UnknownReason.UNREACHABLE
-        assert "sessions of the BMC are taken" in found.detail
-        assert isinstance(await bmc.hot(), Answered)
+        taken = refusal(403, "RAC0218", "The maximum number of user sessions is reached.")
+        bench.answer("POST", SESSIONS, *[taken] * 6)
+        logins = []
+        for _ in range(80):  # a pass each half minute
+            found = await bmc.hot()
+            if isinstance(found, Answered):
+                break
+            assert found.reason is UnknownReason.BUSY
+            assert "all sessions of the BMC are taken: end those that nobody needs; not tried again" in found.detail
+            tried = sum(call.method == "POST" and call.path == SESSIONS for call in bench.calls)
+            logins.append(tried)
+            clock[0] += timedelta(seconds=30)
+        assert isinstance(found, Answered)
+        pauses = [logins.count(tries) * 30 for tries in range(1, 7)]
+        assert pauses == [60, 120, 240, 480, 600, 600]
+        assert not any("Authorization" in call.headers for call in bench.calls)
 
-    play(machine(), steps)
+    play(machine(), steps, now=lambda: clock[0])
 
 
 def test_an_expired_session_is_renewed_once_and_a_write_is_sent_again() -> None:
