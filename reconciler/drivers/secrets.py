@@ -33,7 +33,7 @@ from typing import Annotated, Any, Final, NoReturn
 from pydantic import BeforeValidator, Field, model_validator
 
 from reconciler.model.addresses import split_authority
-from reconciler.model.concealment import values_of, without
+from reconciler.model.concealment import forms_of, values_of, without
 from reconciler.model.errors import UsageError
 from reconciler.model.printable import shown_url, visible
 from reconciler.strict_yaml.models import Argv, Checked, Lines, Model, Name, Text
@@ -185,6 +185,8 @@ class SecretStore:
         self._typed = typed or {}
         self._read: dict[str, Secret] = {}
         self._read_at: dict[str, float] = {}
+        self._known: tuple[Secret, ...] = ()  # those that `_forms` are of
+        self._forms: tuple[Secret, ...] = ()
 
     @classmethod
     def load(cls, path: Path | None = None) -> SecretStore:
@@ -242,7 +244,10 @@ class SecretStore:
     def conceal(self, text: str) -> str:
         """Return the text without the values that were read, or typed, so far."""
         known = (*self._read.values(), *self._typed.values())
-        return without(text, (value for secret in known for value in values_of(secret.reveal())))
+        if known != self._known:  # a secret that is read anew is another object
+            values = (value for secret in known for value in values_of(secret.reveal()))
+            self._forms, self._known = tuple(map(Secret, forms_of(values))), known
+        return without(text, [form.reveal() for form in self._forms])
 
     def file(self, name: str) -> Path:
         """Return the path of a secret that a program reads by itself, such as a kubeconfig."""
