@@ -33,7 +33,7 @@ from typing import Final, NoReturn
 
 from reconciler.drivers.secrets_file import SecretsFile, SecretSource, network_of
 from reconciler.model.addresses import split_authority
-from reconciler.model.concealment import values_of, without
+from reconciler.model.concealment import forms_of, values_of, without
 from reconciler.model.errors import UsageError
 from reconciler.model.printable import shown_url, visible
 from reconciler.strict_yaml.read import InvalidFile, read_model
@@ -121,6 +121,8 @@ class SecretStore:
         self._read: dict[tuple[str, str], Secret] = {}  # by name and node; "" = of all nodes
         self._read_at: dict[tuple[str, str], float] = {}
         self._replaced: list[Secret] = []  # values that were valid, and may be again
+        self._known: tuple[Secret, ...] = ()  # those that `_forms` are of
+        self._forms: tuple[Secret, ...] = ()
 
     @classmethod
     def load(cls, path: Path | None = None) -> SecretStore:
@@ -210,7 +212,10 @@ class SecretStore:
     def conceal(self, text: str) -> str:
         """Return the text without the values that were read, or typed, so far."""
         known = (*self._read.values(), *self._replaced, *self._typed.values())
-        return without(text, (value for secret in known for value in values_of(secret.reveal())))
+        if known != self._known:  # a secret that is read anew is another object
+            values = (value for secret in known for value in values_of(secret.reveal()))
+            self._forms, self._known = tuple(map(Secret, forms_of(values))), known
+        return without(text, [form.reveal() for form in self._forms])
 
     def file(self, name: str) -> Path:
         """Return the path of a secret that a program reads by itself, such as a kubeconfig."""

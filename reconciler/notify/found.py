@@ -15,7 +15,7 @@ from reconciler.model.fabric_report import OpenPart
 from reconciler.model.notices import NoticeEvent, Severity
 from reconciler.model.observed import Observation, Observed
 from reconciler.model.plan import BlockCode, Goal, NodePlan, Plan
-from reconciler.model.records import NodeRecord, isolated_for
+from reconciler.model.records import Attempt, NodeRecord, isolated_for
 from reconciler.planner.fleet.isolation import isolation_signals
 from reconciler.planner.node.actions import ACTIONS
 from reconciler.planner.node.conditions import IN_SERVICE, RESERVED, TREATED
@@ -91,7 +91,8 @@ def find(
             holding[key] = state
             continue
         record = records.get(name)
-        missed = _missed(node, record, since) if state is False or _went_back(record, since) else None
+        attempts = record.attempts if record is not None else ()
+        missed = _missed(node, attempts if state is False else _until_back(attempts, since), since)
         if missed is not None:
             ended[key] = missed
         elif state is None:
@@ -174,15 +175,23 @@ def _judge(node: NodePlan, seen: Observed) -> Notice | bool | None:
     return False if returned and not (node.illness or treated or node.incomplete) else None
 
 
-def _went_back(record: NodeRecord | None, since: datetime) -> bool:
-    """Return whether the node went back to its work since, however it looked to a pass that was made before."""
-    last = record.attempts[-1] if record is not None and record.attempts else None
-    if last is None or last.ended_at is None:
-        return False
-    return last.action in _RETURNS and last.outcome == "done" and last.ended_at > since
+def _until_back(attempts: Sequence[Attempt], since: datetime) -> Sequence[Attempt]:
+    """Return the attempts up to the one that last brought the node back to its work since; none = none did.
+
+    Whatever a pass made of the node, that outage has ended, even where work on the node goes on again.
+    """
+    back = (
+        at
+        for at in range(len(attempts), 0, -1)
+        if (last := attempts[at - 1]).action in _RETURNS
+        and last.outcome == "done"
+        and last.ended_at is not None
+        and last.ended_at > since
+    )
+    return attempts[: next(back, 0)]
 
 
-def _missed(node: NodePlan, record: NodeRecord | None, since: datetime) -> Notice | None:
+def _missed(node: NodePlan, attempts: Sequence[Attempt], since: datetime) -> Notice | None:
     """Return the notice of a node that was isolated or treated, and is in service or a spare again since `since`.
 
     An outage that ended after `since` is news from its beginning on: a pass amid its gate may have seen nothing of it.
@@ -191,7 +200,7 @@ def _missed(node: NodePlan, record: NodeRecord | None, since: datetime) -> Notic
     treatments: list[str] = []
     begun: datetime | None = None
     goes_back = False
-    for attempt in reversed(record.attempts if record is not None else ()):
+    for attempt in reversed(attempts):
         if attempt.action in _RETURNS and attempt.ended_at is not None and attempt.ended_at > since:
             goes_back = True
         if attempt.at <= since and not goes_back:

@@ -10,8 +10,8 @@ import pytest
 
 from reconciler.health.ladder import REMEDIATION
 from reconciler.model.plan import NodePlan
-from reconciler.model.records import ISOLATED, Attempt, NodeRecord
-from reconciler.notify.found import _missed, _went_back
+from reconciler.model.records import ISOLATED, Attempt
+from reconciler.notify.found import _missed, _until_back
 from tests import builders as b
 
 NODE = cast("NodePlan", SimpleNamespace(node="n1", pool="train"))
@@ -34,7 +34,7 @@ OUTAGE = (
 
 @pytest.mark.parametrize("since", [-1, 1.5, 10, 30.5])
 def test_an_outage_that_ended_since_is_told_from_its_beginning_whatever_passes_saw_amid_its_gate(since: float) -> None:
-    found = _missed(NODE, NodeRecord("n1", attempts=OUTAGE), b.NOW + since * MINUTE)
+    found = _missed(NODE, OUTAGE, b.NOW + since * MINUTE)
     assert found is not None
     assert found.reason == "is out of service for health.xid_79"
     assert found.detail == "Treated by soft_restart"
@@ -44,26 +44,33 @@ def test_an_outage_that_ended_since_is_told_from_its_beginning_whatever_passes_s
 @pytest.mark.parametrize("since", [-1, 1.5, 10])
 def test_the_outage_of_a_spare_ends_as_it_is_a_spare_again(since: float) -> None:
     outage = (attempt("mark", 0, ISOLATED + "health.xid_79"), attempt("reserve", 12))
-    found = _missed(NODE, NodeRecord("n1", attempts=outage), b.NOW + since * MINUTE)
+    found = _missed(NODE, outage, b.NOW + since * MINUTE)
     assert found is not None
     assert found.reason == "is out of service for health.xid_79"
-    assert _missed(NODE, NodeRecord("n1", attempts=outage), b.NOW + 14 * MINUTE) is None
+    assert _missed(NODE, outage, b.NOW + 14 * MINUTE) is None
 
 
 def test_an_outage_that_ended_before_is_not_told_again() -> None:
-    assert _missed(NODE, NodeRecord("n1", attempts=OUTAGE), b.NOW + 31 * MINUTE) is None
+    assert _missed(NODE, OUTAGE, b.NOW + 31 * MINUTE) is None
     other = (*OUTAGE, attempt("mark", 40, ISOLATED + "health.leak"), attempt("admit", 50))
-    found = _missed(NODE, NodeRecord("n1", attempts=other), b.NOW + 45 * MINUTE)
+    found = _missed(NODE, other, b.NOW + 45 * MINUTE)
     assert found is not None
     assert (found.reason, found.detail) == ("is out of service for health.leak", "")
 
 
 def test_an_outage_that_ended_while_a_pass_was_made_is_told_as_the_pass_that_comes_next_sees_nothing_of_it() -> None:
     """The pass saw the node out of service, and nobody could judge it; its admission came before people were told."""
-    assert _went_back(NodeRecord("n1", attempts=OUTAGE), b.NOW + 20 * MINUTE)
-    assert not _went_back(NodeRecord("n1", attempts=OUTAGE), b.NOW + 31 * MINUTE), "it was told of then"
-    assert not _went_back(NodeRecord("n1", attempts=OUTAGE[:-1]), b.NOW), "its gate is not over"
-    again = (*OUTAGE, attempt("mark", 40, ISOLATED + "health.leak"))
-    assert not _went_back(NodeRecord("n1", attempts=again), b.NOW + 20 * MINUTE), "it is out again"
-    assert not _went_back(NodeRecord("n1"), b.NOW)
-    assert not _went_back(None, b.NOW)
+    assert _until_back(OUTAGE, b.NOW + 20 * MINUTE) == OUTAGE
+    assert not _until_back(OUTAGE, b.NOW + 31 * MINUTE), "it was told of then"
+    assert not _until_back(OUTAGE[:-1], b.NOW), "its gate is not over"
+    assert not _until_back((), b.NOW)
+
+
+@pytest.mark.parametrize("then", [attempt("mark", 40, ISOLATED + "health.leak"), attempt("drain", 40)])
+def test_an_outage_that_ended_is_told_though_the_next_has_begun_and_nobody_can_judge_it(then: Attempt) -> None:
+    """Between two passes: the second may come to nothing, and then nobody would be told of either."""
+    known = _until_back((*OUTAGE, then), b.NOW + 20 * MINUTE)
+    assert known == OUTAGE
+    found = _missed(NODE, known, b.NOW + 20 * MINUTE)
+    assert found is not None
+    assert found.reason == "is out of service for health.xid_79"
