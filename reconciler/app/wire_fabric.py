@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -333,6 +334,15 @@ class WireFabric:
         if server is not None:
             self._secrets.resolve(name, server)
         return self._secrets.resolve(name, address, fresh=True).reveal()
+
+    def insecure_logins(self) -> tuple[str, ...]:
+        makes = Counter(make for bmc in self._bmcs.values() if (make := bmc.factory_login))
+        read, secret = sum(bmc.answers for bmc in self._bmcs.values()), self._settings.bmc_credentials
+        return tuple(
+            f"{many} of {read} BMCs take the login that {make} comes with (secret {secret}): whoever reaches them owns "
+            "the machines; docs/how-to/bmc-passwords.md"
+            for make, many in sorted(makes.items())
+        )
 
     def conceal(self, text: str) -> str:
         return self._secrets.conceal(text)

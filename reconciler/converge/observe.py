@@ -107,7 +107,7 @@ async def observe(
         | _memberships(fleet, readings.keys(), state, started_at),
         cluster_version=versions[0],
         kubectl_version=versions[1],
-        insecure=settings.insecure,
+        insecure=(*settings.insecure, *fabric.insecure_logins()),
         time_scale=time_scale,
         control_plane=control_plane(state),
         releases=releases.result(),

@@ -384,6 +384,9 @@ class Fabric(Protocol):
         Raise UsageError where it can't be read, or may not be sent to both.
         """
 
+    def insecure_logins(self) -> Sequence[str]:
+        """Return a sentence for each login of its vendor that BMCs took from us. No I/O."""
+
     def conceal(self, text: str) -> str:
         """Return the text without the values of the secrets that this process has read. No I/O."""
 

@@ -49,7 +49,9 @@ def logins(
     return [(one.check, one.ok, one.detail) for one in _factory_logins(workspace)]
 
 
-@pytest.mark.parametrize(("username", "password"), [("root", "calvin"), ("ADMIN", "ADMIN"), ("root", "0penBmc")])
+@pytest.mark.parametrize(
+    ("username", "password"), [("root", "calvin"), ("ADMIN", "ADMIN"), ("root", "0penBmc"), ("admin", "password")]
+)
 def test_a_login_that_machines_are_shipped_with_is_told_without_showing_it(
     tmp_path: Path, username: str, password: str
 ) -> None:

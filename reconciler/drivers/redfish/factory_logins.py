@@ -20,6 +20,8 @@ _LOGINS: Final = {
     ("root", "0penBmc"): "OpenBMC",
     # NVIDIA, "DGX GB200 Firmware Update Guide", BMC Credentials and Factory Reset
     ("admin", "admin"): "NVIDIA's DGX, and AMI's MegaRAC",
+    # GIGABYTE, "BMC Unique Pre-Programmed Password Implementation Announcement" (2020): shipped before March 2020
+    ("admin", "password"): "GIGABYTE's boards of before 2020",
 }
 
 

@@ -41,6 +41,8 @@ _SUBSCRIPTIONS_TAKEN = "EventSubscriptionLimitExceeded"  # OpenBMC said it with 
 SESSION_GONE = frozenset({"NoValidSession", "InvalidSession"})
 # A 403 about the request, not the account: the account works, and another login would change nothing (B3).
 _ABOUT_REQUEST = frozenset({"InsufficientPrivilege", "InsufficientPrivilegeForOperation", "OemLicenseNotPassed"})
+# Of Base, where a BMC takes the password and then nothing but another one (DSP0266, "Password management"): no refusal.
+_PASSWORD_DUE = "PasswordChangeRequired"
 
 # The reason that a snapshot gives for a failed read.
 REASONS: Mapping[Failure, UnknownReason] = {
@@ -90,7 +92,7 @@ class HttpError(DriverError):
         """Say whether the BMC refuses the session or the account. A 403 may be about the resource."""
         if self.kind is not Failure.AUTH:
             return bool(self.ids & SESSION_GONE)
-        return not self.ids & _ABOUT_REQUEST
+        return not self.ids & {*_ABOUT_REQUEST, _PASSWORD_DUE}
 
     def mentions(self, word: str) -> bool:
         """Say whether the BMC complains about `word`, a parameter's name."""
@@ -156,6 +158,8 @@ def _kind(method: str, status: int, messages: tuple[Message, ...]) -> tuple[Fail
     if any(_temporary(message) is not None for message in messages) or status in (429, 503):
         return Failure.BUSY, "the BMC is busy or restarting: try again later"
     match status:
+        case 403 if any(message.id == _PASSWORD_DUE for message in messages):
+            return Failure.AUTH, "give the account another password by the BMC's own pages, and then the secret"
         case 401 | 403:
             return Failure.AUTH, "" if messages else "the BMC refuses us: check the account and its privileges"
         case 404 | 405 | 501:

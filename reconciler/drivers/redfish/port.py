@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from reconciler.drivers.redfish.bmc_gate import BmcRegistry
+from reconciler.drivers.redfish.factory_logins import factory_login
 from reconciler.drivers.redfish.failures import REASONS
 from reconciler.drivers.redfish.fields import Unknown
 from reconciler.drivers.redfish.session import Session
@@ -70,6 +71,17 @@ class RedfishPort:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._node!r}, {self._address!r})"
+
+    @property
+    def answers(self) -> bool:
+        """Return whether it has let us in, and the session is open."""
+        return self._session.open
+
+    @property
+    def factory_login(self) -> str:
+        """Return whose BMCs are shipped with the login that it let us in by; "" for one of our own, or none yet."""
+        found = self._session.credentials
+        return "" if found is None else factory_login(found)
 
     async def close(self) -> None:
         """Delete the session, if there is one. Never fails: an unreachable BMC ends it by itself later."""

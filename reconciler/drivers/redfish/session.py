@@ -134,9 +134,15 @@ class Session:
     def open(self) -> bool:
         return self._auth is not None
 
+    @property
+    def credentials(self) -> Credentials | None:
+        """Return what the BMC let us in by; None where no session is open. With Basic, the first answer tells."""
+        is_let_in = self._proven or isinstance(self._auth, SessionAuth)
+        return self._credentials if is_let_in else None
+
     def is_of(self, found: Credentials) -> bool:
-        """Say whether a session is open that the BMC gave us for this password."""
-        return self.open and self._credentials is not None and self._credentials.logs_in_as(found)
+        """Say whether the BMC let us in by this password."""
+        return self.credentials is not None and self.credentials.logs_in_as(found)
 
     def was_given(self, found: Credentials) -> None:
         """Record that the BMC is given this password, so that it may be tried even where it was refused before."""

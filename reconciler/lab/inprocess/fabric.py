@@ -191,6 +191,10 @@ class LabFabric:
         """Return a word for the secret: machines in process ask for none."""
         return f"secret {name}"
 
+    def insecure_logins(self) -> tuple[str, ...]:
+        """Return nothing: nobody logs in."""
+        return ()
+
     def conceal(self, text: str) -> str:
         """Return the text as it is: nothing in process needs a secret."""
         return text

@@ -52,7 +52,7 @@ def _account(bmc: Bmc, id_: str) -> Document | None:
         "RoleId": "Administrator" if used else "None",
         "Enabled": used,
         "Locked": used and bmc.sessions.is_locked(bmc.machine.now),
-        "PasswordChangeRequired": used and bmc.sessions.must_change,
+        "PasswordChangeRequired": False,
     }
 
 

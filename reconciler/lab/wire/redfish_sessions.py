@@ -31,7 +31,6 @@ class Sessions:
         self._lock = lock
         self._refused_in_a_row = 0
         self._locked_until = float("-inf")
-        self.must_change = False  # the password, before anything else is allowed
         self.refusing = False  # every login is refused, even with the right password
         self.refused = 0  # logins with wrong credentials
         self.created = 0  # sessions ever created
@@ -73,7 +72,7 @@ class Sessions:
 
     def change_password(self, password: str) -> None:
         """Take another password. Sessions that are open stay so, as DSP0266 leaves it to the BMC."""
-        self._password, self.must_change = password, False
+        self._password = password
 
     @property
     def password(self) -> str:

@@ -97,7 +97,7 @@ def plan_with_planner(
         budget=lines,
         totals=_totals(fleet, times, observation, out_before),
         fingerprint=fingerprint_of(plans),
-        insecure=fleet.settings.insecure,
+        insecure=tuple(dict.fromkeys((*fleet.settings.insecure, *observation.insecure))),
         time_scale=observation.time_scale,
         notes=(*_notes(fleet, observation, planner.comparer.rules, now), *forecast.notes),
         refused=refusals(fleet, plans, whole, ledger.records, ledger.known, forecast),

@@ -212,6 +212,25 @@ def test_the_first_answer_of_all_may_be_for_want_of_privilege() -> None:
     play(steps)
 
 
+def test_a_bmc_that_wants_another_password_first_says_so_and_is_no_refusal_of_ours() -> None:
+    """It takes the login, and answers everything else with 403 until the password is another one (DSP0266)."""
+    due = "The password provided for this account must be changed before access is granted."
+
+    async def steps(process: Process, benches: list[Bench]) -> None:
+        bench, bmc = benches[0], process.bmc(benches[0])
+        bench.answer("GET", "/redfish/v1/Systems", refusal(403, "PasswordChangeRequired", due), forever=True)
+        for _ in range(3):
+            told = await silence(bmc)
+            assert due in told
+            assert "give the account another password" in told
+            assert "refused secret" not in told
+        assert bench.logins == 1
+        bench.rules.clear()
+        assert await answers(bmc), "at once, when a person has changed it"
+
+    play(steps)
+
+
 def test_basic_is_no_way_around_it() -> None:
     async def steps(process: Process, benches: list[Bench]) -> None:
         bench = benches[0]
