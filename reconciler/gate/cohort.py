@@ -8,7 +8,7 @@ there is no cohort, and `min` and `max` alone decide; so they do where a group w
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Final
 
@@ -19,6 +19,7 @@ from reconciler.model.reference import REFERENCE_FORMAT, Distribution, Reference
 from reconciler.model.results import COUNTS, NODES
 
 LEAST_PEERS: Final = 10
+SHOWN: Final = 5  # nodes that a sentence names
 NORMAL: Final = 0.6745  # of a normal distribution, the MAD is this share of the standard deviation
 
 
@@ -70,10 +71,36 @@ def notes(test: GateTest, result: TestResult | None) -> tuple[str, ...]:
             how = f"it was measured with {result.metrics[NODES]:g} nodes in place of {test.args[GROUP]}"
             said.append(f"{test.name}: {bar.metric}: min and max alone decide, as {how}")
         elif bar.cohort is not None and peers_in(bar.cohort, result.tool_version) is None:
-            found = _peers(bar.cohort, result.tool_version)
-            count = f"{found.n if found else 0} peers with {test.tool} {result.tool_version}".rstrip()
+            count = too_few(bar.cohort, result.tool_version, test.tool)
             said.append(f"{test.name}: {bar.metric}: min and max alone decide, as there are {count}")
     return tuple(said)
+
+
+def too_few(cohort: Cohort, tool_version: str, tool: str) -> str:
+    """Return how many peers there are, and why so few: others have another version or other settings."""
+    found = _peers(cohort, tool_version)
+    count = f"{found.n if found else 0} peers with {tool} {tool_version}".rstrip()
+    others = [peers for peers in cohort.peers if peers.tool_version != tool_version]
+    most = max(others, key=lambda peers: peers.n, default=None)
+    why = "-conf. is what its nodes set for NCCL" if "-conf." in tool_version else ""
+    told = "; ".join(filter(None, (f"{most.n} have {most.tool_version}" if most else "", why)))
+    return f"{count} ({told})" if told else count
+
+
+def without_peers(nodes: Iterable[tuple[Desired, Certificate | None]]) -> Iterator[str]:
+    """Yield a sentence for each reason for which a bar by peers does not count on certified nodes, with these nodes."""
+    found: dict[str, list[str]] = {}
+    for desired, certificate in nodes:
+        acceptance = desired.profile.acceptance
+        if acceptance is None or certificate is None or certificate.adopted:
+            continue
+        tests = [test for test in acceptance.tests if any(bar.cohort is not None for bar in test.thresholds)]
+        results = {result.test: result for result in certificate.results} if tests else {}
+        for said in (said for test in tests for said in notes(test, results.get(test.name))):
+            found.setdefault(said, []).append(desired.node)
+    for said, names in found.items():
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        yield f"{said}: {', '.join(names[:SHOWN])}{more}"
 
 
 def is_whole(args: Mapping[str, object], metrics: Mapping[str, object]) -> bool:

@@ -28,6 +28,7 @@ class FabricFault(StrEnum):
     SPINE = "spine"
     RACK = "rack"  # all its nodes, on all rails
     UPLINK = "uplink"  # the cable of one rail between a leaf and a spine: `name` is GROUP/SPINE
+    UPLINK_PORT = "uplink port"  # one of that cable's two ports: slow one way
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Broken:
     rail: int | None = None
     pace: float = 0.5
     duty: float = 1.0
-    inbound: bool = True  # leaf port: what it sends to the node is slow; False: what it receives from it
+    inbound: bool = True  # a port: what goes down is slow, to the node or the leaf; False: what comes up from it
 
 
 class RunOfPair(NamedTuple):
@@ -148,6 +149,9 @@ class LeafSpine:
         if fault.kind is FabricFault.UPLINK:
             ends = self.groups[source], self.groups[target]
             return ends[0] != ends[1] and fault.name.partition("/")[0] in ends
+        if fault.kind is FabricFault.UPLINK_PORT:
+            ends = self.groups[source], self.groups[target]
+            return ends[0] != ends[1] and fault.name.partition("/")[0] == ends[fault.inbound]
         if fault.kind is FabricFault.LEAF:
             return fault.name in (self.groups[source], self.groups[target])
         if fault.kind is FabricFault.RACK:
@@ -173,7 +177,7 @@ def _slow(paces: list[float], fault: Broken, spines: Sequence[str] = ()) -> None
     rails: Iterable[int] = range(len(paces)) if fault.rail is None else (fault.rail,)
     if fault.kind is FabricFault.SPINE:
         rails = [rail for rail, spine in enumerate(spines) if spine == fault.name]
-    elif fault.kind is FabricFault.UPLINK:
+    elif fault.kind in (FabricFault.UPLINK, FabricFault.UPLINK_PORT):
         rails = [rail for rail in rails if spines[rail] == fault.name.partition("/")[2]]
     for rail in rails:
         paces[rail] = min(paces[rail], fault.pace)

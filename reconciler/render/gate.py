@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from reconciler.gate.certificate import judge_test
-from reconciler.gate.cohort import limit
+from reconciler.gate.cohort import limit, too_few
 from reconciler.model.desired import Acceptance, GateTest, Threshold
 from reconciler.model.gate import TestResult, Verdict
 from reconciler.model.results import Measurement, ResultRow, TestRun
@@ -67,7 +67,7 @@ def shown_metrics(
             shown = each if bars and told else verdict  # what no bar tells is of the whole test
             yield ShownMetric(
                 *common, row.metric, row.part, row.value, row.unit,
-                ", ".join(text for bar in bars for text in _texts(bar, run.tool_version)), shown.value, why, *end,
+                ", ".join(text for bar in bars for text in _texts(bar, run)), shown.value, why, *end,
             )  # fmt: skip
     for name, test in ((name, test) for name, test in tests.items() if name not in seen):
         yield ShownMetric(node, "", name, test.tool, "", "", "", None, "", "", "unjudged", "not run", None, "")
@@ -85,14 +85,15 @@ def _by_bars(test: GateTest, bars: tuple[Threshold, ...], run: TestRun, row: Mea
     return judge_test(replace(test, thresholds=bars), result)[0]
 
 
-def _texts(bar: Threshold, version: str) -> Iterator[str]:
+def _texts(bar: Threshold, run: TestRun) -> Iterator[str]:
     if bar.min is not None:
         yield f">= {bar.min:g}"
     if bar.max is not None:
         yield f"<= {bar.max:g}"
     if bar.cohort is not None:
-        least = limit(bar.cohort, version)
-        yield ">= peers: too few yet" if least is None else f">= {least:g} by peers"
+        least = limit(bar.cohort, run.tool_version)
+        few = f"peers don't count: {too_few(bar.cohort, run.tool_version, run.tool)}"
+        yield few if least is None else f">= {least:g} by peers"
 
 
 def history_cells(row: ResultRow) -> tuple[str, ...]:

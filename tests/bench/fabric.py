@@ -47,7 +47,8 @@ def section(seeds: int, sizes: Sequence[int] = NODES, of_large: int = OF_LARGE) 
         "flap: slow in 40-80 % of runs. double: two faults, a third of them flapping. congested: two, and one round in "
         "which all that crosses the spines has half its pace. wire: one, and tests that tell no route, as those of "
         "`gate fabric` over Ethernet; a bad spine is named as what joins the leaves. traced: one, over "
-        "InfiniBand: a flow's spine goes by its destination, and ibtracert tells it.",
+        "InfiniBand: a flow's spine goes by its destination, and ibtracert tells it. uplink: so, and a cable between a "
+        "leaf and a spine is bad, or one of its two ports, which slows one way.",
         "misnamed: a healthy part was named, mostly another part of the faulty link, or the leaf on its other side.",
         "A test that tells no route can't tell which of several spines is bad.",
         *([f"Of fleets of {LARGE} nodes and more, one seed in {of_large} is played."] if of_large > 1 else []),

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from reconciler.gate.asked import asked_tests, text_of
 from reconciler.gate.certificate import judge_test
-from reconciler.gate.cohort import distribution, limit, notes, references
+from reconciler.gate.cohort import distribution, limit, notes, references, without_peers
 from reconciler.gate.results import key_of
-from reconciler.model.desired import Acceptance, Cohort, GatePhase, GateTest, Peers, Threshold
+from reconciler.model.desired import Acceptance, Cohort, Desired, GatePhase, GateTest, Peers, Threshold
 from reconciler.model.documents import dump, load
 from reconciler.model.gate import Certificate, TestResult, Verdict
 from reconciler.model.reference import Reference
@@ -51,12 +51,22 @@ def test_the_verdict_says_by_how_much() -> None:
     assert why == ("nccl-tests: busbw_peak 460 is 4.2% below the median 480 of its 42 peers (modified z -6.7)",)
 
 
-@pytest.mark.parametrize(("n", "version", "count"), [(9, "2.13", "9 peers"), (42, "2.14", "0 peers")])
+@pytest.mark.parametrize(
+    ("n", "version", "count"),
+    [
+        (9, "2.13", "9 peers with nccl-tests 2.13"),
+        (42, "2.14", "0 peers with nccl-tests 2.14 (42 have 2.13)"),
+        (
+            42, "2.13-conf.1a2b3c4d",
+            "0 peers with nccl-tests 2.13-conf.1a2b3c4d (42 have 2.13; -conf. is what its nodes set for NCCL)",
+        ),
+    ],
+)  # fmt: skip
 def test_under_ten_peers_min_alone_decides_and_that_is_said(n: int, version: str, count: str) -> None:
     test, result = asked(n), measured(445.0, version)
     assert judge_test(test, result)[0] is Verdict.PASS
     assert judge_test(test, measured(439.0, version))[0] is Verdict.FAIL
-    said = f"nccl-tests: busbw_peak: min and max alone decide, as there are {count} with nccl-tests {version}"
+    said = f"nccl-tests: busbw_peak: min and max alone decide, as there are {count}"
     assert notes(test, result) == (said,)
     assert notes(asked(10), measured(445.0)) == ()
     assert notes(test, None) == ()
@@ -118,6 +128,21 @@ def test_references_are_built_from_what_peers_passed() -> None:
     assert figures == {("2.13", 1, 300.0), ("2.13", 3, 482.0), ("2.14", 1, 500.0)}
     for one in found:
         assert load(Reference, dump(one)) == one
+
+
+def test_nodes_whose_bars_by_peers_do_not_count_are_told_once_by_reason() -> None:
+    acceptance = Acceptance("gate", (GatePhase("burn", (asked(),)),), None)
+    profile = replace(b.node().profile, acceptance=acceptance)
+    own = "2.13-conf.1a2b3c4d"
+    nodes: list[tuple[Desired, Certificate | None]]
+    nodes = [(b.node(f"n{at}", profile=profile), certificate(480.0, version=own)) for at in range(7)]
+    nodes += [(b.node("n7", profile=profile), certificate(480.0)), (b.node("n8", profile=profile), None)]
+    nodes.append((b.node("n9"), certificate(480.0, version=own)))
+    (told,) = without_peers(nodes)
+    assert told.startswith(
+        f"nccl-tests: busbw_peak: min and max alone decide, as there are 0 peers with nccl-tests {own}"
+    )
+    assert told.endswith(": n0, n1, n2, n3, n4 and 2 more")
 
 
 def of_group(value: float, nodes: float) -> TestResult:

@@ -15,8 +15,11 @@ from reconciler.model import desired as d
 from reconciler.model.bars import MovedBar, NewTest
 from reconciler.model.errors import Position
 from reconciler.model.gate import Certificate, Verdict
+from reconciler.model.observed import Observation
 from reconciler.model.records import NodeRecord
 from reconciler.planner.fleet.moved_bars import moved_bars
+from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
+from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.render import bars as words
 from tests import builders as b
 from tests.planner.test_change import fleet
@@ -155,3 +158,16 @@ def test_thousands_of_nodes_are_told_in_a_few_lines() -> None:
     lines = words.figure(bar, bar.spreads[0])
     assert len(lines) < 30
     assert max(map(len, lines)) <= 110
+
+
+def test_a_plan_says_on_which_nodes_peers_do_not_count_and_why() -> None:
+    profiled = profile(least(440.0, d.Peers("2.13", 42, 480.0, 2.0)))
+    own = fleet(*(b.node(name, profile=profiled) for name in ("n0", "n1")))
+    records = certified({"n0": 480.0}, profiled) | certified({"n1": 480.0}, profiled, "2.13-conf.1a2b3c4d")
+    seen = Observation("1.0", "test", "", b.NOW, b.NOW, {name: b.observed(name) for name in own.nodes})
+    request = PlanRequest("p", b.CONTEXT.signatures)
+    notes = plan_fleet(own, seen, LedgerSnapshot(b.LEDGER, records), b.NOW, request).notes
+    assert [note for note in notes if "peers" in note] == [
+        "nccl: busbw_peak: min and max alone decide, as there are 0 peers with nccl-tests 2.13-conf.1a2b3c4d "
+        "(42 have 2.13; -conf. is what its nodes set for NCCL): n1"
+    ]

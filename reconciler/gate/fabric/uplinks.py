@@ -2,19 +2,22 @@
 
 A bad cable is in the flows of one rail between its leaf and its spine alone: too few to stand out in the account of the
 leaf, of which it is one way up of many, or of the spine, which serves other leaves and rails. So what nothing else
-explains is counted by cable. Where all flows of two cables are the same, nothing tells them apart, and both are named.
+explains is counted by cable, both ways and each way by itself, as one of its ports may be bad alone. Where all flows of
+two cables are the same, nothing tells them apart, and both are named.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
 from math import log
 from typing import Final, NamedTuple
 
-from reconciler.gate.fabric.blame import CONVICTS, LEAST_SHARE, LUCK, explained, likelier
+from reconciler.gate.fabric.blame import CLEAN, CONVICTS, LEAST_SHARE, LUCK, explained, likelier
 from reconciler.gate.fabric.diagnose import ROUNDS, Conviction, Diagnosis
 from reconciler.gate.fabric.results import Reading
+from reconciler.gate.fabric.rounds import CONFIRMING_RUNS
 from reconciler.gate.fabric.topology import Fabric, Part, PartKind
 
 _MORE: Final = 3.0  # times as often low as the flows that take other cables
@@ -22,13 +25,33 @@ _LEAST: Final = CONVICTS / -log(LUCK)  # low flows, with fewer of which the figu
 _NODES: Final = 3  # that saw it low, each of which might be ill itself
 
 
+class _Way(StrEnum):
+    BOTH = "flows that take it"
+    UP = "flows that it takes up to the spine"
+    DOWN = "flows that it takes down to the leaf"
+
+
+class _Cable(NamedTuple):
+    """A cable of a rail, and which of the flows through it are counted."""
+
+    rail: int
+    name: str
+    way: _Way
+
+
 class _Flow(NamedTuple):
-    """A flow of one rail, one way, whose route is known and which passes nothing convicted."""
+    """A flow of one rail, one way, whose route is known and which passes nothing convicted. `cables`: up, and down."""
 
     cables: tuple[str, ...]
     rail: int
     low: bool
     reading: Reading
+
+    @property
+    def counted(self) -> Iterator[_Cable]:
+        for name, way in zip(self.cables, (_Way.UP, _Way.DOWN), strict=True):
+            yield _Cable(self.rail, name, _Way.BOTH)
+            yield _Cable(self.rail, name, way)
 
 
 def bad_uplinks(fabric: Fabric, diagnosis: Diagnosis, readings: Sequence[Reading]) -> Iterator[Conviction]:
@@ -39,29 +62,30 @@ def bad_uplinks(fabric: Fabric, diagnosis: Diagnosis, readings: Sequence[Reading
     if not _may_be_bad(fabric, parts, counted):
         return
     flows = [flow for one in counted for flow in _flows(fabric, parts, one, range(fabric.rails))]
-    while (found := _worst(flows)) is not None:
-        cables, mine = found
-        yield _conviction(cables, mine)
-        taken = {id(flow) for flow in mine}
-        flows = [flow for flow in flows if id(flow) not in taken]
+    well = _Well(fabric, counted)
+    while (found := _worst(flows, well)) is not None:
+        names, way, mine = found
+        yield _conviction(names, way, mine)
+        rail = mine[0].rail
+        flows = [flow for flow in flows if flow.rail != rail or names.isdisjoint(flow.cables)]
 
 
 def _may_be_bad(fabric: Fabric, parts: Sequence[Part], readings: Sequence[Reading]) -> bool:
     """Return whether a cable has enough low flows: those are few, and all of a large fabric take long to count."""
     every = range(fabric.rails)
     low = (flow for one in readings if one.there or one.back for flow in _flows(fabric, parts, one, every) if flow.low)
-    lows = Counter((flow.rail, name) for flow in low for name in flow.cables)
+    lows = Counter(cable for flow in low for cable in flow.counted)
     many = {cable: count for cable, count in lows.items() if count >= _LEAST}
-    rails = sorted({rail for rail, _ in many})
+    rails = sorted({cable.rail for cable in many})
     flows = (flow for one in readings for flow in _flows(fabric, parts, one, rails)) if many else ()
-    counts = Counter((flow.rail, name) for flow in flows for name in flow.cables)
+    counts = Counter(cable for flow in flows for cable in flow.counted)
     return any(count >= LEAST_SHARE * counts[cable] for cable, count in many.items())
 
 
 def _flows(fabric: Fabric, parts: Sequence[Part], reading: Reading, rails: Iterable[int]) -> Iterator[_Flow]:
     run = reading.run
-    groups = fabric.groups[run.one], fabric.groups[run.other]
-    for low, leg in ((reading.there, run.there), (reading.back, run.back)):
+    one, other = fabric.groups[run.one], fabric.groups[run.other]
+    for low, leg, groups in ((reading.there, run.there, (one, other)), (reading.back, run.back, (other, one))):
         if not any(leg.spines):
             continue
         hidden = reading.unread
@@ -74,39 +98,57 @@ def _flows(fabric: Fabric, parts: Sequence[Part], reading: Reading, rails: Itera
                 yield _Flow(cables, rail, bool(low >> rail & 1), reading)
 
 
-def _worst(flows: Sequence[_Flow]) -> tuple[frozenset[str], list[_Flow]] | None:
+class _Well:
+    """The links that were good behind their own leaf: what is low across leaves alone is not their fault."""
+
+    def __init__(self, fabric: Fabric, readings: Iterable[Reading]) -> None:
+        groups = fabric.groups
+        self._inside = [one for one in readings if groups[one.run.one] == groups[one.run.other]]
+
+    def is_good(self, node: str, rail: int) -> bool:
+        mine = [one for one in self._inside if node in (one.run.one, one.run.other) and not one.unread >> rail & 1]
+        lows = sum((one.there | one.back) >> rail & 1 for one in mine)
+        return len(mine) >= CONFIRMING_RUNS and lows <= CLEAN * len(mine)
+
+
+def _worst(flows: Sequence[_Flow], well: _Well) -> tuple[frozenset[str], _Way, list[_Flow]] | None:
     """Return the cable that is worst, with those of the very same flows, and its flows; None where none is bad."""
     lows, every = sum(flow.low for flow in flows), len(flows)
-    by_cable: dict[tuple[int, str], list[_Flow]] = {}
+    by_cable: dict[_Cable, list[_Flow]] = {}
     for flow in flows if lows else ():
-        for name in flow.cables:
-            by_cable.setdefault((flow.rail, name), []).append(flow)
-    best: tuple[float, tuple[int, str]] = (CONVICTS, (0, ""))
+        for cable in flow.counted:
+            by_cable.setdefault(cable, []).append(flow)
+    best, worst = CONVICTS, None
     for cable, mine in by_cable.items():
         low = [flow for flow in mine if flow.low]
         share = len(low) / len(mine)
         usual = max(LUCK, (lows - len(low)) / max(1, every - len(mine)))
-        if share >= max(LEAST_SHARE, _MORE * usual) and _is_shared(low):
-            best = max(best, (likelier(len(low), len(mine), min(share, 0.999), usual), cable))
-    if not best[1][1]:
+        if share < max(LEAST_SHARE, _MORE * usual):
+            continue
+        figure = likelier(len(low), len(mine), min(share, 0.999), usual)
+        if figure > best and _is_shared(low, well):
+            best, worst = figure, cable
+    if worst is None:
         return None
-    mine = by_cable[best[1]]
-    same = [name for (_, name), others in by_cable.items() if len(others) == len(mine) and others == mine]
-    return frozenset(same), mine
+    mine = by_cable[worst]
+    same = [cable.name for cable, others in by_cable.items() if len(others) == len(mine) and others == mine]
+    return frozenset(same), worst.way, mine
 
 
-def _is_shared(low: Sequence[_Flow]) -> bool:
-    """Return whether several nodes saw it, in two rounds, and no one of them alone: that one would be at fault."""
+def _is_shared(low: Sequence[_Flow], well: _Well) -> bool:
+    """Return whether several nodes saw it, in two rounds, and no one of them alone, whose own link may be at fault."""
     runs = [flow.reading.run for flow in low]
     pairs = {(run.one, run.other) for run in runs}
     nodes = {node for pair in pairs for node in pair}
-    alone = any(all(node in pair for pair in pairs) for node in nodes)
-    return len(nodes) >= _NODES and not alone and len({run.round for run in runs}) >= ROUNDS
+    alone = [node for node in nodes if all(node in pair for pair in pairs)]
+    many = len(nodes) >= _NODES and len({run.round for run in runs}) >= ROUNDS
+    return many and all(well.is_good(node, low[0].rail) for node in alone)
 
 
-def _conviction(cables: frozenset[str], mine: Sequence[_Flow]) -> Conviction:
+def _conviction(cables: frozenset[str], way: _Way, mine: Sequence[_Flow]) -> Conviction:
     low = [flow for flow in mine if flow.low]
     nodes = sorted({node for flow in low for node in (flow.reading.run.one, flow.reading.run.other)})
     name = " or ".join(sorted(cables))
-    detail = "flows that take it, and not those of the same leaf or spine that don't"
+    told = _Way.BOTH if len(cables) > 1 else way  # up in the one is down in the other
+    detail = f"{told}, and not those of the same leaf or spine that don't"
     return Conviction(Part(PartKind.UPLINK, name, mine[0].rail), len(low), len(mine), tuple(nodes), detail)

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from reconciler import __version__
 from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
+from reconciler.gate.cohort import without_peers
 from reconciler.health.peer_ports import PoolPorts, ports_of_pools
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.inputs import RECIPE, fingerprint_of
@@ -99,7 +100,11 @@ def plan_with_planner(
         fingerprint=fingerprint_of(plans),
         insecure=tuple(dict.fromkeys((*fleet.settings.insecure, *observation.insecure))),
         time_scale=observation.time_scale,
-        notes=(*_notes(fleet, observation, planner.comparer.rules, now), *forecast.notes),
+        notes=(
+            *_notes(fleet, observation, planner.comparer.rules, now),
+            *without_peers((node, ledger.record(name).certificate) for name, node in fleet.nodes.items()),
+            *forecast.notes,
+        ),
         refused=refusals(fleet, plans, whole, ledger.records, ledger.known, forecast),
         rollouts=times.rollouts,
         stopped=_detail(stopped(planner.holds, now)),

@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.gate.fabric.topology import PartKind
 from reconciler.lab.leaf_spine import Broken, FabricFault, LeafSpine
-from tests.gate.fabric.trial import play
+from tests.gate.fabric.trial import play, trial
 
 
 def lab_of(nodes: int, per_group: int, seed: int) -> LeafSpine:
@@ -28,6 +28,33 @@ def test_a_bad_cable_of_one_leaf_and_one_spine_is_named_and_neither_of_them() ->
         assert found.innocent == [], f"seed {seed}"
         named += found.named
     assert named >= 7, f"{named} of 8 from seed {first}"
+
+
+@pytest.mark.parametrize("inbound", [True, False], ids=["down", "up"])
+def test_of_a_cable_that_is_bad_one_way_the_way_is_told(inbound: bool) -> None:
+    """Among all flows of the cable, those of the other way hide it: the more, the longer the search takes."""
+    first, named = random.SystemRandom().randrange(10**9), 0
+    for seed in range(first, first + 4):
+        lab = lab_of(96, 16, seed)
+        lab.faults = [Broken(FabricFault.UPLINK_PORT, "g02/s01", 3, 0.3, inbound=inbound)]
+        found = play(lab, by_leaf=True)
+        assert found.innocent == [], f"seed {seed}"
+        told = [one.detail for one in found.diagnosis.convicted]
+        assert all(("down to the leaf" if inbound else "up to the spine") in detail for detail in told), (seed, told)
+        named += found.named
+    assert named >= 3, f"{named} of 4 from seed {first}"
+
+
+@pytest.mark.parametrize("nodes", [8, 64])
+def test_the_scene_of_bad_uplinks_names_the_cable_and_nothing_else(nodes: int) -> None:
+    """Of eight nodes a single one is reached through each cable: its runs behind its own leaf clear it."""
+    first, named = random.SystemRandom().randrange(10**9), 0
+    for seed in range(first, first + 6):
+        found = trial(seed, nodes, "uplink")
+        assert found.wronged == [], f"seed {seed}"
+        assert found.rounds <= found.most_rounds, f"seed {seed}"
+        named += found.named
+    assert named >= 5, f"{named} of 6 from seed {first}"
 
 
 def test_of_two_leaves_both_cables_are_named_as_nothing_tells_them_apart() -> None:

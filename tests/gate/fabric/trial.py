@@ -23,8 +23,10 @@ KINDS = {
     FabricFault.SPINE: PartKind.SPINE,
     FabricFault.RACK: PartKind.RACK,
     FabricFault.UPLINK: PartKind.UPLINK,
+    FabricFault.UPLINK_PORT: PartKind.UPLINK,
 }
-ONE_PART = tuple(kind for kind in FabricFault if kind not in (FabricFault.RACK, FabricFault.UPLINK))
+UPLINKS = (FabricFault.UPLINK, FabricFault.UPLINK_PORT)
+ONE_PART = tuple(kind for kind in FabricFault if kind not in (FabricFault.RACK, *UPLINKS))
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,12 @@ class Outcome:
         }
 
 
-def part_of(fault: Broken) -> Part:
-    return Part(KINDS[fault.kind], fault.name, fault.rail)
+def part_of(fault: Broken, lab: LeafSpine) -> Part:
+    """Return the part that a verdict should name: of two leaves, no test tells their cables to one spine apart."""
+    name, groups = fault.name, sorted(set(lab.groups.values()))
+    if fault.kind in UPLINKS and len(groups) == 2:
+        name = " or ".join(f"{group}/{name.partition('/')[2]}" for group in groups)
+    return Part(KINDS[fault.kind], name, fault.rail)
 
 
 def draw(lab: LeafSpine, chance: random.Random, *, flaps: bool = False) -> Broken:
@@ -74,6 +80,13 @@ def draw(lab: LeafSpine, chance: random.Random, *, flaps: bool = False) -> Broke
     rail = None if kind in (FabricFault.NODE, FabricFault.SPINE) else chance.randrange(lab.rails)
     pace, duty = (chance.uniform(0, 0.5), chance.uniform(0.4, 0.8)) if flaps else (chance.uniform(0.1, 0.75), 1.0)
     return Broken(kind, name, rail, pace, duty, chance.random() < 0.5)
+
+
+def draw_uplink(lab: LeafSpine, chance: random.Random) -> Broken:
+    """Draw a cable between a leaf and a spine that is bad, or one of its two ports."""
+    kind, name = chance.choice(UPLINKS), f"{chance.choice(list(lab.groups.values()))}/{chance.choice(lab.spines)}"
+    pace, inbound = chance.uniform(0.1, 0.75), chance.random() < 0.5
+    return Broken(kind, name, chance.randrange(lab.rails), pace, inbound=inbound)
 
 
 def overlap(one: Broken, other: Broken, lab: LeafSpine) -> bool:
@@ -120,25 +133,29 @@ def play(
         number += 1
     if by_leaf:
         diagnosis = without_routes(fabric, diagnosis, evidence.readings)
-    return Outcome(tuple(map(part_of, lab.faults)), diagnosis, number, fabric.most_rounds, routes)
+    return Outcome(tuple(part_of(fault, lab) for fault in lab.faults), diagnosis, number, fabric.most_rounds, routes)
 
 
-SCENES = ("none", "one", "flap", "double", "congested", "wire", "traced")
+SCENES = ("none", "one", "flap", "double", "congested", "wire", "traced", "uplink")
 
 
 def trial(seed: int, nodes: int, scene: str, *, routes: bool = True) -> Outcome:
     """Play a scene of SCENES. `congested`: a double fault, and half of the pace between leaves in one round.
 
     `wire`: one fault, and tests that tell no route, as those of `gate fabric` over Ethernet. `traced`: over InfiniBand,
-    whose routes are traced and are the same in each run of two nodes.
+    whose routes are traced and are the same in each run of two nodes. `uplink`: so, and a cable of a spine is bad, or
+    one of its two ports.
     """
     chance = random.Random(seed)
     lab = LeafSpine.of_size(nodes, chance)
-    lab.by_destination = scene == "traced"
-    wanted = {"none": 0, "one": 1, "flap": 1, "wire": 1, "traced": 1}.get(scene, 2)
+    traced = scene in ("traced", "uplink")
+    lab.by_destination = traced
+    if scene == "uplink":
+        lab.faults.append(draw_uplink(lab, chance))
+    wanted = {"none": 0, "one": 1, "flap": 1, "wire": 1, "traced": 1, "uplink": 1}.get(scene, 2)
     while len(lab.faults) < wanted:
         fault = draw(lab, chance, flaps=scene == "flap" or (wanted == 2 and chance.random() < 0.3))
         if not any(overlap(known, fault, lab) for known in lab.faults):
             lab.faults.append(fault)
     congested = (chance.randrange(4),) if scene == "congested" else ()
-    return play(lab, congested=congested, routes=routes and scene != "wire", by_leaf=scene == "traced" or None)
+    return play(lab, congested=congested, routes=routes and scene != "wire", by_leaf=traced or None)
