@@ -320,8 +320,7 @@ _REMEDIES = {
     "unreachable": "check cabling, VLAN, firewall and the address in the spec",
     "auth": "check the secret; after a change of password every caller of that BMC must stop first, or it locks",
     "busy": "it answers, and has no session or no time for us: end sessions that nobody needs, or wait",
-    "timeout": "it accepts connections and does not answer in time: raise observation.deadlines of the Fleet where it "
-    "is slow; a BMC reset may help",
+    "timeout": "it does not answer in time: raise observation.deadlines where it is slow; a BMC reset may help",
     "malformed": "its answers are malformed: check that the address is a BMC's, and its firmware",
     "unsupported": "it lacks a required feature: see the detail",
 }

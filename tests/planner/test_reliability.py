@@ -93,6 +93,25 @@ def test_the_rung_after_which_a_signal_is_gone_has_healed_it() -> None:
     assert tallies["soft_restart"].take_s == 1800
 
 
+def test_a_reset_of_the_bmc_is_told_for_the_signal_that_asked_for_it_and_for_no_other() -> None:
+    silent = "health.bmc_silent"
+    made = told(
+        (
+            shown("n0", silent, 1, 2.2, "reported"), shown("n0", XID, 1, 3.5),
+            shown("n1", silent, 1, None, "reported"),
+        ),
+        {
+            "n0": (rung("reset_bmc_from_host", 2, 2.1, silent), rung("soft_restart", 3, 3.2)),
+            "n1": (rung("reset_bmc_from_host", 2, 2.1, silent, "transient"),
+                   rung("reset_bmc_from_host", 4, 4.1, silent, "refused")),
+        },
+    )  # fmt: skip
+    assert {(one.signal, one.rung): (one.attempts, one.healed) for one in made.rungs} == {
+        (silent, "reset_bmc"): (2, 1),
+        (XID, "soft_restart"): (1, 1),
+    }
+
+
 def test_an_order_is_proposed_by_time_over_success_and_only_from_enough_attempts() -> None:
     """A restart of half an hour that heals 1 of 4 takes 2 h for each success, a power cycle of an hour 1 h."""
 

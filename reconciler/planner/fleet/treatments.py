@@ -1,6 +1,7 @@
 """Tell which rung of the ladder healed which signal on which model, and the order that follows from it.
 
 A rung healed a signal when the signal was there as the rung began and was gone before the next rung of the node began.
+A reset of the BMC treats no host: it is told for the signals that asked for it, and is no rung of the others.
 A signal that is gone by itself in that time counts for the rung, so few attempts prove little: an order is proposed
 from three attempts at each of its rungs. The planner never reads it: a person changes the policy.
 """
@@ -10,7 +11,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import zip_longest
 from typing import Final
 
@@ -20,6 +20,8 @@ from reconciler.model.period_report import Episode
 from reconciler.model.records import Attempt
 from reconciler.model.reliability import LadderProposal, RungTally
 from reconciler.planner.fleet.durations import times
+from reconciler.planner.node.bmc_reset import ACTION as RESET_FROM_HOST
+from reconciler.spec.kinds.remediation_policy import RungAction
 
 ENOUGH: Final = 3  # attempts at a rung, from which its share of successes says something
 
@@ -37,10 +39,12 @@ def rung_tallies(
     """Return what each rung did for each signal. `illness`: by node. `models`: by node."""
     found: dict[tuple[str, str, str], _Tally] = {}
     for node, some in attempts.items():
-        rungs = [one for one in some if one.cause == REMEDIATION and one.outcome not in ("started", "refused")]
-        for rung, after in zip_longest(rungs, rungs[1:]):
-            for episode in _shown(illness.get(node, ()), rung.at):
-                tally = found.setdefault((models.get(node, ""), episode.path, rung.action), _Tally())
+        judged = [one for one in some if one.outcome not in ("started", "refused")]
+        of_host = [one for one in judged if one.cause == REMEDIATION]
+        of_bmc = [one for one in judged if one.action == RESET_FROM_HOST]
+        for rung, after in (*zip_longest(of_host, of_host[1:]), *zip_longest(of_bmc, of_bmc[1:])):
+            for episode in _shown(illness.get(node, ()), rung):
+                tally = found.setdefault((models.get(node, ""), episode.path, _rung_of(rung)), _Tally())
                 tally.attempts += 1
                 if rung.ended_at is not None:
                     tally.take_s.append((rung.ended_at - rung.at).total_seconds())
@@ -55,8 +59,17 @@ def rung_tallies(
     )  # fmt: skip
 
 
-def _shown(episodes: Sequence[Episode], at: datetime) -> Iterator[Episode]:
-    return (one for one in episodes if one.since <= at and (one.until is None or one.until > at))
+def _shown(episodes: Sequence[Episode], rung: Attempt) -> Iterator[Episode]:
+    """Yield the signals that a rung was to heal: all that the node showed, or those that had its BMC reset."""
+    asked = None if rung.cause == REMEDIATION else frozenset(rung.cause.split(", "))
+    for one in episodes:
+        if one.since <= rung.at and (one.until is None or one.until > rung.at) and (asked is None or one.path in asked):
+            yield one
+
+
+def _rung_of(attempt: Attempt) -> str:
+    """Return the name by which the ladder knows an action."""
+    return RungAction.RESET_BMC.value if attempt.action == RESET_FROM_HOST else attempt.action
 
 
 def proposals(tallies: Sequence[RungTally], fleet: Fleet) -> tuple[LadderProposal, ...]:
