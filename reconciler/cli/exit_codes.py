@@ -40,7 +40,7 @@ MEANING = {
     ExitCode.STALE: "every selected node of the plan is stale, or the plan is used up or expired; nothing was done",
     ExitCode.LEASE_HELD: "lease held by someone else",
     ExitCode.PARTLY_FAILED: "apply partly failed, and the report names done, failed, not started; "
-    "or a gate or a check of conformance failed",
+    "or a gate, a check of conformance or a signal played in the lab failed",
     ExitCode.REFUSED: "refused by policy: a guard, a halted rollout, or nothing may start and nothing will",
     ExitCode.USAGE: "usage error",
     ExitCode.INTERRUPTED: "interrupted; everything in flight is journaled",

@@ -1,4 +1,4 @@
-"""How each row of the table of signals is raised in the lab: one line per row, and the rows that others play.
+"""How each row of the table of signals is raised in the lab: one line per row.
 
 A scene is a fault of the lab, or a change of a machine that no fault makes. What heals it is chosen by the matrix.
 """
@@ -213,13 +213,4 @@ SCENES: Final[Mapping[str, Scene]] = {
     "bmc_health": _part("psu"),
     "bmc_event_critical": _scene(prepare=_logged("Critical", "Chassis intrusion: general chassis intrusion")),
     "board_xid": _scene(prepare=_on_board),
-}
-ELSEWHERE: Final[Mapping[str, str]] = {
-    "facts_silent": "tests/planner/test_watchdog.py",  # no fault of the lab makes a host answer and withhold a fact
-    "boot_refuted": "tests/converge/test_measured_boot.py",
-    "boot_unproved": "tests/converge/test_measured_boot.py",
-    "gray_decline_": "tests/converge/test_retest.py",
-    "port_down": "tests/planner/test_peer_ports.py",  # whose machine of the lab has peers
-    "amd_ecc": "tests/converge/test_amd.py",  # on machines without GPUs of NVIDIA's
-    "amd_deferred": "tests/converge/test_amd.py",
 }

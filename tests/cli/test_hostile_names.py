@@ -63,6 +63,8 @@ def test_the_name_of_a_file_starts_no_command(spec: Path, output: str) -> None:
         ["lease", "release", EVIL, "--ledger", "/no/such"],
         ["stop", "--fleet", EVIL, "--reason", "x"],
         ["show", EVIL],
+        ["lab", "matrix", "SPEC", EVIL],
+        ["lab", "matrix", "SPEC", "--pool", EVIL],
         [EVIL],
         ["plan", f"--{EVIL}"],
     ],

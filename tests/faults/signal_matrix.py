@@ -16,6 +16,7 @@ from reconciler.converge.observe import observe
 from reconciler.health.cure import proved_by_reset
 from reconciler.health.table import Effect, health_table
 from reconciler.lab.hardware.faults import FAULTS, FaultValue
+from reconciler.lab.signal_scenes import HOUR, SCENES, Scene
 from reconciler.model.desired import DesiredImage, DesiredInventory, Profile, Rung
 from reconciler.model.drift import DriftClass
 from reconciler.model.vocab import Concern
@@ -26,7 +27,6 @@ from reconciler.spec.kinds.signals import Next
 from tests.converge.test_ac_cycle import outlets
 from tests.converge.test_isolation import POLICY
 from tests.converge.world import IMAGE, PROFILE, SIGNATURES
-from tests.faults.signal_scenes import HOUR, SCENES, Scene
 from tests.notify.test_loop import Telling
 
 NODE: Final = "n1"
@@ -42,6 +42,16 @@ _INVENTORY: Final = DesiredInventory(
 _LONGEST_S: Final = 8 * HOUR
 _STEP_S: Final = 1.0
 _MEMORY: Final = Path("/dev/shm")
+
+ELSEWHERE: Final[Mapping[str, str]] = {
+    "facts_silent": "tests/planner/test_watchdog.py",  # no fault of the lab makes a host answer and withhold a fact
+    "boot_refuted": "tests/converge/test_measured_boot.py",
+    "boot_unproved": "tests/converge/test_measured_boot.py",
+    "gray_decline_": "tests/converge/test_retest.py",
+    "port_down": "tests/planner/test_peer_ports.py",  # whose machine of the lab has peers
+    "amd_ecc": "tests/converge/test_amd.py",  # on machines without GPUs of NVIDIA's
+    "amd_deferred": "tests/converge/test_amd.py",
+}
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from reconciler.health.table import Effect, health_table
+from reconciler.lab.signal_scenes import SCENES
 from tests.conftest import ROOT
-from tests.faults.signal_matrix import PERSON, Played, play, rungs_of
-from tests.faults.signal_scenes import ELSEWHERE, SCENES
+from tests.faults.signal_matrix import ELSEWHERE, PERSON, Played, play, rungs_of
 
 PAGE = ROOT / "docs/reference/signal-matrix.json"
 LOOK_S = 300.0  # two looks and an action

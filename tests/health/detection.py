@@ -1,8 +1,8 @@
 """Figures of detection for each row of the table: on recordings of real tools, and on machines of the lab.
 
-A lab has a machine for each scene of tests/faults/signal_scenes.py and as many healthy ones. What a scene shows beside
-its own signal is in docs/reference/signal-matrix.json, reviewed; anything else, and any signal of a healthy machine, is
-wrong. Signals that one look can't tell (counters, silences) have their figures in that matrix alone.
+A lab has a machine for each scene of reconciler/lab/signal_scenes.py and as many healthy ones. What a scene shows
+beside its own signal is in docs/reference/signal-matrix.json, reviewed; anything else, and any signal of a healthy
+machine, is wrong. Signals that one look can't tell (counters, silences) have their figures in that matrix alone.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from reconciler.health.table import health_table
 from reconciler.lab.fleet import build_lab
 from reconciler.lab.inprocess import LabFabric, VirtualClock, run_virtual
 from reconciler.lab.scenario import Scenario
+from reconciler.lab.signal_scenes import SCENES
 from reconciler.model.observed import Observation
 from tests.conftest import ROOT
 from tests.converge.world import desired_node, fleet_of
 from tests.faults.signal_matrix import profile_of
-from tests.faults.signal_scenes import SCENES
 
 SEEDS: Final = range(10)
 _SILENCES: Final = ("bmc_silent", "host_silent", "kubelet_not_ready")

@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.health.table import Effect, health_table
 from tests.conftest import ROOT
-from tests.faults.signal_scenes import ELSEWHERE
+from tests.faults.signal_matrix import ELSEWHERE
 from tests.health.detection import SEEDS, figures, in_lab
 from tests.health.test_detection import recorded
 

@@ -159,7 +159,7 @@ def _simulate(inputs: RehearsalInput, seed: int) -> _RunResult:
         log(event)
 
     gate = RehearsalGate(inputs.gate, failures, durations)
-    fabric = LabFabric(lab, clock, epoch=inputs.starts_at, tools=_tools(inputs.fleet), latency=False)
+    fabric = LabFabric(lab, clock, epoch=inputs.starts_at, tools=lab_tools(inputs.fleet), latency=False)
     for number in range(1, APPLIES + 1):
         request = _request(inputs, f"rehearsal-{seed}-{number}")
         work = apply(request, fabric=fabric, ledger=ledger, clock=clock, gate=gate, progress=progress)
@@ -256,7 +256,7 @@ def _held_until(inputs: RehearsalInput) -> Mapping[str, datetime | None]:
     return found
 
 
-def _tools(fleet: Fleet) -> Mapping[str, Tool]:
+def lab_tools(fleet: Fleet) -> Mapping[str, Tool]:
     """Return the tools of lab machines, with the drain and join commands of the spec. These are assumed to succeed."""
     found: dict[str, Tool] = dict(TOOLS)
     for profile in {node.profile.digest: node.profile for node in fleet.nodes.values()}.values():

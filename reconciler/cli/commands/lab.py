@@ -8,13 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import click
+from pydantic import TypeAdapter
 
+from reconciler.app.validate import validate_spec
 from reconciler.cli.exit_codes import ExitCode
-from reconciler.cli.options import TimeScale
+from reconciler.cli.options import TimeScale, spec_argument
 from reconciler.cli.terminal import say, show
 from reconciler.lab.control import clear_fault, exchange_part, inject_fault, read_state, run_slurm, shut_down
 from reconciler.lab.hardware.faults import FAULTS
 from reconciler.lab.scenario import load_scenario
+from reconciler.model.errors import SpecError
+from reconciler.model.played_signal import PlayedSignal
+from reconciler.render import signal_matrix
 from reconciler.render.tables import table
 from reconciler.render.text import count
 
@@ -159,6 +164,34 @@ def state(directory: Path, output: str) -> None:
         say("", "Nodes taken out of service, by group:")
         counts = [(group, str(len(one["now"])), str(one["most"]), " ".join(one["nodes"])) for group, one in groups]
         say(*table(("group", "now", "most at once", "nodes then"), counts))
+
+
+@lab.command()
+@spec_argument
+@click.argument("signals", nargs=-1, metavar="[SIGNAL]...")
+@click.option("--pool", default="", metavar="POOL", help="Play it on this pool. Default: the first that can be played.")
+@click.option("--output", "-o", type=click.Choice(["human", "json"]), default="human", show_default=True)
+def matrix(spec: Path, signals: tuple[str, ...], pool: str, output: str) -> int:
+    """Play what raises each SIGNAL against each rung of a pool's ladder: what heals it, how long, and who is told.
+
+    Two nodes of the spec fall ill in virtual time, by its own table of signals and without its budgets and windows.
+    Nothing is contacted, and no lab has to run. Default: all signals, half a second each and rung. Exit code 7: a node
+    did not come back, or nobody saw it or was told.
+    """
+    from reconciler.app.rehearsal.signals import cells, play_signal, stage_of  # the loop, which other commands need not
+
+    fleet, found = validate_spec(spec, None)
+    if fleet is None:
+        raise SpecError(found)
+    stage = stage_of(fleet, pool)
+    wanted = list(cells(stage, signals))
+    say(f"Playing {count(len(wanted), 'cause')} on {stage.node} of pool {stage.pool}.", err=True)
+    played = [play_signal(stage, signal, rung) for signal, rung in wanted]
+    if output == "json":
+        show(TypeAdapter(list[PlayedSignal]).dump_json(played, indent=1).decode() + "\n", output)
+    else:
+        show(signal_matrix.human(played), output)
+    return ExitCode.PARTLY_FAILED if any(one.trouble for one in played) else ExitCode.DONE
 
 
 def _state_row(name: str, machine: dict[str, Any]) -> tuple[str, ...]:
