@@ -11,6 +11,7 @@ from functools import partial
 
 from reconciler.app.delivery import chats, node_events
 from reconciler.app.extensions import examine_extensions
+from reconciler.app.forge_job import spec_forge
 from reconciler.app.runtime import run_async
 from reconciler.app.workspace import Workspace
 from reconciler.diff.compare import Comparer
@@ -187,6 +188,8 @@ def _channels(workspace: Workspace, where: str) -> Iterator[Finding]:
         yield replace(found, remedy="" if found.ok else f"{found.remedy}; then try it: reconciler notify test")
     for tracker in workspace.fleet.settings.tickets:
         yield _tried(f"tracker {tracker.name}", partial(_tracker, workspace, tracker), where)
+    if (forge := workspace.fleet.settings.drift_forge) is not None:
+        yield _tried(f"forge {forge.repository}", lambda: spec_forge(forge, workspace.secrets)[0], where)
 
 
 def _event_rights(workspace: Workspace, channel: Channel) -> Finding:
