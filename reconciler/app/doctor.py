@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from reconciler.app.delivery import chats, node_events
+from reconciler.app.doctor_programs import Finding, helm, kubectl, program, python
 from reconciler.app.extensions import examine_extensions
+from reconciler.app.forge_job import spec_forge
 from reconciler.app.runtime import run_async
 from reconciler.app.workspace import Workspace
 from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
-from reconciler.drivers.helm.process import INSTALL_HINT, OLDEST
-from reconciler.drivers.programs import ask
 from reconciler.drivers.redfish.factory_logins import factory_login
 from reconciler.drivers.secrets import SecretStore, default_path
 from reconciler.drivers.tickets.trackers import client_of
@@ -35,25 +32,14 @@ from reconciler.planner.node.holds import braked, by_subject, stopped
 from reconciler.planner.node.possible import IMAGE
 from reconciler.render.text import fold
 
-OLDEST_KUBECTL = (1, 20)
 ROLE = "deploy/kubernetes/rbac.yaml"
 CHECKPOINT_ROLE = "deploy/kubernetes/rbac-checkpoint.yaml"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check. `remedy`: what to do; "" when there is nothing to do."""
-
-    check: str
-    ok: bool
-    detail: str
-    remedy: str = ""
-
-
 def examine(workspace: Workspace, *, offline: bool) -> Iterator[Finding]:
     """Yield findings in the order in which things are needed. Checks that depend on a failed one are left out."""
-    yield _python()
-    yield _program("git", ("git", "--version"), "apt-get install git; without it the commit is not in any report")
+    yield python()
+    yield program("git", ("git", "--version"), "apt-get install git; without it the commit is not in any report")
     try:
         fleet = workspace.fleet
     except SpecError as error:
@@ -66,9 +52,9 @@ def examine(workspace: Workspace, *, offline: bool) -> Iterator[Finding]:
     yield Finding("spec", True, f"{len(fleet.nodes)} nodes, {workspace.request.spec}")
     cluster = fleet.settings.cluster
     if cluster is not None and cluster.kubernetes:
-        yield _kubectl()
+        yield kubectl()
     if fleet.settings.releases:
-        yield _helm()
+        yield helm()
     for sentence in fleet.settings.insecure:
         yield Finding("trust", True, sentence, "verify it: name a CA in the spec")
     yield from (Finding(*one) for one in examine_extensions(fleet.settings))
@@ -130,42 +116,6 @@ def _slurm(workspace: Workspace, access: SlurmAccess) -> Finding:
     return Finding(name, True, f"{answer.value.server_version}, {len(answer.value.members)} nodes")
 
 
-def _python() -> Finding:
-    version = ".".join(map(str, sys.version_info[:3]))
-    return Finding("python", sys.version_info >= (3, 11), version)
-
-
-def _program(name: str, argv: tuple[str, ...], remedy: str) -> Finding:
-    ok, text = ask(*argv)
-    return Finding(name, ok, text.split("\n")[0] or "not on the PATH", "" if ok else remedy)
-
-
-def _kubectl() -> Finding:
-    ok, text = ask("kubectl", "version", "--client", "-o", "json")
-    if not ok:
-        remedy = "apt-get install kubernetes-client, or see kubernetes.io"
-        return Finding("kubectl", False, text.split("\n")[0] or "not on the PATH", remedy)
-    try:
-        version = json.loads(text)["clientVersion"]
-        found = int(version["major"]), int("".join(filter(str.isdigit, version["minor"])))
-    except (ValueError, KeyError, TypeError):
-        return Finding("kubectl", False, f"unreadable version: {text[:80]!r}", "install a kubectl of 1.20 or newer")
-    fresh = found >= OLDEST_KUBECTL
-    return Finding("kubectl", fresh, version["gitVersion"], "" if fresh else "1.20 is the oldest that works")
-
-
-def _helm() -> Finding:
-    """Return whether helm is there and new enough; `version --short` prints v3.16.2+g13654a5."""
-    ok, text = ask("helm", "version", "--short")
-    if not ok:
-        return Finding("helm", False, text.split("\n")[0] or "not on the PATH", INSTALL_HINT)
-    found = re.match(r"v(\d+)\.(\d+)", text)
-    if found is None:
-        return Finding("helm", False, f"unreadable version: {text[:80]!r}", INSTALL_HINT)
-    fresh = (int(found[1]), int(found[2])) >= OLDEST
-    return Finding("helm", fresh, text.split("\n")[0], "" if fresh else INSTALL_HINT)
-
-
 def _installer_secrets(workspace: Workspace, where: str) -> Iterator[Finding]:
     installer, secrets = workspace.fleet.settings.installer, workspace.secrets
     if installer is None or workspace.overlay is not None:
@@ -187,6 +137,8 @@ def _channels(workspace: Workspace, where: str) -> Iterator[Finding]:
         yield replace(found, remedy="" if found.ok else f"{found.remedy}; then try it: reconciler notify test")
     for tracker in workspace.fleet.settings.tickets:
         yield _tried(f"tracker {tracker.name}", partial(_tracker, workspace, tracker), where)
+    if (forge := workspace.fleet.settings.drift_forge) is not None:
+        yield _tried(f"forge {forge.repository}", lambda: spec_forge(forge, workspace.secrets)[0], where)
 
 
 def _event_rights(workspace: Workspace, channel: Channel) -> Finding:

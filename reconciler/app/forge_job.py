@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from reconciler.app.clocks import RealClock
 from reconciler.drivers.extensions import forge_extension
-from reconciler.drivers.forge import connect
+from reconciler.drivers.forge import api_address, connect
+from reconciler.drivers.secrets import Secret, SecretStore
 from reconciler.model.errors import UsageError
-from reconciler.model.forge import Forge, ForgeKind
+from reconciler.model.forge import Forge, ForgeKind, SpecForge
 
 _TOKENS = {ForgeKind.GITHUB: "GITHUB_TOKEN", ForgeKind.GITLAB: "GITLAB_TOKEN"}
 
@@ -56,3 +57,9 @@ def connect_forge(repository: str = "", env: Mapping[str, str] = os.environ) -> 
     if other := env.get("RECONCILER_FORGE"):
         return forge_extension(other).connect(repository, token, RealClock(), job.url)
     return connect(repository, token, RealClock(), kind=job.kind, url=job.url, login=login)
+
+
+def spec_forge(place: SpecForge, secrets: SecretStore) -> tuple[str, Secret]:
+    """Return the address of the API of a spec's forge, and the token. Raise UsageError where it may not go there."""
+    url = place.url or api_address(place.kind)
+    return url, secrets.resolve(place.secret, url, fresh=True)

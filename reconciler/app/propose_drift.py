@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 
-from reconciler.app.adopt import Adoption, ObservedValues, edit_spec, read_tree, unadoptable_nodes
+from reconciler.app.adopt import ObservedValues, edit_spec, read_tree, unadoptable_nodes
 from reconciler.app.drift import DriftResult
 from reconciler.app.forge_job import connect_forge
 from reconciler.app.proposing import ProposedChange, propose
@@ -13,8 +14,12 @@ from reconciler.app.runtime import run_async
 from reconciler.app.workspace import Workspace
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.drivers.git import folder
+from reconciler.model.desired import Fleet
 from reconciler.model.errors import UsageError
 from reconciler.model.forge import ProposingForge
+from reconciler.model.observed import Observation
+from reconciler.model.records import NodeRecord
+from reconciler.model.report import DriftReport
 from reconciler.render.proposal import drift_text
 from reconciler.render.redact import Redaction, names_of
 from reconciler.spec.edit.accept import WriteLevel
@@ -33,6 +38,41 @@ def check_proposable(workspace: Workspace) -> None:
         raise UsageError("a pull request is made of the spec as committed: commit or stash, and give no --rev")
 
 
+@dataclass(frozen=True, slots=True)
+class SeenDrift:
+    """A fleet's drift, and what the ledger knows of its nodes. `report`: may be redacted, as `redaction` is.
+
+    `nodes`: those that are looked at. `acting`: nodes with an unfinished action.
+    """
+
+    fleet: Fleet
+    report: DriftReport
+    observation: Observation
+    nodes: Sequence[str]
+    records: Mapping[str, NodeRecord]
+    acting: Collection[str]
+    redaction: Redaction
+
+
+def proposed_change(seen: SeenDrift, files: SpecFiles, below: str, now: datetime) -> ProposedChange:
+    """Return the change that adopts what can be adopted. `below`: the spec's folder in the repository."""
+    fleet, nodes = seen.fleet, seen.observation.nodes
+    excluded = unadoptable_nodes(fleet, seen.nodes, "", nodes, seen.records, seen.acting)
+    rules = IgnoreRules(fleet.settings.ignore, now)
+    values = ObservedValues(fleet, seen.nodes, "", nodes, rules, excluded, seen.redaction)
+    adoption = edit_spec(values, files, WriteLevel.AUTO)
+    written = [replace(one, where=one.where.removeprefix(f"{files.directory}/")) for one in adoption.written]
+    adopted = {(item.node, item.path) for item in adoption.items}
+    return ProposedChange(
+        branch=f"reconciler/drift/{fleet.settings.fleet}",
+        base=fleet.source.commit,
+        files={f"{below}/{name}" if below else name: text for name, text in adoption.files.edited.items()},
+        title=f"Adopt drift of fleet {fleet.settings.fleet}",
+        text=drift_text(seen.report, adopted, written, adoption.left),
+        settled=not seen.report.incomplete and not seen.report.unknown and not excluded,
+    )
+
+
 def propose_drift(
     workspace: Workspace, found: DriftResult, repository: str, say: Callable[[str], None], *, redact: bool
 ) -> None:
@@ -42,32 +82,13 @@ def propose_drift(
     """
     if found.outage:
         raise UsageError(f"nothing is proposed: {found.outage}")
-    adoption, excluded = _adopted(workspace, found, redact=redact)
-    below, adopted = folder(workspace.request.spec), {(item.node, item.path) for item in adoption.items}
-    place = f"{workspace.request.spec}/"
-    written = [replace(one, where=one.where.removeprefix(place)) for one in adoption.written]
-    change = ProposedChange(
-        branch=f"reconciler/drift/{workspace.fleet.settings.fleet}",
-        base=workspace.fleet.source.commit,
-        files={f"{below}/{name}" if below else name: text for name, text in adoption.files.edited.items()},
-        title=f"Adopt drift of fleet {workspace.fleet.settings.fleet}",
-        text=drift_text(found.report, adopted, written, adoption.left),
-        settled=not found.report.incomplete and not found.report.unknown and not excluded,
-    )
-    run_async(_propose(repository, change, say))
-
-
-def _adopted(workspace: Workspace, found: DriftResult, *, redact: bool) -> tuple[Adoption, Mapping[str, str]]:
-    """Return the edit, and node -> why none of its values is adopted."""
-    files = SpecFiles(read_tree(workspace.request.spec), str(workspace.request.spec))
-    names, fleet, seen = workspace.selection[0], workspace.fleet, found.observation.nodes
+    spec, fleet, seen = workspace.request.spec, workspace.fleet, found.observation
+    files = SpecFiles(read_tree(spec), str(spec))
     with workspace.present_ledger() as ledger:
-        records, acting = ledger.nodes(list(seen)), {node for _, node, *_ in ledger.unfinished()}
-    hidden = Redaction(names_of(workspace.watched, found.observation, records) if redact else {}, strict=redact)
-    excluded = unadoptable_nodes(fleet, names, "", seen, records, acting)
-    rules = IgnoreRules(fleet.settings.ignore, workspace.clock.now())
-    values = ObservedValues(fleet, names, "", seen, rules, excluded, hidden)
-    return edit_spec(values, files, WriteLevel.AUTO), excluded
+        records, acting = ledger.nodes(list(seen.nodes)), {node for _, node, *_ in ledger.unfinished()}
+    hidden = Redaction(names_of(workspace.watched, seen, records) if redact else {}, strict=redact)
+    drift = SeenDrift(fleet, found.report, seen, workspace.selection[0], records, acting, hidden)
+    run_async(_propose(repository, proposed_change(drift, files, folder(spec), workspace.clock.now()), say))
 
 
 async def _propose(repository: str, change: ProposedChange, say: Callable[[str], None]) -> None:

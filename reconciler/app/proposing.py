@@ -13,6 +13,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Final
 
 from reconciler.model.errors import DriverError, Failure, UsageError
@@ -44,6 +45,14 @@ class ProposedChange:
         return _digest({path: _blob(text) for path, text in self.files.items()})
 
 
+class Proposed(Enum):
+    """The end of a try. LEFT: it is not as it should be, for a reason that a person knows more of."""
+
+    WRITTEN = auto()
+    SAME = auto()
+    LEFT = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class _Branch:
     """The branch now. `tip`: its commit; None: it is not there. `digest`: None where that commit is not ours.
@@ -56,7 +65,7 @@ class _Branch:
     digest: str | None
 
 
-async def propose(forge: ProposingForge, change: ProposedChange, say: Callable[[str], None]) -> None:
+async def propose(forge: ProposingForge, change: ProposedChange, say: Callable[[str], None]) -> Proposed:
     """Bring the pull request from the branch to where it should be. `say` gets a sentence on what was done.
 
     Raise UsageError where `base` is not on the branch that it would be merged to.
@@ -75,25 +84,27 @@ async def propose(forge: ProposingForge, change: ProposedChange, say: Callable[[
         where = change.branch if there is None else there.url
         why = f"somebody else has pushed to {change.branch}, so it is left alone"
         say(f"{where}: {why}; merge or delete that branch, and drift is proposed again")
-    elif not change.files:
-        await _settle(forge, there, change, say)
-    elif there is None:
-        await _open(forge, known, change, branch, say)
-    else:
-        await _edit(forge, there, change, branch, say)
+        return Proposed.LEFT
+    if not change.files:
+        return await _settle(forge, there, change, say)
+    if there is None:
+        return await _open(forge, known, change, branch, say)
+    return await _edit(forge, there, change, branch, say)
 
 
 async def _settle(
     forge: ProposingForge, there: Proposal | None, change: ProposedChange, say: Callable[[str], None]
-) -> None:
+) -> Proposed:
     if there is None:
         say("nothing to propose")
-    elif not change.settled:
+        return Proposed.SAME
+    if not change.settled:
         say(f"{there.url}: left as it is, since not everything is known now")
-    else:
-        text = f"{GONE}\n\n{there.text}"[:_MOST]
-        await forge.edit_proposal(there.number, there.title, text, close=True)
-        say(f"closed {there.url}")
+        return Proposed.SAME
+    text = f"{GONE}\n\n{there.text}"[:_MOST]
+    await forge.edit_proposal(there.number, there.title, text, close=True)
+    say(f"closed {there.url}")
+    return Proposed.WRITTEN
 
 
 async def _open(
@@ -102,12 +113,12 @@ async def _open(
     change: ProposedChange,
     branch: _Branch,
     say: Callable[[str], None],
-) -> None:
+) -> Proposed:
     latest = next(iter(known), None)
     declined = latest is not None and not latest.merged and not latest.text.startswith(GONE)
     if latest is not None and declined and await _digest_of(forge, latest.head) == change.digest:
         say(f"{latest.url}: the same was closed by a person, and is not proposed again")
-        return
+        return Proposed.LEFT
     await _write(forge, change, branch)
     try:
         made = await forge.open_proposal(change.branch, branch.into, change.title, change.text)
@@ -119,19 +130,21 @@ async def _open(
             raise
         made = found[0]
     say(f"opened {made.url}")
+    return Proposed.WRITTEN
 
 
 async def _edit(
     forge: ProposingForge, there: Proposal, change: ProposedChange, branch: _Branch, say: Callable[[str], None]
-) -> None:
+) -> Proposed:
     changed = branch.digest != change.digest
     if changed:
         await _write(forge, change, branch)
     if changed or (there.title, there.text.strip()) != (change.title, change.text.strip()):
         await forge.edit_proposal(there.number, change.title, change.text, close=False)
         say(f"edited {there.url}")
-    else:
-        say(f"{there.url}: unchanged")
+        return Proposed.WRITTEN
+    say(f"{there.url}: unchanged")
+    return Proposed.SAME
 
 
 async def _write(forge: ProposingForge, change: ProposedChange, branch: _Branch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,6 +16,7 @@ from reconciler.app.clocks import RealClock
 from reconciler.app.delivery import delivery
 from reconciler.app.extensions import check_extensions
 from reconciler.app.live import LiveControl, LiveFleet, web_address
+from reconciler.app.loop_proposer import LoopProposer, ProposerOptions
 from reconciler.app.ports import AllowedSigners
 from reconciler.app.recording import LoopRecorder
 from reconciler.app.retention import JournalPruner
@@ -110,6 +111,8 @@ class Service:
         self._live = LiveFleet(workspace, self._metrics, web_address(source.repo or ""))
         self._signatures: tuple[str, Mapping[tuple[str, str], bool | None]] = ("", {})
         self._run = ""
+        # A unique name, whatever RECONCILER_ACTOR says: two runners of one name would pass for one.
+        self._holder = f"{whoami()}, {new_id('runner', workspace.clock.now())}"
         self._parked = False
 
     def serve(self, progress: Progress) -> None:
@@ -149,7 +152,10 @@ class Service:
                 closing.push_async_callback(recorder.close)  # before the ledger, which knows the texts to redact
                 if self._options.redact:
                     recorder.names = lambda fleet, seen: names_of(fleet, seen, ledger.nodes(list(seen.nodes)))
-            await self._loop(feed, ledger, progress, recorder).run()
+            options = ProposerOptions(self._holder, self._options.interval_s, self._options.redact)
+            proposer = LoopProposer(self._workspace, ledger, progress, options)
+            closing.push_async_callback(proposer.close)
+            await self._loop(feed, ledger, progress, [proposer] if recorder is None else [recorder, proposer]).run()
 
     def _server(self) -> WebServer:
         from reconciler.drivers.web.access import Access, WebOptions
@@ -203,7 +209,10 @@ class Service:
 
     # --- the loop ---
 
-    def _loop(self, feed: SpecFeed, ledger: SqlLedger, progress: Progress, recorder: LoopRecorder | None) -> Loop:
+    def _loop(
+        self, feed: SpecFeed, ledger: SqlLedger, progress: Progress, told: Sequence[LoopRecorder | LoopProposer]
+    ) -> Loop:
+        """Return the loop. `told`: whom it tells of each pass."""
         workspace = self._workspace
 
         def begin(fleet: Fleet) -> str:
@@ -220,8 +229,8 @@ class Service:
             self._live.saw(fleet, plan, observation)
             pruner.pass_ended(self._run, workspace.clock.now())
             self._metrics.ledger_bytes = ledger.size()
-            if recorder is not None:
-                recorder.pass_ended(fleet, plan, observation)
+            for one in told:
+                one.pass_ended(fleet, plan, observation)
 
         deps = LoopDeps(
             begin=begin, ledger=ledger, clock=workspace.clock, gate=workspace.gate, metrics=self._metrics,
@@ -233,9 +242,7 @@ class Service:
         def reach(fleet: Fleet) -> WireFabric:
             return WireFabric(fleet, workspace.clock, workspace.secrets, workspace.overlay, ledger=ledger)
 
-        # A unique name, whatever RECONCILER_ACTOR says: two runners of one name would pass for one.
-        holder = f"{whoami()}, {new_id('runner', workspace.clock.now())}"
-        return Loop(deps, feed, reach, holder=holder, pull_s=self._options.pull_s)
+        return Loop(deps, feed, reach, holder=self._holder, pull_s=self._options.pull_s)
 
     @contextmanager
     def _ledger(self, fleet: Fleet) -> Iterator[SqlLedger]:

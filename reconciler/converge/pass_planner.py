@@ -126,6 +126,7 @@ def records_of(fleet: Fleet, ledger: Ledger) -> Mapping[str, NodeRecord]:
 
 def _mode(fleet: Fleet) -> str:
     """Return why nothing may begin, whatever is planned or seen, by the spec's drift mode."""
-    if fleet.settings.drift_mode is not DriftMode.CORRECT:
-        return f"the spec's mode is {fleet.settings.drift_mode.value}: drift is reported and left as it is"
+    if (mode := fleet.settings.drift_mode) is not DriftMode.CORRECT:
+        done = "proposed for the spec" if mode is DriftMode.PROPOSE else "reported"
+        return f"the spec's mode is {mode.value}: drift is {done} and left as it is"
     return ""

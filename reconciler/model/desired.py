@@ -31,6 +31,7 @@ from reconciler.model.backup import DesiredBackup
 from reconciler.model.drain import Checkpoint as Checkpoint
 from reconciler.model.drain import DrainPolicy as DrainPolicy
 from reconciler.model.errors import Position
+from reconciler.model.forge import SpecForge
 from reconciler.model.k3s import DesiredK3s
 from reconciler.model.limits import Brake, Guards
 from reconciler.model.limits import BreakGlass as BreakGlass
@@ -344,6 +345,7 @@ class Settings:
     notifications: tuple[Channel, ...] = ()
     tickets: tuple[Tracker, ...] = ()
     extensions: tuple[PinnedExtension, ...] = ()
+    drift_forge: SpecForge | None = None  # where drift is proposed
     releases: tuple[DesiredRelease, ...] = ()  # Helm releases of the cluster, in the order in which they are installed
 
 

@@ -16,6 +16,16 @@ class ForgeKind(StrEnum):
     GITLAB = "gitlab"
 
 
+@dataclass(frozen=True, slots=True)
+class SpecForge:
+    """The repository of a spec. `secret`: name of the token. `url`: of the API; "" for the usual one."""
+
+    kind: ForgeKind
+    repository: str
+    secret: str
+    url: str = ""
+
+
 class Check(StrEnum):
     """The verdict on a commit, for the rules that protect a branch."""
 

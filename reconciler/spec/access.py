@@ -22,12 +22,14 @@ from reconciler.model.access import (
 )
 from reconciler.model.desired import Floor, IgnoreRule, Reserve, Settings
 from reconciler.model.errors import Diagnostic, Position
+from reconciler.model.forge import SpecForge
 from reconciler.model.limits import Brake, Guards
 from reconciler.model.units import parse_duration
 from reconciler.model.vocab import VerifiedBy
 from reconciler.spec import limits
 from reconciler.spec.health import health_changes, health_positions, switched_off
 from reconciler.spec.kinds.cluster import ClusterSpec, ClusterType, paired
+from reconciler.spec.kinds.drift import SpecForge as DeclaredForge
 from reconciler.spec.kinds.fleet import FleetSpec, HostKeys, Installer, RedfishAccess, Tls
 from reconciler.spec.measurements import boot_measurements
 from reconciler.spec.notifications import channels
@@ -75,6 +77,7 @@ def read_settings(declared: Declarations, tree: SpecTree) -> tuple[Settings, lis
         tolerate=spec.observation.tolerate,
         budgets=tuple(map(limits.budget, spec.budgets)),
         drift_mode=spec.drift.mode,
+        drift_forge=_spec_forge(spec.drift.forge) if spec.drift.forge else None,
         ignore=(
             *(
                 IgnoreRule(rule.path, rule.reason, rule.pools, rule.nodes, rule.owner or "", rule.expires or "")
@@ -106,6 +109,10 @@ def _event_listener(found: RedfishAccess | None) -> EventListenerPolicy | None:
     if found is None or (given := found.events) is None:
         return None
     return EventListenerPolicy(given.listen, given.url, given.certificate, given.key)
+
+
+def _spec_forge(found: DeclaredForge) -> SpecForge:
+    return SpecForge(found.kind, found.repository, found.token, found.url or "")
 
 
 def _installer(found: Installer) -> InstallerPolicy:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.app.doctor import _factory_logins, _helm, _reachability, _secrets
+from reconciler.app.doctor import _factory_logins, _reachability, _secrets
+from reconciler.app.doctor_programs import helm
 from reconciler.drivers.secrets import SecretStore
 from reconciler.model.desired import Endpoints
 from reconciler.model.observed import Observation
@@ -107,6 +108,6 @@ def test_helm_has_to_be_new_enough(
     program.write_text(f"#!/bin/sh\n[ \"$*\" = 'version --short' ] || exit 2\n{prints}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    found = _helm()
+    found = helm()
     assert (found.check, found.ok, found.detail) == ("helm", ok, said)
     assert bool(found.remedy) is not ok

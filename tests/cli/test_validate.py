@@ -18,7 +18,7 @@ PROBLEMS = [
     ("fleet.yaml", "tls: {ca: pki/bmc-ca.pem}", "tls: {}", "ca and insecure exclude each other"),
     ("fleet.yaml", "tls: {ca: pki/bmc-ca.pem}", "tls: {ca: ../../etc/passwd}", "is not a path below the spec"),
     ("fleet.yaml", "nodes: 2}", "nodes: 0}", "never allows any node"),
-    ("fleet.yaml", "mode: correct", "mode: propose", "is not enforced by this version"),
+    ("fleet.yaml", "mode: correct", "mode: propose", "mode: propose needs forge, with kind, repository and token"),
     ("fleet.yaml", "redfish: 30s", "redfish: soon", "soon"),
     ("fleet.yaml", "expires: 2027-06-30", "expires: 2027-06-31", "expires"),
     ("pools/train.yaml", "persona: training", "persona: trianing", "did you mean 'training'"),
@@ -30,6 +30,19 @@ PROBLEMS = [
     ("acceptance.yaml", "tool: nccl-tests", "tool: ncl-tests", "did you mean 'nccl-tests'"),
     ("pools/train.yaml", "metadata: {name: train}", "metadata: {name: train, name: twice}", "name"),
     ("personas.yaml", "kind: Persona", "kind: Persna", "did you mean 'Persona'"),
+    (
+        "fleet.yaml",
+        "mode: correct",
+        "mode: correct, forge: {kind: github, repository: acme/fleet, token: forge}",
+        "forge is for mode: propose alone",
+    ),
+    (
+        "fleet.yaml",
+        "mode: correct",
+        "mode: propose, forge: {kind: github, repository: fleet, token: forge}",
+        "repository",
+    ),
+    ("fleet.yaml", "mode: correct", "mode: propose, forge: {repository: acme/fleet, kind: github}", "token"),
 ]
 
 

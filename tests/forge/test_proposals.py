@@ -39,7 +39,7 @@ class Bench:
         self.run(lambda forge: propose(forge, change, said.append))
         return said
 
-    def run(self, what: Callable[[ProposingForge], Coroutine[Any, Any, None]]) -> None:
+    def run(self, what: Callable[[ProposingForge], Coroutine[Any, Any, object]]) -> None:
         async def run() -> None:
             name, token = (
                 (server.REPOSITORY, server.TOKEN) if self.kind is ForgeKind.GITHUB else (gitlab.PROJECT, gitlab.TOKEN)

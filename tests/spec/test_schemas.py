@@ -127,7 +127,7 @@ def test_what_is_not_enforced_is_marked() -> None:
         own = [schema["x-enforced"]] if "x-enforced" in schema else []
         return own + [mark for part in schema.values() for mark in marks(part)]
 
-    assert marks(SCHEMAS["fleet.json"]) == [["observe", "correct"]]
+    assert marks(SCHEMAS["fleet.json"]) == []
     assert marks(SCHEMAS["node-pool.json"]) == [False]  # hostKey
     assert marks(SCHEMAS["acceptance-profile.json"]) == []
     assert marks(SCHEMAS["hardware-profile.json"]) == []

@@ -19,6 +19,12 @@ def connect(
     repository: str, token: str, clock: Clock, *, kind: ForgeKind = ForgeKind.GITHUB, url: str = "", login: str = ""
 ) -> Forge:
     """Return the forge of a repository. `url`: of its API; "" for that of github.com or gitlab.com."""
+    there = url or api_address(kind)
     if kind is ForgeKind.GITLAB:
-        return GitLab(Rest(url or gitlab.API, token, clock, headers=gitlab.HEADERS), repository, login=login)
-    return GitHub(Rest(url or API, token, clock), repository, login=login)
+        return GitLab(Rest(there, token, clock, headers=gitlab.HEADERS), repository, login=login)
+    return GitHub(Rest(there, token, clock), repository, login=login)
+
+
+def api_address(kind: ForgeKind) -> str:
+    """Return the address of the API of github.com or gitlab.com."""
+    return gitlab.API if kind is ForgeKind.GITLAB else API

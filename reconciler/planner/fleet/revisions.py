@@ -120,7 +120,7 @@ def _holds(fleet: Fleet) -> list[SpecHold]:
 _WORDS: Final = {
     "concurrency": "observation", "redfish_deadline_s": "observation", "ssh_deadline_s": "observation",
     "kubernetes_deadline_s": "observation", "inventory_max_age_s": "observation", "tolerate": "observation",
-    "drift_mode": "drift", "floors": "floor", "reserves": "spares", "break_glass": "breakGlass",
+    "drift_mode": "drift", "drift_forge": "drift", "floors": "floor", "reserves": "spares", "break_glass": "breakGlass",
     "rotate_after_s": "redfish.rotateAfter",
 }  # fmt: skip
 

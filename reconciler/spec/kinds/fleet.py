@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from reconciler.model.units import parse_duration
-from reconciler.model.vocab import DriftMode
-from reconciler.spec.kinds.base import Enforced, NodeShare, PositiveDuration, Resource, TreePath, WebUrl
+from reconciler.spec.kinds.base import NodeShare, PositiveDuration, Resource, TreePath, WebUrl
+from reconciler.spec.kinds.drift import Drift
 from reconciler.spec.kinds.extensions import EntryName, Extension
 from reconciler.spec.kinds.health import Health
 from reconciler.spec.kinds.limits import Brake, BreakGlass, Budget, Guards, PoolsWindow
@@ -242,14 +242,6 @@ class ObservationPolicy(Model):
     deadlines: Deadlines = Field(default=Deadlines(), description="How long one reading may take.")
     inventory_max_age: PositiveDuration = Field(
         default="1d", description="Age from which slowly changing Redfish facts are read again."
-    )
-
-
-class Drift(Model):
-    """The response of `run` to drift. An explicit apply corrects every managed difference."""
-
-    mode: Annotated[DriftMode, Enforced(DriftMode.OBSERVE, DriftMode.CORRECT)] = Field(
-        default=DriftMode.OBSERVE, description="observe, propose or correct."
     )
 
 

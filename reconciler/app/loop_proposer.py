@@ -1,0 +1,151 @@
+"""`drift.mode: propose` in the loop: the pull request of drift, kept in a task that the loop never waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from reconciler.app.clocks import RealClock
+from reconciler.app.forge_job import spec_forge
+from reconciler.app.propose_drift import SeenDrift, proposed_change
+from reconciler.app.proposing import Proposed, ProposedChange, propose
+from reconciler.app.workspace import Workspace, drift_report
+from reconciler.converge.events import LoopTold, Progress
+from reconciler.drivers.forge import connect
+from reconciler.drivers.git import folder, read_revision
+from reconciler.model.desired import Fleet
+from reconciler.model.errors import DriverError, Failure, ReconcilerError, UsageError
+from reconciler.model.forge import ProposingForge, SpecForge
+from reconciler.model.observed import Observation
+from reconciler.model.plan import Plan
+from reconciler.model.vocab import DriftMode
+from reconciler.planner.fleet.observer_outage import observer_outage
+from reconciler.render.redact import Redaction, names_of, redact
+from reconciler.spec.edit.files import SpecFiles
+
+if TYPE_CHECKING:
+    from reconciler.drivers.ledger import SqlLedger
+
+_TRY_S: Final = 60.0  # wall clock: for one try, so that a forge that hangs is told of
+
+
+@dataclass(frozen=True, slots=True)
+class ProposerOptions:
+    """`holder`: this process, as the lease of the fleet names it. `interval_s`: between two tries, at least."""
+
+    holder: str
+    interval_s: float
+    redact: bool
+
+
+class LoopProposer:
+    """Proposes the drift that passes find, at most once per interval, while this process holds the fleet's lease.
+
+    What was done is in the journal. A failure is told once, until a try succeeds or fails in another way.
+    """
+
+    def __init__(self, workspace: Workspace, ledger: SqlLedger, progress: Progress, options: ProposerOptions) -> None:
+        self._workspace = workspace
+        self._ledger = ledger
+        self._progress = progress
+        self._options = options
+        self._last: datetime | None = None  # when the pass of the last try began
+        self._trying: asyncio.Task[None] | None = None
+        self._told = ""  # the last sentence on why it is left
+        self._trouble = ""
+
+    def pass_ended(self, fleet: Fleet, plan: Plan, observation: Observation) -> None:
+        """Begin to propose the drift of this pass, unless it is too early, or an earlier try goes on."""
+        forge = fleet.settings.drift_forge
+        if fleet.settings.drift_mode is not DriftMode.PROPOSE or forge is None:
+            return
+        interval = timedelta(seconds=self._options.interval_s)
+        early = self._last is not None and observation.started_at - self._last < interval
+        if early or (self._trying is not None and not self._trying.done()):
+            return
+        self._last = observation.started_at
+        self._trying = asyncio.create_task(self._try(forge, fleet, plan, observation))
+
+    async def close(self) -> None:
+        """End the try under way: what it has written, the next one finds."""
+        if self._trying is not None:
+            self._trying.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._trying
+
+    async def _try(self, forge: SpecForge, fleet: Fleet, plan: Plan, observation: Observation) -> None:
+        try:
+            async with asyncio.timeout(_TRY_S):
+                await self._propose(forge, fleet, plan, observation)
+        except TimeoutError:
+            self._failed("outage", f"{forge.repository}: no end after {_TRY_S:.0f}s")
+        except DriverError as error:
+            refused = error.kind in (Failure.AUTH, Failure.REJECTED, Failure.UNSUPPORTED)
+            self._failed("refused" if refused else "outage", str(error))
+        except ReconcilerError as error:
+            self._failed(str(error), str(error))
+        else:
+            if self._trouble:
+                self._progress(LoopTold("proposal", "drift is proposed again"))
+            self._trouble = ""
+
+    def _failed(self, kind: str, why: str) -> None:
+        if kind != self._trouble:
+            self._progress(LoopTold("proposal", f"drift is not proposed: {why}", problem=True))
+        self._trouble = kind
+
+    async def _propose(self, forge: SpecForge, fleet: Fleet, plan: Plan, observation: Observation) -> None:
+        source = fleet.source
+        if not source.commit or source.dirty:
+            raise UsageError(f"{source.directory} is not as committed: a pull request is made of the spec in git")
+        if observer_outage(fleet, observation) or not self._leads(fleet):
+            return
+        seen = self._seen(fleet, plan, observation)
+        now = self._workspace.clock.now()
+
+        def change() -> ProposedChange:
+            directory = Path(source.directory)
+            files = SpecFiles(read_revision(directory, source.commit)[0], source.directory)
+            return proposed_change(seen, files, folder(directory), now)
+
+        wanted = await asyncio.to_thread(change)
+        if not self._leads(fleet):  # making it may take long
+            return
+        said: list[str] = []
+        port = self._connect(forge)
+        try:
+            end = await propose(port, wanted, said.append)
+        finally:
+            await port.close()
+        self._tell(end, "; ".join(said))
+
+    def _leads(self, fleet: Fleet) -> bool:
+        held = self._ledger.holder(fleet.settings.fleet, self._workspace.clock.now())
+        return held is not None and held.holder == self._options.holder
+
+    def _seen(self, fleet: Fleet, plan: Plan, observation: Observation) -> SeenDrift:
+        """Collect what a change is made of, on the loop's thread: the ledger is read there."""
+        records = self._ledger.nodes(list(observation.nodes))
+        acting = {node for _, node, *_ in self._ledger.unfinished()}
+        hide = self._options.redact
+        names = names_of(fleet, observation, records) if hide else {}
+        report = drift_report(plan, observation)
+        report = redact(report, names) if hide else report
+        return SeenDrift(fleet, report, observation, list(plan.nodes), records, acting, Redaction(names, strict=hide))
+
+    def _connect(self, place: SpecForge) -> ProposingForge:
+        url, token = spec_forge(place, self._workspace.secrets)
+        port = connect(place.repository, token.reveal(), RealClock(), kind=place.kind, url=url)
+        assert isinstance(port, ProposingForge)
+        return port
+
+    def _tell(self, end: Proposed, sentence: str) -> None:
+        if end is Proposed.WRITTEN:
+            self._ledger.note("", "propose", sentence, self._workspace.clock.now())
+        if end is Proposed.WRITTEN or (end is Proposed.LEFT and sentence != self._told):
+            self._progress(LoopTold("proposal", sentence, problem=end is Proposed.LEFT))
+        self._told = sentence
