@@ -1,13 +1,15 @@
 """Images of containers that a node hands to others: the programs that list, save and load them on hosts.
 
 The runtime is the first of these that has all of them: the containerd of K3s, or of the host, in the namespace of
-Kubernetes (`ctr`), or Docker. It knows an image by the digest of its manifest (containerd) or of its configuration
-(Docker), under which it takes no other content. They travel as archives in HOME, one for each name.
+Kubernetes (`ctr`), or Docker. An image is the same where its digest is: with containerd that of its manifest. Docker's
+IDs are of the configuration or of the manifest, as its store is, so ours is of what it runs and of its layers. They
+travel as archives in HOME, one for each name.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,6 +46,12 @@ def read_listed(text: str) -> ListedImages | None:
     return ListedImages(runtime, tuple(ContainerImage(*one.group("digest", "name", "archive")) for one in found if one))
 
 
+def archive_sizes(text: str) -> Mapping[str, int]:
+    """Return the bytes of each archive that EXPORT printed, by its path."""
+    rows = (line.partition(" ") for line in text.splitlines())
+    return {path: int(size) for size, _, path in rows if size.isdecimal()}
+
+
 # `digest_of NAME` prints the digest of an image of `runtime`; nothing where it is not there as a whole. Layers that
 # containerd threw away once they were unpacked (discard_unpacked_layers) can't be saved, and are not needed to run.
 _COMMON: Final = f"""\
@@ -60,9 +68,20 @@ digest_of() {{
   case $runtime in
     containerd) containerd images check "name==\\"$1\\"" | awk -v unpacked="${{2:-}}" \\
       'NR > 1 && ($4 == "complete" || (unpacked != "" && $NF == "true")) {{ print $3 }}' ;;
-    docker) docker image inspect --format '{{{{.Id}}}}' -- "$1" 2>/dev/null || true ;;
+    docker)
+      what='{{{{json .RootFS.Layers}}}} {{{{json .Config.Entrypoint}}}} {{{{json .Config.Cmd}}}}'
+      what="$what {{{{json .Config.Env}}}}"
+      said=$(docker image inspect --format "$what" -- "$1" 2>/dev/null) || return 0
+      printf 'sha256:%s\n' "$(printf %s "$said" | sha256sum | cut -c1-64)" ;;
   esac
 }}
+load() {{
+  case $runtime in
+    containerd) containerd images import "$1" >/dev/null ;;
+    docker) docker load --quiet --input "$1" >/dev/null ;;
+  esac < /dev/null
+}}
+left() {{ echo "$((100 * $(df --output=avail -k "$home" | tail -1) / $(df --output=size -k "$home" | tail -1)))"; }}
 archive_of() {{ echo "$home/$(printf '%s %s' "$1" "$2" | sha256sum | cut -c1-64).tar"; }}
 """
 
@@ -76,7 +95,10 @@ for runtime in containerd docker; do
   else command -v docker >/dev/null || continue; fi
   listed= missing=
   for name; do
-    digest=$(digest_of "$name")
+    case $runtime-$name in
+      docker-*@*) digest= ;; # docker save loses the name of an image that is named by its digest
+      *) digest=$(digest_of "$name") ;;
+    esac
     if [ -z "$digest" ]; then missing="$missing $name"; continue; fi
     listed="$listed
 $digest $name $(archive_of "$digest" "$name")"
@@ -105,8 +127,9 @@ done
 """
 )
 
-# `sh -c EXPORT sh RUNTIME` with lines of LIST on stdin, on the node that has them. An archive that is there is whole.
-# HOME/list has what LIST said, for RELOAD.
+# `sh -c EXPORT sh RUNTIME` with lines of LIST on stdin, on the node that has them: a line "SIZE ARCHIVE" for each. An
+# archive that is there is whole. HOME/list has what LIST said, for RELOAD. The kubelet throws pods out where less than
+# a tenth of a disk is left (nodefs.available).
 EXPORT: Final = (
     _COMMON
     + """\
@@ -115,64 +138,89 @@ mkdir -p "$home" && chmod 700 "$home"
 echo "$runtime" > "$home/list"
 while read -r digest name archive; do
   echo "$digest $name $archive" >> "$home/list"
-  [ ! -e "$archive" ] || continue
-  case $runtime in
-    containerd) containerd images export "$archive.part" "$name" >/dev/null ;;
-    docker) docker save --output "$archive.part" -- "$name" ;;
-  esac < /dev/null
-  sync "$archive.part"
-  mv "$archive.part" "$archive"
+  if [ ! -e "$archive" ]; then
+    case $runtime in
+      containerd) containerd images export "$archive.part" "$name" >/dev/null ;;
+      docker) docker save --output "$archive.part" -- "$name" ;;
+    esac < /dev/null
+    tar -tf "$archive.part" >/dev/null
+    if [ "$(left)" -lt 10 ]; then
+      rm -rf "$home"
+      echo "with the archive of $name less than 10 % of the disk of $home would be left" >&2; exit 1
+    fi
+    sync "$archive.part"
+    mv "$archive.part" "$archive"
+  fi
+  echo "$(stat -c %s "$archive") $archive"
 done
 """
 )
 
-# `sh -c LOAD sh RUNTIME` with lines of LIST on stdin, where their archives were copied to. An archive goes once its
-# image is here.
+# `sh -c ROOM sh BYTES` where archives of so many are to be copied to, and loaded: twice that has to be free, and a
+# fifth of the disk beside it.
+ROOM: Final = (
+    _COMMON
+    + """\
+mkdir -p "$home" && chmod 700 "$home"
+free=$(df --output=avail -k "$home" | tail -1) size=$(df --output=size -k "$home" | tail -1)
+[ "$((free - 2 * $1 / 1024))" -ge "$((size / 5))" ] || {
+  echo "the disk of $home has no room for $(($1 / 1048576)) MiB of archives and as much of images" >&2; exit 1
+}
+"""
+)
+
+# `sh -c LOAD sh RUNTIME` with lines of LIST on stdin, where their archives were copied to. All of these go once the
+# images are here. One that can't be loaded goes, too: it may be damaged, and is copied anew.
 LOAD: Final = (
     _COMMON
     + """\
 runtime=$1
 while read -r digest name archive; do
   if [ -z "$(digest_of "$name" unpacked)" ]; then
-    case $runtime in
-      containerd) containerd images import "$archive" >/dev/null ;;
-      docker) docker load --quiet --input "$archive" >/dev/null ;;
-    esac < /dev/null
+    load "$archive" || { rm -f "$archive"; echo "$name can't be loaded" >&2; exit 1; }
   fi
   here=$(digest_of "$name" unpacked)
-  [ "$here" = "$digest" ] || { echo "$name is ${here:-not there} after it was loaded, and $digest there" >&2; exit 1; }
-  rm -f "$archive"
+  [ "$here" = "$digest" ] || {
+    echo "$name is ${here:-not there} after it was loaded, and $digest there" >&2; exit 1
+  }
 done
+rm -rf "$home"
 """
 )
 
-# `sh -c RELOAD sh FOLDER` on a disk that was written anew, to which HOME was restored. An image that is there already
-# came with the new system, and stays. Where the containerd is that of K3s, which starts later, it loads what is in
-# FOLDER by itself (docs.k3s.io, "Air-Gap Install", manually deploy images).
+# `sh -c RELOAD` on a disk that was written anew, to which HOME was restored: a line for each image that can't be
+# loaded, whose archive stays. The node's data is back all the same, and its runtime may still pull the image. One that
+# is there already came with the new system, and stays. A runtime may need some time after the boot.
 RELOAD: Final = (
     _COMMON
     + """\
-folder=${1:-}
 [ -e "$home/list" ] || exit 0
-{
-  read -r runtime
-  while read -r digest name archive; do
-    [ -e "$archive" ] || continue
-    if [ "$runtime" = containerd ] && [ -n "$folder" ] && [ ! -S /run/k3s/containerd/containerd.sock ]; then
-      mkdir -p "$folder" && mv "$archive" "$folder/" && continue
+read -r runtime < "$home/list"
+for _ in $(seq 60); do
+  case $runtime in
+    containerd) [ ! -S "$socket" ] || break ;;
+    docker) ! docker version >/dev/null 2>&1 || break ;;
+  esac
+  sleep 1
+  [ ! -S /run/k3s/containerd/containerd.sock ] || socket=/run/k3s/containerd/containerd.sock
+done
+tail -n +2 "$home/list" > "$home/lines"
+failed=
+while read -r digest name archive; do
+  [ -e "$archive" ] || continue
+  if [ -z "$(digest_of "$name" unpacked)" ]; then
+    if ! why=$(load "$archive" 2>&1); then :
+    elif here=$(digest_of "$name" unpacked); [ "$here" = "$digest" ]; then why=
+    else why="it is ${here:-not there} after it was loaded, not $digest"; fi
+    if [ -n "$why" ]; then
+      failed=yes
+      printf '%s: %s\\n' "$name" "$(printf %s "$why" | tr '\\n' ' ' | tail -c 150)"
+      continue
     fi
-    if [ -z "$(digest_of "$name" unpacked)" ]; then
-      case $runtime in
-        containerd) containerd images import "$archive" >/dev/null ;;
-        docker) docker load --quiet --input "$archive" >/dev/null ;;
-      esac < /dev/null
-      here=$(digest_of "$name" unpacked)
-      [ "$here" = "$digest" ] || { echo "$name is ${here:-not there} after it was loaded, not $digest" >&2; exit 1; }
-    fi
-    rm -f "$archive"
-  done
-} < "$home/list"
-rm -rf "$home"
+  fi
+  rm -f "$archive"
+done < "$home/lines"
+[ -n "$failed" ] || rm -rf "$home"
 """
 )
 

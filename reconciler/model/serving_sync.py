@@ -77,6 +77,7 @@ for path; do
   mkdir -p "$into"
   rsync --archive --hard-links --ignore-existing --partial-dir=.rsync-partial --timeout=120 \
     --stats --no-human-readable "root@$address:$path$end" "$into/" >> "$told"
+  sync -f "$into" # or what is there under its name may be empty after a loss of power, and is never sent again
 done
 size=$(sed -n 's/^Total transferred file size: \\([0-9]*\\) bytes$/\\1/p' "$told" | paste -sd+ - | tr -d '\\n')
 echo "copied $(($size)) bytes in $((($(date +%s%N) - began) / 1000000)) ms"

@@ -8,11 +8,11 @@ from typing import Final
 
 from reconciler.converge.actions.context import ActionContext, Stop, action
 from reconciler.model.backup import NOT_IN_REPOSITORY, RESTORE, SAVE, DesiredBackup, read_saved
-from reconciler.model.container_images import EXPORT, FORGET, LIST, RELOAD, read_listed
+from reconciler.model.container_images import EXPORT, FORGET, HOME, LIST, RELOAD, read_listed
 from reconciler.model.errors import UsageError
 from reconciler.model.gate import CommandResult
-from reconciler.model.k3s import IMAGES
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
+from reconciler.model.printable import visible
 from reconciler.planner.node.saved import data_status
 
 LONGEST_S: Final = 6 * 3600.0  # a terabyte over 1 Gbit/s is less than three hours; what is cut goes on from there
@@ -61,8 +61,8 @@ async def restore_backup(ctx: ActionContext) -> Outcome:
         return Permanent(f"not restored: {_said(ctx, result)} (snapshot {saved.snapshot}, manifest {saved.manifest})")
     if result.exit_status:
         return Transient(f"not restored: {_said(ctx, result)}", RETRY_S)
-    await _reload(ctx, backup.images)
-    return Done(f"{saved.files} files of {saved.snapshot} are back, each with its digest")
+    told = f"{saved.files} files of {saved.snapshot} are back, each with its digest"
+    return Done(told + await _reload(ctx, backup.images))
 
 
 async def _export(ctx: ActionContext, images: Sequence[str]) -> None:
@@ -81,10 +81,13 @@ async def _forget(ctx: ActionContext, images: Sequence[str]) -> None:
         await ctx.host.run(FORGET, timeout=60.0)
 
 
-async def _reload(ctx: ActionContext, images: Sequence[str]) -> None:
-    if images:
-        ctx.step(f"loading {', '.join(images)}")
-        await _program(ctx, RELOAD, IMAGES if ctx.desired.profile.k3s is not None else "")
+async def _reload(ctx: ActionContext, images: Sequence[str]) -> str:
+    """Load images again. Return what to say of those for which that failed, which their runtime has to pull."""
+    if not images:
+        return ""
+    ctx.step(f"loading {', '.join(images)}")
+    failed = (await _program(ctx, RELOAD)).stdout.splitlines()
+    return f"; not loaded, and kept in {HOME}: {visible('; '.join(failed))[:500]}" if failed else ""
 
 
 async def _program(ctx: ActionContext, program: str, *words: str, stdin: str = "") -> CommandResult:

@@ -9,7 +9,7 @@ from typing import Final
 from reconciler.converge.actions.context import ActionContext, Stop, action
 from reconciler.converge.actions.serving import Server, staying
 from reconciler.converge.guarded_ports import TimedHost
-from reconciler.model.container_images import EXPORT, FORGET, LACKING, LIST, LOAD, read_listed
+from reconciler.model.container_images import EXPORT, FORGET, LACKING, LIST, LOAD, ROOM, archive_sizes, read_listed
 from reconciler.model.errors import DriverError
 from reconciler.model.gate import CommandResult
 from reconciler.model.outcome import Declined, Done, Outcome, Transient
@@ -65,13 +65,15 @@ class Source:
         ]
         needed = [line for line in by_line if any(line in text.splitlines() for _, text in lacking)]
         if not needed:
+            await _run(self.ctx, self.ctx.node, self.ctx.host, FORGET)
             return (f"{len(by_line)} images are on each",)
         self.ctx.step(f"saving {', '.join(by_line[line].name for line in needed)}")
-        await self._here(EXPORT, listed.runtime, stdin=_lines(needed))
+        sizes = archive_sizes(await self._here(EXPORT, listed.runtime, stdin=_lines(needed)))
         told = []
         for server, text in lacking:
             if wanted := [by_line[line] for line in needed if line in text.splitlines()]:
                 names = ", ".join(image.name for image in wanted)
+                await self._there(server, ROOM, str(sum(sizes.get(image.archive, 0) for image in wanted)))
                 told.append(await self._copy(server, [image.archive for image in wanted], names))
                 self.ctx.step(f"{server.name}: loading {names}")
                 await self._there(server, LOAD, listed.runtime, stdin=_lines(map(str, wanted)))

@@ -9,7 +9,17 @@ from __future__ import annotations
 import hashlib
 
 from reconciler.lab.hardware.tools.call import Call, Ran, done, failed
-from reconciler.model.container_images import EXPORT, HOME, LACKING, LIST, LOAD, RELOAD, ContainerImage, read_listed
+from reconciler.model.container_images import (
+    EXPORT,
+    HOME,
+    LACKING,
+    LIST,
+    LOAD,
+    RELOAD,
+    ROOM,
+    ContainerImage,
+    read_listed,
+)
 from reconciler.model.serving import TELL, probe_of
 from reconciler.model.serving_sync import DIGESTS, PULL
 
@@ -63,7 +73,7 @@ def _lacking(call: Call, words: list[str]) -> Ran:
 def _export(call: Call, words: list[str]) -> Ran:
     archives = {image.archive: image.digest for image in _images(call, words)}
     call.machine.disk().files |= {f"{HOME}/list": f"{words[0]}\n{call.stdin}"} | archives
-    return done(seconds=COPY_S)
+    return done("".join(f"{len(digest)} {path}\n" for path, digest in archives.items()), seconds=COPY_S)
 
 
 def _load(call: Call, words: list[str]) -> Ran:
@@ -76,7 +86,7 @@ def _load(call: Call, words: list[str]) -> Ran:
 
 
 def _reload(call: Call, _: list[str]) -> Ran:
-    """Load what was restored. That of K3s is loaded at once too, and not when it starts."""
+    """Load what was restored."""
     disk = call.machine.disk()
     listed = read_listed(disk.files.get(f"{HOME}/list", ""))
     for image in () if listed is None else listed.images:
@@ -86,7 +96,7 @@ def _reload(call: Call, _: list[str]) -> Ran:
     return done(seconds=COPY_S)
 
 
-_OF_IMAGES = {LIST: _list, LACKING: _lacking, EXPORT: _export, LOAD: _load, RELOAD: _reload}
+_OF_IMAGES = {LIST: _list, LACKING: _lacking, EXPORT: _export, LOAD: _load, RELOAD: _reload, ROOM: lambda *_: done()}
 
 
 def probe(call: Call) -> Ran | None:
