@@ -65,10 +65,11 @@ CHAIN = """0000:95:01.0 PCI bridge: Intel Corporation Device 352a (rev 04) (prog
 """
 NIC = "Ethernet controller: Mellanox Technologies MT2910 Family [ConnectX-7]"
 DRIVE = "Non-Volatile memory controller: Micron Technology Inc Device 51c3 (rev 01) (prog-if 02 [NVM Express])"
+# As ConnectX-5 and ConnectX-7 print it.
 VIRTUAL = """0000:98:01.0 Ethernet controller: Mellanox Technologies ConnectX Family mlx5Gen Virtual Function
 \tCapabilities: [60] Express (v2) Endpoint, MSI 00
-\t\tLnkCap:\tPort #0, Speed unknown, Width x0, ASPM not supported
-\t\tLnkSta:\tSpeed unknown, Width x0
+\t\tLnkCap:\tPort #0, Speed 32GT/s, Width x16, ASPM not supported
+\t\tLnkSta:\tSpeed unknown (downgraded), Width x0 (downgraded)
 
 """
 
@@ -77,10 +78,27 @@ def chain(*, what: str = NIC, speed: str = "16GT/s", width: str = "x16", slot: s
     return gpus() + CHAIN.format(what=what, speed=speed, width=width, slot=slot, uplink=uplink)
 
 
+NIC_AT = f"""0000:{{at}} {NIC}
+\tCapabilities: [60] Express (v2) Endpoint, MSI 00
+\t\tLnkCap:\tPort #0, Speed 16GT/s, Width x16, ASPM not supported
+\t\tLnkSta:\tSpeed 16GT/s, Width x16
+
+"""
+UP, DOWN = "4: ACTIVE | 5: LinkUp", "1: DOWN | 3: Disabled"
+
+
 def ports_of(text: str) -> str:
-    """Return what sysfs tells of RDMA ports where each function of Mellanox's has one."""
-    found = re.findall(r"^((?:0000:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) .*: Mellanox", text, re.MULTILINE)
-    return "".join(f"0000:{at.removeprefix('0000:')} 1\n" for at in found) + "end\n"
+    """Return what sysfs tells of RDMA ports where each physical function of Mellanox's has one."""
+    found = re.findall(
+        r"^((?:0000:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) .*: Mellanox(?!.*Virtual Function)", text, re.MULTILINE
+    )
+    return listing(*(at.removeprefix("0000:") for at in found))
+
+
+def listing(*functions: str, state: str = UP) -> str:
+    """Return what the host tells of RDMA ports, one of each function; more than one may be of the same."""
+    ports = (f"mlx5_{at}/ports/1 /sys/devices/pci0000:95/0000:{name} {state}\n" for at, name in enumerate(functions))
+    return "".join(ports) + "end\n"
 
 
 def judged(text: str, *, load: str = "", parts: str = "", ports: str | None = None, **inventory: int) -> TestResult:
@@ -111,7 +129,7 @@ def test_other_parts_reach_what_both_ends_of_their_links_can_do(parts: str, what
         ({"speed": "8GT/s"}, "nics", {"rdma_ports": 1}, Verdict.FAIL, "nic 0000:98:00.0: 8 GT/s of 16"),
         ({"uplink": "x4"}, "nics", {"rdma_ports": 1}, Verdict.FAIL, "uplink 0000:96:00.0: width x4 of x16"),
         ({"what": DRIVE, "width": "x2", "slot": "x4"}, "drives", {}, Verdict.FAIL, "0000:98:00.0: width x2 of x4"),
-        ({}, "nics", {"rdma_ports": 2}, Verdict.FAIL, "1 RDMA ports of 1 nics have a PCIe link, 2 are declared"),
+        ({}, "nics", {"rdma_ports": 2}, Verdict.FAIL, "1 of 1 RDMA ports are up and on the PCIe bus, 2 are"),
         ({}, "drives", {}, Verdict.FAIL, "0 drives have a PCIe link, 1 are declared"),
         ({}, "nics", {}, Verdict.UNJUDGED, "does not declare how many nics"),
     ],
@@ -151,26 +169,79 @@ def test_no_nic_for_management_makes_up_for_one_that_left_the_bus(number: int) -
     result = judged(chain() + others, parts="nics", rdma_ports=2)
     assert (result.verdict, result.reasons) == (
         Verdict.FAIL,
-        (f"1 RDMA ports of {1 + number} nics have a PCIe link, 2 are declared",),
+        ("1 of 1 RDMA ports are up and on the PCIe bus, 2 are declared",),
     )
 
 
 def test_the_ports_are_those_of_sysfs(tmp_path: Path) -> None:
     """The kernel's own layout: a device of mlx5 has its function behind `device`, and a folder for each port."""
-    for name, at in (("mlx5_0", "0000:98:00.0"), ("mlx5_1", "0000:98:00.1")):
-        (tmp_path / "devices" / at).mkdir(parents=True)
-        (tmp_path / "class/infiniband" / name / "ports/1").mkdir(parents=True)
-        (tmp_path / "class/infiniband" / name / "device").symlink_to(f"../../../devices/{at}")
+    root, pf = tmp_path / "devices/pci0000:95", "0000:98:00.0"
+    for name, behind, state in (
+        ("mlx5_0", pf, UP), ("mlx5_1", "0000:98:00.1", DOWN), ("mlx5_2", "0000:98:01.0", UP),
+        ("mlx5_3", f"{pf}/mlx5_core.sf.4", UP), ("rxe0", "", UP),
+    ):  # fmt: skip
+        folder = tmp_path / f"class/infiniband/{name}"
+        (folder / "ports/1").mkdir(parents=True)
+        for file, text in zip(("state", "phys_state"), state.split(" | "), strict=True):
+            (folder / "ports/1" / file).write_text(f"{text}\n")
+        if behind:
+            (root / behind).mkdir(parents=True)
+            (folder / "device").symlink_to(root / behind)
+    (root / "0000:98:01.0/physfn").symlink_to(f"../{pf}")
     commands = TOOLS["pcie"].commands(gate_test("pcie", parts="nics, drives"), wanted(), SEEN)
     assert isinstance(commands, tuple)
     argv = [word.replace("/sys/", f"{tmp_path}/") for word in commands[2]]
     told = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
-    assert told == "0000:98:00.0 1\n0000:98:00.1 1\nend\n"
+    assert told.replace(f"{root}/", "") == (
+        f"mlx5_0/ports/1 {pf} {UP}\nmlx5_1/ports/1 0000:98:00.1 {DOWN}\nmlx5_2/ports/1 {pf} {UP}\n"
+        f"mlx5_3/ports/1 {pf}/mlx5_core.sf.4 {UP}\n"
+        f"rxe0/ports/1 {tmp_path}/class/infiniband/rxe0/device {UP}\nend\n"
+    ), "that of a virtual function is its physical one's"
+    result = judged(chain() + VIRTUAL, parts="nics", ports=told, rdma_ports=4)
+    assert (result.verdict, result.reasons) == (Verdict.PASS, ()), "the inventory declares those that are up"
+    assert judged(chain() + VIRTUAL, parts="nics", ports=told, rdma_ports=5).verdict is Verdict.FAIL
     assert len(TOOLS["pcie"].commands(gate_test("pcie", parts="drives"), wanted(), SEEN)) == 2
 
 
+def test_a_spare_port_makes_up_for_no_nic_that_left_the_bus() -> None:
+    """A DGX H100 has 12 ports, of which two are not in use."""
+    second = NIC_AT.format(at="98:00.1")
+    used, spare = listing("98:00.0"), listing("98:00.1", state=DOWN).replace("mlx5_0", "mlx5_1")
+    both = used.removesuffix("end\n") + spare
+    assert judged(chain() + second, parts="nics", ports=both, rdma_ports=1).verdict is Verdict.PASS
+    result = judged(chain() + second, parts="nics", ports=both, rdma_ports=2)
+    assert (result.verdict, result.reasons) == (
+        Verdict.FAIL,
+        ("1 of 2 RDMA ports are up and on the PCIe bus, 2 are declared",),
+    )
+
+
+@pytest.mark.parametrize("gone", ["\t!!! Unknown header type 7f\n", "\t\tLnkCap:\tPort #0, Speed 32GT/s, Width x16\n"])
+def test_ports_of_a_function_that_left_the_bus_do_not_count(gone: str) -> None:
+    """Also not those of its virtual functions, nor its subfunctions."""
+    text, ports = chain() + f"0000:99:00.0 {NIC} (rev ff)\n{gone}\n", listing("98:00.0", "99:00.0", "99:00.0/sf.1")
+    result = judged(text, parts="nics", ports=ports, rdma_ports=3)
+    assert (result.verdict, result.reasons) == (
+        Verdict.FAIL,
+        ("1 of 3 RDMA ports are up and on the PCIe bus, 3 are declared",),
+    )
+
+
+def test_an_adapter_inside_a_processor_counts_without_a_link() -> None:
+    text = chain() + "0000:b7:00.0 Ethernet controller: Intel Corporation Ethernet Connection X722\n\tLatency: 0\n\n"
+    assert judged(text, parts="nics", ports=listing("98:00.0", "b7:00.0"), rdma_ports=2).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("state", "verdict"), [(" | 5: LinkUp", Verdict.UNJUDGED), ("2: INIT | 5: LinkUp", Verdict.FAIL)]
+)
+def test_a_port_that_is_not_known_to_be_up_is_no_pass(state: str, verdict: Verdict) -> None:
+    assert judged(chain(), parts="nics", ports=listing("98:00.0", state=state), rdma_ports=1).verdict is verdict
+    assert judged(chain(), parts="nics", ports=listing("98:00.0", state=state), rdma_ports=0).verdict is Verdict.PASS
+
+
 def test_a_nic_of_two_ports_counts_twice() -> None:
-    two = "0000:98:00.0 1\n0000:98:00.0 2\nend\n"
+    two = listing("98:00.0").replace("end", f"mlx5_0/ports/2 /sys/devices/pci0000:95/0000:98:00.0 {UP}\nend")
     assert judged(chain(), parts="nics", ports=two, rdma_ports=2).verdict is Verdict.PASS
 
 
@@ -178,10 +249,10 @@ def test_a_nic_of_two_ports_counts_twice() -> None:
     ("ports", "verdict", "reason"),
     [
         ("end\n", Verdict.UNJUDGED, "has it a driver of its NICs"),
-        ("0000:98:00.0 1\n", Verdict.ERROR, "does not tell which NICs"),
-        ("0000:98:00.0 1\n0000:98:00.0 1\nend\n", Verdict.ERROR, "does not tell which NICs"),
+        (listing("98:00.0").removesuffix("end\n"), Verdict.ERROR, "does not tell which NICs"),
+        (2 * listing("98:00.0").removesuffix("end\n") + "end\n", Verdict.ERROR, "does not tell which NICs"),
         ("mlx5_0 1\nend\n", Verdict.ERROR, "does not tell which NICs"),
-        ("0000:99:00.0 1\nend\n", Verdict.FAIL, "0 RDMA ports of 1 nics"),
+        (listing("99:00.0"), Verdict.FAIL, "0 of 1 RDMA ports are up"),
     ],
 )
 def test_ports_that_are_not_told_of_are_no_pass(ports: str, verdict: Verdict, reason: str) -> None:

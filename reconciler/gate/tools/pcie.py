@@ -3,10 +3,11 @@
 A GPU has to reach what it can do itself: a slot with fewer lanes is the wrong one. An idle one slows its link down, so
 its speed is judged only where args.load names a program that runs meanwhile. With args.parts, NICs and drives have to
 reach what both ends of their links can do, as many slots have fewer lanes by design. So have the uplinks of switches
-above the parts that are judged: all below share them. NICs are counted by the RDMA ports that the kernel has of those
-with a link, as one for management makes up for none that left the bus. Bridges with ACS on send copies between GPUs
-through the root complex. Metrics: width and speed_gts of GPUs, and with nic_, drive_ or uplink_ before them those of
-the others, each the worst, by address, and spread; and acs_on, the number of functions that redirect.
+above the parts that are judged: all below share them. NICs are counted as the inventory does, by RDMA ports that are
+up, but for those of functions that left the bus: one for management, or a spare port, makes up for none of them.
+Bridges with ACS on send copies between GPUs through the root complex. Metrics: width and speed_gts of GPUs, and with
+nic_, drive_ or uplink_ before them those of the others, each the worst, by address, and spread; and acs_on, the number
+of functions that redirect.
 """
 
 from __future__ import annotations
@@ -28,12 +29,15 @@ _RUN = (
     'if [ -n "$1" ]; then sh -c "$1" >load.txt 2>&1 & p=$!; sleep 5; fi; lspci -vvv -D; r=$?; '
     'if [ -n "$p" ] && ! kill -0 "$p" 2>/dev/null; then echo "the load ended early" >&2; exit 70; fi; exit $r'
 )
-# Each RDMA port by the address of its function, as sysfs has it of every driver.
+# Each RDMA port, its device and its state, as sysfs has them of every driver. The link of a virtual function is that of
+# its physical one, and a subfunction is a folder below its function. Soft-RoCE has no function.
 _PORTS = (
-    'for p in /sys/class/infiniband/*/ports/*; do [ -d "$p" ] || continue; '
-    'a=$(readlink -f "${p%/ports/*}/device") && echo "${a##*/} ${p##*/}"; done; echo end'
+    'for p in /sys/class/infiniband/*/ports/*; do [ -d "$p" ] || continue; d=${p%/ports/*}/device; '
+    '[ ! -e "$d/physfn" ] || d=$d/physfn; '
+    'echo "${p#/sys/class/infiniband/} $(readlink -f "$d") $(cat "$p/state") | $(cat "$p/phys_state")"; done; echo end'
 )
-_PORT = re.compile(r"([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) [0-9]{1,3}")
+_PORT = re.compile(r"(?P<name>[\w.-]{1,64}/ports/[0-9]{1,3}) (?P<device>\S*) (?P<state>[^|]*) \| (?P<physical>[^|]*)")
+_ADDRESS = re.compile(r"/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])(?=/|$)")
 _BLOCK = re.compile(r"^((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) (.*)$", re.MULTILINE)
 _GPU = re.compile(r"^(?:3D controller|VGA compatible controller|Processing accelerators|Display controller)"
                   r"(?: \[\w+\])?: (?:NVIDIA|Advanced Micro Devices)")  # fmt: skip
@@ -46,6 +50,8 @@ _STA = re.compile(r"^\t\tLnkSta:.*\bSpeed ([0-9.]+)GT/s(?: \(\w+\))?, Width x([0
 _BELOW = re.compile(r"^\tBus: primary=[0-9a-f]{2}, secondary=([0-9a-f]{2}),", re.MULTILINE)
 _UPLINK = re.compile(r"^\tCapabilities: \[[0-9a-f]+\] Express \(v[0-9]\) Upstream Port", re.MULTILINE)
 _ACS = re.compile(r"^\t\tACSCtl:.*\bReqRedir\+", re.MULTILINE)
+# Virtual functions have the link capability of the physical one, and zeroes for its state (SR-IOV 1.1, 3.5).
+_NO_STA = re.compile(r"^\t\tLnkSta:.*\bSpeed unknown(?: \(\w+\))?, Width x0\b", re.MULTILINE)
 _DEAD = "\t!!! Unknown header type"  # which a function has that answers no read of its configuration
 _LOAD_ENDED = 70
 _Functions = Mapping[str, str]  # address -> what lspci says of it, without the first line
@@ -92,7 +98,7 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
         builder.error("lspci may not read the capabilities: it needs the rights of root")
     elif found:
         _judge_gpus(builder, test, found)
-        _judge_others(builder, test, _declared(desired, observed, _rdma_ports(listing)), names, functions)
+        _judge_others(builder, test, _declared(desired, observed, _rdma_ports(listing, functions)), names, functions)
     builder.metrics["acs_on"] = float(len(_ACS.findall(output.stdout)))
     return builder.result(test, outputs)
 
@@ -117,29 +123,45 @@ def _judge_gpus(builder: ResultBuilder, test: GateTest, found: _Functions) -> No
 class _Declared(NamedTuple):
     """How many parts the inventory declares, how many drives the host has that are no NVMe drives, and its RDMA ports.
 
-    `ports`: the address of the function of each; None where the host does not tell.
+    `ports`: whether each is up, as `_rdma_ports` returns it.
     """
 
     nic: int | None
     drive: int | None
     disks: int | None
-    ports: Sequence[str] | None
+    ports: Sequence[bool | None] | None
 
 
 def _asked(test: GateTest) -> list[str]:
     return [kind for kind in _OTHERS if f"{kind}s" in listed(test.args.get("parts", ""))]
 
 
-def _rdma_ports(listing: Sequence[CommandResult]) -> list[str] | None:
-    """Return the address of the function of each RDMA port; None where not each is told of."""
+def _rdma_ports(listing: Sequence[CommandResult], functions: _Functions) -> list[bool | None] | None:
+    """Return whether each RDMA port is up and its function on the bus; None where not each is told of.
+
+    None for a port: the host does not tell its state.
+    """
     if len(listing) != 1 or listing[0].exit_status != 0 or not listing[0].stdout.endswith("end\n"):
         return None
     lines = listing[0].stdout.splitlines()[:-1]
-    found = [port[1] for line in lines if (port := _PORT.fullmatch(line))]
-    return found if len(found) == len(set(lines)) == len(lines) else None
+    ports = [port for line in lines if (port := _PORT.fullmatch(line))]
+    if len({port["name"] for port in ports}) != len(lines):
+        return None
+    there = {at if at.count(":") == 2 else f"0000:{at}" for at, body in functions.items() if not _left_the_bus(body)}
+    return [_is_up(port) if set(_ADDRESS.findall(port["device"])[-1:]) <= there else False for port in ports]
 
 
-def _declared(desired: Desired, observed: Observed, ports: Sequence[str] | None) -> _Declared:
+def _is_up(port: re.Match[str]) -> bool | None:
+    known = port["state"] and port["physical"]
+    return (port["state"], port["physical"]) == ("4: ACTIVE", "5: LinkUp") if known else None
+
+
+def _left_the_bus(body: str) -> bool:
+    """Return whether a function tells of no link though it has one. Adapters inside a processor have none."""
+    return _link(body) is None and (_DEAD in body or _CAP.search(body) is not None)
+
+
+def _declared(desired: Desired, observed: Observed, ports: Sequence[bool | None] | None) -> _Declared:
     disks = observed.host.value.disks if isinstance(observed.host, Answered) else None
     nics, drives = (getattr(desired.profile.inventory, LINKED[part]) for part in ("nics", "drives"))
     others = None if disks is None else len({disk.serial for disk in disks if disk.serial})
@@ -176,18 +198,22 @@ def _are_there(builder: ResultBuilder, kind: str, linked: Sequence[str], invento
     return False
 
 
-def _ports_are_there(builder: ResultBuilder, linked: Sequence[str], declared: int, ports: Sequence[str] | None) -> bool:
-    """Return whether as many RDMA ports have a link. A host that has none may lack the driver, which is no fault."""
-    whole = {at if at.count(":") == 2 else f"0000:{at}" for at in linked}
-    found = sum(port in whole for port in ports or ())
+def _ports_are_there(
+    builder: ResultBuilder, linked: Sequence[str], declared: int, ports: Sequence[bool | None] | None
+) -> bool:
+    """Return whether as many RDMA ports are up. A host that has none may lack the driver, which is no fault."""
     if ports is None:
         builder.error("the host does not tell which NICs have RDMA ports")
-    elif linked and not ports:
+        return False
+    up, silent = ports.count(True), ports.count(None)
+    if linked and not ports:
         builder.unjudged(f"the host has no RDMA ports, {declared} are declared: has it a driver of its NICs?")
-    elif found < declared:
-        builder.fail(f"{found} RDMA ports of {len(linked)} nics have a PCIe link, {declared} are declared")
-    else:
+    elif up >= declared:
         return True
+    elif up + silent >= declared:
+        builder.unjudged(f"{silent} of {len(ports)} RDMA ports tell no state, {declared} that are up are declared")
+    else:
+        builder.fail(f"{up} of {len(ports)} RDMA ports are up and on the PCIe bus, {declared} are declared")
     return False
 
 
@@ -208,7 +234,7 @@ def _are_readable(builder: ResultBuilder, kind: str, names: Mapping[str, str], f
     silent = [
         at
         for at, what in names.items()
-        if _OTHERS[kind].match(what) and not _link(body := functions[at]) and (_DEAD in body or _CAP.search(body))
+        if _OTHERS[kind].match(what) and _left_the_bus(functions[at]) and not _NO_STA.search(functions[at])
     ]
     for at in silent:
         builder.unjudged(f"{kind} {at}: no capability and state of one link")

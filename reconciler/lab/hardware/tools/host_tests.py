@@ -107,10 +107,17 @@ def _below_a_port(segment: str, number: int, name: str, speed: int, lanes: int) 
     return [*ports, *(_function(f"{segment}:{at + 1:02x}:00.0 {name}", speed, lanes, lanes) for at in range(number))]
 
 
-def _rdma_addresses(call: Call, _: Sequence[str]) -> Ran:
-    """Tell of the RDMA ports where lspci shows their NICs."""
-    number = sum(nic.rdma for nic in call.machine.state.nics)
-    return done("".join(f"0001:{at + 1:02x}:00.0 1\n" for at in range(number)) + "end\n")
+def _rdma_ports(call: Call, _: Sequence[str]) -> Ran:
+    """Tell of the RDMA ports and their state, where lspci shows their NICs."""
+    nics = [nic for nic in call.machine.state.nics if nic.rdma]
+    return done(
+        "".join(
+            f"{nic.name}/ports/1 /sys/devices/pci0001:00/0001:00:{at:02x}.0/0001:{at + 1:02x}:00.0 "
+            f"{'4: ACTIVE | 5: LinkUp' if nic.up else '1: DOWN | 2: Polling'}\n"
+            for at, nic in enumerate(nics)
+        )
+        + "end\n"
+    )
 
 
 def _function(title: str, able_speed: int, able_lanes: int, lanes: int, speed: int = 0) -> str:
@@ -341,7 +348,7 @@ _SCRIPTS = {
     r"\bstress-ng \$o": _stress_ng,
     r"hpccinf\.txt": _hpcc,
     r"fio --name=verify": _verify,
-    r"class/infiniband/.*readlink": _rdma_addresses,
+    r"class/infiniband/.*readlink": _rdma_ports,
     **gpu_tests.SCRIPTS,
 }
 TOOLS: Mapping[str, Tool] = {
