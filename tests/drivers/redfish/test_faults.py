@@ -18,6 +18,8 @@ import pytest
 from aiohttp import web
 
 from reconciler.drivers.redfish import RedfishBmc
+from reconciler.drivers.redfish.failures import HttpError
+from reconciler.drivers.redfish.session import Session
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, Silent
 from reconciler.model.ports import FirmwareFile, PowerAction
@@ -340,6 +342,14 @@ def test_all_sessions_taken_is_not_a_wrong_password() -> None:
         assert not any("Authorization" in call.headers for call in bench.calls)
 
     play(machine(), steps, now=lambda: clock[0])
+
+
+def test_a_bmc_without_a_free_session_for_weeks_is_asked_every_ten_minutes() -> None:
+    """After a week, at the 1,025th refusal, the pause was more than a number holds, and each read a crash."""
+    nobody: Any = None  # no login is made
+    session, taken = Session(nobody, nobody, lambda: NOW), HttpError(Failure.BUSY, "taken", status=503, messages=())
+    pauses = [session._all_taken(taken).retry_after for _ in range(1100)]
+    assert pauses[-1] == 600.0
 
 
 def test_an_expired_session_is_renewed_once_and_a_write_is_sent_again() -> None:
