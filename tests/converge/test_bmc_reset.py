@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -12,6 +13,7 @@ from reconciler.model.desired import Rung
 from reconciler.model.gate import CommandResult
 from reconciler.model.outcome import Declined, Done
 from reconciler.model.plan import Goal
+from reconciler.planner.fleet.reliability import Period, reliability
 from tests.converge.test_k3s_killed import Killed, surviving
 from tests.converge.world import PROFILE, World
 
@@ -55,6 +57,21 @@ def test_a_bmc_that_hangs_is_reset_by_its_host_which_serves_meanwhile(world: Wor
     assert not {"mark", "drain"} & {*here.did("n0")}
     assert here.plan().nodes["n0"].actions == ()
     assert resets(here, "n1") == []
+
+
+def test_a_reset_that_healed_is_read_back_from_the_ledger_for_the_report(world: Worlds) -> None:
+    """The report of what healed never had it: it was left out where attempts are read."""
+    here = silent(world, "bmc_hung", "n0")
+    here.apply()
+    here.clock.elapsed += MINUTE
+    here.apply()
+    now = here.clock.now()
+    since = now - timedelta(hours=1)
+    past = here.ledger.past(since, now)
+    made = reliability(Period(here.fleet, past, since, now, past))
+    assert [(one.signal, one.rung, one.attempts, one.healed) for one in made.rungs] == [
+        ("health.bmc_silent", "reset_bmc", 1, 1)
+    ]
 
 
 def test_a_bmc_that_no_reset_brings_back_is_reset_as_often_as_the_ladder_says_and_then_told_only(world: Worlds) -> None:
