@@ -499,11 +499,33 @@ def test_a_burst_of_503_is_silence_then_over() -> None:
             start = time.monotonic()
             bench.calls.clear()
             found = await silence(bmc)
-            assert found.reason is UnknownReason.BUSY
+            assert found.reason is UnknownReason.UNREACHABLE
             assert f"GET {SYSTEM}: HTTP 503" in found.detail
             assert len(bench.calls) == 1
             assert time.monotonic() - start < 0.5
         assert isinstance(await bmc.hot(), Answered)
+
+    play(machine(), steps)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (503, UnknownReason.UNREACHABLE),
+        (refusal(503, "ServiceTemporarilyUnavailable", "Retry in 20 seconds"), UnknownReason.UNREACHABLE),
+        (refusal(503, "SessionLimitExceeded", "no session is left"), UnknownReason.BUSY),
+        (429, UnknownReason.BUSY),
+    ],
+)
+def test_a_web_server_whose_backend_died_is_silent_and_one_that_has_no_session_or_no_time_is_busy(
+    answer: Any, reason: UnknownReason
+) -> None:
+    """The first is what a reset of the BMC heals, and none came."""
+
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
+        await bmc.hot()
+        bench.answer("GET", SYSTEM, answer)
+        assert (await silence(bmc)).reason is reason
 
     play(machine(), steps)
 
