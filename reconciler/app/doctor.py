@@ -116,14 +116,20 @@ def _slurm(workspace: Workspace, access: SlurmAccess) -> Finding:
     return Finding(name, True, f"{answer.value.server_version}, {len(answer.value.members)} nodes")
 
 
-def _installer_secrets(workspace: Workspace, where: str) -> Iterator[Finding]:
-    installer, secrets = workspace.fleet.settings.installer, workspace.secrets
-    if installer is None or workspace.overlay is not None:
+def _server_secrets(workspace: Workspace, where: str) -> Iterator[Finding]:
+    """Resolve the secrets of the servers that installers and BMCs call. A lab's need none."""
+    settings, secrets = workspace.fleet.settings, workspace.secrets
+    if workspace.overlay is not None:
         return
-    uses = {installer.certificate: "TLS certificate", installer.key: "TLS key", installer.host_ca: "host CA"}
+    uses: dict[str | None, str] = {}
+    if (events := settings.bmc_events) is not None:
+        uses |= {events.certificate: "redfish.events' TLS certificate", events.key: "redfish.events' TLS key"}
+    if (own := settings.installer) is not None:
+        uses |= {own.certificate: "the installer's TLS certificate", own.key: "the installer's TLS key"}
+        uses |= {own.host_ca: "the installer's host CA"}
     for name, use in uses.items():
         if name is not None and secrets.signer(name) is None:
-            yield _tried(f"secret {name}", partial(_resolved, secrets, name, f"for the installer's {use}"), where)
+            yield _tried(f"secret {name}", partial(_resolved, secrets, name, f"for {use}"), where)
 
 
 def _channels(workspace: Workspace, where: str) -> Iterator[Finding]:
@@ -203,7 +209,7 @@ def _secrets(workspace: Workspace) -> Iterator[Finding]:
     if settings.cluster and settings.cluster.kubeconfig and workspace.overlay is None:
         kubeconfig = settings.cluster.kubeconfig
         yield _tried(f"secret {kubeconfig}", lambda: str(workspace.secrets.file(kubeconfig)), where)
-    yield from _installer_secrets(workspace, where)
+    yield from _server_secrets(workspace, where)
     yield from _backup_secrets(workspace, names, where)
     yield from _channels(workspace, where)
     keys = {n.profile.image.key for n in fleet.nodes.values() if n.profile.image is not None and n.profile.image.key}

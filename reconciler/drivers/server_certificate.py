@@ -35,20 +35,33 @@ class ServerCertificate:
         self._field = field
         self.context: ssl.SSLContext | None = None
 
-    def load(self) -> None:
-        """Read certificate and key, again too: connections from now on get what is there now.
+    def read(self) -> tuple[str, str] | None:
+        """Return certificate and key as they are now. A program that prints one may take half a minute.
 
-        Raise SecretError or DriverError when they can't be used.
+        Raise SecretError when they can't be read.
         """
         certificate, key = self._names
         if certificate is None or key is None:
+            return None
+        first, second = (self._secrets.resolve(name, fresh=True).reveal() for name in (certificate, key))
+        return first, second
+
+    def load(self) -> None:
+        """Read and use them, again too. Raise SecretError or DriverError when they can't be used."""
+        self.use(self.read())
+
+    def use(self, texts: tuple[str, str] | None) -> None:
+        """Give connections from now on this certificate and key. Raise DriverError when they are none.
+
+        Call it where connections are accepted: OpenSSL's contexts may not be changed by another thread.
+        """
+        if texts is None:
             return
         if self.context is None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
         else:
             context = self.context
-        texts = [self._secrets.resolve(name, fresh=True).reveal() for name in (certificate, key)]
         with tempfile.TemporaryDirectory(prefix="reconciler-tls-") as folder:  # OpenSSL reads files alone
             parameters = Path(folder) / "dh.pem"
             files = Path(folder) / "chain.pem", Path(folder) / "key.pem"

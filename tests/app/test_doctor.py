@@ -14,6 +14,7 @@ import pytest
 from reconciler.app.doctor import _factory_logins, _reachability, _secrets
 from reconciler.app.doctor_programs import helm
 from reconciler.drivers.secrets import SecretStore
+from reconciler.model.access import EventListenerPolicy
 from reconciler.model.desired import Endpoints
 from reconciler.model.observed import Observation
 from reconciler.model.vocab import Power
@@ -89,6 +90,24 @@ def test_passwords_that_are_to_be_changed_and_can_not_be_are_told(tmp_path: Path
     assert "password bmc" in told(file, 1e6)
     assert "password bmc" not in told(file, None)
     assert told(program, 1e6) == [one for one in told(file, None) if one != "secret bmc"]
+
+
+def test_a_certificate_for_events_that_can_not_be_read_is_told(tmp_path: Path) -> None:
+    """Nobody followed BMCs without a stream, and nothing said why."""
+    (tmp_path / "secrets.yaml").write_text("secrets: {tls: {file: gone.pem}, key: {file: key.pem}}\n")
+    (tmp_path / "key.pem").write_text("key")
+    (tmp_path / "key.pem").chmod(0o600)
+    events = EventListenerPolicy("0.0.0.0:8443", certificate="tls", key="key")
+    bare = replace(b.SETTINGS, bmc_events=events, bmc_credentials=None, ssh_credentials=None, cluster=None)
+    node = b.node()
+    workspace: Any = SimpleNamespace(
+        fleet=SimpleNamespace(settings=replace(bare, installer=None), nodes={node.node: node}), overlay=None,
+        signatures={}, selection=((node.node,), ()), secrets=SecretStore.load(tmp_path / "secrets.yaml"),
+    )  # fmt: skip
+    found = {one.check: one for one in _secrets(workspace) if one.check.startswith("secret ")}
+    assert {check: one.ok for check, one in found.items()} == {"secret tls": False, "secret key": True}
+    assert "gone.pem: No such file" in found["secret tls"].detail
+    assert found["secret key"].detail == "for redfish.events' TLS key"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -12,12 +13,14 @@ from reconciler.model.desired import Rung
 from reconciler.model.gate import CommandResult
 from reconciler.model.outcome import Declined, Done
 from reconciler.model.plan import Goal
+from reconciler.planner.fleet.reliability import Period, reliability
 from tests.converge.test_k3s_killed import Killed, surviving
 from tests.converge.world import PROFILE, World
 
 Worlds = Callable[..., World]
 RESET = "reset_bmc_from_host"
 MINUTE = 60.0
+ENDLESS = {"bmc_503": {"times": 0}}  # as of a web server whose backend died; else it ends by itself
 
 assert PROFILE.remediation is not None
 LADDER = (Rung("reset_bmc", 2), Rung("soft_restart", 1))
@@ -31,7 +34,7 @@ def silent(world: Worlds, fault: str, *names: str, nodes: int = 4, ladder: tuple
     here.adopt()
     here.apply()
     for name in names:
-        here.machine(name).inject(fault)
+        here.machine(name).inject(fault, **ENDLESS.get(fault, {}))
     here.apply()
     here.clock.elapsed += 20 * MINUTE
     return here
@@ -57,8 +60,26 @@ def test_a_bmc_that_hangs_is_reset_by_its_host_which_serves_meanwhile(world: Wor
     assert resets(here, "n1") == []
 
 
-def test_a_bmc_that_no_reset_brings_back_is_reset_as_often_as_the_ladder_says_and_then_told_only(world: Worlds) -> None:
-    here = silent(world, "bmc_unreachable", "n0")
+def test_a_reset_that_healed_is_read_back_from_the_ledger_for_the_report(world: Worlds) -> None:
+    """The report of what healed never had it: it was left out where attempts are read."""
+    here = silent(world, "bmc_hung", "n0")
+    here.apply()
+    here.clock.elapsed += MINUTE
+    here.apply()
+    now = here.clock.now()
+    since = now - timedelta(hours=1)
+    past = here.ledger.past(since, now)
+    made = reliability(Period(here.fleet, past, since, now, past))
+    assert [(one.signal, one.rung, one.attempts, one.healed) for one in made.rungs] == [
+        ("health.bmc_silent", "reset_bmc", 1, 1)
+    ]
+
+
+@pytest.mark.parametrize("fault", ["bmc_unreachable", "bmc_503"])
+def test_a_bmc_that_no_reset_brings_back_is_reset_as_often_as_the_ladder_says_and_then_told_only(
+    world: Worlds, fault: str
+) -> None:
+    here = silent(world, fault, "n0")
     for _ in range(6):
         here.apply(wait_s=0.0)
         here.clock.elapsed += 60 * MINUTE

@@ -89,7 +89,7 @@ ROWS: tuple[Row, ...] = (
     # restart_service gpu_reset ac_cycle
     _row("ssoo oo oooo so oo oo ss ooo", "bmc_unreachable", "BMC unreachable|last: unreachable"),
     _row(".... .. .... .. .. .. .. ...", "bmc_503"),
-    _row("ssoo oo oooo so oo oo ss ooo", "bmc_503", "BMC busy|last: busy", times=0),
+    _row("ssoo oo oooo so oo oo ss ooo", "bmc_503", "BMC unreachable|last: unreachable", times=0),
     _row("ssoo oo oooo so oo oo ss ooo", "bmc_sessions", "BMC busy|last: busy"),
     _row(".... .. .... .. .. .. .. ...", "bmc_slow"),
     _row("ssoo oo oooo so oo oo ss ooo", "bmc_wrong_password", "auth"),

@@ -23,8 +23,12 @@ from reconciler.planner.node.actions import ACTIONS
 
 T = TypeVar("T")
 _SIGNALS = "health."  # before the name of a signal, in its value path
-# What takes a node out, empties it, or judges it.
-_TELLING = tuple(spec.name for spec in ACTIONS.values() if spec.takes_out or spec.drains or c.GATE in spec.achieves)
+# What takes a node out, empties it, judges it, or resets a BMC that hangs: a rung whose cause is a signal.
+_TELLING = tuple(
+    spec.name
+    for spec in ACTIONS.values()
+    if spec.takes_out or spec.drains or {c.GATE, c.BMC_ANSWERS} & {*spec.achieves}
+)
 
 
 def past(connection: sa.Connection, fleet: str, since: datetime, until: datetime) -> Past:

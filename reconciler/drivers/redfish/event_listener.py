@@ -20,7 +20,7 @@ from typing import Final
 
 from aiohttp import web
 
-from reconciler.drivers.secrets import SecretStore
+from reconciler.drivers.secrets import SecretError, SecretStore
 from reconciler.drivers.server_certificate import ServerCertificate
 from reconciler.drivers.source_watch import FloodMeter, flooded
 from reconciler.model.access import EventListenerPolicy
@@ -63,7 +63,10 @@ class EventListener:
     async def start(self) -> str:
         """Listen, if that is not done yet, and return the URL for BMCs. Raise DriverError when that is impossible."""
         async with self._starting:
-            self._certificate.load()
+            try:
+                self._certificate.use(await asyncio.to_thread(self._certificate.read))
+            except SecretError as error:
+                raise DriverError(Failure.REJECTED, str(error)) from None
             if self._runner is None:
                 self._runner = await self._listen()
             return (self._policy.url or self._address(self._runner)).rstrip("/")

@@ -44,8 +44,7 @@ _ABOUT_REQUEST = frozenset({"InsufficientPrivilege", "InsufficientPrivilegeForOp
 # Of Base, where a BMC takes the password and then nothing but another one (DSP0266, "Password management"): no refusal.
 _PASSWORD_DUE = "PasswordChangeRequired"
 
-# The reason that a snapshot gives for a failed read.
-REASONS: Mapping[Failure, UnknownReason] = {
+_REASONS: Mapping[Failure, UnknownReason] = {
     Failure.UNREACHABLE: UnknownReason.UNREACHABLE,
     Failure.AUTH: UnknownReason.AUTH,
     Failure.TIMEOUT: UnknownReason.TIMEOUT,
@@ -56,6 +55,16 @@ REASONS: Mapping[Failure, UnknownReason] = {
     Failure.CONFLICT: UnknownReason.UNREACHABLE,
     Failure.AMBIGUOUS: UnknownReason.TIMEOUT,  # from the login, which is a write
 }
+
+
+def reason_of(error: DriverError) -> UnknownReason:
+    """Return the reason that a snapshot gives for a failed read.
+
+    A web server answers 503 also while what is behind it has died: no answer unless it says that sessions are taken.
+    """
+    if isinstance(error, HttpError) and error.status == 503 and not error.ids & SESSIONS_TAKEN:
+        return UnknownReason.UNREACHABLE
+    return _REASONS[error.kind]
 
 
 @dataclass(frozen=True, slots=True)

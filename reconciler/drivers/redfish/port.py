@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from reconciler.drivers.redfish.bmc_gate import BmcRegistry
 from reconciler.drivers.redfish.factory_logins import factory_login
-from reconciler.drivers.redfish.failures import REASONS
+from reconciler.drivers.redfish.failures import reason_of
 from reconciler.drivers.redfish.fields import Unknown
 from reconciler.drivers.redfish.session import Session
 from reconciler.drivers.redfish.transport import Aborted
@@ -120,7 +120,7 @@ class RedfishPort:
         try:
             return Answered(at, share(await self._run(call)))
         except DriverError as error:
-            return Silent(at, REASONS[error.kind], error.detail)
+            return Silent(at, reason_of(error), error.detail)
 
     async def _run(self, call: Callable[[], T]) -> T:
         """Run `call` in a thread, after the calls before it. Unknown, which this BMC lacks, becomes UNSUPPORTED."""

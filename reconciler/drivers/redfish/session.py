@@ -28,6 +28,7 @@ ROOT = "/redfish/v1/"
 _SESSIONS = "/redfish/v1/SessionService/Sessions"
 _UNKNOWN_SESSIONS_TOLERATED = 2
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 60.0, 600.0  # of the fleet's time, after a login for which no session was left
+_MOST_REFUSALS = 10  # that are counted: the pause is the longest long before
 LIFETIME_S = 12 * 3600.0  # of the fleet's time
 
 
@@ -313,7 +314,7 @@ class Session:
 
     def _all_taken(self, error: HttpError) -> DriverError:
         """Return the error for logins while others have all sessions, and make none before a growing pause is over."""
-        self._refusals += 1
+        self._refusals = min(self._refusals + 1, _MOST_REFUSALS)
         pause = min(max(error.retry_after or 0.0, _FIRST_PAUSE_S) * 2 ** (self._refusals - 1), _LONGEST_PAUSE_S)
         until = self._now() + timedelta(seconds=pause)
         hint = (

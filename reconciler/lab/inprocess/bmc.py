@@ -59,7 +59,7 @@ _FAILURES: Mapping[str, tuple[Failure, str]] = {
 _NO_SESSION = "HTTP 503: The maximum number of user sessions is reached.; all sessions of the BMC are taken"
 _REASONS = {
     Failure.UNREACHABLE: UnknownReason.UNREACHABLE,
-    Failure.BUSY: UnknownReason.BUSY,
+    Failure.BUSY: UnknownReason.UNREACHABLE,
     Failure.AUTH: UnknownReason.AUTH,
     Failure.MALFORMED: UnknownReason.MALFORMED,
 }
@@ -272,7 +272,8 @@ class MachineBmc:
         try:
             value = await self._ask(snapshot)
         except DriverError as error:
-            return Silent(self._clock.now(), _REASONS[error.kind], error.detail)
+            reason = UnknownReason.BUSY if error.detail == _NO_SESSION else _REASONS[error.kind]
+            return Silent(self._clock.now(), reason, error.detail)
         return Answered(self._clock.now(), value)
 
     # --- snapshots ---

@@ -2,10 +2,10 @@
 
 It treats no node: what is wrong is the BMC, and the node serves. The rung reset_bmc of the policy's ladder asks for it
 and bounds it, for the reported signals whose rows name it. A BMC that refuses our credentials works, and so does one
-that is busy or has no session left for us. Where several are silent in one failure domain, or more than `FEW` in a
-fleet, the network fails (pitfall J6): none is reset. Nor is one that may be silent since we use it: a flash goes on
-without whoever began it, and is lost with the BMC's power (pitfall F8). No two are reset at once, whatever the budget
-allows: it is not known what they share.
+that has no session left for us; one that answers 503 and no more does not. Where several are silent in one failure
+domain, or more than `FEW` in a fleet, the network fails (pitfall J6): none is reset. Nor is one that may be silent
+since we use it: a flash goes on without whoever began it, and is lost with the BMC's power (pitfall F8). No two are
+reset at once, whatever the budget allows: it is not known what they share.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from reconciler.drivers import source_watch
 from reconciler.drivers.redfish import BmcEventWatch, EventListener, Posts, RedfishBmc, event_listener, event_posts
 from reconciler.drivers.redfish import event_stream as stream
 from reconciler.drivers.redfish.event_listener import addresses_of
-from reconciler.drivers.secrets import SecretStore
+from reconciler.drivers.secrets import Secret, SecretError, SecretStore
 from reconciler.drivers.secrets_file import SecretsFile
 from reconciler.drivers.source_watch import Pauses
 from reconciler.lab.hardware.machine import Machine
@@ -25,6 +26,7 @@ from reconciler.lab.wire.redfish_quirks import Quirks, quirks_of_make
 from reconciler.model.access import EventListenerPolicy
 from reconciler.model.errors import DriverError, Failure
 from tests.drivers.redfish.bench import client
+from tests.drivers.redfish.pki import authority, server_context
 from tests.drivers.redfish.test_event_stream import NODE, PATIENCE_S, QUIET_S, until
 from tests.lab.redfish_bench import EPOCH, PASSWORD, USERNAME, Clock, Trust, make_machine, make_trust
 
@@ -290,6 +292,42 @@ def test_without_a_listener_nothing_is_written_until_the_spec_declares_one(trust
             await there.heard()
 
     played(trust, scenario, listens=False)
+
+
+class Unreadable(SecretStore):
+    """Secrets that can't be read for a while."""
+
+    def __init__(self) -> None:
+        super().__init__(SecretsFile(), Path("secrets.yaml"))
+        self.readers: set[threading.Thread] = set()
+        self.pem = ""
+
+    def resolve(self, name: str, *_: Any, **__: Any) -> Secret:
+        self.readers.add(threading.current_thread())
+        if not self.pem:
+            raise SecretError(f"secrets.yaml secrets.{name}: vault ended with status 1")
+        return Secret(self.pem)
+
+
+def test_a_certificate_that_can_not_be_read_is_told_of_and_read_without_holding_up_the_loop(
+    trust: Trust, tmp_path: Path
+) -> None:
+    """It ended each follower as a bug does, again and again, and nobody was told."""
+
+    async def scenario(there: Posting) -> None:
+        kept = Unreadable()
+        there.listener = EventListener(EventListenerPolicy("127.0.0.1:0", certificate="tls"), kept, "ledger-1")
+        async with there.following():
+            await until(lambda: bool(there.told))
+            assert "secrets.yaml secrets.tls: vault ended with status 1" in there.told[0]
+            assert not there.subscriptions
+            server_context(authority("ours"), tmp_path)
+            kept.pem = (tmp_path / "server-127.0.0.1.pem").read_text()
+            await until(lambda: bool(there.subscriptions))
+            assert str(there.ours["Destination"]).startswith("https://")
+        assert threading.main_thread() not in kept.readers
+
+    played(trust, scenario)
 
 
 ILL = b'{"Events": [{"MessageSeverity": "Critical"}]%s}'

@@ -18,6 +18,8 @@ import pytest
 from aiohttp import web
 
 from reconciler.drivers.redfish import RedfishBmc
+from reconciler.drivers.redfish.failures import HttpError
+from reconciler.drivers.redfish.session import Session
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, Silent
 from reconciler.model.ports import FirmwareFile, PowerAction
@@ -342,6 +344,14 @@ def test_all_sessions_taken_is_not_a_wrong_password() -> None:
     play(machine(), steps, now=lambda: clock[0])
 
 
+def test_a_bmc_without_a_free_session_for_weeks_is_asked_every_ten_minutes() -> None:
+    """After a week, at the 1,025th refusal, the pause was more than a number holds, and each read a crash."""
+    nobody: Any = None  # no login is made
+    session, taken = Session(nobody, nobody, lambda: NOW), HttpError(Failure.BUSY, "taken", status=503, messages=())
+    pauses = [session._all_taken(taken).retry_after for _ in range(1100)]
+    assert pauses[-1] == 600.0
+
+
 def test_an_expired_session_is_renewed_once_and_a_write_is_sent_again() -> None:
     async def steps(bench: Bench, bmc: RedfishBmc) -> None:
         assert isinstance(await bmc.hot(), Answered)
@@ -489,11 +499,33 @@ def test_a_burst_of_503_is_silence_then_over() -> None:
             start = time.monotonic()
             bench.calls.clear()
             found = await silence(bmc)
-            assert found.reason is UnknownReason.BUSY
+            assert found.reason is UnknownReason.UNREACHABLE
             assert f"GET {SYSTEM}: HTTP 503" in found.detail
             assert len(bench.calls) == 1
             assert time.monotonic() - start < 0.5
         assert isinstance(await bmc.hot(), Answered)
+
+    play(machine(), steps)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (503, UnknownReason.UNREACHABLE),
+        (refusal(503, "ServiceTemporarilyUnavailable", "Retry in 20 seconds"), UnknownReason.UNREACHABLE),
+        (refusal(503, "SessionLimitExceeded", "no session is left"), UnknownReason.BUSY),
+        (429, UnknownReason.BUSY),
+    ],
+)
+def test_a_web_server_whose_backend_died_is_silent_and_one_that_has_no_session_or_no_time_is_busy(
+    answer: Any, reason: UnknownReason
+) -> None:
+    """The first is what a reset of the BMC heals, and none came."""
+
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
+        await bmc.hot()
+        bench.answer("GET", SYSTEM, answer)
+        assert (await silence(bmc)).reason is reason
 
     play(machine(), steps)
 
