@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from reconciler.app.clocks import RealClock
 from reconciler.drivers.ledger import LedgerMigrator, Order, Outlook, SqlLedger, schema
+from reconciler.drivers.ledger.backup import back_up
 from reconciler.drivers.ledger.migrations import SCHEMA_VERSION
 from reconciler.model.errors import LeaseHeld, LedgerError, Refused, UsageError
 from tests.ledger.conftest import Open
@@ -206,6 +207,24 @@ def test_without_pg_dump_a_postgresql_ledger_is_not_migrated(
         migrated(where, backup=tmp_path / "b")
     assert outlook(where).version == 12
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://r:other@/l?password=sesame", "postgresql://r@/l?sslkey=k&sslpassword=sesame"]
+)
+def test_pg_dump_is_given_no_secret_by_its_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    program, arguments = tmp_path / "pg_dump", tmp_path / "arguments"
+    program.write_text(f'#!/bin/sh\necho "$PGPASSWORD" : "$@" > {arguments}\nexit 1\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    refused = "can be given sslpassword" if "sslpassword" in url else "pg_dump failed"
+    with pytest.raises(LedgerError, match=refused):
+        back_up(sa.make_url(url), tmp_path / "backup", str)
+    if "sslpassword" in url:
+        assert not arguments.exists()
+    else:
+        password, _, words = arguments.read_text().partition(" : ")
+        assert (password, "sesame" in words) == ("sesame", False)
 
 
 KILLED = """
