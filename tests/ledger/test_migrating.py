@@ -7,7 +7,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +19,7 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.app.clocks import RealClock
-from reconciler.drivers.ledger import LedgerMigrator, Order, Outlook, SqlLedger, schema
+from reconciler.drivers.ledger import LedgerMigrator, Order, Outlook, SqlLedger, engine, schema
 from reconciler.drivers.ledger.backup import back_up
 from reconciler.drivers.ledger.migrations import SCHEMA_VERSION
 from reconciler.model.errors import LeaseHeld, LedgerError, Refused, UsageError
@@ -148,6 +150,45 @@ def test_nobody_migrates_beside_a_process_that_holds_a_lease(ledger: SqlLedger, 
     newer = SqlLedger(where, clock=CLOCK)
     assert newer.leases() == [], "whoever held it may wake, and is to begin nothing"
     newer.close()
+
+
+def test_a_lease_forbids_the_backup_too(
+    ledger: SqlLedger, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks for one while a migration begins gets it, and the migration ends before its backup, which may be long.
+
+    It holds the fence then, and is to write to tables that a backup locks.
+    """
+    ledger.close()
+    migrated(where, 12)
+    monkeypatch.setattr(engine, "back_up", lambda *_: pytest.fail("a backup was begun"))
+    until = (CLOCK.now() + timedelta(minutes=5)).isoformat(timespec="microseconds")
+    lease = f"INSERT INTO leases (scope, holder, token, expires_at, since) VALUES ('demo', 'x', 1, '{until}', '')"
+    with ThreadPoolExecutor(1) as pool:
+        if "://" not in where:
+            tamper(where, lease)
+            begun = pool.submit(migrated, where, backup=tmp_path / "b")
+        else:
+            asks = sa.create_engine(where.replace("postgresql:", "postgresql+psycopg:"))
+            with asks.begin() as connection:
+                connection.exec_driver_sql(f"SELECT value FROM meta WHERE key = '{schema.FENCE}' FOR UPDATE").one()
+                begun = pool.submit(migrated, where, backup=tmp_path / "b")
+                waits = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+                while not begun.done() and not connection.exec_driver_sql(waits).scalar_one():
+                    time.sleep(0.01)
+                connection.exec_driver_sql(lease)
+            asks.dispose()
+        with pytest.raises(LeaseHeld, match="x holds the lease on demo"):
+            begun.result(30)
+
+
+def test_a_table_of_others_beside_the_ledger_stays_theirs(postgresql: Any, tmp_path: Path) -> None:
+    where = postgresql()
+    SqlLedger(where).close()
+    migrated(where, 12)
+    tamper(where, 'CREATE TABLE "Order" (id INTEGER)')
+    migrated(where, backup=tmp_path / "b")
+    assert outlook(where).version == SCHEMA_VERSION
 
 
 def test_a_damaged_lease_forbids_it(ledger: SqlLedger, where: str) -> None:
