@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,7 @@ from reconciler.app.workspace import Workspace, drift_report
 from reconciler.converge.events import LoopTold, Progress
 from reconciler.drivers.forge import connect
 from reconciler.drivers.git import folder, read_revision
+from reconciler.model.crash import of_its_own_async
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import DriverError, Failure, ReconcilerError, UsageError
 from reconciler.model.forge import ProposingForge, SpecForge
@@ -78,9 +80,15 @@ class LoopProposer:
                 await self._trying
 
     async def _try(self, forge: SpecForge, fleet: Fleet, plan: Plan, observation: Observation) -> None:
+        work = partial(self._try_once, forge, fleet, plan, observation)
+        await of_its_own_async(
+            "proposal", "proposing drift", work, lambda crash: self._failed(crash.sentence, crash.sentence)
+        )
+
+    async def _try_once(self, forge: SpecForge, fleet: Fleet, plan: Plan, observation: Observation) -> None:
         try:
             async with asyncio.timeout(_TRY_S):
-                await self._propose(forge, fleet, plan, observation)
+                proposed = await self._propose(forge, fleet, plan, observation)
         except TimeoutError:
             self._failed("outage", f"{forge.repository}: no end after {_TRY_S:.0f}s")
         except DriverError as error:
@@ -89,21 +97,22 @@ class LoopProposer:
         except ReconcilerError as error:
             self._failed(str(error), str(error))
         else:
-            if self._trouble:
+            if proposed and self._trouble:
                 self._progress(LoopTold("proposal", "drift is proposed again"))
-            self._trouble = ""
+                self._trouble = ""
 
     def _failed(self, kind: str, why: str) -> None:
         if kind != self._trouble:
             self._progress(LoopTold("proposal", f"drift is not proposed: {why}", problem=True))
         self._trouble = kind
 
-    async def _propose(self, forge: SpecForge, fleet: Fleet, plan: Plan, observation: Observation) -> None:
+    async def _propose(self, forge: SpecForge, fleet: Fleet, plan: Plan, observation: Observation) -> bool:
+        """Return whether the forge was asked: not where another process leads, or nothing was seen."""
         source = fleet.source
         if not source.commit or source.dirty:
             raise UsageError(f"{source.directory} is not as committed: a pull request is made of the spec in git")
         if observer_outage(fleet, observation) or not self._leads(fleet):
-            return
+            return False
         seen = self._seen(fleet, plan, observation)
         now = self._workspace.clock.now()
 
@@ -114,7 +123,7 @@ class LoopProposer:
 
         wanted = await asyncio.to_thread(change)
         if not self._leads(fleet):  # making it may take long
-            return
+            return False
         said: list[str] = []
         port = self._connect(forge)
         try:
@@ -122,6 +131,7 @@ class LoopProposer:
         finally:
             await port.close()
         self._tell(end, "; ".join(said))
+        return True
 
     def _leads(self, fleet: Fleet) -> bool:
         held = self._ledger.holder(fleet.settings.fleet, self._workspace.clock.now())

@@ -138,12 +138,13 @@ class Bench(LoopProposer):
         assert isinstance(event, LoopTold)
         self.told.append(event.message)
 
-    async def _propose(self, *_: Any) -> None:
+    async def _propose(self, *_: Any) -> bool:
         self.tries += 1
         if self.hang:
             await asyncio.Event().wait()
         if self.ends and (error := self.ends.pop(0)) is not None:
             raise error
+        return True
 
     async def after(self, *seconds: float, mode: DriftMode = DriftMode.PROPOSE) -> None:
         """Passes that began then."""
@@ -192,11 +193,30 @@ def test_an_outage_is_told_once_and_another_trouble_anew() -> None:
     ]  # fmt: skip
 
 
+def test_a_crash_is_told_once_and_does_not_end_the_service() -> None:
+    async def run() -> None:
+        await bench.after(0, 120)
+        await bench.close()
+        await bench.after(240)
+
+    bench = Bench([KeyError("pools/train.yaml"), KeyError("pools/train.yaml"), None])
+    asyncio.run(run())
+    crash, again = bench.told
+    assert crash.startswith("drift is not proposed: internal error while proposing drift: KeyError: 'pools/train.yaml'")
+    assert (bench.tries, again) == (3, "drift is proposed again")
+
+
 @pytest.mark.parametrize("holder", [None, "another"])
-def test_who_does_not_lead_asks_no_forge(holder: str | None) -> None:
+def test_who_does_not_lead_asks_no_forge(holder: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     lease = None if holder is None else Lease("demo", holder, 1, b.NOW)
     ledger: Any = SimpleNamespace(holder=lambda *_: lease)
     workspace: Any = SimpleNamespace(clock=SimpleNamespace(now=lambda: b.NOW))
-    proposer = LoopProposer(workspace, ledger, lambda _: None, ProposerOptions("me", 1.0, False))
-    fleet: Any = SimpleNamespace(settings=b.SETTINGS)
+    told: list[Any] = []
+    proposer = LoopProposer(workspace, ledger, told.append, ProposerOptions("me", 1.0, False))
+    fleet: Any = SimpleNamespace(settings=b.SETTINGS, source=SimpleNamespace(commit="c", dirty=False))
     assert proposer._leads(fleet) is False
+    monkeypatch.setattr("reconciler.app.loop_proposer.observer_outage", lambda *_: "")
+    proposer._trouble = "outage"
+    seen: Any = None
+    asyncio.run(proposer._try(PLACE, fleet, seen, seen))
+    assert (told, proposer._trouble) == ([], "outage"), "nothing was proposed"
