@@ -122,11 +122,11 @@ class LoopProposer:
             return proposed_change(seen, files, folder(directory), now)
 
         wanted = await asyncio.to_thread(change)
-        if not self._leads(fleet):  # making it may take long
-            return False
         said: list[str] = []
-        port = self._connect(forge)
+        port = await self._connect(forge)
         try:
+            if not self._leads(fleet):  # both may take long
+                return False
             end = await propose(port, wanted, said.append)
         finally:
             await port.close()
@@ -147,8 +147,8 @@ class LoopProposer:
         report = redact(report, names) if hide else report
         return SeenDrift(fleet, report, observation, list(plan.nodes), records, acting, Redaction(names, strict=hide))
 
-    def _connect(self, place: SpecForge) -> ProposingForge:
-        url, token = spec_forge(place, self._workspace.secrets)
+    async def _connect(self, place: SpecForge) -> ProposingForge:
+        url, token = await asyncio.to_thread(spec_forge, place, self._workspace.secrets)  # a program may print it
         port = connect(place.repository, token.reveal(), RealClock(), kind=place.kind, url=url)
         assert isinstance(port, ProposingForge)
         return port

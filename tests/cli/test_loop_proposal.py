@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import shutil
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -18,6 +19,7 @@ import pytest
 from reconciler.app.loop_proposer import LoopProposer, ProposerOptions
 from reconciler.converge.events import LoopTold
 from reconciler.drivers.ledger import SqlLedger
+from reconciler.drivers.secrets import Secret
 from reconciler.model.errors import DriverError, Failure, UsageError
 from reconciler.model.forge import ForgeKind, SpecForge
 from reconciler.model.records import Lease
@@ -220,3 +222,18 @@ def test_who_does_not_lead_asks_no_forge(holder: str | None, monkeypatch: pytest
     seen: Any = None
     asyncio.run(proposer._try(PLACE, fleet, seen, seen))
     assert (told, proposer._trouble) == ([], "outage"), "nothing was proposed"
+
+
+def test_the_loop_goes_on_while_a_program_prints_the_token() -> None:
+    went_on = threading.Event()
+    secrets: Any = SimpleNamespace(resolve=lambda *_, **__: Secret(TOKEN) if went_on.wait(5) else pytest.fail("stuck"))
+    workspace: Any = SimpleNamespace(secrets=secrets)
+    ledger: Any = None
+    proposer = LoopProposer(workspace, ledger, lambda _: None, ProposerOptions("me", 1.0, False))
+
+    async def run() -> None:
+        asyncio.get_running_loop().call_later(0.01, went_on.set)
+        port = await proposer._connect(PLACE)
+        await port.close()
+
+    asyncio.run(run())
