@@ -59,6 +59,7 @@ class LoopProposer:
         self._trying: asyncio.Task[None] | None = None
         self._told = ""  # the last sentence on why it is left
         self._trouble = ""
+        self._adopted: frozenset[tuple[str, str, str]] = frozenset()  # by the last change that the forge was asked for
 
     def pass_ended(self, fleet: Fleet, plan: Plan, observation: Observation) -> None:
         """Begin to propose the drift of this pass, unless it is too early, or an earlier try goes on."""
@@ -107,7 +108,7 @@ class LoopProposer:
         self._trouble = kind
 
     async def _propose(self, forge: SpecForge, fleet: Fleet, plan: Plan, observation: Observation) -> bool:
-        """Return whether the forge was asked: not where another process leads, or nothing was seen."""
+        """Return whether the forge was asked: not where another process leads, or too little was seen."""
         source = fleet.source
         if not source.commit or source.dirty:
             raise UsageError(f"{source.directory} is not as committed: a pull request is made of the spec in git")
@@ -122,6 +123,9 @@ class LoopProposer:
             return proposed_change(seen, files, folder(directory), now)
 
         wanted = await asyncio.to_thread(change)
+        missing = self._adopted - wanted.adopted
+        if missing and wanted.adopted < self._adopted and wanted.unsure >= {node for node, *_ in missing}:
+            return False  # without the nodes that are silent now it is another change, which would undo approvals
         said: list[str] = []
         port = await self._connect(forge)
         try:
@@ -130,6 +134,7 @@ class LoopProposer:
             end = await propose(port, wanted, said.append)
         finally:
             await port.close()
+        self._adopted = wanted.adopted
         self._tell(end, "; ".join(said))
         return True
 

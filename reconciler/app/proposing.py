@@ -28,8 +28,8 @@ _MESSAGE: Final = re.compile(r"[^\n]+\n\nReconciler-Proposal: ([0-9a-f]{64}) on 
 class ProposedChange:
     """A change that is proposed. `branch`: of ours. `base`: commit.
 
-    `files`: path in the repository -> text; {} = nothing. `settled`: without files, whether that is known, so that an
-    open pull request is closed.
+    `files`: path in the repository -> text; {} = nothing. `unsure`: nodes of which not everything is known; with some,
+    an open pull request is not closed for want of files. `adopted`: node, path and value of what it adopts.
     """
 
     branch: str
@@ -37,7 +37,8 @@ class ProposedChange:
     files: Mapping[str, str]
     title: str
     text: str
-    settled: bool = True
+    unsure: frozenset[str] = frozenset()
+    adopted: frozenset[tuple[str, str, str]] = frozenset()
 
     @property
     def digest(self) -> str:
@@ -98,7 +99,7 @@ async def _settle(
     if there is None:
         say("nothing to propose")
         return Proposed.SAME
-    if not change.settled:
+    if change.unsure:
         say(f"{there.url}: left as it is, since not everything is known now")
         return Proposed.SAME
     text = f"{GONE}\n\n{there.text}"[:_MOST]

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from reconciler.app.loop_proposer import LoopProposer, ProposerOptions
+from reconciler.app.proposing import Proposed, ProposedChange
 from reconciler.converge.events import LoopTold
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.drivers.secrets import Secret
@@ -237,3 +238,46 @@ def test_the_loop_goes_on_while_a_program_prints_the_token() -> None:
         await port.close()
 
     asyncio.run(run())
+
+
+def test_a_node_that_is_silent_for_a_pass_is_taken_from_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two, new, other = (("n1", "p", "1"), ("n2", "p", "1"), ("n3", "p", "1"), ("n1", "p", "2"))
+    silent = frozenset({"n2"})
+    passes = [
+        ({one, two}, frozenset(), True),
+        ({one}, silent, False),
+        (set(), frozenset({"n1", "n2"}), False),
+        ({one, two}, frozenset(), True),
+        ({one, new}, silent, True),
+        ({one, two, new}, frozenset(), True),
+        ({other, new}, silent, True),
+        ({new}, silent, True),  # what n1 had is gone, and it answers
+        (set(), frozenset(), True),
+    ]
+    asked: list[Any] = []
+
+    async def propose(_port: Any, wanted: ProposedChange, _say: Any) -> Proposed:
+        asked.append(set(wanted.adopted))
+        return Proposed.LEFT  # a person has declined it
+
+    change: Any = None
+    monkeypatch.setattr("reconciler.app.loop_proposer.observer_outage", lambda *_: "")
+    monkeypatch.setattr("reconciler.app.loop_proposer.read_revision", lambda *_: ({}, ""))
+    monkeypatch.setattr("reconciler.app.loop_proposer.folder", lambda _: "")
+    monkeypatch.setattr("reconciler.app.loop_proposer.proposed_change", lambda *_: change)
+    monkeypatch.setattr("reconciler.app.loop_proposer.propose", propose)
+    ledger: Any = SimpleNamespace(holder=lambda *_: Lease("demo", "me", 1, b.NOW))
+    workspace: Any = SimpleNamespace(
+        clock=SimpleNamespace(now=lambda: b.NOW), secrets=SimpleNamespace(resolve=lambda *_, **__: Secret(TOKEN))
+    )
+    proposer = LoopProposer(workspace, ledger, lambda _: None, ProposerOptions("me", 1.0, False))
+    monkeypatch.setattr(proposer, "_seen", lambda *_: None)
+    fleet: Any = SimpleNamespace(
+        settings=b.SETTINGS, source=SimpleNamespace(commit="c", dirty=False, directory="fleet-spec")
+    )
+    seen: Any = None
+    for adopted, unsure, asks in passes:
+        change = ProposedChange("b", "c", {}, "", "", unsure=unsure, adopted=frozenset(adopted))
+        before = len(asked)
+        assert asyncio.run(proposer._propose(PLACE, fleet, seen, seen)) is asks, (adopted, unsure)
+        assert asked[before:] == ([adopted] if asks else [])

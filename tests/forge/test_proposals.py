@@ -122,7 +122,7 @@ def test_it_is_opened_once_and_edited_in_place(bench: Bench) -> None:
 
 def test_it_is_closed_when_there_is_nothing_to_propose_and_opened_when_it_comes_back(bench: Bench) -> None:
     bench.propose(bench.change())
-    left = bench.propose(bench.change(files={}, settled=False))
+    left = bench.propose(bench.change(files={}, unsure=frozenset({"n1"})))
     assert "left as it is" in left[0]
     assert bench.pulls[0]["open"]
     assert bench.propose(bench.change(files={}))[0].startswith("closed")
