@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,7 @@ from reconciler.app.workspace import Workspace, drift_report
 from reconciler.converge.events import LoopTold, Progress
 from reconciler.drivers.forge import connect
 from reconciler.drivers.git import folder, read_revision
+from reconciler.model.crash import of_its_own_async
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import DriverError, Failure, ReconcilerError, UsageError
 from reconciler.model.forge import ProposingForge, SpecForge
@@ -57,6 +59,7 @@ class LoopProposer:
         self._trying: asyncio.Task[None] | None = None
         self._told = ""  # the last sentence on why it is left
         self._trouble = ""
+        self._adopted: frozenset[tuple[str, str, str]] = frozenset()  # by the last change that the forge was asked for
 
     def pass_ended(self, fleet: Fleet, plan: Plan, observation: Observation) -> None:
         """Begin to propose the drift of this pass, unless it is too early, or an earlier try goes on."""
@@ -78,9 +81,15 @@ class LoopProposer:
                 await self._trying
 
     async def _try(self, forge: SpecForge, fleet: Fleet, plan: Plan, observation: Observation) -> None:
+        work = partial(self._try_once, forge, fleet, plan, observation)
+        await of_its_own_async(
+            "proposal", "proposing drift", work, lambda crash: self._failed(crash.sentence, crash.sentence)
+        )
+
+    async def _try_once(self, forge: SpecForge, fleet: Fleet, plan: Plan, observation: Observation) -> None:
         try:
             async with asyncio.timeout(_TRY_S):
-                await self._propose(forge, fleet, plan, observation)
+                proposed = await self._propose(forge, fleet, plan, observation)
         except TimeoutError:
             self._failed("outage", f"{forge.repository}: no end after {_TRY_S:.0f}s")
         except DriverError as error:
@@ -89,21 +98,22 @@ class LoopProposer:
         except ReconcilerError as error:
             self._failed(str(error), str(error))
         else:
-            if self._trouble:
+            if proposed and self._trouble:
                 self._progress(LoopTold("proposal", "drift is proposed again"))
-            self._trouble = ""
+                self._trouble = ""
 
     def _failed(self, kind: str, why: str) -> None:
         if kind != self._trouble:
             self._progress(LoopTold("proposal", f"drift is not proposed: {why}", problem=True))
         self._trouble = kind
 
-    async def _propose(self, forge: SpecForge, fleet: Fleet, plan: Plan, observation: Observation) -> None:
+    async def _propose(self, forge: SpecForge, fleet: Fleet, plan: Plan, observation: Observation) -> bool:
+        """Return whether the forge was asked: not where another process leads, or too little was seen."""
         source = fleet.source
         if not source.commit or source.dirty:
             raise UsageError(f"{source.directory} is not as committed: a pull request is made of the spec in git")
         if observer_outage(fleet, observation) or not self._leads(fleet):
-            return
+            return False
         seen = self._seen(fleet, plan, observation)
         now = self._workspace.clock.now()
 
@@ -113,15 +123,20 @@ class LoopProposer:
             return proposed_change(seen, files, folder(directory), now)
 
         wanted = await asyncio.to_thread(change)
-        if not self._leads(fleet):  # making it may take long
-            return
+        missing = self._adopted - wanted.adopted
+        if missing and wanted.adopted < self._adopted and wanted.unsure >= {node for node, *_ in missing}:
+            return False  # without the nodes that are silent now it is another change, which would undo approvals
         said: list[str] = []
-        port = self._connect(forge)
+        port = await self._connect(forge)
         try:
+            if not self._leads(fleet):  # both may take long
+                return False
             end = await propose(port, wanted, said.append)
         finally:
             await port.close()
+        self._adopted = wanted.adopted
         self._tell(end, "; ".join(said))
+        return True
 
     def _leads(self, fleet: Fleet) -> bool:
         held = self._ledger.holder(fleet.settings.fleet, self._workspace.clock.now())
@@ -137,8 +152,8 @@ class LoopProposer:
         report = redact(report, names) if hide else report
         return SeenDrift(fleet, report, observation, list(plan.nodes), records, acting, Redaction(names, strict=hide))
 
-    def _connect(self, place: SpecForge) -> ProposingForge:
-        url, token = spec_forge(place, self._workspace.secrets)
+    async def _connect(self, place: SpecForge) -> ProposingForge:
+        url, token = await asyncio.to_thread(spec_forge, place, self._workspace.secrets)  # a program may print it
         port = connect(place.repository, token.reveal(), RealClock(), kind=place.kind, url=url)
         assert isinstance(port, ProposingForge)
         return port

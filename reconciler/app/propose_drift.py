@@ -69,7 +69,8 @@ def proposed_change(seen: SeenDrift, files: SpecFiles, below: str, now: datetime
         files={f"{below}/{name}" if below else name: text for name, text in adoption.files.edited.items()},
         title=f"Adopt drift of fleet {fleet.settings.fleet}",
         text=drift_text(seen.report, adopted, written, adoption.left),
-        settled=not seen.report.incomplete and not seen.report.unknown and not excluded,
+        unsure=frozenset(seen.report.incomplete) | seen.report.unknown | frozenset(excluded),
+        adopted=frozenset((item.node, item.path, repr(item.observed)) for item in adoption.items),
     )
 
 

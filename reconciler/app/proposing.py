@@ -4,7 +4,7 @@ The branch holds one commit of ours. Its message has a line with the digest of w
 made on, so that the same change is not written twice. Before each write the branch is looked at, with a pull request or
 without: what its commit changes and is made on must be what that line says, for an amended commit keeps the line.
 Otherwise somebody else has pushed, and it is left alone. A pull request that a person closed was declined: the same
-change is not proposed again.
+change is not proposed again. Nor is one that was merged, before the newest commit is in force here.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _MESSAGE: Final = re.compile(r"[^\n]+\n\nReconciler-Proposal: ([0-9a-f]{64}) on 
 class ProposedChange:
     """A change that is proposed. `branch`: of ours. `base`: commit.
 
-    `files`: path in the repository -> text; {} = nothing. `settled`: without files, whether that is known, so that an
-    open pull request is closed.
+    `files`: path in the repository -> text; {} = nothing. `unsure`: nodes of which not everything is known; with some,
+    an open pull request is not closed for want of files. `adopted`: node, path and value of what it adopts.
     """
 
     branch: str
@@ -37,7 +37,8 @@ class ProposedChange:
     files: Mapping[str, str]
     title: str
     text: str
-    settled: bool = True
+    unsure: frozenset[str] = frozenset()
+    adopted: frozenset[tuple[str, str, str]] = frozenset()
 
     @property
     def digest(self) -> str:
@@ -98,7 +99,7 @@ async def _settle(
     if there is None:
         say("nothing to propose")
         return Proposed.SAME
-    if not change.settled:
+    if change.unsure:
         say(f"{there.url}: left as it is, since not everything is known now")
         return Proposed.SAME
     text = f"{GONE}\n\n{there.text}"[:_MOST]
@@ -115,10 +116,14 @@ async def _open(
     say: Callable[[str], None],
 ) -> Proposed:
     latest = next(iter(known), None)
-    declined = latest is not None and not latest.merged and not latest.text.startswith(GONE)
-    if latest is not None and declined and await _digest_of(forge, latest.head) == change.digest:
-        say(f"{latest.url}: the same was closed by a person, and is not proposed again")
-        return Proposed.LEFT
+    ended = latest is not None and not latest.text.startswith(GONE)
+    if latest is not None and ended and await _digest_of(forge, latest.head) == change.digest:
+        if not latest.merged:
+            say(f"{latest.url}: the same was closed by a person, and is not proposed again")
+            return Proposed.LEFT
+        if await forge.tip(branch.into) != change.base:
+            say(f"{latest.url}: the same was merged, and is not in force here yet")
+            return Proposed.SAME
     await _write(forge, change, branch)
     try:
         made = await forge.open_proposal(change.branch, branch.into, change.title, change.text)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import shutil
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -16,8 +17,10 @@ from typing import Any
 import pytest
 
 from reconciler.app.loop_proposer import LoopProposer, ProposerOptions
+from reconciler.app.proposing import Proposed, ProposedChange
 from reconciler.converge.events import LoopTold
 from reconciler.drivers.ledger import SqlLedger
+from reconciler.drivers.secrets import Secret
 from reconciler.model.errors import DriverError, Failure, UsageError
 from reconciler.model.forge import ForgeKind, SpecForge
 from reconciler.model.records import Lease
@@ -138,12 +141,13 @@ class Bench(LoopProposer):
         assert isinstance(event, LoopTold)
         self.told.append(event.message)
 
-    async def _propose(self, *_: Any) -> None:
+    async def _propose(self, *_: Any) -> bool:
         self.tries += 1
         if self.hang:
             await asyncio.Event().wait()
         if self.ends and (error := self.ends.pop(0)) is not None:
             raise error
+        return True
 
     async def after(self, *seconds: float, mode: DriftMode = DriftMode.PROPOSE) -> None:
         """Passes that began then."""
@@ -192,11 +196,88 @@ def test_an_outage_is_told_once_and_another_trouble_anew() -> None:
     ]  # fmt: skip
 
 
+def test_a_crash_is_told_once_and_does_not_end_the_service() -> None:
+    async def run() -> None:
+        await bench.after(0, 120)
+        await bench.close()
+        await bench.after(240)
+
+    bench = Bench([KeyError("pools/train.yaml"), KeyError("pools/train.yaml"), None])
+    asyncio.run(run())
+    crash, again = bench.told
+    assert crash.startswith("drift is not proposed: internal error while proposing drift: KeyError: 'pools/train.yaml'")
+    assert (bench.tries, again) == (3, "drift is proposed again")
+
+
 @pytest.mark.parametrize("holder", [None, "another"])
-def test_who_does_not_lead_asks_no_forge(holder: str | None) -> None:
+def test_who_does_not_lead_asks_no_forge(holder: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     lease = None if holder is None else Lease("demo", holder, 1, b.NOW)
     ledger: Any = SimpleNamespace(holder=lambda *_: lease)
     workspace: Any = SimpleNamespace(clock=SimpleNamespace(now=lambda: b.NOW))
-    proposer = LoopProposer(workspace, ledger, lambda _: None, ProposerOptions("me", 1.0, False))
-    fleet: Any = SimpleNamespace(settings=b.SETTINGS)
+    told: list[Any] = []
+    proposer = LoopProposer(workspace, ledger, told.append, ProposerOptions("me", 1.0, False))
+    fleet: Any = SimpleNamespace(settings=b.SETTINGS, source=SimpleNamespace(commit="c", dirty=False))
     assert proposer._leads(fleet) is False
+    monkeypatch.setattr("reconciler.app.loop_proposer.observer_outage", lambda *_: "")
+    proposer._trouble = "outage"
+    seen: Any = None
+    asyncio.run(proposer._try(PLACE, fleet, seen, seen))
+    assert (told, proposer._trouble) == ([], "outage"), "nothing was proposed"
+
+
+def test_the_loop_goes_on_while_a_program_prints_the_token() -> None:
+    went_on = threading.Event()
+    secrets: Any = SimpleNamespace(resolve=lambda *_, **__: Secret(TOKEN) if went_on.wait(5) else pytest.fail("stuck"))
+    workspace: Any = SimpleNamespace(secrets=secrets)
+    ledger: Any = None
+    proposer = LoopProposer(workspace, ledger, lambda _: None, ProposerOptions("me", 1.0, False))
+
+    async def run() -> None:
+        asyncio.get_running_loop().call_later(0.01, went_on.set)
+        port = await proposer._connect(PLACE)
+        await port.close()
+
+    asyncio.run(run())
+
+
+def test_a_node_that_is_silent_for_a_pass_is_taken_from_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two, new, other = (("n1", "p", "1"), ("n2", "p", "1"), ("n3", "p", "1"), ("n1", "p", "2"))
+    silent = frozenset({"n2"})
+    passes = [
+        ({one, two}, frozenset(), True),
+        ({one}, silent, False),
+        (set(), frozenset({"n1", "n2"}), False),
+        ({one, two}, frozenset(), True),
+        ({one, new}, silent, True),
+        ({one, two, new}, frozenset(), True),
+        ({other, new}, silent, True),
+        ({new}, silent, True),  # what n1 had is gone, and it answers
+        (set(), frozenset(), True),
+    ]
+    asked: list[Any] = []
+
+    async def propose(_port: Any, wanted: ProposedChange, _say: Any) -> Proposed:
+        asked.append(set(wanted.adopted))
+        return Proposed.LEFT  # a person has declined it
+
+    change: Any = None
+    monkeypatch.setattr("reconciler.app.loop_proposer.observer_outage", lambda *_: "")
+    monkeypatch.setattr("reconciler.app.loop_proposer.read_revision", lambda *_: ({}, ""))
+    monkeypatch.setattr("reconciler.app.loop_proposer.folder", lambda _: "")
+    monkeypatch.setattr("reconciler.app.loop_proposer.proposed_change", lambda *_: change)
+    monkeypatch.setattr("reconciler.app.loop_proposer.propose", propose)
+    ledger: Any = SimpleNamespace(holder=lambda *_: Lease("demo", "me", 1, b.NOW))
+    workspace: Any = SimpleNamespace(
+        clock=SimpleNamespace(now=lambda: b.NOW), secrets=SimpleNamespace(resolve=lambda *_, **__: Secret(TOKEN))
+    )
+    proposer = LoopProposer(workspace, ledger, lambda _: None, ProposerOptions("me", 1.0, False))
+    monkeypatch.setattr(proposer, "_seen", lambda *_: None)
+    fleet: Any = SimpleNamespace(
+        settings=b.SETTINGS, source=SimpleNamespace(commit="c", dirty=False, directory="fleet-spec")
+    )
+    seen: Any = None
+    for adopted, unsure, asks in passes:
+        change = ProposedChange("b", "c", {}, "", "", unsure=unsure, adopted=frozenset(adopted))
+        before = len(asked)
+        assert asyncio.run(proposer._propose(PLACE, fleet, seen, seen)) is asks, (adopted, unsure)
+        assert asked[before:] == ([adopted] if asks else [])

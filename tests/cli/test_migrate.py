@@ -76,6 +76,7 @@ def test_it_migrates_and_says_what_it_did(place: Path) -> None:
     assert (version(place), version(backup)) == (str(SCHEMA_VERSION), str(OLD))
     again = migrate(place, "--yes")
     assert (again.code, again.out) == (0, f"the ledger {place} is of version {SCHEMA_VERSION}: nothing to do\n")
+    assert migrate(place, "--yes", "-o", "json").json["migrated"] is False
     assert migrate(place, "--check", "--detailed-exitcode").code == 0
     assert backups(place) == [backup]
 

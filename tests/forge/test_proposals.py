@@ -122,7 +122,7 @@ def test_it_is_opened_once_and_edited_in_place(bench: Bench) -> None:
 
 def test_it_is_closed_when_there_is_nothing_to_propose_and_opened_when_it_comes_back(bench: Bench) -> None:
     bench.propose(bench.change())
-    left = bench.propose(bench.change(files={}, settled=False))
+    left = bench.propose(bench.change(files={}, unsure=frozenset({"n1"})))
     assert "left as it is" in left[0]
     assert bench.pulls[0]["open"]
     assert bench.propose(bench.change(files={}))[0].startswith("closed")
@@ -144,6 +144,22 @@ def test_what_a_person_closed_is_not_proposed_again(bench: Bench) -> None:
     assert [one["open"] for one in bench.pulls] == [False]
     other = bench.change(files={"fleet-spec/personas.yaml": "vm.swappiness: '6'\n"})
     assert bench.propose(other)[0].startswith("opened"), "another value is another matter"
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_what_was_merged_is_not_proposed_again_before_it_is_in_force(bench: Bench, deleted: bool) -> None:
+    """`deleted`: the branch, as many forges do with one that was merged."""
+    bench.propose(bench.change())
+    made = bench.fake.commit("Merge it", "its tree", bench.base)
+    merged = bench.fake.branches["main"] = made["sha" if bench.kind is ForgeKind.GITHUB else "id"]
+    bench.close_by_a_person(merged=True)
+    if deleted:
+        del bench.fake.branches[BRANCH]
+    before = dict(bench.fake.branches)
+    assert "merged, and is not in force here yet" in bench.propose(bench.change())[0]
+    assert (bench.fake.branches, len(bench.pulls)) == (before, 1)
+    came_back = bench.propose(bench.change(base=merged))
+    assert came_back[0].startswith("opened"), "it was in force, and somebody has taken it back"
 
 
 OTHER = {"fleet-spec/personas.yaml": "7\n"}

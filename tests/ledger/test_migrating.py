@@ -7,7 +7,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +19,8 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.app.clocks import RealClock
-from reconciler.drivers.ledger import LedgerMigrator, Order, Outlook, SqlLedger, schema
+from reconciler.drivers.ledger import LedgerMigrator, Order, Outlook, SqlLedger, engine, schema
+from reconciler.drivers.ledger.backup import back_up
 from reconciler.drivers.ledger.migrations import SCHEMA_VERSION
 from reconciler.model.errors import LeaseHeld, LedgerError, Refused, UsageError
 from tests.ledger.conftest import Open
@@ -149,6 +152,45 @@ def test_nobody_migrates_beside_a_process_that_holds_a_lease(ledger: SqlLedger, 
     newer.close()
 
 
+def test_a_lease_forbids_the_backup_too(
+    ledger: SqlLedger, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks for one while a migration begins gets it, and the migration ends before its backup, which may be long.
+
+    It holds the fence then, and is to write to tables that a backup locks.
+    """
+    ledger.close()
+    migrated(where, 12)
+    monkeypatch.setattr(engine, "back_up", lambda *_: pytest.fail("a backup was begun"))
+    until = (CLOCK.now() + timedelta(minutes=5)).isoformat(timespec="microseconds")
+    lease = f"INSERT INTO leases (scope, holder, token, expires_at, since) VALUES ('demo', 'x', 1, '{until}', '')"
+    with ThreadPoolExecutor(1) as pool:
+        if "://" not in where:
+            tamper(where, lease)
+            begun = pool.submit(migrated, where, backup=tmp_path / "b")
+        else:
+            asks = sa.create_engine(where.replace("postgresql:", "postgresql+psycopg:"))
+            with asks.begin() as connection:
+                connection.exec_driver_sql(f"SELECT value FROM meta WHERE key = '{schema.FENCE}' FOR UPDATE").one()
+                begun = pool.submit(migrated, where, backup=tmp_path / "b")
+                waits = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+                while not begun.done() and not connection.exec_driver_sql(waits).scalar_one():
+                    time.sleep(0.01)
+                connection.exec_driver_sql(lease)
+            asks.dispose()
+        with pytest.raises(LeaseHeld, match="x holds the lease on demo"):
+            begun.result(30)
+
+
+def test_a_table_of_others_beside_the_ledger_stays_theirs(postgresql: Any, tmp_path: Path) -> None:
+    where = postgresql()
+    SqlLedger(where).close()
+    migrated(where, 12)
+    tamper(where, 'CREATE TABLE "Order" (id INTEGER)')
+    migrated(where, backup=tmp_path / "b")
+    assert outlook(where).version == SCHEMA_VERSION
+
+
 def test_a_damaged_lease_forbids_it(ledger: SqlLedger, where: str) -> None:
     ledger.close()
     migrated(where, 11)
@@ -206,6 +248,24 @@ def test_without_pg_dump_a_postgresql_ledger_is_not_migrated(
         migrated(where, backup=tmp_path / "b")
     assert outlook(where).version == 12
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://r:other@/l?password=sesame", "postgresql://r@/l?sslkey=k&sslpassword=sesame"]
+)
+def test_pg_dump_is_given_no_secret_by_its_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    program, arguments = tmp_path / "pg_dump", tmp_path / "arguments"
+    program.write_text(f'#!/bin/sh\necho "$PGPASSWORD" : "$@" > {arguments}\nexit 1\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    refused = "can be given sslpassword" if "sslpassword" in url else "pg_dump failed"
+    with pytest.raises(LedgerError, match=refused):
+        back_up(sa.make_url(url), tmp_path / "backup", str)
+    if "sslpassword" in url:
+        assert not arguments.exists()
+    else:
+        password, _, words = arguments.read_text().partition(" : ")
+        assert (password, "sesame" in words) == ("sesame", False)
 
 
 KILLED = """

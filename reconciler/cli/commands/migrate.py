@@ -79,7 +79,8 @@ def _check_options(wanted: MigrationRequest, *, check: bool, detailed: bool) -> 
 
 def _print(outlook: Outlook, backup: Path | None, output: str, done: str, *, err: bool = False) -> None:
     if output == "json":
-        document = asdict(outlook) | {"backup": str(backup or outlook.backup), "migrated": done == "was"}
+        migrated = done == "was" and bool(outlook.steps)
+        document = asdict(outlook) | {"backup": str(backup or outlook.backup), "migrated": migrated}
         show(json.dumps(document, indent=1, sort_keys=True, default=str) + "\n", output)
         return
     rows = [

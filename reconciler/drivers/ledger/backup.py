@@ -11,11 +11,14 @@ import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from reconciler.model.errors import LedgerError, UsageError
+
+# Of libpq's parameters, those that it reads from no variable.
+_SECRETS: Final = ("oauth_client_secret", "scram_client_key", "scram_server_key", "sslpassword")
 
 
 def back_up(url: sa.URL, target: Path, hide: Callable[[str], str]) -> int:
@@ -54,7 +57,13 @@ def _copy(source: Path, part: Path) -> None:
 def _dump(url: sa.URL, part: Path, hide: Callable[[str], str]) -> None:
     """Run pg_dump. The password is in its environment, since everybody may read its arguments."""
     query: dict[str, Any] = dict(url.query)
-    password = url.password or query.pop("password", None)
+    for name in _SECRETS:
+        if name in query:
+            raise LedgerError(
+                f"pg_dump can be given {name} of the ledger's URL by its arguments alone, which everybody may read: "
+                "make a backup yourself and give --no-backup"
+            )
+    password = query.pop("password", url.password)  # SQLAlchemy takes that of the query, too, where there are both
     there = sa.URL.create("postgresql", url.username, None, url.host, url.port, url.database, query)
     secret: Mapping[str, str] = {} if password is None else {"PGPASSWORD": str(password)}
     address = there.render_as_string(hide_password=False)

@@ -25,6 +25,7 @@ from reconciler.drivers.ledger.backup import back_up
 from reconciler.drivers.ledger.cache import Cache, CommitCount, Snapshot, Version
 from reconciler.drivers.ledger.lease_time import SharedClock
 from reconciler.drivers.ledger.live_leases import end_leases
+from reconciler.drivers.ledger.schema import metadata
 from reconciler.model.errors import BadLedgerUrl, LedgerError, NoLedger
 from reconciler.model.printable import HIDDEN, shown_url, without_secrets
 
@@ -206,18 +207,23 @@ class Database:
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
             yield connection, self._version(connection)
 
-    def migrate_to(self, to: int, connection: sa.Connection, version: int | None) -> None:
-        """Migrate in the transaction of `migration`. Raise LeaseHeld while somebody holds a lease."""
-        if version is not None and self._opening.clock is not None:
+    def migrate_to(self, to: int, connection: sa.Connection, version: int | None, backup: Path | None = None) -> None:
+        """Migrate in the transaction of `migration`. Raise LeaseHeld while somebody holds a lease.
+
+        `backup`: a new file, written before anything of this is committed.
+        """
+        if version is not None and self._opening.clock is not None:  # first: whoever asks for one locks in this order
             end_leases(connection, self._opening.clock, self.name, version, to)
+        if backup is not None:
+            self._back_up(connection, backup)
         migrations.migrate(connection, version, to)
 
-    def back_up(self, connection: sa.Connection, target: Path) -> None:
+    def _back_up(self, connection: sa.Connection, target: Path) -> None:
         """Write a backup to a new file. Nobody writes to the ledger before the transaction of `migration` ends."""
         if connection.dialect.name == "postgresql":
             connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
-            tables = ", ".join(sorted(sa.inspect(connection).get_table_names()))
-            connection.exec_driver_sql(f"LOCK TABLE {tables} IN SHARE ROW EXCLUSIVE MODE")
+            ours = set(sa.inspect(connection).get_table_names()) & set(metadata.tables)
+            connection.exec_driver_sql(f"LOCK TABLE {', '.join(sorted(ours))} IN SHARE ROW EXCLUSIVE MODE")
         back_up(self._engine.url, target, self._hide)
 
     def version(self) -> int | None:

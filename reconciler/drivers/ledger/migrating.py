@@ -101,9 +101,7 @@ class LedgerMigrator:
                 raise Refused(refusal(outlook))
             if not outlook.steps:
                 return outlook
-            if order.backup is not None:
-                self._database.back_up(connection, order.backup)
-            self._database.migrate_to(order.to, connection, version)
+            self._database.migrate_to(order.to, connection, version, order.backup)
             data = {"from": version, "to": order.to, "backup": str(order.backup or "")}
             detail = f"{order.by} brought the ledger from version {version} to {order.to}"
             with suppress(LedgerError):  # the journal's head is damaged: that is `audit verify`'s to tell
