@@ -18,6 +18,7 @@ from reconciler.drivers.redfish.session import Resource, Session
 from reconciler.drivers.redfish.tree import Tree
 from reconciler.drivers.secrets import Credentials, Secret
 from reconciler.model.errors import DriverError, Failure
+from reconciler.model.password_port import REFUSALS
 
 LONG: Final = 20  # characters; IPMI 2.0, 22.30 "Set User Password", has no room for more, and some makes share them
 SHORT: Final = 12
@@ -116,7 +117,7 @@ class OwnAccount:
         try:
             self._give(before)
         except DriverError as error:
-            if error.kind not in (Failure.REJECTED, Failure.AMBIGUOUS):  # a password that it has already
+            if error.kind not in (Failure.AMBIGUOUS, *REFUSALS):  # it may have that one already: the login tells
                 raise
         if not self._session.accepts(before, self._service().path):
             why = "the BMC lets us in by neither the new password nor the one before; the secret has both"

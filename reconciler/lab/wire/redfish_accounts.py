@@ -61,6 +61,8 @@ def _change(bmc: Bmc, id_: str, body: Document) -> Reply:
     password = body.get("Password")
     if id_ != OURS:
         raise Refusal("ResourceMissingAtURI", f"{ACCOUNTS}/{id_}")
+    if bmc.quirks.password_refusal:
+        raise Refusal(bmc.quirks.password_refusal)
     if (
         not isinstance(password, str)
         or not bmc.quirks.shortest_password <= len(password) <= bmc.quirks.longest_password

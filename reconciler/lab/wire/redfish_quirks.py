@@ -50,6 +50,7 @@ class Quirks:
     locked_s: float = 600.0
     shortest_password: int = 8
     longest_password: int = 20  # IPMI's
+    password_refusal: str = ""  # the message that refuses each new password: InsufficientPrivilege, OperationNotAllowed
     # events that it posts: what its EventService lists to choose from ("types": EventTypes, "prefixes": registries, "":
     # nothing; "none": it posts none), how many subscriptions it keeps, and what becomes of one that it can't deliver
     event_posts: str = "prefixes"

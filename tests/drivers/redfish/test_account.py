@@ -239,6 +239,27 @@ def test_one_that_refuses_the_password_is_not_quoted(site: Callable[..., Site]) 
 
 
 @pytest.mark.parametrize(
+    ("message", "kind"), [("InsufficientPrivilege", Failure.AUTH), ("OperationNotAllowed", Failure.UNSUPPORTED)]
+)
+def test_one_that_refuses_every_change_has_its_one_password_in_the_store(
+    site: Callable[..., Site], message: str, kind: Failure
+) -> None:
+    here = site(password_refusal=message, locks_after=3)
+
+    async def steps() -> None:
+        bmc = here.process()
+        await bmc.stage_password()
+        assert (await failure(bmc.change_password())).kind is kind
+        await bmc.put_password_back()
+        assert here.kept == {"username": USERNAME, "password": PASSWORD}
+        assert isinstance(await bmc.hot(), Answered)
+        assert here.front.refused_logins == 0
+        await bmc.close()
+
+    here.play(steps)
+
+
+@pytest.mark.parametrize(
     ("quirks", "says"),
     [
         ({"locks_after": 2}, "locks an account after 2"),
