@@ -66,6 +66,7 @@ def _change(bmc: Bmc, id_: str, body: Document) -> Reply:
     if (
         not isinstance(password, str)
         or not bmc.quirks.shortest_password <= len(password) <= bmc.quirks.longest_password
+        or (bmc.quirks.refuses_used_passwords and bmc.sessions.has_used(password))
     ):
         raise Refusal("PropertyValueFormatError", str(password), "Password", related=["Password"])
     if bmc.machine.takes_password():
