@@ -149,7 +149,7 @@ class LoopProposer:
         hide = self._options.redact
         names = names_of(fleet, observation, records) if hide else {}
         report = drift_report(plan, observation)
-        report = redact(report, names) if hide else report
+        report = redact(report, names, fleet) if hide else report
         return SeenDrift(fleet, report, observation, list(plan.nodes), records, acting, Redaction(names, strict=hide))
 
     async def _connect(self, place: SpecForge) -> ProposingForge:

@@ -39,5 +39,6 @@ def publish_observation(workspace: Workspace, observation: Observation, path: Pa
 
 
 def redacted(document: D, workspace: Workspace, observation: Observation, memory: Recollection) -> D:
-    """Return `document` without the serials, names and addresses of the observed machines."""
-    return redact(document, names_of(workspace.watched, observation, memory.nodes(list(observation.nodes))))
+    """Return `document` without the serials, names, addresses and vendors' logins of the observed machines."""
+    names = names_of(workspace.watched, observation, memory.nodes(list(observation.nodes)))
+    return redact(document, names, workspace.watched)

@@ -21,7 +21,7 @@ from reconciler.model.plan import Plan
 from reconciler.model.recording import Recorder, RecordError, Recording
 from reconciler.model.report import APPLY_FORMAT, ActionEnd, ApplyOutcome, NodeEnd
 from reconciler.render.record import of_apply, of_drift
-from reconciler.render.redact import Identifiers, redact
+from reconciler.render.redact import D, Identifiers, redact
 
 CLOSING_S = 4.0  # wall clock
 
@@ -121,12 +121,16 @@ class LoopRecorder:
             self._report(str(error))
 
     async def _record(self, fleet: Fleet, plan: Plan, observation: Observation) -> None:
-        names = {} if self.names is None else self.names(fleet, observation)
-        left, pools = redact(drift_report(plan, observation), names), pools_of(fleet, plan.nodes)
+        names = None if self.names is None else self.names(fleet, observation)
+
+        def shown(document: D) -> D:
+            return document if names is None else redact(document, names, fleet)
+
+        left, pools = shown(drift_report(plan, observation)), pools_of(fleet, plan.nodes)
         drift, done, ends = of_drift(left, pools), list(self._done), dict(self._ends)
         if not done and drift.files == self._recorded_drift:
             return
-        outcome = redact(self._outcome(plan, done, ends), names) if done else None
+        outcome = shown(self._outcome(plan, done, ends)) if done else None
         await self._recorder.save(drift if outcome is None else of_apply(outcome, left, pools))
         self._report("")
         self._recorded_drift = drift.files

@@ -6,7 +6,12 @@ The secret has the new password and the one before from `stage_password` on, unt
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
+
+from reconciler.model.errors import Failure
+
+# A BMC that refuses a new password says so in any of these: 400, 403, or 405 and 501 (drivers/redfish/failures.py).
+REFUSALS: Final = (Failure.REJECTED, Failure.AUTH, Failure.UNSUPPORTED)
 
 
 class PasswordPort(Protocol):

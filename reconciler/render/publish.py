@@ -177,7 +177,7 @@ def publish(
         rollouts={pool: PUBLISHED.show(rollout, screen) for pool, rollout in ledger.rollouts().items()},
         durations=tuple(ledger.durations(_DURATIONS)),
         keys=keys,
-        insecure=fleet.settings.insecure,  # that BMCs have a vendor's login is told to nobody else
+        insecure=fleet.settings.insecure,  # that BMCs have a vendor's login is told to nobody else, as by `redact`
         time_scale=observation.time_scale,
         control_plane={
             name if name in fleet.nodes else screen.name(name): up for name, up in observation.control_plane.items()

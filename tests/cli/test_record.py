@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -85,6 +85,27 @@ def test_what_is_redacted_in_the_document_is_redacted_in_the_record(repo: Path, 
     assert "SECRET-0815" in recorded("plain")
     assert "identity.serial" in recorded("redacted", "--redact")
     assert "SECRET-0815" not in recorded("redacted", "--redact")
+
+
+def test_that_bmcs_take_a_vendors_login_is_in_nothing_that_is_posted(demo: Path, tmp_path: Path) -> None:
+    """An issue, a comment, an artifact and a page have other readers; what the spec switches off, they read in it."""
+    seen = json.loads(demo.read_text())
+    seen["insecure"] = ["3 of 12 BMCs take the login that Dell's iDRAC comes with (secret bmc)"]
+    observation, drift, plan = tmp_path / "seen.json", tmp_path / "drift.json", tmp_path / "plan.json"
+    observation.write_text(json.dumps(seen))
+
+    def posted(*more: str) -> list[str]:
+        drift.write_text(reconciler("drift", SPEC, "--observation", observation, "-o", "json", *more).out)
+        reconciler("plan", SPEC, "--observation", observation, "--out", plan, *more)
+        return [
+            *(file.read_text() for file in (drift, plan)),
+            *(reconciler("comment", file, "--dry-run").out for file in (drift, plan)),
+        ]
+
+    assert all("BMCs take the login" in text for text in posted()), "who may read it is told"
+    for text in posted("--redact"):
+        assert "gpu-a001" in text
+        assert "take the login" not in text
 
 
 @pytest.mark.parametrize(
@@ -203,12 +224,13 @@ def test_the_loop_can_redact_what_it_records(world: World) -> None:
         world.recorder.names = lambda _fleet, _seen: {"gpu-a001": ("10.20.0.11",)}
         world.does("gpu-a001", "drain", "no answer from 10.20.0.11")
         world.recorder(NodeSettled("gpu-a001", "failed", "10.20.0.11 burns"))
-        await world.passes(world.plan())
+        await world.passes(replace(world.plan(), insecure=("1 of 12 BMCs take the login of their vendor",)))
 
     asyncio.run(main())
     (one,) = world.target.saved
     assert "burns" in one.body
-    assert "10.20.0.11" not in one.body + "".join(one.files.values())
+    for hidden in ("10.20.0.11", "login of their vendor"):
+        assert hidden not in one.body + "".join(one.files.values())
 
 
 def test_a_failing_target_is_reported_once_and_nothing_is_lost(world: World) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from reconciler.lab.hardware.state import TaskState
 from reconciler.lab.inprocess.bmc import MachineBmc
+from reconciler.model.errors import DriverError, Failure
 from reconciler.model.outcome import Done, Permanent, Transient
 from tests.converge.test_k3s_killed import Killed, surviving
 from tests.converge.world import World
@@ -117,6 +118,20 @@ def test_one_that_forgets_a_change_that_it_accepted_has_the_old_one_proved_again
     assert "the password before is proved to be in force" in ended.detail
     assert passwords(here) == (0, (0,))
     assert here.act(ROTATE) == Done("the BMC has a new password, which its secret has alone")
+
+
+@pytest.mark.parametrize("kind", [Failure.REJECTED, Failure.AUTH, Failure.UNSUPPORTED])
+def test_one_that_refuses_the_change_leaves_one_password_in_the_secret(
+    world: Worlds, kind: Failure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = rotating(world)
+
+    async def refuse(_: MachineBmc) -> None:
+        raise DriverError(kind, "it does as it likes")
+
+    monkeypatch.setattr(MachineBmc, "change_password", refuse)
+    assert here.act(ROTATE) == Permanent("it does as it likes; the password before is proved to be in force")
+    assert passwords(here) == (0, (0,))
 
 
 def test_one_that_dies_in_its_midst_is_gone_on_with(world: Worlds) -> None:

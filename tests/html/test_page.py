@@ -93,7 +93,8 @@ def test_machines_are_nameless(material: Any) -> None:
     name, drifted = next((n, node) for n, node in material.plan.nodes.items() if node.drift)
     serial = replace(drifted.drift[0], path="identity.serial", desired="S-WANTED-1", observed="S-FOUND-1")
     plan = replace(material.plan, nodes={**material.plan.nodes, name: replace(drifted, drift=(serial,))})
-    secret = {"S-WANTED-1", "S-FOUND-1", "RAW-OUTPUT", "S-BEFORE-1"}
+    plan = replace(plan, insecure=("1 of 3 BMCs take VENDORS-LOGIN",))
+    secret = {"S-WANTED-1", "S-FOUND-1", "RAW-OUTPUT", "S-BEFORE-1", "VENDORS-LOGIN"}
     records, seen, histories = dict(material.records), dict(material.observation.nodes), dict(material.histories)
     bound = next(record.certificate for record in records.values() if record.certificate is not None)
     records[name] = replace(

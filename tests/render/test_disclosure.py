@@ -156,7 +156,7 @@ def test_an_identifier_is_found_in_no_sentence(material: Material) -> None:
     assert rollouts
     plan = replace(plan, nodes={**plan.nodes, **nodes}, rollouts=rollouts, notes=(sentence,), stopped=sentence)
     assert dump(plan).count(PRIVATE) > 5
-    assert PRIVATE not in dump(redact(plan, names))
+    assert PRIVATE not in dump(redact(plan, names, material.fleet))
     drift = drift_report(plan, seen)
-    assert PRIVATE not in dump(redact(drift, names))
+    assert PRIVATE not in dump(redact(drift, names, material.fleet))
     assert PRIVATE not in page(replace(material, observation=seen, plan=plan, drift=drift))

@@ -40,7 +40,7 @@ def test_a_plan_names_no_machine_and_can_be_approved() -> None:
     assert blocked.code is BlockCode.IDENTITY
     before = dump(made)
     assert all(word in before for word in HIDDEN_OF_THEM[:2])
-    told = redact(made, names_of(WANTED, SEEN, RECORDS))
+    told = redact(made, names_of(WANTED, SEEN, RECORDS), WANTED)
     after = dump(told)
     assert not any(word in after for word in HIDDEN_OF_THEM)
     assert HIDDEN in after
@@ -54,7 +54,7 @@ def test_a_plan_names_no_machine_and_can_be_approved() -> None:
 
 def test_a_drift_report_names_no_machine() -> None:
     report = drift_report(plan(WANTED, SEEN, RECORDS, b.LEDGER), SEEN)
-    told = dump(redact(report, names_of(WANTED, SEEN, RECORDS)))
+    told = dump(redact(report, names_of(WANTED, SEEN, RECORDS), WANTED))
     assert not any(word in told for word in HIDDEN_OF_THEM)
     assert "SN-gpu-a001" in told, "what the spec says can be read there"
 
@@ -65,8 +65,9 @@ def test_an_outcome_names_no_machine(word: str) -> None:
     outcome = ApplyOutcome(
         "1.0", "0", "r", "p", "test", WANTED.source, plan(WANTED, SEEN, RECORDS, b.LEDGER).scope, b.NOW, b.NOW, False,
         {NAMES[2]: NodeEnd("failed", ended)}, (ActionEnd(NAMES[2], "reimage", "done", ended, b.NOW, 1.0),), (), (),
-        True, True,
+        True, True, insecure=("1 of 3 BMCs take the login that Dell's iDRAC comes with",),
     )  # fmt: skip
-    told = redact(outcome, names_of(WANTED, SEEN, RECORDS))
+    told = redact(outcome, names_of(WANTED, SEEN, RECORDS), WANTED)
     assert word not in dump(told)
     assert told.nodes[NAMES[2]].detail == f"ubuntu-gpu 2026.11.1 on {HIDDEN}, in 12m"
+    assert told.insecure == ()

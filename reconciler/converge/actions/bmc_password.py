@@ -10,6 +10,7 @@ from reconciler.converge.actions.context import ActionContext, action, tolerate
 from reconciler.converge.guarded_ports import known
 from reconciler.model.errors import Failure
 from reconciler.model.outcome import Done, Outcome, Permanent, Transient
+from reconciler.model.password_port import REFUSALS
 
 
 @action
@@ -20,9 +21,9 @@ async def rotate_bmc_password(ctx: ActionContext) -> Outcome:
     ctx.step("keeping a new password in the secret")
     await ctx.bmc.stage_password()
     ctx.step("giving it to the BMC")
-    failed = await tolerate(ctx.bmc.change_password(), Failure.AMBIGUOUS, Failure.REJECTED)
+    failed = await tolerate(ctx.bmc.change_password(), Failure.AMBIGUOUS, *REFUSALS)
     ctx.step("logging in with it")
-    refused = failed is not None and failed.kind is Failure.REJECTED
+    refused = failed is not None and failed.kind in REFUSALS
     if not refused and await ctx.bmc.is_password_proved():
         await ctx.bmc.keep_password()
         return Done("the BMC has a new password, which its secret has alone")

@@ -18,6 +18,7 @@ from reconciler.drivers.redfish.session import Resource, Session
 from reconciler.drivers.redfish.tree import Tree
 from reconciler.drivers.secrets import Credentials, Secret
 from reconciler.model.errors import DriverError, Failure
+from reconciler.model.password_port import REFUSALS
 
 LONG: Final = 20  # characters; IPMI 2.0, 22.30 "Set User Password", has no room for more, and some makes share them
 SHORT: Final = 12
@@ -86,17 +87,20 @@ class OwnAccount:
         self._replace(Credentials(found.username, password, previous=found.password))
 
     def change(self) -> None:
-        """Give the BMC the new password. One that let us in by it has it already."""
+        """Give the BMC the new password. One that lets us in by it has it already, though it refuses it as used."""
         found = self._staged()
         self._session.root()  # with a session, it is known which password the BMC takes
         if self._session.is_of(found):
             return
-        self._give(found)
+        try:
+            self._give(found)
+        except DriverError as error:
+            if error.kind not in REFUSALS or not self._accepts(found):
+                raise
 
     def is_proved(self) -> bool:
         """Log in anew with the new password; say whether the BMC let us."""
-        found = self._staged()
-        return self._session.accepts(found, self._service().path)
+        return self._accepts(self._staged())
 
     def keep(self) -> None:
         """Take the password before out of the secret, and end the session that was opened with it."""
@@ -116,9 +120,9 @@ class OwnAccount:
         try:
             self._give(before)
         except DriverError as error:
-            if error.kind not in (Failure.REJECTED, Failure.AMBIGUOUS):  # a password that it has already
+            if error.kind not in (Failure.AMBIGUOUS, *REFUSALS):  # it may have that one already: the login tells
                 raise
-        if not self._session.accepts(before, self._service().path):
+        if not self._accepts(before):
             why = "the BMC lets us in by neither the new password nor the one before; the secret has both"
             raise DriverError(Failure.AUTH, why)
         self._replace(before)
@@ -129,11 +133,18 @@ class OwnAccount:
             raise DriverError(Failure.REJECTED, "the secret has no new password beside the one before")
         return found
 
-    def _service(self) -> Resource:
+    def _accepts(self, found: Credentials) -> bool:
+        """Log in anew. Nothing is asked before: with Basic, each request has a password that may be gone by now."""
+        return self._session.accepts(found, self._where())
+
+    def _where(self) -> str:
         try:
-            return self._tree.follow(self._session.root(), "AccountService")
-        except Unknown:
-            raise DriverError(Failure.UNSUPPORTED, "the BMC offers no AccountService") from None
+            return need_link(self._session.root(), "AccountService")
+        except Unknown as missing:
+            raise DriverError(Failure.UNSUPPORTED, str(missing)) from None
+
+    def _service(self) -> Resource:
+        return self._tree.get(self._where())
 
     def _own(self, service: Resource, found: Credentials) -> Resource:
         """Read the account that we log in with. Makes keep empty slots (Dell) and others' accounts beside it."""

@@ -61,9 +61,12 @@ def _change(bmc: Bmc, id_: str, body: Document) -> Reply:
     password = body.get("Password")
     if id_ != OURS:
         raise Refusal("ResourceMissingAtURI", f"{ACCOUNTS}/{id_}")
+    if bmc.quirks.password_refusal:
+        raise Refusal(bmc.quirks.password_refusal)
     if (
         not isinstance(password, str)
         or not bmc.quirks.shortest_password <= len(password) <= bmc.quirks.longest_password
+        or (bmc.quirks.refuses_used_passwords and bmc.sessions.has_used(password))
     ):
         raise Refusal("PropertyValueFormatError", str(password), "Password", related=["Password"])
     if bmc.machine.takes_password():

@@ -37,6 +37,12 @@ MESSAGES = {
         "While accessing the resource at %1, the service received an authorization error.",
         "Ensure that the appropriate access is provided for the service in order for it to access the URI.",
     ),
+    "InsufficientPrivilege": Message(
+        403,
+        "There are insufficient privileges for the account or credentials associated with the current session to "
+        "perform the requested operation.",
+        "Either abandon the operation or change the associated access rights and resubmit the request.",
+    ),
     "ResourceMissingAtURI": Message(
         404, "The resource at the URI %1 was not found.", "Place a valid resource at the URI or correct the URI."
     ),

@@ -33,7 +33,7 @@ class Quirks:
     compress: bool = False  # A1: gzip for clients that accept it, which makes ETags weak
     expand: bool = True  # $expand on collections
     error_info_as_list: bool = True  # A10: some send one object
-    max_sessions: int = 8  # B1
+    max_sessions: int = 8  # B1; 0 = it has no sessions, and takes Basic alone
     session_timeout_s: float = 1800.0  # of the fleet's time
     unreachable: Silence = Silence.CLOSE  # how the fault `bmc_unreachable` and a restart look
     unavailable_in_restart: bool = False  # 503 while the BMC restarts, instead of silence
@@ -50,6 +50,8 @@ class Quirks:
     locked_s: float = 600.0
     shortest_password: int = 8
     longest_password: int = 20  # IPMI's
+    refuses_used_passwords: bool = False  # the present one and those before, as pam_pwhistory does
+    password_refusal: str = ""  # the message that refuses each new password: InsufficientPrivilege, OperationNotAllowed
     # events that it posts: what its EventService lists to choose from ("types": EventTypes, "prefixes": registries, "":
     # nothing; "none": it posts none), how many subscriptions it keeps, and what becomes of one that it can't deliver
     event_posts: str = "prefixes"

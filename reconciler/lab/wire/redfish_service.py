@@ -32,7 +32,6 @@ def _root(bmc: Bmc, _: str) -> Document:
         "Chassis": "Chassis",
         "Managers": "Managers",
         "Tasks": "TaskService",
-        "SessionService": "SessionService",
         "AccountService": "AccountService",
         "UpdateService": "UpdateService",
         "Registries": "Registries",
@@ -40,6 +39,7 @@ def _root(bmc: Bmc, _: str) -> Document:
     }
     if bmc.machine.component_ids:
         services["ComponentIntegrity"] = "ComponentIntegrity"
+    sessions = {"SessionService": link(f"{ROOT}/SessionService"), "Links": {"Sessions": link(SESSIONS)}}
     return {
         "@odata.type": "#ServiceRoot.v1_9_0.ServiceRoot",
         "@odata.id": ROOT,
@@ -49,7 +49,7 @@ def _root(bmc: Bmc, _: str) -> Document:
         "UUID": bmc.machine.shown_identity[1],
         "Vendor": bmc.state.manufacturer,
         **{name: link(f"{ROOT}/{path}") for name, path in services.items()},
-        "Links": {"Sessions": link(SESSIONS)},
+        **(sessions if bmc.quirks.max_sessions else {}),
         "ProtocolFeaturesSupported": {
             "FilterQuery": False,
             "SelectQuery": False,

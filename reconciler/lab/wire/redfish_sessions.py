@@ -26,6 +26,7 @@ class Sessions:
         """`lock`: after how many refused logins in a row nobody is let in, 0 = never, and for how many seconds."""
         self.username = username
         self._password = password
+        self._before: list[str] = []
         self._limit = limit
         self._timeout_s = timeout_s
         self._lock = lock
@@ -72,7 +73,11 @@ class Sessions:
 
     def change_password(self, password: str) -> None:
         """Take another password. Sessions that are open stay so, as DSP0266 leaves it to the BMC."""
+        self._before.append(self._password)
         self._password = password
+
+    def has_used(self, password: str) -> bool:
+        return password in (self._password, *self._before)
 
     @property
     def password(self) -> str:

@@ -59,7 +59,8 @@ PAGE: Final = Policy[Redaction](
 def redacted(material: Material) -> Material:
     """Return what the page may show. Text about a node that has left the spec is hidden: nobody knows its names."""
     names = names_of(material.fleet, material.observation, material.records)
-    return PAGE.show(material, Redaction(names, strict=True))
+    made = replace(material.plan, insecure=material.fleet.settings.insecure)  # as `redact` does
+    return PAGE.show(replace(material, plan=made), Redaction(names, strict=True))
 
 
 def page(material: Material) -> str:

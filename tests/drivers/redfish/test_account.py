@@ -105,6 +105,7 @@ ODD = {
     "empty ETags": Quirks(etags=EtagStyle.EMPTY, expand=False, error_info_as_list=False),
     "long passwords only": Quirks(shortest_password=24, longest_password=40),
     "locks after three": Quirks(locks_after=3),
+    "Basic alone": Quirks(max_sessions=0),
 }
 
 
@@ -233,6 +234,45 @@ def test_one_that_refuses_the_password_is_not_quoted(site: Callable[..., Site]) 
         object.__setattr__(here.front._bmc.quirks, "longest_password", 20)
         await bmc.put_password_back()
         assert here.kept == {"username": USERNAME, "password": PASSWORD}
+        await bmc.close()
+
+    here.play(steps)
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"), [("InsufficientPrivilege", Failure.AUTH), ("OperationNotAllowed", Failure.UNSUPPORTED)]
+)
+def test_one_that_refuses_every_change_has_its_one_password_in_the_store(
+    site: Callable[..., Site], message: str, kind: Failure
+) -> None:
+    here = site(password_refusal=message, locks_after=3)
+
+    async def steps() -> None:
+        bmc = here.process()
+        await bmc.stage_password()
+        assert (await failure(bmc.change_password())).kind is kind
+        await bmc.put_password_back()
+        assert here.kept == {"username": USERNAME, "password": PASSWORD}
+        assert isinstance(await bmc.hot(), Answered)
+        assert here.front.refused_logins == 1, "it was asked whether it has the new one"
+        await bmc.close()
+
+    here.play(steps)
+
+
+def test_one_that_refuses_a_used_password_is_not_asked_to_take_the_one_before(site: Callable[..., Site]) -> None:
+    """The first attempt ends before the proof, and the session of the password before stays open."""
+    here = site(refuses_used_passwords=True, locks_after=3)
+
+    async def steps() -> None:
+        bmc = here.process()
+        await bmc.stage_password()
+        await bmc.change_password()
+        taken = here.front.password
+        await rotate(bmc)
+        assert here.front.password == here.kept["password"] == taken != PASSWORD
+        assert set(here.kept) == {"username", "password"}
+        assert here.front.refused_logins == 0
         await bmc.close()
 
     here.play(steps)
