@@ -80,7 +80,9 @@ _ROWS: Final = (
         r"read_(mbps|iops)(\..+)?|spread",
         {
             "runtime": whole(1, 3600, "Seconds that each drive is read; 10 unless said."),
-            "random": flag("Read 4 KiB here and there, 256 at once, in place of all in order."),
+            "random": flag(
+                "Read 4 KiB here and there, 256 at once, not all in order. An empty drive answers without its flash."
+            ),
             "floors": _floors("read_mbps, or read_iops with `random`,"),
         },
         lambda args: ("read_iops" if args.get("random") else "read_mbps", "spread"),

@@ -4,7 +4,8 @@ As root, fio creates a regular file for a device that does not exist, and then m
 forbidden, the path must be a block device that the host lists, and fio's own disk statistics must name it. Metrics:
 read_mbps of the slowest drive, in 10^6 bytes a second; read_mbps.<device> of each drive, never by serial number, as
 metrics are published; spread, the slowest over the fastest. With args.random, read_iops of 4 KiB in place of read_mbps:
-four jobs of 64 each, as one process does not fill a fast drive.
+four jobs of 64 each, as one process does not fill a fast drive. Blocks that were never written, or were discarded, are
+answered without the flash: of an empty drive either metric is the controller's. fio-verify reads what it wrote.
 """
 
 from __future__ import annotations
