@@ -32,7 +32,7 @@ class PlayedSignal:
 
     @property
     def took_a_person(self) -> bool:
-        """Whether a person was needed where the rung was to heal: the node came back, but not by it."""
+        """Say whether a person was needed where the rung was to heal: the node came back, but not by it."""
         return self.rung not in ("", PERSON) and NEEDED in self.told
 
     @property
