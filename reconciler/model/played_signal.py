@@ -31,6 +31,11 @@ class PlayedSignal:
     unplayed: str = ""
 
     @property
+    def took_a_person(self) -> bool:
+        """Say whether a person was needed where the rung was to heal: the node came back, but not by it."""
+        return self.rung not in ("", PERSON) and NEEDED in self.told
+
+    @property
     def trouble(self) -> str:
         """The fault of this end, in words; "" = it has none."""
         if self.unplayed:
@@ -39,4 +44,6 @@ class PlayedSignal:
             return "nobody saw it"
         if self.rung and self.back_s is None:
             return "its node does not come back"
+        if self.took_a_person:
+            return "a person was needed before it"
         return "nobody was told" if self.rung and not self.told else ""

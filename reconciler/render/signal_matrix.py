@@ -45,7 +45,7 @@ def _row(name: str, row: Mapping[str, PlayedSignal], rungs: Iterable[str]) -> tu
 
 
 def _back(cell: PlayedSignal | None) -> str:
-    return "" if cell is None else _seconds(cell.back_s)
+    return "" if cell is None else _seconds(None if cell.took_a_person else cell.back_s)
 
 
 def _seconds(seconds: float | None) -> str:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reconciler.app.rehearsal.signals import stage_of
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.lab.signal_scenes import Scene
+from reconciler.model.played_signal import NEEDED, OUT, OVER, PERSON, PlayedSignal
+from reconciler.render.signal_matrix import human
 from tests.cli.shell import Done, reconciler
 from tests.conftest import ROOT
-from tests.spec.example import changed
+from tests.spec.example import changed, load
 
 EXAMPLE = ROOT / "tests" / "spec" / "example"
 
@@ -59,6 +64,30 @@ def test_the_ladder_and_the_table_are_those_of_the_spec(tmp_path: Path) -> None:
     found = cells(done)
     assert list(found) == [("xid_", "soft_restart"), ("xid_", "person")]
     assert found["xid_", "soft_restart"]["did"] == ["soft_restart"]
+
+
+LADDER = "ladder: [{action: power_cycle, attempts: 1}]"
+
+
+def test_a_rung_that_a_person_comes_before_heals_nothing() -> None:
+    """As with `limit: {attempts: 1}` of the policy."""
+    first = PlayedSignal("xid_", "soft_restart", (), 2.0, ("soft_restart",), 1600.0, (OUT, OVER))
+    second = PlayedSignal("xid_", "power_cycle", (), 2.0, ("soft_restart",), 2256.0, (NEEDED, OVER))
+    last = replace(second, rung=PERSON)
+    assert [one.trouble for one in (first, second, last)] == ["", "a person was needed before it", ""]
+    told = human([first, second, last])
+    assert re.search(r"  xid_ +2 s +27 min +never +38 min ", told), told
+    assert "1 signal played, 1 without the end it must have" in told
+
+
+def test_a_reset_is_played_where_a_row_of_the_spec_names_it() -> None:
+    row = "{first: drain, next: ladder, rungs: [gpu_reset, power_cycle], healedBy: [fact_clear, gate], because: b}"
+    drift = "  drift: {mode: correct}\n"
+    fleet = load(
+        ("persona.yaml", LADDER, "ladder: [{action: gpu_reset}, {action: power_cycle}]"),
+        ("fleet.yaml", drift, f"{drift}  health: {{signals: {{ecc_ever: {row}}}}}\n"),
+    )
+    assert stage_of(fleet, "").rungs("ecc_ever") == ("gpu_reset", "power_cycle", "person")
 
 
 def test_a_sign_that_nobody_sees_is_told_and_ends_with_7(monkeypatch: pytest.MonkeyPatch) -> None:

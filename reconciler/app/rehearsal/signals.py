@@ -100,7 +100,8 @@ class Stage:
         if rung == "restart_service":
             return row.service is not None
         if rung == "gpu_reset":
-            return signal in (_DRIVERS_WORD, "xid_") or proved_by_reset(signal, row)
+            named = RungAction.GPU_RESET in (row.rungs or ())
+            return named or signal in (_DRIVERS_WORD, "xid_") or proved_by_reset(signal, row)
         return rung != "reimage" or row.next is Next.LADDER
 
 
