@@ -41,7 +41,7 @@ from reconciler.planner.node.corroboration import identity
 T = TypeVar("T")
 
 PROVED_S = 5.0  # how long a proof of a BMC's identity is good for: an action takes up to hours
-SECRET_S = 90.0  # to write a secret and read it back, twice 30 seconds at most, and spare
+SECRET_S = 120.0  # to read a secret, write it and read it back, thrice 30 seconds at most, and spare
 SLOWEST_UPLOAD = 50_000  # bytes a second
 _FAILURES = {
     UnknownReason.UNREACHABLE: Failure.UNREACHABLE,

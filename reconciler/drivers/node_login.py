@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from reconciler.drivers.secrets import Credentials, SecretError, SecretStore
+from reconciler.drivers.secrets import Credentials, SecretConflict, SecretError, SecretStore
 from reconciler.model.errors import DriverError, Failure
 
 
@@ -31,10 +31,15 @@ class NodeLogin:
                 raise DriverError(Failure.AUTH, str(error)) from None
         return self._last
 
-    def replace(self, new: Credentials) -> None:
-        """Keep new credentials in the store, and read them back. DriverError REJECTED where that fails."""
+    def replace(self, before: Credentials, new: Credentials) -> None:
+        """Keep new credentials in the store for those `before`, and read them back. DriverError REJECTED: not kept.
+
+        CONFLICT where the store has others by now: what `read` returned may be a minute old, or older.
+        """
         try:
-            self._store.replace(self._secret, self._address, self._node, new)
+            self._store.replace(self._secret, self._address, self._node, new, before=before)
+        except SecretConflict as error:
+            raise DriverError(Failure.CONFLICT, str(error)) from None
         except SecretError as error:
             raise DriverError(Failure.REJECTED, str(error)) from None
         finally:

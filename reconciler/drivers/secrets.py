@@ -50,6 +50,10 @@ class SecretError(UsageError):
         return tuple(map(visible, str(self).split("\n")))
 
 
+class SecretConflict(SecretError):
+    """Raised when a secret that is to be replaced is not as its reader knew it. Nothing is written then."""
+
+
 class Secret:
     """A text that only `reveal` returns. It can't be printed, compared or hashed by value, copied or pickled."""
 
@@ -191,23 +195,31 @@ class SecretStore:
         """Return whether each node has its own value of this secret, which can be replaced."""
         return self._source(name).write is not None
 
-    def replace(self, name: str, address: str, node: str, new: Credentials) -> None:
-        """Have the writer keep new credentials of a node, and read them back. Raise SecretError where they differ.
+    def replace(self, name: str, address: str, node: str, new: Credentials, *, before: Credentials) -> None:
+        """Have the writer keep new credentials of a node for those `before`, and read them back.
 
-        After an error it is not known which ones are kept: they are read again when they are needed.
+        Raise SecretConflict where others are kept by now, and SecretError where the new ones are not kept. After an
+        error it is not known which ones are: they are read again when they are needed.
         """
         source = self._source(name)
         if source.write is None:
             raise SecretError(f"{self._where(name)}: has no `write`, a program that replaces it")
+        self._forget(name, node)
+        if self.credentials(name, address, node=node).document() != before.document():
+            raise SecretConflict(f"{self._where(name)}: somebody else has replaced that of {node}: left as it is")
         text = json.dumps(new.document())
         self._replaced.append(Secret(text))
         try:
             self._output(name, source.write, node, text)
         finally:
-            if (before := self._read.pop((name, node), None)) is not None:
-                self._replaced.append(before)
+            self._forget(name, node)
         if self.credentials(name, address, node=node).document() != new.document():
             raise SecretError(f"{self._where(name)}: `write` ended well for {node}, and `exec` prints another secret")
+
+    def _forget(self, name: str, node: str) -> None:
+        """Have it read again by whoever needs it next. Its value stays concealed."""
+        if (known := self._read.pop((name, node), None)) is not None:
+            self._replaced.append(known)
 
     def conceal(self, text: str) -> str:
         """Return the text without the values that were read, or typed, so far."""

@@ -71,11 +71,11 @@ def test_each_node_has_its_own_and_no_other(tmp_path: Path) -> None:
 def test_what_replaces_one_is_read_back_and_the_others_stay(tmp_path: Path) -> None:
     secrets = of_each(tmp_path, "n1", "n2")
     before = secrets.credentials("bmc", "10.0.0.1", node="n1")
-    secrets.replace("bmc", "10.0.0.1", "n1", Credentials("root", Secret("new-Zb7"), before.password))
+    secrets.replace("bmc", "10.0.0.1", "n1", Credentials("root", Secret("new-Zb7"), before.password), before=before)
     found = secrets.credentials("bmc", "10.0.0.1", node="n1")
     assert found.document() == {"username": "root", "password": "new-Zb7", "previous": f"{VALUE} of n1"}
     assert secrets.credentials("bmc", "10.0.0.1", node="n2").previous is None
-    secrets.replace("bmc", "10.0.0.1", "n1", Credentials("root", found.password))
+    secrets.replace("bmc", "10.0.0.1", "n1", Credentials("root", found.password), before=found)
     told = secrets.conceal(f"new-Zb7 and {VALUE} of n1")
     assert "Zb" not in told, "what is replaced is concealed as long as this process lives"
     assert of_each(tmp_path).credentials("bmc", "10.0.0.1", node="n1").document() == {
@@ -95,7 +95,7 @@ def test_a_writer_that_keeps_nothing_is_told_without_what_it_was_given(tmp_path:
     secrets = of_each(tmp_path, "n1", program=f'#!/bin/sh\n[ "$1" = put ] && {{ {put}; }}\n{PROGRAM}')
     new = Credentials("root", Secret("new-Zb7"))
     with pytest.raises(SecretError) as caught:
-        secrets.replace("bmc", "10.0.0.1", "n1", new)
+        secrets.replace("bmc", "10.0.0.1", "n1", new, before=secrets.credentials("bmc", "10.0.0.1", node="n1"))
     assert problem in str(caught.value)
     assert "new-Zb7" not in "".join(traceback.format_exception(caught.value))
     assert secrets.credentials("bmc", "10.0.0.1", node="n1").password.reveal() == f"{VALUE} of n1"
@@ -105,8 +105,9 @@ def test_a_secret_of_all_nodes_has_no_writer(tmp_path: Path) -> None:
     private(tmp_path, "x", json.dumps({"username": "root", "password": VALUE}))
     secrets = store(tmp_path, "secrets: {bmc: {file: x, allow: [10.0.0.0/8]}}")
     assert not secrets.is_of_each_node("bmc")
+    before = secrets.credentials("bmc", "10.0.0.1")
     with pytest.raises(SecretError, match="has no `write`"):
-        secrets.replace("bmc", "10.0.0.1", "n1", Credentials("root", Secret("new")))
+        secrets.replace("bmc", "10.0.0.1", "n1", before, before=before)
     with pytest.raises(SecretError, match="write goes with exec"):
         store(tmp_path, "secrets: {bmc: {file: x, write: [program]}}")
 

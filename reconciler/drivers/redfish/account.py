@@ -27,6 +27,9 @@ _MARKS: Final = "-_."  # each make allows these, which no shell and no URL chang
 _CLASSES: Final = (string.ascii_lowercase, string.ascii_uppercase, string.digits, _MARKS)
 
 
+Replace = Callable[[Credentials, Credentials], None]  # those that the store has, by new ones
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """The rules of a BMC for passwords; None: it does not tell, or has none. `locks_after`: so many wrong ones."""
@@ -67,7 +70,7 @@ def new_password(length: int) -> str:
 class OwnAccount:
     """The account that we log in with. `read`, `replace`: its credentials in the secrets store."""
 
-    def __init__(self, tree: Tree, read: Callable[[], Credentials], replace: Callable[[Credentials], None]) -> None:
+    def __init__(self, tree: Tree, read: Callable[[], Credentials], replace: Replace) -> None:
         self._tree = tree
         self._read = read
         self._replace = replace
@@ -84,7 +87,7 @@ class OwnAccount:
         service = self._service()
         self._own(service, found)  # before anything is written: it may be an account of a directory
         password = Secret(new_password(Rules.of(service.body).length()))
-        self._replace(Credentials(found.username, password, previous=found.password))
+        self._replace(found, Credentials(found.username, password, previous=found.password))
 
     def change(self) -> None:
         """Give the BMC the new password. One that lets us in by it has it already, though it refuses it as used."""
@@ -106,7 +109,7 @@ class OwnAccount:
         """Take the password before out of the secret, and end the session that was opened with it."""
         found = self._read()
         if found.previous is not None:
-            self._replace(Credentials(found.username, found.password))
+            self._replace(found, Credentials(found.username, found.password))
         self._session.close()
 
     def put_back(self) -> None:
@@ -125,7 +128,7 @@ class OwnAccount:
         if not self._accepts(before):
             why = "the BMC lets us in by neither the new password nor the one before; the secret has both"
             raise DriverError(Failure.AUTH, why)
-        self._replace(before)
+        self._replace(found, before)
 
     def _staged(self) -> Credentials:
         found = self._read()

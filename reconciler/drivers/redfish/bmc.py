@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from reconciler.drivers.redfish import boot, drives, firmware, indicator, integrity, power, staging, subscription
-from reconciler.drivers.redfish.account import OwnAccount
+from reconciler.drivers.redfish.account import OwnAccount, Replace
 from reconciler.drivers.redfish.fields import path, quote
 from reconciler.drivers.redfish.hot import Tasks, read_hot
 from reconciler.drivers.redfish.inventory import read_inventory
@@ -26,14 +26,14 @@ _MEASURING_POLL_S = 1.0  # of wall-clock time; a root of trust takes seconds to 
 _RESET_S, _FLASH_S = 900.0, 3600.0
 
 
-def _keeps_none(_: Credentials) -> None:
+def _keeps_none(_before: Credentials, _new: Credentials) -> None:
     raise DriverError(Failure.UNSUPPORTED, "its secret has no writer")
 
 
 class RedfishBmc(RedfishPort, Bmc):
     """One node's BMC. What the constructor takes is that of `RedfishPort`, and what replaces its secret."""
 
-    def __init__(self, address: str, *, replace: Callable[[Credentials], None] = _keeps_none, **reached: Any) -> None:
+    def __init__(self, address: str, *, replace: Replace = _keeps_none, **reached: Any) -> None:
         super().__init__(address, **reached)
         self._account = OwnAccount(self._tree, reached["credentials"], replace)
         self._tasks = Tasks(self._tree)

@@ -330,6 +330,42 @@ def test_a_store_that_does_not_keep_it_leaves_the_bmc_as_it_is(site: Callable[..
     here.play(steps)
 
 
+def test_a_secret_that_somebody_else_has_replaced_is_not_overwritten(site: Callable[..., Site]) -> None:
+    """It was read within the minute; since then another process has staged a new password, and the BMC has it."""
+    here = site()
+
+    async def steps() -> None:
+        bmc, other = here.process(), here.process()
+        await bmc.hot()
+        await other.stage_password()
+        await other.change_password()
+        staged = here.kept
+        error = await failure(bmc.stage_password())
+        assert error.kind is Failure.CONFLICT
+        assert "somebody else has replaced" in error.detail
+        assert here.kept == staged
+        await rotate(bmc)
+        assert here.front.password == here.kept["password"] == staged["password"]
+        await bmc.close()
+        await other.close()
+
+    here.play(steps)
+
+
+def test_a_secret_that_can_not_be_read_is_not_overwritten(site: Callable[..., Site]) -> None:
+    here = site()
+
+    async def steps() -> None:
+        bmc = here.process()
+        await bmc.hot()
+        (here.folder / "store").write_text(STORE.replace("get) cat", "get) false"))
+        assert (await failure(bmc.stage_password())).kind is Failure.REJECTED
+        assert here.kept == {"username": USERNAME, "password": PASSWORD}
+        await bmc.close()
+
+    here.play(steps)
+
+
 def test_the_password_is_in_no_argument_and_in_no_text_that_is_kept(site: Callable[..., Site]) -> None:
     here = site()
     (here.folder / "store").write_text(STORE.replace("case", 'echo "$0 $*" >> arguments; env >> arguments\ncase', 1))
