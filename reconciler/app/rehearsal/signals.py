@@ -50,8 +50,12 @@ from reconciler.spec.kinds.remediation_policy import RungAction
 from reconciler.spec.kinds.signals import Next
 
 LEVELS: Final[Mapping[str, str]] = {  # rung -> the remedy of a cause that it ends, as the lab's faults say it
-    "gpu_reset": "reset", "soft_restart": "boot", "power_cycle": "cold", "ac_cycle": "ac", "reimage": "install",
-}  # fmt: skip
+    RungAction.GPU_RESET: "reset",
+    RungAction.SOFT_RESTART: "boot",
+    RungAction.POWER_CYCLE: "cold",
+    RungAction.AC_CYCLE: "ac",
+    RungAction.REIMAGE: "install",
+}
 INTERVAL_S, PULL_S = 120.0, 3600.0  # of the loop: the defaults of `run`, but for a spec that does not change
 LONGEST_S = 8 * 3600.0  # until it is out, and until it serves
 QUIET_S = 600.0  # before the sign; the machines have been up for an hour then

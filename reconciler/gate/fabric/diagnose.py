@@ -23,6 +23,8 @@ _ONE_WAY, _BOTH_WAYS = 0.3, 0.55  # shortfall of the better way, as a share of t
 _MISSED = 0.001  # chance that a loopback test of an intermittent NIC is good throughout
 _MOST_LOOPBACKS = 60
 _LUCK_ALONE = 0.005  # share of low runs of a healthy NIC with itself: no other traffic and no partner takes part
+_NEARLY_ALL = 0.9  # of a link's low flows
+_FEW = 6  # low flows, as many as noise may have on a cable
 _SURE = 0.9  # a part that was always low may be good now and then, too; half or a third of its share is reckoned with
 
 
@@ -127,9 +129,33 @@ def _worst(accounts: Accounts) -> Blame | None:
         proven = [accounts.proven(blame) for blame in many if blame.convicts]
         guilty = [blame for blame in proven if blame.convicts and len(blame.partners) >= PARTNERS]
         for blame in sorted(guilty, key=lambda blame: -blame.strength):
-            if not _shared_by_leaf(accounts, blame):
+            if not _shared_by_leaf(accounts, blame) and not _shared_by_cable(accounts, blame):
                 return blame
     return None
+
+
+def _shared_by_cable(accounts: Accounts, blame: Blame) -> bool:
+    """Return whether all that is low of a link takes one cable to a spine, on which flows of other nodes are low, too.
+
+    Where a flow's spine goes by its destination, all flows to a node across leaves take one cable, and hide in the
+    account of the node what is the cable's.
+    """
+    name, rail, groups = blame.part.name, blame.part.rail, accounts.fabric.groups
+    mine, others = Counter[str](), Counter[str]()
+    flows = 0
+    for reading in accounts.hot if rail is not None else ():
+        one, other = reading.run.one, reading.run.other
+        for low, leg, ends in (
+            (reading.there, reading.run.there, (one, other)),
+            (reading.back, reading.run.back, (other, one)),
+        ):
+            if low >> (rail or 0) & 1:
+                spine = leg.spines[rail or 0] if leg.spines else ""
+                told = leg.cables[rail or 0] if leg.cables else tuple(f"{groups[end]}/{spine}" for end in ends if spine)
+                flows += name in ends
+                (mine if name in ends else others).update(set(told))
+    cable, count = mine.most_common(1)[0] if mine else ("", 0)
+    return bool(cable) and count >= _NEARLY_ALL * flows and others[cable] >= max(_FEW, LEAST_SHARE * count)
 
 
 def _shared_by_leaf(accounts: Accounts, blame: Blame) -> bool:
