@@ -21,7 +21,7 @@ from reconciler.drivers.endpoints import EndpointsError
 from reconciler.drivers.extensions.load import ExtensionRefused
 from reconciler.drivers.git import GitError
 from reconciler.drivers.redfish.quirks import QuirksError
-from reconciler.drivers.secrets import SecretError
+from reconciler.drivers.secrets import SecretConflict, SecretError
 from reconciler.lab.control import NoLab
 from reconciler.model.desired import SpecSource
 from reconciler.model.documents import DocumentError
@@ -80,9 +80,9 @@ def outcome(
 
 REPORT: ApplyReport = None  # type: ignore[assignment]  # nobody looks into it here
 ERRORS = {
-    SpecError(()): 3, UsageError("x"): 64, DocumentError("x"): 64, SecretError("x"): 64, GitError("x"): 64,
-    EndpointsError("x"): 64, NoLab("x"): 64, LeaseHeld("ops", "x"): 6, StalePlan("x"): 5,
-    AllNodesStale("x", REPORT): 5,
+    SpecError(()): 3, UsageError("x"): 64, DocumentError("x"): 64, SecretError("x"): 64,
+    SecretConflict("x"): 64, GitError("x"): 64, EndpointsError("x"): 64, NoLab("x"): 64, LeaseHeld("ops", "x"): 6,
+    StalePlan("x"): 5, AllNodesStale("x", REPORT): 5,
     StaleNodes("x", outcome("stale")): 5, Refused("x"): 8, Blind("x"): 4, QuirksError("x"): 1, RecordError("x"): 1,
     LedgerError("x"): 1, BadLedgerUrl("x"): 64, NoLedger("x"): 64, DriverError(Failure.TIMEOUT, "x"): 1,
     ReconcilerError("x"): 1, NoTable("x"): 64, BadStub("x"): 64, BuildFailed("x"): 1,

@@ -129,8 +129,10 @@ def test_without_a_test_with_partners_or_a_terminal_it_is_refused(lab: LabDirect
 
 def test_a_gate_runs_a_group_and_a_program_of_the_site(lab: LabDirectory) -> None:
     ran = reconciler("gate", "run", "gpu-0002", "--profile", "groups", "--yes", *where(lab))
-    assert ran.code == 0, ran.out + ran.err
+    shown = reconciler("gate", "show", "gpu-0002", *where(lab)).out  # why, were one of them not judged
+    one = reconciler("explain", "gpu-0003", *where(lab))
+    ill = one.out + one.err
+    assert ran.code == 0, ran.out + ran.err + shown + ill
     rows = reconciler("gate", "history", "gpu-0002", "--output", "json", *where(lab)).json
     last = {row["test"]: row["verdict"] for row in rows}
-    shown = reconciler("gate", "show", "gpu-0002", *where(lab)).out  # why, were one of them not judged
     assert {last["together"], last["site"]} == {"pass"}, ran.out + shown

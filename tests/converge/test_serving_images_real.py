@@ -137,6 +137,7 @@ def test_an_archive_that_was_damaged_on_its_way_is_no_image(site: Site, monkeypa
 
 
 def test_a_disk_without_room_is_not_filled(site: Site) -> None:
+    site.nodes["n1"].run("mkdir", "-p", "/var/lib/reconciler")
     site.nodes["n1"].run("mount", "-t", "tmpfs", "-o", "size=40m,mode=755", "none", "/var/lib/reconciler")
     outcome = site.world.act("sync_serving")
     assert isinstance(outcome, Transient)
