@@ -46,6 +46,11 @@ from reconciler.planner.node.traits import Variant as Variant
 # --- variants and staged conditions ---
 
 
+def _where_due(node: NodeTraits) -> Iterable[Variant]:
+    if node.rotates:
+        yield Variant()
+
+
 def _in_a_cluster(node: NodeTraits) -> Iterable[Variant]:
     if node.clustered:
         yield Variant()
@@ -176,7 +181,7 @@ _SPECS = (
     ActionSpec(
         name="rotate_bmc_password", concern=Concern.TRUST, disruption=Disruption.NONE, seconds=30,
         requires=(c.IDENTITY,), achieves=(c.BMC_PASSWORD,), forbids=(c.BMC_PASSWORD,), harmless=True,
-        fault="password_change", is_evidence=True,
+        variants=_where_due, fault="password_change", is_evidence=True,
     ),
     # Rungs alone: nothing else plans them, as they achieve nothing but what a treatment does.
     ActionSpec(

@@ -275,12 +275,14 @@ class NodePlanner:
         stuck = is_busy and KUBELET_SERVICE in state.because.get(c.HOST, ())
         leaving = None if state.leaving is None else (desired.serial, state.leaving.key())
         slot, at_stake = state.needs_installer == "", bool(state.because.get(c.QUIESCED))
-        own = (leaving, slot, _other(desired), state.repair, stopped, desired.serving is not None, desired.by_person)
+        rotates = c.BMC_PASSWORD in state.because
+        serving = desired.serving is not None
+        own = (leaving, slot, _other(desired), state.repair, stopped, rotates, serving, desired.by_person)
         key = (desired.profile.digest, clustered, registered, is_busy, cordoned, stuck, at_stake, *own)
         if key not in self._catalogues:
             traits = NodeTraits(
                 desired, clustered, registered, is_busy, cordoned, stuck, at_stake, state.leaving, slot, state.repair,
-                stopped,
+                stopped, rotates,
             )  # fmt: skip
             self._catalogues[key] = catalogue(traits)
         return self._catalogues[key]

@@ -33,6 +33,7 @@ class NodeTraits:
     evicted, and the drain policy forbids that. `leaving`: what it has to lose, of a node that is decommissioned.
     `in_place`: it can write an image itself, into the slot that does not run. `repair`: how far a person's repair has
     come, which is under way. `k3s_stopped`: K3s does not run on its host, so that no pod on it ends, or is disturbed.
+    `rotates`: the password of its BMC is to be changed now.
     """
 
     desired: Desired
@@ -46,6 +47,7 @@ class NodeTraits:
     in_place: bool = False
     repair: RepairPhase | None = None
     k3s_stopped: bool = False
+    rotates: bool = False
 
     @property
     def mig(self) -> bool:
