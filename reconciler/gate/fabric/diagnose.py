@@ -141,21 +141,23 @@ def _shared_by_cable(accounts: Accounts, blame: Blame) -> bool:
     account of the node what is the cable's.
     """
     name, rail, groups = blame.part.name, blame.part.rail, accounts.fabric.groups
-    mine, others = Counter[str](), Counter[str]()
-    flows = 0
-    for reading in accounts.hot if rail is not None else ():
+    if rail is None:
+        return False
+    mine, others, flows = Counter[str](), Counter[str](), 0
+    for reading in accounts.hot:
         one, other = reading.run.one, reading.run.other
+        is_mine = name in (one, other)
         for low, leg, ends in (
             (reading.there, reading.run.there, (one, other)),
             (reading.back, reading.run.back, (other, one)),
         ):
-            if low >> (rail or 0) & 1:
-                spine = leg.spines[rail or 0] if leg.spines else ""
-                told = leg.cables[rail or 0] if leg.cables else tuple(f"{groups[end]}/{spine}" for end in ends if spine)
-                flows += name in ends
-                (mine if name in ends else others).update(set(told))
-    cable, count = mine.most_common(1)[0] if mine else ("", 0)
-    return bool(cable) and count >= _NEARLY_ALL * flows and others[cable] >= max(_FEW, LEAST_SHARE * count)
+            if low >> rail & 1:
+                flows += is_mine
+                (mine if is_mine else others).update(leg.route(rail, [groups[end] for end in ends]))
+    return any(
+        count >= _NEARLY_ALL * flows and others[cable] >= max(_FEW, LEAST_SHARE * count)
+        for cable, count in mine.items()
+    )
 
 
 def _shared_by_leaf(accounts: Accounts, blame: Blame) -> bool:

@@ -5,6 +5,7 @@ Two nodes test all rails at once, several runs in a row, each run both ways (ib_
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,6 +32,15 @@ class Leg(NamedTuple):
     latency: tuple[float | None, ...] = ()
     errors: tuple[int, ...] = ()
     cables: tuple[tuple[str, ...], ...] = ()
+
+    def route(self, rail: int, leaves: Sequence[str]) -> tuple[str, ...]:
+        """Return the cables of a rail's flow, up to its spine and down; () where its route is not known.
+
+        Where their ports are not known, they are named by the leaves that it leaves and reaches, and the spine.
+        """
+        spine = self.spines[rail] if self.spines else ""
+        told = self.cables[rail] if spine and self.cables else ()
+        return told or tuple([f"{leaf}/{spine}" for leaf in leaves if spine])
 
 
 class Spines(NamedTuple):

@@ -92,9 +92,7 @@ def _flows(fabric: Fabric, parts: Sequence[Part], reading: Reading, rails: Itera
         for part in parts:
             hidden |= explained(fabric, part, reading, leg.spines)
         for rail in rails:
-            if (spine := leg.spines[rail]) and not hidden >> rail & 1:
-                told = leg.cables[rail] if leg.cables else ()
-                cables = told or tuple([f"{group}/{spine}" for group in groups])
+            if not hidden >> rail & 1 and (cables := leg.route(rail, groups)):
                 yield _Flow(cables, rail, bool(low >> rail & 1), reading)
 
 

@@ -30,6 +30,15 @@ def test_a_bad_cable_of_one_leaf_and_one_spine_is_named_and_neither_of_them() ->
     assert named >= 7, f"{named} of 8 from seed {first}"
 
 
+def test_a_link_all_of_whose_flows_take_the_bad_cable_is_not_convicted_for_it() -> None:
+    """By the account of n034 alone, its leaf port was: this seed had it convicted beside the cable."""
+    lab = lab_of(64, 16, 924499012)
+    lab.faults = [Broken(FabricFault.UPLINK, "g02/s01", 3, 0.3)]
+    found = play(lab, by_leaf=True)
+    assert [one.part.kind for one in found.diagnosis.convicted] == [PartKind.UPLINK]
+    assert (found.named, found.innocent) == (True, [])
+
+
 @pytest.mark.parametrize("inbound", [True, False], ids=["down", "up"])
 def test_of_a_cable_that_is_bad_one_way_the_way_is_told(inbound: bool) -> None:
     """Among all flows of the cable, those of the other way hide it: the more, the longer the search takes."""
