@@ -9,12 +9,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from reconciler.lab.hardware.faults import FaultValue
+from reconciler.lab.hardware.faults import FAULTS, FaultValue
 from reconciler.lab.hardware.gpu_cells import RECOVERING
 from reconciler.lab.hardware.machine import Machine
+from reconciler.model.played_signal import PERSON
+from reconciler.spec.kinds.remediation_policy import RungAction
 
 HOUR, DAY = 3600.0, 86400.0
 NEWER: Final = "595.58.03"  # a driver that prints the cells of version 13 of nvidia-smi -q -x
+
+LEVELS: Final[Mapping[str, str]] = {  # rung -> the remedy of a cause that it ends, as the lab's faults say it
+    RungAction.GPU_RESET: "reset",
+    RungAction.SOFT_RESTART: "boot",
+    RungAction.POWER_CYCLE: "cold",
+    RungAction.AC_CYCLE: "ac",
+    RungAction.REIMAGE: "install",
+}
 
 
 @dataclass(frozen=True)
@@ -29,6 +39,24 @@ class Scene:
     prepare: Callable[[Machine], None] | None = None
     driver: str = ""
     ports: bool = True
+
+    def play_on(self, machine: Machine, rung: str) -> None:
+        """Raise the signal by a cause that this rung ends, and no milder one; PERSON: none does. "": as it is given."""
+        if self.prepare is not None:
+            self.prepare(machine)
+        if not self.fault:
+            return
+        heals = {"heals": LEVELS[rung]} if rung in LEVELS else {}
+        chosen = bool(rung) and "persistent" in FAULTS[self.fault].parameters
+        stays: Mapping[str, FaultValue] = {"persistent": rung == PERSON} if chosen else {}
+        machine.inject(self.fault, **{**self.given, **stays, **heals})
+
+    def mend(self, machine: Machine) -> None:
+        """Exchange the part, or end what else it was, on a machine that is off, and switch it on."""
+        if self.fault == "gpu_cell":
+            machine.exchange("gpu", 1)
+        machine.clear()
+        machine.power("on")
 
 
 def _scene(

@@ -15,10 +15,10 @@ from typing import Any, Final
 from reconciler.converge.observe import observe
 from reconciler.health.cure import proved_by_reset
 from reconciler.health.table import Effect, health_table
-from reconciler.lab.hardware.faults import FAULTS, FaultValue
 from reconciler.lab.signal_scenes import HOUR, SCENES, Scene
 from reconciler.model.desired import DesiredImage, DesiredInventory, Profile, Rung
 from reconciler.model.drift import DriftClass
+from reconciler.model.played_signal import PERSON
 from reconciler.model.vocab import Concern
 from reconciler.planner.fleet.plan_request import PlanRequest, take_snapshot
 from reconciler.planner.fleet.planner import plan_fleet
@@ -30,10 +30,6 @@ from tests.converge.world import IMAGE, PROFILE, SIGNATURES
 from tests.notify.test_loop import Telling
 
 NODE: Final = "n1"
-PERSON: Final = "person"
-LEVELS: Final[Mapping[str, str]] = {
-    "gpu_reset": "reset", "soft_restart": "boot", "power_cycle": "cold", "ac_cycle": "ac", "reimage": "install",
-}  # fmt: skip
 RUNGS: Final = tuple(rung.value for rung in RungAction)
 _DRIVERS_WORD: Final = ("gpu_recovery",)
 _INVENTORY: Final = DesiredInventory(
@@ -137,7 +133,10 @@ class _Cell:
     async def _work(self) -> None:
         here = self.here
         await here.clock.sleep(10 * 60.0)
-        self._raise_it()
+        self.scene.play_on(self.machine, self.rung)
+        if self.scene.fault == "node_condition":
+            assert here.lab.cluster is not None
+            here.lab.cluster.sync(NODE)
         self._began = here.clock.elapsed
         repairs = health_table().effect_of(self.name) is not Effect.REPORTS
         if not await self._until(lambda: here.marked(NODE) if repairs else self._is_reported()):
@@ -161,19 +160,6 @@ class _Cell:
             await self.here.clock.sleep(_STEP_S)
         return True
 
-    def _raise_it(self) -> None:
-        scene = self.scene
-        if scene.prepare is not None:
-            scene.prepare(self.machine)
-        if scene.fault:
-            heals = LEVELS.get(self.rung, "")
-            chosen = bool(self.rung) and "persistent" in FAULTS[scene.fault].parameters
-            stays: dict[str, FaultValue] = {"persistent": self.rung == PERSON} if chosen else {}
-            self.machine.inject(scene.fault, **{**scene.given, **stays, **({"heals": heals} if heals else {})})
-        if scene.fault == "node_condition":
-            assert self.here.lab.cluster is not None
-            self.here.lab.cluster.sync(NODE)
-
     def _is_reported(self) -> bool:
         fleet = self.here.status.fleet
         return fleet is not None and fleet.drift.get((Concern.HEALTH, DriftClass.REPORTED), 0) > 0
@@ -196,10 +182,7 @@ class _Cell:
         machine, here = self.machine, self.here
         machine.power("force_off")
         await here.clock.sleep(60.0)
-        if self.scene.fault == "gpu_cell":
-            machine.exchange("gpu", 1)
-        machine.clear()
-        machine.power("on")
+        self.scene.mend(machine)
         here.ledger.hold(NODE, "exchanged", "ops", None, here.clock.now())
         here.ledger.release(NODE, "ops", here.clock.now())
 

@@ -13,8 +13,9 @@ import pytest
 
 from reconciler.health.table import Effect, health_table
 from reconciler.lab.signal_scenes import SCENES
+from reconciler.model.played_signal import PERSON
 from tests.conftest import ROOT
-from tests.faults.signal_matrix import ELSEWHERE, PERSON, Played, play, rungs_of
+from tests.faults.signal_matrix import ELSEWHERE, Played, play, rungs_of
 
 PAGE = ROOT / "docs/reference/signal-matrix.json"
 LOOK_S = 300.0  # two looks and an action

@@ -28,7 +28,6 @@ from reconciler.health.table import Effect, HealthTable, table_of
 from reconciler.lab.durations import Durations
 from reconciler.lab.failure_rates import FailureRates
 from reconciler.lab.fleet import build_lab
-from reconciler.lab.hardware.faults import FAULTS, FaultValue
 from reconciler.lab.inprocess import LabFabric, VirtualClock, run_virtual
 from reconciler.lab.inprocess.ledger import MemoryLedger
 from reconciler.lab.scenario import Scenario
@@ -49,13 +48,6 @@ from reconciler.model.vocab import DriftMode, NewsSource, NodeState
 from reconciler.spec.kinds.remediation_policy import RungAction
 from reconciler.spec.kinds.signals import Next
 
-LEVELS: Final[Mapping[str, str]] = {  # rung -> the remedy of a cause that it ends, as the lab's faults say it
-    RungAction.GPU_RESET: "reset",
-    RungAction.SOFT_RESTART: "boot",
-    RungAction.POWER_CYCLE: "cold",
-    RungAction.AC_CYCLE: "ac",
-    RungAction.REIMAGE: "install",
-}
 INTERVAL_S, PULL_S = 120.0, 3600.0  # of the loop: the defaults of `run`, but for a spec that does not change
 LONGEST_S = 8 * 3600.0  # until it is out, and until it serves
 QUIET_S = 600.0  # before the sign; the machines have been up for an hour then
@@ -283,7 +275,9 @@ class _Play:
         self.did.clear()
         self.shown.clear()
         try:
-            self._raise_it()
+            self.scene.play_on(self.machine, self.rung)
+            if self.scene.fault == "node_condition" and self.lab.cluster is not None:
+                self.lab.cluster.sync(self.name)
         except (IndexError, KeyError, StopIteration, ValueError) as error:  # a machine without that part
             return replace(ended, unplayed=f"this machine has no part for it: {error}")
         self.began = self.clock.elapsed
@@ -315,18 +309,6 @@ class _Play:
             await self.clock.sleep(_STEP_S)
         return True
 
-    def _raise_it(self) -> None:
-        scene = self.scene
-        if scene.prepare is not None:
-            scene.prepare(self.machine)
-        if scene.fault:
-            heals = LEVELS.get(self.rung, "")
-            chosen = bool(self.rung) and "persistent" in FAULTS[scene.fault].parameters
-            stays: dict[str, FaultValue] = {"persistent": self.rung == PERSON} if chosen else {}
-            self.machine.inject(scene.fault, **{**scene.given, **stays, **({"heals": heals} if heals else {})})
-        if scene.fault == "node_condition" and self.lab.cluster is not None:
-            self.lab.cluster.sync(self.name)
-
     def _marked(self) -> bool:
         assert self.lab.cluster is not None
         node = self.lab.cluster.node(self.name)
@@ -344,10 +326,7 @@ class _Play:
         """Have a person exchange the part, or mend what else it was, and say so."""
         self.machine.power("force_off")
         await self.clock.sleep(_PERSON_S)
-        if self.scene.fault == "gpu_cell":
-            self.machine.exchange("gpu", 1)
-        self.machine.clear()
-        self.machine.power("on")
+        self.scene.mend(self.machine)
         self.ledger.hold(self.name, "exchanged", "a person", None, self.clock.now())
         self.ledger.release(self.name, "a person", self.clock.now())
 
