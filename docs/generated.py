@@ -183,7 +183,7 @@ def _default(part: dict[str, Any]) -> str:
 
 def actions() -> str:
     """Every action for a node of the worked example: with an outlet, as a K3s server with a backup, with operators,
-    in a serving group, and reimaged by a person.
+    in a serving group, reimaged by a person, and with the password of its BMC due.
     """
     fleet, problems = check_spec(ROOT / "fleet-spec", directory="fleet-spec")
     assert fleet is not None, problems
@@ -202,7 +202,9 @@ def actions() -> str:
         serving = DesiredServing((node.node,), (), (), 0, "", 0, copied)
         grouped = replace(plain, desired=replace(fed, serving=serving))
         by_hand = replace(plain, desired=replace(fed, by_person=True))
-        for traits in (plain, *phases, replace(plain, leaving=Leaving(("SERIAL",))), server, waiting, grouped, by_hand):
+        due = replace(plain, rotates=True)
+        leaving = replace(plain, leaving=Leaving(("SERIAL",)))
+        for traits in (plain, *phases, leaving, server, waiting, grouped, by_hand, due):
             for row in catalogue(traits).rows:
                 by_id.setdefault(row.id, row)
     text = table(
