@@ -130,6 +130,7 @@ _ROWS: Final = (
         },
         ("gbps", "retransmits"),
         units={"gbps": "Gb/s"},
+        seconds=10,
     ),
     ToolRow(
         "stress-ng",
@@ -146,6 +147,7 @@ _ROWS: Final = (
         },
         lambda args: tuple(f"{name}.bogo_ops_s" for name in listed(args.get("stressors", STRESSORS))),
         units={r"[a-z0-9-]+\.bogo_ops_s": "1/s"},
+        seconds=60,
     ),
     ToolRow(
         "memtester",
@@ -200,6 +202,7 @@ _ROWS: Final = (
         },
         lambda args: ("gbps", "gbps.spread", *(f"gbps.{rail}" for rail in listed(args.get("rails", "")))),
         units={"gbps": "Gb/s"},
+        seconds=10,
     ),
     ToolRow(
         "pcie",
@@ -243,13 +246,19 @@ _ROWS: Final = (
         "gflops, temperature_c, power_w or clock_mhz, each of them also .<GPU> or .spread",
         r"(gflops|temperature_c|power_w|clock_mhz)(\.(\d+|spread))?",
         {
-            "directory": directory("Directory with `gpu_burn` and its `compare.ptx`."),
-            "seconds": whole(1, 86_400, "How long it runs; 600 unless said."),
+            "directory": directory("Directory with `gpu_burn` and its `compare.fatbin` or `compare.ptx`."),
+            "seconds": whole(
+                1,
+                86_400,
+                "How long it computes; 600 unless said. It needs another minute to fill the memory, and to go.",
+            ),
             "tensor": flag("Whether it uses tensor cores."),
         },
         ("gflops", "gflops.spread", "temperature_c", "power_w", "clock_mhz"),
         "gpus",
         units={"gflops": "GFLOPS", "temperature_c": "°C", "power_w": "W", "clock_mhz": "MHz"},
+        seconds=600,
+        around_s=60,
     ),
     ToolRow(
         "link-counters",
@@ -263,6 +272,7 @@ _ROWS: Final = (
         ("ports", "symbol_error", "link_downed"),
         "rdma_ports",
         "no recording of two readings under load is public",
+        seconds=60,
     ),
     ToolRow(
         "mlxlink",
@@ -297,6 +307,7 @@ _ROWS: Final = (
         "gpus",
         "the public recordings are of one GPU, or cut",
         units={"gflops": "GFLOPS", "temperature_c": "°C", "power_w": "W", "clock_mhz": "MHz"},
+        seconds=900,
     ),
     ToolRow(
         "amd-smi",

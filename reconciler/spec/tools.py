@@ -111,10 +111,24 @@ def _check_test(profile: DeclaredResource[AcceptanceProfileSpec], test: Test, st
     for name, argument in row.arguments.items():
         if argument.needed and name not in test.args:
             yield profile.problem(steps, f"{test.tool} needs args.{name}", argument.about)
+    yield from _check_timeout(profile, test, steps)
     for index, threshold in enumerate(test.thresholds):
         if not row.measures(threshold.metric):
             problem = f"{test.tool} measures no {threshold.metric!r}"
             yield profile.problem((*steps, "thresholds", index, "metric"), problem, f"it measures {row.metrics}")
+
+
+def _check_timeout(profile: DeclaredResource[AcceptanceProfileSpec], test: Test, steps: Steps) -> Iterator[Diagnostic]:
+    """Yield that a test is always killed at its timeout, which would keep every node out."""
+    row = TOOLS[test.tool]
+    seconds = row.arguments.get("seconds")
+    if seconds is None or ("seconds" in test.args and seconds.check(test.args["seconds"])):
+        return
+    takes_s = row.takes_s(test.args)
+    if parse_duration(test.timeout) <= takes_s:
+        problem = f"{test.tool} takes {format_duration(takes_s)} at least, and is killed after {test.timeout}"
+        place = (*steps, "timeout") if "timeout" in test.model_fields_set else steps
+        yield profile.problem(place, problem, "give it a longer timeout, or fewer args.seconds")
 
 
 def _check_partners(profile: DeclaredResource[AcceptanceProfileSpec], test: Test, steps: Steps) -> Iterator[Diagnostic]:

@@ -78,6 +78,21 @@ PASSING = (
     # A whole run on both GPUs of a K80, of a public guide (esologic/gpu-burn-tesla-k80). The samples of nvidia-smi
     # below it are ours, in its format, with the temperatures of the run.
     Recording("gpu-burn", {"directory": "/opt", "seconds": 10}, ("gpu-burn.txt",), inventory={"gpus": 2}),
+    # Of NVIDIA's driver 580.159.04 in a virtual machine with one GPU, whole: gpu-burn 3ead140, with the seconds in
+    # which it fills the memory and empties it; nvbandwidth 0.8; Debian's lspci.
+    Recording(
+        "gpu-burn", {"directory": "/opt", "seconds": 30, "tensor": True}, ("gpu-burn-h200.txt",), inventory={"gpus": 1}
+    ),
+    Recording(
+        "nvbandwidth",
+        {
+            "testcases": "host_to_device_memcpy_ce,device_to_host_memcpy_ce,"
+            "host_to_device_bidirectional_memcpy_ce,device_local_copy"
+        },
+        ("nvbandwidth-h100.txt",),
+        inventory={"gpus": 1},
+    ),
+    Recording("pcie", {}, ("lspci-version.txt", "lspci-h200.txt"), inventory={"gpus": 1}),
     # A port of a BlueField-3 in a public tutorial on P4 and DOCA, with another serial number of its cable.
     Recording("mlxlink", {"rails": "mlx5_0"}, ("mlxlink.txt",)),
     # One A100 in NVIDIA's guide to DCGM, and one MI300X in a public guide (cmontemuino/tech-knowledge-base), of which

@@ -16,9 +16,14 @@ BURN = (
     "100.0%  proc'd: 3328 (13217 Gflop/s) - 3328 (12556 Gflop/s)   errors: 0 - 0   temps: 65 C - 67 C \n"
     "Killing processes.. done\n\nTested 2 GPUs:\n\tGPU 0: OK\n\tGPU 1: OK\n"
 )
-ROUND = "0, 65, 690.5, 1590\n1, 67, 688.1, 1410\n"
-END = "--- end\n"
-SAMPLES = "--- samples\n" + ROUND * 4 + END
+ROUND = "0, 65, 690.5, 1590, 100\n1, 67, 688.1, 1410, 100\n"
+
+
+def sampled(rows: str) -> str:
+    return f"--- samples\n{rows}--- end of {rows.count(chr(10))} samples\n"
+
+
+SAMPLES = sampled(ROUND * 4)
 
 
 def burn(text: str) -> TestResult:
@@ -33,6 +38,17 @@ def test_heat_power_and_clock_of_the_worst_gpu_count() -> None:
     assert result.metrics["gflops.spread"] == pytest.approx(5.0, abs=0.01)
 
 
+def test_a_clock_counts_while_the_gpu_is_at_work_alone() -> None:
+    """An H200 was at 345 MHz for 24 s after gpu_burn had computed; that clock under load fails a bar."""
+    around = "0, 40, 80.0, 345, 0\n1, 40, 80.0, 345, 0\n"
+    text = BURN + sampled(around * 3 + ROUND * 4 + around * 9)
+    assert burn(text).metrics["clock_mhz"] == 1410
+    slowed = ROUND.replace("1410", "345")
+    assert burn(text.replace(ROUND * 4, slowed * 4)).metrics["clock_mhz"] == 345
+    idle = burn(text.replace(ROUND, around))
+    assert (idle.verdict, idle.reasons) == (Verdict.UNJUDGED, ("nvidia-smi sampled no load on GPU 0",))
+
+
 @pytest.mark.parametrize(
     ("text", "verdict"),
     [
@@ -44,8 +60,8 @@ def test_heat_power_and_clock_of_the_worst_gpu_count() -> None:
         (BURN.replace("3328 (12556", "-1 (0") + SAMPLES, Verdict.UNJUDGED),
         (BURN.replace("100.0%", "90.0%") + SAMPLES, Verdict.ERROR),
         (BURN.replace("Tested 2", "Tested 1") + SAMPLES, Verdict.ERROR),
-        (BURN + SAMPLES.replace(END, f"0, 65, 690.5, 1590\n[GPU is lost]\n{END}"), Verdict.UNJUDGED),
-        (BURN + SAMPLES.replace("1, 67, 688.1, 1410\n", ""), Verdict.UNJUDGED),
+        (BURN + sampled(ROUND * 4 + "0, 65, 690.5, 1590, 100\n[GPU is lost]\n"), Verdict.UNJUDGED),
+        (BURN + sampled("0, 65, 690.5, 1590, 100\n" * 4), Verdict.UNJUDGED),
         (BURN, Verdict.ERROR),
     ],
 )
@@ -65,10 +81,10 @@ def test_output_that_breaks_off_anywhere_is_no_pass() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        BURN + SAMPLES.removesuffix(END),  # the connection ends
-        BURN + "--- samples\n" + ROUND * 3 + "0, 65, 690.5, 1590\n1, 67, 688.1, 14" + END,  # the disk is full
-        BURN + "--- samples\n" + ROUND * 3 + "0, 65, 690.5, 1590\n" + END,
-        BURN + "--- samples\n" + END,
+        BURN + SAMPLES.partition("--- end")[0],  # the connection ends
+        BURN + SAMPLES.replace("10, 100\n--- end", "--- end"),  # the disk is full
+        BURN + sampled(ROUND * 3 + "0, 65, 690.5, 1590, 100\n"),
+        BURN + sampled(""),
         BURN.replace("\tGPU 0: OK\n\tGPU 1: OK\n", "") + SAMPLES,
         BURN.replace("\tGPU 1: OK\n", "") + SAMPLES,
         BURN.replace("Tested 2 GPUs:\n\tGPU 0: OK\n\tGPU 1: OK\n", "") + SAMPLES,
@@ -87,8 +103,8 @@ def test_a_run_that_is_not_whole_is_no_pass(text: str) -> None:
 def test_a_real_run_that_was_stopped_says_ok_of_each_gpu_and_is_no_pass() -> None:
     """A public guide shows it of seven B300: SIGKILL at 84.5 %, one GPU that did any work, and seven times OK."""
     text = (FOLDER / "gpu-burn-stopped.txt").read_text()
-    samples = "".join(f"{gpu}, 40, 300.0, 1900\n" for gpu in range(7))
-    output = CommandResult(0, f"{text}--- samples\n{samples}{END}")
+    samples = "".join(f"{gpu}, 40, 300.0, 1900, 100\n" for gpu in range(7))
+    output = CommandResult(0, text + sampled(samples))
     result = TOOLS["gpu-burn"].judge(gate_test("gpu-burn"), wanted(gpus=7), SEEN, [output])
     assert (result.verdict, result.reasons) == (Verdict.ERROR, ("its progress with 7 GPUs does not reach 100 %",))
 

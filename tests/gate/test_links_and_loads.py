@@ -115,8 +115,9 @@ def workers(gpus: int = 2, seconds: int = 4, **speeds: str) -> str:
     each = [(gpu, speeds.get(f"gpu{gpu}", "640000.1")) for gpu in range(gpus)] * seconds
     said = "TensorEngineActive: generated ???, dcgm 0.000"
     reports = "".join(f"Worker {gpu}:0[1004]: {said} ({speed} gflops)\n" for gpu, speed in each)
-    samples = "".join(f"{gpu}, {60 + gpu}, {680 + gpu}.5, {1700 - gpu}\n" for _ in range(2) for gpu in range(gpus))
-    return f"Skipping CreateDcgmGroups() since DCGM validation is disabled\n{reports}--- samples\n{samples}--- end\n"
+    samples = "".join(f"{gpu}, {60 + gpu}, {680 + gpu}.5, {1700 - gpu}, 100\n" for _ in range(2) for gpu in range(gpus))
+    samples = f"--- samples\n{samples}--- end of {2 * gpus} samples\n"
+    return f"Skipping CreateDcgmGroups() since DCGM validation is disabled\n{reports}{samples}"
 
 
 def judged(text: str, status: int = 0) -> TestResult:
@@ -138,7 +139,11 @@ def test_the_slowest_gpu_and_the_hottest_count() -> None:
         (workers(gpu1="0.0"), 0, Verdict.UNJUDGED),
         (workers(seconds=3), 0, Verdict.UNJUDGED),
         (workers(), 1, Verdict.ERROR),
-        ("CacheManager Init Failed. Error: -29\n--- samples\n0, 41, 50.0, 345\n--- end\n", 0, Verdict.ERROR),
+        (
+            "CacheManager Init Failed. Error: -29\n--- samples\n0, 41, 50.0, 345, 0\n--- end of 1 samples\n",
+            0,
+            Verdict.ERROR,
+        ),
         # What DCGM 4.2.3 prints (NVIDIA/DCGM#239).
         ("Worker 0:0[1004]: TensorEngineActive: target max, dcgm 0\n" * 4 + workers(), 0, Verdict.UNJUDGED),
     ],

@@ -16,7 +16,7 @@ from reconciler.gate.tools import TOOLS
 from reconciler.model.desired import GateTest
 from reconciler.model.gate import TestResult, Verdict
 from reconciler.model.gate_arguments import COLLECTIVES, Value
-from tests.gate.cases import GOOD, GPUS, NCCL_ROWS, TABLE, gate_test, judge, nccl, wanted
+from tests.gate.cases import GOOD, GPUS, NCCL_ROWS, SEEN, TABLE, gate_test, judge, nccl, wanted
 
 CASE = GOOD[2]
 FIRST, LAST = NCCL_ROWS
@@ -240,6 +240,20 @@ def test_the_last_error_stands_alone_in_older_versions() -> None:
 def test_one_rank_is_no_collective() -> None:
     alone = nccl([(size, "0.00", "0", "0.00", "0") for size, *_ in NCCL_ROWS], gpus=1)
     assert judge(CASE, alone, gpus=1).verdict is not Verdict.PASS  # it prints busbw 0 and OK
+
+
+def test_one_gpu_of_one_node_has_nothing_to_send_to() -> None:
+    """Of itself to itself, sendrecv on an H200 gave 1,915 GB/s and OK: memory, and no link."""
+    for collective in ("all_reduce", "sendrecv"):
+        test = gate_test("nccl-tests", collective=collective)
+        refused = TOOLS["nccl-tests"].commands(test, wanted(gpus=1), SEEN)
+        assert refused == "one GPU has no other to send to: give the test nodes, or leave it out"
+
+
+def test_the_version_that_a_container_names_is_no_setting() -> None:
+    """NVIDIA's CUDA images set NCCL_VERSION, which NCCL does not read."""
+    assert run("# setting 0: NCCL_VERSION=2.28.3-1\n" + nccl()).tool_version == run(nccl()).tool_version
+    assert run("# setting 0: NCCL_ALGO=Ring\n" + nccl()).tool_version != run(nccl()).tool_version
 
 
 @pytest.mark.parametrize("sizes", [("16G", "8G"), ("0", "8G"), ("x", "8G")])

@@ -12,6 +12,7 @@ import subprocess
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from reconciler.gate.lock import FILE, locked
 from reconciler.gate.tools import TOOLS
 from reconciler.gate.tools.fio_verify import FILE as VERIFIED
 from reconciler.gate.tools.link_counters import COUNTERS
+from reconciler.gate.tools.pcie import WARM_UP
 from reconciler.gate.tools.shell import SCRATCH
 from reconciler.model.desired import GateTest
 from reconciler.model.gate import CommandResult, TestResult, Verdict
@@ -60,7 +62,8 @@ class Node:
         file.chmod(0o755)
 
     def words(self, argv: Sequence[str]) -> list[str]:
-        return [word.replace(FILE, f"{self.folder}/lock").replace(PORTS, f"{self.folder}/ports") for word in argv]
+        places = {FILE: f"{self.folder}/lock", PORTS: f"{self.folder}/ports", WARM_UP: "sleep 1"}
+        return [reduce(lambda text, old: text.replace(old, places[old]), places, word) for word in argv]
 
     def run(self, argv: Sequence[str], limit_s: int, before: Sequence[str] = ()) -> CommandResult:
         mark, _, value = self.mark.partition("=")
@@ -123,7 +126,7 @@ def _gpu_burn(node: Node) -> None:
 def _load(node: Node, recording: str) -> None:
     burn, _, samples = (FOLDER / recording).read_text().partition("--- samples\n")
     node.data("burn", burn)
-    node.data("samples", samples.removesuffix("--- end\n"))
+    node.data("samples", samples.partition("--- end")[0])
 
 
 def _ports(node: Node) -> None:

@@ -88,6 +88,6 @@ def test_gpu_burn_that_ends_with_0_and_faulty_gpus_fails(samples: Path) -> None:
     judge = TOOLS["gpu-burn"].judge
     for name, verdict in (("blog_t4_faulty.log", Verdict.FAIL), ("issue124_ok_without_progress.log", Verdict.ERROR)):
         text = (samples / "gpu-burn" / name).read_text().replace("\r", "\n")
-        output = CommandResult(0, f"{text}\n--- samples\n0, 70, 69.5, 1590\n")
+        output = CommandResult(0, f"{text}\n--- samples\n0, 70, 69.5, 1590, 100\n")
         result = judge(gate_test("gpu-burn"), wanted(gpus=1), SEEN, [output])
         assert result.verdict is verdict, result.reasons

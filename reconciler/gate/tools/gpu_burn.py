@@ -3,7 +3,7 @@
 It ends with 0 even when GPUs compute wrongly, and says OK of one that did no work, so each GPU must have made progress
 to the end, with no error in any line. A disk that is full cuts the samples off, and half a number is a number too: so
 they must be there to the end, each round of all GPUs, and then the word that ends them. Metrics, by GPU, the worst of
-them and its spread: temperature_c and power_w (the highest), gflops and clock_mhz (the lowest of the second half).
+them and its spread: gflops (the lowest of the second half), and those of the envelope.
 """
 
 from __future__ import annotations

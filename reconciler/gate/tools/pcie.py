@@ -25,8 +25,10 @@ from reconciler.model.gate_tools import LINKED
 from reconciler.model.observed import Answered, Observed
 
 KNOWN = ("3",)
+WARM_UP = "sleep 20"  # gpu_burn fills the memory of an H200 for 7 s before it computes
 _RUN = (
-    'if [ -n "$1" ]; then sh -c "$1" >load.txt 2>&1 & p=$!; sleep 5; fi; lspci -vvv -D; r=$?; '
+    f'if [ -n "$1" ]; then sh -c "$1" >load.txt 2>&1 & p=$!; {WARM_UP}; fi; '
+    "lspci -vvv -D; r=$?; "
     'if [ -n "$p" ] && ! kill -0 "$p" 2>/dev/null; then echo "the load ended early" >&2; exit 70; fi; exit $r'
 )
 # Each RDMA port, its device and its state, as sysfs has them of every driver. The link of a virtual function is that of

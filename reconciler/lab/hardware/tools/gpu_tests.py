@@ -19,18 +19,21 @@ RAILS = 8
 _PEAK = 481.0  # GB/s between the GPUs of a healthy node
 _BETWEEN = 386.0  # GB/s between two nodes over all rails
 _RATE = 400e9  # bits a second of a rail
+_AROUND_S = 38  # an H100 of 80 GB was filled, and emptied, by gpu_burn in this time
 
 
 def _samples(call: Call, seconds: float) -> str:
-    """Return what nvidia-smi prints each two seconds: the first round idles."""
-    rounds = max(2, int(seconds // 2))
+    """Return what nvidia-smi prints each two seconds: GPUs at work, and idle before and after that, as an H100 was."""
     rows = []
-    for at in range(rounds):
+    for round_of in ("idle", *["load"] * max(2, int(seconds // 2)), "idle", "idle"):
         for gpu in call.visible_gpus:
-            load, share = under_load(call.machine.state, gpu), call.jitter(f"heat {gpu.index}", 0.02) if at else 0.5
-            clock = load.clock if at else 345
-            rows.append(f"{gpu.index}, {load.heat * share:.0f}, {load.power * share:.1f}, {clock:.0f}\n")
-    return "--- samples\n" + "".join(rows) + "--- end\n"
+            load = under_load(call.machine.state, gpu)
+            if round_of == "idle":
+                rows.append(f"{gpu.index}, {load.heat * 0.5:.0f}, 75.2, 345, 0\n")
+            else:
+                share = call.jitter(f"heat {gpu.index}", 0.02)
+                rows.append(f"{gpu.index}, {load.heat * share:.0f}, {load.power * share:.1f}, {load.clock:.0f}, 100\n")
+    return "--- samples\n" + "".join(rows) + f"--- end of {len(rows)} samples\n"
 
 
 def _speeds(call: Call, peak: float) -> list[float]:
@@ -41,7 +44,7 @@ def _speeds(call: Call, peak: float) -> list[float]:
 
 
 def gpu_burn(call: Call, words: Sequence[str]) -> Ran:
-    seconds, speeds = float(words[-1]), _speeds(call, 410_000.0 if "-tc" in words else 51_000.0)
+    seconds, speeds = float(words[-1]), _speeds(call, 352_000.0 if "-tc" in words else 51_000.0)
     if (error := cuda_error(call.machine)) is not None:
         text = f"Burning for {seconds:g} seconds.\nCouldn't init CUDA: Error (gpu_burn-drv.cpp:304): {error}\n"
         return done(text + _samples(call, 4), seconds=4)
@@ -53,7 +56,7 @@ def gpu_burn(call: Call, words: Sequence[str]) -> Ran:
         text += f"{percent:.1f}%  proc'd: {work}   errors: {errors}   temps: {heat} \n"
     text += f"Killing processes with SIGTERM (soft kill)\ndone\n\nTested {len(speeds)} GPUs:\n"
     text += "".join(f"\tGPU {at}: OK\n" for at in range(len(speeds)))
-    return done(text + _samples(call, seconds), seconds=seconds + 5)
+    return done(text + _samples(call, seconds), seconds=seconds + _AROUND_S)
 
 
 def dcgmproftester(call: Call, words: Sequence[str]) -> Ran:
