@@ -149,6 +149,7 @@ class NodeRecord:
     applied: Mapping[ValuePath, Applied] = field(default_factory=dict)
     attempts: tuple[Attempt, ...] = ()  # oldest first
     certificate: Certificate | None = None
+    newer: Unpublished[int | None] = None  # how many attempts came after the certificate; None: only their times tell
     nonce: Identifier | None = None  # of the last reimage that we journaled
     silent_since: Mapping[PublicText, datetime] = field(
         default_factory=dict
@@ -161,6 +162,19 @@ class NodeRecord:
     host_certificate: HostCertificate | None = None  # of the key that its last installation recorded
     repair: Repair | None = None  # under way: a person exchanges parts
     fleet: FreeText = ""  # another one that shares the ledger, and that the node belongs to: it is left alone
+
+    @property
+    def since_certificate(self) -> tuple[Attempt, ...]:
+        """The attempts that came after the certificate was issued; all of them if there is none.
+
+        The ledger's order tells, as a clock that is set back does not: what was done at 12:37 by it may well be older
+        than a certificate of 12:05.
+        """
+        if self.certificate is None:
+            return self.attempts
+        if self.newer is not None:
+            return self.attempts[max(0, len(self.attempts) - self.newer) :]
+        return tuple([attempt for attempt in self.attempts if attempt.at >= self.certificate.issued_at])
 
 
 @dataclass(frozen=True, slots=True)

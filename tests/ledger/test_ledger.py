@@ -57,6 +57,7 @@ def test_a_record_survives_the_process(reopen: Open) -> None:
             "firmware.bmc": Applied("1.2", "digest", "c0ffee", T0),
         },
         certificate=certificate("a"),
+        newer=0,
         nonce="n-1",
         silent_since={"ssh": T0},
     )
@@ -149,6 +150,40 @@ def test_the_newest_record_of_each_drive_is_found_in_whichever_attempt_wrote_it(
     book.amend(second, {"erasure": record("D2", "erased")}, T0)
     assert book.erasures("a") == {"D1": record("D1", "erased"), "D2": record("D2", "erased")}
     assert book.erasures("b") == {}
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_what_came_after_a_certificate_is_told_by_order_and_by_no_clock(ledger: SqlLedger, memory: bool) -> None:
+    """The controller's clock is set back by 37 minutes between the treatment of a node and its gate, and again later.
+
+    What was begun earlier and is gone on with later comes after it too; and an entry of another node tells nothing.
+    """
+    book = MemoryLedger("x") if memory else ledger
+    fence = book.acquire("fleet", "a", 1e6, T0).token
+
+    def begin(action: str, at: datetime, node: str = "a") -> int:
+        return book.begin("r1", node, action, "", "remediation", {}, fence, at)
+
+    def since(node: str = "a") -> list[str]:
+        return [attempt.action for attempt in book.node(node).since_certificate]
+
+    flash, reset = begin("update_firmware", T0), begin("gpu_reset", T0 + 38 * MINUTE)
+    book.finish(reset, "done", "", T0 + 39 * MINUTE)
+    assert since() == ["update_firmware", "gpu_reset"], "there is no certificate yet"
+    gate = begin("run_gate", T0 + 2 * MINUTE)
+    book.save_certificate(certificate("a", T0 + 5 * MINUTE))
+    assert since() == [], "it is newer than a reset at a later time"
+    book.finish(gate, "done", "", T0 + 6 * MINUTE)
+    begin("power_cycle", T0 - 31 * MINUTE)
+    begin("mark", T0 + 60 * MINUTE, "b")
+    assert since() == ["power_cycle"], "and older than what began at an earlier time"
+    book.resume(flash, "r2", fence, T0 - 30 * MINUTE)
+    assert since() == ["power_cycle", "update_firmware"]
+    book.resume(flash, "r3", fence, T0 - 29 * MINUTE)
+    assert since() == ["power_cycle", "update_firmware"], "it still counts once"
+    book.save_certificate(certificate("a", T0 - 40 * MINUTE))
+    assert since() == []
+    assert since("b") == ["mark"]
 
 
 def test_an_attempt_that_is_gone_on_with_counts_once_and_from_then(ledger: SqlLedger) -> None:

@@ -18,7 +18,7 @@ from reconciler.drivers.ledger.cache import Cache
 from reconciler.drivers.ledger.episodes import of_nodes
 from reconciler.drivers.ledger.reader import read_records
 from reconciler.drivers.ledger.rows import instant, to_certificate, to_json
-from reconciler.drivers.ledger.schema import applied, certificates, nodes, path_sets, silences
+from reconciler.drivers.ledger.schema import applied, certificates, journal, nodes, path_sets, silences
 from reconciler.drivers.ledger.writing import insert_new, upsert, write_journal
 from reconciler.model.documents import dump
 from reconciler.model.gate import Certificate
@@ -119,7 +119,7 @@ class SqlNodes(SqlRole):
         at = instant(certificate.issued_at)
         document = dump(certificate)
         verdicts = ", ".join(f"{result.test} {result.verdict.value}" for result in certificate.measured)
-        with self._database.write([certificates], [certificate.node]) as connection:
+        with self._database.write([certificates, journal], [certificate.node]) as connection:
             values = {"node": certificate.node, "issued_at": at, "document": document}
             key = connection.execute(certificates.insert().values(values)).inserted_primary_key
             assert key is not None

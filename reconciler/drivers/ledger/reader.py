@@ -100,9 +100,10 @@ def _events(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
     table = schema.journal
     age = sa.func.row_number().over(partition_by=(table.c.node, table.c.event), order_by=table.c.id.desc())
     columns = (table.c[name] for name in ("id", "at", "node", "event", "action", "target", "attempt", "detail", "data"))
-    events = sa.select(*columns, age.label("age")).where(mine, table.c.event.in_(("intent", "resume", "outcome")))
-    recent = events.subquery()
-    return sa.select(recent).where(recent.c.age <= ATTEMPTS_KEPT).order_by(recent.c.id)
+    wanted = ("intent", "resume", "outcome", "certificate")
+    recent = sa.select(*columns, age.label("age")).where(mine, table.c.event.in_(wanted)).subquery()
+    kept = sa.case((recent.c.event == "certificate", 1), else_=ATTEMPTS_KEPT)
+    return sa.select(recent).where(recent.c.age <= kept).order_by(recent.c.id)
 
 
 # --- rows to values --------------------------------------------------------------------------------------------------
@@ -181,13 +182,18 @@ class _Reader:
         # A resumed attempt is sorted by when it was resumed.
         places = {attempt: row.id for attempt, row in resumed.items()}
         intents = sorted((row for row in rows if row.event == "intent"), key=lambda row: places.get(row.id, row.id))
+        issued = {row.node: row.id for row in rows if row.event == "certificate"}
+        newer = dict.fromkeys(issued, 0)
         found: dict[str, list[Attempt]] = defaultdict(list)
         for row in intents:
             decode = partial(_attempt, resumed=resumed.get(row.id), outcome=outcomes.get(row.id))
             attempt = self._decoded(row.node, decode, row)
             if attempt is not None:
                 found[row.node].append(attempt)
-        return {"attempts": ({node: tuple(attempts) for node, attempts in found.items()}, ())}
+                if row.node in newer and places.get(row.id, row.id) > issued[row.node]:
+                    newer[row.node] += 1
+        attempts = {node: tuple(attempts) for node, attempts in found.items()}
+        return {"attempts": (attempts, ()), "newer": (newer, None)}
 
     def _certificates(self) -> _Fields:
         rows = self._rows(schema.certificates.c.node, _newest_certificates)

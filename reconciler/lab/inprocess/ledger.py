@@ -155,7 +155,7 @@ class MemoryLedger(MemoryOutbox):
         self._change(node, nonce=nonce)
 
     def save_certificate(self, certificate: Certificate) -> None:
-        self._change(certificate.node, certificate=certificate)
+        self._change(certificate.node, certificate=certificate, newer=0)
 
     def save_results(self, runs: Sequence[TestRun], outputs: Mapping[str, str]) -> None:
         pass  # nobody asks a rehearsal for them
@@ -213,7 +213,7 @@ class MemoryLedger(MemoryOutbox):
         boot_id, basis = str(intent.get("boot_id") or ""), str(intent.get("basis") or "")
         attempt = Attempt(action, target, cause, now, "started", boot_id=boot_id, basis=basis)
         self._begun[number] = _Begun(node, attempt, dict(intent))
-        self._set_attempt(node, number, self._begun[number].attempt)
+        self._append(node, number, attempt)
         return number
 
     def resume(self, attempt: int, run: str, token: int, now: datetime) -> None:  # noqa: ARG002 - the port's signature
@@ -221,8 +221,12 @@ class MemoryLedger(MemoryOutbox):
         self._check_token(token, now)
         begun = self._begun[attempt]
         begun.attempt = replace(begun.attempt, at=now)
-        self._of(begun.node).attempts.pop(attempt)
-        self._set_attempt(begun.node, attempt, begun.attempt)
+        node = self._of(begun.node)
+        later = len(node.attempts) - list(node.attempts).index(attempt)
+        del node.attempts[attempt]
+        if node.record.newer is not None and later <= node.record.newer:
+            self._change(begun.node, newer=node.record.newer - 1)
+        self._append(begun.node, attempt, begun.attempt)
 
     def amend(self, attempt: int, intent: Mapping[str, Any], now: datetime) -> None:  # noqa: ARG002 - the port's signature
         self._begun[attempt].intent |= intent
@@ -249,6 +253,11 @@ class MemoryLedger(MemoryOutbox):
         self._ended = {number: one for number, one in self._ended.items() if _key(one) != _key(begun)}
         self._ended[attempt] = begun
         self._set_attempt(begun.node, attempt, replace(begun.attempt, outcome=outcome, detail=detail, ended_at=now))
+
+    def _append(self, name: str, number: int, attempt: Attempt) -> None:
+        newer = self._of(name).record.newer
+        self._change(name, newer=None if newer is None else newer + 1)
+        self._set_attempt(name, number, attempt)
 
     def _set_attempt(self, name: str, number: int, attempt: Attempt) -> None:
         node = self._of(name)

@@ -79,12 +79,13 @@ def gate_failure(record: NodeRecord, binding: Binding | str, acceptance: Accepta
     installation, new firmware, or a hold that somebody set and released.
     """
     tried = [attempt for attempt in record.attempts if attempt.outcome not in _NO_TRY]
-    last = next((one for one in reversed(tried) if one.action == "run_gate" and not one.target), None)
+    gates = [at for at, one in enumerate(tried) if one.action == "run_gate" and not one.target]
+    last = tried[gates[-1]] if gates else None
     if last is None or last.outcome != "permanent" or record.certificate is None:
         return ""
     if isinstance(binding, str) or acceptance is None or not same_machine(record.certificate, binding, acceptance):
         return ""
-    repaired = any(a.at > last.at and (a.cause == REMEDIATION or spec_of(a.action).overwrites) for a in tried)
+    repaired = any(a.cause == REMEDIATION or spec_of(a.action).overwrites for a in tried[gates[-1] + 1 :])
     released = record.released_at is not None and record.released_at > last.at
     return "" if repaired or released else last.detail
 

@@ -62,12 +62,11 @@ def voided_since_certificate(
     """
     if record.certificate is None or not (record.attempts or record.released_at):
         return {}
-    issued = record.certificate.issued_at
     others = exchanged(record.certificate.binding, found) if isinstance(found, Binding) else frozenset[Exchanged]()
     table = health_table() if table is None else table
     void: dict[str, dict[str, None]] = {}
-    for attempt in record.attempts:
-        if attempt.at >= issued and attempt.outcome != "refused":
+    for attempt in record.since_certificate:
+        if attempt.outcome != "refused":
             for why, tests in _voided(attempt, acceptance, others, table):
                 for test in tests:
                     void.setdefault(test, {})[f"{why} after the certificate was issued"] = None
@@ -107,8 +106,8 @@ def owed_since_isolation(record: NodeRecord, acceptance: Acceptance, table: Heal
     Nobody may have treated it since, and a log tells no more of it after a boot. A state that was read wrongly, and is
     read rightly again, asks for nothing; neither does a node that is back in service, as a retraction brings it.
     """
-    for attempt in reversed(record.attempts):
-        if is_admission(attempt) or (record.certificate is not None and attempt.at < record.certificate.issued_at):
+    for attempt in reversed(record.since_certificate):
+        if is_admission(attempt):
             break
         if attempt.action == "mark" and attempt.outcome != "refused":
             paths = [path for path in isolated_for(attempt.cause) if _asks_for_gate(table.rule_at(path))]

@@ -84,9 +84,8 @@ def kept_events(record: NodeRecord) -> Mapping[str, tuple[str, datetime]]:
     for counts as seen, unless it was admitted or certified since: what serves again is not condemned by an upgrade.
     """
     found: dict[str, tuple[str, datetime]] = {}
-    issued = None if record.certificate is None else record.certificate.issued_at
-    for attempt in reversed(record.attempts):
-        if is_admission(attempt) or (issued is not None and attempt.at <= issued):
+    for attempt in reversed(record.since_certificate):
+        if is_admission(attempt):
             break
         causes = isolated_for(attempt.cause) if attempt.action == "mark" else ()
         causes = tuple(attempt.cause.split(", ")) if attempt.action == "drain" else causes
@@ -185,11 +184,17 @@ class _Seen:
             )
         if proof is Proof.NEW_SERIAL:
             return self._has_new_part(rule)
-        if proved_by_reset(path.removeprefix(PREFIX), rule.row) and any(
-            one.at > since for one in _resets(self._record)
-        ):
+        if proved_by_reset(path.removeprefix(PREFIX), rule.row) and self._was_reset(key, since):
             return True
         return self._was_booted(path, key, since)
+
+    def _was_reset(self, key: str, since: datetime) -> bool:
+        """Return whether GPUs were reset since: the key counts those before, and no clock that is set back does."""
+        boot, _, before = key.partition(IN_BOOT)[2].partition(_AFTER_RESETS)
+        resets = list(_resets(self._record))
+        if not boot:
+            return any(one.at > since for one in resets)
+        return sum(boot_digest(one.boot_id) == boot for one in resets) > int(before or 0)
 
     def _was_booted(self, path: str, key: str, since: datetime) -> bool:
         now, host = _boot_of(key_of(path, self._observed, self._record)), self._observed.host
