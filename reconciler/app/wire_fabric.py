@@ -30,6 +30,7 @@ from reconciler.gate.attestation.exchange import Expected
 from reconciler.gate.attestation.expected import expected_of_installer
 from reconciler.model.access import ClusterAccess, InstallerPolicy, TlsPolicy
 from reconciler.model.addresses import SSH_PORT, normalise_host, split_authority
+from reconciler.model.confined import Confined
 from reconciler.model.desired import Desired, Fleet, Settings
 from reconciler.model.ledger_ports import InstallLedger
 from reconciler.model.own_writes import OwnWrites
@@ -42,7 +43,7 @@ HURRY_S = 2.0  # for closing, after an interrupt
 _Closable = RedfishBmc | RedfishPdu | SshHost | KubectlCluster | SlurmCluster | HelmReleases
 
 
-class WireFabric:
+class WireFabric(Confined):
     """A Fabric of the real drivers. An `overlay` redirects every address to a lab, and brings the lab's secrets.
 
     `ledger`: keeps attempts at installations and the TPM of each node; None forgets attempts, attests nobody, and knows
