@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from reconciler.app.cluster_access import cluster_access
 from reconciler.app.extensions import loaded
-from reconciler.app.wire_fabric import cluster_access
 from reconciler.app.workspace import Workspace
 from reconciler.drivers.delivery import Delivery
 from reconciler.drivers.extensions.notifiers import Chats

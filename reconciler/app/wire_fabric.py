@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+from reconciler.app.cluster_access import cluster_access
 from reconciler.app.extensions import extended_facts, other_installer
 from reconciler.app.k3s_access import ServerKubeconfig
 from reconciler.app.posted_events import PostedEvents
@@ -30,8 +31,10 @@ from reconciler.gate.attestation.exchange import Expected
 from reconciler.gate.attestation.expected import expected_of_installer
 from reconciler.model.access import ClusterAccess, InstallerPolicy, TlsPolicy
 from reconciler.model.addresses import SSH_PORT, normalise_host, split_authority
+from reconciler.model.confined import Confined
 from reconciler.model.desired import Desired, Fleet, Settings
 from reconciler.model.ledger_ports import InstallLedger
+from reconciler.model.observer_port import Observer
 from reconciler.model.own_writes import OwnWrites
 from reconciler.model.ports import Bmc, Clock, Cluster, FirmwareFiles, Host, Installer, Watch
 from reconciler.model.vocab import NewsSource, NodeState
@@ -42,11 +45,11 @@ HURRY_S = 2.0  # for closing, after an interrupt
 _Closable = RedfishBmc | RedfishPdu | SshHost | KubectlCluster | SlurmCluster | HelmReleases
 
 
-class WireFabric:
+class WireFabric(Confined):
     """A Fabric of the real drivers. An `overlay` redirects every address to a lab, and brings the lab's secrets.
 
     `ledger`: keeps attempts at installations and the TPM of each node; None forgets attempts, attests nobody, and knows
-    no revoked host key but those in `revoked`.
+    no revoked host key but those in `revoked`. `observer`: the workers of an engine, which read nodes in passes.
     """
 
     def __init__(
@@ -58,7 +61,9 @@ class WireFabric:
         *,
         ledger: InstallLedger | None = None,
         revoked: Sequence[str] = (),
+        observer: Observer | None = None,
     ) -> None:
+        self._observer = observer
         self._ledger = ledger
         self._known_revoked = revoked
         self._fleet = fleet
@@ -224,6 +229,9 @@ class WireFabric:
             )
         return self._releases
 
+    def observer(self) -> Observer | None:
+        return self._observer
+
     def watches(self) -> Mapping[NewsSource, Watch]:
         """Return the watches on the cluster, all kernel logs and all BMCs, where the spec says how to reach them."""
         found: dict[NewsSource, Watch] = {}
@@ -387,12 +395,3 @@ def _connection_settings(settings: Settings) -> tuple[object, ...]:
         settings.ssh_credentials, settings.ssh_user, settings.host_keys, settings.ssh_deadline_s, settings.cluster,
         settings.kubernetes_deadline_s, settings.extensions,
     )  # fmt: skip
-
-
-def cluster_access(
-    access: ClusterAccess, overlay: Overlay | None, secrets: SecretStore
-) -> tuple[Path | None, str | None]:
-    """Return the kubeconfig and the context in it."""
-    if overlay is not None:
-        return overlay.kubeconfig(access.name), None
-    return secrets.file(access.kubeconfig) if access.kubeconfig is not None else None, access.context

@@ -20,6 +20,7 @@ from pydantic_core import from_json
 from reconciler.drivers.secrets import SecretStore
 from reconciler.drivers.secrets_file import KeySource, SecretsFile, SecretSource
 from reconciler.model.addresses import HTTPS_PORT, SSH_PORT, split_authority
+from reconciler.model.confined import Confined
 from reconciler.model.errors import DriverError, Failure, UsageError
 from reconciler.strict_yaml.parse import UnreadableFile, parse_yaml
 
@@ -113,7 +114,7 @@ class InstallerTarget:
     host_ca: str | None = None
 
 
-class Overlay:
+class Overlay(Confined):
     """The targets of a lab, by the addresses of `Desired.endpoints`; EndpointsError for others.
 
     `digest`: of the file's text, to which approvals are bound.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 
 from reconciler.drivers.secrets import Credentials, SecretConflict, SecretError, SecretStore
+from reconciler.model.confined import Confined
 from reconciler.model.errors import DriverError, Failure
 
 
-class NodeLogin:
+class NodeLogin(Confined):
     """`secret`: its name. One that all nodes share is read at once, and SecretError raised; one of each, when needed.
 
     A fleet has thousands of those, and each may cost a program a second.

@@ -16,6 +16,7 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit, urlunsplit
 from reconciler.drivers.children import reap
 from reconciler.drivers.git import LOCAL, REPOSITORY_VARIABLES, SETTINGS, GitError
 from reconciler.drivers.secrets import Credentials, Secret
+from reconciler.model.confined import Confined
 from reconciler.model.errors import UsageError
 from reconciler.model.printable import shown_url, visible, without_secrets
 
@@ -58,7 +59,7 @@ def _parts(text: str) -> SplitResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Remote:
+class Remote(Confined):
     """The address of a repository. `url` holds no credentials: every user could see them in the list of processes."""
 
     url: str
@@ -107,7 +108,7 @@ class Remote:
         return without_secrets(_USERINFO.sub("://***@", text.replace(self.url, str(self))))
 
 
-class GitProgram:
+class GitProgram(Confined):
     """The git program, run in `directory`."""
 
     def __init__(self, directory: Path, remote: Remote, timeout_s: float) -> None:

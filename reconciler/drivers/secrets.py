@@ -29,11 +29,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 from reconciler.drivers.secrets_file import SecretsFile, SecretSource, network_of
 from reconciler.model.addresses import split_authority
 from reconciler.model.concealment import forms_of, values_of, without
+from reconciler.model.confined import Confined
 from reconciler.model.errors import UsageError
 from reconciler.model.printable import shown_url, visible
 from reconciler.strict_yaml.read import InvalidFile, read_model
@@ -54,7 +55,7 @@ class SecretConflict(SecretError):
     """Raised when a secret that is to be replaced is not as its reader knew it. Nothing is written then."""
 
 
-class Secret:
+class Secret(Confined):
     """A text that only `reveal` returns. It can't be printed, compared or hashed by value, copied or pickled."""
 
     __slots__ = ("__value",)
@@ -67,9 +68,6 @@ class Secret:
 
     def __repr__(self) -> str:
         return "Secret(***)"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a secret is not serialised")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +109,7 @@ def _others(path: Path) -> int:
 # --- resolving -----------------------------------------------------------------------------------------------------
 
 
-class SecretStore:
+class SecretStore(Confined):
     """Secrets by name. Each is read once, and with `fresh` again, at most once a minute.
 
     One that has a writer is of one node each, whose name its programs are given.

@@ -40,6 +40,7 @@ from reconciler.model.observed import (
     Silent,
     Taint,
 )
+from reconciler.model.observer_port import Observer
 from reconciler.model.password_port import PasswordPort
 from reconciler.model.records import Mark
 from reconciler.model.release_ports import ReleaseStore as ReleaseStore
@@ -362,6 +363,9 @@ class Fabric(Protocol):
 
     def reservations(self) -> ReservationStore | None:
         """Return the reservations of the queue of jobs on these nodes, None when there is none."""
+
+    def observer(self) -> Observer | None:
+        """Return what passes read nodes with in place of these ports, None when it is they."""
 
     def watches(self) -> Mapping[NewsSource, Watch]:
         """Return the watches that there are; none where a fleet has no such source."""

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from reconciler.model.confined import Confined
 from reconciler.model.errors import DriverError, Failure, UsageError
 from reconciler.model.ports import Clock
 from reconciler.model.printable import shown_url, without_secrets
@@ -42,7 +43,7 @@ def _authorization(token: str, user: str) -> str:
     return f"Basic {b64encode(f'{user}:{token}'.encode()).decode()}" if user else f"Bearer {token}"
 
 
-class Rest:
+class Rest(Confined):
     """A client of one API. The token is sent to its host only, and is in no message."""
 
     def __init__(

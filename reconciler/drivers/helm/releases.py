@@ -14,6 +14,7 @@ from reconciler.drivers.helm.process import Helm, NoRelease
 from reconciler.drivers.helm.readiness import POLICIES, policy_not_ready, workloads_not_ready
 from reconciler.drivers.kube.failures import KubeFailure
 from reconciler.drivers.kube.process import Kubectl
+from reconciler.model.confined import Confined
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.json_text import parse_json
 from reconciler.model.observed import Answered, Silent
@@ -25,7 +26,7 @@ _SPARE_S: Final = 30.0  # helm's own deadline comes first, as it cleans up after
 _DEPLOYED: Final = ("deployed", "superseded")  # the states of revisions that once worked
 
 
-class HelmReleases:
+class HelmReleases(Confined):
     """The releases of one cluster. `timeout_s`: wall-clock seconds of a read. `close` removes the archives."""
 
     def __init__(

@@ -27,6 +27,7 @@ from reconciler.drivers.secrets import SecretError, SecretStore
 from reconciler.drivers.server_certificate import ServerCertificate
 from reconciler.model.access import InstallerPolicy
 from reconciler.model.attestor import Attestor
+from reconciler.model.confined import Confined
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.install import (
     AnyDocument,
@@ -45,7 +46,7 @@ _GAP_S: Final = 20.0  # between two beats: this process was stopped, and answere
 _BACKLOG: Final = 512
 
 
-class HttpInstaller:
+class HttpInstaller(Confined):
     """Implements ports.Installer. It listens from the first document on, until `close`.
 
     `now`: the fleet's clock. `store`: None forgets everything with this object. `authorities`: of host keys; none of

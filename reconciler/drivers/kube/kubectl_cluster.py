@@ -17,6 +17,7 @@ from reconciler.drivers.kube.failures import KubeFailure, Problem
 from reconciler.drivers.kube.maintenance import MaintenanceRequests
 from reconciler.drivers.kube.process import INSTALL_HINT, Kubectl
 from reconciler.drivers.kube.rights import REVIEWS, RIGHTS, Right, is_allowed, maintenance_rights
+from reconciler.model.confined import Confined
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.interning import share
 from reconciler.model.observed import Answered, ClusterState, Member, Pod, Silent, Taint
@@ -36,7 +37,7 @@ _CACHE = "0"  # as resourceVersion: whatever the server has in memory
 T = TypeVar("T")
 
 
-class KubectlCluster:
+class KubectlCluster(Confined):
     """A cluster, reached with kubectl. The constructor does no I/O. `timeout_s`: for one kubectl, by the wall clock.
 
     `kubeconfig=None` means whatever kubectl finds by itself (KUBECONFIG, ~/.kube/config, the pod's account); a path

@@ -26,6 +26,7 @@ from reconciler.drivers.ledger.cache import Cache, CommitCount, Snapshot, Versio
 from reconciler.drivers.ledger.lease_time import SharedClock
 from reconciler.drivers.ledger.live_leases import end_leases
 from reconciler.drivers.ledger.schema import metadata
+from reconciler.model.confined import Confined
 from reconciler.model.errors import BadLedgerUrl, LedgerError, NoLedger
 from reconciler.model.printable import HIDDEN, shown_url, without_secrets
 
@@ -70,7 +71,7 @@ class Opening:
     clock: SharedClock | None = None
 
 
-class Database:
+class Database(Confined):
     """An open ledger database. `name`: for messages, without a password."""
 
     def __init__(self, where: str | Path, *, lock_timeout_s: float, opening: Opening = Opening()) -> None:

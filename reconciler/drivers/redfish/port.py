@@ -25,6 +25,7 @@ from reconciler.drivers.redfish.transport import Aborted
 from reconciler.drivers.redfish.tree import Tree
 from reconciler.drivers.redfish.wire import Wire
 from reconciler.drivers.secrets import Credentials
+from reconciler.model.confined import Confined
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.interning import share
 from reconciler.model.observed import Answered, Silent
@@ -37,7 +38,7 @@ _MISSING = frozenset({Failure.UNREACHABLE, Failure.TIMEOUT, Failure.AMBIGUOUS})
 _SHORTEST_TRY_S = 2.0  # a call that was given up sooner says nothing about the BMC
 
 
-class RedfishPort:
+class RedfishPort(Confined):
     """A session with one Redfish service. The constructor does no I/O.
 
     `credentials` returns the present value of the secret of that name. `ca_pem`: the only certificates to trust; None =

@@ -22,6 +22,7 @@ from reconciler.drivers.redfish.login_guard import Account
 from reconciler.drivers.redfish.upload import Upload
 from reconciler.drivers.redfish.wire import Wire, local
 from reconciler.drivers.secrets import Credentials
+from reconciler.model.confined import Confined
 from reconciler.model.errors import DriverError, Failure
 
 ROOT = "/redfish/v1/"
@@ -50,7 +51,7 @@ class Reply:
     location: str | None = None
 
 
-class Session:
+class Session(Confined):
     def __init__(self, wire: Wire, account: Account, now: Callable[[], datetime]) -> None:
         self.wire = wire
         self._account = account
@@ -329,7 +330,7 @@ class Session:
             raise DriverError(Failure.BUSY, self._taken[1], retry_after=left)
 
 
-class _Login:
+class _Login(Confined):
     """The part of a service root that sushy's SessionAuth calls."""
 
     def __init__(self, session: Session, where: str) -> None:

@@ -22,6 +22,7 @@ from reconciler.drivers.slurm.jobs import Job
 from reconciler.drivers.slurm.nodes import SlurmNode, Unreadable
 from reconciler.drivers.slurm.reservations import SlurmReservations
 from reconciler.model.access import SlurmAccess
+from reconciler.model.confined import Confined
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, ClusterState, Member, Pod, Silent, Taint
 from reconciler.model.records import Mark
@@ -36,7 +37,7 @@ _UNKNOWN = {
 _TO = {SignalTo.BATCH: ("--batch",), SignalTo.STEPS: (), SignalTo.ALL: ("--full",)}
 
 
-class SlurmCluster:
+class SlurmCluster(Confined):
     """A Slurm, reached by its commands on `login`. `timeout_s`: for one command, by the wall clock.
 
     `ledger`: whose reservations are ours; "" = none are.

@@ -18,6 +18,7 @@ from typing import Final
 import asyncssh
 
 from reconciler.drivers.ssh.facts.fact import excerpt
+from reconciler.model.confined import Confined
 from reconciler.model.errors import DriverError, Failure
 
 KEEPALIVE_S: Final = 10  # a host that reboots during a long command is noticed after three of them
@@ -31,7 +32,7 @@ _CIPHERS: Final = "^aes128-gcm@openssh.com"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Target(Confined):
     """A host and how to trust it. `authorities`: texts of OpenSSH public keys, one per line.
 
     `revoked`: host keys that no certificate makes trusted, as lines. `renewal_of`: the recorded host key, as a line,

@@ -8,7 +8,6 @@ import re
 import secrets
 import shlex
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -21,6 +20,7 @@ from reconciler.drivers.ssh.facts import host_facts, requests
 from reconciler.drivers.ssh.facts.extended import Extended, with_extensions
 from reconciler.drivers.ssh.facts.fact import excerpt
 from reconciler.drivers.ssh.session import Capture
+from reconciler.model.confined import Confined
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.fact_framing import PATIENCE_S, TIMED_OUT, MalformedAnswer, build_program, parse_answer
 from reconciler.model.gate import CommandResult
@@ -47,7 +47,7 @@ _REASONS: Final = {
 }
 
 
-class SshHost:
+class SshHost(Confined):
     """A node's SSH connection, opened when it is first needed and once more when it is lost, and kept until `close`.
 
     Nothing is read from the user's home or agent. `private_key`: the text of a key. `authorities`: public keys of host
@@ -198,7 +198,8 @@ class SshHost:
         await self._start(shlex.join(argv), "", capture)
 
     def anew(self, *, renewal_of: str = "") -> SshHost:
-        other = copy(self)
+        other = object.__new__(SshHost)
+        vars(other).update(vars(self))
         other._target = replace(self._target, renewal_of=renewal_of)
         other._connection, other._connecting, other._client = None, asyncio.Lock(), Reached()
         return other

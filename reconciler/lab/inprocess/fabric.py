@@ -191,6 +191,9 @@ class LabFabric:
         """Return a word for the secret: machines in process ask for none."""
         return f"secret {name}"
 
+    def observer(self) -> None:
+        return None
+
     def insecure_logins(self) -> tuple[str, ...]:
         """Return nothing: nobody logs in."""
         return ()

@@ -1,0 +1,143 @@
+"""Read the BMC and the host of one node, each within its deadlines, whatever the other does.
+
+Redfish is read in two tiers, to spare BMCs (DESIGN 5): the hot facts in each pass, the inventory when something says
+that it may have changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from reconciler.converge.answer import answer, crashed
+from reconciler.health import bmc as bmc_health
+from reconciler.model.crash import Crash, of_its_own_async
+from reconciler.model.desired import Desired, Settings
+from reconciler.model.observed import Answered, HostFacts, Observed, RedfishHot, RedfishInventory, Silent
+from reconciler.model.observer_port import Readings
+from reconciler.model.ports import Bmc, Clock, Fabric, Host
+from reconciler.model.vocab import BootPhase, Health, Power, UnknownReason
+
+INVENTORY_DEADLINES: Final = 4  # a BMC that can't expand collections is asked a hundred times and more
+IN_DOUBT_S: Final = 900.0  # how old an inventory gets while the BMC says that something is wrong
+OFF_GRACE_S: Final = 1.0  # wall clock: a host whose BMC says that it is off has this long to accept; BMCs lie
+_EXPLAINING: Final = frozenset({BootPhase.OFF, BootPhase.POST, BootPhase.OS_BOOTING})
+
+HostReading = Answered[HostFacts] | Silent
+
+
+async def own_readings(
+    desired: Desired, fabric: Fabric, clock: Clock, settings: Settings, before: Observed | None
+) -> Readings:
+    """Read the BMC and the host. A bug while reading costs this node its readings and no other node (invariant 22)."""
+
+    def nothing(crash: Crash) -> Readings:
+        silent = crashed(clock, crash)
+        return Readings(silent, silent, silent)
+
+    return await of_its_own_async(
+        desired.node, "reading it", lambda: _read_node(desired, fabric, clock, settings, before), nothing
+    )
+
+
+async def _read_node(
+    desired: Desired, fabric: Fabric, clock: Clock, settings: Settings, before: Observed | None
+) -> Readings:
+    bmc, answers = fabric.bmc(desired), fabric.host(desired)
+    async with asyncio.TaskGroup() as group:
+        ssh = group.create_task(_read_host(answers, desired, clock, settings))
+
+        def powered_off() -> None:
+            if answers is not None:
+                group.create_task(_end_unless_reached(ssh, answers))
+
+        redfish = group.create_task(_read_redfish(desired, bmc, clock, settings, before, powered_off))
+    hot, inventory = redfish.result()
+    host = Silent(clock.now(), UnknownReason.UNREACHABLE, "no connection") if ssh.cancelled() else ssh.result()
+    if bmc is not None and before is not None and inventory is before.inventory and _rebooted(before, host):
+        inventory = await _read_inventory(bmc, clock, settings, desired.node)
+    return Readings(hot, inventory, _explain(host, hot))
+
+
+async def _end_unless_reached(ssh: asyncio.Task[HostReading], host: Host) -> None:
+    """Wait no longer for a host of which its BMC says that it is off. One that accepts connections has all its time."""
+    await asyncio.wait({ssh}, timeout=OFF_GRACE_S)
+    if not host.reached:
+        ssh.cancel()
+
+
+async def _read_redfish(
+    desired: Desired,
+    bmc: Bmc | None,
+    clock: Clock,
+    settings: Settings,
+    before: Observed | None,
+    powered_off: Callable[[], None],
+) -> tuple[Answered[RedfishHot] | Silent, Answered[RedfishInventory] | Silent]:
+    if bmc is None:
+        silent = Silent(clock.now(), UnknownReason.NOT_ASKED, "the spec names no BMC for this node")
+        return silent, silent
+    hot = await answer(bmc.hot, settings.redfish_deadline_s, clock, node=desired.node)
+    if isinstance(hot, Silent):
+        return hot, Silent(hot.at, hot.reason, hot.detail)
+    if hot.value.power is Power.OFF:
+        powered_off()
+    kept = _still_good(desired, before, hot, clock, settings)
+    return hot, kept or await _read_inventory(bmc, clock, settings, desired.node)
+
+
+async def _read_inventory(bmc: Bmc, clock: Clock, settings: Settings, node: str) -> Answered[RedfishInventory] | Silent:
+    return await answer(bmc.inventory, INVENTORY_DEADLINES * settings.redfish_deadline_s, clock, node=node)
+
+
+def _rebooted(before: Observed, host: HostReading) -> bool:
+    """Return whether the host restarted since, which may bring staged settings and firmware into force."""
+    if isinstance(host, Silent) or isinstance(before.host, Silent):
+        return False
+    return before.host.value.boot_id != host.value.boot_id
+
+
+def _still_good(
+    desired: Desired, before: Observed | None, hot: Answered[RedfishHot], clock: Clock, settings: Settings
+) -> Answered[RedfishInventory] | None:
+    """Return the inventory of an earlier pass, with its own time, unless something says that it changed since."""
+    if before is None or isinstance(before.inventory, Silent) or isinstance(before.hot, Silent):
+        return None
+    if _moved(before.hot.value, hot.value):
+        return None
+    ill = hot.value.health not in (None, Health.OK) or any(bmc_health.bmc_signals(desired.profile, before))
+    oldest = min(IN_DOUBT_S, settings.inventory_max_age_s) if ill else settings.inventory_max_age_s
+    age = (clock.now() - before.inventory.at).total_seconds()  # below 0: the clock was set back, so its age is unknown
+    return before.inventory if 0 <= age <= oldest else None
+
+
+def _moved(before: RedfishHot, now: RedfishHot) -> bool:
+    """Return whether the BMC reports a change of the machine. During a boot it does not see all parts."""
+    up = now.boot_phase is BootPhase.OS_RUNNING and before.boot_phase in _EXPLAINING
+    return up or (before.etag, before.health, before.power) != (now.etag, now.health, now.power)
+
+
+async def _read_host(host: Host | None, desired: Desired, clock: Clock, settings: Settings) -> HostReading:
+    if host is None:
+        return Silent(clock.now(), UnknownReason.NOT_ASKED, "the spec names no host address for this node")
+    wanted = desired.profile.host
+    return await answer(
+        lambda: host.facts(tuple(wanted.sysctls), tuple(wanted.services)),
+        settings.ssh_deadline_s,
+        clock,
+        node=desired.node,
+    )
+
+
+def _explain(host: HostReading, hot: Answered[RedfishHot] | Silent) -> HostReading:
+    """Explain a silent host by its BMC, which may say that it is off or still booting. That explains no bug of ours."""
+    if isinstance(host, Answered) or isinstance(hot, Silent):
+        return host
+    if host.reason in (UnknownReason.NOT_ASKED, UnknownReason.CRASHED):
+        return host
+    if hot.value.power is Power.OFF:
+        return Silent(host.at, UnknownReason.EXPLAINED, "powered off")
+    if hot.value.boot_phase in _EXPLAINING:
+        return Silent(host.at, UnknownReason.EXPLAINED, f"in {hot.value.boot_phase}")
+    return host
