@@ -22,6 +22,7 @@ from reconciler.converge.actions import FUNCTIONS
 from reconciler.drivers.redfish.conformance import all_checks
 from reconciler.drivers.redfish.quirks import packaged
 from reconciler.drivers.status.metrics import PrometheusMetrics
+from reconciler.gate.starting_bars import packaged as packaged_bars
 from reconciler.health.table import health_table
 from reconciler.model.backup import DesiredBackup
 from reconciler.model.desired import Outlet
@@ -322,6 +323,29 @@ def quirks() -> str:
     )
 
 
+def starting_bars() -> str:
+    """Every published figure, tool by tool, and why it is no bar where it is none."""
+    figures = packaged_bars().figures
+    parts = []
+    for tool in dict.fromkeys(one.tool for one in figures):
+        rows = [
+            (
+                one.model,
+                one.metric,
+                f"{one.value:.15g} {one.unit}",
+                one.scope,
+                one.size,
+                one.because or "a bar",
+                one.source,
+            )
+            for one in figures
+            if one.tool == tool
+        ]
+        heads = ("model", "metric", "figure", "scope", "message size", "bar, or why not", "source")
+        parts.append(f"### {tool}\n\n{table(heads, rows)}")
+    return "\n".join(parts)
+
+
 def conformance() -> str:
     """Return the table of the checks of a BMC."""
     return table(
@@ -369,6 +393,7 @@ PAGES: dict[str, Callable[[], str]] = {
         detection,
         gate_tools,
         quirks,
+        starting_bars,
         conformance,
         metrics,
     )

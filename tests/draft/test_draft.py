@@ -240,7 +240,7 @@ OFFERED = (
 
 def test_what_comments_offer_is_valid_as_it_stands() -> None:
     """Taking the `#` away is all that it takes."""
-    texts = files(written(eight(), rows(*eight())), ACCESS)
+    texts = files(written(of_eight_gpus(), rows(*eight())), ACCESS)
     for offered in OFFERED:
         assert any(offered in text for text in texts.values()), offered
         texts = {
@@ -256,4 +256,19 @@ def test_what_comments_offer_is_valid_as_it_stands() -> None:
     assert node.membership is not None
     assert node.membership.join
     assert node.acceptance is not None
-    assert any(test.thresholds for phase in node.acceptance.phases for test in phase.tests)
+    [test] = [test for phase in node.acceptance.phases for test in phase.tests if test.thresholds]
+    assert test.args == {"collective": "all_reduce", "minBytes": "16G", "maxBytes": "16G"}
+    assert [(bar.metric, bar.min) for bar in test.thresholds] == [("busbw_peak", 460.0)], "as published for this size"
+
+
+def of_eight_gpus(**gpu: Any) -> dict[str, o.Observed]:
+    facts = {"gpus": tuple(b.gpu(at, **gpu) for at in range(8)), "nvlinks_active": dict.fromkeys(range(8), 18)}
+    return eight(**{f"n{at}": {"host": facts} for at in range(1, 9)})
+
+
+@pytest.mark.parametrize("nodes", [eight(), of_eight_gpus(name="NVIDIA B200"), of_eight_gpus(name="NVIDIA H100 PCIe")])
+def test_no_figure_of_other_gpus_or_another_number_of_them_is_offered(nodes: dict[str, o.Observed]) -> None:
+    text = files(written(nodes, rows(*nodes)), ACCESS)["acceptance.yaml"]
+    assert "minBytes: 8G" in text
+    assert "thresholds" not in text
+    assert "reconciler gate bars" in text

@@ -49,6 +49,7 @@ from reconciler.render.gate import (
     history_cells,
     show_cells,
 )
+from reconciler.render.starting_bars import FIGURES_HEAD, as_phases, figure_cells, published
 
 
 @click.group()
@@ -126,6 +127,24 @@ def history(
             case _:
                 shown = deque(map(history_cells, rows), maxlen=last)
                 print_listing(HISTORY_HEAD, list(shown), output, empty="no gate has measured that")
+
+
+@gate.command()
+@click.argument("model", default="")
+@click.option("--output", "-o", type=click.Choice(["human", "json", "markdown"]), default="human", show_default=True,
+              help="Format of the document on stdout. For people, that of a MODEL is YAML.")  # fmt: skip
+def bars(model: str, output: str) -> None:
+    """Print published figures per GPU model, with their sources, as bars to begin with.
+
+    With a MODEL, such as H100-SXM or the product name that nvidia-smi prints, the tests and bars to paste into an
+    AcceptanceProfile. What was published of another scope or message size than a test measures is a comment, and no
+    bar.
+    """
+    chosen, figures = published(model)
+    if chosen and output == "human":
+        show("".join(f"{line}\n" for line in as_phases(chosen, figures)))
+    else:
+        print_listing(FIGURES_HEAD, [figure_cells(one) for one in figures], output, empty="")
 
 
 @gate.command(name="output")

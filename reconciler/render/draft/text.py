@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from reconciler.gate.starting_bars import Figure
+from reconciler.gate.starting_bars import packaged as starting_bars
 from reconciler.render.draft.kinds import Draft, Hardware, Role, twin
 from reconciler.render.draft.lines import comment, resource
 from reconciler.render.draft.pools import pool_text
@@ -232,15 +234,35 @@ def _acceptance(draft: Draft) -> Iterator[str]:
             "    - name: burn",
             "      tests:",
             "        - {name: dcgm, tool: dcgmi-diag, args: {level: 2}, timeout: 10m}",
-            "        - name: nccl",
-            "          tool: nccl-tests",
-            "          args: {collective: all_reduce, minBytes: 8G, maxBytes: 16G}",
-            "          timeout: 10m",
-            "          # next: measure, then set a bar:",
-            "          # thresholds: [{metric: busbw_peak, min: 440}]",
         )
+        yield from _nccl(draft)
     else:
         yield "    # next: a phase with dcgmi-diag, nccl-tests, nvbandwidth or fio"
+
+
+def _nccl(draft: Draft) -> Iterator[str]:
+    """Yield a collective. A published bar is offered for the GPUs, their number and the size that it is of alone."""
+    found = [_published(machine) for machine in draft.hardware]
+    bar = found[0] if all(one == found[0] for one in found) else None
+    args = {"collective": "all_reduce", "minBytes": "8G", "maxBytes": "16G"} if bar is None else bar.args or {}
+    yield from (
+        "        - name: nccl",
+        "          tool: nccl-tests",
+        f"          args: {inline(args)}",
+        "          timeout: 10m",
+    )
+    if bar is None:
+        yield "          # next: measure, then set a bar; published ones: reconciler gate bars"
+    else:
+        yield f"          # next: measure, then set a bar; published for this size alone by {bar.source}:"
+        yield f"          # thresholds: [{{metric: {bar.metric}, min: {bar.value:.15g}}}]"
+
+
+def _published(machine: Hardware) -> Figure | None:
+    """Return the bar that is published of a collective over the GPUs of such a machine."""
+    bars, scope = starting_bars(), f"one node of {machine.inventory.get('gpus')} GPUs"
+    figures = bars.of(bars.model_of_gpu(str(machine.inventory.get("gpuModel"))) or "")
+    return next((one for one in figures if one.args and one.tool == "nccl-tests" and one.scope == scope), None)
 
 
 def summary(draft: Draft) -> list[str]:
