@@ -14,11 +14,11 @@ from reconciler.app.runtime import paused_garbage_collection
 from reconciler.app.under_way import under_way
 from reconciler.app.workspace import Workspace
 from reconciler.gate.certificate import by_test
-from reconciler.gate.cohort import notes
+from reconciler.gate.cohort import notes, without_peers
 from reconciler.gate.decline import declines, first_results, sentence
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.errors import UsageError
-from reconciler.model.gate import Certificate, Decline
+from reconciler.model.gate import Certificate, Decline, Peerless
 from reconciler.model.period_report import PeriodReport
 from reconciler.planner.fleet import lemons
 from reconciler.planner.fleet import period_report as reports
@@ -63,11 +63,12 @@ def _remarks(desired: Desired | None, latest: Certificate | None, ledger: SqlLed
     yield from map(sentence, declines(latest, acceptance))
 
 
-def _declined(fleet: Fleet, ledger: SqlLedger) -> tuple[Decline, ...]:
-    """Return the gray decline of all nodes, by their certificates of today."""
+def _measured(fleet: Fleet, ledger: SqlLedger) -> tuple[tuple[Decline, ...], tuple[Peerless, ...]]:
+    """Return the gray decline of all nodes, and the bars by peers that don't count, by their certificates of today."""
     records = ledger.nodes(list(fleet.nodes))
-    nodes = fleet.nodes.items()
-    return tuple(one for name, node in nodes for one in declines(records[name].certificate, node.profile.acceptance))
+    certified = [(node, records[name].certificate) for name, node in fleet.nodes.items()]
+    declined = [one for node, found in certified for one in declines(found, node.profile.acceptance)]
+    return tuple(declined), without_peers(certified)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +98,11 @@ def period_report(workspace: Workspace, request: ReportRequest) -> PeriodReport:
         now = workspace.clock.now()
         past, name = ledger.past(begin, now), fleet.settings.fleet
         month = past if begin == now - lemons.DAYS else ledger.illness(now - lemons.DAYS, now)
-        declined = _declined(fleet, ledger)
+        declined, peerless = _measured(fleet, ledger)
         report = reports.period_report(past, name, fleet.nodes, begin, now, workspace.time_scale, declined)
         acting = {node: far for node, far in under_way(ledger, now).items() if far and node in fleet.nodes}
         found_out = reliability(Period(fleet, past, begin, now, month, request.lead_time))
-        report = replace(report, under_way=acting, reliability=found_out)
+        report = replace(report, under_way=acting, reliability=found_out, peerless=peerless)
         if html is not None and found is not None:
             workspace.frontend.say(f"written to {write_page(workspace, ledger, found, report, html)}")
     return report

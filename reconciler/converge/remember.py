@@ -16,7 +16,7 @@ from reconciler.model.desired import Desired, Fleet
 from reconciler.model.ledger_ports import HoldStore, NodeStore
 from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.plan import NodePlan, is_crashed
-from reconciler.model.records import CHANGES, NodeRecord
+from reconciler.model.records import CHANGES, IDLE, NodeRecord
 from reconciler.model.vocab import BootPhase, Concern, NodeState, UnknownReason
 from reconciler.planner.fleet import signal_history
 from reconciler.planner.node.corroboration import same_uuid, unconfirmed
@@ -80,7 +80,17 @@ def _news(desired: Desired, seen: Observed, record: NodeRecord) -> _News:
         for source, silent in silences(seen).items()
         if silent is not (source in record.silent_since)
     ]
+    idle = _is_idle(seen)
+    if idle is not None and idle is not (record.idle_since is not None):
+        changed.append((seen.node, IDLE, idle))
     return (serial, uuid) if is_new else None, changed
+
+
+def _is_idle(seen: Observed) -> bool | None:
+    """Return whether no work is on a node; None where nobody tells, as without a cluster."""
+    if isinstance(seen.member, Silent):
+        return None
+    return seen.member.value is None or not seen.member.value.work(seen.host, seen.member.at)
 
 
 def remember_evidence(

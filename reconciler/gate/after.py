@@ -8,7 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from reconciler.gate.evidence import DIAG_LEVEL, experimental
-from reconciler.model.after import BIOS, EXCHANGED, PASSIVE, Done, Exchanged, Kind, firmware_kinds
+from reconciler.model.after import (
+    BIOS,
+    DRIVER,
+    EXCHANGED,
+    FABRIC,
+    IDLE,
+    PASSIVE,
+    Done,
+    Exchanged,
+    Kind,
+    Noticed,
+    firmware_kinds,
+)
 from reconciler.model.desired import Acceptance, GateTest
 
 Reasons = Mapping[str, tuple[str, ...]]  # by test: why it has no valid result
@@ -36,13 +48,32 @@ def tests_after_exchange(acceptance: Acceptance, part: Exchanged) -> frozenset[s
     return tests_after(acceptance, part, EXCHANGED[part])
 
 
+def tests_after_driver(acceptance: Acceptance) -> frozenset[str]:
+    """Return the names of the tests that must be run with another driver, CUDA or NCCL in the same image."""
+    return tests_after(acceptance, Noticed.DRIVER, DRIVER)
+
+
+def tests_after_fabric(acceptance: Acceptance) -> frozenset[str]:
+    """Return the names of the tests that must be run behind another leaf or spine: none where none is between nodes."""
+    row = acceptance.after.get(Noticed.FABRIC)
+    return _with_passive(acceptance, _named(acceptance, FABRIC) if row is None else row)
+
+
+def tests_after_idle(acceptance: Acceptance) -> frozenset[str]:
+    """Return the names of the tests that must be run when a node has done nothing for a long time."""
+    return tests_after(acceptance, Noticed.IDLE, IDLE)
+
+
 def _of_kinds(acceptance: Acceptance, kinds: tuple[Kind, ...] | None) -> frozenset[str]:
     if kinds == ():
         return frozenset()
-    names = {test.name for kind in kinds or () for test in _inherited(acceptance, kind)}
-    if not any(test.name in names and not experimental(test.tool) for test in acceptance.tests):
-        return every_test(acceptance)  # no test of the profile is for it
-    return _with_passive(acceptance, names)
+    return _with_passive(acceptance, _named(acceptance, kinds or ())) or every_test(acceptance)
+
+
+def _named(acceptance: Acceptance, kinds: tuple[Kind, ...]) -> frozenset[str]:
+    """Return the names of the tests of these kinds; none where all of them only report."""
+    found = {test.name: test for kind in kinds for test in _inherited(acceptance, kind)}
+    return frozenset(found) if any(not experimental(test.tool) for test in found.values()) else frozenset()
 
 
 def every_test(acceptance: Acceptance) -> frozenset[str]:

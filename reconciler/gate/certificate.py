@@ -19,18 +19,12 @@ from functools import lru_cache
 from typing import Final
 
 from reconciler.diff import normalise
-from reconciler.gate.after import (
-    Reasons,
-    every_test,
-    sentences,
-    tests_after_bios,
-    tests_after_exchange,
-    tests_after_firmware,
-)
+from reconciler.gate.after import Reasons, sentences, tests_after_idle
 from reconciler.gate.cohort import against_peers, is_whole
+from reconciler.gate.differences import differences
 from reconciler.gate.evidence import GPU_COUNT, experimental, required_metrics
-from reconciler.gate.exchanged import exchanged, gpu_serials, parts_of
-from reconciler.model.after import Exchanged
+from reconciler.gate.exchanged import fabric_of, gpu_serials, parts_of, software_of
+from reconciler.model.after import IDLE_S
 from reconciler.model.desired import Acceptance, Desired, GateTest
 from reconciler.model.gate import Binding, Certificate, GateJudgement, Proof, TestResult, Verdict
 from reconciler.model.observed import Observed, Silent
@@ -101,6 +95,8 @@ def binding_of(desired: Desired, observed: Observed, tests: TestDigests) -> Bind
         tests_digest=tests.whole,
         tests=tests.each,
         parts=parts_of(inventory, facts),
+        software=software_of(facts),
+        fabric=fabric_of(desired.domains),
     )
 
 
@@ -184,7 +180,7 @@ def _flaws(
     """Yield what voids results of one gate, with the tests that it voids."""
     mine = frozenset(proof.tests)
     if proof.binding != binding:
-        for why, names in _differences(proof.binding, binding, acceptance):
+        for why, names in differences(proof.binding, binding, acceptance):
             yield why, mine & names
     if now < proof.issued_at - CLOCK_SKEW:
         yield f"{_clocks_differ(node, proof.issued_at, proof.issued_at - now)}, and the gate runs again", mine
@@ -222,6 +218,28 @@ def due_tests(certificate: Certificate | None, acceptance: Acceptance, now: date
     early = timedelta(seconds=wish.before_s)
     ends = _expiries(certificate, acceptance)
     return {name: (f"expires on {until:%Y-%m-%d}",) for name, until in ends if until - early <= now}
+
+
+def idle_tests(
+    certificate: Certificate | None, idle_since: datetime | None, acceptance: Acceptance, now: datetime
+) -> Reasons:
+    """Return the tests of a node that no work and no gate has touched for long, each with the reason.
+
+    `idle_since`: when it was first seen without work, as it still is; None: it has work, or nobody knows. Of an adopted
+    node nothing was measured that could be renewed. Nodes that are idle since the same day are not due on the same one.
+    """
+    if certificate is None or certificate.adopted or idle_since is None:
+        return {}
+    since = max([idle_since, *(proof.issued_at for proof in proofs_of(certificate, acceptance))])
+    if now < since + timedelta(seconds=IDLE_S + _spread_s(certificate.node)):
+        return {}
+    return dict.fromkeys(tests_after_idle(acceptance), (f"no work and no gate since {since:%Y-%m-%d}",))
+
+
+@lru_cache(maxsize=65536)
+def _spread_s(node: str) -> float:
+    """Return up to three days, by a node's name: spares that came together are not all tested together."""
+    return int.from_bytes(hashlib.sha256(node.encode()).digest()[:4]) / 2**32 * IDLE_S / 10
 
 
 def compose(made: Certificate, known: Certificate | None, left_out: Collection[str]) -> Certificate:
@@ -351,7 +369,7 @@ def finite(value: object) -> float | None:
 def same_machine(certificate: Certificate, binding: Binding, acceptance: Acceptance) -> bool:
     """Return whether its gate ran on exactly this hardware, firmware, BIOS, image and tests."""
     bound = certificate.binding
-    return not any(_differences(bound, binding, acceptance)) and not changed_tests(bound, _digests_in(binding))
+    return not any(differences(bound, binding, acceptance)) and not changed_tests(bound, _digests_in(binding))
 
 
 def _digests_in(binding: Binding) -> TestDigests:
@@ -364,29 +382,3 @@ _ORDER = (Verdict.PASS, Verdict.UNJUDGED, Verdict.ERROR, Verdict.FAIL)
 def worse(one: Verdict, other: Verdict) -> Verdict:
     """Return the worse of two verdicts. A failure is worse than a result that could not be judged."""
     return max(one, other, key=_ORDER.index)
-
-
-def _differences(bound: Binding, found: Binding, acceptance: Acceptance) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield what differs, with the tests that depend on it. An installation or another machine asks for all."""
-    every = every_test(acceptance)
-    if not normalise.same(bound.serial, found.serial):
-        yield "issued for a machine with another serial number", every  # comments must not show it (pitfall M5)
-    others = exchanged(bound, found)
-    if bound.gpu_serials != found.gpu_serials:
-        same_number = Exchanged.GPU in others
-        tests = tests_after_exchange(acceptance, Exchanged.GPU) if same_number else every
-        yield "a GPU was exchanged, added or lost", tests
-    for part in (one for one in Exchanged if one in others and one is not Exchanged.GPU):
-        yield f"a {part.part} was exchanged", tests_after_exchange(acceptance, part)
-    if bound.image_sha256 != found.image_sha256:
-        yield "issued for another image", every
-    changed = sorted(name for name in found.firmware if bound.firmware.get(name) != found.firmware[name])
-    asked = {name: tests_after_firmware(acceptance, name) for name in changed}
-    for names in dict.fromkeys(tuple([n for n in changed if test in asked[n]]) for test in sorted(every)):
-        if names:
-            alike = frozenset(test for test in every if all((test in asked[n]) is (n in names) for n in changed))
-            yield f"firmware changed since: {', '.join(names)}", alike
-    if changed and not any(asked.values()):
-        yield f"firmware changed since: {', '.join(changed)}", frozenset()
-    if bound.bios_digest != found.bios_digest:
-        yield "BIOS settings changed since", tests_after_bios(acceptance)

@@ -8,12 +8,12 @@ there is no cohort, and `min` and `max` alone decide; so they do where a group w
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Final
 
 from reconciler.model.desired import Cohort, Desired, GateTest, Peers
-from reconciler.model.gate import Certificate, TestResult, Verdict
+from reconciler.model.gate import Certificate, Peerless, TestResult, Verdict
 from reconciler.model.gate_arguments import GROUP
 from reconciler.model.reference import REFERENCE_FORMAT, Distribution, Reference, hardware_of
 from reconciler.model.results import COUNTS, NODES
@@ -87,8 +87,8 @@ def too_few(cohort: Cohort, tool_version: str, tool: str) -> str:
     return f"{count} ({told})" if told else count
 
 
-def without_peers(nodes: Iterable[tuple[Desired, Certificate | None]]) -> Iterator[str]:
-    """Yield a sentence for each reason for which a bar by peers does not count on certified nodes, with these nodes."""
+def without_peers(nodes: Iterable[tuple[Desired, Certificate | None]]) -> tuple[Peerless, ...]:
+    """Return each reason for which a bar by peers does not count on certified nodes, with these nodes."""
     found: dict[str, list[str]] = {}
     for desired, certificate in nodes:
         acceptance = desired.profile.acceptance
@@ -98,9 +98,12 @@ def without_peers(nodes: Iterable[tuple[Desired, Certificate | None]]) -> Iterat
         results = {result.test: result for result in certificate.results} if tests else {}
         for said in (said for test in tests for said in notes(test, results.get(test.name))):
             found.setdefault(said, []).append(desired.node)
-    for said, names in found.items():
-        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        yield f"{said}: {', '.join(names[:SHOWN])}{more}"
+    return tuple([Peerless(said, tuple(names)) for said, names in found.items()])
+
+
+def peerless_sentence(one: Peerless) -> str:
+    more = f" and {len(one.nodes) - SHOWN} more" if len(one.nodes) > SHOWN else ""
+    return f"{one.why}: {', '.join(one.nodes[:SHOWN])}{more}"
 
 
 def is_whole(args: Mapping[str, object], metrics: Mapping[str, object]) -> bool:

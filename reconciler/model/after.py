@@ -39,7 +39,15 @@ NIC: Final[tuple[Kind, ...]] = (
     *_BETWEEN,
 )
 BIOS: Final = _kinds("pcie", "nvbandwidth", "hpcc", "stress-ng", "memtester")
-
+DRIVER: Final = (*_kinds("nvbandwidth", diag=3), *_LOCAL, *_BETWEEN)
+# No test of one node alone says anything of a leaf or a spine.
+FABRIC: Final[tuple[Kind, ...]] = (
+    *((tool, {by: None}) for tool in ("perftest", "iperf3") for by in ("partners", "server")),
+    *(("command", {by: None}) for by in ("partners", "group")),
+    *_BETWEEN,
+)
+IDLE: Final = (*_kinds("perftest", diag=3), *_LOCAL)  # those of a boot, and level 3
+IDLE_S: Final = 30 * 86400.0  # without work and without a gate
 
 DRIVE: Final[tuple[Kind, ...]] = (*_kinds("fio", "fio-verify"), ("pcie", {"parts": None}))
 DIMM: Final = _kinds("stress-ng", "memtester", "hpcc")
@@ -65,6 +73,14 @@ EXCHANGED: Final[Mapping[Exchanged, tuple[Kind, ...] | None]] = {  # None: all t
     Exchanged.DRIVE: DRIVE,
     Exchanged.DIMM: DIMM,
 }
+
+
+class Noticed(StrEnum):
+    """The causes of tests that are no action of ours and no exchanged part, as a profile names them."""
+
+    DRIVER = "driver_changed"  # that of the GPUs, CUDA or NCCL, in the same image
+    FABRIC = "fabric_changed"  # another leaf or spine, or another rack where no leaf is declared
+    IDLE = "idle"  # for IDLE_S
 
 
 class AlwaysAll(StrEnum):

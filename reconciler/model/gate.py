@@ -89,6 +89,10 @@ class Binding:
     tests: Mapping[PublicText, PublicText] = field(default_factory=dict)
     # serial numbers by kind of part (model.after.Exchanged); a kind that is not in it was not read
     parts: Unpublished[Mapping[PublicText, tuple[Identifier, ...]]] = field(default_factory=dict)
+    software: Mapping[PublicText, PublicText] = field(
+        default_factory=dict
+    )  # versions of driver, CUDA and NCCL, if read
+    fabric: Mapping[PublicText, PublicText] = field(default_factory=dict)  # the failure domains that are its switches
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,14 @@ class Decline:
     @property
     def share(self) -> float:
         return 1 - self.now / self.first
+
+
+@dataclass(frozen=True, slots=True)
+class Peerless:
+    """A bar by peers that does not count on some certified nodes: `min` and `max` alone decide. `why` is a sentence."""
+
+    why: PublicText
+    nodes: tuple[NodeName, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from reconciler.model.gate import Decline
+from reconciler.model.gate import Decline, Peerless
 from reconciler.model.privacy import FreeText, NodeName, PublicText
 from reconciler.model.records import Attempt
 from reconciler.model.reliability import Reliability, Times
@@ -210,3 +210,4 @@ class PeriodReport:
     replacements: tuple[Replacement, ...] = ()  # the longest first
     under_way: Mapping[NodeName, PublicText] = field(default_factory=dict)  # at its end: how far a soak, an install is
     reliability: Reliability = field(default_factory=Reliability)
+    peerless: tuple[Peerless, ...] = ()  # bars by peers that do not count, by the certificates of its end

@@ -36,6 +36,7 @@ IN_PLACE_OF = "in place of "  # before the name of the node that failed, as the 
 REFUTED = "its TPM refutes this boot: "  # before the reasons, as the detail of the attempt that asked it
 UNPROVED = "its TPM does not prove this boot: "  # the same, where no quote came that could be judged
 UNHEALED = "unhealed "  # before a signal's value path, in a key beside a node's silences: an event that was seen
+IDLE = "idle"  # a key beside a node's silences: since when no work is on it
 COUNTED = "counted "  # before a look at counters, in a key beside a node's silences (planner/node/counted.py)
 IN_BOOT = " in boot "  # after that path, and before a digest of the boot that it was seen in; "" = not known
 SHARED = "shared "  # before a path, beside a node's silences: since when it shows what its failure domain may cause
@@ -154,6 +155,7 @@ class NodeRecord:
     silent_since: Mapping[PublicText, datetime] = field(
         default_factory=dict
     )  # source, or what else ails it -> since when
+    idle_since: datetime | None = None  # when it was first seen without work; None: it has some, or nobody knows
     malformed: FreeText = ""
     paths: Unpublished[frozenset[PublicText] | None] = None  # what the spec managed of it when it was first looked at
     released_at: datetime | None = None  # when a hold of the node was last lifted

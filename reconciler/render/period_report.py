@@ -109,6 +109,9 @@ def sections(report: PeriodReport) -> Iterator[Section]:
         yield Section("Which nodes drifted most", (), ("appeared", "open", "concerns", "nodes"), list(_top(report)))
     if report.declines:
         yield Section("Gray decline", (_GRAY,), _DECLINED, [_decline(one) for one in report.declines])
+    if report.peerless:
+        alone = [(NodeNames(one.nodes), one.why) for one in report.peerless]
+        yield Section("Bars by peers that don't count", (), ("nodes", "why"), alone)
     if report.actions:
         actions = [(one.action, one.outcome, f"{one.count:,}", f"{one.nodes:,}") for one in report.actions]
         yield Section("What was done", (), ("action", "outcome", "times", "nodes"), actions)

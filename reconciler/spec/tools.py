@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from reconciler.model.after import AlwaysAll, Done, Exchanged
+from reconciler.model.after import AlwaysAll, Done, Exchanged, Noticed
 from reconciler.model.errors import Diagnostic, did_you_mean
 from reconciler.model.gate_arguments import (
     GROUP,
@@ -54,8 +54,8 @@ def _check_after(
     for done, names in profile.spec.after.items():
         if done in AlwaysAll.__members__.values():
             yield profile.problem(("after", done), f"{done} always costs all tests", "leave the row out")
-        elif done not in [*Done, *Exchanged] and components is not None and done not in components:
-            known = [*Exchanged] if "change" in done else [*Done, *sorted(components)]
+        elif done not in [*Done, *Exchanged, *Noticed] and components is not None and done not in components:
+            known = [*Exchanged, *Noticed] if "change" in done else [*Done, *Noticed, *sorted(components)]
             yield profile.problem(
                 ("after", done), f"there is no action or component of firmware {done!r}", did_you_mean(done, known)
             )

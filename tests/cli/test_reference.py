@@ -57,6 +57,28 @@ def test_references_are_written_once_and_their_peers_judge(spec: Path, tmp_path:
     assert sum(peers.n for peers in cohort.peers) == done.json[0]["n"]
 
 
+def test_the_report_of_a_period_says_where_bars_by_peers_do_not_count(spec: Path, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.sqlite"
+    nodes = load_spec(spec, directory=str(spec)).nodes
+    names = [name for name, node in nodes.items() if node.profile.acceptance and node.profile.image][:3]
+    certify(spec, ledger, dict.fromkeys(names, 480.0))
+    assert reconciler("report", spec, "--ledger", str(ledger), "-o", "json").json["peerless"] == [], (
+        "no bar is by peers"
+    )
+    acceptance = spec / "acceptance.yaml"
+    bar = "- {metric: busbw_peak, min: 440"
+    acceptance.write_text(acceptance.read_text().replace(bar, bar + ", cohort: {below: 3%, modifiedZ: 3.5}"))
+    done = reconciler("report", spec, "--ledger", str(ledger), "-o", "json")
+    why = "nccl: busbw_peak: min and max alone decide, as there are 0 peers with nccl-tests 2.13.8"
+    assert done.json["peerless"] == [{"why": why, "nodes": names}]
+    schema = reconciler("schema", "report").json
+    jsonschema.validate(done.json, schema, jsonschema.Draft202012Validator)
+    for form in ("human", "markdown"):
+        said = " ".join(reconciler("report", spec, "--ledger", str(ledger), "-o", form).out.replace("\\", "").split())
+        assert "Bars by peers that don't count" in said
+        assert "0 peers with nccl-tests 2.13.8" in said
+
+
 def test_the_history_of_a_node_tells_of_gray_decline(spec: Path, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.sqlite"
     certify(spec, ledger, {"gpu-a001": 490.0})

@@ -145,3 +145,47 @@ def test_a_node_with_work_is_not_drained_before_its_results_expire(world: Worlds
     node = replace(here.fleet.nodes["n0"], profile=of(revalidate=replace(wish, drain=True)))
     here.fleet = replace(here.fleet, nodes={"n0": node})
     assert "drain" in [action.name for action in here.plan().nodes["n0"].actions]
+
+
+def test_a_node_without_work_for_a_month_is_tested_again(world: Worlds) -> None:
+    """Nobody renews results before they expire here. One node after the other, within the budget, and once."""
+    here = world(nodes=2, profile=of(), settings=ONE)
+    certify(here, idle=True)
+    here.apply()
+    assert here.ledger.node("n0").idle_since is not None
+    later(here, 29 * DAY)
+    assert here.plan().nodes["n0"].actions == ()
+    later(here, 5 * DAY)
+    [item] = here.plan().nodes["n0"].drift
+    assert item.kind is DriftClass.RENEWAL
+    assert str(item.observed).startswith("no work and no gate since ")
+    here.apply()
+    assert here.gate.tested == [("n0", ("dcgm", "nccl", "link")), ("n1", ("dcgm", "nccl", "link"))]
+    assert here.serves("n0")
+    assert here.serves("n1")
+    here.apply()
+    assert len(here.gate.tested) == 2, "it is over"
+
+
+def test_a_node_with_work_is_not_tested_for_the_month_before(world: Worlds) -> None:
+    here = world(nodes=1, profile=of(), settings=ONE)
+    certify(here)
+    here.apply()
+    assert here.ledger.node("n0").idle_since is None
+    later(here, 60 * DAY)
+    here.apply()
+    assert here.gate.tested == []
+
+
+def test_another_leaf_in_the_spec_costs_the_pairs(world: Worlds) -> None:
+    here = world(nodes=1, profile=of(after={"fabric_changed": ("link",)}))
+    certify(here)
+    node = here.fleet.nodes["n0"]
+    moved = replace(node, domains={label: f"{name}-new" for label, name in node.domains.items()})
+    here.fleet = replace(here.fleet, nodes={"n0": moved})
+    [item] = here.plan().nodes["n0"].drift
+    assert item.kind is DriftClass.RENEWAL
+    assert str(item.observed).startswith("its place in the fabric changed since: ")
+    here.apply()
+    assert ran(here) == [("link",)]
+    assert here.serves("n0")

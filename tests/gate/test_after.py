@@ -9,12 +9,12 @@ import pytest
 
 from reconciler.gate import after
 from reconciler.gate import certificate as c
-from reconciler.gate.certificate import compose, due_tests, judge, valid_until
+from reconciler.gate.certificate import compose, due_tests, idle_tests, judge, valid_until
 from reconciler.health.ladder import REMEDIATION
 from reconciler.model.after import GPU_RESET, REBOOT, Exchanged
 from reconciler.model.desired import Acceptance, GatePhase, GateTest, Revalidation
 from reconciler.model.documents import dump, load
-from reconciler.model.gate import Certificate, Proof, Verdict
+from reconciler.model.gate import Binding, Certificate, Proof, Verdict
 from reconciler.model.observed import Drive, Nic, NvmeHealth, Part
 from reconciler.model.records import Attempt
 from reconciler.planner.node.retest import voided_since_certificate
@@ -281,3 +281,87 @@ def test_parts_are_bound_as_bmc_and_host_tell_them() -> None:
     bound = c.binding_of(WANTED, seen, c.tests_digest(PROFILE))
     assert not isinstance(bound, str)
     assert bound.parts == {"nic_exchanged": ("aa:bb",), "drive_exchanged": ("S1", "S2"), "dimm_exchanged": ("D1",)}
+
+
+# --- what nobody did: another driver, another leaf, nothing for a month ---
+
+PAIRS = (
+    gate_test("pairs", "perftest", rails="mlx5_0", partners=2, interface="ib0"),
+    gate_test("rack", "nccl-tests", group=4, interface="ib0"),
+)
+WIDE = replace(PROFILE, phases=(GatePhase("all", (*TESTS, *PAIRS)),))
+
+
+def on(acceptance: Acceptance, driver: str = "570", **domains: str) -> Binding:
+    node = b.node(profile=b.profile(acceptance=acceptance), domains=domains)
+    bound = c.binding_of(node, b.observed(host=b.facts(driver=driver)), c.tests_digest(acceptance))
+    assert isinstance(bound, Binding)
+    return bound
+
+
+def issued(bound: Binding, acceptance: Acceptance = WIDE) -> Certificate:
+    made = b.certificate(b.node(profile=b.profile(acceptance=acceptance)), b.observed())
+    return replace(made, binding=bound)
+
+
+def test_another_leaf_costs_the_tests_between_nodes_and_no_other() -> None:
+    before, moved = on(WIDE, leaf="l1", rack="r1"), on(WIDE, leaf="l2", rack="r1")
+    found = judge(issued(before), WIDE, moved, b.NOW)
+    assert found.reasons == ("its place in the fabric changed since: leaf l1 -> l2: parts, xids, uplink, pairs, rack",)
+    own = replace(WIDE, after={"fabric_changed": ("rack",)})
+    assert set(judge(issued(before), own, moved, b.NOW).by_test) == {"rack", *LOOK}
+    assert judge(issued(before), replace(WIDE, after={"fabric_changed": ()}), moved, b.NOW).valid
+    assert judge(issued(before, TWO), TWO, on(TWO, leaf="l2"), b.NOW).valid, "no test of it says anything of a leaf"
+
+
+TWO = replace(PROFILE, phases=(GatePhase("all", (*TESTS[:8], *TESTS[9:])),))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "counts"),
+    [
+        ({"leaf": "l1", "spine": "s1"}, {"leaf": "l1", "spine": "s2"}, True),
+        ({"leaf-0": "l1", "leaf-1": "l2"}, {"leaf-0": "l1", "leaf-1": "l3"}, True),
+        ({"rack": "r1"}, {"rack": "r2"}, True),  # its leaf, as none is declared
+        ({"leaf": "l1", "rack": "r1"}, {"leaf": "l1", "rack": "r2"}, False),  # its cables are where they were
+        ({"rack": "r1"}, {"rack": "r1", "leaf": "l1"}, False),  # the spec says more, and nothing was moved
+        ({"leaf": "l1"}, {}, False),
+        ({"pdu": "p1"}, {"pdu": "p2"}, False),
+    ],
+)
+def test_a_place_in_the_fabric_is_another_one_when_a_switch_is(
+    before: dict[str, str], now: dict[str, str], counts: bool
+) -> None:
+    assert judge(issued(on(WIDE, **before)), WIDE, on(WIDE, **now), b.NOW).valid is not counts
+
+
+def test_another_driver_costs_what_goes_through_it() -> None:
+    before = issued(on(WIDE))
+    found = judge(before, WIDE, on(WIDE, driver="580"), b.NOW)
+    assert found.reasons == ("driver changed since: parts, xids, dcgm-long, pcie, nccl, rack",)
+    unread = replace(on(WIDE), software={})
+    assert judge(before, WIDE, unread, b.NOW).valid, "it was not read now"
+    assert judge(issued(unread), WIDE, on(WIDE), b.NOW).valid, "a certificate of a version that bound none"
+
+
+def test_a_node_that_is_idle_for_a_month_is_tested_like_after_a_boot_and_deeper() -> None:
+    made, since = issued(on(WIDE)), b.NOW - timedelta(days=90)
+    month, latest = timedelta(days=30), timedelta(days=33)  # by its name, up to three days later
+    assert idle_tests(made, since, WIDE, b.NOW + month - timedelta(seconds=1)) == {}, "its gate is younger than that"
+    found = idle_tests(made, since, WIDE, b.NOW + latest)
+    assert set(found) == LOOK | {"dcgm-long", "nccl", "rails", "pairs"}
+    assert {why for reasons in found.values() for why in reasons} == {f"no work and no gate since {b.NOW:%Y-%m-%d}"}
+    later = b.NOW + timedelta(days=20)
+    assert idle_tests(made, later, WIDE, b.NOW + latest) == {}, "it had work until then"
+    assert idle_tests(made, None, WIDE, b.NOW + latest) == {}, "it has work, or nobody knows"
+    assert idle_tests(replace(made, adopted=True), since, WIDE, b.NOW + latest) == {}
+    assert idle_tests(made, since, replace(WIDE, after={"idle": ()}), b.NOW + latest) == {}
+
+
+def test_nodes_that_came_together_are_not_all_due_together() -> None:
+    made, day = issued(on(WIDE)), timedelta(days=1)
+    nodes = [replace(made, node=f"n{number}") for number in range(12)]
+    due = [sum(bool(idle_tests(one, b.NOW, WIDE, b.NOW + at * day)) for one in nodes) for at in (30, 30.5, 31.5, 33)]
+    assert due[0] == 0
+    assert due[-1] == 12
+    assert 0 < due[1] < due[2] < 12

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reconciler.gate.asked import asked_tests, text_of
 from reconciler.gate.certificate import judge_test
-from reconciler.gate.cohort import distribution, limit, notes, references, without_peers
+from reconciler.gate.cohort import distribution, limit, notes, peerless_sentence, references, without_peers
 from reconciler.gate.results import key_of
 from reconciler.model.desired import Acceptance, Cohort, Desired, GatePhase, GateTest, Peers, Threshold
 from reconciler.model.documents import dump, load
@@ -138,7 +138,9 @@ def test_nodes_whose_bars_by_peers_do_not_count_are_told_once_by_reason() -> Non
     nodes = [(b.node(f"n{at}", profile=profile), certificate(480.0, version=own)) for at in range(7)]
     nodes += [(b.node("n7", profile=profile), certificate(480.0)), (b.node("n8", profile=profile), None)]
     nodes.append((b.node("n9"), certificate(480.0, version=own)))
-    (told,) = without_peers(nodes)
+    (found,) = without_peers(nodes)
+    assert found.nodes == tuple(f"n{at}" for at in range(7))
+    told = peerless_sentence(found)
     assert told.startswith(
         f"nccl-tests: busbw_peak: min and max alone decide, as there are 0 peers with nccl-tests {own}"
     )

@@ -47,7 +47,7 @@ def test_what_would_be_lost_keeps_a_node_from_being_drained(
     assert plan.blocked is not None
     assert plan.blocked.code is BlockCode.NO_DRAIN
     assert why in plan.blocked.detail
-    assert "brings about: image" in plan.blocked.detail
+    assert "brings about: gate (driver changed since), image" in plan.blocked.detail
 
 
 def test_the_policy_may_allow_it_and_the_plan_names_the_pods() -> None:

@@ -37,11 +37,13 @@ ROWS = (
     "update_firmware",
     "dimm_exchanged",
     "gpu_exchanged",
+    "driver_changed",
+    "fabric_changed",
 )
 STEPS = (
     "gate", "gate", "gate fails", "flash bmc", "flash bios", "flash nic0", "flashed by hand", "settings", "power_cycle",
     "soft_restart", "configure_host", "reimage", "other GPU", "other image", "other DIMM", "repaired DIMM", "repair",
-    "two days", "two days", "another test", "clock back",
+    "other driver", "moved", "two days", "two days", "another test", "clock back",
 )  # fmt: skip
 JUMPS = {"two days": timedelta(days=2), "clock back": timedelta(minutes=-37, microseconds=-1)}  # no time comes twice
 
@@ -137,21 +139,24 @@ class Node:
                 bios = {**inventory.value.bios, "NumaNodesPerSocket": f"{self.now}"}
                 self.seen = replace(self.seen, inventory=replace(inventory, value=replace(inventory.value, bios=bios)))
                 self.voids("set_bios")
-            case ["power_cycle" | "soft_restart" as action]:
-                self.attempt(action, cause=REMEDIATION)
-                self.voids(action)
-            case ["configure_host" as action]:
-                self.attempt(action)
-                self.voids(action, otherwise=())
+            case ["power_cycle" | "soft_restart" | "configure_host" as action]:
+                treats = action != "configure_host"
+                self.attempt(action, cause=REMEDIATION if treats else "drift")
+                self.voids(action, otherwise=NAMES if treats else ())
             case ["reimage" as action]:
                 self.attempt(action)
                 self.voids()
-            case ["other", "GPU" | "image" as other]:
+            case ["other", "GPU" | "image" | "driver" as other]:
                 host: Any = self.seen.host
                 image = replace(host.value.image, sha256=f"{self.now}")
-                others = {"GPU": {"gpus": (b.gpu(0), b.gpu(1, serial=f"{self.now}"))}, "image": {"image": image}}
-                self.change_host(**others[other])
-                self.voids(*(["gpu_exchanged"] if other == "GPU" else []))
+                gpus, driver = (b.gpu(0), b.gpu(1, serial=f"{self.now}")), f"{self.now}"
+                self.change_host(
+                    **{"GPU": {"gpus": gpus}, "image": {"image": image}, "driver": {"driver": driver}}[other]
+                )
+                self.voids(*{"GPU": ["gpu_exchanged"], "image": [], "driver": ["driver_changed"]}[other])
+            case ["moved"]:
+                self.wanted = replace(self.wanted, domains={"rack": f"{self.now}"})
+                self.voids("fabric_changed", otherwise=())
             case [how, "DIMM"]:
                 self.exchange_dimm(how)
             case ["repair"]:
@@ -161,7 +166,7 @@ class Node:
                 first, *rest = self.acceptance.tests
                 test = replace(first, args={**first.args, "run": f"{self.now}"})
                 profile = replace(self.acceptance, phases=(GatePhase("all", (test, *rest)),))
-                self.wanted = b.node(profile=b.profile(acceptance=profile))
+                self.wanted = replace(self.wanted, profile=b.profile(acceptance=profile))
                 self.passed[first.name] = None
 
 

@@ -252,7 +252,19 @@ PUBLIC = {
     "Attempt": {"action", "target", "cause", "outcome"},
     "Hold": {"subject"},
     "Certificate": {"format_version", "node"},
-    "Binding": {"image_sha256", "firmware key", "firmware", "bios_digest", "tests_digest", "tests key", "tests"},
+    "Binding": {
+        "image_sha256",
+        "firmware key",
+        "firmware",
+        "bios_digest",
+        "tests_digest",
+        "tests key",
+        "tests",
+        "software key",
+        "software",  # as of HostFacts
+        "fabric key",
+        "fabric",  # names of switches and racks as the spec has them, like those of a budget
+    },
     "Proof": {"tests"},
     "FirstResult": {"test", "key", "metrics key"},  # as TestResult; the key is a digest of what is published anyway
     "TestResult": {"test", "tool", "metrics key", "tool_version"},

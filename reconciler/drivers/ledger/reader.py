@@ -21,7 +21,7 @@ from reconciler.drivers.ledger.rows import from_json, to_applied, to_certificate
 from reconciler.model.gate import Certificate
 from reconciler.model.host_certificate import read_host_certificate
 from reconciler.model.interning import share
-from reconciler.model.records import ATTEMPTS_KEPT, Applied, Attempt, Hold, NodeRecord
+from reconciler.model.records import ATTEMPTS_KEPT, IDLE, Applied, Attempt, Hold, NodeRecord
 from reconciler.model.repairs import Repair
 
 T = TypeVar("T")
@@ -242,7 +242,8 @@ class _Reader:
             since = self._decoded(row.node, lambda silence: to_instant(silence.since, "start of a silence"), row)
             if since is not None:
                 found[row.node][row.source] = since
-        return {"silent_since": (found, {})}
+        idle = {node: since.pop(IDLE) for node, since in found.items() if IDLE in since}
+        return {"silent_since": (found, {}), "idle_since": (idle, None)}
 
 
 _Fields = Mapping[str, tuple[Mapping[str, Any], Any]]  # by field of a record: its value by node, and its default

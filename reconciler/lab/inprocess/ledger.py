@@ -20,7 +20,17 @@ from reconciler.model.host_certificate import read_host_certificate
 from reconciler.model.install_progress import InstallAttempt
 from reconciler.model.measurements import Attestation
 from reconciler.model.period_report import ServiceStatus
-from reconciler.model.records import ATTEMPTS_KEPT, Applied, Attempt, Hold, Lease, LedgerPlace, NodeRecord, Rollout
+from reconciler.model.records import (
+    ATTEMPTS_KEPT,
+    IDLE,
+    Applied,
+    Attempt,
+    Hold,
+    Lease,
+    LedgerPlace,
+    NodeRecord,
+    Rollout,
+)
 from reconciler.model.repairs import Repair, RetiredPart, retired_parts
 from reconciler.model.results import TestRun
 
@@ -126,12 +136,12 @@ class MemoryLedger(MemoryOutbox):
 
     def note_silences(self, changes: Sequence[tuple[str, str, bool]], now: datetime) -> None:
         for node, source, silent in sorted(changes, key=lambda change: change[2]):
-            since = dict(self._of(node).record.silent_since)
-            if silent:
-                since.setdefault(source, now)  # the first one counts
-            else:
-                since.pop(source, None)
-            self._change(node, silent_since=since)
+            record = self._of(node).record
+            since = {**record.silent_since, **({IDLE: record.idle_since} if record.idle_since else {})}
+            since.setdefault(source, now)  # the first one counts
+            if not silent:
+                del since[source]
+            self._change(node, idle_since=since.pop(IDLE, None), silent_since=since)
 
     def known(self) -> Sequence[str]:
         return sorted(name for name, node in self._nodes.items() if node.record.applied)

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from reconciler import __version__
 from reconciler.diff.compare import Comparer
 from reconciler.diff.ignore import IgnoreRules
-from reconciler.gate.cohort import without_peers
+from reconciler.gate.cohort import peerless_sentence, without_peers
 from reconciler.health.peer_ports import PoolPorts, ports_of_pools
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.inputs import RECIPE, fingerprint_of
@@ -72,6 +72,7 @@ def plan_with_planner(
 ) -> tuple[Plan, NodePlanner]:
     """Plan as `plan_fleet` does, and return also the planner of single nodes. It keeps no plans."""
     names = request.names(fleet)
+    certified = [(node, ledger.record(name).certificate) for name, node in fleet.nodes.items()]
     planner = node_planner(fleet, observation, ledger, now, request, kept)
     plans, whole, changing = _node_plans(fleet, observation, ledger, names, planner, kept)
     isolation = Isolation(fleet, observation, ledger.records, now)
@@ -102,7 +103,7 @@ def plan_with_planner(
         time_scale=observation.time_scale,
         notes=(
             *_notes(fleet, observation, planner.comparer.rules, now),
-            *without_peers((node, ledger.record(name).certificate) for name, node in fleet.nodes.items()),
+            *map(peerless_sentence, without_peers(certified)),
             *forecast.notes,
         ),
         refused=refusals(fleet, plans, whole, ledger.records, ledger.known, forecast),

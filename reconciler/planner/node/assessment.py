@@ -10,10 +10,10 @@ from reconciler.diff.ignore import IgnoreRules
 from reconciler.gate.after import every_test, sentences, whole_reasons
 from reconciler.gate.asked import moved_tests
 from reconciler.gate.attestation.expected import is_measured
-from reconciler.gate.certificate import ahead_of_clock, binding_of, due_tests, judge
+from reconciler.gate.certificate import ahead_of_clock, binding_of, due_tests, idle_tests, judge
 from reconciler.health.signals import Signal
 from reconciler.health.table import Effect, table_of
-from reconciler.model.desired import Desired, Revalidation
+from reconciler.model.desired import Desired
 from reconciler.model.gate import Binding
 from reconciler.model.observed import Answered, HostFacts, Member, Observed, RedfishInventory, Silent
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, is_spare, read_mark
@@ -327,7 +327,8 @@ def _gate(
     if IN_SERVICE not in builder.true and HEALTHY in builder.true:  # treated, it is tested for that
         done = both(done, owed_since_isolation(record, acceptance, table))
     due = due_tests(record.certificate, acceptance, context.now)
-    run = frozenset().union(judgement.by_test, done, due)
+    idle = idle_tests(record.certificate, record.idle_since, acceptance, context.now)
+    run = frozenset().union(judgement.by_test, done, due, idle)
     if record.certificate is not None and record.certificate.adopted:
         run = every_test(acceptance)
     of_one_that_serves = record.certificate if not judgement.valid and not done and IN_SERVICE in builder.true else None
@@ -336,8 +337,8 @@ def _gate(
         builder.set(GATE, None, why)
         return {}, frozenset()
     if judgement.valid and not done:
-        renews = acceptance.revalidate is not None and _may_renew(builder, observed, acceptance.revalidate)
-        due = due if renews else {}
+        free, wish = _without_work(builder, observed), acceptance.revalidate
+        due = both(due if wish is not None and (free or wish.drain) else {}, idle if free else {})
         builder.set(GATE, not due, *sentences(due, acceptance))
         return {}, run
     asked, found = context.of_profile(desired.profile).asked, judgement.by_test
@@ -356,9 +357,9 @@ def _gate(
     return {name: reasons for name, reasons in held_back.items() if reasons}, run
 
 
-def _may_renew(builder: ConditionBuilder, observed: Observed, wish: Revalidation) -> bool:
-    """Return whether results that still hold may be renewed: no work is on the node, or it is drained for that."""
-    if QUIESCED in builder.true or wish.drain:
+def _without_work(builder: ConditionBuilder, observed: Observed) -> bool:
+    """Return whether no work is on the node, so that results that still hold may be renewed."""
+    if QUIESCED in builder.true:
         return True
     member = observed.member.value if isinstance(observed.member, Answered) else None
     return member is not None and not member.work(observed.host, observed.member.at)

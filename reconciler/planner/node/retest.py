@@ -18,7 +18,7 @@ from reconciler.gate.after import (
     tests_after_exchange,
     tests_after_firmware,
 )
-from reconciler.gate.certificate import binding_of, due_tests, judge, tests_digest
+from reconciler.gate.certificate import binding_of, due_tests, idle_tests, judge, tests_digest
 from reconciler.gate.exchanged import exchanged
 from reconciler.health.ladder import REMEDIATION
 from reconciler.health.table import HealthTable, SignalRule, health_table, table_of
@@ -145,7 +145,7 @@ def left_out_tests(desired: Desired, observed: Observed, record: NodeRecord, now
     voided = voided_since_certificate(record, acceptance, binding, table_of(desired.profile))
     asked = {*judge(known, acceptance, binding, now).by_test, *voided}
     asked.update(owed_since_isolation(record, acceptance, table_of(desired.profile)))
-    asked.update(due_tests(known, acceptance, now))
+    asked.update(due_tests(known, acceptance, now), idle_tests(known, record.idle_since, acceptance, now))
     passive = {test.name for test in acceptance.tests if test.tool in PASSIVE}
     return frozenset(result.test for result in known.results) - asked - passive
 

@@ -203,8 +203,9 @@ class AcceptanceProfileSpec(Model):
     after: Mapping[Text, tuple[Name, ...]] = Field(
         default={},
         description="Tests by name that an action, new firmware of a component, or a part that was exchanged "
-        "(gpu_exchanged, nic_exchanged, drive_exchanged, dimm_exchanged) costs. Absent: the minimum set for it; where "
-        "nothing is known, all tests. An installation and another machine cost all tests.",
+        "(gpu_exchanged, nic_exchanged, drive_exchanged, dimm_exchanged) costs, or another driver (driver_changed), "
+        "another leaf or spine (fabric_changed), or 30 days without work and gate (idle). Absent: the minimum set for "
+        "it; where nothing is known, all tests. An installation and another machine cost all tests.",
     )
     phases: tuple[Phase, ...] = Field(min_length=1, description="Phases, cheap ones first.")
     soak: Annotated[Soak | None, BeforeValidator(_soak, json_schema_input_type=Soak | Duration | None)] = Field(
