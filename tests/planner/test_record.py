@@ -86,3 +86,16 @@ def test_a_repair_that_exchanged_the_part_at_fault_costs_the_tests_of_that_part(
     known = replace(known, certificate=replace(known.certificate, binding=bound), attempts=(drain,))
     found = replace(bound, parts={"dimm_exchanged": now})
     assert set(voided_since_certificate(known, acceptance, found)) == asked
+
+
+def test_an_idle_node_is_due_and_one_that_has_got_work_is_left_alone() -> None:
+    """The ledger says that it was idle; what the cluster says now counts."""
+    wanted = b.node()
+    known = b.record(wanted)
+    assert known.certificate is not None
+    old = b.NOW - timedelta(days=60)
+    known = replace(known, certificate=replace(known.certificate, issued_at=old), idle_since=old)
+    idle, busy = (b.observed(member=b.member(pods=pods)) for pods in ((), (b.pod(),)))
+    assert "run_gate" in b.actions(b.planner().plan(wanted, idle, known))
+    assert b.actions(b.planner().plan(wanted, busy, known)) == []
+    assert b.actions(b.planner().plan(wanted, idle, replace(known, idle_since=None))) == []

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,17 +79,20 @@ def test_a_node_is_queued_once_and_the_ill_go_before_drift() -> None:
     assert queue.in_order() == ["a2", "a0", "a1"]
 
 
-def test_what_is_tested_before_its_results_expire_goes_last() -> None:
+@pytest.mark.parametrize("why", ["expires", "idle"])
+def test_what_is_tested_while_it_is_idle_goes_last(why: str) -> None:
     """Idle re-validation waits for all other work, whatever the order of the spec is."""
-    profile = replace(b.PROFILE, acceptance=replace(b.ACCEPTANCE, revalidate=Revalidation(7 * 86400.0)))
+    wish = Revalidation(7 * 86400.0) if why == "expires" else None
+    profile = replace(b.PROFILE, acceptance=replace(b.ACCEPTANCE, revalidate=wish))
     nodes = {name: b.node(name, profile=profile) for name in ("a0", "a1", "a2")}
     fleet = Fleet(replace(b.SETTINGS, budgets=(BudgetLimit("fleet", "1"),)), SpecSource("spec"), nodes, "d")
     records = {name: b.record(node, b.observed(name)) for name, node in nodes.items()}
-    for name in ("a0", "a1"):  # of these, the results end within a week
+    for name in ("a0", "a1"):  # of these, the results end within a week, or they had no work for as long
         certificate = records[name].certificate
         assert certificate is not None
         aged = replace(certificate, issued_at=b.NOW - timedelta(days=85))
-        records[name] = replace(records[name], certificate=aged)
+        idle_since = aged.issued_at if why == "idle" else None
+        records[name] = replace(records[name], certificate=aged, idle_since=idle_since)
     idle = {name: b.observed(name, member=b.member(name, pods=())) for name in ("a0", "a1")}
     seen = {**idle, "a2": b.observed("a2", host=b.facts("a2", driver="550.0"))}
     observation = Observation("1.0", "test", "", b.NOW, b.NOW, seen)
