@@ -22,6 +22,8 @@ from reconciler.model.boot_ways import choose, passed_over
 from reconciler.model.desired import Desired
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.errors import DriverError, ReconcilerError, SpecError, UsageError
+from reconciler.model.forge import SpecForge
+from reconciler.model.inventory import InventoryPolicy
 from reconciler.model.notices import Channel
 from reconciler.model.observed import Answered, ClusterState, Observation, Silent
 from reconciler.model.records import NodeRecord
@@ -143,8 +145,22 @@ def _channels(workspace: Workspace, where: str) -> Iterator[Finding]:
         yield replace(found, remedy="" if found.ok else f"{found.remedy}; then try it: reconciler notify test")
     for tracker in workspace.fleet.settings.tickets:
         yield _tried(f"tracker {tracker.name}", partial(_tracker, workspace, tracker), where)
-    if (forge := workspace.fleet.settings.drift_forge) is not None:
-        yield _tried(f"forge {forge.repository}", lambda: spec_forge(forge, workspace.secrets)[0], where)
+    inventory = workspace.fleet.settings.inventory
+    forges = (workspace.fleet.settings.drift_forge, None if inventory is None else inventory.forge)
+    for forge in dict.fromkeys(one for one in forges if one is not None):
+        yield _tried(f"forge {forge.repository}", partial(_forge_address, workspace, forge), where)
+    if inventory is not None and inventory.secret:
+        yield _tried(f"inventory {inventory.kind}", partial(_inventory_address, workspace, inventory), where)
+
+
+def _inventory_address(workspace: Workspace, inventory: InventoryPolicy) -> str:
+    """Return the URL. Raise UsageError for a token that lacks, or may not be sent there."""
+    workspace.secrets.resolve(inventory.secret, inventory.place)
+    return inventory.place
+
+
+def _forge_address(workspace: Workspace, forge: SpecForge) -> str:
+    return spec_forge(forge, workspace.secrets)[0]
 
 
 def _event_rights(workspace: Workspace, channel: Channel) -> Finding:

@@ -1,33 +1,27 @@
-"""`drift.mode: propose` in the loop: the pull request of drift, kept in a task that the loop never waits for."""
+"""Pull requests that the loop keeps, each in a task of its own that the loop never waits for."""
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from reconciler.app.clocks import RealClock
 from reconciler.app.forge_job import spec_forge
-from reconciler.app.propose_drift import SeenDrift, proposed_change
 from reconciler.app.proposing import Proposed, ProposedChange, propose
-from reconciler.app.workspace import Workspace, drift_report
+from reconciler.app.workspace import Workspace
 from reconciler.converge.events import LoopTold, Progress
 from reconciler.drivers.forge import connect
-from reconciler.drivers.git import folder, read_revision
 from reconciler.model.crash import of_its_own_async
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import DriverError, Failure, ReconcilerError, UsageError
 from reconciler.model.forge import ProposingForge, SpecForge
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
-from reconciler.model.vocab import DriftMode
-from reconciler.planner.fleet.observer_outage import observer_outage
-from reconciler.render.redact import Redaction, names_of, redact
-from reconciler.spec.edit.files import SpecFiles
 
 if TYPE_CHECKING:
     from reconciler.drivers.ledger import SqlLedger
@@ -44,11 +38,14 @@ class ProposerOptions:
     redact: bool
 
 
-class LoopProposer:
-    """Proposes the drift that passes find, at most once per interval, while this process holds the fleet's lease.
+class LoopProposer(ABC):
+    """Proposes what passes find, at most once per interval, while this process holds the fleet's lease.
 
-    What was done is in the journal. A failure is told once, until a try succeeds or fails in another way.
+    What was done is in the journal. A failure is told once, until a try succeeds or fails in another way. `what`: is
+    proposed, in a word.
     """
+
+    what: ClassVar[str]
 
     def __init__(self, workspace: Workspace, ledger: SqlLedger, progress: Progress, options: ProposerOptions) -> None:
         self._workspace = workspace
@@ -62,16 +59,28 @@ class LoopProposer:
         self._adopted: frozenset[tuple[str, str, str]] = frozenset()  # by the last change that the forge was asked for
 
     def pass_ended(self, fleet: Fleet, plan: Plan, observation: Observation) -> None:
-        """Begin to propose the drift of this pass, unless it is too early, or an earlier try goes on."""
-        forge = fleet.settings.drift_forge
-        if fleet.settings.drift_mode is not DriftMode.PROPOSE or forge is None:
+        """Begin to propose what this pass found, unless it is too early, or an earlier try goes on."""
+        forge = self._forge(fleet)
+        if forge is None:
             return
-        interval = timedelta(seconds=self._options.interval_s)
+        interval = timedelta(seconds=self._interval_s(fleet))
         early = self._last is not None and observation.started_at - self._last < interval
         if early or (self._trying is not None and not self._trying.done()):
             return
         self._last = observation.started_at
         self._trying = asyncio.create_task(self._try(forge, fleet, plan, observation))
+
+    @abstractmethod
+    def _forge(self, fleet: Fleet) -> SpecForge | None:
+        """Return where to propose; None = the spec asks for no proposals."""
+
+    @abstractmethod
+    def _interval_s(self, fleet: Fleet) -> float:
+        """Return the time between two tries."""
+
+    @abstractmethod
+    async def _change(self, fleet: Fleet, plan: Plan, observation: Observation) -> ProposedChange | None:
+        """Return what to propose; None where too little is known. The ledger is read on the loop's thread alone."""
 
     async def close(self) -> None:
         """End the try under way: what it has written, the next one finds."""
@@ -83,7 +92,7 @@ class LoopProposer:
     async def _try(self, forge: SpecForge, fleet: Fleet, plan: Plan, observation: Observation) -> None:
         work = partial(self._try_once, forge, fleet, plan, observation)
         await of_its_own_async(
-            "proposal", "proposing drift", work, lambda crash: self._failed(crash.sentence, crash.sentence)
+            "proposal", f"proposing {self.what}", work, lambda crash: self._failed(crash.sentence, crash.sentence)
         )
 
     async def _try_once(self, forge: SpecForge, fleet: Fleet, plan: Plan, observation: Observation) -> None:
@@ -99,12 +108,12 @@ class LoopProposer:
             self._failed(str(error), str(error))
         else:
             if proposed and self._trouble:
-                self._progress(LoopTold("proposal", "drift is proposed again"))
+                self._progress(LoopTold("proposal", f"{self.what} is proposed again"))
                 self._trouble = ""
 
     def _failed(self, kind: str, why: str) -> None:
         if kind != self._trouble:
-            self._progress(LoopTold("proposal", f"drift is not proposed: {why}", problem=True))
+            self._progress(LoopTold("proposal", f"{self.what} is not proposed: {why}", problem=True))
         self._trouble = kind
 
     async def _propose(self, forge: SpecForge, fleet: Fleet, plan: Plan, observation: Observation) -> bool:
@@ -112,17 +121,11 @@ class LoopProposer:
         source = fleet.source
         if not source.commit or source.dirty:
             raise UsageError(f"{source.directory} is not as committed: a pull request is made of the spec in git")
-        if observer_outage(fleet, observation) or not self._leads(fleet):
+        if not self._leads(fleet):
             return False
-        seen = self._seen(fleet, plan, observation)
-        now = self._workspace.clock.now()
-
-        def change() -> ProposedChange:
-            directory = Path(source.directory)
-            files = SpecFiles(read_revision(directory, source.commit)[0], source.directory)
-            return proposed_change(seen, files, folder(directory), now)
-
-        wanted = await asyncio.to_thread(change)
+        wanted = await self._change(fleet, plan, observation)
+        if wanted is None:
+            return False
         missing = self._adopted - wanted.adopted
         if missing and wanted.adopted < self._adopted and wanted.unsure >= {node for node, *_ in missing}:
             return False  # without the nodes that are silent now it is another change, which would undo approvals
@@ -141,16 +144,6 @@ class LoopProposer:
     def _leads(self, fleet: Fleet) -> bool:
         held = self._ledger.holder(fleet.settings.fleet, self._workspace.clock.now())
         return held is not None and held.holder == self._options.holder
-
-    def _seen(self, fleet: Fleet, plan: Plan, observation: Observation) -> SeenDrift:
-        """Collect what a change is made of, on the loop's thread: the ledger is read there."""
-        records = self._ledger.nodes(list(observation.nodes))
-        acting = {node for _, node, *_ in self._ledger.unfinished()}
-        hide = self._options.redact
-        names = names_of(fleet, observation, records) if hide else {}
-        report = drift_report(plan, observation)
-        report = redact(report, names, fleet) if hide else report
-        return SeenDrift(fleet, report, observation, list(plan.nodes), records, acting, Redaction(names, strict=hide))
 
     async def _connect(self, place: SpecForge) -> ProposingForge:
         url, token = await asyncio.to_thread(spec_forge, place, self._workspace.secrets)  # a program may print it

@@ -84,7 +84,7 @@ async def propose(forge: ProposingForge, change: ProposedChange, say: Callable[[
     if tip is not None and branch.digest is None and (there is not None or change.files):
         where = change.branch if there is None else there.url
         why = f"somebody else has pushed to {change.branch}, so it is left alone"
-        say(f"{where}: {why}; merge or delete that branch, and drift is proposed again")
+        say(f"{where}: {why}; merge or delete that branch, and it is proposed again")
         return Proposed.LEFT
     if not change.files:
         return await _settle(forge, there, change, say)

@@ -16,6 +16,7 @@ from reconciler.app.clocks import RealClock
 from reconciler.app.delivery import delivery
 from reconciler.app.extensions import check_extensions
 from reconciler.app.live import LiveControl, LiveFleet, web_address
+from reconciler.app.loop_proposals import DriftProposer, InventoryProposer
 from reconciler.app.loop_proposer import LoopProposer, ProposerOptions
 from reconciler.app.ports import AllowedSigners
 from reconciler.app.recording import LoopRecorder
@@ -153,9 +154,12 @@ class Service:
                 if self._options.redact:
                     recorder.names = lambda fleet, seen: names_of(fleet, seen, ledger.nodes(list(seen.nodes)))
             options = ProposerOptions(self._holder, self._options.interval_s, self._options.redact)
-            proposer = LoopProposer(self._workspace, ledger, progress, options)
-            closing.push_async_callback(proposer.close)
-            await self._loop(feed, ledger, progress, [proposer] if recorder is None else [recorder, proposer]).run()
+            proposers = [
+                kind(self._workspace, ledger, progress, options) for kind in (DriftProposer, InventoryProposer)
+            ]
+            for proposer in proposers:
+                closing.push_async_callback(proposer.close)
+            await self._loop(feed, ledger, progress, proposers if recorder is None else [recorder, *proposers]).run()
 
     def _server(self) -> WebServer:
         from reconciler.drivers.web.access import Access, WebOptions

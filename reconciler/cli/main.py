@@ -37,6 +37,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "get": ("get", "List nodes or pools, by spec and ledger."),
     "drift": ("drift", "Show how the nodes differ from the spec."),
     "adopt": ("adopt", "Accept drift by editing the spec."),
+    "inventory": ("inventory", "Keep the nodes of the spec in step with an inventory."),
     "plan": ("plan", "Show what would be done, and why."),
     "rehearse": ("rehearse", "Simulate a rollout in virtual time."),
     "apply": ("apply", "Converge the nodes, under one disruption budget."),

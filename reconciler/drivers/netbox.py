@@ -15,6 +15,14 @@ _TRIES: Final = 2  # somebody waits
 _BEARER: Final = "nbt_"  # a token of NetBox 4.5 and later: https://netboxlabs.com/docs/netbox/integrations/rest-api/
 
 
+def _whole(found: list[Any], count: Any, url: str) -> list[Any]:
+    """Return the devices of all pages. Raise DriverError where NetBox counts others: they changed meanwhile."""
+    if isinstance(count, int) and len(found) != count:
+        problem = f"{shown_url(url)}: {len(found)} devices on its pages, and it counts {count}"
+        raise DriverError(Failure.MALFORMED, problem)
+    return found
+
+
 async def read_devices(url: str, token: str, clock: Clock) -> list[Any]:
     """Return the devices that a query such as https://netbox/api/dcim/devices/?role=gpu answers with.
 
@@ -36,7 +44,7 @@ async def read_devices(url: str, token: str, clock: Clock) -> list[Any]:
             found += page["results"]
             following = page.get("next")
             if not following:
-                return found
+                return _whole(found, page.get("count"), url)
             try:
                 to = urlsplit(str(following))
             except ValueError:

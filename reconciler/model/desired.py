@@ -32,6 +32,7 @@ from reconciler.model.drain import Checkpoint as Checkpoint
 from reconciler.model.drain import DrainPolicy as DrainPolicy
 from reconciler.model.errors import Position
 from reconciler.model.forge import SpecForge
+from reconciler.model.inventory import InventoryPolicy
 from reconciler.model.k3s import DesiredK3s
 from reconciler.model.limits import Brake, Guards
 from reconciler.model.limits import BreakGlass as BreakGlass
@@ -346,6 +347,7 @@ class Settings:
     tickets: tuple[Tracker, ...] = ()
     extensions: tuple[PinnedExtension, ...] = ()
     drift_forge: SpecForge | None = None  # where drift is proposed
+    inventory: InventoryPolicy | None = None  # None: the spec alone says which nodes there are
     releases: tuple[DesiredRelease, ...] = ()  # Helm releases of the cluster, in the order in which they are installed
 
 

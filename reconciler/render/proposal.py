@@ -6,11 +6,13 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from reconciler.model.drift import ACTIONABLE, DriftItem
+from reconciler.model.inventory import InventoryDifference, InventoryPolicy, NodeStep
 from reconciler.model.report import DriftReport
 from reconciler.render.markdown import MarkdownWriter, write
 from reconciler.render.text import NodeNames, clock, count, value
 from reconciler.spec.edit.accept import WrittenValue
 
+_STEP: Final = ("node", "pool", "edit", "evidence")
 _HEAD: Final = ("node", "path", "spec", "observed", "since", "source")
 
 
@@ -43,6 +45,45 @@ def drift_text(
             out.raw(f"**{count(len(hidden), 'node')} not shown here.**")
 
     return write(document, "the commit and `reconciler drift` have all of it").text
+
+
+def inventory_text(difference: InventoryDifference, policy: InventoryPolicy) -> str:
+    """Return what brings the spec in step with its inventory, node by node with the evidence, and what is left."""
+
+    def document(out: MarkdownWriter) -> None:
+        out.raw(
+            f"The inventory ({policy.kind}) names {count(difference.known, 'node')}, and the spec has others. "
+            "**Merging this brings the spec in step;** closing it leaves the spec as it is, and the same is "
+            "not proposed again. It is edited in place while the inventory changes."
+        )
+        if difference.added:
+            out.heading("New: managed once this is merged", 4)
+            out.table(_STEP, [_step(one) for one in difference.added])
+        if difference.changed:
+            out.heading("Changed", 4)
+            out.table(_STEP, [_step(one) for one in difference.changed])
+        if difference.retired:
+            out.heading("Retired: nothing acts on them any more, and nothing is erased", 4)
+            out.table(_STEP, [_step(one) for one in difference.retired])
+            out.raw(
+                "They stay in the spec with their data on their drives. To erase a node before it leaves, give it "
+                "`state: decommissioned` with `erase` instead, and let it go when that is done."
+            )
+        if difference.left:
+            out.heading("Left to you", 4)
+            out.bullet_list(f"{node}: {why}" for node, why in difference.left)
+        shown = sum(min(len(one), out.level.rows) for one in (difference.added, difference.changed, difference.retired))
+        if hidden := len(difference.steps) - shown:
+            out.raw(f"**{count(hidden, 'node')} not shown here.**")
+
+    return write(document, "the commit and `reconciler inventory propose --dry-run` have all of it").text
+
+
+def _step(one: NodeStep) -> tuple[str, str, str, str]:
+    edits = "; ".join(
+        f"{edit.path}: {edit.after}" + (f" (was {edit.before})" if edit.before else "") for edit in one.edits
+    )
+    return one.node, one.pool, edits, one.why
 
 
 def _edit(one: WrittenValue) -> tuple[NodeNames, str, str]:

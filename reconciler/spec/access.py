@@ -23,6 +23,7 @@ from reconciler.model.access import (
 from reconciler.model.desired import Floor, IgnoreRule, Reserve, Settings
 from reconciler.model.errors import Diagnostic, Position
 from reconciler.model.forge import SpecForge
+from reconciler.model.inventory import InventoryPolicy
 from reconciler.model.limits import Brake, Guards
 from reconciler.model.units import parse_duration
 from reconciler.model.vocab import VerifiedBy
@@ -31,6 +32,7 @@ from reconciler.spec.health import health_changes, health_positions, switched_of
 from reconciler.spec.kinds.cluster import ClusterSpec, ClusterType, paired
 from reconciler.spec.kinds.drift import SpecForge as DeclaredForge
 from reconciler.spec.kinds.fleet import FleetSpec, HostKeys, Installer, RedfishAccess, Tls
+from reconciler.spec.kinds.inventory import Inventory
 from reconciler.spec.measurements import boot_measurements
 from reconciler.spec.notifications import channels
 from reconciler.spec.parse import Declarations, DeclaredResource
@@ -78,6 +80,7 @@ def read_settings(declared: Declarations, tree: SpecTree) -> tuple[Settings, lis
         budgets=tuple(map(limits.budget, spec.budgets)),
         drift_mode=spec.drift.mode,
         drift_forge=_spec_forge(spec.drift.forge) if spec.drift.forge else None,
+        inventory=_inventory(spec.inventory) if spec.inventory else None,
         ignore=(
             *(
                 IgnoreRule(rule.path, rule.reason, rule.pools, rule.nodes, rule.owner or "", rule.expires or "")
@@ -113,6 +116,20 @@ def _event_listener(found: RedfishAccess | None) -> EventListenerPolicy | None:
 
 def _spec_forge(found: DeclaredForge) -> SpecForge:
     return SpecForge(found.kind, found.repository, found.token, found.url or "")
+
+
+def _inventory(found: Inventory) -> InventoryPolicy:
+    return InventoryPolicy(
+        kind=found.kind,
+        place=found.url or found.file or "",
+        secret=found.token or "",
+        names=tuple(sorted(found.columns.items())),
+        pool=found.pool or "",
+        pools=found.pools,
+        retire=found.retire,
+        interval_s=parse_duration(found.interval),
+        forge=_spec_forge(found.forge) if found.forge else None,
+    )
 
 
 def _installer(found: Installer) -> InstallerPolicy:

@@ -30,6 +30,7 @@ def check_references(declared: Declarations) -> Iterator[Diagnostic]:
         yield from _reserved(fleet, fleet.spec.defaults.labels, ("defaults", "labels"))
         for index, rule in enumerate(fleet.spec.ignore):
             yield from _ignorable(fleet, index, rule.path)
+        yield from _pools_of_inventory(declared, fleet)
     for image in declared.images.values():
         for index, version in enumerate(image.spec.versions):
             yield from _kernel_arguments(image, index, version)
@@ -66,6 +67,16 @@ def _named(
     if declared.unread_file and not hint.startswith("did you mean"):
         return  # it may stand in that file: one error of syntax is one message
     yield resource.problem(steps, f"there is no {kind} {name!r}", hint)
+
+
+def _pools_of_inventory(declared: Declarations, fleet: DeclaredResource[FleetSpec]) -> Iterator[Diagnostic]:
+    inventory = fleet.spec.inventory
+    if inventory is None:
+        return
+    if inventory.pool is not None:
+        yield from _named(declared, "NodePool", inventory.pool, fleet, ("inventory", "pool"))
+    for at, name in enumerate(inventory.pools):
+        yield from _named(declared, "NodePool", name, fleet, ("inventory", "pools", at))
 
 
 def _kernel_arguments(

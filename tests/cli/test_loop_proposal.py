@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.app.loop_proposer import LoopProposer, ProposerOptions
+from reconciler.app.loop_proposals import DriftProposer
+from reconciler.app.loop_proposer import ProposerOptions
 from reconciler.app.proposing import Proposed, ProposedChange
 from reconciler.converge.events import LoopTold
 from reconciler.drivers.ledger import SqlLedger
@@ -126,7 +127,7 @@ def test_a_service_keeps_one_pull_request_and_goes_on_without_the_forge(
 # --- when it tries, and what it tells --------------------------------------------------------------------------------
 
 
-class Bench(LoopProposer):
+class Bench(DriftProposer):
     """A proposer whose tries end as the test says."""
 
     def __init__(self, ends: list[Exception | None], interval_s: float = 120.0) -> None:
@@ -215,10 +216,10 @@ def test_who_does_not_lead_asks_no_forge(holder: str | None, monkeypatch: pytest
     ledger: Any = SimpleNamespace(holder=lambda *_: lease)
     workspace: Any = SimpleNamespace(clock=SimpleNamespace(now=lambda: b.NOW))
     told: list[Any] = []
-    proposer = LoopProposer(workspace, ledger, told.append, ProposerOptions("me", 1.0, False))
+    proposer = DriftProposer(workspace, ledger, told.append, ProposerOptions("me", 1.0, False))
     fleet: Any = SimpleNamespace(settings=b.SETTINGS, source=SimpleNamespace(commit="c", dirty=False))
     assert proposer._leads(fleet) is False
-    monkeypatch.setattr("reconciler.app.loop_proposer.observer_outage", lambda *_: "")
+    monkeypatch.setattr("reconciler.app.loop_proposals.observer_outage", lambda *_: "")
     proposer._trouble = "outage"
     seen: Any = None
     asyncio.run(proposer._try(PLACE, fleet, seen, seen))
@@ -230,7 +231,7 @@ def test_the_loop_goes_on_while_a_program_prints_the_token() -> None:
     secrets: Any = SimpleNamespace(resolve=lambda *_, **__: Secret(TOKEN) if went_on.wait(5) else pytest.fail("stuck"))
     workspace: Any = SimpleNamespace(secrets=secrets)
     ledger: Any = None
-    proposer = LoopProposer(workspace, ledger, lambda _: None, ProposerOptions("me", 1.0, False))
+    proposer = DriftProposer(workspace, ledger, lambda _: None, ProposerOptions("me", 1.0, False))
 
     async def run() -> None:
         asyncio.get_running_loop().call_later(0.01, went_on.set)
@@ -261,16 +262,16 @@ def test_a_node_that_is_silent_for_a_pass_is_taken_from_no_change(monkeypatch: p
         return Proposed.LEFT  # a person has declined it
 
     change: Any = None
-    monkeypatch.setattr("reconciler.app.loop_proposer.observer_outage", lambda *_: "")
-    monkeypatch.setattr("reconciler.app.loop_proposer.read_revision", lambda *_: ({}, ""))
-    monkeypatch.setattr("reconciler.app.loop_proposer.folder", lambda _: "")
-    monkeypatch.setattr("reconciler.app.loop_proposer.proposed_change", lambda *_: change)
+    monkeypatch.setattr("reconciler.app.loop_proposals.observer_outage", lambda *_: "")
+    monkeypatch.setattr("reconciler.app.loop_proposals.read_revision", lambda *_: ({}, ""))
+    monkeypatch.setattr("reconciler.app.loop_proposals.folder", lambda _: "")
+    monkeypatch.setattr("reconciler.app.loop_proposals.proposed_change", lambda *_: change)
     monkeypatch.setattr("reconciler.app.loop_proposer.propose", propose)
     ledger: Any = SimpleNamespace(holder=lambda *_: Lease("demo", "me", 1, b.NOW))
     workspace: Any = SimpleNamespace(
         clock=SimpleNamespace(now=lambda: b.NOW), secrets=SimpleNamespace(resolve=lambda *_, **__: Secret(TOKEN))
     )
-    proposer = LoopProposer(workspace, ledger, lambda _: None, ProposerOptions("me", 1.0, False))
+    proposer = DriftProposer(workspace, ledger, lambda _: None, ProposerOptions("me", 1.0, False))
     monkeypatch.setattr(proposer, "_seen", lambda *_: None)
     fleet: Any = SimpleNamespace(
         settings=b.SETTINGS, source=SimpleNamespace(commit="c", dirty=False, directory="fleet-spec")

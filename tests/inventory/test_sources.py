@@ -21,6 +21,7 @@ from reconciler.app.init import nodes_of, read_rows
 from reconciler.app.inventory.fields import value_at
 from reconciler.app.inventory.sources import READERS, parse_source, read_inventory
 from reconciler.model.errors import ReconcilerError, UsageError
+from reconciler.model.inventory import InventoryKind
 from reconciler.render.draft.kinds import Row
 from tests.cli.shell import reconciler
 from tests.forge.server import serve
@@ -366,7 +367,7 @@ JSON = st.recursive(
 
 
 @given(st.sampled_from(sorted(READERS)), JSON)
-def test_whatever_an_inventory_holds_it_is_nodes_or_a_problem_that_is_told(kind: str, document: Any) -> None:
+def test_whatever_an_inventory_holds_it_is_nodes_or_a_problem_that_is_told(kind: InventoryKind, document: Any) -> None:
     with contextlib.suppress(ReconcilerError):
         nodes_of(READERS[kind](document, "x", {"bmc": "bmc"} if kind == "terraform" else {}), "x")
 

@@ -320,6 +320,7 @@ def test_every_setting_is_either_trusted_or_desired() -> None:
         "concurrency", "redfish_deadline_s", "ssh_deadline_s", "kubernetes_deadline_s", "inventory_max_age_s",
         "tolerate", "budgets", "drift_mode", "ignore", "floors", "windows", "break_glass", "guards", "brake",
         "health", "notifications", "tickets", "reserves", "releases", "rotate_after_s", "drift_forge",
+        "inventory",
     }  # fmt: skip
     assert {field.name for field in fields(d.Settings)} == desired | set(TRUSTED)
     assert not desired & set(TRUSTED)

@@ -31,6 +31,7 @@ from reconciler.model.documents import DocumentError, dump, load
 from reconciler.model.errors import Position
 from reconciler.model.forge import ForgeKind, SpecForge
 from reconciler.model.inputs import fingerprint, sealed
+from reconciler.model.inventory import InventoryKind, InventoryPolicy
 from reconciler.model.k3s import Artifact, DesiredK3s, K3sFacts, K3sRole
 from reconciler.model.limits import Reserve
 from reconciler.model.measurements import (
@@ -66,7 +67,7 @@ REVIEWED: Mapping[type, set[str]] = {
         "concurrency", "redfish_deadline_s", "ssh_deadline_s", "kubernetes_deadline_s", "inventory_max_age_s",
         "tolerate", "budgets", "floors", "windows", "break_glass", "guards", "brake", "drift_mode", "ignore",
         "insecure", "notifications", "tickets", "reserves", "user_ca", "health", "releases", "rotate_after_s",
-        "bmc_events", "drift_forge",
+        "bmc_events", "drift_forge", "inventory",
     },
 }  # fmt: skip
 
@@ -137,6 +138,7 @@ NODE = b.node(
 SETTINGS = replace(
     b.SETTINGS,
     drift_forge=SpecForge(ForgeKind.GITHUB, "acme/fleet", "forge", "https://github.example.com/api/v3"),
+    inventory=InventoryPolicy(InventoryKind.NETBOX, "https://netbox.example.com/api/dcim/devices/", "netbox"),
     pdu_credentials="pdu",
     rotate_after_s=90 * 86400.0,
     bmc_events=EventListenerPolicy("0.0.0.0:8090", "https://10.0.0.1:8090", "tls", "tls-key"),

@@ -1,7 +1,8 @@
-"""The inventory that `init --from` names: a file, or a query of NetBox."""
+"""The inventory that `init --from` or the spec names: a file, or a query of NetBox."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -15,12 +16,13 @@ from reconciler.app.inventory.fields import InventoryRow, Names, check_column
 from reconciler.app.runtime import run_async
 from reconciler.drivers.netbox import read_devices
 from reconciler.model.errors import UsageError, did_you_mean
+from reconciler.model.inventory import InventoryKind
 from reconciler.model.json_text import parse_json
 from reconciler.strict_yaml.parse import UnreadableFile, parse_yaml
 
-READERS: Final[Mapping[str, Callable[[Any, str, Names], list[InventoryRow]]]] = {
-    "ansible": ansible.rows, "netbox": netbox.rows, "ironic": ironic.rows, "metal3": metal3.rows,
-    "terraform": terraform.rows, "maas": maas.rows,
+READERS: Final[Mapping[InventoryKind, Callable[[Any, str, Names], list[InventoryRow]]]] = {
+    InventoryKind.ANSIBLE: ansible.rows, InventoryKind.NETBOX: netbox.rows, InventoryKind.IRONIC: ironic.rows,
+    InventoryKind.METAL3: metal3.rows, InventoryKind.TERRAFORM: terraform.rows, InventoryKind.MAAS: maas.rows,
 }  # fmt: skip
 _TOKEN: Final = "NETBOX_TOKEN"
 
@@ -29,9 +31,14 @@ _TOKEN: Final = "NETBOX_TOKEN"
 class InventorySource:
     """`place`: a file, or for NetBox a URL. `names`: the paths of values that its user names, by column."""
 
-    kind: str
+    kind: InventoryKind
     place: str
     names: Names = field(default_factory=dict)
+
+    @property
+    def is_queried(self) -> bool:
+        """Return whether it is asked over the network, which takes a token."""
+        return self.kind is InventoryKind.NETBOX and "://" in self.place
 
 
 def parse_source(text: str, fields: tuple[str, ...]) -> InventorySource:
@@ -47,17 +54,28 @@ def parse_source(text: str, fields: tuple[str, ...]) -> InventorySource:
             raise UsageError(f"--field {one}: COLUMN=PATH is expected, once for each column")
         check_column(column, f"--field {one}")
         names[column] = path
-    return InventorySource(kind, place, names)
+    return InventorySource(InventoryKind(kind), place, names)
 
 
 def read_inventory(source: InventorySource) -> list[InventoryRow]:
     """Return the rows of an inventory. Raise UsageError with the line or the object of a problem."""
-    read = READERS[source.kind]
-    if source.kind == "netbox" and "://" in source.place:
+    token = ""
+    if source.is_queried:
         token = os.environ.get(_TOKEN, "")
         if not token:
             raise UsageError(f"there is no token: set {_TOKEN} to one that may read devices")
-        return read(run_async(read_devices(source.place, token, RealClock())), "NetBox", source.names)
+    return run_async(fetch_rows(source, token))
+
+
+async def fetch_rows(source: InventorySource, token: str) -> list[InventoryRow]:
+    """Return the rows of an inventory, as `read_inventory` does. `token`: for one that is queried."""
+    if source.is_queried:
+        return READERS[source.kind](await read_devices(source.place, token, RealClock()), "NetBox", source.names)
+    return await asyncio.to_thread(_rows_of_file, source)
+
+
+def _rows_of_file(source: InventorySource) -> list[InventoryRow]:
+    read = READERS[source.kind]
     return [
         found for document, where in _documents(Path(source.place)) for found in read(document, where, source.names)
     ]

@@ -54,6 +54,7 @@ EXEMPT: Final[Mapping[type, Mapping[str, str]]] = {
         "tickets": "tell people what to exchange: no action uses them",
         "drift_mode": "governs `run` and schedules, not an apply",
         "drift_forge": "where `run` proposes drift: no action uses it",
+        "inventory": "what `run` proposes pull requests from: no action uses it",
         "health": "decides which actions are planned, and those are bound",
         "ignore": "decides which actions are planned, and those are bound",
         "bmc_events": "where `run` hears of nodes to read: no action uses it",

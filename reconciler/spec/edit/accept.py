@@ -25,7 +25,11 @@ _OWN: Final[Mapping[str, str]] = {
     "identity.serial": "serial",
     "identity.uuid": "uuid",
     "host.hostname": "hostname",
+    "endpoints.bmc": "bmc",
+    "endpoints.host": "host",
+    "state": "state",
 }
+DOMAINS: Final = "domains."
 _RANGES: Final = ("name", "bmc", "host", "hostname", "serial", "uuid")
 _FOLLOWING: Final = ("nodes", "inventory")  # new settings of a NodePool go before these keys
 _Edits = tuple[tuple[str, Any], ...]  # path and value
@@ -106,7 +110,7 @@ def accept(
                 refused.append(where)
     _set(files, shared)
     for pool, nodes in _by_pool(fleet, own).items():
-        _set_nodes(files, files.pool(pool), {node: tuple(own[node]) for node in nodes})
+        set_own(files, files.pool(pool), {node: tuple(own[node]) for node in nodes})
     return written, refused
 
 
@@ -219,6 +223,8 @@ def _settings_steps(path: str, *, shared: bool) -> Steps | None:
     if path in _OWN:
         return (_OWN[path],)
     concern, _, rest = path.partition(".")
+    if path.startswith(DOMAINS) and not shared:
+        return ("domains", path.removeprefix(DOMAINS))
     if concern in (IMAGE, "firmware"):
         return (concern,)
     if concern == "bios":
@@ -236,8 +242,12 @@ def _settings_steps(path: str, *, shared: bool) -> Steps | None:
 # --- a node's own --------------------------------------------------------------------------------------------------
 
 
-def _set_nodes(files: SpecFiles, pool: Location, own: Mapping[str, _Edits]) -> None:
-    """Write values into the entries of the nodes of one pool, splitting entries where nodes differ."""
+def set_own(files: SpecFiles, pool: Location, own: Mapping[str, _Edits]) -> None:
+    """Write values of nodes of one pool, each path with its value, and split entries where nodes differ.
+
+    Paths are those of a node's own values: endpoints.bmc, state, domains.rack, or a setting's. Raise Refused for a row
+    of a CSV file that can't be edited.
+    """
     edits: dict[int, _Edits] = {}  # by the number that an entry has once entries are split
     splits: dict[int, list[dict[str, str]]] = {}
     entries = _entries(files, pool)
@@ -284,20 +294,25 @@ def _taken_out(files: SpecFiles, pool: Location, own: Mapping[str, _Edits], numb
         row = table.row(name)
         if row is None:
             raise Refused(f"{name}: {file} has no row of this node that can be edited; edit it by hand")
-        if all(_OWN.get(path) in table.columns for path, _ in edits):
+        if all(_column(path) in table.columns for path, _ in edits):
             for path, value in edits:
-                table = table.set(name, _OWN[path], value)
+                table = table.set(name, _column(path), value)
             continue
         table = table.without(name)
         top: Steps = ("spec", "nodes", number)
-        values |= {(*top, key): value for key, value in _entry_of(row).items()}
+        values |= {(*top, key): value for key, value in entry_of(row).items()}
         values |= _as_settings(files, pool, top, edits, shared=False)
         number += 1
     files.write(file, table.text)
     return values
 
 
-def _entry_of(row: Mapping[str, str]) -> dict[str, Any]:
+def _column(path: str) -> str:
+    """Return the column of a value that a row has itself; "" = none has it."""
+    return path if path.startswith(DOMAINS) else _OWN.get(path, "")
+
+
+def entry_of(row: Mapping[str, str]) -> dict[str, Any]:
     """Return a row of the CSV file as an entry of the pool."""
     entry: dict[str, Any] = {}
     for column, cell in row.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping
 
 
 class Table:
@@ -31,6 +32,18 @@ class Table:
 
     def without(self, name: str) -> Table:
         return self._changed(self._find(name), None)
+
+    def with_row(self, cells: Mapping[str, str]) -> Table:
+        """Return the table with one more row at its end. Raise KeyError where it has no column for a cell."""
+        if missing := cells.keys() - set(self.columns):
+            raise KeyError(min(missing))
+        text = io.StringIO()
+        csv.writer(text, lineterminator="").writerow([cells.get(column, "") for column in self.columns])
+        end = "\r" if self._lines[0].endswith("\r") else ""
+        last = len(self._lines)
+        while last > 1 and not self._lines[last - 1].strip():
+            last -= 1
+        return Table("\n".join([*self._lines[:last], text.getvalue() + end, *(self._lines[last:] or [""])]))
 
     def _find(self, name: str) -> int | None:
         own = self.columns.index("name")

@@ -1,0 +1,156 @@
+"""How the nodes of a spec differ from those that an inventory names.
+
+An inventory says which nodes there are, where they are reached, and in which failure domains they stand. Everything
+else is the spec's. A node that it lacks is retired and never taken out of the spec: a retired node is not acted upon,
+and the data on its drives stays where it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from reconciler.app.inventory.fields import InventoryRow
+from reconciler.model.desired import Desired, Fleet
+from reconciler.model.errors import Refused
+from reconciler.model.inventory import InventoryDifference, InventoryPolicy, NodeEdit, NodeStep
+from reconciler.model.records import NodeRecord
+from reconciler.model.units import parse_nodes
+from reconciler.model.vocab import NodeState
+from reconciler.spec.node_source import NORMALISERS
+
+_ENDED: Final = (NodeState.RETIRED, NodeState.DECOMMISSIONED)
+
+
+def compare(
+    fleet: Fleet, policy: InventoryPolicy, rows: Sequence[InventoryRow], records: Mapping[str, NodeRecord]
+) -> InventoryDifference:
+    """Return what the spec lacks to be in step. `records`: what the ledger knows of nodes, as evidence.
+
+    Raise Refused for an inventory that names no node, or too few: an answer of nothing or of half retires nobody.
+    """
+    if not rows:
+        raise Refused(
+            f"{policy.kind} answers with no node at all, so nothing is proposed: look whether the query or the file of "
+            "Fleet.inventory is right"
+        )
+    named, left = _named(rows)
+    unread = frozenset(left)
+    mine = {name: node for name, node in fleet.nodes.items() if not policy.pools or node.pool in policy.pools}
+    owners = {node.endpoints.bmc: name for name, node in fleet.nodes.items() if node.endpoints.bmc}
+    added, renamed = [], set[str]()
+    for name, row in named.items():
+        if name in fleet.nodes:
+            continue
+        other = owners.get(row.cells.get("bmc", ""))
+        if other is not None and other not in named:
+            renamed.add(other)
+            left[name] = f"it has the BMC of {other} of the spec: if it was renamed, rename it in the spec by hand"
+        elif other is not None:
+            left[name] = f"it has the BMC of {other}, which the inventory names too: correct the inventory"
+        elif isinstance(step := _addition(fleet, policy, row), str):
+            left[name] = step
+        else:
+            added.append(step)
+    changed = [step for name, node in mine.items() if name in named for step in _changes(node, named[name])]
+    left |= {name: why for name, node in mine.items() if name in named and (why := _differs(node, named[name]))}
+    absent = [node for name, node in mine.items() if node.state not in _ENDED and name not in named]
+    gone = [node for node in absent if node.node not in renamed and node.node not in left]
+    _guard(policy, gone, sum(node.state not in _ENDED for node in mine.values()))
+    retired = [_retirement(node, records.get(node.node) or NodeRecord(node.node), len(rows)) for node in gone]
+    ordered = tuple(sorted(left.items()))
+    return InventoryDifference(len(rows), tuple(added), tuple(changed), tuple(retired), ordered, unread)
+
+
+def _named(rows: Sequence[InventoryRow]) -> tuple[dict[str, InventoryRow], dict[str, str]]:
+    """Return the nodes by name with normal addresses, and name -> why for rows that are none."""
+    found, left = dict[str, InventoryRow](), dict[str, str]()
+    times = Counter(row.cells.get("name", "") for row in rows)
+    for row in rows:
+        name, cells = row.cells.get("name", ""), dict(row.cells)
+        if why := _unfit(cells, times[name]):
+            left[name or row.where] = f"{row.where}: {why}"
+            continue
+        try:
+            cells |= {
+                column: NORMALISERS[column](cells[column]) for column in ("name", "bmc", "host") if column in cells
+            }
+        except ValueError as error:
+            left[name or row.where] = f"{row.where}: {error}"
+        else:
+            found[name] = InventoryRow(cells, row.where)
+    return found, left
+
+
+def _unfit(cells: Mapping[str, str], times: int) -> str:
+    """Return why a row is no node; "" when it may be one. `times`: rows of its name."""
+    if "name" not in cells:
+        return "it has no name"
+    if times > 1:
+        return f"{times} of the inventory have this name"
+    if "bmc" not in cells and "host" not in cells:
+        return "it has no address, neither of a BMC nor of a host"
+    return ""
+
+
+def _addition(fleet: Fleet, policy: InventoryPolicy, row: InventoryRow) -> NodeStep | str:
+    """Return the step that adds a node; a sentence where nobody says to which pool."""
+    pool = row.cells.get("pool") or policy.pool
+    if not pool:
+        return "the inventory names no pool for it, and Fleet.inventory has no `pool` for such nodes"
+    if pool not in fleet.rollouts:
+        return f"its pool is {pool} in the inventory, and the spec has no such pool"
+    if policy.pools and pool not in policy.pools:
+        return f"its pool is {pool}, which is not among `pools` of Fleet.inventory"
+    edits = tuple(NodeEdit(path, "", value) for path, value in _values(row).items())
+    return NodeStep(row.cells["name"], pool, edits, f"{row.where} is not in the spec")
+
+
+def _changes(node: Desired, row: InventoryRow) -> Iterator[NodeStep]:
+    now = {"endpoints.bmc": node.endpoints.bmc, "endpoints.host": node.endpoints.host}
+    now |= {f"domains.{label}": value for label, value in node.domains.items()}
+    edits = tuple(NodeEdit(path, now.get(path) or "", to) for path, to in _values(row).items() if now.get(path) != to)
+    if edits and node.state not in _ENDED:
+        yield NodeStep(node.node, node.pool, edits, f"{row.where} says so")
+
+
+def _values(row: InventoryRow) -> dict[str, str]:
+    """Return the values that an inventory has a say in, by path."""
+    found = {f"endpoints.{column}": row.cells[column] for column in ("bmc", "host") if column in row.cells}
+    domains = {"domains.rack": row.cells["rack"]} if "rack" in row.cells else {}
+    return found | domains | {key: value for key, value in row.cells.items() if key.startswith("domains.")}
+
+
+def _differs(node: Desired, row: InventoryRow) -> str:
+    """Return what only a person can settle of a node that both know; "" for none."""
+    if node.state in _ENDED:
+        return f"it is {node.state} in the spec, and the inventory still has it"
+    pool = row.cells.get("pool", "")
+    if pool and pool != node.pool:
+        return (
+            f"its pool is {node.pool} in the spec and {pool} in the inventory: with another pool it wants other things"
+        )
+    return ""
+
+
+def _guard(policy: InventoryPolicy, gone: Sequence[Desired], known: int) -> None:
+    most = parse_nodes(policy.retire, known)
+    if len(gone) > most:
+        first = ", ".join(node.node for node in gone[:5]) + (", ..." if len(gone) > 5 else "")
+        raise Refused(
+            f"{policy.kind} lacks {len(gone)} of {known} nodes of the spec ({first}), "
+            f"and one proposal retires {most} at most (Fleet.inventory.retire: {policy.retire}), so nothing is "
+            "proposed: if it has not answered with half, raise `retire` in the spec, or retire them by hand"
+        )
+
+
+def _retirement(node: Desired, record: NodeRecord, known: int) -> NodeStep:
+    image = record.applied.get("image.version")
+    holds = f"runs {image.value}" if image is not None else "runs what its last installation left"
+    serves = ", is certified for work" if record.certificate is not None else ""
+    why = (
+        f"none of the {known} nodes of the inventory is it. It {holds}{serves}, and its drives keep their data: "
+        "retired, it is left alone and nothing is erased"
+    )
+    return NodeStep(node.node, node.pool, (NodeEdit("state", node.state.value, NodeState.RETIRED.value),), why)

@@ -1,0 +1,32 @@
+"""reconciler inventory"""
+
+from __future__ import annotations
+
+import click
+
+from reconciler.app.inventory.propose import check_committed, difference_of, drafted_change, propose_inventory
+from reconciler.app.ports import FleetRequest
+from reconciler.cli.frontend import workspace_for
+from reconciler.cli.options import spec_options
+from reconciler.cli.terminal import say, show
+
+
+@click.group()
+def inventory() -> None:
+    """Keep the nodes of the spec in step with the inventory that the Fleet names."""
+
+
+@inventory.command()
+@click.option("--repo", default="", metavar="OWNER/NAME", help="Repository of the spec. Default: the CI job's.")
+@click.option("--dry-run", is_flag=True, help="Print the text and the edits of the spec, and ask no forge.")
+@spec_options()
+def propose(request: FleetRequest, repo: str, dry_run: bool) -> None:
+    """Keep one pull request that adds, changes and retires nodes as the inventory says. It removes none."""
+    workspace = workspace_for(request)
+    if not dry_run:
+        check_committed(workspace)
+    change, files = drafted_change(workspace, difference_of(workspace))
+    if dry_run:
+        show("\n".join((change.text, *(line.rstrip("\n") for line in files.diff("")), "")))
+        return
+    propose_inventory(change, repo, lambda text: say(text, err=True))

@@ -1,0 +1,180 @@
+"""The nodes of a spec are brought in step with an inventory: for any spec, and any answer of the inventory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.app.inventory.compare import compare
+from reconciler.app.inventory.fields import InventoryRow
+from reconciler.model.desired import Fleet
+from reconciler.model.errors import Refused
+from reconciler.model.inventory import InventoryDifference, InventoryKind, InventoryPolicy
+from reconciler.model.records import Applied, NodeRecord
+from reconciler.model.vocab import NodeState
+from reconciler.render.proposal import inventory_text
+from reconciler.spec.edit.files import SpecFiles
+from reconciler.spec.edit.nodes import write_steps
+from tests import builders as b
+from tests.adopt.fleets import BASE, HEAD, load, specs
+from tests.spec.example import changed, told
+
+POLICY = InventoryPolicy(InventoryKind.NETBOX, "/netbox.json", pool="train", retire="100%")
+
+
+def row(name: str, bmc: str, host: str, **more: str) -> InventoryRow:
+    return InventoryRow({"name": name, "bmc": bmc, "host": host, **more}, f"NetBox: device {name}")
+
+
+def rows_of(fleet: Fleet) -> dict[str, InventoryRow]:
+    """What an inventory says that is in step."""
+    return {
+        name: row(name, node.endpoints.bmc or "", node.endpoints.host or "", rack=node.domains["rack"])
+        for name, node in fleet.nodes.items()
+    }
+
+
+def written(files: Mapping[str, str], fleet: Fleet, found: InventoryDifference) -> dict[str, str]:
+    made = SpecFiles({name: text.encode() for name, text in files.items()}, "fleet-spec")
+    write_steps(made, fleet, found)
+    return {**files, **made.edited}
+
+
+@given(specs(), st.data())
+def test_merging_it_brings_the_spec_in_step_and_touches_nothing_else(
+    files: dict[str, str], data: st.DataObject
+) -> None:
+    fleet = load(files)
+    said = rows_of(fleet)
+    gone = data.draw(st.sets(st.sampled_from(sorted(said)), max_size=len(said) - 1), label="gone")
+    moved = data.draw(st.sets(st.sampled_from(sorted(said))), label="moved") - gone
+    for number, name in enumerate(sorted(moved)):
+        what = data.draw(st.sampled_from(["bmc", "host", "rack"]))
+        value = {"bmc": f"https://10.9.0.{number + 1}", "host": f"10.9.1.{number + 1}", "rack": "moved"}[what]
+        said[name] = InventoryRow({**said[name].cells, what: value}, said[name].where)
+    new = [
+        row(f"new-{n}", f"https://10.8.0.{n}", f"10.8.1.{n}", rack="r9") for n in range(1, data.draw(st.integers(1, 3)))
+    ]
+    known = [*(one for name, one in said.items() if name not in gone), *new]
+    found = compare(fleet, POLICY, known, {})
+    assert {one.node for one in found.added} == {one.cells["name"] for one in new}
+    assert ({one.node for one in found.changed}, {one.node for one in found.retired}) == (moved, gone)
+    after = load(written(files, fleet, found))
+    assert after.nodes.keys() == fleet.nodes.keys() | {one.cells["name"] for one in new}, "no node is taken out"
+    assert {name for name, node in after.nodes.items() if node.state is NodeState.RETIRED} == gone
+    again = compare(after, POLICY, known, {})
+    assert again.steps == (), "merged, nothing is left to propose"
+    for name in fleet.nodes.keys() - gone - moved:
+        old, now = fleet.nodes[name], after.nodes[name]
+        assert replace(now, provenance={}, profile=old.profile) == replace(old, provenance={})
+
+
+POOL = HEAD.format(name="train") + (
+    "  nodes:\n    - {name: 'gpu-[01-20]', bmc: 'https://10.0.0.[1-20]', host: '10.0.1.[1-20]', domains: {rack: r1}}\n"
+)
+FILES = {**BASE, "train.yaml": POOL}
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Fleet:
+    return load(FILES)
+
+
+def test_an_answer_of_nothing_or_of_half_retires_nobody(fleet: Fleet) -> None:
+    said = list(rows_of(fleet).values())
+    with pytest.raises(Refused, match="answers with no node at all"):
+        compare(fleet, POLICY, [], {})
+    strict = replace(POLICY, retire="5%")
+    assert [one.node for one in compare(fleet, strict, said[1:], {}).retired] == ["gpu-01"]
+    with pytest.raises(Refused, match=r"lacks 2 of 20 nodes .*gpu-01, gpu-02.* retires 1 at most .*retire: 5%"):
+        compare(fleet, strict, said[2:], {})
+    with pytest.raises(Refused, match="lacks 10 of 20"):
+        compare(fleet, strict, said[:10], {})
+    assert len(compare(fleet, replace(POLICY, retire="10"), said[:10], {}).retired) == 10
+    with pytest.raises(Refused, match="retires 0 at most"):
+        compare(fleet, replace(POLICY, retire="0"), said[1:], {})
+
+
+def test_what_only_a_person_can_settle_is_left_with_its_reason(fleet: Fleet) -> None:
+    said = rows_of(fleet)
+    mine = [one for name, one in said.items() if name not in ("gpu-01", "gpu-02", "gpu-03")]
+    known = [
+        *mine,
+        row("renamed", "https://10.0.0.1", "10.0.1.1"),
+        InventoryRow({"name": "gpu-02"}, "NetBox: device gpu-02"),
+        row("gpu-03", "http://10.0.0.3", "10.0.1.3"),
+        InventoryRow({"bmc": "https://10.7.0.1"}, "NetBox: device 77"),
+        row("twin", "https://10.7.0.2", "10.7.1.2"),
+        row("twin", "https://10.7.0.3", "10.7.1.3"),
+        row("elsewhere", "https://10.7.0.4", "10.7.1.4", pool="render"),
+        row("twice", "https://10.0.0.9", "10.7.1.5"),
+    ]
+    found = compare(fleet, POLICY, known, {})
+    assert found.steps == ()
+    left = dict(found.left)
+    assert "has the BMC of gpu-01 of the spec: if it was renamed" in left["renamed"]
+    assert "no address" in left["gpu-02"]
+    assert "NetBox: device gpu-03: 'http://10.0.0.3'" in left["gpu-03"]
+    assert "no name" in left["NetBox: device 77"]
+    assert "2 of the inventory have this name" in left["twin"]
+    assert "no such pool" in left["elsewhere"]
+    assert "BMC of gpu-09, which the inventory names too" in left["twice"]
+    assert found.unread == {"gpu-02", "gpu-03", "NetBox: device 77", "twin"}
+    [(node, why)] = compare(
+        fleet, replace(POLICY, pool=""), [*said.values(), row("n", "https://10.7.0.9", "h")], {}
+    ).left
+    assert (node, "names no pool for it" in why) == ("n", True)
+
+
+def test_a_node_that_is_to_leave_is_told_with_what_it_holds(fleet: Fleet) -> None:
+    said = list(rows_of(fleet).values())[1:]
+    applied = {"image.version": Applied("2026.11.1", "", "", b.NOW)}
+    record = NodeRecord("gpu-01", applied=applied, certificate=b.certificate(b.node(), b.observed()))
+    found = compare(fleet, POLICY, said, {"gpu-01": record})
+    text = inventory_text(found, POLICY)
+    assert "gpu-01" in text
+    assert "runs 2026.11.1, is certified for work, and its drives keep their data" in text
+    assert "state: decommissioned" in text
+    after = load(written(FILES, fleet, found))
+    assert after.nodes["gpu-01"].state is NodeState.RETIRED
+    assert "erase" not in written(FILES, fleet, found)["train.yaml"]
+    settled = compare(after, POLICY, [*said, rows_of(fleet)["gpu-01"]], {})
+    assert dict(settled.left)["gpu-01"] == "it is retired in the spec, and the inventory still has it"
+
+
+def test_pools_that_the_inventory_does_not_know_are_left_alone(fleet: Fleet) -> None:
+    found = compare(fleet, replace(POLICY, pools=("render",)), [row("n", "https://10.7.0.9", "h")], {})
+    assert (found.steps, dict(found.left)["n"]) == (
+        (),
+        "its pool is train, which is not among `pools` of Fleet.inventory",
+    )
+
+
+NETBOX = "kind: netbox, url: 'https://n.example/api/dcim/devices/', token: netbox"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{kind: netbox}", "url and file exclude each other"),
+        (f"{{{NETBOX}, file: /x.json}}", "url and file exclude each other"),
+        ("{kind: netbox, url: 'https://n.example/x'}", "url and token go together"),
+        ("{kind: maas, file: /x.json, token: netbox}", "url and token go together"),
+        ("{kind: maas, url: 'https://n.example/x', token: t}", "url is for netbox alone"),
+        ("{kind: maas, file: x.json}", "is not an absolute path"),
+        ("{kind: terraform, file: /x.json}", "columns must have bmc"),
+        ("{kind: terraform, file: /x.json, columns: {bcm: x}}", "is not a column that nodes have"),
+        (f"{{{NETBOX}, pool: trian}}", "there is no NodePool 'trian'"),
+        (f"{{{NETBOX}, pools: [train, infr]}}", "there is no NodePool 'infr'"),
+        (f"{{{NETBOX}, retire: 120%}}", "120%"),
+    ],
+)
+def test_what_makes_no_sense_is_told_with_its_line(text: str, said: str) -> None:
+    edit: Any = ("fleet.yaml", "  drift: {mode: correct}\n", f"  drift: {{mode: correct}}\n  inventory: {text}\n")
+    lines = told(changed(edit))
+    assert [line for line in lines if said in line and line.startswith("fleet.yaml:")], lines
