@@ -32,7 +32,7 @@ from reconciler.spec.health import health_changes, health_positions, switched_of
 from reconciler.spec.kinds.cluster import ClusterSpec, ClusterType, paired
 from reconciler.spec.kinds.drift import SpecForge as DeclaredForge
 from reconciler.spec.kinds.fleet import FleetSpec, HostKeys, Installer, RedfishAccess, Tls
-from reconciler.spec.kinds.inventory import Inventory
+from reconciler.spec.kinds.inventory import InventorySource
 from reconciler.spec.measurements import boot_measurements
 from reconciler.spec.notifications import channels
 from reconciler.spec.parse import Declarations, DeclaredResource
@@ -118,7 +118,7 @@ def _spec_forge(found: DeclaredForge) -> SpecForge:
     return SpecForge(found.kind, found.repository, found.token, found.url or "")
 
 
-def _inventory(found: Inventory) -> InventoryPolicy:
+def _inventory(found: InventorySource) -> InventoryPolicy:
     return InventoryPolicy(
         kind=found.kind,
         place=found.url or found.file or "",

@@ -86,7 +86,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
         spec.mkdir()
         place = f"url: '{netbox.url}/api/dcim/devices/?role=gpu', token: netbox"
         policy = f"  inventory: {{kind: netbox, {place}, pool: train, forge: {where(request.param, forge)}}}\n"
-        for name, text in (BASE | {"train.yaml": POOL}).items():
+        for name, text in {**BASE, "train.yaml": POOL}.items():
             (spec / name).write_text(text.replace("spec:\n", f"spec:\n{policy}", 1) if name == "fleet.yaml" else text)
         tokens = {"netbox": TOKEN, "forge": server.TOKEN if request.param is ForgeKind.GITHUB else gitlab.TOKEN}
         secrets = {name: {"env": f"{name.upper()}_SECRET", "allow": ["127.0.0.1"]} for name in tokens}

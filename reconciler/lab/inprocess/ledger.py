@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from reconciler.lab.inprocess.installs import MemoryInstalls
 from reconciler.lab.inprocess.outbox import MemoryOutbox
 from reconciler.model.errors import LeaseHeld
 from reconciler.model.gate import Certificate
-from reconciler.model.host_certificate import read_host_certificate
 from reconciler.model.install_progress import InstallAttempt
 from reconciler.model.measurements import Attestation
 from reconciler.model.period_report import ServiceStatus
@@ -57,7 +57,7 @@ class _Node:
     whole: NodeRecord | None = None
 
 
-class MemoryLedger(MemoryOutbox):
+class MemoryLedger(MemoryOutbox, MemoryInstalls):
     """`ledger_id`: the id of the ledger that is copied, whose marks in a cluster are then ours."""
 
     def __init__(
@@ -79,7 +79,6 @@ class MemoryLedger(MemoryOutbox):
         self._nodes: dict[str, _Node] = {}
         self._begun: dict[int, _Begun] = {}
         self._ended: dict[int, _Begun] = {}  # the latest of each action on each target
-        self._installs: dict[str, InstallAttempt] = {}  # by digest
         self._leases: dict[str, Lease] = {}  # by scope
         self._token = 0
         self._used: set[str] = set()
@@ -283,27 +282,8 @@ class MemoryLedger(MemoryOutbox):
     def durations(self, limit: int = 20_000) -> Sequence[tuple[str, str, str, float]]:
         return self._durations[:limit]
 
-    # --- installations ---
-
     def save_install(self, attempt: InstallAttempt, now: datetime, told: str = "") -> None:  # noqa: ARG002 - the port's signature
-        self._installs[attempt.digest] = attempt
-        newest = self.certified_install(attempt.node)
-        known = None if newest is None else read_host_certificate(newest.host_key, newest.certificate)
-        self._change(attempt.node, host_certificate=known)
-
-    def install(self, digest: str) -> InstallAttempt | None:
-        return self._installs.get(digest)
-
-    def open_install(self, node: str) -> InstallAttempt | None:
-        found = [one for one in self._installs.values() if one.node == node and one.closed_at is None]
-        return max(found, key=lambda one: one.begun_at, default=None)
-
-    def certified_install(self, node: str) -> InstallAttempt | None:
-        found = [one for one in self._installs.values() if one.node == node and one.certificate]
-        return max(found, key=lambda one: one.begun_at, default=None)
-
-    def revoked_host_keys(self) -> Sequence[str]:
-        return [key for one in self._installs.values() for key in one.revoked]
+        self._change(attempt.node, host_certificate=self._add_install(attempt))
 
     # --- holds and rollouts ---
 

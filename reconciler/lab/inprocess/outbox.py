@@ -13,6 +13,7 @@ from reconciler.model.tickets import TicketPlace
 
 class MemoryOutbox:
     def __init__(self) -> None:
+        super().__init__()
         self._states: dict[str, str] = {}
         self._unsent: dict[str, Unsent] = {}
         self._tickets: dict[tuple[str, str], TicketPlace] = {}

@@ -15,7 +15,7 @@ from reconciler.spec.kinds.base import NodeShare, PositiveDuration, Resource, Tr
 from reconciler.spec.kinds.drift import Drift
 from reconciler.spec.kinds.extensions import EntryName, Extension
 from reconciler.spec.kinds.health import Health
-from reconciler.spec.kinds.inventory import Inventory
+from reconciler.spec.kinds.inventory import InventorySource
 from reconciler.spec.kinds.limits import Brake, BreakGlass, Budget, Guards, PoolsWindow
 from reconciler.spec.kinds.measurements import InstallerMeasurements
 from reconciler.spec.kinds.notifications import Notification
@@ -284,7 +284,7 @@ class FleetSpec(Model):
         "count, or a share rounded up. One takes the place of each node that fails. It needs a cluster.",
     )
     drift: Drift = Field(default=Drift(), description="What `run` does about drift.")
-    inventory: Inventory | None = Field(
+    inventory: InventorySource | None = Field(
         default=None,
         description="An inventory elsewhere that the nodes of this spec are kept in step with, by pull requests. "
         "Absent: the spec alone says which nodes there are.",

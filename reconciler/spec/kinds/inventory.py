@@ -16,7 +16,7 @@ Column = Annotated[str, Matching(r"name|bmc|host|pool|rack|domains\.[a-z][a-z0-9
 File = Annotated[str, Matching(r"/[^\x00-\x1f]*", "an absolute path")]
 
 
-class Inventory(Model):
+class InventorySource(Model):
     """An inventory that knows the nodes. `run` keeps a pull request that brings the spec in step with it."""
 
     kind: InventoryKind = Field(description="ansible, netbox, ironic, metal3, terraform or maas.")
@@ -55,7 +55,7 @@ class Inventory(Model):
     )
 
     @model_validator(mode="after")
-    def _is_somewhere(self) -> Inventory:
+    def _is_somewhere(self) -> InventorySource:
         if (self.url is None) == (self.file is None):
             raise ValueError("url and file exclude each other, and one of them must be given")
         if self.url is not None and self.kind is not InventoryKind.NETBOX:
