@@ -37,7 +37,6 @@ class ToolRow:
     inventory without which it can't pass. `experimental`: why its parser was never tried on what a real one printed;
     such a tool reports, and its result is never a pass. `units`: pattern of metrics -> unit, also of their parts; what
     has none is a count or a ratio. `seconds`: how long it runs unless args.seconds says; 0 where no time is set.
-    `around_s`: what it takes before and after that at least.
     """
 
     name: str
@@ -50,12 +49,6 @@ class ToolRow:
     experimental: str = ""
     units: Mapping[str, str] = field(default_factory=dict)
     seconds: int = 0
-    around_s: int = 0
-
-    def takes_s(self, args: Arguments) -> int:
-        """Return how many seconds it takes at least; 0 where no time is set."""
-        runs = int(args.get("seconds", self.seconds))
-        return runs + self.around_s if runs else 0
 
     def measures(self, metric: str) -> bool:
         return re.fullmatch(self.pattern, metric) is not None

@@ -211,7 +211,8 @@ _ROWS: Final = (
         r"((nic|drive|uplink)_)?(width|speed_gts)(\..+)?|acs_on",
         {
             "load": Argument(
-                "Command that loads the GPUs meanwhile; their speed is judged with it alone.", command_line
+                "Command that loads the GPUs for half a minute at least; their speed is judged with it alone.",
+                command_line,
             ),
             "parts": text(
                 r"(nics|drives)(\s*,\s*(nics|drives))?",
@@ -258,7 +259,6 @@ _ROWS: Final = (
         "gpus",
         units={"gflops": "GFLOPS", "temperature_c": "°C", "power_w": "W", "clock_mhz": "MHz"},
         seconds=600,
-        around_s=60,
     ),
     ToolRow(
         "link-counters",

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from reconciler.model.errors import Diagnostic, Position, did_you_mean
-from reconciler.model.gate_tools import counted
+from reconciler.model.gate_arguments import GROUP, PARTNERS, between_nodes
+from reconciler.model.gate_tools import TOOLS, counted
 from reconciler.model.measurements import ComponentReference, FirmwareReference
 from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec, Test
 from reconciler.spec.kinds.hardware_profile import HardwareProfileSpec
@@ -95,6 +96,20 @@ def _tests_fit(declared: Declarations, chosen: dict[str, Setting]) -> Iterator[D
                     f"test {test.name!r} of {acceptance.name!r} counts {what}, and the inventory declares no number"
                 )
                 yield hardware.problem(("inventory",), problem)
+        yield from _has_two_gpus(acceptance, hardware, test)
+
+
+def _has_two_gpus(
+    acceptance: DeclaredResource[AcceptanceProfileSpec],
+    hardware: DeclaredResource[HardwareProfileSpec] | None,
+    test: Test,
+) -> Iterator[Diagnostic]:
+    """Yield that a collective has no GPU to send to: the gate refuses it, and would keep each node out."""
+    is_local = GROUP in TOOLS[test.tool].arguments and not between_nodes(test.args)
+    if hardware is not None and hardware.spec.inventory.gpus == 1 and is_local:
+        problem = f"test {test.name!r} of {acceptance.name!r} is between GPUs of one node, and there is one"
+        hint = f"give it args.{GROUP} or args.{PARTNERS}, or leave it out"
+        yield hardware.problem(("inventory", "gpus"), problem, hint)
 
 
 def _rates_declared(

@@ -124,11 +124,11 @@ def _check_timeout(profile: DeclaredResource[AcceptanceProfileSpec], test: Test,
     seconds = row.arguments.get("seconds")
     if seconds is None or ("seconds" in test.args and seconds.check(test.args["seconds"])):
         return
-    takes_s = row.takes_s(test.args)
-    if parse_duration(test.timeout) <= takes_s:
-        problem = f"{test.tool} takes {format_duration(takes_s)} at least, and is killed after {test.timeout}"
+    runs_s = int(test.args.get("seconds", row.seconds))
+    if parse_duration(test.timeout) <= runs_s:
+        problem = f"{test.tool} runs for {format_duration(runs_s)}, and is killed after {test.timeout}"
         place = (*steps, "timeout") if "timeout" in test.model_fields_set else steps
-        yield profile.problem(place, problem, "give it a longer timeout, or fewer args.seconds")
+        yield profile.problem(place, problem, "give it a timeout that is longer by a minute, or fewer args.seconds")
 
 
 def _check_partners(profile: DeclaredResource[AcceptanceProfileSpec], test: Test, steps: Steps) -> Iterator[Diagnostic]:

@@ -272,3 +272,11 @@ def test_no_figure_of_other_gpus_or_another_number_of_them_is_offered(nodes: dic
     assert "minBytes: 8G" in text
     assert "thresholds" not in text
     assert "reconciler gate bars" in text
+
+
+def test_a_machine_with_one_gpu_gets_no_collective() -> None:
+    """The gate refuses one of one GPU, and would keep the node out."""
+    one = {f"n{at}": {"host": {"gpus": (b.gpu(0),), "nvlinks_active": {}}} for at in range(1, 9)}
+    text = files(written(nodes := eight(**one), rows(*nodes)), ACCESS)["acceptance.yaml"]
+    assert "dcgmi-diag" in text
+    assert "nccl-tests" not in text

@@ -235,7 +235,8 @@ def _acceptance(draft: Draft) -> Iterator[str]:
             "      tests:",
             "        - {name: dcgm, tool: dcgmi-diag, args: {level: 2}, timeout: 10m}",
         )
-        yield from _nccl(draft)
+        if all(int(one.inventory["gpus"]) > 1 for one in draft.hardware):
+            yield from _nccl(draft)
     else:
         yield "    # next: a phase with dcgmi-diag, nccl-tests, nvbandwidth or fio"
 
