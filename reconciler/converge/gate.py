@@ -15,6 +15,7 @@ from reconciler.converge.pair_test import PairTest
 from reconciler.converge.ports import Partners, SoakRun
 from reconciler.converge.soak import Follower
 from reconciler.gate.certificate import binding_of, judge, judge_test, tests_digest, worse
+from reconciler.gate.cohort import with_driver
 from reconciler.gate.evidence import experimental
 from reconciler.gate.lock import unlocked
 from reconciler.gate.printed import printed
@@ -99,9 +100,10 @@ class AcceptanceGate:
                 if between_nodes(test.args):
                     kind = GroupTest if GROUP in test.args else PairTest
                     work = kind(test, Side(desired, observed, host), clock, partners)
-                    results[test.name] = await work.result()
+                    result = await work.result()
                 else:
-                    results[test.name] = await _run_with_retry(test, desired, host, observed, clock)
+                    result = await _run_with_retry(test, desired, host, observed, clock)
+                results[test.name] = with_driver(result, desired, observed)
                 if not experimental(test.tool):
                     verdict = worse(verdict, judge_test(test, results[test.name])[0])
             if verdict is not Verdict.PASS:

@@ -163,7 +163,9 @@ class PartnerPool:
             return all(result.verdict is Verdict.PASS for result in certificate.results)
         if any(isinstance(one, Silent) for one in (seen.host, seen.hot, seen.inventory)):
             return False
-        return self._run.ports.gate.judge(certificate, desired, seen, self._run.clock).valid
+        # Behind another leaf it is the node that it was, and those of a new leaf have no others to test with.
+        anywhere = replace(desired, domains={})
+        return self._run.ports.gate.judge(certificate, anywhere, seen, self._run.clock).valid
 
     def _service(self, seen: Observed) -> Service:
         """Return the service of a node. One that somebody else has cordoned is not ours to use."""

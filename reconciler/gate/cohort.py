@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Final
 
 from reconciler.model.desired import Cohort, Desired, GateTest, Peers
 from reconciler.model.gate import Certificate, Peerless, TestResult, Verdict
 from reconciler.model.gate_arguments import GROUP
+from reconciler.model.gate_tools import TOOLS
+from reconciler.model.observed import Observed, Silent
 from reconciler.model.reference import REFERENCE_FORMAT, Distribution, Reference, hardware_of
 from reconciler.model.results import COUNTS, NODES
 
 LEAST_PEERS: Final = 10
 SHOWN: Final = 5  # nodes that a sentence names
+_DRIVER: Final = "-driver."
 NORMAL: Final = 0.6745  # of a normal distribution, the MAD is this share of the standard deviation
 
 
@@ -40,7 +44,22 @@ def peers_in(cohort: Cohort | None, tool_version: str) -> Peers | None:
 
 
 def _peers(cohort: Cohort, tool_version: str) -> Peers | None:
-    return next((peers for peers in cohort.peers if peers.tool_version == tool_version), None)
+    """Return the peers with this version and driver, else those of whom no driver is told, of earlier references."""
+    known = {peers.tool_version: peers for peers in cohort.peers}
+    return known.get(tool_version) or known.get(tool_version.partition(_DRIVER)[0])
+
+
+def with_driver(result: TestResult, desired: Desired, observed: Observed) -> TestResult:
+    """Return what GPUs measured with their driver in the version of the tool, where the image does not tell which.
+
+    Where it does, those with the same image have the same driver, or differ from the spec.
+    """
+    image, host = desired.profile.image, observed.host
+    told = image is not None and "driver" in image.contents
+    driver = None if isinstance(host, Silent) else host.value.driver
+    if told or not driver or not result.tool_version or result.tool not in TOOLS or TOOLS[result.tool].counts != "gpus":
+        return result
+    return replace(result, tool_version=f"{result.tool_version}{_DRIVER}{driver}")
 
 
 def limit(cohort: Cohort | None, tool_version: str) -> float | None:

@@ -32,7 +32,9 @@ def differences(bound: Binding, found: Binding, acceptance: Acceptance) -> Itera
     for part in (one for one in Exchanged if one in others and one is not Exchanged.GPU):
         yield f"a {part.part} was exchanged", tests_after_exchange(acceptance, part)
     if bound.image_sha256 != found.image_sha256:
-        yield "issued for another image", every
+        yield "issued for another image", every  # with whatever it brings
+    elif other := other_values(bound.software, found.software):
+        yield f"{', '.join(other)} changed since", tests_after_driver(acceptance)
     flashed = sorted(name for name in found.firmware if bound.firmware.get(name) != found.firmware[name])
     asked = {name: tests_after_firmware(acceptance, name) for name in flashed}
     for names in dict.fromkeys(tuple([n for n in flashed if test in asked[n]]) for test in sorted(every)):
@@ -43,8 +45,6 @@ def differences(bound: Binding, found: Binding, acceptance: Acceptance) -> Itera
         yield f"firmware changed since: {', '.join(flashed)}", frozenset()
     if bound.bios_digest != found.bios_digest:
         yield "BIOS settings changed since", tests_after_bios(acceptance)
-    if other := other_values(bound.software, found.software):
-        yield f"{', '.join(other)} changed since", tests_after_driver(acceptance)
     moved = other_values(bound.fabric, found.fabric)
     if moved and (tests := tests_after_fabric(acceptance)):
         places = ", ".join(f"{label} {bound.fabric[label]} -> {found.fabric[label]}" for label in moved)

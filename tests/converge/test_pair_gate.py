@@ -352,3 +352,18 @@ def test_a_program_of_the_site_runs_with_partners_and_convicts_by_them(tmp_path:
     assert "which pass with each other" in why
     assert world.network.serving == frozenset()
     assert world.others_serve("n0")
+
+
+def test_all_nodes_of_exchanged_leaves_prove_their_pairs_with_one_another(world: Wired) -> None:
+    """No certificate is of the leaf that its node has now: each node is tested, and is a partner before it was."""
+    moved = {
+        name: replace(n, domains={**n.domains, "leaf": f"{n.domains['leaf']}-new"})
+        for name, n in world.fleet.nodes.items()
+    }
+    world.fleet = replace(world.fleet, nodes=moved)
+    assert all("run_gate" in [one.name for one in plan.actions] for plan in world.plan().nodes.values())
+    report = world.apply()
+    assert {name: result.state for name, result in report.results.items()} == dict.fromkeys(moved, Ended.DONE)
+    assert sorted(world.gate.runs) == sorted(moved)
+    assert world.others_serve()
+    assert all(plan.actions == () for plan in world.plan().nodes.values())

@@ -365,3 +365,8 @@ def test_nodes_that_came_together_are_not_all_due_together() -> None:
     assert due[0] == 0
     assert due[-1] == 12
     assert 0 < due[1] < due[2] < 12
+
+
+def test_the_driver_of_another_image_is_no_reason_of_its_own() -> None:
+    found = judge(issued(on(WIDE)), WIDE, replace(on(WIDE, driver="580"), image_sha256="other"), b.NOW)
+    assert found.reasons == ("issued for another image",)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reconciler.gate.asked import asked_tests, text_of
 from reconciler.gate.certificate import judge_test
-from reconciler.gate.cohort import distribution, limit, notes, peerless_sentence, references, without_peers
+from reconciler.gate.cohort import distribution, limit, notes, peerless_sentence, references, with_driver, without_peers
 from reconciler.gate.results import key_of
 from reconciler.model.desired import Acceptance, Cohort, Desired, GatePhase, GateTest, Peers, Threshold
 from reconciler.model.documents import dump, load
@@ -184,3 +184,35 @@ def test_the_key_of_half_a_group_is_that_of_a_group_of_its_size() -> None:
     assert key_of(node, of_group(600.0, 4.0), eight) == key_of(node, of_group(600.0, 4.0), four)
     assert key_of(node, of_group(480.0, 8.0), eight) == key_of(node, measured(480.0), eight)
     assert key_of(node, of_group(480.0, 8.0), eight) != key_of(node, of_group(600.0, 4.0), eight)
+
+
+def test_a_driver_that_no_image_tells_is_part_of_what_peers_have_in_common() -> None:
+    told = b.node()
+    assert told.profile.image is not None
+    assert "driver" in told.profile.image.contents
+    bare = b.node(profile=b.profile(image=replace(told.profile.image, contents={})))
+    seen = b.observed(host=b.facts(driver="570.1"))
+    assert with_driver(measured(460.0), told, seen).tool_version == "2.13", "those of an image have its driver"
+    result = with_driver(measured(460.0), bare, seen)
+    assert result.tool_version == "2.13-driver.570.1"
+    assert with_driver(measured(460.0), b.node(profile=b.profile(image=None)), seen) == result
+    assert with_driver(measured(460.0), bare, b.observed(host=b.facts(driver=None))).tool_version == "2.13"
+    of_cpus = replace(measured(460.0), tool="hpcc")
+    assert with_driver(of_cpus, bare, seen) == of_cpus
+
+
+def test_peers_have_the_same_driver_or_are_of_a_reference_that_tells_none() -> None:
+    def bar(*versions: str) -> GateTest:
+        peers = tuple(
+            Peers(version, 42, median, 2.0) for version, median in zip(versions, (480.0, 465.0), strict=False)
+        )
+        cohort = Cohort(0.03, 3.5, peers)
+        return replace(gate_test("nccl-tests"), thresholds=(Threshold("busbw_peak", min=440.0, cohort=cohort),))
+
+    mine = measured(455.0, "2.13-driver.570.1")
+    assert judge_test(bar("2.13-driver.560.0", "2.13-driver.570.1"), mine)[0] is Verdict.PASS
+    assert judge_test(bar("2.13-driver.570.1"), mine)[0] is Verdict.FAIL
+    assert judge_test(bar("2.13"), mine)[0] is Verdict.FAIL, "of an earlier version, which told no driver"
+    other = bar("2.13-driver.560.0")
+    assert judge_test(other, mine)[0] is Verdict.PASS
+    assert "0 peers with nccl-tests 2.13-driver.570.1 (42 have 2.13-driver.560.0)" in notes(other, mine)[0]
