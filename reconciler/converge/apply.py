@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
+from reconciler.converge.clock_steps import ClockSteps
 from reconciler.converge.dispatcher import Dispatcher
 from reconciler.converge.events import Progress, RunPlanned, ignore
 from reconciler.converge.lease import held_lease
@@ -125,7 +126,9 @@ async def apply(
         check_usable(approved, request.fleet, ledger, clock.now())
     async with held_lease(ledger, request.fleet.settings.fleet, request.holder, clock) as lease:
         reads = asyncio.Semaphore(request.fleet.settings.concurrency)
-        apply_run = await begin_run(request, RunPorts(fabric, ledger, clock, gate, lease, progress, reads))
+        apply_run = await begin_run(
+            request, RunPorts(fabric, ledger, clock, gate, lease, progress, reads, ClockSteps(clock))
+        )
         progress(RunPlanned(request.run, partial(run_progress, apply_run.dispatcher), clock.now))
         try:
             await apply_run.work()

@@ -154,6 +154,7 @@ class NodeRun:
                 self.desired, run.ports.fabric, run.clock, run.fleet.settings, previous=previous
             )
         self._inventory_due = False
+        run.mind_clock()
         record = run.ledger.node(self.node)
         nodes, records = {self.node: self.desired}, {self.node: record}
         news = remember_facts(run.ledger, nodes, [self.observed], records, run.clock.now())

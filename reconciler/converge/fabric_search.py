@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from reconciler.converge.apply import ApplyRequest, begin_run
+from reconciler.converge.clock_steps import ClockSteps
 from reconciler.converge.events import LoopTold, Progress, ignore
 from reconciler.converge.gate_command import run_alone
 from reconciler.converge.group_run import error, side_of
@@ -83,7 +84,7 @@ async def search(
     asked = request.apply
     async with held_lease(ledger, asked.fleet.settings.fleet, asked.holder, clock) as lease:
         reads = asyncio.Semaphore(asked.fleet.settings.concurrency)
-        begun = await begin_run(asked, RunPorts(fabric, ledger, clock, gate, lease, progress, reads))
+        begun = await begin_run(asked, RunPorts(fabric, ledger, clock, gate, lease, progress, reads, ClockSteps(clock)))
         dispatcher = begun.dispatcher
         pool = dispatcher.limits.partners
         holder = GatePartners(pool, "", asked.run, lambda _: None, lambda text: progress(LoopTold("fabric", text)))

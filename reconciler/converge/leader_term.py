@@ -12,10 +12,11 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 
+from reconciler.converge.clock_steps import ClockSteps
 from reconciler.converge.cluster_listener import ClusterListener
 from reconciler.converge.dispatcher import POLL_S, Dispatcher
 from reconciler.converge.events import LoopTold, Progress, RunPlanned, ignore
@@ -65,6 +66,10 @@ class LoopDeps:
     time_scale: float = 1.0
     messenger: Messenger | None = None
     saw: Callable[[Fleet, Plan, Observation], None] = lambda _fleet, _plan, _observation: None
+    steps: ClockSteps = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "steps", ClockSteps(self.clock))
 
 
 class LeaderTerm:
@@ -110,6 +115,7 @@ class LeaderTerm:
             began, names = deps.clock.monotonic(), list(fleet.nodes)
             observation = await _observe(deps, fleet, fabric, names, fresh_inventory=True)
             due = _next_pass(deps, began)
+            deps.steps.mind(deps.ledger, names)
             planned = planner.plan(fleet, observation, names, deps.signatures(fleet))
             installer, now = fabric.installer(), planned.plan.created_at
             resumed = await take_over(deps.ledger, installer, fleet, fleet.nodes.keys(), now)
@@ -121,6 +127,7 @@ class LeaderTerm:
                 lease,
                 measured(deps.metrics, deps.progress),
                 asyncio.Semaphore(fleet.settings.concurrency),
+                deps.steps,
             )
             run = Run(ports, Attempts(resumed), _context(planned, deps.begin(fleet)))
             records = _remember(planned, run)
@@ -230,6 +237,7 @@ class LeaderTerm:
         """Learn and plan from an observation, and hand it to the dispatcher."""
         run, dispatcher, fleet = self._run, self._dispatcher, self._run.fleet
         idle = [name for name in fleet.nodes if name not in dispatcher.at_work]
+        run.mind_clock()
         seen, signatures = dispatcher.merged(observation), self._deps.signatures(fleet)
         planned = self._planner.plan(fleet, seen, idle, signatures)
         run.context = _context(planned, run.context.run_id)

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from reconciler.converge.approval import Shared, other_inputs, stale_because
+from reconciler.converge.clock_steps import ClockSteps
 from reconciler.converge.events import Progress
 from reconciler.converge.lease import HeldLease
 from reconciler.converge.ports import GateRunner
@@ -106,6 +107,7 @@ class RunPorts:
     lease: HeldLease
     progress: Progress
     reads: asyncio.Semaphore
+    steps: ClockSteps
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,10 @@ class Run:
     ports: RunPorts
     attempts: Attempts
     context: PassContext
+
+    def mind_clock(self) -> None:
+        """Count the silences of all nodes anew if the wall clock was set since the last call."""
+        self.ports.steps.mind(self.ledger, self.fleet.nodes.keys())
 
     @property
     def fleet(self) -> Fleet:
@@ -173,6 +179,7 @@ class Run:
         desired = self.fleet.nodes.get(observed.node)
         left_alone = desired is None or desired.profile.remediation is None
         agreed = left_alone or (plan.blocked is not None and plan.blocked.code not in _UNSETTLED)
+        self.mind_clock()
         return not (agreed and boot_is_stuck(self.ledger.node(observed.node), self.clock.now()))
 
     def stop(self) -> Blocked | None:

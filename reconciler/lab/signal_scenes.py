@@ -12,6 +12,7 @@ from typing import Any, Final
 from reconciler.lab.hardware.faults import FAULTS, FaultValue
 from reconciler.lab.hardware.gpu_cells import RECOVERING
 from reconciler.lab.hardware.machine import Machine
+from reconciler.lab.hardware.parts import FAILED
 from reconciler.model.played_signal import PERSON
 from reconciler.spec.kinds.remediation_policy import RungAction
 
@@ -32,6 +33,7 @@ class Scene:
     """A fault with its parameters. `prepare`: changes the machine before it; without a fault that is the whole scene.
 
     `driver`: of the image, where the usual one does not print the cell. `ports`: whether the spec declares them.
+    `ends`: what a person does besides ending the fault: records and logs outlive their cause.
     """
 
     fault: str = ""
@@ -39,6 +41,7 @@ class Scene:
     prepare: Callable[[Machine], None] | None = None
     driver: str = ""
     ports: bool = True
+    ends: Callable[[Machine], None] | None = None
 
     def play_on(self, machine: Machine, rung: str) -> None:
         """Raise the signal by a cause that this rung ends, and no milder one; PERSON: none does. "": as it is given."""
@@ -51,11 +54,18 @@ class Scene:
         stays: Mapping[str, FaultValue] = {"persistent": rung == PERSON} if chosen else {}
         machine.inject(self.fault, **{**self.given, **stays, **heals})
 
-    def mend(self, machine: Machine) -> None:
-        """Exchange the part, or end what else it was, on a machine that is off, and switch it on."""
-        if self.fault == "gpu_cell":
+    def mend(self, machine: Machine, part: str = "") -> None:
+        """Exchange the part, or end what else it was, on a machine that is off, and switch it on.
+
+        `part`: the kind of which the row takes another serial number for healing; "" = it takes none.
+        """
+        if self.fault == "gpu_cell" and part != "gpu":
             machine.exchange("gpu", 1)
+        if part and self.fault != FAILED:  # its exchange comes below
+            machine.exchange(part, int(self.given.get(part, 0)))
         machine.clear()
+        if self.ends is not None:
+            self.ends(machine)
         machine.power("on")
 
 
@@ -65,9 +75,10 @@ def _scene(
     driver: str = "",
     *,
     ports: bool = True,
+    ends: Callable[[Machine], None] | None = None,
     **given: FaultValue,
 ) -> Scene:
-    return Scene(fault, given, prepare, driver, ports)
+    return Scene(fault, given, prepare, driver, ports, ends)
 
 
 def _cell(cell: str, text: str, driver: str = "", **more: Any) -> Scene:
@@ -110,6 +121,20 @@ def _loaded(machine: Machine) -> None:
 def _narrow(machine: Machine) -> None:
     for gpu in machine.state.gpus:
         gpu.cells["pcie_width"] = "8x"
+
+
+def _with_other_gpus(machine: Machine) -> None:
+    for at in range(len(machine.state.gpus)):
+        machine.exchange("gpu", at)
+
+
+def _with_empty_log(machine: Machine) -> None:
+    machine.state.events.clear()
+
+
+def _with_no_records(machine: Machine) -> None:
+    for disk in machine.state.disks.values():
+        disk.memory_errors.clear()
 
 
 def _logged(severity: str, message: str) -> Callable[[Machine], None]:
@@ -156,7 +181,7 @@ SCENES: Final[Mapping[str, Scene]] = {
     "thermal_slowdown": _scene("gpu_cell", prepare=_loaded, gpu=1, cell="thermal_slowdown", text="Active"),
     "power_brake": _scene("throttle", prepare=_loaded, by="power_brake"),
     "pcie_width": _cell("pcie_width", "8x"),
-    "pcie_narrow": _scene(prepare=_narrow),
+    "pcie_narrow": _scene(prepare=_narrow, ends=_with_other_gpus),
     "pcie_gen": _scene("gpu_cell", prepare=_loaded, gpu=1, cell="pcie_gen", text="3"),
     "pcie_replays": _cell("pcie_replays", "1000"),
     "persistence_off": _cell("persistence", "Disabled"),
@@ -176,9 +201,9 @@ SCENES: Final[Mapping[str, Scene]] = {
     "edac_ue": _scene("dimm_errors", uncorrectable=1),
     "edac_ce": _scene("dimm_errors", corrected=1000, uncorrectable=0),
     "ras_ue": _scene("dimm_errors", uncorrectable=1),
-    "ras_ue_before": _scene(prepare=_recorded("Uncorrected", 1, HOUR)),
-    "ras_deferred": _scene(prepare=_recorded("Deferred", 1)),
-    "ras_ce": _scene("dimm_errors", corrected=1000, uncorrectable=0),
+    "ras_ue_before": _scene(prepare=_recorded("Uncorrected", 1, HOUR), ends=_with_no_records),
+    "ras_deferred": _scene(prepare=_recorded("Deferred", 1), ends=_with_no_records),
+    "ras_ce": _scene("dimm_errors", ends=_with_no_records, corrected=1000, uncorrectable=0),
     "machine_check": _event("machine_check"),
     "nic_failed": _event("nic_failed"),
     "nic_module": _event("nic_module"),
@@ -239,6 +264,8 @@ SCENES: Final[Mapping[str, Scene]] = {
     "sensor_critical": _part("sensor"),
     "subsystem_health": _part("board"),
     "bmc_health": _part("psu"),
-    "bmc_event_critical": _scene(prepare=_logged("Critical", "Chassis intrusion: general chassis intrusion")),
-    "board_xid": _scene(prepare=_on_board),
+    "bmc_event_critical": _scene(
+        prepare=_logged("Critical", "Chassis intrusion: general chassis intrusion"), ends=_with_empty_log
+    ),
+    "board_xid": _scene(prepare=_on_board, ends=_with_empty_log),
 }

@@ -15,8 +15,8 @@ OVER: Final = "it is over"
 class PlayedSignal:
     """The end of a cause that `rung` ends and no milder one; "" for a row that is only reported.
 
-    Seconds are since the sign. `shown`: the signals that the node showed. `out_s`: when it was out of service, or, of
-    what is only reported, shown. `did`: the rungs that were climbed, "soft_restart!transient" for one that failed.
+    Seconds are since the sign. `out_s`: when it was out of service, or, of what is only reported, shown. `shown`: the
+    signals of its node then. `did`: the rungs that were climbed, "soft_restart!transient" for one that failed.
     `back_s`: when it served for good. None: that did not happen. `told`: OUT, NEEDED, OVER. `unplayed`: why it was not
     played; "" = it was.
     """

@@ -16,11 +16,15 @@ from pydantic import ValidationError
 
 from reconciler.model.desired import IgnoreRule
 from reconciler.model.signal_changes import SignalChange
+from reconciler.spec.kinds.remediation_policy import RungAction
 from reconciler.spec.kinds.signals import First, Next, SignalClass, SignalRow, SignalTable
 from reconciler.strict_yaml.read import InvalidFile, model_of
 
 PACKAGE: Final = "reconciler.health"
 FILE: Final = "signals.yaml"
+# `amd-smi reset --gpureset` prints "Failed to reset GPU" where a success is printed, and ends with status 0
+# (ROCm/amdsmi, amdsmi_cli/amdsmi_commands.py, AMDSMICommands.reset), and its counters outlast a reset: none is offered.
+_OF_AMD: Final = "amd_"  # what the names of their signals begin with
 PREFIX: Final = "health."  # before the name of a signal, in its value path
 R = TypeVar("R")
 
@@ -62,6 +66,8 @@ def changed(row: SignalRow | None, change: SignalChange) -> SignalRow:
 
     `row`: None for a row of the fleet's own. One that is only reported has no next action, whatever it had before.
     """
+    if change.name.startswith(_OF_AMD) and RungAction.GPU_RESET in (change.rungs or ()):
+        raise ValueError("the rung gpu_reset resets GPUs of NVIDIA's alone; soft_restart resets those of AMD's")
     said: dict[str, Any] = {} if row is None else row.model_dump(mode="json", by_alias=True, exclude_none=True)
     alias = {name: entry.alias or name for name, entry in SignalRow.model_fields.items()}
     said |= {alias[name]: value for name, value in change.keys().items()}

@@ -6,6 +6,7 @@ often than the policy says, and each isolated node is told of. A seed draws the 
 
 from __future__ import annotations
 
+import json
 import random
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +22,7 @@ from reconciler.model.desired import Reserve, Rung
 from reconciler.model.limits import Brake
 from reconciler.model.records import ISOLATED
 from reconciler.model.status import NodeStatus
+from reconciler.spec.signals import PREFIX
 from tests.converge.test_isolation import POLICY, WATCHED, fall_ill
 from tests.converge.test_loop import HOUR, MINUTE
 from tests.notify.test_loop import Telling
@@ -33,6 +35,7 @@ OFTEN_S = MINUTE
 MEMORY = Path("/dev/shm")
 LADDER = (Rung("soft_restart", 1), Rung("power_cycle", 2))
 ISOLATE_S = 15 * MINUTE  # by which evidence that stays has taken its node out, however the node is read meanwhile
+FOR_ILLNESS = (ISOLATED, PREFIX)  # causes of a mark and of a drain; a node that its owner rebooted is only joined
 APPLICATION = (13, 31, 43, 45)  # XIDs that say something of the work on a node (K1)
 
 
@@ -112,9 +115,34 @@ def _falls_off(here: Signals, node: str, *, persistent: bool) -> None:
         here.machine(node).inject("xid_79", gpu=1, persistent=persistent)
 
 
-def _again(here: Signals, node: str) -> None:
+def _again(here: Signals, node: str, order: int = 1) -> None:
     system = here.machine(node).state.os
-    here.say(node, *(system.kernel_log[-3:] if system is not None else ()))
+    here.say(node, *(system.kernel_log[-3:][::order] if system is not None else ()))
+
+
+def _comes_late(here: Signals, node: str) -> None:
+    """Have the line of an application come to stand before lines that were read already."""
+    system = here.machine(node).state.os
+    if system is not None:
+        system.kernel_log.insert(max(len(system.kernel_log) - 3, 0), _xid(APPLICATION[int(node[1:]) % 4]))
+
+
+def _bmc_floods(here: Signals, node: str) -> None:
+    for number in range(300):
+        here.machine(node)._log(("OK", "Warning", "Critical")[number % 3], f"Chassis intrusion {number}")
+
+
+def _wrongly_dated(here: Signals, node: str) -> None:
+    """Have a BMC whose clock is wrong (B6) log what is only reported, as of later or of two days ago."""
+    machine = here.machine(node)
+    machine._log("Critical", "Chassis intrusion")
+    machine.state.events[-1]["at"] += HOUR if int(node[1:]) % 2 else -48 * HOUR
+
+
+def _entries_again(here: Signals, node: str) -> None:
+    """Have a BMC write its last entries once more, the newest first, under other numbers and with their old dates."""
+    events = here.machine(node).state.events
+    events.extend([{**one, "id": str(len(events) + at)} for at, one in enumerate(reversed(events[-3:]), 1)])
 
 
 KINDS: Mapping[str, Callable[[Signals, str], None]] = {
@@ -122,14 +150,31 @@ KINDS: Mapping[str, Callable[[Signals, str], None]] = {
     "a flood of them": lambda here, node: here.say(node, *(_xid(45, n) for n in range(300))),
     "a GPU falls off": lambda here, node: _falls_off(here, node, persistent=False),
     "a GPU is gone for good": lambda here, node: _falls_off(here, node, persistent=True),
+    "a DIMM fails for good": lambda here, node: here.machine(node).inject("failed_part", part="dimm", how="logged"),
     "a condition flaps": _flap,
     "its last lines come again": _again,
+    "they come in another order": lambda here, node: _again(here, node, -1),
+    "an application's XID comes late": _comes_late,
     "the clock jumps": _clock_jumps,
+    "its own clock jumps": lambda here, node: here.machine(node).inject("clock", seconds=37 * MINUTE),
     "it reboots": _reboots,
+    "its host refuses": lambda here, node: here.machine(node).inject("ssh_refused"),
+    "its host answers again": lambda here, node: here.machine(node).clear("ssh_refused"),
     "its BMC is busy": lambda here, node: here.machine(node).inject("bmc_503", times=20),
+    "its BMC talks nonsense": lambda here, node: here.machine(node).inject("bmc_garbage", times=6),
+    "its BMC floods": _bmc_floods,
+    "its BMC dates wrongly": _wrongly_dated,
+    "its BMC's entries come again": _entries_again,
 }
-NOISE = ("an application's XID", "a flood of them", "its BMC is busy", "the clock jumps")
-ABOUT_ILL = ("its last lines come again", "it reboots", *NOISE)
+ILL = ("a GPU falls off", "a GPU is gone for good", "a DIMM fails for good", "a condition flaps")
+LASTS = {"a GPU is gone for good": "xid_79", "a DIMM fails for good": "failed_part"}  # the faults, until a person comes
+NOISE = (
+    "an application's XID", "a flood of them", "an application's XID comes late", "the clock jumps",
+    "its own clock jumps", "it reboots", "its host refuses", "its BMC is busy", "its BMC talks nonsense",
+    "its BMC floods", "its BMC dates wrongly",
+)  # fmt: skip
+ABOUT_ILL = ("its last lines come again", "they come in another order", "its BMC's entries come again", *NOISE)
+AGAIN = "its host answers again"  # follows each refusal
 
 
 def draw(seed: int) -> tuple[Sent, ...]:
@@ -139,7 +184,7 @@ def draw(seed: int) -> tuple[Sent, ...]:
     chance.shuffle(names)
     sent = []
     for node in names[: chance.randint(0, 2)]:
-        kind = chance.choice(("a GPU falls off", "a GPU is gone for good", "a condition flaps"))
+        kind = chance.choice(ILL)
         began = chance.uniform(5 * MINUTE, LONG_S / 2)
         times = chance.randint(2, 9) if kind == "a condition flaps" else 1
         sent += [Sent(began + chance.uniform(0, 20 * MINUTE), kind, node) for _ in range(times)]
@@ -148,8 +193,16 @@ def draw(seed: int) -> tuple[Sent, ...]:
             for _ in range(chance.randint(0, 6))
         ]
     for node in names[2:]:
-        sent += [Sent(chance.uniform(0, LONG_S), chance.choice(NOISE), node) for _ in range(chance.randint(0, 3))]
+        sent += [Sent(chance.uniform(0, LONG_S), chance.choice(NOISE), node) for _ in range(chance.randint(0, 4))]
+    refusals = [one for one in sent if one.kind == "its host refuses"]
+    sent += [Sent(one.at + chance.uniform(MINUTE, 8 * MINUTE), AGAIN, one.node) for one in refusals]
     return tuple(sorted(sent, key=lambda one: one.at))
+
+
+def kept() -> Mapping[int, tuple[Sent, ...]]:
+    """Return schedules that once broke a rule, by the seed that drew them then."""
+    found = json.loads(Path(__file__).with_name("kept_schedules.json").read_text())
+    return {int(seed): tuple([Sent(*one) for one in sent]) for seed, sent in found.items()}
 
 
 def play(schedule: tuple[Sent, ...], *, on_disk: bool = False, whole: bool = False) -> Played:
@@ -188,7 +241,7 @@ def _play(here: Signals, schedule: tuple[Sent, ...], *, whole: bool) -> Played:
         for one in schedule:
             await here.clock.sleep(max(began + one.at - here.clock.elapsed, 0.0))
             KINDS[one.kind](here, one.node)
-            if one.kind == "a GPU is gone for good" and here.machine(one.node).fault("xid_79") is not None:
+            if one.kind in LASTS and here.machine(one.node).fault(LASTS[one.kind]) is not None:
                 gone.setdefault(one.node, here.clock.elapsed)
             broken.update(_schedulable(here, gone))
         calm = None if whole else max((here.clock.elapsed, *(at + ISOLATE_S for at in gone.values())))
@@ -217,14 +270,14 @@ async def _settle(here: Signals, end: float, calm: float | None, look: Callable[
 
 def _schedulable(here: Signals, gone: Mapping[str, float]) -> list[str]:
     late = [name for name, at in gone.items() if here.clock.elapsed > at + ISOLATE_S and here.serves(name)]
-    return [f"{name} is schedulable, and its GPU is gone" for name in late]
+    return [f"{name} is schedulable, with evidence that stays" for name in late]
 
 
 def _treated_in_vain(here: Signals, schedule: tuple[Sent, ...]) -> list[str]:
-    ill = {one.node for one in schedule if one.kind not in NOISE}
+    ill = {one.node for one in schedule if one.kind not in (*NOISE, AGAIN)}
     found = []
     for name in sorted(here.fleet.nodes.keys() - ill):
-        done = [a.action for a in here.ledger.node(name).attempts if a.action in ("mark", "drain") or _is_rung(a)]
+        done = [a.action for a in here.ledger.node(name).attempts if a.cause.startswith(FOR_ILLNESS) or _is_rung(a)]
         found += [f"{name} is well, and was treated: {', '.join(done)}"] if done else []
     return found
 

@@ -104,6 +104,17 @@ def test_a_fleet_without_rows_is_judged_by_the_package_and_equal_rows_share_a_ta
         health_table((SignalChange("fan_failed", "x", first="drain", next="person"),))
 
 
+def test_no_rung_resets_gpus_of_amds() -> None:
+    """nvidia-smi would refuse it, and an attempt of the ladder would be spent on nothing."""
+    change = SignalChange("amd_ecc", "x", rungs=("gpu_reset", "power_cycle"))
+    with pytest.raises(ValueError, match="gpu_reset resets GPUs of NVIDIA's alone"):
+        health_table((change,))
+    assert health_table((replace(change, rungs=("power_cycle",)),)).rungs_of(["amd_ecc"]) == frozenset({"power_cycle"})
+    assert health_table((replace(change, name="xid_119"),)).rungs_of(["xid_119"]) == frozenset(
+        {"gpu_reset", "power_cycle"}
+    )
+
+
 ROWS = """
   health:
     signals:

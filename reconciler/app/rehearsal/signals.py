@@ -17,7 +17,7 @@ from typing import Final
 
 from reconciler.app.rehearsal.gate import RehearsalGate
 from reconciler.app.rehearsal.simulation import lab_tools
-from reconciler.converge.events import ActionFinished, Event
+from reconciler.converge.events import ActionFinished, ActionStarted, Event
 from reconciler.converge.gate import AcceptanceGate
 from reconciler.converge.leader_term import LoopDeps
 from reconciler.converge.loop import Loop
@@ -25,13 +25,14 @@ from reconciler.converge.observe import observe
 from reconciler.gate.certificate import binding_of, tests_digest
 from reconciler.health.cure import proved_by_reset
 from reconciler.health.table import Effect, HealthTable, table_of
-from reconciler.lab.durations import Durations
+from reconciler.lab.durations import GATE_S, ActionDuration, Durations
 from reconciler.lab.failure_rates import FailureRates
 from reconciler.lab.fleet import build_lab
 from reconciler.lab.inprocess import LabFabric, VirtualClock, run_virtual
 from reconciler.lab.inprocess.ledger import MemoryLedger
 from reconciler.lab.scenario import Scenario
 from reconciler.lab.signal_scenes import SCENES, Scene
+from reconciler.model.after import Exchanged
 from reconciler.model.desired import BudgetLimit, Desired, Fleet, Profile
 from reconciler.model.errors import UsageError
 from reconciler.model.gate import Binding, Certificate, GateJudgement, Verdict
@@ -45,8 +46,11 @@ from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION
 from reconciler.model.spec_feed import Pulled
 from reconciler.model.status import FleetStatus, LoopStatus
 from reconciler.model.vocab import DriftMode, NewsSource, NodeState
+from reconciler.planner.fleet.plan_request import PlanRequest, take_snapshot
+from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.spec.kinds.remediation_policy import RungAction
-from reconciler.spec.kinds.signals import Next
+from reconciler.spec.kinds.signals import Next, Proof
+from reconciler.spec.signals import PREFIX
 
 INTERVAL_S, PULL_S = 120.0, 3600.0  # of the loop: the defaults of `run`, but for a spec that does not change
 LONGEST_S = 8 * 3600.0  # until it is out, and until it serves
@@ -60,10 +64,11 @@ _LADDER: Final = frozenset(RungAction)
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A fleet of two nodes, of which `node` falls ill."""
+    """A fleet of two nodes, of which `node` falls ill. `gate_s`: how long a whole gate takes."""
 
     fleet: Fleet
     node: str
+    gate_s: float = GATE_S
 
     @property
     def pool(self) -> str:
@@ -226,6 +231,8 @@ class _NoMetrics:
 class _Play:
     def __init__(self, stage: Stage, scene: Scene, signal: str, rung: str) -> None:
         self.scene, self.signal, self.rung, self.fleet, self.name = scene, signal, rung, stage.fleet, stage.node
+        self.gate_s = stage.gate_s
+        self.rule = stage.table.rule_of(signal)
         self.repairs = stage.table.effect_of(signal) is not Effect.REPORTS
         self.clock = VirtualClock()
         self.lab = build_lab(stage.fleet, Scenario.model_validate({"nodes": {}}), self.clock.seconds)
@@ -234,7 +241,9 @@ class _Play:
         self.machine = self.lab.machines[stage.node]
         self.ledger = MemoryLedger("played")
         self.people = _People()
-        self.shown: dict[str, None] = {}
+        self.images = [node.profile.image for node in self.fleet.nodes.values() if node.profile.image is not None]
+        self.shown = False
+        self.acting = ""
         self.did: list[str] = []
         self.began = 0.0
 
@@ -244,12 +253,12 @@ class _Play:
     async def _played(self) -> PlayedSignal:
         await self._adopt()
         self.clock.elapsed += 2 * 3600.0  # the reconciler, the spec and the drivers are no news any more
-        images = [node.profile.image for node in self.fleet.nodes.values() if node.profile.image is not None]
+        durations = Durations(0, lambda _node: self._past)
         deps = LoopDeps(
             begin=lambda _: "played", ledger=self.ledger, clock=self.clock,
-            gate=_Gate(AcceptanceGate(self.fabric.public_key), FailureRates({}, 0), Durations(0, _no_history)),
+            gate=_Gate(AcceptanceGate(self.fabric.public_key), FailureRates({}, 0), durations),
             metrics=_NoMetrics(), progress=self._progress, interval_s=INTERVAL_S, messenger=self.people, saw=self._saw,
-            signatures=lambda _: {(image.name, image.version): True for image in images},
+            signatures=lambda _: self._signatures(),
         )  # fmt: skip
         loop = Loop(deps, _Feed(self.fleet), lambda _: self.fabric, holder="played", pull_s=PULL_S)
         running = asyncio.create_task(loop.run())
@@ -259,6 +268,9 @@ class _Play:
             running.cancel()
             with suppress(asyncio.CancelledError):
                 await running
+
+    def _past(self, action: str, _target: str) -> ActionDuration | None:
+        return ActionDuration(self.gate_s, self.gate_s) if action == "run_gate" else None
 
     async def _adopt(self) -> None:
         """Save a certificate of each node as it is, so that nothing is left to do."""
@@ -273,7 +285,7 @@ class _Play:
         ended = PlayedSignal(self.signal, self.rung)
         await self._until(lambda: self._serves() and self.clock.elapsed > 3 * 3600.0 + QUIET_S, running)
         self.did.clear()
-        self.shown.clear()
+        self.shown = False
         try:
             self.scene.play_on(self.machine, self.rung)
             if self.scene.fault == "node_condition" and self.lab.cluster is not None:
@@ -281,18 +293,18 @@ class _Play:
         except (IndexError, KeyError, StopIteration, ValueError) as error:  # a machine without that part
             return replace(ended, unplayed=f"this machine has no part for it: {error}")
         self.began = self.clock.elapsed
-        is_out = self._marked if self.repairs else lambda: bool(self.shown)
+        is_out = self._marked if self.repairs else lambda: self.shown or self._marked()  # for what else it raises
         if not await self._until(is_out, running):
-            return replace(ended, shown=tuple(sorted(self.shown)), told=self._told())
-        ended = replace(ended, out_s=self._since)
+            return replace(ended, told=self._told())
+        ended = replace(ended, out_s=self._since, shown=await self._look())
         if self.repairs:
             await self._until(lambda: self._is_healed() or NEEDED in self._told(), running)
             if not self._is_healed():
-                await self._person()
+                await self._person(running)
             if await self._until(self._is_healed, running):
                 ended = replace(ended, back_s=self._since)
         await self.clock.sleep(AFTER_S)
-        return replace(ended, shown=tuple(sorted(self.shown)), did=tuple(self.did), told=self._told())
+        return replace(ended, did=tuple(self.did), told=self._told())
 
     @property
     def _since(self) -> float:
@@ -322,22 +334,41 @@ class _Play:
     def _is_healed(self) -> bool:
         return self._serves() and self.scene.fault not in self.machine.state.faults
 
-    async def _person(self) -> None:
-        """Have a person exchange the part, or mend what else it was, and say so."""
+    async def _look(self) -> tuple[str, ...]:
+        """Return the signals that a look at the node shows."""
+        seen = await observe(self.fleet, list(self.fleet.nodes), self.fabric, self.clock, fresh_inventory=True)
+        snapshot = replace(take_snapshot(self.ledger, self.fleet, list(self.fleet.nodes)), known=())
+        plan = plan_fleet(self.fleet, seen, snapshot, self.clock.now(), PlanRequest("look", self._signatures()))
+        return tuple(sorted(item.path for item in plan.nodes[self.name].drift if item.path.startswith(PREFIX)))
+
+    def _signatures(self) -> Mapping[tuple[str, str], bool | None]:
+        return {(image.name, image.version): True for image in self.images}
+
+    async def _person(self, running: asyncio.Task[None]) -> None:
+        """Have a person exchange the part, or mend what else it was, while a hold keeps the loop from the node."""
+        self.ledger.hold(self.name, "exchanging a part", "a person", None, self.clock.now())
+        await self._until(lambda: not self.acting, running)
         self.machine.power("force_off")
         await self.clock.sleep(_PERSON_S)
-        self.scene.mend(self.machine)
-        self.ledger.hold(self.name, "exchanged", "a person", None, self.clock.now())
+        self.scene.mend(self.machine, self._needed_part())
         self.ledger.release(self.name, "a person", self.clock.now())
 
+    def _needed_part(self) -> str:
+        """Return the kind of part of which another one has to be there; "" = the row asks for none."""
+        if Proof.NEW_SERIAL not in self.rule.row.healed_by:
+            return ""
+        return (self.rule.part or Exchanged.DIMM).value.removesuffix("_exchanged")  # None: another one of any kind
+
     def _progress(self, event: Event) -> None:
+        if isinstance(event, ActionStarted | ActionFinished) and event.node == self.name:
+            self.acting = event.action.id if isinstance(event, ActionStarted) else ""
         if isinstance(event, ActionFinished) and event.node == self.name and event.action.name in _LADDER:
             word = outcome_word(event.outcome)
             self.did.append(event.action.id if word == "done" else f"{event.action.id}!{word}")
 
     def _saw(self, _fleet: Fleet, plan: Plan, _observation: Observation) -> None:
         drift = plan.nodes[self.name].drift if self.name in plan.nodes else ()
-        self.shown |= dict.fromkeys(item.path for item in drift if item.path.startswith("health."))
+        self.shown = self.shown or any(item.path.startswith(PREFIX) for item in drift)
 
     def _told(self) -> tuple[str, ...]:
         found = set(_words(self.people.told))
@@ -352,7 +383,3 @@ def _words(messages: Sequence[Message]) -> Iterator[str]:
             yield OUT
         if message.over:
             yield OVER
-
-
-def _no_history(_node: str) -> Callable[[str, str], None]:
-    return lambda _action, _target: None
