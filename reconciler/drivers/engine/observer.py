@@ -122,7 +122,10 @@ class EngineObserver(Confined):
     async def _read_on(self, shard: ObserveShard, address: str, name: str) -> ShardSeen:
         known = {node: self._digests(shard, node) for node in shard.nodes}
         task = ShardTask(replace(shard, before={}, after_s=0.0), known, tuple(self._revoked()))
-        future = self._client.submit(
+        client = self._client
+        if client is None or client.status != "running":
+            raise EngineError(f"scheduler {self._access.url} does not answer: the connection was lost")
+        future = client.submit(
             observe_shard, release(), task.packed(), key=f"observe-{uuid4().hex}", workers=[address],
             resources={label(shard.site): 1}, pure=False, retries=0,
         )  # fmt: skip
