@@ -20,7 +20,8 @@ class FleetRequest:
     `rev`: a git revision of the spec; None reads the work tree. `limit`, `exclude`: node expressions.
     `ledger`: a file or a postgresql:// URL; None takes the default. `create_ledger`: make it when it is not there, also
     for a command that only reads. `endpoints`: the endpoints.json of a lab.
-    `fleet`: the name of the fleet, for use cases that read the ledger and no spec.
+    `engine`: tls://host:port of a scheduler whose workers read the nodes; None: this process does. `engine_tls`: the
+    directory of its certificates. `fleet`: the name of the fleet, for use cases that read the ledger and no spec.
     """
 
     spec: Path
@@ -31,6 +32,8 @@ class FleetRequest:
     endpoints: Path | None = None
     fleet: str | None = None
     create_ledger: bool = False
+    engine: str | None = None
+    engine_tls: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,7 +244,10 @@ class Service:
         )  # fmt: skip
 
         def reach(fleet: Fleet) -> WireFabric:
-            return WireFabric(fleet, workspace.clock, workspace.secrets, workspace.overlay, ledger=ledger)
+            observer = workspace.engine.observer(workspace.clock, ledger.revoked_host_keys)
+            return WireFabric(
+                fleet, workspace.clock, workspace.secrets, workspace.overlay, ledger=ledger, observer=observer
+            )
 
         return Loop(deps, feed, reach, holder=self._holder, pull_s=self._options.pull_s)
 

@@ -362,6 +362,8 @@ class WireFabric(Confined):
         """
         await self._close([*self._bmcs.values(), *self._pdus.values(), *self._hosts.values(), *self._clusters()])
         await asyncio.gather(self._files.close(), self._posted_events.close())
+        if self._observer is not None:
+            await self._observer.close()
         if self._server_kubeconfig is not None:
             self._server_kubeconfig.close()
         if self._installer is not None:

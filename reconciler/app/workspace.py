@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from reconciler import __version__
 from reconciler.app.clocks import RealClock, ScaledClock
 from reconciler.app.documents import is_published, published_only_for_plans
+from reconciler.app.engine import Engine
 from reconciler.app.node_selection import select_nodes
 from reconciler.app.ports import FleetRequest, Frontend
 from reconciler.app.runtime import new_id, paused_garbage_collection, run_async
@@ -61,6 +62,7 @@ class Workspace:
     def __init__(self, request: FleetRequest, frontend: Frontend = Frontend()) -> None:  # noqa: B008 - it is frozen
         self.request = request
         self.frontend = frontend
+        self.engine = Engine(request)
         self.foreseen: tuple[Hold, ...] = ()  # holds that the next run will set
 
     # --- the spec ------------------------------------------------------------------------------------------------
@@ -204,7 +206,10 @@ class Workspace:
         """Return the ports of the nodes. `ledger`: for what installs. `revoked`: host keys, for what only reads."""
         from reconciler.app.wire_fabric import WireFabric
 
-        return WireFabric(self.watched, self.clock, self.secrets, self.overlay, ledger=ledger, revoked=revoked)
+        observer = self.engine.observer(self.clock, (lambda: revoked) if ledger is None else ledger.revoked_host_keys)
+        return WireFabric(
+            self.watched, self.clock, self.secrets, self.overlay, ledger=ledger, revoked=revoked, observer=observer
+        )
 
     @cached_property
     def gate(self) -> AcceptanceGate:

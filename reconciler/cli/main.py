@@ -42,6 +42,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "rehearse": ("rehearse", "Simulate a rollout in virtual time."),
     "apply": ("apply", "Converge the nodes, under one disruption budget."),
     "run": ("run", "Keep the fleet converged, as a service."),
+    "worker": ("worker", "Read the nodes of one site for an engine."),
     "show": ("show", "Render a document from its file."),
     "comment": ("comment", "Report on pull requests, commits and issues."),
     "forge": ("forge", "Ask the forge who approved a change."),

@@ -131,11 +131,32 @@ def endpoints_option(
     )  # fmt: skip
 
 
+engine_tls_option = click.option(
+    "--engine-tls", envvar="RECONCILER_ENGINE_TLS", metavar="DIR", type=click.Path(path_type=Path, file_okay=False),
+    help="Directory with ca.pem, cert.pem and key.pem of the engine. Default: engine beside the secrets file.",
+)  # fmt: skip
+engine_options = (
+    click.option("--engine", envvar="RECONCILER_ENGINE", metavar="URL",
+                 help="Have nodes read by the workers of this Dask scheduler, tls://host:port."),
+    engine_tls_option,
+)  # fmt: skip
+
+
+class SiteName(click.ParamType[str]):
+    """A value of the failure domain `site`."""
+
+    name = "site"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        return text if text.strip() and text.isprintable() else self.fail("a site has a name", param, ctx)
+
+
 spec_argument = click.argument("spec", type=click.Path(path_type=Path, file_okay=False), default=Path("fleet-spec"))
 
 
-def fleet_options(*, rev: bool = False) -> Callable[[F], F]:
-    """Add SPEC, --limit, --exclude, --ledger, --endpoints and --rev as one FleetRequest, and --output."""
+def fleet_options(*, rev: bool = False, engine: bool = False) -> Callable[[F], F]:
+    """Add SPEC, --limit, --exclude, --ledger, --endpoints, --rev and --engine as one FleetRequest, and --output."""
     options = [
         spec_argument,
         output_option,
@@ -149,7 +170,7 @@ def fleet_options(*, rev: bool = False) -> Callable[[F], F]:
     ]  # fmt: skip
     if rev:
         options.insert(2, click.option("--rev", metavar="REV", help="Read the spec at this git revision."))
-    return grouped(FleetRequest, *options)
+    return grouped(FleetRequest, *options, *(engine_options if engine else ()))
 
 
 def spec_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:

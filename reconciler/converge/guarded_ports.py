@@ -52,6 +52,7 @@ _FAILURES = {
     UnknownReason.MALFORMED: Failure.MALFORMED,
     UnknownReason.UNSUPPORTED: Failure.UNSUPPORTED,
     UnknownReason.NOT_ASKED: Failure.UNSUPPORTED,
+    UnknownReason.NOT_READ: Failure.UNREACHABLE,
     UnknownReason.EXPLAINED: Failure.UNREACHABLE,
     UnknownReason.CRASHED: Failure.MALFORMED,
 }

@@ -43,6 +43,9 @@ class InProcessObserver:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def close(self) -> None:
+        """Do nothing: the drivers are the fabric's."""
+
     async def _read(self, shard: ObserveShard, node: Desired, after_s: float, limit: asyncio.Semaphore) -> ShardSeen:
         if after_s:
             await self._clock.sleep(after_s)

@@ -24,8 +24,10 @@ from reconciler.planner.node.holds import end_of, is_active, is_copy
 from reconciler.planner.node.watchdog import WATCHED
 
 LOOKS_APART = timedelta(hours=2)  # scheduled looks come hourly, and late
-# A bug of ours is no silence of a source, and no evidence that a host is down.
-_NO_SILENCE = frozenset({UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED, UnknownReason.CRASHED})
+# A bug of ours, or an engine that failed, is no silence of a source, and no evidence that a host is down.
+_NO_SILENCE = frozenset(
+    {UnknownReason.NOT_ASKED, UnknownReason.NOT_READ, UnknownReason.EXPLAINED, UnknownReason.CRASHED}
+)
 
 
 def remember_facts(

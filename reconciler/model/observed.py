@@ -376,4 +376,5 @@ def crash_in(seen: Observed) -> str:
 def was_asked(seen: Observed) -> bool:
     """Return whether the pass asked the node itself for anything. Unselected nodes and those at work are not asked."""
     readings = (seen.hot, seen.host)
-    return any(isinstance(reading, Answered) or reading.reason is not UnknownReason.NOT_ASKED for reading in readings)
+    unasked = (UnknownReason.NOT_ASKED, UnknownReason.NOT_READ)
+    return any(isinstance(reading, Answered) or reading.reason not in unasked for reading in readings)

@@ -56,3 +56,6 @@ class Observer(Protocol):
 
         A shard that can't be read, or is late, is Silent nodes with the reason; the others go on.
         """
+
+    async def close(self) -> None:
+        """End its own connections. Never raises."""

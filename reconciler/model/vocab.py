@@ -106,6 +106,7 @@ class UnknownReason(StrEnum):
     MALFORMED = "malformed"
     UNSUPPORTED = "unsupported"
     NOT_ASKED = "not_asked"  # the spec configures no such source, or it was not due
+    NOT_READ = "not_read"  # nobody asked it: the worker of an engine that was to do it did not
     EXPLAINED = "explained"  # a known cause: powered off, in POST, in the installer
     CRASHED = "crashed"  # a bug of ours: it answered, for all we know, and its answer was not understood
 

@@ -1,4 +1,4 @@
-"""The systemd unit of `run`: what systemd says of it, and the unit at work under a real systemd, on a lab."""
+"""The systemd units: what systemd says of them, and that of `run` at work under a real systemd, on a lab."""
 
 from __future__ import annotations
 
@@ -21,18 +21,21 @@ from tests.converge.soak_machine import NoMachine, SoakMachine
 
 FOLDER = ROOT / "deploy" / "systemd"
 UNIT = FOLDER / "reconciler-run.service"
+SCRIPTS = Path(sysconfig.get_path("scripts"))
+UNITS = sorted(FOLDER.glob("*.service"))
 MOST_EXPOSED = 13  # tenths, of 100; what remains is the network, /proc and the host's own root
 systemd_analyze = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")
 
 
 @pytest.mark.tool
 @systemd_analyze
-def test_systemd_understands_the_unit(tmp_path: Path) -> None:
-    """All but the program, which is not installed where the test runs."""
-    unit = tmp_path / UNIT.name
-    unit.write_text(UNIT.read_text().replace("/opt/reconciler/bin/reconciler", "/bin/true"))
+@pytest.mark.parametrize("name", [unit.name for unit in UNITS])
+def test_systemd_understands_the_units(name: str, tmp_path: Path) -> None:
+    """All but the programs, which are not installed where the test runs."""
+    unit = tmp_path / name
+    unit.write_text(re.sub(r"/opt/reconciler/bin/\w+", "/bin/true", (FOLDER / name).read_text()))
     said = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
-    assert [line for line in said.stderr.splitlines() if UNIT.name in line] == []
+    assert [line for line in said.stderr.splitlines() if name in line] == []
     assert said.returncode == 0
     unit.write_text(unit.read_text().replace("ProtectSystem=strict", "ProtectSystem=strickt"))
     said = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
@@ -41,11 +44,25 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
 
 @pytest.mark.tool
 @systemd_analyze
-def test_the_unit_is_hardened(tmp_path: Path) -> None:
-    assert exposed(UNIT) == 0
-    soft = tmp_path / UNIT.name
-    soft.write_text(UNIT.read_text().replace("SystemCallFilter=@system-service\n", ""))
+@pytest.mark.parametrize("name", [unit.name for unit in UNITS])
+def test_the_units_are_hardened(name: str, tmp_path: Path) -> None:
+    assert exposed(FOLDER / name) == 0
+    soft = tmp_path / name
+    soft.write_text((FOLDER / name).read_text().replace("SystemCallFilter=@system-service\n", ""))
     assert exposed(soft) != 0
+
+
+@pytest.mark.parametrize(("unit", "program"), [("worker", ["reconciler"]), ("scheduler", ["dask"])])
+def test_the_programs_of_an_engine_understand_their_options(unit: str, program: list[str]) -> None:
+    settings = dict(re.findall(r"^(\w+)=(.*)$", (FOLDER / f"{unit}.env").read_text(), re.MULTILINE))
+    text = (FOLDER / f"reconciler-{unit}.service").read_text().replace("\\\n", " ")
+    [line] = re.findall(r"^ExecStart=/opt/reconciler/bin/(.*)$", text, re.MULTILINE)
+    words = [part for word in line.split() for part in (settings[word[1:]].split() if word[1:] in settings else [word])]
+    assert words[:1] == program
+    shown = subprocess.run([SCRIPTS / words[0], words[1], "--help"], capture_output=True, text=True, check=True).stdout
+    options = [word.partition("=")[0] for word in words if word.startswith("--")]
+    assert options
+    assert [option for option in options if not re.search(rf"{option}\b", shown)] == []
 
 
 def exposed(unit: Path) -> int:
@@ -57,7 +74,7 @@ def exposed(unit: Path) -> int:
 
 
 def test_the_account_is_the_one_of_the_unit() -> None:
-    [account] = re.findall(r"^User=(\S+)$", UNIT.read_text(), re.MULTILINE)
+    [account] = {name for unit in UNITS for name in re.findall(r"^User=(\S+)$", unit.read_text(), re.MULTILINE)}
     assert re.search(rf"^u {account} ", (FOLDER / "reconciler.sysusers").read_text(), re.MULTILINE)
 
 

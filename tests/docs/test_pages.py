@@ -94,6 +94,7 @@ def test_every_dependency_is_explained() -> None:
     named = {re.split(r"[>=\[]", item)[0] for item in re.findall(r'^    "([^"]+)"', declared, re.MULTILINE)}
     assert {row[0] for row in table(page("explanation/dependencies"), "package")} == named | {
         "apprise",
+        "distributed",
         "psycopg",
         "pyarrow",
     }

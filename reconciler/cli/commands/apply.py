@@ -54,7 +54,7 @@ _OPTIONS = (
 
 
 @click.command()
-@fleet_options(rev=True)
+@fleet_options(rev=True, engine=True)
 @grouped(ApplyOptions, *_OPTIONS)
 @signer_options
 @record_option

@@ -25,7 +25,7 @@ from reconciler.render.drift import human
 
 
 @click.command()
-@fleet_options(rev=True)
+@fleet_options(rev=True, engine=True)
 @click.option(
     "--observation", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
     help="Compare this observation, and read no node.",

@@ -22,7 +22,7 @@ from reconciler.render.observation import as_markdown, human
 
 
 @click.command()
-@fleet_options(rev=True)
+@fleet_options(rev=True, engine=True)
 @click.option("--out", type=OutFile(), metavar="FILE", help="Also write the observation to this file.")
 @publish_option
 def observe(request: FleetRequest, out: Path | None, publish: Path | None, output: str) -> int:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@fleet_options(rev=True)
+@fleet_options(rev=True, engine=True)
 @plan_source_options(
     observation="Plan from this observation, or a published one, and read no node.",
     base="Plan the change from this revision on. Only addresses that it names are contacted.",

@@ -20,6 +20,7 @@ from reconciler.cli.options import (
     Duration,
     Roles,
     by_name,
+    engine_options,
     grouped,
     record_option,
     signer_options,
@@ -70,7 +71,7 @@ _WEB = (
 
 
 @click.command()
-@spec_options(spec_argument)
+@spec_options(spec_argument, *engine_options)
 @grouped(SpecSource, *_SOURCE)
 @signer_options
 @grouped(ServiceOptions, *_SERVICE)

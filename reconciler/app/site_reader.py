@@ -1,0 +1,74 @@
+"""The drivers of one site, as a worker of an engine keeps them: for each fleet that asks, by the settings it sends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from reconciler.app.wire_fabric import WireFabric
+from reconciler.app.workspace import Workspace
+from reconciler.converge.observer import InProcessObserver
+from reconciler.model.desired import Fleet, Settings, SpecSource
+from reconciler.model.observer_port import Observer, ObserveShard
+
+IDLE_S: Final = 3600.0  # wall clock: after which nobody comes back under these settings
+
+
+@dataclass(slots=True)
+class _Reached:
+    """A fleet with its fabric. `revoked` is the list that the fabric reads at each connection."""
+
+    fleet: Fleet
+    fabric: WireFabric
+    observer: InProcessObserver
+    revoked: list[str]
+    used: float
+
+
+class WireSiteReader:
+    """Reads nodes with the secrets and the clock of the workspace that its worker was started with."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._reached: list[_Reached] = []
+
+    async def observer(self, shard: ObserveShard, revoked: Sequence[str]) -> Observer:
+        """Return what reads this shard. Sessions stay open, but for nodes at another address than before."""
+        one = self._of(shard.settings) or self._reach(shard.settings)
+        one.used = time.monotonic()
+        one.revoked[:] = revoked
+        known = one.fleet.nodes
+        if any(name not in known or known[name].endpoints != node.endpoints for name, node in shard.nodes.items()):
+            one.fleet = replace(one.fleet, nodes={**known, **shard.nodes})
+            await one.fabric.refit(one.fleet)
+        idle = [other for other in self._reached if one.used - other.used > IDLE_S]
+        self._reached = [other for other in self._reached if other not in idle]
+        await asyncio.gather(*(other.fabric.close() for other in idle))
+        return one.observer
+
+    def insecure_logins(self, shard: ObserveShard) -> tuple[str, ...]:
+        one = self._of(shard.settings)
+        found = () if one is None else one.fabric.insecure_logins()
+        return tuple(f"site {shard.site}: {sentence}" for sentence in found)
+
+    def conceal(self, text: str) -> str:
+        return self._workspace.secrets.conceal(text)
+
+    async def close(self) -> None:
+        reached, self._reached = self._reached, []
+        await asyncio.gather(*(one.fabric.close() for one in reached))
+
+    def _of(self, settings: Settings) -> _Reached | None:
+        return next((one for one in self._reached if one.fleet.settings == settings), None)
+
+    def _reach(self, settings: Settings) -> _Reached:
+        space, revoked = self._workspace, list[str]()
+        fleet = Fleet(settings, SpecSource(""), {}, "")
+        fabric = WireFabric(fleet, space.clock, space.secrets, space.overlay, revoked=revoked)
+        limit = asyncio.Semaphore(settings.concurrency)
+        made = _Reached(fleet, fabric, InProcessObserver(fabric, space.clock, limit), revoked, time.monotonic())
+        self._reached.append(made)
+        return made

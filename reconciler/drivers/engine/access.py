@@ -1,0 +1,110 @@
+"""The address of a scheduler, and the certificates by which it, its workers and its leaders know one another.
+
+Whoever has a certificate of that CA runs code on all of them: scheduler, workers and leaders are one trust domain.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+import stat
+from dataclasses import dataclass
+from functools import cache
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler import __version__
+from reconciler.drivers.secrets import default_path
+from reconciler.model.addresses import split_authority
+from reconciler.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from distributed import Security
+
+CONNECT_S: Final = 10.0
+_SCHEME: Final = "tls://"
+_PORT: Final = 8786
+_PACKAGE: Final = Path(__file__).parents[2]
+
+
+class EngineError(Exception):
+    """Raised when a shard was not read. The message is the reason that its nodes are given."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineAccess:
+    """`url`: tls://host:port. `directory`: ca.pem, cert.pem and key.pem; None takes the user's configuration."""
+
+    url: str
+    directory: Path | None = None
+
+    def check(self) -> None:
+        """Raise UsageError unless the scheduler is reached over mutual TLS, and Dask is installed."""
+        if not self.url.startswith(_SCHEME):
+            raise UsageError(
+                f"--engine {self.url}: only tls:// is spoken with an engine, as whoever reaches one runs code on it: "
+                f"{_SCHEME}host:{_PORT}"
+            )
+        try:
+            split_authority(self.url.removeprefix(_SCHEME), _PORT)
+        except ValueError as error:
+            raise UsageError(f"--engine {self.url}: {error}") from None
+        distributed()
+        self._check_files()
+
+    @property
+    def on_loopback(self) -> bool:
+        host, _ = split_authority(self.url.removeprefix(_SCHEME), _PORT)
+        try:
+            return host == "localhost" or ip_address(host).is_loopback
+        except ValueError:
+            return False
+
+    def security(self) -> Security:
+        """Return what Dask is to demand of the other side, and to show of itself."""
+        ca, certificate, key = map(str, self._files())
+        roles = {f"tls_{role}_cert": certificate for role in ("client", "worker")}
+        roles |= {f"tls_{role}_key": key for role in ("client", "worker")}
+        found: Security = distributed().Security(require_encryption=True, tls_ca_file=ca, **roles)
+        return found
+
+    def _files(self) -> tuple[Path, Path, Path]:
+        folder = self.directory or default_path().parent / "engine"
+        return folder / "ca.pem", folder / "cert.pem", folder / "key.pem"
+
+    def _check_files(self) -> None:
+        ca, certificate, key = self._files()
+        try:
+            if key.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+                raise UsageError(f"{key} is open to others; chmod 600 {key}")
+            context = ssl.create_default_context(cafile=ca)
+            context.load_cert_chain(certificate, key)
+        except (OSError, ssl.SSLError) as error:
+            raise UsageError(
+                f"the certificates of the engine can't be used: {error.strerror or error}: {ca.parent} must have "
+                "ca.pem, cert.pem and key.pem (--engine-tls DIR)"
+            ) from None
+
+
+def distributed() -> Any:
+    """Return Dask distributed. Raise UsageError where it is not installed."""
+    try:
+        import distributed as found
+    except ImportError:
+        raise UsageError("an engine needs Dask: pip install 'gpu-fleet-reconciler[dask]'") from None
+    return found
+
+
+@cache
+def release() -> str:
+    """Return the version of the reconciler with a digest of its source: both sides must run the same code."""
+    digest = hashlib.sha256()
+    for path in sorted(_PACKAGE.rglob("*.py")):
+        digest.update(str(path.relative_to(_PACKAGE)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return f"{__version__} ({digest.hexdigest()[:12]})"
+
+
+def label(site: str) -> str:
+    """Return the resource that workers of a site have."""
+    return f"site:{site}"

@@ -1,0 +1,66 @@
+"""The scheduler says of its workers of which site each is, and whether it has died or hangs.
+
+Dask itself waits five minutes for a hung worker, and for ever for one that never comes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+HUNG_S: Final = 15.0  # a worker tells the scheduler every second that it lives, and seldomer where there are hundreds
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """`seen`: when the scheduler heard of it, by its clock; `since`: when that changed last, by ours."""
+
+    name: str
+    labels: frozenset[str]
+    seen: float
+    since: float
+
+
+class WorkerTable:
+    """The workers by address. `now`: a monotonic clock, in wall-clock seconds."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._workers: Mapping[str, Worker] = {}
+        self.trouble = ""  # why the scheduler tells nothing
+
+    def update(self, identity: Mapping[str, Any]) -> None:
+        """Take what `Scheduler.identity` returns."""
+        told: Mapping[str, Mapping[str, Any]] = identity["workers"]
+        newest = max((one["last_seen"] for one in told.values()), default=0.0)
+        found = {}
+        for address, one in told.items():
+            known = self._workers.get(address)
+            if known is None or known.name != str(one["name"]):
+                since = self._now() - (newest - one["last_seen"])
+                known = Worker(str(one["name"]), frozenset(one["resources"]), one["last_seen"], since)
+            elif known.seen != one["last_seen"]:
+                known = replace(known, seen=one["last_seen"], since=self._now())
+            found[address] = known
+        self._workers, self.trouble = found, ""
+
+    def choose(self, label: str, key: str) -> tuple[str, str] | None:
+        """Return address and name of the worker for a shard: the same one in each pass, while it is well."""
+        well = [
+            (address, one.name)
+            for address, one in self._workers.items()
+            if label in one.labels and not self.lost(address, one.name)
+        ]
+        return max(well, key=lambda one: hashlib.sha256(f"{one[1]} {key}".encode()).digest(), default=None)
+
+    def lost(self, address: str, name: str) -> str:
+        """Return why nobody is to wait for a worker any longer; "" when it is well."""
+        if self.trouble:
+            return self.trouble
+        one = self._workers.get(address)
+        if one is None or one.name != name:
+            return f"worker {name} has died"
+        quiet_s = self._now() - one.since
+        return f"worker {name} hangs: the scheduler has not heard of it for {quiet_s:.0f} s" if quiet_s > HUNG_S else ""

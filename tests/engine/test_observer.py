@@ -1,0 +1,114 @@
+"""The leader's side without an engine: whatever is missing, its nodes are not read, and nothing else ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.app.clocks import RealClock
+from reconciler.converge.observer import shards_of
+from reconciler.drivers.engine import observer as module
+from reconciler.drivers.engine.access import EngineAccess, EngineError, label, release
+from reconciler.drivers.engine.observer import EngineObserver
+from reconciler.drivers.engine.worker import ShardTask, SitePlugin
+from reconciler.model.observed import Silent
+from reconciler.model.observer_port import ObserveShard
+from reconciler.model.vocab import UnknownReason
+from tests.converge.test_observer import fleet_at
+
+NOWHERE = EngineAccess("tls://127.0.0.1:1", Path("/nonexistent"))
+
+
+def shards(*sites: str) -> Sequence[ObserveShard]:
+    fleet = fleet_at(sites)
+    return shards_of(fleet, list(fleet.nodes), {}, RealClock(), 0.0)
+
+
+class Told:
+    """A client of a scheduler that knows one worker, and does with tasks what a test says."""
+
+    status = "running"
+
+    def __init__(self, result: Any) -> None:
+        self._result = result
+        self.scheduler = self
+        self.submitted: list[str] = []
+
+    async def identity(self) -> Any:
+        return {"workers": {"tls://a": {"name": "a", "last_seen": 1.0, "resources": {label("fra"): 8}}}}
+
+    def submit(self, _function: Any, _release: str, _data: bytes, **options: Any) -> Any:
+        self.submitted.append(options["workers"][0])
+        return self
+
+    async def result(self) -> Any:
+        return await self._result()
+
+    def release(self) -> None:
+        return None
+
+
+def read(observer: EngineObserver, *sites: str) -> list[str]:
+    async def seen() -> list[str]:
+        found = []
+        async with aclosing(observer.observe(shards(*sites))) as parts:
+            async for part in parts:
+                for readings in part.nodes.values():
+                    assert isinstance(readings.host, Silent)
+                    assert readings.host.reason is UnknownReason.NOT_READ
+                    found.append(readings.host.detail)
+        return found
+
+    return asyncio.run(seen())
+
+
+def observer_with(result: Any) -> tuple[EngineObserver, Told]:
+    observer, client = EngineObserver(NOWHERE, RealClock(), tuple), Told(result)
+    observer._client = client
+    return observer, client
+
+
+def test_an_answer_that_never_comes_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GRACE_S", -1e6)  # the deadline is over at the first look
+    monkeypatch.setattr(module, "LOOK_S", 0.05)
+    observer, client = observer_with(asyncio.Event().wait)
+    [told] = read(observer, "fra")
+    assert told.startswith("worker a gave no answer within")
+    assert client.submitted == ["tls://a"]
+
+
+def test_an_answer_that_is_none_costs_its_nodes_alone() -> None:
+    async def nonsense() -> bytes:
+        return b"nonsense"
+
+    told = read(observer_with(nonsense)[0], "fra", "ams")
+    assert sorted(one.partition(":")[0] for one in told) == [
+        "no worker of site ams works for tls",
+        "worker a gives an answer that can't be read",
+    ]
+
+
+def test_a_client_that_was_lost_meanwhile_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    observer, client = observer_with(asyncio.Event().wait)
+
+    async def lost() -> Any:
+        observer._client = None
+        return await Told.identity(client)
+
+    monkeypatch.setattr(client, "identity", lost)
+    assert read(observer, "fra") == ["scheduler tls://127.0.0.1:1 does not answer: the connection was lost"]
+    assert client.submitted == []
+
+
+def test_a_worker_takes_no_shard_of_another_version_or_site() -> None:
+    plugin = SitePlugin("fra", None, RealClock(), lambda _: None)  # type: ignore[arg-type]
+    with pytest.raises(EngineError, match="install the same version"):
+        asyncio.run(plugin.answer("0.0.1 (abc)", b""))
+    task = ShardTask(shards("ams")[0], {}, ()).packed()
+    with pytest.raises(EngineError, match="it is a worker of site fra, and was asked for nodes of ams"):
+        asyncio.run(plugin.answer(release(), task))
