@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reconciler.app.clocks import RealClock
+from reconciler.app.forge_job import connect_forge
 from reconciler.app.runtime import run_async
 from reconciler.drivers.endpoints import load_endpoints
+from reconciler.drivers.forge.conformance import check_driver
 from reconciler.drivers.redfish import BmcRegistry, RedfishBmc
 from reconciler.drivers.redfish.conformance import WRITE_CHECKS, RedfishSuite, WriteConsent, all_checks
 from reconciler.drivers.secrets import Credentials, Secret, SecretStore
@@ -66,6 +68,19 @@ def check_redfish(target: RedfishTarget, names: frozenset[str], writes: Writes |
             return report
         finally:
             await bmc.close()
+
+    return run_async(run())
+
+
+def check_forge(repository: str, pull: int | None, *, writes: bool) -> ConformanceReport:
+    """Run the suite of forges, over the driver and the token that `comment` and `forge` would use."""
+
+    async def run() -> ConformanceReport:
+        forge = connect_forge(repository)
+        try:
+            return await check_driver(forge, repository, pull=pull, writes=writes)
+        finally:
+            await forge.close()
 
     return run_async(run())
 

@@ -169,7 +169,7 @@ class Service:
         web, workspace = self._web, self._workspace
         options = WebOptions(web.listen, web.tls_cert, web.tls_key, web.tls_client_ca, web.tokens, web.proxy_roles)
         access = Access(options, workspace.secrets if web.tokens else None)
-        control = LiveControl(self._live.workspace)
+        control = LiveControl(self._live)
         assets = {path: Asset(text.encode(), media) for path, (text, media) in live_page().items()}
         server = WebServer(Served(self._metrics, workspace.clock.now, self._live, control, assets), access)
         self._live.changed = server.bell.ring
@@ -240,7 +240,7 @@ class Service:
             begin=begin, ledger=ledger, clock=workspace.clock, gate=workspace.gate, metrics=self._metrics,
             progress=progress, signatures=self._verified, interval_s=self._options.interval_s,
             time_scale=workspace.time_scale, messenger=delivery(workspace, ledger),
-            saw=saw,
+            saw=saw, approvals=self._live.approved,
         )  # fmt: skip
 
         def reach(fleet: Fleet) -> WireFabric:

@@ -7,7 +7,7 @@ a node ends or is to be looked at. The limits of the fleet are those of `FleetLi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import timedelta
@@ -180,7 +180,7 @@ class Dispatcher:
 
         NODES_AT_ONCE does not hold them back either: the caps of isolation bound how many they are.
         """
-        if not self._at_once or self.run.stop_of_all() is not None:
+        if not self._at_once or self.run.stop_of_isolation() is not None:
             return
         for name in sorted(self._at_once - self._tasks.keys()):
             self._begin(name, suspected=self.plans[name].isolation)
@@ -258,10 +258,21 @@ class Dispatcher:
         if self.run.context.approved is None:
             return
         for name in [name for name in self._queue if name in self._unapproved]:
+            if self.run.bar_of(name):
+                self._queue.remove(name)
+                continue
             begun = name in self.run.context.begun or name in self._postponed
             if why := self.run.stale_because(self.plans[name], begun=begun):
                 self._settle(NodeResult(name, Ended.STALE, why))
             self._unapproved.discard(name)
+
+    def reconsider(self, names: Collection[str]) -> None:
+        """Compare nodes with what is approved by now, and queue those that have something to do again."""
+        for name in set(names) & self.plans.keys() - self._tasks.keys():
+            self._settled.pop(name, None)
+            self._postponed.pop(name, None)
+            self._unapproved.add(name)
+            self._enqueue(name)
 
     def collect_ended(self) -> None:
         """Take in the results of the nodes that have ended since the last call."""

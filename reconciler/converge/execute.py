@@ -111,7 +111,7 @@ class NodeRun:
             plan = await self._look()
             if (ended := await self._ended_by_a_person(plan)) is not None:
                 return await self._finish(ended)
-            if (found := evidence(plan, table_of(self.desired.profile))) and self.run.stop_of_all() is None:
+            if (found := evidence(plan, table_of(self.desired.profile))) and not self.run.stop_of_isolation():
                 confirmed, self._suspected = self._confirmed(found), frozenset(found)
                 if not confirmed:
                     self._inventory_due = True  # the BMC's part may be a day old: the second read must be fresh
@@ -220,7 +220,7 @@ class NodeRun:
 
     async def _take_back(self, plan: NodePlan) -> NodeResult:
         """Lift the mark of a node that was isolated only for retracted signals and not drained: it serves as before."""
-        if stop := self.run.stop_of_all():
+        if stop := self.run.stop_of_isolation():
             return self._result(Ended.POSTPONED, stop.detail)
         signals = ", ".join(plan.isolated)
         cluster = self.run.ports.fabric.cluster()
@@ -282,7 +282,9 @@ class NodeRun:
         return None
 
     def _waits_for(self, plan: NodePlan) -> str:
-        """Return what the node waits for: a consent, its wave, or another writer to its BMC, which fails attempts."""
+        """Return what the node waits for: a person, its wave, or another writer to its BMC, which fails attempts."""
+        if why := self.run.bar_of(self.node):
+            return why
         if plan.goal is Goal.DECOMMISSIONED and self.node not in self.run.context.consented:
             return WAITS_FOR_CONSENT.format(node=self.node)
         if plan.blocked is not None and plan.blocked.code in OF_ROLLOUTS:
@@ -380,7 +382,8 @@ class NodeRun:
         cluster = self.run.ports.fabric.cluster()
         if cluster is None or member is None or isinstance(member, Silent) or member.value is None:
             return False
-        if self.run.stop() is not None or self._limits.partners.holder(self.node):
+        stopped = self.run.stop() is not None or self.run.bar_of(self.node)
+        if stopped or self._limits.partners.holder(self.node):
             return False
         mark = read_mark(member.value.annotations.get(OWNER_ANNOTATION))
         healthy = bool(member.value.ready) and self.plan is not None and not stays_out(self.plan)

@@ -23,6 +23,7 @@ from reconciler.converge.events import LoopTold, Progress, RunPlanned, ignore
 from reconciler.converge.job_reservations import ReservationKeeper
 from reconciler.converge.lease import HeldLease
 from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, take_over
+from reconciler.converge.node_approvals import NodeApprovals
 from reconciler.converge.notifier import Notifier, PassNews
 from reconciler.converge.observe import observe
 from reconciler.converge.pass_planner import PassPlanner, PlannedPass, records_of
@@ -53,6 +54,7 @@ class LoopDeps:
     """Everything that outlasts a term of leadership. `signatures`: as for `plan_fleet`. `messenger` None: tell nobody.
 
     `begin` puts the work under a spec on record and returns the id of that run. `saw` is called with each pass.
+    `approvals`: of people, while the spec's mode has the loop only look.
     """
 
     begin: Callable[[Fleet], str]
@@ -65,6 +67,7 @@ class LoopDeps:
     interval_s: float
     time_scale: float = 1.0
     messenger: Messenger | None = None
+    approvals: NodeApprovals = field(default_factory=NodeApprovals)
     saw: Callable[[Fleet, Plan, Observation], None] = lambda _fleet, _plan, _observation: None
     steps: ClockSteps = field(init=False)
 
@@ -98,6 +101,7 @@ class LeaderTerm:
         self._unhurried = False  # the pass under way takes its time, since nobody waits for it
         self._due = due  # when the next pass begins, by the monotonic clock
         self._observation = observation  # the latest
+        self._planned: PlannedPass | None = None  # the latest
         self._status: FleetStatus | None = None
         self._reservations = ReservationKeeper(dispatcher.run)
         self._releases: asyncio.Task[bool] | None = None  # the work on Helm releases that the latest pass asks for
@@ -129,11 +133,14 @@ class LeaderTerm:
                 asyncio.Semaphore(fleet.settings.concurrency),
                 deps.steps,
             )
-            run = Run(ports, Attempts(resumed), _context(planned, deps.begin(fleet)))
+            deps.approvals.drop_all()
+            run = Run(ports, Attempts(resumed), _context(planned, deps.begin(fleet), deps))
             records = _remember(planned, run)
             await _forget(planned, run, None)
             listener.dispatcher = Dispatcher(run, observation, planned.plan.nodes, records)
             term = cls(deps, listener.dispatcher, observation, planner, listening, notifier, due, passed)
+            term._planned = planned
+            deps.approvals.granted = _waker(listener.dispatcher.changed)
             term._publish(planned, records)
             term._keep_releases(planned)
             await term._keep_reservations(planned)
@@ -159,6 +166,7 @@ class LeaderTerm:
             own = [task for task in (self._listening, self._reading, self._releases) if task is not None]
             for task in own:
                 task.cancel()
+            self._deps.approvals.granted = lambda: None
             await self._notifier.close()
             await self._dispatcher.park()
             await asyncio.wait(own)
@@ -179,11 +187,31 @@ class LeaderTerm:
                 self._reading = asyncio.create_task(self._read())
                 self._reading.add_done_callback(lambda _: dispatcher.changed.set())
             dispatcher.collect_ended()
+            self._take_approvals()
             dispatcher.start()
             await self._until_changed()
             if self._listening.done():
                 self._listening.result()
             self._notifier.check()
+
+    def _take_approvals(self) -> None:
+        """Let nodes go that somebody has approved since, under the latest pass."""
+        new, planned = self._deps.approvals.take_new(), self._planned
+        if not new or planned is None or self._run.context.fleet is not planned.look.fleet:
+            return
+        self._run.context = _context(planned, self._run.context.run_id, self._deps)
+        self._dispatcher.reconsider(new)
+
+    def _end_approvals(self, planned: PlannedPass) -> None:
+        """Drop the approvals that this pass ends, and tell of those that were not carried out."""
+        deps, plan = self._deps, planned.plan
+        if not planned.mode:
+            deps.approvals.drop_all()
+            return
+        records = deps.ledger.nodes(list(deps.approvals.nodes))
+        for node, why in deps.approvals.drop_ended(plan, records, self._dispatcher.at_work, plan.created_at):
+            message = f"{node}: its approval has ended, and it waits for another: {why}"
+            deps.progress(LoopTold("approval", message, problem=True, fields={"node": node}))
 
     async def _until_changed(self) -> None:
         """Wait until something has changed, or for a while: time, too, opens windows, ends bakes and pauses."""
@@ -240,7 +268,9 @@ class LeaderTerm:
         run.mind_clock()
         seen, signatures = dispatcher.merged(observation), self._deps.signatures(fleet)
         planned = self._planner.plan(fleet, seen, idle, signatures)
-        run.context = _context(planned, run.context.run_id)
+        self._planned = planned
+        self._end_approvals(planned)
+        run.context = _context(planned, run.context.run_id, self._deps)
         run.attempts.executed.clear()
         records = _remember(planned, run)
         await _forget(planned, run, dispatcher.at_work)
@@ -323,10 +353,26 @@ def _next_pass(deps: LoopDeps, began: float) -> float:
     return max(began + interval, deps.clock.monotonic() + interval * REST)
 
 
-def _context(planned: PlannedPass, run_id: str) -> PassContext:
-    return PassContext(
+def _waker(changed: asyncio.Event) -> Callable[[], None]:
+    """Return what sets the event of this loop from any thread."""
+    loop = asyncio.get_running_loop()
+
+    def wake() -> None:
+        loop.call_soon_threadsafe(changed.set)
+
+    return wake
+
+
+def _context(planned: PlannedPass, run_id: str, deps: LoopDeps) -> PassContext:
+    """Return the context of a pass. What people have approved may begin where the spec's mode lets nothing else."""
+    context = PassContext(
         run_id, planned.plan.id, planned.look.fleet, planned.planner, barred=planned.barred, refused=planned.refused
     )
+    approved = deps.approvals.approved(planned.plan)
+    if planned.look.outage or not planned.mode or approved is None:
+        return context
+    begun = deps.approvals.begun(deps.ledger.nodes(list(approved.nodes)))
+    return replace(context, barred="", others_barred=planned.mode, approved=approved, begun=begun)
 
 
 def _remember(planned: PlannedPass, run: Run) -> Mapping[str, NodeRecord]:

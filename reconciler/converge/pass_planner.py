@@ -44,7 +44,12 @@ class PlannedPass:
     @property
     def barred(self) -> str:
         """Why nothing may begin, whatever is planned."""
-        return self.look.outage or _mode(self.look.fleet)
+        return self.look.outage or self.mode
+
+    @property
+    def mode(self) -> str:
+        """Why nothing may begin by the spec's drift mode, unless somebody approves it."""
+        return _mode(self.look.fleet)
 
     @property
     def refused(self) -> str:

@@ -116,7 +116,8 @@ class PassContext:
 
     `approved`: the plan that a person approved; None when no approval is needed. `begun`: nodes on which an earlier
     run began with that plan. `consented`: nodes that a person has typed the consent for to decommission them.
-    `barred`: why nothing may begin, whatever is planned. `refused`: why nothing that was planned may begin; evidence of
+    `barred`: why nothing may begin, whatever is planned. `others_barred`: why nothing may begin on nodes without an
+    approved plan, not even their isolation. `refused`: why nothing that was planned may begin; evidence of
     illness isolates nodes all the same.
     """
 
@@ -128,6 +129,7 @@ class PassContext:
     begun: frozenset[str] = frozenset()
     consented: frozenset[str] = frozenset()
     barred: str = ""
+    others_barred: str = ""
     refused: str = ""
 
 
@@ -196,6 +198,17 @@ class Run:
         if self.context.barred:
             return Blocked(BlockCode.STOPPED, self.context.barred)
         return stopped(by_subject((), self.ledger.holds()), self.clock.now())
+
+    def stop_of_isolation(self) -> Blocked | None:
+        """Return why no node may be isolated, or taken back; None when nothing stands against it."""
+        if self.context.others_barred:
+            return Blocked(BlockCode.STOPPED, self.context.others_barred)
+        return self.stop_of_all()
+
+    def bar_of(self, node: str) -> str:
+        """Return why nothing may begin on this node, while it may on others; "" when it may."""
+        approved = self.context.approved
+        return "" if approved is not None and node in approved.nodes else self.context.others_barred
 
     def brake(self) -> Blocked | None:
         """Return the storm brake, which holds back every disruption; None when it is not set. Any runner may set it."""

@@ -100,7 +100,7 @@ class Forge(Protocol):
     """
 
     async def pull(self, number: int) -> Pull:
-        """Return a pull request by its number. REJECTED when there is none."""
+        """Return a pull request by its number. UNSUPPORTED when there is none."""
 
     async def open_pulls(self) -> Sequence[Pull]:
         """Return the open pull requests."""

@@ -153,13 +153,17 @@ class FeedEntry:
 
 @dataclass(frozen=True, slots=True)
 class Approvable:
-    """The plan of a node that waits for approval. `fingerprint` binds every value that its actions use."""
+    """The plan of a node that waits for approval. `fingerprint` binds every value that its actions use.
+
+    `approved_by`: who has approved it, so that it waits for its turn alone; "" = nobody.
+    """
 
     node: str
     fingerprint: str
     disruption: str
     actions: tuple[str, ...]
     blocked: str
+    approved_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +185,14 @@ class NewHold:
 
 
 @dataclass(frozen=True, slots=True)
+class NewApproval:
+    """An approval. `nodes`: each node with the fingerprint of its plan, as /approvals showed it."""
+
+    nodes: Mapping[str, str]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class NewStop:
     """A stop of the whole fleet."""
 
@@ -196,6 +208,9 @@ class Done:
 
 class FleetControl(Protocol):
     """The port that the API writes through. `by`: the caller, as the journal shows it. UsageError: what can't be."""
+
+    def approve(self, wanted: NewApproval, by: str) -> Done:
+        """Raise StalePlan where a plan is another one than was shown, and Refused where it may not be carried out."""
 
     def hold(self, wanted: NewHold, by: str) -> Done: ...
 

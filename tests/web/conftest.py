@@ -94,9 +94,7 @@ def live(tmp_path: Path, material: Material) -> Iterator[Live]:
 def serving(live: Live, options: WebOptions = WebOptions("127.0.0.1:0"), **more: Any) -> Iterator[str]:  # noqa: B008
     """Serve on a loop of its own, as `run` does. `store`: of secrets; `assets`: of the page."""
     store: SecretStore | None = more.get("store")
-    served = Served(
-        live.metrics, live.workspace.clock.now, live.view, LiveControl(live.view.workspace), more.get("assets", {})
-    )
+    served = Served(live.metrics, live.workspace.clock.now, live.view, LiveControl(live.view), more.get("assets", {}))
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

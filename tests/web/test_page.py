@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from reconciler.converge.events import ActionFinished, ActionStep, ignore
 from reconciler.drivers.secrets import SecretStore
@@ -20,6 +21,7 @@ from reconciler.drivers.web.application import Asset
 from reconciler.model.outcome import Done
 from reconciler.model.plan import BlockCode, Blocked
 from reconciler.model.status import NodeStatus, Role
+from reconciler.model.vocab import DriftMode
 from reconciler.render.html import Material
 from reconciler.render.html.live import live_page
 from tests.html import world
@@ -64,7 +66,9 @@ def opened(live: Live, browser: Browser, store: SecretStore) -> Iterator[Opened]
     with serving(live, options, store=store, assets=ASSETS) as url:
 
         def complaints(text: str, kind: str) -> None:
-            if kind in ("error", "warning") and "status of 422" not in text:  # a refusal, which the page shows
+            if kind in ("error", "warning") and not re.search(
+                "status of 4(09|22)", text
+            ):  # a refusal, which the page shows
                 wrong.append(text)
 
         def open_page(fragment: str = "", *, width: int = 1280, **more: Any) -> Page:
@@ -215,6 +219,56 @@ def test_only_a_role_can_hold_and_the_journal_says_who(live: Live, opened: Opene
     tab.locator("#node-body").get_by_role("button", name="Release").click()
     tab.locator("#ask-do").click()
     expect(tab.locator("#node-body").get_by_role("button", name="Release")).to_have_count(0)
+    assert live.ledger.holds() == ()
+
+
+def test_an_admin_approves_what_was_shown_and_lifts_a_stop(live: Live, opened: Opened) -> None:
+    fleet = live.material.fleet
+    live.material = replace(
+        live.material, fleet=replace(fleet, settings=replace(fleet.settings, drift_mode=DriftMode.OBSERVE))
+    )
+    live.pass_again()
+    first, second = live.view.approvals().nodes[:2]
+    tab = opened()
+    rows = tab.locator("#waiting")
+    expect(rows).to_contain_text(first.fingerprint[:12])
+    assert tab.locator("#waiting").get_by_role("button", name="Approve").count() == 0, "a viewer may not"
+    sign_in(tab, "bob")
+    expect(rows).to_contain_text(first.node)
+    assert tab.locator("#waiting").get_by_role("button", name="Approve").count() == 0, "an operator may not"
+    tab = opened()
+    sign_in(tab, "eve")
+
+    def row_of(node: str) -> Locator:
+        return tab.locator("#waiting tr", has=tab.get_by_role("button", name=node, exact=True))
+
+    row = row_of(first.node)
+    row.get_by_role("button", name="Approve").click()
+    tab.get_by_label("Reason").fill("ticket 12")
+    tab.locator("#ask-do").click()
+    expect(row).to_contain_text("by eve")
+    assert live.view.approved.by(first.node, first.fingerprint) == "eve"
+    expect(tab.locator("#feed li").first).to_contain_text("ticket 12")
+    if picture := os.environ.get("RECONCILER_PICTURE"):
+        tab.locator("#approvals").screenshot(path=picture)
+    other = replace(live.material.plan.nodes[second.node], fingerprint="f" * 64)
+    plans = {**live.material.plan.nodes, second.node: other}
+    live.view.saw(live.material.fleet, replace(live.material.plan, nodes=plans), live.material.observation)
+    row_of(second.node).get_by_role("button", name="Approve").click()
+    tab.get_by_label("Reason").fill("ticket 13")
+    tab.locator("#ask-do").click()
+    expect(tab.locator("#ask-error")).to_contain_text("is another one now than was shown")
+    assert live.view.approved.by(second.node, "f" * 64) == ""
+    tab.locator("#ask-no").click()
+    assert not tab.locator("#resume").is_visible()
+    tab.locator("#stop").click()
+    tab.get_by_label("Reason").fill("smoke")
+    tab.locator("#ask-do").click()
+    expect(tab.locator("#ask")).to_be_hidden()
+    live.metrics.loop_status(replace(live.metrics.status, stopped="eve: smoke"))
+    tab.locator("#resume").click()
+    tab.locator("#ask-do").click()
+    expect(tab.locator("#ask")).to_be_hidden()
     assert live.ledger.holds() == ()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -11,6 +12,7 @@ import pytest
 from reconciler.drivers.secrets import SecretStore
 from reconciler.drivers.web.access import WebOptions
 from reconciler.model.records import FLEET
+from reconciler.model.vocab import DriftMode
 from tests.web.conftest import TOKENS, Live, serving, token
 from tests.web.test_reads import document, problems
 
@@ -77,7 +79,49 @@ def test_what_makes_no_sense_is_refused_and_writes_nothing(
     assert journal(live) == []
 
 
+def approvable(live: Live) -> tuple[str, str]:
+    """Let the loop only look. Return a node that waits, with the fingerprint of its plan."""
+    fleet = replace(live.material.fleet, settings=replace(live.material.fleet.settings, drift_mode=DriftMode.OBSERVE))
+    live.material = replace(live.material, fleet=fleet)
+    live.pass_again()
+    one = next(one for one in live.view.approvals().nodes if live.material.plan.nodes[one.node].actions)
+    return one.node, one.fingerprint
+
+
+def test_an_approval_binds_the_plan_that_was_shown_and_says_who(live: Live, writer: httpx.Client) -> None:
+    node, shown = approvable(live)
+    body = {"nodes": {node: shown}, "reason": "ticket 12"}
+    refused = writer.post("/api/v1/approvals", json=body)
+    assert (refused.status_code, refused.json()["detail"]) == (403, "bob is operator; this takes admin")
+    other = next(one for one in live.material.plan.nodes if one != node)
+    for nodes in ({node: "0" * 64}, {node: shown, other: "0" * 64}, {node: shown, "gpu-nowhere": shown}):
+        stale = writer.post("/api/v1/approvals", json=body | {"nodes": nodes}, headers=token("eve"))
+        assert (stale.status_code, "is another one now than was shown" in stale.json()["detail"]) == (409, True)
+        assert problems(document(writer), "/api/v1/approvals", "post", stale) == []
+    assert (journal(live), live.view.approved.nodes) == ([], ())
+    done = writer.post("/api/v1/approvals", json=body, headers=token("eve"))
+    assert (done.status_code, done.json()) == (200, {"message": "1 plan approved: ticket 12"})
+    assert journal(live) == [(node, "approve", f"eve: {shown[:12]}: ticket 12")]
+    told = {one["node"]: one["approved_by"] for one in writer.get("/api/v1/approvals").json()["nodes"]}
+    assert (told.pop(node), set(told.values())) == ("eve", {""})
+
+
+def test_where_the_loop_corrects_there_is_nothing_to_approve(live: Live, writer: httpx.Client) -> None:
+    node, shown = approvable(live)
+    fleet = live.material.fleet
+    live.material = replace(
+        live.material, fleet=replace(fleet, settings=replace(fleet.settings, drift_mode=DriftMode.CORRECT))
+    )
+    live.pass_again()
+    answer = writer.post("/api/v1/approvals", json={"nodes": {node: shown}, "reason": "x"}, headers=token("eve"))
+    assert (answer.status_code, "nothing waits for an approval" in answer.json()["detail"]) == (422, True)
+    empty = writer.post("/api/v1/approvals", json={"nodes": {}, "reason": "x"}, headers=token("eve"))
+    assert empty.status_code == 422
+    assert journal(live) == []
+
+
 WRITES = [
+    ("POST", "approvals", {"nodes": {"gpu-00000": "0"}, "reason": "x"}, "admin"),
     ("POST", "holds", {"subject": "gpu-00000", "reason": "x"}, "operator"),
     ("DELETE", "holds/gpu-00000", None, "operator"),
     ("POST", "stop", {"reason": "x"}, "operator"),

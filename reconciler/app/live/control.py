@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from reconciler.app import holds
+from reconciler.app.live.view import LiveFleet
 from reconciler.app.workspace import Workspace
+from reconciler.converge.node_approvals import check_approvable
 from reconciler.model.errors import UsageError
-from reconciler.model.live import Done, NewHold, NewStop
+from reconciler.model.live import Done, NewApproval, NewHold, NewStop
 from reconciler.model.units import MAX_DURATION_S
+from reconciler.model.vocab import DriftMode
+from reconciler.render.text import count
 
 _LONG = 500  # characters of a reason
 
 
 class LiveControl:
-    """Writes to the ledger. `workspace` returns that of the spec in force; it raises NotReady without one."""
+    """Writes to the ledger, and approves plans that `view` shows. NotReady: before the first pass."""
 
-    def __init__(self, workspace: Callable[[], Workspace]) -> None:
-        self._workspace = workspace
+    def __init__(self, view: LiveFleet) -> None:
+        self._view = view
+
+    def _workspace(self) -> Workspace:
+        return self._view.workspace()
+
+    def approve(self, wanted: NewApproval, by: str) -> Done:
+        """Approve the plans of nodes that were shown, in the journal first: what nobody can be held to is not begun."""
+        _check_reason(wanted.reason)
+        workspace, plan = self._workspace(), self._view.plan()
+        if workspace.fleet.settings.drift_mode is DriftMode.CORRECT:
+            raise UsageError("the spec's drift mode is correct: nothing waits for an approval")
+        check_approvable(plan, wanted.nodes)
+        now = workspace.clock.now()
+        with workspace.ledger() as ledger:
+            for node, fingerprint in wanted.nodes.items():
+                ledger.note(node, "approve", f"{by}: {fingerprint[:12]}: {wanted.reason}", now)
+        self._view.approved.grant(plan, wanted.nodes, by, now)
+        return Done(f"{count(len(wanted.nodes), 'plan')} approved: {wanted.reason}")
 
     def hold(self, wanted: NewHold, by: str) -> Done:
         _check_reason(wanted.reason)

@@ -24,6 +24,7 @@ from reconciler.app.status import holders, overview_of, with_work
 from reconciler.app.under_way import under_way
 from reconciler.app.workspace import Workspace
 from reconciler.converge.events import Event, Progress
+from reconciler.converge.node_approvals import NodeApprovals
 from reconciler.drivers.git import origins
 from reconciler.drivers.status import PrometheusMetrics
 from reconciler.model.desired import Fleet
@@ -85,8 +86,8 @@ class _Pass:
 class LiveFleet:
     """The live view. The loop tells it of passes and events; the API reads it from other threads.
 
-    `web`: where people read the spec's repository, "" = unknown. `changed` is called, from the loop's thread, when
-    there is news.
+    `approved`: what people have approved; the loop takes it in. `web`: where people read the spec's repository, "" =
+    unknown. `changed` is called, from the loop's thread, when there is news.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class LiveFleet:
         self._lines: tuple[_Pass | None, FleetStatus | None, Mapping[str, NodeLine]] = (None, None, {})
         self._lock = threading.Lock()  # what is made of a pass is made once, however many ask
         self._activity = Activity(workspace.clock.now)
+        self.approved = NodeApprovals()
         self.changed = changed
         metrics.status_changed = self._told
         self.run = ""
@@ -241,6 +243,7 @@ class LiveFleet:
                 Approvable(
                     one.node, one.fingerprint, one.disruption.label, tuple(action.id for action in one.actions),
                     "" if one.blocked is None else one.blocked.detail,
+                    self.approved.by(one.node, one.fingerprint),
                 )
                 for one in wait
             ),
@@ -253,6 +256,10 @@ class LiveFleet:
     def workspace(self) -> Workspace:
         """Return the workspace of the spec of the latest pass. Raise NotReady."""
         return self._latest().workspace
+
+    def plan(self) -> Plan:
+        """Return the plan of the latest pass. Raise NotReady."""
+        return self._latest().plan
 
     # --- inside ---
 

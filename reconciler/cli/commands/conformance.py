@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from reconciler.app.conformance import RedfishTarget, Writes, check_redfish, chosen_checks
+from reconciler.app.conformance import RedfishTarget, Writes, check_forge, check_redfish, chosen_checks
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.options import endpoints_option, grouped, output_option
 from reconciler.cli.terminal import say, show
@@ -19,9 +19,10 @@ from reconciler.render.conformance import as_json, as_markdown, human
 
 @click.group()
 def conformance() -> None:
-    """Check what a machine offers against what the reconciler needs of it."""
+    """Check a BMC, or the driver of a forge, against what the reconciler needs of it."""
 
 
+_ALONE = "No work may run on the machine, and nobody else may use its BMC meanwhile."
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
@@ -58,6 +59,26 @@ def redfish(
     return exit_code(report)
 
 
+@conformance.command()
+@click.argument("repository", metavar="OWNER/NAME")
+@click.option("--pull", type=click.IntRange(min=1), metavar="NUMBER", help="With --allow-writes: one to comment on.")
+@click.option("--allow-writes", is_flag=True, help="Also write a branch, and open and close a pull request from it.")
+@click.option("--confirm", default="", metavar="TEXT", help="'write to OWNER/NAME': the consent, off a terminal.")
+@output_option
+def forge(repository: str, pull: int | None, allow_writes: bool, confirm: str, output: str) -> int:
+    """Check the driver of a forge on a repository: the one that `comment` would use, with its token.
+
+    RECONCILER_FORGE names the driver of an extension. Exit code 7: a check failed. 4: the forge did not answer.
+    """
+    if pull is not None and not allow_writes:
+        raise UsageError("--pull needs --allow-writes")
+    if allow_writes:
+        _consent(f"write to {repository}", confirm, "It leaves the branch reconciler/conformance and a closed request.")
+    report = check_forge(repository, pull, writes=allow_writes)
+    show({"json": as_json, "markdown": as_markdown, "human": human}[output](report), output)
+    return exit_code(report)
+
+
 def exit_code(report: ConformanceReport) -> ExitCode:
     if not report.answered:
         return ExitCode.INCOMPLETE
@@ -76,12 +97,12 @@ def _attribute(given: str | None) -> tuple[str, AttributeValue] | None:
     return name, int(value) if value.isascii() and value.isdigit() else value
 
 
-def _consent(sentence: str, given: str) -> None:
+def _consent(sentence: str, given: str, warning: str = _ALONE) -> None:
     """Have the sentence typed, unless it was given. Raise UsageError or Abort."""
     if given == sentence:
         return
     if given or not sys.stdin.isatty():
         raise UsageError(f"to write, this needs --confirm {sentence!r}" + (f", not {given!r}" if given else ""))
-    say("No work may run on the machine, and nobody else may use its BMC meanwhile.", err=True)
+    say(warning, err=True)
     if click.prompt(f"Type '{sentence}' to go on", err=True) != sentence:
         raise click.Abort

@@ -22,7 +22,7 @@ from reconciler.drivers.web.reads import reads
 from reconciler.drivers.web.stream import Bell
 from reconciler.drivers.web.writes import writes
 from reconciler.model.access_role import AccessRole
-from reconciler.model.errors import LedgerError, ReconcilerError, UsageError
+from reconciler.model.errors import LedgerError, ReconcilerError, Refused, StalePlan, UsageError
 from reconciler.model.live import FleetControl, FleetView, NoSuchNode, NotReady
 
 _COMPRESSED: Final = 2_000  # bytes
@@ -40,6 +40,8 @@ _STATUSES: Final[Mapping[type[ReconcilerError], int]] = {
     NoSuchNode: 404,
     NotReady: 503,
     LedgerError: 503,
+    StalePlan: 409,
+    Refused: 422,
     UsageError: 422,
 }
 
@@ -74,10 +76,10 @@ class Served:
 
 def application(served: Served, access: Access, bell: Bell) -> FastAPI:
     """Return the application. Its OpenAPI document is at /api/v1/openapi.json, for whoever may read."""
-    errors: dict[int | str, dict[str, Any]] = {code: {"model": Problem} for code in (401, 403, 422, 503)}
+    errors: dict[int | str, dict[str, Any]] = {code: {"model": Problem} for code in (401, 403, 409, 422, 503)}
     made = FastAPI(
         title="gpu-fleet-reconciler", version=__version__, openapi_url=None, docs_url=None, redoc_url=None,
-        description="What `reconciler run` knows and does. It reads; with a role, it holds, releases, stops.",
+        description="What `reconciler run` knows and does. It reads; with a role, it approves, holds, releases, stops.",
         responses=errors,
     )  # fmt: skip
     made.state.access, made.state.view, made.state.bell = access, served.view, bell

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request
 from reconciler.drivers.web.access import Caller
 from reconciler.drivers.web.reads import needs
 from reconciler.model.access_role import AccessRole
-from reconciler.model.live import Done, FleetControl, NewHold, NewStop
+from reconciler.model.live import Done, FleetControl, NewApproval, NewHold, NewStop
 
 _CSRF: Final[dict[str, Any]] = {
     "parameters": [
@@ -33,6 +33,15 @@ Control = Annotated[FleetControl, Depends(control_of)]
 Operator = Annotated[Caller, Depends(needs(AccessRole.OPERATOR))]
 Admin = Annotated[Caller, Depends(needs(AccessRole.ADMIN))]
 writes = APIRouter(prefix="/api/v1", tags=["writes"])
+
+
+@writes.post("/approvals", openapi_extra=_CSRF)
+def approve(wanted: NewApproval, control: Control, caller: Admin) -> Done:
+    """Approve plans of nodes by the fingerprints that /approvals showed. Takes the role admin.
+
+    All of them or none: 409 where one is another plan by now.
+    """
+    return control.approve(wanted, caller.name)
 
 
 @writes.post("/holds", openapi_extra=_CSRF)

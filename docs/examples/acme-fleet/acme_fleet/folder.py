@@ -23,7 +23,7 @@ class Folder:
         for pull in await self.open_pulls():
             if pull.number == number:
                 return pull
-        raise DriverError(Failure.REJECTED, f"{self._path}: there is no pull request {number}")
+        raise DriverError(Failure.UNSUPPORTED, f"{self._path}: there is no pull request {number}")
 
     async def open_pulls(self) -> list[Pull]:
         return [Pull(one["number"], one["head"], author=one["author"]) for one in self._listed()]

@@ -46,6 +46,7 @@ function showRun(run) {
     run.spec_trouble && alertOf(`The newest commit ${run.spec_head.slice(0, 12)} is not in force: ${run.spec_trouble}`),
     run.role !== "leader" && alertOf(`This process does not lead. ${run.holders.map((one) => `${one.holder} does`).join("; ")}`, false),
   ].filter(Boolean));
+  byId("resume").hidden = !(run.stopped && may("admin"));
   byId("facts").replaceChildren(...[
     ["run", run.run], ["commit", outside(run.spec_url, run.spec_commit.slice(0, 12))], ["drift mode", run.drift_mode],
     ["last pass", run.last_pass && since(run.last_pass)], ["time", scale !== 1 && `${scale} times as fast`],
@@ -70,7 +71,8 @@ function showTrouble(fleet, incidents, holds) {
   if (ill.length) parts.push(limited("Nodes that need a person", ["node", "pool", "status", "why"], ill, (one) => [nodeLink(one.node), one.pool, statusMark(one.status), one.why]));
   const set = holds.filter((one) => !one.subject.startsWith("fleet/"));
   if (set.length) parts.push(element("h3", {}, "Held"), limited("Holds", ["held", "owner", "since", "reason"], set, (one) => [
-    one.subject.includes("/") ? one.subject : nodeLink(one.subject), one.owner, since(one.since), one.reason]));
+    one.subject.includes("/") ? one.subject : nodeLink(one.subject), one.owner, since(one.since),
+    [one.reason, may("operator") ? button("Release", () => ask(`Release ${one.subject}`, "Release", false, () => write("DELETE", `holds/${encodeURIComponent(one.subject)}`))) : ""]]));
   byId("attention").hidden = !parts.length;
   byId("trouble").replaceChildren(...parts);
 }

@@ -83,6 +83,18 @@ function powers(name, holds) {
     holds.some((one) => one.subject === name) ? button("Release", () => ask(`Release ${name}`, "Release", false, () => write("DELETE", `holds/${encodeURIComponent(name)}`))) : "");
 }
 
+// What was shown is what is posted: each node with the fingerprint of the plan in this table. A changed plan refuses it.
+function showApprovals(found) {
+  const most = 25, shown = found.nodes.slice(0, most).filter((one) => !one.approved_by);
+  byId("approvals").hidden = byId("to-approvals").hidden = !found.nodes.length;
+  const approve = (nodes, what) => ask(`Approve ${what}`, "Approve", true, (reason) => write("POST", "approvals", { nodes: Object.fromEntries(nodes.map((one) => [one.node, one.fingerprint])), reason }));
+  const rows = limited("Plans that wait for approval", ["node", "disruption", "actions", "plan", "approval"], found.nodes, (one) => [
+    nodeLink(one.node), one.disruption, [one.actions.join(", "), one.blocked && element("p", { class: "soft" }, one.blocked)],
+    element("code", { title: one.fingerprint }, one.fingerprint.slice(0, 12)),
+    one.approved_by ? `by ${one.approved_by}` : may("admin") ? button("Approve", () => approve([one], `the plan of ${one.node}`)) : "waits"], most);
+  byId("waiting").replaceChildren(rows, ...(may("admin") && shown.length > 1 ? [element("p", { class: "row" }, button(`Approve the first ${shown.length}`, () => approve(shown, plural(shown.length, "plan"))))] : []));
+}
+
 function ask(title, label, withReason, act) {
   byId("ask-title").textContent = title;
   byId("ask-do").textContent = label;

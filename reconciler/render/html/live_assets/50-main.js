@@ -12,6 +12,7 @@ async function readFleet() {
     api("nodes").then(showNodes),
     Promise.all([api("fleet"), api("incidents"), api("holds")]).then((found) => showTrouble(...found)),
     api("rollouts").then(showRollouts),
+    api("approvals").then(showApprovals),
   ]);
   showVersions(await api("pools"));
 }
@@ -43,6 +44,7 @@ async function readSession() {
   }
   byId("who").textContent = session.name ? `${session.name} (${session.role})` : "Sign in";
   byId("stop").hidden = !may("operator");
+  if (may("operator")) await refresh(true);
 }
 
 function signIn(why = "") {
@@ -62,7 +64,7 @@ function told(event, data) {
   } else if (event === "entry") {
     fresh.push(data);
     if (fresh.length === 1) requestAnimationFrame(() => { addEvents(fresh); fresh = []; });
-    if (["hold", "release"].includes(data.event)) refresh(true);
+    if (["approve", "hold", "release"].includes(data.event)) refresh(true);
   }
 }
 
@@ -76,6 +78,7 @@ byId("who").addEventListener("click", () => signIn());
 byId("sign-out").addEventListener("click", () => { sessionStorage.removeItem("reconciler-token"); location.reload(); });
 byId("sign-in-form").addEventListener("submit", () => { sessionStorage.setItem("reconciler-token", byId("token").value.trim()); location.reload(); });
 byId("stop").addEventListener("click", () => ask("Stop the whole fleet", "Stop", true, (reason) => write("POST", "stop", { reason })));
+byId("resume").addEventListener("click", () => ask("Lift the stop, and the storm brake", "Lift it", false, () => write("DELETE", "stop")));
 setInterval(() => { for (const one of document.querySelectorAll("[data-since]")) one.textContent = ago(one.dataset.since); }, 1000);
 
 (async () => {
