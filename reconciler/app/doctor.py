@@ -36,6 +36,7 @@ from reconciler.render.text import fold
 
 ROLE = "deploy/kubernetes/rbac.yaml"
 CHECKPOINT_ROLE = "deploy/kubernetes/rbac-checkpoint.yaml"
+ADJUST_ROLE = "deploy/kubernetes/rbac-adjust.yaml"
 
 
 def examine(workspace: Workspace, *, offline: bool) -> Iterator[Finding]:
@@ -80,7 +81,7 @@ def examine(workspace: Workspace, *, offline: bool) -> Iterator[Finding]:
 
 def _rights(workspace: Workspace) -> Iterator[Finding]:
     """Yield the rights in the cluster that are missing: without them a drain fails on a node that is marked already."""
-    from reconciler.drivers.kube.rights import RIGHTS, in_words
+    from reconciler.drivers.kube.rights import QUEUE_RIGHTS, RIGHTS, SURGE_RIGHTS, in_words
 
     try:
         missing = workspace.missing_rights()
@@ -88,7 +89,8 @@ def _rights(workspace: Workspace) -> Iterator[Finding]:
         yield Finding("reach kubernetes", False, f"which rights this account has is not known: {error}")
         return
     for right in missing:
-        file = ROLE if right in RIGHTS or right.group else CHECKPOINT_ROLE
+        adjusts = right in SURGE_RIGHTS or right in QUEUE_RIGHTS
+        file = ADJUST_ROLE if adjusts else ROLE if right in RIGHTS or right.group else CHECKPOINT_ROLE
         yield Finding("rights kubernetes", False, f"this account may not {right}", f"kubectl apply -f {file}")
     if not missing:
         yield Finding("rights kubernetes", True, f"may {'; '.join(in_words(workspace.wanted_rights))}")

@@ -262,7 +262,7 @@ class Workspace:
         from reconciler.drivers.kube.rights import rights_for
 
         policies = {node.profile.digest: node.profile.drain for node in self.fleet.nodes.values()}
-        return rights_for(one.checkpoint.way for one in policies.values() if one.checkpoint is not None)
+        return rights_for(policies.values())
 
     def missing_rights(self) -> tuple[Right, ...]:
         """Ask the cluster which rights it does not give us. Raise DriverError when it does not answer."""

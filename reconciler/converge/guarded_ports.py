@@ -16,6 +16,8 @@ from typing import TypeVar
 from reconciler.converge.deadline import within
 from reconciler.converge.lease import HeldLease, bmc_scope
 from reconciler.converge.observe import answer, io_seconds
+from reconciler.model.adjustment_port import Adjustments
+from reconciler.model.adjustments import Adjusted, AdjustedRef, AdjustmentRecord, Value
 from reconciler.model.desired import Desired, Settings
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.gate import CommandResult
@@ -359,3 +361,24 @@ class TimedCluster:
 
     async def signal(self, pod: Pod, name: str, to: SignalTo) -> None:
         await self._write(lambda: self._cluster.signal(pod, name, to))
+
+    def adjustments(self) -> TimedAdjustments | None:
+        port = self._cluster.adjustments()
+        return None if port is None else TimedAdjustments(port, self._deadlines, self._lease)
+
+
+class TimedAdjustments:
+    """The Adjustments port with deadlines. It writes only while the run holds the lease."""
+
+    def __init__(self, port: Adjustments, deadlines: Deadlines, lease: HeldLease) -> None:
+        self._port, self._deadlines, self._lease = port, deadlines, lease
+
+    async def scaled_by(self, pod: Pod) -> AdjustedRef | None:
+        return await self._deadlines.read(self._port.scaled_by(pod))
+
+    async def read(self, ref: AdjustedRef) -> Adjusted | None:
+        return await self._deadlines.read(self._port.read(ref))
+
+    async def write(self, found: Adjusted, value: Value, record: AdjustmentRecord | None) -> None:
+        self._lease.prove()
+        await self._deadlines.write(self._port.write(found, value, record))

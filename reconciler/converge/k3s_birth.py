@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from reconciler.model.adjustment_port import Adjustments
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import DriverError
 from reconciler.model.gate import CommandResult
@@ -150,6 +151,9 @@ class AwaitedCluster:
 
     async def answers(self, pod: Pod, port: int, path: str) -> bool:
         return await self._cluster.answers(pod, port, path)
+
+    def adjustments(self) -> Adjustments | None:
+        return self._cluster.adjustments()
 
 
 _cluster: type[Cluster] = AwaitedCluster

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from reconciler.model.adjustment_port import Adjustments
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, ClusterState, Member, Pod, Silent, Taint
 from reconciler.model.ports import Cluster
@@ -108,6 +109,9 @@ class TwoSchedulers:
 
     async def answers(self, pod: Pod, port: int, path: str) -> bool:
         return await self._of(pod).answers(pod, port, path)
+
+    def adjustments(self) -> Adjustments | None:
+        return self._kubernetes.adjustments()
 
     async def signal(self, pod: Pod, name: str, to: SignalTo) -> None:
         await self._of(pod).signal(pod, name, to)

@@ -7,7 +7,7 @@ from typing import Final
 
 from reconciler.model.pods import Pod
 from reconciler.model.slurm import JOB
-from reconciler.model.vocab import CheckpointWay, DrainProvider, SignalTo
+from reconciler.model.vocab import CheckpointWay, DrainProvider, SignalTo, StopPolicy
 
 TAKES_PART: Final = "reconciler.dev/checkpoint"  # "true": the pod can save its state when it is asked to
 DRAIN_AT: Final = "reconciler.dev/drain-at"  # our request: the time at which the pod is evicted at the latest
@@ -38,6 +38,23 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Surge:
+    """More replicas elsewhere before pods that serve are evicted. `every`: of all pods but those that say no."""
+
+    every: bool
+    timeout_s: float  # how long the new replicas may take to be ready
+
+
+@dataclass(frozen=True, slots=True)
+class QueueHold:
+    """Queues of Kueue that are stopped while a node is out. `timeout_s`: how long their pods may take to leave it."""
+
+    queues: tuple[str, ...]
+    stop_policy: StopPolicy
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class DrainPolicy:
     provider: DrainProvider
     timeout_s: float = 600.0
@@ -48,3 +65,5 @@ class DrainPolicy:
     delete_empty_dir_data: bool = False  # evict pods with emptyDir volumes
     checkpoint: Checkpoint | None = None  # None: work is not asked
     wait_for_jobs_s: float = 0.0  # how long finite work may go on before it is evicted
+    surge: Surge | None = None  # None: nothing is raised before
+    hold: QueueHold | None = None  # None: no queue is stopped

@@ -66,6 +66,7 @@ class Pod:
     workload: Unpublished[Workload | None] = None  # None: no other pod depends on it
     due_at: datetime | None = None  # when it ends at the latest, by a time limit; None: nobody knows
     operand: PublicText = ""  # the DaemonSet that it is of, if that is one of model/operands.py
+    surge: bool | None = None  # whether it asks for a replica elsewhere before it is evicted; None: it does not say
     ready: bool = False  # of such a pod: whether it is Ready, and nobody has asked for its deletion
 
     def kept_by_finalizer(self, at: datetime) -> bool:

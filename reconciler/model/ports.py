@@ -19,6 +19,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+from reconciler.model.adjustment_port import Adjustments
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.gate import CommandResult
 from reconciler.model.install import AnyDocument, AttemptCredential, InstallDocument
@@ -293,6 +294,9 @@ class Cluster(Protocol):
 
     async def signal(self, pod: Pod, name: str, to: SignalTo) -> None:
         """Send a signal to a job of Slurm, always anew. A job that is gone is success. UNSUPPORTED for other pods."""
+
+    def adjustments(self) -> Adjustments | None:
+        """Return the port to what sets how much runs. None: Slurm has none."""
 
 
 class Watch(Protocol):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from reconciler.model.gate import Certificate
 from reconciler.model.host_certificate import HostCertificate
@@ -68,6 +68,7 @@ class Mark:
     at: str
     cordoned: bool
     workloads: tuple[str, ...] = ()  # of which pods ran there when it was set, by name; budgets count them
+    adjusted: tuple[str, ...] = ()  # keys of objects that may have been changed for its drain (model/adjustments.py)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +239,7 @@ def unhealed_paths(keys: Iterable[str]) -> dict[str, str]:
 
 def write_mark(mark: Mark) -> str:
     """The annotation's text."""
-    said = {key: value for key, value in asdict(mark).items() if key != "workloads" or value}
+    said = {key: value for key, value in asdict(mark).items() if key not in ("workloads", "adjusted") or value}
     return json.dumps(said, sort_keys=True, separators=(",", ":"))
 
 
@@ -253,6 +254,10 @@ def read_mark(annotation: str | None) -> Mark | None:
         mark = None
     if mark is None or not all(isinstance(text, str) for text in (mark.ledger, mark.plan, mark.reason, mark.at)):
         return Mark(ledger="?", plan="", reason=annotation[:200], at="", cordoned=False)
-    workloads = found.get("workloads") if isinstance(found, dict) else None
-    names = tuple([name for name in workloads if isinstance(name, str)]) if isinstance(workloads, list) else ()
-    return replace(mark, cordoned=mark.cordoned is True, workloads=names)
+    workloads, adjusted = (_names(found, key) for key in ("workloads", "adjusted"))
+    return replace(mark, cordoned=mark.cordoned is True, workloads=workloads, adjusted=adjusted)
+
+
+def _names(found: Any, key: str) -> tuple[str, ...]:
+    names = found.get(key) if isinstance(found, dict) else None
+    return tuple([name for name in names if isinstance(name, str)]) if isinstance(names, list) else ()

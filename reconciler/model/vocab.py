@@ -189,6 +189,13 @@ class CheckpointWay(StrEnum):
     SIGNAL = "signal"  # to the processes of its jobs, through Slurm
 
 
+class StopPolicy(StrEnum):
+    """How a ClusterQueue of Kueue is stopped (kueue.x-k8s.io, ClusterQueueSpec.stopPolicy)."""
+
+    HOLD = "Hold"  # what was admitted runs to its end
+    HOLD_AND_DRAIN = "HoldAndDrain"  # what was admitted is evicted
+
+
 class SignalTo(StrEnum):
     """The processes of a Slurm job that a signal is sent to."""
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from reconciler.model.adjustments import SURGE
 from reconciler.model.drain import DRAIN_AT, READY_TO_EVICT, TAKES_PART
 from reconciler.model.pods import PodCheckpoint, Workload
 
@@ -34,6 +35,11 @@ def checkpoint_of(annotations: Mapping[str, str]) -> PodCheckpoint | None:
     if annotations.get(TAKES_PART) != "true":
         return None
     return PodCheckpoint(annotations.get(DRAIN_AT, ""), annotations.get(READY_TO_EVICT, ""))
+
+
+def surge_of(annotations: Mapping[str, str]) -> bool | None:
+    """Return whether a pod asks for another one elsewhere before it is evicted; None when it does not say."""
+    return {"true": True, "false": False}.get(annotations.get(SURGE, ""))
 
 
 def workload_of(

@@ -14,13 +14,14 @@ from reconciler.model.desired import (
     GateTest,
     Revalidation,
 )
+from reconciler.model.drain import QueueHold, Surge
 from reconciler.model.soak import phase as soak_phase
 from reconciler.model.units import parse_duration, parse_size
 from reconciler.model.vocab import CheckpointWay
 from reconciler.spec.cohorts import threshold_of
 from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec, Test
 from reconciler.spec.kinds.golden_image import DiskLayout as DiskLayoutSpec
-from reconciler.spec.kinds.persona import Backup, CheckpointSpec, Drain
+from reconciler.spec.kinds.persona import Backup, CheckpointSpec, Drain, QueueHoldSpec
 
 
 def layout_of(spec: DiskLayoutSpec | None) -> DiskLayout | None:
@@ -40,11 +41,17 @@ def drain_of(spec: Drain) -> DrainPolicy:
         delete_empty_dir_data=spec.delete_empty_dir_data,
         checkpoint=_checkpoint(spec.checkpoint) if spec.checkpoint else None,
         wait_for_jobs_s=parse_duration(spec.wait_for_jobs) if spec.wait_for_jobs else 0.0,
+        surge=Surge(spec.surge.of == "all", parse_duration(spec.surge.timeout)) if spec.surge else None,
+        hold=_queue_hold(spec.kueue) if spec.kueue else None,
     )
 
 
 def backup_of(spec: Backup | None) -> DesiredBackup | None:
     return None if spec is None else DesiredBackup(spec.paths, spec.repository, dict(spec.environment), spec.images)
+
+
+def _queue_hold(spec: QueueHoldSpec) -> QueueHold:
+    return QueueHold(spec.cluster_queues, spec.stop_policy, parse_duration(spec.timeout))
 
 
 def _checkpoint(spec: CheckpointSpec) -> Checkpoint:

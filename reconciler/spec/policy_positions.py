@@ -18,7 +18,7 @@ from reconciler.strict_yaml.parse import Steps
 _DRAIN: Final = {
     "provider": "provider", "timeout_s": "timeout", "grace_s": "grace", "force": "force", "command": "command",
     "evict_unmanaged": "evictUnmanaged", "delete_empty_dir_data": "deleteEmptyDirData",
-    "checkpoint": "checkpoint", "wait_for_jobs_s": "waitForJobs",
+    "checkpoint": "checkpoint", "wait_for_jobs_s": "waitForJobs", "surge": "surge", "hold": "kueue",
 }  # fmt: skip
 _REMEDIATION: Final = {
     "ladder": "ladder", "window_s": "window", "ignore_xids": "ignoreXids", "host_down_after_s": "hostDownAfter",

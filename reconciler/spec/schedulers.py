@@ -92,6 +92,9 @@ def _without_kubernetes(persona: DeclaredResource[PersonaSpec]) -> Iterator[Diag
         if checkpoint is not None and getattr(checkpoint, way) is not None:
             problem = "jobs of Slurm are no pods, and are not asked in this way"
             yield persona.problem(("drain", "checkpoint", way), problem, "use signal or command")
+    for place in ("surge", "kueue"):
+        if getattr(spec.drain, place) is not None:
+            yield persona.problem(("drain", place), "the fleet's cluster is a Slurm, which has none of this")
     for place in ("labels", "taints"):
         if getattr(spec, place):
             yield persona.problem((place,), f"the fleet's cluster is a Slurm, whose nodes have no {place}")

@@ -264,7 +264,7 @@ def test_a_request_after_one_that_was_taken_back_is_a_new_one(world: Worlds) -> 
 
 
 @pytest.mark.parametrize("way", [ANNOTATION, HTTP], ids=["annotation", "http"])
-@given(kills=st.lists(st.floats(0.0, 400.0), min_size=1, max_size=3))
+@given(kills=st.lists(st.floats(0.0, 330.0), min_size=1, max_size=3))
 @settings(max_examples=25, deadline=None)
 def test_nobody_is_asked_twice(tmp_path_factory: pytest.TempPathFactory, way: Checkpoint, kills: list[float]) -> None:
     """Killed at any point of a drain, however often, the next run goes on with it until the same time."""

@@ -18,7 +18,7 @@ from tests.drivers.helm.real_helm import helm
 
 CHART = ROOT / "deploy" / "helm" / "reconciler"
 EXAMPLE = CHART / "ci" / "values.yaml"
-RIGHTS = (ROOT / "deploy" / "kubernetes" / "rbac.yaml", ROOT / "deploy" / "kubernetes" / "rbac-checkpoint.yaml")
+RIGHTS = [ROOT / "deploy" / "kubernetes" / f"{name}.yaml" for name in ("rbac", "rbac-checkpoint", "rbac-adjust")]
 VERSIONS = ("1.25", "1.30", kubernetes_validate.latest_version())
 GRANTS = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 
@@ -63,7 +63,7 @@ def test_kubernetes_knows_every_field(version: str) -> None:
 
 
 def test_its_rights_are_those_of_the_role() -> None:
-    """What rbac.yaml and rbac-checkpoint.yaml grant and to whom, by the same names."""
+    """What rbac.yaml, rbac-checkpoint.yaml and rbac-adjust.yaml grant and to whom, by the same names."""
 
     def grants(documents: list[dict[str, Any]]) -> list[Any]:
         keep = ("kind", "rules", "roleRef", "subjects")
@@ -78,7 +78,7 @@ def test_its_rights_are_those_of_the_role() -> None:
         )
 
     assert grants(rendered()) == grants([one for file in RIGHTS for one in load(file.read_text())])
-    least = grants(rendered("rbac.checkpoint=false", "rbac.events=false"))
+    least = grants(rendered("rbac.checkpoint=false", "rbac.adjust=false", "rbac.events=false"))
     assert [(one["kind"], one["name"]) for one in least] == [
         ("ClusterRole", "reconciler"), ("ClusterRoleBinding", "reconciler")
     ]  # fmt: skip

@@ -164,6 +164,12 @@ class ControlPlane:
             self.api.patch(path, content=json.dumps(document), headers={"Content-Type": "application/merge-patch+json"})
         )
 
+    def apply(self, path: str, document: Json, *, manager: str) -> Json:
+        """Apply by the server, as tools do that keep a cluster as git has it."""
+        media = {"Content-Type": "application/apply-patch+yaml"}
+        query = {"fieldManager": manager, "force": "true"}
+        return _success(self.api.patch(path, content=json.dumps(document), headers=media, params=query))
+
     def delete(self, path: str, **options: Any) -> None:
         """Delete an object, or all of a collection. One that is gone is success."""
         answer = self.api.request("DELETE", path, json={"kind": "DeleteOptions", "apiVersion": "v1", **options})

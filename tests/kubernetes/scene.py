@@ -51,6 +51,7 @@ class Scene:
         self.kubeconfig = self.plane.kubeconfig  # of the account that the reconciler has
         self.driver = self.driver_of(self.kubeconfig)
         self._created: list[str] = []
+        self._owned: list[str] = []
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.name}}
         self.plane.create("/api/v1/namespaces", namespace)
 
@@ -128,6 +129,15 @@ class Scene:
     def path(self, resource: str, name: str = "") -> str:
         return f"/api/v1/namespaces/{self.name}/{resource}" + (f"/{name}" if name else "")
 
+    def group_path(self, group: str, resource: str) -> str:
+        """Return the path of a collection of the namespace. `group`: with its version."""
+        return f"/apis/{group}/namespaces/{self.name}/{resource}"
+
+    def create(self, path: str, document: Json) -> None:
+        """Create an object, which goes with the scene, and all that is its."""
+        self.plane.create(path, document)
+        self._owned.append(f"{path}/{document['metadata']['name']}")
+
     def pods(self, node: str | None = None) -> list[Json]:
         items = self.plane.get(self.path("pods"))["items"]
         return [item for item in items if node is None or item["spec"].get("nodeName") == node]
@@ -145,6 +155,8 @@ class Scene:
         return next(str(found["status"]) for found in conditions if found["type"] == "Ready")
 
     def clean(self) -> None:
+        for path in self._owned:
+            self.plane.delete(path, propagationPolicy="Background")
         for path in self._created:
             self.plane.delete(path, propagationPolicy="Orphan")
         for pod in self.pods():

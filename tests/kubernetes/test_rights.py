@@ -25,6 +25,11 @@ ACCOUNT = "/api/v1/namespaces/reconciler/serviceaccounts/reconciler"
 def account(scene: Scene) -> Scene:
     """Apply the file as it is shipped, and act as its account."""
     scene.plane.kubectl("apply", "-f", str(ROLE))
+    return acting(scene)
+
+
+def acting(scene: Scene) -> Scene:
+    """Act as the account that the file makes, with a token of its own."""
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
     token = scene.plane.create(f"{ACCOUNT}/token", request)["status"]["token"]
     scene.kubeconfig = scene.plane.write_kubeconfig("reconciler", token)

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from reconciler.model.desired import Checkpoint, DrainPolicy
-from reconciler.model.observed import Pod, PodCheckpoint
+from reconciler.model.drain import QueueHold, Surge
+from reconciler.model.observed import Pod, PodCheckpoint, Workload
 from reconciler.model.plan import BlockCode, NodePlan
-from reconciler.model.vocab import CheckpointWay, DrainProvider
+from reconciler.model.vocab import CheckpointWay, DrainProvider, StopPolicy
 from reconciler.planner.node.workload import work
 from tests import builders as b
 
@@ -104,6 +105,19 @@ def test_the_plan_says_how_long_a_drain_may_wait_and_for_what() -> None:
     longer = work(plan.actions).need_s - work(plain.actions).need_s
     assert longer == 6 * 3600 + 600, "a window has to hold it"
     assert b.actions(plan) == b.actions(plain)
+
+
+def test_the_plan_says_what_is_changed_before_a_drain() -> None:
+    serves = b.pod("llama", surge=True)
+    trains = b.pod("train", workload=Workload("Job", "ml", "train", queue="team-a"))
+    hold = QueueHold(("training",), StopPolicy.HOLD_AND_DRAIN, 300.0)
+    plan = planned(serves, trains, surge=Surge(every=False, timeout_s=900.0), hold=hold)
+    assert plan.drain_waits == (
+        "up to 5m for training of Kueue (HoldAndDrain)", "up to 15m for replicas elsewhere of 1 pod"
+    )  # fmt: skip
+    assert planned(b.pod(), surge=Surge(every=False, timeout_s=900.0), hold=hold).drain_waits == ()
+    every = planned(b.pod(owner_kind="ReplicaSet"), surge=Surge(every=True, timeout_s=900.0))
+    assert every.drain_waits == ("up to 15m for replicas elsewhere of 1 pod",)
 
 
 @pytest.mark.parametrize("pods", [(), (b.pod(),)])

@@ -146,6 +146,8 @@ def test_a_mark_keeps_what_ran_there() -> None:
     assert carried(b.observed("n0", member=member)) == {"JobSet ml/llama", "Job ml/etl"}
     old = '{"at":"","cordoned":true,"ledger":"l","plan":"p","reason":"r"}'
     assert write_mark(Mark("l", "p", "r", "", True)) == old, "as before, where nothing ran"
+    changed = replace(mark, adjusted=("Deployment/ml/llama/",))
+    assert read_mark(write_mark(changed)) == changed
 
 
 # --- the budget ------------------------------------------------------------------------------------------------------

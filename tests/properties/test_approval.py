@@ -28,6 +28,7 @@ from reconciler.model.access import (
 )
 from reconciler.model.backup import DesiredBackup
 from reconciler.model.documents import DocumentError, dump, load
+from reconciler.model.drain import QueueHold, Surge
 from reconciler.model.errors import Position
 from reconciler.model.forge import ForgeKind, SpecForge
 from reconciler.model.inputs import fingerprint, sealed
@@ -51,7 +52,7 @@ from reconciler.model.serving import DesiredServing
 from reconciler.model.serving_sync import DesiredSync
 from reconciler.model.signal_changes import SignalChange
 from reconciler.model.tickets import Tracker, TrackerKind
-from reconciler.model.vocab import Activation, CheckpointWay, DrainProvider, LinkKind, Provision
+from reconciler.model.vocab import Activation, CheckpointWay, DrainProvider, LinkKind, Provision, StopPolicy
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
 from reconciler.planner.node.estimates import Estimate, Estimates
@@ -98,6 +99,7 @@ PROFILE = replace(
     drain=d.DrainPolicy(
         DrainProvider.COMMAND, 600.0, 30.0, False, ("drain-it",),
         checkpoint=d.Checkpoint(CheckpointWay.HTTP, 60.0, ("ask",), ("look",), 8080, "/save"), wait_for_jobs_s=60.0,
+        surge=Surge(every=True, timeout_s=60.0), hold=QueueHold(("training",), StopPolicy.HOLD, 60.0),
     ),
     acceptance=d.Acceptance(
         "standard",

@@ -9,7 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from reconciler.model.desired import Checkpoint, DrainPolicy
-from reconciler.model.vocab import CheckpointWay, DrainProvider, SignalTo
+from reconciler.model.drain import QueueHold, Surge
+from reconciler.model.vocab import CheckpointWay, DrainProvider, SignalTo, StopPolicy
 from reconciler.spec.kinds.limits import Budget
 from reconciler.spec.kinds.persona import Drain
 from reconciler.spec.policies import drain_of
@@ -40,9 +41,24 @@ def test_work_is_asked_in_one_way(said: dict[str, Any], meant: Checkpoint) -> No
     assert found == DrainPolicy(DrainProvider.KUBERNETES, checkpoint=meant, wait_for_jobs_s=6 * 3600.0)
 
 
+def test_what_is_changed_before_a_drain_is_declared() -> None:
+    found = policy(surge={}, kueue={"clusterQueues": ["training"]})
+    assert found.surge == Surge(every=False, timeout_s=900.0)
+    assert found.hold == QueueHold(("training",), StopPolicy.HOLD_AND_DRAIN, 300.0)
+    found = policy(surge={"of": "all", "timeout": "1h"}, kueue={"clusterQueues": ["a", "b"], "stopPolicy": "Hold"})
+    assert found.surge == Surge(every=True, timeout_s=3600.0)
+    assert found.hold == QueueHold(("a", "b"), StopPolicy.HOLD, 300.0)
+
+
 @pytest.mark.parametrize(
     ("said", "why"),
     [
+        ({"surge": {"of": "some"}}, "annotated"),
+        ({"kueue": {"clusterQueues": []}}, "at least 1"),
+        ({"kueue": {"clusterQueues": ["A_b"]}}, "name of a ClusterQueue"),
+        ({"kueue": {"clusterQueues": ["a"], "stopPolicy": "None"}}, "HoldAndDrain"),
+        ({"provider": "none", "surge": {}}, "need provider kubernetes"),
+        ({"provider": "none", "kueue": {"clusterQueues": ["a"]}}, "need provider kubernetes"),
         ({"checkpoint": {}}, "in one way"),
         ({"checkpoint": {"annotation": True, "http": {"port": 80, "path": "/"}}}, "in one way"),
         ({"checkpoint": {"annotation": False}}, "True"),

@@ -94,6 +94,7 @@ def test_slurm_beside_kubernetes_is_resolved(tmp_path: Path) -> None:
         ("  ssh: {credentials: ssh, hostKeys: {insecure: true}}\n", "", "is reached over SSH"),
         ("    waitForJobs: 6h\n", "", "jobs of Slurm would be requeued at once"),
         ("provider: slurm", "provider: kubernetes", "the fleet's cluster is a Slurm (use provider slurm)"),
+        ("    waitForJobs: 6h\n", "    waitForJobs: 6h\n    surge: {}\n", "a Slurm, which has none of this"),
         ("signal: {name: USR1}", "annotation: true", "jobs of Slurm are no pods"),
         ("  drain:\n    provider", "  labels: {a: b}\n  drain:\n    provider", "whose nodes have no labels"),
         (f"  type: slurm\n{SLURM}",

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from reconciler.converge.actions.adjust import Adjusting
 from reconciler.converge.actions.context import ActionContext, Stop, action
 from reconciler.converge.actions.drain_waits import Waits
 from reconciler.converge.actions.host import drain_by_command
@@ -62,11 +63,13 @@ class _PodDrain:
     member: Member | None = None
     left: Sequence[Pod] = ()
     waits: Waits = field(init=False)
+    adjusting: Adjusting = field(init=False)
     _forced: bool = False  # everything is deleted, whatever its budgets say
     reported: tuple[object, float] | None = None  # what the latest progress line said, and when (monotonic)
 
     def __post_init__(self) -> None:
         self.waits = Waits(self.ctx)
+        self.adjusting = Adjusting(self.ctx, self.waits)
 
     async def run(self) -> Outcome:
         """Drain the node. When it is stopped before the first eviction, the work is told that it stays."""
@@ -74,6 +77,8 @@ class _PodDrain:
             return await self._run()
         except Stop:
             await self.waits.retract(self.left)
+            if not self.asked:
+                await self.adjusting.retract()
             raise
 
     async def _run(self) -> Outcome:
@@ -99,13 +104,18 @@ class _PodDrain:
             await self._ask(cluster.delete if deleting else cluster.evict, grace_s, deadline)
             self._report()
             await clock.sleep(ROUND_S)
+        await self.adjusting.lower(self.member)
         number = len(self.found)
         detail = f"{_pods(number)} {'deleted' if deleting else 'evicted'}" if number else "nothing to evict"
         return Done("; ".join([detail, *self.waits.result(self.asked), *self._kept()]), changed=bool(number))
 
     async def _waits(self) -> bool:
         """Wait a while if the work is given time before its eviction. Raise Stop if a hold has come meanwhile."""
-        if self.member is None or not (why := await self.waits.reason(self.member, self.left, self.trouble)):
+        if self.member is None:
+            return False
+        why = await self.adjusting.reason(self.member, self.left, self.trouble)
+        why = why or await self.waits.reason(self.member, self.left, self.trouble)
+        if not why:
             return False
         if hold := self._hold():
             raise Stop(Declined("held", hold.detail))

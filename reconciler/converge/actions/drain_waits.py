@@ -23,6 +23,8 @@ HOST: Final = "host"  # in place of a pod's UID: the host was asked
 _JOBS: Final = "jobs_until"
 _DRAIN_AT: Final = "drain_at"
 _ASKED: Final = "asked"
+SURGED: Final = "surge_until"
+HELD: Final = "queues_until"
 _MARKED: Final = "marked_at"
 COMMAND_S: Final = 60.0
 # Failures after which an annotation is set again: it is the same one, so nobody is asked twice.
@@ -53,11 +55,11 @@ class Waits:
             self._ended({pod.uid for pod in going})
         if policy.wait_for_jobs_s and (found := [pod for pod in going if pod.finite]):
             until = self._until(_JOBS, policy.wait_for_jobs_s)
-            if not self._is_over(_JOBS):
+            if not self.is_over(_JOBS):
                 last = max((pod.due_at for pod in found if pod.due_at is not None), default=None)
                 known = last is not None and all(pod.due_at is not None for pod in found)
-                due = f", the last by {_clock(last)}" if known and last is not None else ""
-                return f"waits until {_clock(until)} for finite work to end: {names(found)}{due}"
+                due = f", the last by {clock_time(last)}" if known and last is not None else ""
+                return f"waits until {clock_time(until)} for finite work to end: {names(found)}{due}"
         if policy.checkpoint is None or not going:
             return ""
         return await self._checkpoint(policy.checkpoint, going, trouble)
@@ -88,7 +90,7 @@ class Waits:
         if self.refused:
             yield f"no checkpoint: {'; '.join(sorted(set(self.refused.values()))[:3])}"
         elif not saved:
-            yield f"no checkpoint by {_clock(self.at[_DRAIN_AT])}"
+            yield f"no checkpoint by {clock_time(self.at[_DRAIN_AT])}"
 
     @property
     def _signals(self) -> bool:
@@ -117,7 +119,7 @@ class Waits:
         )
 
     def _take_up(self, known: Mapping[str, Any]) -> None:
-        for name in (_JOBS, _DRAIN_AT):
+        for name in (_JOBS, _DRAIN_AT, SURGED, HELD):
             if known.get(name):
                 self._set(name, datetime.fromisoformat(known[name]))
         self.asked = [str(uid) for uid in known.get(_ASKED, ())]
@@ -133,7 +135,18 @@ class Waits:
         self.at[name] = at
         self.ends[name] = self.ctx.clock.monotonic() + (at - self.ctx.clock.now()).total_seconds()
 
-    def _is_over(self, name: str) -> bool:
+    def limit(self, member: Member, name: str, seconds: float) -> datetime:
+        """Return until when something is waited for in this drain, by whichever run."""
+        self._begin(member)
+        return self._until(name, seconds)
+
+    def forget(self, *names: str) -> None:
+        """Forget these limits: the next wait is a new one."""
+        for name in names:
+            if self.at.pop(name, None) is not None:
+                self.ctx.journal(**{name: ""})
+
+    def is_over(self, name: str) -> bool:
         return self.ctx.clock.monotonic() >= self.ends[name]
 
     # --- checkpoints ---
@@ -144,7 +157,7 @@ class Waits:
         if not able and not by_host:
             return ""
         until = self._until(_DRAIN_AT, policy.timeout_s)
-        if self._is_over(_DRAIN_AT):
+        if self.is_over(_DRAIN_AT):
             return ""
         if not trouble:
             whom: list[tuple[str, Pod | None]] = [(HOST, None)] if by_host else [(pod.uid, pod) for pod in able]
@@ -154,7 +167,7 @@ class Waits:
         open_ones = [pod for pod in able if pod.uid not in self.ready and pod.uid not in self.refused]
         waits = bool(open_ones) or (by_host and HOST not in self.ready and HOST not in self.refused)
         who = names(open_ones) if open_ones else "the work of the host"
-        return f"asked to save its state, it has until {_clock(until)}: {who}" if waits else ""
+        return f"asked to save its state, it has until {clock_time(until)}: {who}" if waits else ""
 
     async def _ask(self, policy: Checkpoint, uid: str, pod: Pod | None, until: datetime) -> None:
         """Ask once, whatever becomes of it: it is journaled before. An annotation shows by itself that it was set."""
@@ -234,5 +247,5 @@ def _name(pod: Pod | None) -> str:
     return "the host" if pod is None else f"{pod.namespace}/{pod.name}"
 
 
-def _clock(at: datetime) -> str:
+def clock_time(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M:%SZ}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from reconciler.converge.actions.adjust import take_back, wait_for_numbered
 from reconciler.converge.actions.command import run
 from reconciler.converge.actions.context import ActionContext, Stop, action, poll, tolerate
 from reconciler.converge.actions.k3s_join import joining_k3s
@@ -64,7 +65,8 @@ async def mark(ctx: ActionContext) -> Outcome:
         # What ran there counts until it serves again: pods that leave are forgotten otherwise (budgets per workload).
         ran = {pod.workload.whole for pod in member.pods if pod.workload is not None and pod.evictable}
         names = tuple(sorted(ran | set(ours.workloads if ours is not None else ())))
-        return ctx.cluster.mark(member, Mark(ctx.ledger.id, ctx.plan, reason, at, cordoned, names))
+        changed = () if ours is None else ours.adjusted
+        return ctx.cluster.mark(member, Mark(ctx.ledger.id, ctx.plan, reason, at, cordoned, names, changed))
 
     changed = await _modify(ctx, wanted, write)
     return Done("out of service", changed=changed)
@@ -95,6 +97,7 @@ async def admit(ctx: ActionContext) -> Outcome:
     await _stop_left_over_soak(ctx)
     if ctx.cluster_port is None:
         return Done("in service; there is no cluster to tell")
+    await wait_for_numbered(ctx)
     changed = await lift_mark(ctx.cluster, ctx.node, ctx.ledger.id)
     member = await ctx.cluster.member(ctx.node)
     if member is None or not member.ready:
@@ -114,13 +117,18 @@ async def _stop_left_over_soak(ctx: ActionContext) -> None:
 
 
 async def lift_mark(cluster: TimedCluster, node: str, ledger: str) -> bool:
-    """Lift our mark and return whether there was one. Raise Stop if that fails, or the mark is another ledger's."""
+    """Lift our mark and return whether there was one. Raise Stop if that fails, or the mark is another ledger's.
+
+    What was changed for the drain is taken back before: the mark alone says what that was.
+    """
     failed = None
     for attempt in range(TRIES):
         member = await cluster.member(node)
         ours = None if member is None else mark_of(member, ledger)
         if member is None or (ours is None and not tainted(member)):
             return attempt > 0
+        if ours is not None:
+            await take_back(cluster, node, ledger, ours.adjusted)
         uncordon = ours is not None and ours.cordoned
         failed = await tolerate(cluster.unmark(member, uncordon=uncordon), Failure.CONFLICT, Failure.AMBIGUOUS)
     raise Stop(Transient(f"the mark could not be lifted: {failed or 'it is still there'}"))

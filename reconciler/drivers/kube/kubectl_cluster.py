@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from reconciler.drivers.kube import objects, patches
+from reconciler.drivers.kube.adjustments import KubeAdjustments
 from reconciler.drivers.kube.failures import KubeFailure, Problem
 from reconciler.drivers.kube.maintenance import MaintenanceRequests
 from reconciler.drivers.kube.process import INSTALL_HINT, Kubectl
@@ -68,6 +69,7 @@ class KubectlCluster(Confined):
         self._own = own or OwnWrites()
         self._versions: tuple[str, str] | None = None
         self._requests = MaintenanceRequests(lambda path: self._kubectl.raw("get", path), self._list)
+        self._adjustments = KubeAdjustments(self._object, self._kubectl.merge)
 
     async def close(self) -> None:
         await self._kubectl.close()
@@ -208,7 +210,7 @@ class KubectlCluster(Confined):
         """Set annotations of a pod. Its UID is in the patch: the server refuses to change that of another pod."""
         patch = {"metadata": {"uid": pod.uid, "annotations": dict(annotations)}}
         try:
-            await self._kubectl.patch_pod(pod.namespace, pod.name, json.dumps(patch))
+            await self._kubectl.merge(_path(pod), f"pods/{pod.name}", pod.namespace, json.dumps(patch))
         except KubeFailure as failure:
             await self._raise_unless_gone(pod, failure)
 
@@ -228,6 +230,9 @@ class KubectlCluster(Confined):
 
     async def signal(self, pod: Pod, name: str, to: SignalTo) -> None:  # noqa: ARG002 - the port's signature
         raise DriverError(Failure.UNSUPPORTED, f"{pod.name} is no job of Slurm, and gets no signals")
+
+    def adjustments(self) -> KubeAdjustments:
+        return self._adjustments
 
     async def _create_eviction(self, pod: Pod, grace_s: float | None, version: str) -> None:
         body = {
@@ -286,6 +291,15 @@ class KubectlCluster(Confined):
             return objects.document(await self._kubectl.raw("get", path), kind)
         except KubeFailure as failure:
             if failure.problem.not_found(resource):
+                return None
+            raise
+
+    async def _object(self, path: str) -> objects.Json | None:
+        """Return an object; None where there is none, or the server has no such resource."""
+        try:
+            return objects.document(await self._kubectl.raw("get", path))
+        except KubeFailure as failure:
+            if failure.problem.code == 404:
                 return None
             raise
 

@@ -13,7 +13,7 @@ from reconciler.model.json_text import parse_json
 from reconciler.model.observed import Member, Pod, Taint
 from reconciler.model.operands import OPERANDS
 from reconciler.model.vocab import OF_KUBELET
-from reconciler.model.workloads import FINITE, checkpoint_of, workload_of
+from reconciler.model.workloads import FINITE, checkpoint_of, surge_of, workload_of
 
 _MIRROR = "kubernetes.io/config.mirror"
 _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
@@ -37,7 +37,7 @@ def document(text: bytes, kind: str | None = None) -> Json:
 
 def client_version(answer: Json) -> str:
     """Return the version from `kubectl version --client -o json`."""
-    return _need(_map(answer, "clientVersion"), "gitVersion")
+    return _need(map_of(answer, "clientVersion"), "gitVersion")
 
 
 def server_version(answer: Json) -> str:
@@ -63,8 +63,8 @@ def page_at(text: bytes, kind: str, convert: Callable[[Json], T]) -> tuple[list[
         items = found.get("items")
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             raise malformed("a list without items")
-        metadata = _map(found, "metadata")
-        return [convert(item) for item in items], _text(metadata, "continue"), _text(metadata, "resourceVersion")
+        metadata = map_of(found, "metadata")
+        return [convert(item) for item in items], text_of(metadata, "continue"), text_of(metadata, "resourceVersion")
     finally:
         if collecting:
             gc.enable()
@@ -72,25 +72,25 @@ def page_at(text: bytes, kind: str, convert: Callable[[Json], T]) -> tuple[list[
 
 def pod(item: Json) -> tuple[str, Pod]:
     """Return the name of the pod's node, and the pod."""
-    metadata, status = _map(item, "metadata"), _map(item, "status")
-    phase = _text(status, "phase")
-    annotations = _map(metadata, "annotations")
+    metadata, status = map_of(item, "metadata"), map_of(item, "status")
+    phase = text_of(status, "phase")
+    annotations = map_of(metadata, "annotations")
     mirror = _MIRROR in annotations
-    controller, name_of_owner = _controller(metadata)
+    controller, name_of_owner = controller_of(metadata)
     owner = "Node" if mirror else controller
     namespace, labels = _need(metadata, "namespace"), _strings(metadata, "labels")
     operand = name_of_owner if owner == "DaemonSet" and name_of_owner in OPERANDS else ""
-    spec, ends_at, grace = _map(item, "spec"), _time(metadata, "deletionTimestamp"), timedelta()
+    spec, ends_at, grace = map_of(item, "spec"), _time(metadata, "deletionTimestamp"), timedelta()
     if isinstance(seconds := metadata.get("deletionGracePeriodSeconds"), int):
         grace = timedelta(seconds=seconds)
-    return _text(spec, "nodeName"), Pod(
+    return text_of(spec, "nodeName"), Pod(
         namespace=namespace,
         name=_need(metadata, "name"),
         uid=_need(metadata, "uid"),
         phase=phase,
         owner_kind=owner,
         evictable=owner not in ("DaemonSet", "Node") and phase not in _FINISHED and not _has_ended(metadata, status),
-        local_storage=any(volume.get("emptyDir") is not None for volume in _maps(spec, "volumes")),
+        local_storage=any(volume.get("emptyDir") is not None for volume in maps_of(spec, "volumes")),
         terminating_since=None if ends_at is None else ends_at - grace,
         ends_at=ends_at,
         finalizers=_texts(metadata, "finalizers"),
@@ -98,44 +98,45 @@ def pod(item: Json) -> tuple[str, Pod]:
         checkpoint=checkpoint_of(annotations) if annotations else None,
         workload=workload_of(namespace, (owner, name_of_owner), labels, annotations),
         operand=operand,
+        surge=surge_of(annotations),
         ready=bool(operand) and ends_at is None and _is_ready(status),
     )
 
 
 def _is_ready(status: Json) -> bool:
-    found = _maps(status, "conditions")
-    return any(_text(one, "type") == "Ready" and _text(one, "status") == "True" for one in found)
+    found = maps_of(status, "conditions")
+    return any(text_of(one, "type") == "Ready" and text_of(one, "status") == "True" for one in found)
 
 
 def _has_ended(metadata: Json, status: Json) -> bool:
     """Return whether a deleted pod has ended. A kubelet before 1.27 leaves its phase as it was."""
     if "deletionTimestamp" not in metadata:
         return False
-    states = [_map(container, "state") for container in _maps(status, "containerStatuses")]
+    states = [map_of(container, "state") for container in maps_of(status, "containerStatuses")]
     return bool(states) and all("terminated" in state for state in states)
 
 
 def event(line: bytes) -> tuple[str, Json]:
     """Return type and object of a watch's line."""
     found = document(line)
-    return _need(found, "type"), _map(found, "object")
+    return _need(found, "type"), map_of(found, "object")
 
 
 def revision(item: Json) -> str:
-    return _need(_map(item, "metadata"), "resourceVersion")
+    return _need(map_of(item, "metadata"), "resourceVersion")
 
 
 def name(item: Json) -> str:
     """Return the name of an object; "" for one that has none, such as a Status."""
-    return _text(_map(item, "metadata"), "name")
+    return text_of(map_of(item, "metadata"), "name")
 
 
 def member(item: Json, pods: Iterable[Pod] = ()) -> Member:
     """Decode a node. Taints keep the server's order: patches address them by position."""
-    metadata, spec, status = _map(item, "metadata"), _map(item, "spec"), _map(item, "status")
+    metadata, spec, status = map_of(item, "metadata"), map_of(item, "spec"), map_of(item, "status")
     labels = _strings(metadata, "labels")
-    found = _maps(status, "conditions")
-    conditions = {_text(c, "type"): _text(c, "status") for c in found}
+    found = maps_of(status, "conditions")
+    conditions = {text_of(c, "type"): text_of(c, "status") for c in found}
     return Member(
         name=_need(metadata, "name"),
         uid=_need(metadata, "uid"),
@@ -145,12 +146,12 @@ def member(item: Json, pods: Iterable[Pod] = ()) -> Member:
         unschedulable=spec.get("unschedulable") is True,
         labels=labels,
         annotations=_strings(metadata, "annotations"),
-        taints=tuple(Taint(_text(t, "key"), _text(t, "value"), _text(t, "effect")) for t in _maps(spec, "taints")),
-        kubelet_version=_text(_map(status, "nodeInfo"), "kubeletVersion"),
+        taints=tuple(Taint(*(text_of(t, key) for key in ("key", "value", "effect"))) for t in maps_of(spec, "taints")),
+        kubelet_version=text_of(map_of(status, "nodeInfo"), "kubeletVersion"),
         pods=tuple(pods),
         control_plane=any(role in labels for role in _CONTROL_PLANE),
-        system_uuid=_text(_map(status, "nodeInfo"), "systemUUID"),
-        reasons={_text(c, "type"): _reason(c) for c in found if c.get("type") not in OF_KUBELET or _is_ill(c)},
+        system_uuid=text_of(map_of(status, "nodeInfo"), "systemUUID"),
+        reasons={text_of(c, "type"): _reason(c) for c in found if c.get("type") not in OF_KUBELET or _is_ill(c)},
         allocatable=_devices(status),
     )
 
@@ -163,7 +164,7 @@ _POWERS: Final = "kMGTPE"
 def _devices(status: Json) -> dict[str, int]:
     """Return the extended resources of a node, those of a vendor's domain; a fraction of a device is none."""
     found = {}
-    for name, quantity in _map(status, "allocatable").items():
+    for name, quantity in map_of(status, "allocatable").items():
         domain, slash, _ = name.partition("/")
         if slash and not domain.endswith("kubernetes.io") and (count := _COUNT.fullmatch(str(quantity))):
             found[name] = int(count[1]) * 1000 ** (_POWERS.index(count[2]) + 1 if count[2] else 0)
@@ -177,16 +178,16 @@ def _is_ill(condition: Json) -> bool:
 
 def _reason(condition: Json) -> str:
     """Return a condition's reason and message, shortened: detectors write messages of any length."""
-    return ": ".join(filter(None, (_text(condition, "reason"), _text(condition, "message"))))[:_LONGEST_REASON]
+    return ": ".join(filter(None, (text_of(condition, "reason"), text_of(condition, "message"))))[:_LONGEST_REASON]
 
 
-def _controller(metadata: Json) -> tuple[str, str]:
+def controller_of(metadata: Json) -> tuple[str, str]:
     """Return kind and name of the controller; "" and "" for none."""
-    owners = (o for o in _maps(metadata, "ownerReferences") if o.get("controller") is True)
-    return next(((_text(o, "kind"), _text(o, "name")) for o in owners), ("", ""))
+    owners = (o for o in maps_of(metadata, "ownerReferences") if o.get("controller") is True)
+    return next(((text_of(o, "kind"), text_of(o, "name")) for o in owners), ("", ""))
 
 
-def _map(holder: Json, key: str) -> Json:
+def map_of(holder: Json, key: str) -> Json:
     value = holder.get(key)
     if value is None:
         return {}
@@ -195,7 +196,7 @@ def _map(holder: Json, key: str) -> Json:
     return value
 
 
-def _maps(holder: Json, key: str) -> list[Json]:
+def maps_of(holder: Json, key: str) -> list[Json]:
     value = holder.get(key)
     if value is None:
         return []
@@ -205,11 +206,11 @@ def _maps(holder: Json, key: str) -> list[Json]:
 
 
 def _strings(holder: Json, key: str) -> dict[str, str]:
-    values = _map(holder, key)
-    return {name: _text(values, name) for name in values}
+    values = map_of(holder, key)
+    return {name: text_of(values, name) for name in values}
 
 
-def _text(holder: Json, key: str) -> str:
+def text_of(holder: Json, key: str) -> str:
     value = holder.get(key, "")
     if not isinstance(value, str):
         raise malformed(f"{key} is not a string")
@@ -226,7 +227,7 @@ def _texts(holder: Json, key: str) -> tuple[str, ...]:
 
 
 def _time(holder: Json, key: str) -> datetime | None:
-    text = _text(holder, key)
+    text = text_of(holder, key)
     try:
         found = datetime.fromisoformat(text) if text else None
     except ValueError as error:
@@ -237,7 +238,7 @@ def _time(holder: Json, key: str) -> datetime | None:
 
 
 def _need(holder: Json, key: str) -> str:
-    value = _text(holder, key)
+    value = text_of(holder, key)
     if not value:
         raise malformed(f"an object without {key}")
     return value

@@ -40,6 +40,7 @@ _UNAUTHORIZED = 401
 _RETRY_S = 300.0
 _OTHER_RIGHTS_S = 30.0
 _GRACE_S = 1.0  # kubectl's own deadline comes first, as its message tells more
+_MANAGER = "kubectl-patch"  # of fields that we set: the name that kubectl gives itself
 
 
 class Kubectl:
@@ -115,7 +116,7 @@ class Kubectl:
 
     async def patch_node(self, node: str, operations: str) -> str:
         """Apply a JSON patch; return the node's new resourceVersion."""
-        path = f"/api/v1/nodes/{quote(node, safe='')}?fieldManager=kubectl-patch"
+        path = f"/api/v1/nodes/{quote(node, safe='')}?fieldManager={_MANAGER}"
         try:
             answer = await self._through("PATCH", path, operations.encode(), "application/json-patch+json")
         except NoProxy:
@@ -124,13 +125,14 @@ class Kubectl:
             return answer.decode(errors="replace")
         return objects.revision(objects.document(answer, "Node"))
 
-    async def patch_pod(self, namespace: str, name: str, patch: str) -> None:
-        """Apply a JSON merge patch to a pod."""
-        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}?fieldManager=kubectl-patch"
+    async def merge(self, path: str, resource: str, namespace: str, patch: str) -> None:
+        """Apply a JSON merge patch. `resource`: with the name, as kubectl takes it: "pods/web"."""
         try:
+            path = f"{path}?fieldManager={_MANAGER}"
             await self._through("PATCH", path, patch.encode(), "application/merge-patch+json")
         except NoProxy:
-            await self.run(["patch", f"pods/{name}", f"--namespace={namespace}", "--type=merge", f"--patch={patch}"])
+            space = [f"--namespace={namespace}"] if namespace else []
+            await self.run(["patch", resource, *space, "--type=merge", f"--patch={patch}"])
 
     async def _through(self, method: str, path: str, body: bytes, media: str) -> bytes:
         """Send a request through the proxy. NoProxy: nothing was sent."""

@@ -9,6 +9,7 @@ from typing import Final
 
 from reconciler.drivers.kube import objects
 from reconciler.drivers.kube.failures import malformed
+from reconciler.model.drain import DrainPolicy
 from reconciler.model.maintenance import Operator
 from reconciler.model.vocab import CheckpointWay
 
@@ -70,15 +71,39 @@ CHECKPOINT_RIGHTS: Final = {
 }
 
 
+# Needed only where a Persona surges what serves, or stops queues of Kueue.
+SURGE_RIGHTS: Final = (
+    Right("get", "replicasets", "finding the Deployment of a pod", group="apps"),
+    Right("get", "deployments", "reading how many replicas are ready", group="apps"),
+    Right("patch", "deployments", "raising replicas before a drain", group="apps"),
+    Right("get", "statefulsets", "reading how many replicas are ready", group="apps"),
+    Right("patch", "statefulsets", "raising replicas before a drain", group="apps"),
+    Right("get", "horizontalpodautoscalers", "reading the minimum of an autoscaler", group="autoscaling"),
+    Right("list", "horizontalpodautoscalers", "finding the autoscaler of replicas", group="autoscaling"),
+    Right("patch", "horizontalpodautoscalers", "raising the minimum of an autoscaler", group="autoscaling"),
+    Right("get", "leaderworkersets", "reading how many groups are ready", group="leaderworkerset.x-k8s.io"),
+    Right("patch", "leaderworkersets", "raising groups before a drain", group="leaderworkerset.x-k8s.io"),
+    Right("get", "inferenceservices", "reading the minimum of a service", group="serving.kserve.io"),
+    Right("patch", "inferenceservices", "raising the minimum of a service", group="serving.kserve.io"),
+)
+QUEUE_RIGHTS: Final = (
+    Right("get", "clusterqueues", "reading whether a queue is stopped", group="kueue.x-k8s.io"),
+    Right("patch", "clusterqueues", "stopping a queue while a node is out", group="kueue.x-k8s.io"),
+)
+
+
 def maintenance_rights(operators: Iterable[Operator]) -> tuple[Right, ...]:
     """Return the rights to read the objects of these operators, which a cluster may have."""
     return tuple(Right("list", one.resource, f"seeing what {one.who} maintains", group=one.group) for one in operators)
 
 
-def rights_for(ways: Iterable[CheckpointWay]) -> tuple[Right, ...]:
-    """Return the rights that are needed where work is asked in these ways."""
-    wanted = set(ways)
-    return (*RIGHTS, *(right for way in CheckpointWay if way in wanted for right in CHECKPOINT_RIGHTS[way]))
+def rights_for(policies: Iterable[DrainPolicy]) -> tuple[Right, ...]:
+    """Return the rights that these drains need."""
+    drains = tuple(policies)
+    ways = {one.checkpoint.way for one in drains if one.checkpoint is not None}
+    asked = (right for way in CheckpointWay if way in ways for right in CHECKPOINT_RIGHTS[way])
+    surged = SURGE_RIGHTS if any(one.surge is not None for one in drains) else ()
+    return (*RIGHTS, *asked, *surged, *(QUEUE_RIGHTS if any(one.hold is not None for one in drains) else ()))
 
 
 def is_allowed(answer: bytes) -> bool:

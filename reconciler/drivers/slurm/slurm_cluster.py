@@ -205,6 +205,9 @@ class SlurmCluster(Confined):
     async def answers(self, pod: Pod, port: int, path: str) -> bool:  # noqa: ARG002 - the port's signature
         return False
 
+    def adjustments(self) -> None:
+        return None
+
 
 def _number(pod: Pod) -> str:
     return pod.uid.partition(".")[0]

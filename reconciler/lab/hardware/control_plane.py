@@ -33,8 +33,8 @@ from reconciler.lab.hardware.cluster_objects import (
     node_of,
 )
 from reconciler.lab.hardware.machine import Machine
-from reconciler.lab.hardware.operands import Operands
 from reconciler.lab.hardware.outages import Outages
+from reconciler.lab.hardware.replicas import Replicas
 from reconciler.model.observed import Taint
 from reconciler.model.records import MARK_TAINT
 
@@ -51,7 +51,7 @@ AUTOMATIC = frozenset({_UNSCHEDULABLE.key, _UNREACHABLE.key, _NOT_READY.key})  #
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 
-class ClusterTruth(Operands):
+class ClusterTruth(Replicas):
     """`members`: node name -> machine, for those that are in the cluster or may join it."""
 
     def __init__(self, members: Mapping[str, Machine], clock: Callable[[], float], rng: random.Random) -> None:
@@ -301,6 +301,7 @@ class ClusterTruth(Operands):
         if self._soonest <= self._clock():
             self._end_pods()
         self._run_programs()
+        self._play_replicas()
         if self._room_changed:
             self._room_changed = False
             self._schedule_all()
@@ -348,7 +349,7 @@ class ClusterTruth(Operands):
 
     def _replace(self, pod: PodObject) -> None:
         """Create a new pod for a deleted one, as its controller does."""
-        if pod.owner_kind not in ("ReplicaSet", "Job", "StatefulSet"):
+        if pod.owner_kind not in ("ReplicaSet", "Job", "StatefulSet") or self._is_kept(pod):
             return
         suffix = "".join(self._rng.choices("bcdfghjklmnpqrstvwxz2456789", k=5))
         new = self.add_pod(

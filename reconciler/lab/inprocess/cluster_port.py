@@ -19,6 +19,7 @@ from reconciler.lab.hardware.control_plane import (
     PodObject,
     TooManyRequests,
 )
+from reconciler.lab.inprocess.adjustments import TruthAdjustments
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, ClusterState, MaintenanceRequest, Member, Pod, Silent, Taint
 from reconciler.model.operands import OPERANDS
@@ -27,7 +28,7 @@ from reconciler.model.ports import Clock
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, write_mark
 from reconciler.model.slurm import JOB
 from reconciler.model.vocab import SignalTo, UnknownReason
-from reconciler.model.workloads import FINITE, checkpoint_of, workload_of
+from reconciler.model.workloads import FINITE, checkpoint_of, surge_of, workload_of
 
 LATENCY_S = 0.1
 CLIENT_VERSION = "v1.31.4"
@@ -184,6 +185,9 @@ class TruthCluster:
         except NotFound:
             return False
 
+    def adjustments(self) -> TruthAdjustments:
+        return TruthAdjustments(self._truth, self._reach)
+
     async def _reach(self) -> None:
         if self._latency_s:
             await asyncio.sleep(self._latency_s)
@@ -253,6 +257,7 @@ class TruthCluster:
             checkpoint=checkpoint_of(pod.annotations),
             workload=workload_of(pod.namespace, (pod.owner_kind, pod.owner_name), pod.labels, pod.annotations),
             operand=operand,
+            surge=surge_of(pod.annotations),
             ready=bool(operand) and pod.phase == "Running" and pod.ends is None,
         )
 

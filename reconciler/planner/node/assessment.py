@@ -13,6 +13,7 @@ from reconciler.gate.attestation.expected import is_measured
 from reconciler.gate.certificate import ahead_of_clock, binding_of, due_tests, idle_tests, judge
 from reconciler.health.signals import Signal
 from reconciler.health.table import Effect, table_of
+from reconciler.model.adjustments import passing
 from reconciler.model.desired import Desired
 from reconciler.model.gate import Binding
 from reconciler.model.observed import Answered, HostFacts, Member, Observed, RedfishInventory, Silent
@@ -292,6 +293,8 @@ def _cluster(
 def _quiet(observed: Observed, member: Member, mark: Mark | None, provider: DrainProvider, record: NodeRecord) -> bool:
     if provider is DrainProvider.NONE:
         return True
+    if mark is not None and passing(mark.adjusted):
+        return False  # a drain was cut off before it had lowered what it had raised
     if provider is DrainProvider.COMMAND:
         return is_drained(record, mark)
     return not member.work(observed.host, observed.member.at)

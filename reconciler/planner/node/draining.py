@@ -38,7 +38,8 @@ def draining(desired: Desired, observed: Observed, actions: tuple[PlannedAction,
     policy = desired.profile.drain
     pods = member.work(observed.host, observed.member.at)
     lost = stakes(pods, policy)
-    if not (policy.wait_for_jobs_s or policy.checkpoint) or member.is_dead(observed.host):
+    asks = policy.wait_for_jobs_s or policy.checkpoint or policy.surge or policy.hold
+    if not asks or member.is_dead(observed.host):
         return Draining(actions, lost)
     waits = _waits(pods, policy, observed.member.at)
     if not waits:
@@ -58,7 +59,7 @@ def _waits(pods: Sequence[Pod], policy: DrainPolicy, at: datetime) -> dict[str, 
 
     Jobs of Slurm have time limits, which say when they end at the latest.
     """
-    found = {}
+    found = _adjusts(pods, policy)
     finite = [pod for pod in pods if pod.finite]
     if policy.wait_for_jobs_s and finite:
         seconds, due = policy.wait_for_jobs_s, _due(finite)
@@ -75,6 +76,24 @@ def _waits(pods: Sequence[Pod], policy: DrainPolicy, at: datetime) -> dict[str, 
             most = format_duration(policy.checkpoint.timeout_s)
             found[f"up to {most} for the checkpoint of {whom}"] = policy.checkpoint.timeout_s
     return found
+
+
+def _adjusts(pods: Sequence[Pod], policy: DrainPolicy) -> dict[str, float]:
+    """Return the waits for what is changed before: queues that end what they admitted, replicas that get ready."""
+    found = {}
+    if (hold := policy.hold) and any(pod.workload is not None and pod.workload.queue for pod in pods):
+        most, queues = format_duration(hold.timeout_s), ", ".join(hold.queues)
+        found[f"up to {most} for {queues} of Kueue ({hold.stop_policy})"] = hold.timeout_s
+    if (surge := policy.surge) and (serving := [pod for pod in pods if _surged(pod, every=surge.every)]):
+        most = format_duration(surge.timeout_s)
+        found[f"up to {most} for replicas elsewhere of {_count(serving)}"] = surge.timeout_s
+    return found
+
+
+def _surged(pod: Pod, *, every: bool) -> bool:
+    """Return whether a pod may be surged. What sets its number is looked up in the drain alone."""
+    replicated = pod.owner_kind in ("ReplicaSet", "StatefulSet") or (pod.workload is not None and not pod.finite)
+    return pod.surge is True or (every and pod.surge is None and replicated)
 
 
 def _due(finite: Sequence[Pod]) -> datetime | None:

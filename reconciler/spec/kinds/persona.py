@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from reconciler.model.container_images import HOME as ARCHIVES
-from reconciler.model.vocab import DrainProvider, SignalTo
+from reconciler.model.vocab import DrainProvider, SignalTo, StopPolicy
 from reconciler.spec.kinds.base import (
     NOT_ENFORCED,
     ContainerImageName,
@@ -99,6 +99,9 @@ ResticVariable = Annotated[
 ]
 
 
+QueueName = Annotated[str, Matching(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", "the name of a ClusterQueue like team-a")]
+
+
 class Effect(StrEnum):
     NO_SCHEDULE = "NoSchedule"
     PREFER_NO_SCHEDULE = "PreferNoSchedule"
@@ -177,6 +180,37 @@ class CheckpointSpec(Model):
         return self
 
 
+class SurgeSpec(Model):
+    """More replicas elsewhere, ready, before pods that serve are evicted."""
+
+    of: Literal["annotated", "all"] = Field(
+        default="annotated",
+        description='Which pods. annotated: those with the annotation `reconciler.dev/surge: "true"`. all: all of '
+        "Deployments, StatefulSets, LeaderWorkerSets and InferenceServices of KServe but those that say "
+        '`"false"`.',
+    )
+    timeout: PositiveDuration = Field(
+        default="15m",
+        description="How long the new replicas may take to be ready. After that they are taken back, and the node is "
+        "not drained.",
+    )
+
+
+class QueueHoldSpec(Model):
+    """ClusterQueues of Kueue that are stopped from the drain of a node until it is admitted again."""
+
+    cluster_queues: Annotated[tuple[QueueName, ...], Field(min_length=1)] = Field(
+        description="Names of the ClusterQueues."
+    )
+    stop_policy: StopPolicy = Field(
+        default=StopPolicy.HOLD_AND_DRAIN,
+        description="HoldAndDrain: Kueue evicts what it has admitted. Hold: that runs to its end, see waitForJobs.",
+    )
+    timeout: PositiveDuration = Field(
+        default="5m", description="How long pods of queues may take to leave the node. After that they are evicted."
+    )
+
+
 class Drain(Model):
     """How work leaves a node before it is disrupted."""
 
@@ -212,10 +246,19 @@ class Drain(Model):
         "go on on the cordoned node before it is evicted. Absent: it is evicted at once. Slurm needs it.",
     )
 
+    surge: SurgeSpec | None = Field(
+        default=None, description="Raise what serves elsewhere before its pods are evicted. Absent: nothing is raised."
+    )
+    kueue: QueueHoldSpec | None = Field(
+        default=None, description="Stop queues of Kueue while a node is out. Absent: none is stopped."
+    )
+
     @model_validator(mode="after")
     def _waits_fit(self) -> Drain:
         if not self.provider.asks_cluster and (self.checkpoint or self.wait_for_jobs):
             raise ValueError("checkpoint and waitForJobs need provider kubernetes or slurm: others see no work")
+        if not self.provider.asks_cluster and (self.surge or self.kueue):
+            raise ValueError("surge and kueue need provider kubernetes, or slurm with a Kubernetes beside it")
         return self
 
     @model_validator(mode="after")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,15 +14,18 @@ from reconciler.drivers.kube import KubectlCluster
 from reconciler.drivers.kube.rights import (
     CHECKPOINT_RIGHTS,
     EVENT_RIGHTS,
+    QUEUE_RIGHTS,
     RIGHTS,
+    SURGE_RIGHTS,
     Right,
     maintenance_rights,
     rights_for,
 )
+from reconciler.model.drain import Checkpoint, DrainPolicy, QueueHold, Surge
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.maintenance import OPERATORS
 from reconciler.model.observed import Answered, Taint
-from reconciler.model.vocab import CheckpointWay
+from reconciler.model.vocab import CheckpointWay, DrainProvider, StopPolicy
 from tests.conftest import ROOT
 from tests.drivers.kube.bench import Bench
 from tests.drivers.kube.test_cluster import MARK, failure, run
@@ -29,6 +33,8 @@ from tests.drivers.kube.test_watch import Listener, listening
 from tests.drivers.kube.worlds import ROLE, LabWorld, World, granted, granted_anywhere, role
 
 CHECKPOINT_ROLE = ROLE.with_name("rbac-checkpoint.yaml")
+ADJUST_ROLE = ROLE.with_name("rbac-adjust.yaml")
+DRAIN = DrainPolicy(DrainProvider.KUBERNETES)
 
 
 def test_the_role_grants_what_the_driver_needs() -> None:
@@ -66,8 +72,18 @@ def test_a_second_role_grants_what_checkpoints_need() -> None:
     documents = list(YAML(typ="safe").load_all(CHECKPOINT_ROLE.read_text()))
     extra = {(right.verb, right.resource) for rights in CHECKPOINT_RIGHTS.values() for right in rights}
     assert granted(documents) == extra
-    assert rights_for(()) == RIGHTS
-    assert {(right.verb, right.resource) for right in rights_for(CheckpointWay)} == granted(role()) | extra
+    assert rights_for((DRAIN,)) == RIGHTS
+    every = [replace(DRAIN, checkpoint=Checkpoint(way, 1.0)) for way in CheckpointWay]
+    assert {(right.verb, right.resource) for right in rights_for(every)} == granted(role()) | extra
+
+
+def test_a_third_role_grants_what_surges_and_queues_need() -> None:
+    documents = list(YAML(typ="safe").load_all(ADJUST_ROLE.read_text()))
+    theirs = {(right.group, right.verb, right.resource) for right in (*SURGE_RIGHTS, *QUEUE_RIGHTS)}
+    assert granted_anywhere(documents) == theirs
+    assert rights_for((replace(DRAIN, surge=Surge(every=True, timeout_s=1.0)),)) == (*RIGHTS, *SURGE_RIGHTS)
+    held = replace(DRAIN, hold=QueueHold(("q",), StopPolicy.HOLD, 1.0))
+    assert rights_for((held,)) == (*RIGHTS, *QUEUE_RIGHTS)
 
 
 @pytest.mark.wire

@@ -1,0 +1,415 @@
+"""What serves is raised elsewhere before its node is drained, once, and lowered again, whoever is killed meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from reconciler.lab.hardware.control_plane import ClusterTruth, DisruptionBudget
+from reconciler.lab.hardware.replicas import QUEUE_LABEL, QueueObject, ReplicatedObject
+from reconciler.lab.inprocess.adjustments import TruthAdjustments
+from reconciler.lab.inprocess.cluster_port import TruthCluster
+from reconciler.model.adjustments import SURGE
+from reconciler.model.drain import DrainPolicy, QueueHold, Surge
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.outcome import Declined, Done, Outcome, Transient
+from reconciler.model.records import OWNER_ANNOTATION, read_mark
+from reconciler.model.vocab import DrainProvider, StopPolicy
+from tests.converge.test_k3s_killed import Killed, surviving
+from tests.converge.world import PROFILE, World
+
+Worlds = Callable[..., World]
+COLD_S = 400.0  # until a model is loaded
+ANNOTATED = Surge(every=False, timeout_s=900.0)
+HOLD = QueueHold(("training",), StopPolicy.HOLD_AND_DRAIN, 300.0)
+
+
+def of(nodes: int = 3, **policy: Any) -> dict[str, Any]:
+    wanted = DrainPolicy(DrainProvider.KUBERNETES, timeout_s=300.0, **policy)
+    return {"nodes": nodes, "profile": replace(PROFILE, drain=wanted)}
+
+
+def truth(here: World) -> ClusterTruth:
+    assert here.lab.cluster is not None
+    return here.lab.cluster
+
+
+def serving(
+    here: World, replicas: int = 2, *, kind: str = "Deployment", says: str = "true", starts_s: float = COLD_S
+) -> ReplicatedObject:
+    """A model server whose replicas have been ready for a while."""
+    for pod in truth(here).pods():
+        if pod.evictable:
+            truth(here).delete_pod(pod.namespace, pod.name, grace_s=0)
+    annotations = {SURGE: says} if says else {}
+    made = truth(here).add_replicated(kind, "ml", "llama", replicas, starts_s=starts_s, annotations=annotations)
+    here.clock.elapsed += 2 * COLD_S
+    truth(here).sync()
+    assert made.least_ready == replicas
+    return made
+
+
+def host_of(here: World, made: ReplicatedObject) -> str:
+    """A node that has a pod of it."""
+    return str(min(str(pod.node) for pod in truth(here).pods_of(made)))
+
+
+def drain(here: World, node: str) -> Outcome:
+    here.act("mark", node)
+    return here.act("drain", node)
+
+
+def adjusted(here: World, node: str) -> tuple[str, ...]:
+    mark = read_mark(truth(here).node(node).annotations.get(OWNER_ANNOTATION))
+    return () if mark is None else mark.adjusted
+
+
+def settled(here: World, made: ReplicatedObject, replicas: int = 2) -> None:
+    here.clock.elapsed += 2 * COLD_S
+    truth(here).sync()
+    assert (made.replicas, made.note, truth(here).ready_of(made)) == (replicas, None, replicas)
+
+
+def test_it_is_raised_ready_and_lowered_and_never_serves_with_less(world: Worlds) -> None:
+    here = world(**of(surge=ANNOTATED))
+    made = serving(here)
+    node = host_of(here, made)
+    began = here.clock.elapsed
+    assert isinstance(drain(here, node), Done)
+    assert here.clock.elapsed - began >= COLD_S
+    assert (made.largest, made.least_ready) == (3, 2)
+    assert not [pod for pod in truth(here).pods_of(made) if pod.node == node]
+    assert adjusted(here, node) == ()
+    settled(here, made)
+
+
+def test_without_a_surge_it_serves_with_less(world: Worlds) -> None:
+    """The lab shows the loss that the surge is there for."""
+    here = world(**of())
+    made = serving(here)
+    assert isinstance(drain(here, host_of(here, made)), Done)
+    assert (made.largest, made.least_ready) == (2, 1)
+
+
+@pytest.mark.parametrize(("every", "says", "largest"), [(True, "", 3), (True, "false", 2), (False, "", 2)])
+def test_which_pods_are_surged_is_declared(world: Worlds, *, every: bool, says: str, largest: int) -> None:
+    here = world(**of(surge=Surge(every, 900.0)))
+    made = serving(here, says=says)
+    assert isinstance(drain(here, host_of(here, made)), Done)
+    assert made.largest == largest
+    settled(here, made)
+
+
+def test_all_replicas_of_a_node_are_raised_together(world: Worlds) -> None:
+    here = world(**of(surge=ANNOTATED))
+    made = serving(here, 4)
+    node = host_of(here, made)
+    here_now = sum(pod.node == node for pod in truth(here).pods_of(made))
+    assert here_now > 1
+    assert isinstance(drain(here, node), Done)
+    assert made.largest == 4 + here_now
+    assert made.least_ready == 4
+    settled(here, made, 4)
+
+
+def test_two_nodes_take_back_their_own_shares(world: Worlds) -> None:
+    """The first drain waits for a budget, with what it raised, while the second comes and goes."""
+    here = world(**of(nodes=4, surge=ANNOTATED))
+    made = serving(here, 2)
+    first, second = sorted({str(pod.node) for pod in truth(here).pods_of(made)})
+    stuck = truth(here).add_pod("web", "stuck", first, ("ReplicaSet", "web"), labels={"app": "web"})
+    truth(here).budgets.append(DisruptionBudget("web", "web", {"app": "web"}, 1))
+    assert isinstance(drain(here, first), Transient)
+    assert made.replicas == 3
+    assert isinstance(drain(here, second), Done)
+    assert made.replicas == 3
+    truth(here).budgets.clear()
+    assert isinstance(here.act("drain", first), Done)
+    assert stuck.deletion_started is not None
+    assert made.least_ready == 2
+    settled(here, made)
+
+
+def test_what_is_not_ready_in_time_is_lowered_and_nothing_is_evicted(world: Worlds) -> None:
+    here = world(**of(surge=Surge(every=False, timeout_s=120.0)))
+    made = serving(here)
+    node = host_of(here, made)
+    outcome = drain(here, node)
+    assert isinstance(outcome, Transient)
+    assert "Deployment ml/llama: 2 of 3 ready" in outcome.detail
+    assert [pod.node for pod in truth(here).pods_of(made) if pod.node == node and pod.ends is None]
+    assert adjusted(here, node) == ()
+    assert made.least_ready == 2
+    settled(here, made)
+
+
+def test_replicas_that_others_keep_are_refused(world: Worlds) -> None:
+    here = world(**of(surge=ANNOTATED))
+    made = serving(here)
+    made.keeper = "Flux (kustomize-controller)"
+    outcome = drain(here, host_of(here, made))
+    assert isinstance(outcome, Declined)
+    assert "Deployment ml/llama: Flux (kustomize-controller) sets its replicas back" in outcome.detail
+    assert (made.largest, made.least_ready, made.note) == (2, 2, None)
+
+
+def test_replicas_that_are_set_back_meanwhile_are_refused(world: Worlds) -> None:
+    here = world(**of(surge=ANNOTATED))
+    made = serving(here)
+    node = host_of(here, made)
+    here.act("mark", node)
+
+    async def set_back() -> None:
+        while made.replicas < 3:
+            await here.clock.sleep(1.0)
+        made.replicas = 2
+        made.resource_version += 1
+
+    async def both() -> Outcome:
+        meddler = asyncio.ensure_future(set_back())
+        outcome = await here.acting("drain", node)
+        await meddler
+        return outcome
+
+    outcome = here.run(both())
+    assert isinstance(outcome, Declined)
+    assert "somebody set its replicas back to 2" in outcome.detail
+    assert made.least_ready == 2
+    settled(here, made)
+
+
+def test_a_number_that_a_person_changed_meanwhile_stays(world: Worlds) -> None:
+    here = world(**of(surge=ANNOTATED))
+    made = serving(here)
+    node = host_of(here, made)
+    here.act("mark", node)
+
+    def dies(_: int) -> None:
+        if made.replicas == 3:
+            raise Killed
+
+    with surviving(), dying_at(dies):
+        here.act("drain", node)
+    truth(here).change(made, str(made.resource_version), 5, made.note)
+    here.act("drain", node)
+    settled(here, made, 5)
+
+
+def test_groups_that_are_numbered_stay_raised_until_the_node_is_admitted(world: Worlds) -> None:
+    """A LeaderWorkerSet takes its highest group away first, and that is the one that was added."""
+    here = world(**of(surge=ANNOTATED))
+    made = serving(here, kind="LeaderWorkerSet")
+    node = host_of(here, made)
+    assert isinstance(drain(here, node), Done)
+    assert made.replicas == 3
+    assert adjusted(here, node) == ("LeaderWorkerSet/ml/llama/",)
+    began = here.clock.elapsed
+    assert isinstance(here.act("admit", node), Done)
+    assert here.clock.elapsed - began >= COLD_S / 2, "the group that was evicted has to be ready again"
+    assert made.least_ready == 2
+    settled(here, made)
+
+
+def test_groups_that_wait_for_the_node_are_not_waited_for_for_ever(world: Worlds) -> None:
+    here = world(**of(surge=ANNOTATED))
+    made = serving(here, kind="LeaderWorkerSet")
+    node = host_of(here, made)
+    assert isinstance(drain(here, node), Done)
+    for other in here.fleet.nodes:
+        truth(here).node(other).unschedulable = True  # no room anywhere
+    for pod in truth(here).pods_of(made):
+        if pod.created > 2 * COLD_S + 3600.0 and pod.node is not None:
+            truth(here).delete_pod(pod.namespace, pod.name, grace_s=0)
+    said = list[str]()
+    assert isinstance(here.act("admit", node, step=said.append), Done)
+    assert [line for line in said if "not all are ready again" in line]
+    assert (made.replicas, made.note) == (2, None)
+
+
+def test_pods_of_a_dead_node_are_not_surged(world: Worlds) -> None:
+    here = world(**of(surge=ANNOTATED))
+    made = serving(here)
+    node = host_of(here, made)
+    here.act("mark", node)
+    here.machine(node).inject("host_hung")
+    here.clock.elapsed += 600.0
+    here.act("drain", node)
+    assert made.largest == 2
+
+
+# --- Kueue -----------------------------------------------------------------------------------------------------------
+
+
+def queued(here: World) -> QueueObject:
+    queue = truth(here).queues["training"] = QueueObject("training")
+    for name in ("n0", "n1"):
+        truth(here).add_pod("ml", f"job-{name}", name, ("Job", "job"), labels={QUEUE_LABEL: "team-a"})
+    return queue
+
+
+def test_a_queue_is_stopped_from_the_drain_until_the_node_is_admitted(world: Worlds) -> None:
+    here = world(**of(hold=HOLD))
+    queue = queued(here)
+    evictions = truth(here).evictions
+    assert isinstance(drain(here, "n0"), Done)
+    assert (queue.stop_policy, queue.stops) == ("HoldAndDrain", 1)
+    assert not [pod for pod in truth(here).pods() if QUEUE_LABEL in pod.labels]
+    others = [pod for pod in truth(here).pods("n0") if pod.evictable]
+    assert not others
+    assert truth(here).evictions - evictions < 3, "Kueue has ended them: an eviction counts as a failure of the Job"
+    assert isinstance(drain(here, "n1"), Done)
+    here.act("admit", "n0")
+    assert queue.stop_policy == "HoldAndDrain", "n1 is still out"
+    here.act("admit", "n1")
+    assert (queue.stop_policy, queue.stops, queue.note) == ("None", 1, None)
+    assert [pod for pod in truth(here).pods() if QUEUE_LABEL in pod.labels]
+
+
+def test_a_queue_that_somebody_else_stopped_stays_stopped(world: Worlds) -> None:
+    here = world(**of(hold=HOLD))
+    queue = queued(here)
+    queue.stop_policy = "Hold"
+    assert isinstance(drain(here, "n0"), Done)
+    here.act("admit", "n0")
+    assert (queue.stop_policy, queue.note) == ("Hold", None)
+
+
+def test_a_queue_that_does_not_exist_is_refused(world: Worlds) -> None:
+    here = world(**of(hold=HOLD))
+    outcome = drain(here, "n0")
+    assert isinstance(outcome, Declined)
+    assert "there is no ClusterQueue training" in outcome.detail
+
+
+# --- killed at every point -------------------------------------------------------------------------------------------
+
+_CALLS = ("mark", "unmark", "evict", "delete")
+
+
+@contextmanager
+def dying_at(dies: Callable[[int], None]) -> Iterator[None]:
+    """Call `dies` with the number of each call to the cluster, before and after it is made."""
+    number = 0
+
+    def counted(call: Any) -> Any:
+        async def made(*arguments: Any, **more: Any) -> Any:
+            nonlocal number
+            number += 1
+            dies(number)
+            found = await call(*arguments, **more)
+            number += 1
+            dies(number)
+            return found
+
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("scaled_by", "read", "write"):
+            patch.setattr(TruthAdjustments, name, counted(getattr(TruthAdjustments, name)))
+        for name in _CALLS:
+            patch.setattr(TruthCluster, name, counted(getattr(TruthCluster, name)))
+        yield
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """Return how many points a piece of work has at which it may be killed."""
+    last = 0
+
+    def noted(number: int) -> None:
+        nonlocal last
+        last = number
+
+    with dying_at(noted):
+        work()
+    return last
+
+
+def dies_at(point: int, failure: DriverError | None) -> Callable[[int], None]:
+    """Kill the process at this point: nothing that it does later has an effect. Or lose one answer."""
+
+    def dies(number: int) -> None:
+        if failure is None and number >= point:
+            raise Killed
+        if failure is not None and number == point:
+            raise failure
+
+    return dies
+
+
+LOST = DriverError(Failure.AMBIGUOUS, "no answer")
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "LeaderWorkerSet"])
+@pytest.mark.parametrize("failure", [None, LOST], ids=["killed", "lost answer"])
+def test_killed_at_any_point_of_its_drain_it_is_raised_once_and_lowered(
+    world: Worlds, kind: str, failure: DriverError | None
+) -> None:
+    """Every point from the mark to the admission, each once: the next run goes on, and all is as it was before."""
+
+    def scene() -> tuple[World, ReplicatedObject, QueueObject]:
+        here = world(**of(surge=ANNOTATED, hold=HOLD))
+        return here, serving(here, kind=kind, starts_s=25.0), queued(here)
+
+    def whole(here: World) -> None:
+        here.act("mark", "n0")
+        if isinstance(here.act("drain", "n0"), Done):
+            here.act("admit", "n0")
+
+    here, made, _ = scene()
+    points = calls_of(lambda: whole(here))
+    assert points >= 30
+    assert made.largest == 3
+    for at in range(1, points + 1):
+        here, made, queue = scene()
+        with dying_at(dies_at(at, failure)), surviving():
+            whole(here)
+        whole(here)
+        assert here.serves("n0"), at
+        assert (made.largest, made.least_ready) == (3, 2), at
+        assert (queue.stop_policy, queue.note) == ("None", None), at
+        settled(here, made)
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.integers(1, 190), min_size=1, max_size=2))
+def test_runs_that_are_killed_at_any_point_end_with_everything_as_it_was(points: list[int]) -> None:
+    """A new image needs the drain. Nobody tells the next run what the killed one did."""
+    with tempfile.TemporaryDirectory() as folder:
+        here = World(Path(folder), drift={"n0": ["old_image"]}, **of(surge=ANNOTATED, hold=HOLD))
+        made, queue = serving(here), queued(here)
+        here.adopt()
+        for at in points:
+            with dying_at(dies_at(at, None)), surviving():
+                here.apply(wait_s=36000.0)
+        here.apply(wait_s=36000.0)
+        assert here.serves("n0")
+        assert (made.largest, made.least_ready) == (3, 2)
+        assert (queue.stop_policy, queue.note) == ("None", None)
+        settled(here, made)
+        here.ledger.close()
+
+
+def test_a_run_that_dies_before_it_lowers_leaves_a_node_that_is_not_drained(world: Worlds) -> None:
+    """So the next run drains it again, finds nothing to evict, and lowers: it would stay raised for hours otherwise."""
+    here = world(drift={"n0": ["old_image"]}, **of(surge=ANNOTATED))
+    made = serving(here)
+    here.adopt()
+
+    def dies(_: int) -> None:
+        if made.replicas == 3 and not [pod for pod in truth(here).pods_of(made) if pod.node == "n0"]:
+            raise Killed
+
+    with dying_at(dies), surviving():
+        here.apply(wait_s=36000.0)
+    assert adjusted(here, "n0") == ("Deployment/ml/llama/",)
+    actions = [action.name for action in here.plan().nodes["n0"].actions]
+    assert actions[:2] == ["drain", "reimage"]
