@@ -7,7 +7,7 @@ start    --help
 search   the worst case of the planner's search
 scale    load, resolve, diff, plan and write for 100 to 10,000 nodes, each in its own process
 documents  the files read and written by commands: an observation, the ledger's records
-schedules  random schedules of signals under four rules; `--schedules N` plays N of them
+schedules  random schedules of signals under five rules; `--schedules N` plays N of them
 rehearse a new image for every node in virtual time
 wire     observation of a lab on loopback: nodes a second, CPU per node by source and tier
 

@@ -1,7 +1,8 @@
-"""Random schedules of signals on the loop, in virtual time: whatever telemetry does, four things hold.
+"""Random schedules of signals on the loop, in virtual time: whatever telemetry does, five things hold.
 
 No node is treated for its application's fault, none with evidence that stays is schedulable, no rung is climbed more
-often than the policy says, and each isolated node is told of. A seed draws the schedule.
+often than the policy says, each isolated node is told of, and no gate is repeated for nothing. A seed draws the
+schedule.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ CALM_S = 6 * MINUTE  # of three passes that do nothing: what is not played whole
 OFTEN_S = MINUTE
 MEMORY = Path("/dev/shm")
 LADDER = (Rung("soft_restart", 1), Rung("power_cycle", 2))
+TO_USE = ("admit", "reserve", "join", "set_labels")
 ISOLATE_S = 15 * MINUTE  # by which evidence that stays has taken its node out, however the node is read meanwhile
 FOR_ILLNESS = (ISOLATED, PREFIX)  # causes of a mark and of a drain; a node that its owner rebooted is only joined
 APPLICATION = (13, 31, 43, 45)  # XIDs that say something of the work on a node (K1)
@@ -248,7 +250,7 @@ def _play(here: Signals, schedule: tuple[Sent, ...], *, whole: bool) -> Played:
         await _settle(here, began + LONG_S + HOUR, calm, lambda: broken.update(_schedulable(here, gone)))
 
     here.go(None, work)
-    broken.update(_treated_in_vain(here, schedule), _climbed(here), _untold(here))
+    broken.update(_treated_in_vain(here, schedule), _climbed(here), _untold(here), _gated_in_vain(here, schedule))
     attempts = [one for name in here.fleet.nodes for one in here.ledger.node(name).attempts]
     isolated = sum(one.action == "mark" and one.cause.startswith(ISOLATED) for one in attempts)
     return Played(tuple(sorted(broken)), isolated, sum(map(_is_rung, attempts)), len(here.receiver.taken))
@@ -293,6 +295,20 @@ def _climbed(here: Signals) -> list[str]:
         for rung in LADDER:
             times = sum(one.action == rung.action and _is_rung(one) and one.outcome != "refused" for one in attempts)
             found += [f"{name}: {rung.action} {times} times, {rung.attempts} allowed"] if times > rung.attempts else []
+    return found
+
+
+def _gated_in_vain(here: Signals, schedule: tuple[Sent, ...]) -> list[str]:
+    """A clock that is set back makes a certificate one of later: that costs a node that is out one gate."""
+    allowed, found = sum(one.kind == "the clock jumps" for one in schedule), []
+    for name in here.fleet.nodes:
+        again, passed = 0, False  # and nothing was done since but to put it to use
+        for one in here.ledger.node(name).attempts:
+            if one.action == "run_gate" and one.outcome == "done":
+                again, passed = again + passed, True
+            elif one.action not in TO_USE:
+                passed = False
+        found += [f"{name} was tested {again} times for nothing"] if again > allowed else []
     return found
 
 
