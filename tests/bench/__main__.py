@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from tests.bench import (
     documents,
+    engine,
     fabric,
     hot_spots,
     html,
@@ -42,6 +43,7 @@ SECTIONS: dict[str, Section] = {
     "html": lambda quick: html.section((100,) if quick else (1_000, 5_000, 10_000)),
     "live": lambda quick: live.section((100,) if quick else (1_000, 5_000)),
     "wire": lambda quick: wire.section(10 if quick else 200),
+    "engine": lambda quick: engine.section(10, (1,)) if quick else engine.section(200, (1, 2, 4)),
     "installer": lambda quick: installer.section(8, 10) if quick else installer.section(32, 100),
     "fabric": lambda quick: fabric.section(50) if quick else fabric.section(10_000),
     "fabric-512": lambda quick: fabric.section(6 if quick else 10_000, (512,), 1),

@@ -1,0 +1,79 @@
+"""The leader: `python -m tests.bench.engine_passes DIR [URL TLS SCHEDULER WORKER...]` prints JSON, times in seconds.
+
+DIR is the directory of a running lab; SCHEDULER and WORKER are processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+from reconciler.app.clocks import RealClock
+from reconciler.app.wire_fabric import WireFabric
+from reconciler.converge.observer import InProcessObserver, shards_of
+from reconciler.drivers.endpoints import load_endpoints
+from reconciler.drivers.engine.access import EngineAccess
+from reconciler.drivers.secrets import SecretStore
+from reconciler.model.observed import Answered, Observed, Silent
+from reconciler.model.observer_port import Observer
+from reconciler.model.vocab import UnknownReason
+from reconciler.spec import load_spec
+
+HOT_PASSES = 3
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+async def _measured(directory: Path, engine: Sequence[str]) -> dict[str, Any]:
+    spec, clock = directory / "fleet-spec", RealClock()
+    fleet = load_spec(spec, directory=str(spec))
+    fabric = WireFabric(fleet, clock, SecretStore.load(), load_endpoints(directory / "endpoints.json"))
+    observer: Observer = InProcessObserver(fabric, clock)
+    if engine:
+        from reconciler.drivers.engine.observer import EngineObserver
+
+        observer = EngineObserver(EngineAccess(engine[0], Path(engine[1])), clock, tuple)
+    processes = [int(pid) for pid in engine[2:]]
+    before: dict[str, Observed] = {}
+    names = list(fleet.nodes)
+
+    async def look() -> int:
+        shards = shards_of(fleet, names, before, clock, 0.0)
+        async with aclosing(observer.observe(shards)) as parts:
+            async for seen in parts:
+                for name, own in seen.nodes.items():
+                    assert all(isinstance(one, Answered) for one in own), own
+                    unread = Silent(clock.now(), UnknownReason.NOT_ASKED, "the cluster is not read")
+                    before[name] = Observed(name, *own, unread)
+        return len(shards)
+
+    def spent() -> list[float]:
+        others = list(map(_cpu_of, processes))
+        return [time.perf_counter(), time.process_time(), sum(others[1:]), sum(others[:1])]
+
+    found: dict[str, Any] = {}
+    for one, passes in (("first", 1), ("hot", HOT_PASSES)):
+        began = spent()
+        for _ in range(passes):
+            found["shards"] = await look()
+        used = [(now - then) / passes for now, then in zip(spent(), began, strict=True)]
+        found[one] = dict(zip(("wall", "leader", "workers", "scheduler"), used, strict=True))
+    await observer.close()
+    await fabric.close()
+    return found
+
+
+def _cpu_of(pid: int) -> float:
+    """Return the CPU seconds of a process with its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICK
+
+
+if __name__ == "__main__":
+    json.dump(asyncio.run(_measured(Path(sys.argv[1]), sys.argv[2:])), sys.stdout)
