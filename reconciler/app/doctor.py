@@ -21,7 +21,7 @@ from reconciler.model.access import SlurmAccess
 from reconciler.model.boot_ways import choose, passed_over
 from reconciler.model.desired import Desired
 from reconciler.model.drift import ACTIONABLE
-from reconciler.model.errors import DriverError, ReconcilerError, SpecError, UsageError
+from reconciler.model.errors import DriverError, Failure, ReconcilerError, SpecError, UsageError
 from reconciler.model.forge import SpecForge
 from reconciler.model.inventory import InventoryPolicy
 from reconciler.model.notices import Channel
@@ -75,6 +75,7 @@ def examine(workspace: Workspace, *, offline: bool) -> Iterator[Finding]:
             yield Finding("reach nodes", False, "not tried: the ledger knows which host keys are revoked")
         if cluster is not None and cluster.kubernetes:
             yield from _rights(workspace)
+            yield _deprecated(workspace)
         if cluster is not None and cluster.slurm is not None:
             yield _slurm(workspace, cluster.slurm)
 
@@ -94,6 +95,20 @@ def _rights(workspace: Workspace) -> Iterator[Finding]:
         yield Finding("rights kubernetes", False, f"this account may not {right}", f"kubectl apply -f {file}")
     if not missing:
         yield Finding("rights kubernetes", True, f"may {'; '.join(in_words(workspace.wanted_rights))}")
+
+
+def _deprecated(workspace: Workspace) -> Finding:
+    """Return which APIs are in use that an upgrade of the cluster takes away. Not to know that stops nothing."""
+    name = "deprecated kubernetes"
+    try:
+        asked = workspace.ask_cluster(lambda cluster: cluster.deprecated_apis())
+    except DriverError as error:
+        grant = ": grant `get` of the nonResourceURL /metrics" if error.kind is Failure.AUTH else ""
+        return Finding(name, True, f"whether deprecated APIs are in use is not known: {error}{grant}")
+    if not asked:
+        return Finding(name, True, "nobody has asked this API server for an API that a release takes away")
+    listed = ", ".join(f"{one.name} (gone with {one.removed})" for one in asked)
+    return Finding(name, True, f"in use since this API server started: {listed}; move its clients before an upgrade")
 
 
 def _slurm(workspace: Workspace, access: SlurmAccess) -> Finding:

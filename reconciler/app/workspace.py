@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from reconciler import __version__
 from reconciler.app.clocks import RealClock, ScaledClock
@@ -48,8 +48,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from reconciler.app.wire_fabric import WireFabric
+    from reconciler.drivers.kube import KubectlCluster
     from reconciler.drivers.kube.rights import Right
     from reconciler.drivers.ledger import SqlLedger
+
+T = TypeVar("T")
 
 
 class Workspace:
@@ -266,17 +269,19 @@ class Workspace:
 
     def missing_rights(self) -> tuple[Right, ...]:
         """Ask the cluster which rights it does not give us. Raise DriverError when it does not answer."""
+        return self.ask_cluster(lambda cluster: cluster.missing_rights(self.wanted_rights))
 
-        async def ask() -> tuple[Right, ...]:
+    def ask_cluster(self, ask: Callable[[KubectlCluster], Awaitable[tuple[T, ...]]]) -> tuple[T, ...]:
+        async def asking() -> tuple[T, ...]:
             fabric = self.fabric()
             try:
                 cluster = fabric.kubectl_cluster()
                 await fabric.prepare_cluster()
-                return () if cluster is None else await cluster.missing_rights(self.wanted_rights)
+                return () if cluster is None else await ask(cluster)
             finally:
                 await fabric.close()
 
-        return run_async(ask())
+        return run_async(asking())
 
     def observation(self, file: Path | None) -> Observation:
         """Return the observation in `file`, or read the nodes when it is None: not in vain, if there is no ledger."""

@@ -22,3 +22,8 @@ class Adjustments(Protocol):
 
         CONFLICT: the object has changed since it was read, or is gone.
         """
+
+
+class Adjustable(Protocol):
+    def adjustments(self) -> Adjustments | None:
+        """Return the port to what sets how much runs. None: Slurm has none."""

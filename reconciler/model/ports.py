@@ -19,7 +19,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
-from reconciler.model.adjustment_port import Adjustments
+from reconciler.model.adjustment_port import Adjustable
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.gate import CommandResult
 from reconciler.model.install import AnyDocument, AttemptCredential, InstallDocument
@@ -241,7 +241,7 @@ class Host(Protocol):
         """Close the connection. Never raises."""
 
 
-class Cluster(Protocol):
+class Cluster(Adjustable, Protocol):
     """Places work on the nodes of a fleet: Kubernetes, Slurm, or both. A job of Slurm is a pod of its nodes.
 
     Every write raises DriverError, with CONFLICT when the object changed after it was read: read it and decide again.
@@ -294,9 +294,6 @@ class Cluster(Protocol):
 
     async def signal(self, pod: Pod, name: str, to: SignalTo) -> None:
         """Send a signal to a job of Slurm, always anew. A job that is gone is success. UNSUPPORTED for other pods."""
-
-    def adjustments(self) -> Adjustments | None:
-        """Return the port to what sets how much runs. None: Slurm has none."""
 
 
 class Watch(Protocol):

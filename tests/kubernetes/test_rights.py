@@ -9,6 +9,8 @@ import pytest
 
 from reconciler.drivers.kube import NodeWatch
 from reconciler.drivers.kube.rights import EVENT_RIGHTS, RIGHTS
+from reconciler.model.errors import DriverError, Failure
+from reconciler.model.k3s import DeprecatedApi
 from reconciler.model.maintenance import OPERATORS
 from reconciler.model.observed import Answered, Member, Taint
 from reconciler.model.outcome import Done, Outcome
@@ -96,3 +98,14 @@ def test_it_may_do_nothing_else(account: Scene) -> None:
     theirs = {row[0] for row in rows if not row[0].startswith(("nodes", "pods", "[", "selfsubject"))}
     events = {right.resource for right in EVENT_RIGHTS}  # of the namespace that this asks about
     assert theirs == {operator.full_name for operator in OPERATORS} | events, listed
+
+
+def test_deprecated_apis_in_use_are_told_and_without_the_right_it_is_not_known(scene: Scene) -> None:
+    """Of 1.20, Ingresses of extensions/v1beta1 are gone with 1.22. The metric counts from the first request on."""
+    scene.plane.get("/apis/extensions/v1beta1/ingresses")
+    found = asyncio.run(scene.driver.deprecated_apis())
+    assert DeprecatedApi("extensions", "v1beta1", "ingresses", "1.22") in found
+    scene.plane.kubectl("apply", "-f", str(ROLE))
+    with pytest.raises(DriverError) as caught:
+        asyncio.run(acting(scene).driver.deprecated_apis())
+    assert caught.value.kind is Failure.AUTH

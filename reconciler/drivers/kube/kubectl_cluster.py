@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
+from reconciler.drivers.deprecated_apis import METRIC, parse_deprecated
 from reconciler.drivers.kube import objects, patches
 from reconciler.drivers.kube.adjustments import KubeAdjustments
 from reconciler.drivers.kube.failures import KubeFailure, Problem
@@ -21,6 +22,7 @@ from reconciler.drivers.kube.rights import REVIEWS, RIGHTS, Right, is_allowed, m
 from reconciler.model.confined import Confined
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.interning import share
+from reconciler.model.k3s import DeprecatedApi
 from reconciler.model.observed import Answered, ClusterState, Member, Pod, Silent, Taint
 from reconciler.model.own_writes import OwnWrites
 from reconciler.model.records import Mark
@@ -135,6 +137,20 @@ class KubectlCluster(Confined):
             if not is_allowed(answer):
                 missing.append(one)
         return tuple(missing)
+
+    async def deprecated_apis(self) -> tuple[DeprecatedApi, ...]:
+        """Return the deprecated APIs that this API server was asked for since it started. AUTH: it is forbidden to ask.
+
+        Each API server counts for itself, and this is the one that answers.
+        """
+        try:
+            text = (await self._kubectl.raw("get", "/metrics")).decode(errors="replace")
+        except KubeFailure as failure:
+            raise failure.problem.of_read() from failure
+        try:
+            return parse_deprecated(line for line in text.splitlines() if line.startswith(f"{METRIC}{{"))
+        except ValueError as error:
+            raise DriverError(Failure.MALFORMED, str(error)) from error
 
     # --- writes on the node object -------------------------------------------------------------------------------
 

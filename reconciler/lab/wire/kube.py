@@ -55,6 +55,7 @@ class KubeServer:
     def __init__(self, truth: ClusterTruth, *, token: str, version: str = "v1.31.4", epoch: datetime = EPOCH) -> None:
         self.fault: Fault = ""
         self.rights: AbstractSet[Right] | None = None
+        self.metrics = ""  # the text of /metrics
         self._truth = truth
         self._token = token
         self._version = version
@@ -205,6 +206,9 @@ class KubeServer:
         match request.path.strip("/").split("/"):
             case ["healthz" | "livez" | "readyz"]:
                 return web.Response(text="ok")
+            case ["metrics"]:
+                self._allow("get", "/metrics", "", None)
+                return web.Response(text=self.metrics)
             case ["openapi", "v2"]:
                 return web.Response(body=discovery.OPENAPI_V2, headers={"Content-Type": discovery.OPENAPI_V2_MEDIA})
             case ["version"]:

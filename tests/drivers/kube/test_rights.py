@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from reconciler.app.doctor import _rights
+from reconciler.app.doctor import _deprecated, _rights
 from reconciler.drivers.kube import KubectlCluster
 from reconciler.drivers.kube.rights import (
     CHECKPOINT_RIGHTS,
@@ -23,6 +23,7 @@ from reconciler.drivers.kube.rights import (
 )
 from reconciler.model.drain import Checkpoint, DrainPolicy, QueueHold, Surge
 from reconciler.model.errors import DriverError, Failure
+from reconciler.model.k3s import DeprecatedApi
 from reconciler.model.maintenance import OPERATORS
 from reconciler.model.observed import Answered, Taint
 from reconciler.model.vocab import CheckpointWay, DrainProvider, StopPolicy
@@ -172,3 +173,55 @@ def test_doctor_names_each_missing_right_and_the_file() -> None:
     [(ok, detail, _)] = findings(DriverError(Failure.TIMEOUT, "no answer"))
     assert not ok
     assert "not known" in detail
+
+
+# --- deprecated APIs -------------------------------------------------------------------------------------------------
+
+METRICS = """\
+# TYPE apiserver_requested_deprecated_apis gauge
+apiserver_requested_deprecated_apis{group="",removed_release="",resource="componentstatuses",version="v1"} 1
+apiserver_requested_deprecated_apis{group="policy",removed_release="1.25",resource="podsecuritypolicies",\
+version="v1beta1"} 1
+apiserver_storage_objects{resource="pods"} 12
+"""
+
+
+@pytest.mark.wire
+@pytest.mark.tool
+@pytest.mark.parametrize("keep", [False, True])
+def test_deprecated_apis_are_read_from_the_metrics(bench: Bench, keep: bool) -> None:
+    driver = bench.driver(keep=keep)
+
+    async def ask() -> Any:
+        try:
+            await driver.member("gpu-001")
+            return await driver.deprecated_apis()
+        finally:
+            await driver.close()
+
+    assert run(ask()) == ()
+    bench.front.metrics = METRICS
+    assert run(ask()) == (DeprecatedApi("policy", "v1beta1", "podsecuritypolicies", "1.25"),)
+    bench.front.rights = {("get", "nodes"), ("list", "pods")}
+    assert failure(ask()).kind is Failure.AUTH
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ((), "nobody has asked"),
+        ((DeprecatedApi("policy", "v1beta1", "podsecuritypolicies", "1.25"),),
+         "policy/v1beta1/podsecuritypolicies (gone with 1.25)"),
+        (DriverError(Failure.AUTH, "forbidden"), "is not known: auth: forbidden: grant `get` of the nonResourceURL"),
+        (DriverError(Failure.TIMEOUT, "no answer"), "is not known: timeout: no answer"),
+    ],
+)  # fmt: skip
+def test_doctor_says_which_apis_an_upgrade_takes_away(answer: Any, said: str) -> None:
+    def ask(_: object) -> Any:
+        if isinstance(answer, DriverError):
+            raise answer
+        return answer
+
+    found = _deprecated(SimpleNamespace(ask_cluster=ask))  # type: ignore[arg-type]  # all that it uses
+    assert found.ok
+    assert said in found.detail

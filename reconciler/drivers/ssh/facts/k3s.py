@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from reconciler.drivers.ssh.facts.deprecated_apis import METRIC, parse_deprecated
+from reconciler.drivers.deprecated_apis import METRIC, parse_deprecated
 from reconciler.drivers.ssh.facts.fact import Fact, Parsed, Unreadable, excerpt
 from reconciler.model.gate import CommandResult
 from reconciler.model.k3s import (
