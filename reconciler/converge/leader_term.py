@@ -23,7 +23,7 @@ from reconciler.converge.events import LoopTold, Progress, RunPlanned, ignore
 from reconciler.converge.job_reservations import ReservationKeeper
 from reconciler.converge.lease import HeldLease
 from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, take_over
-from reconciler.converge.node_approvals import NodeApprovals
+from reconciler.converge.node_approvals import NodeApprovals, waker
 from reconciler.converge.notifier import Notifier, PassNews
 from reconciler.converge.observe import observe
 from reconciler.converge.pass_planner import PassPlanner, PlannedPass, records_of
@@ -140,7 +140,7 @@ class LeaderTerm:
             listener.dispatcher = Dispatcher(run, observation, planned.plan.nodes, records)
             term = cls(deps, listener.dispatcher, observation, planner, listening, notifier, due, passed)
             term._planned = planned
-            deps.approvals.granted = _waker(listener.dispatcher.changed)
+            deps.approvals.granted = waker(listener.dispatcher.changed)
             term._publish(planned, records)
             term._keep_releases(planned)
             await term._keep_reservations(planned)
@@ -351,16 +351,6 @@ def _next_pass(deps: LoopDeps, began: float) -> float:
     """Return when the next pass is due, by the monotonic clock. `began`: when this one began."""
     interval = deps.interval_s * (1 + JITTER * random.uniform(-1, 1))  # noqa: S311 - it spreads load
     return max(began + interval, deps.clock.monotonic() + interval * REST)
-
-
-def _waker(changed: asyncio.Event) -> Callable[[], None]:
-    """Return what sets the event of this loop from any thread."""
-    loop = asyncio.get_running_loop()
-
-    def wake() -> None:
-        loop.call_soon_threadsafe(changed.set)
-
-    return wake
 
 
 def _context(planned: PlannedPass, run_id: str, deps: LoopDeps) -> PassContext:

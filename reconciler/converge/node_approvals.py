@@ -7,6 +7,7 @@ short, and the journal keeps who approved what.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -140,3 +141,13 @@ def check_approvable(plan: Plan, shown: Mapping[str, str]) -> None:
 
 def _is(plan: NodePlan | None, fingerprint: str) -> bool:
     return plan is not None and plan.changes and plan.fingerprint == fingerprint
+
+
+def waker(changed: asyncio.Event) -> Callable[[], None]:
+    """Return what sets the event of this loop from any thread."""
+    loop = asyncio.get_running_loop()
+
+    def wake() -> None:
+        loop.call_soon_threadsafe(changed.set)
+
+    return wake

@@ -467,6 +467,8 @@ class _Port:
 
     def __getattr__(self, name: str) -> Any:
         call, checker = getattr(self._port, name), self._checker
+        if name == "adjustments":  # a port of the port
+            return lambda: _Port(call(), checker, *self._about) if call() is not None else None
 
         async def watched(*args: Any, **keys: Any) -> Any:
             checker.crash_trigger.check()
