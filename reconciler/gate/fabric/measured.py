@@ -18,7 +18,7 @@ from reconciler.gate.fabric.evidence import Evidence, Sums
 from reconciler.gate.fabric.results import UNKNOWN, Bar, Leg, Reading, Spines
 from reconciler.gate.fabric.rounds import CONFIRMING_RUNS, Room, Round, Seats
 from reconciler.gate.fabric.topology import Fabric, Part, PartKind
-from reconciler.gate.fabric.uplinks import bad_uplinks
+from reconciler.gate.fabric.uplinks import bad_uplinks, is_low_elsewhere
 from reconciler.model.desired import GateTest
 from reconciler.model.gate import TestResult
 from reconciler.model.gate_arguments import PARTNERS, listed
@@ -26,6 +26,7 @@ from reconciler.model.gate_arguments import PARTNERS, listed
 METRIC = "gbps"
 T = TypeVar("T")
 _LOW_INSIDE = 2  # runs, of which one may be chance
+_LINKS = frozenset({PartKind.LINK, PartKind.CABLE, PartKind.LEAF_PORT})  # a NIC is convicted by runs with itself
 
 
 def rails_of(test: GateTest) -> tuple[str, ...]:
@@ -116,6 +117,10 @@ def without_routes(fabric: Fabric, diagnosis: Diagnosis, readings: Sequence[Read
             undecided.setdefault(node, f"{one.part} was low across leaves alone: it, or the way between leaves")
     uplinks = tuple(bad_uplinks(fabric, replace(diagnosis, convicted=tuple(proved)), readings))
     of_rails = {one.part.rail for one in uplinks}
+    for one in [one for one in proved if one.part.kind in _LINKS]:
+        if not is_low_elsewhere(fabric, one.part, uplinks, readings):
+            proved.remove(one)
+            undecided.setdefault(one.part.name, f"{one.part} was low over a bad cable between leaf and spine alone")
     convicted = (*proved, *uplinks, *_way_between([one for one in taken_back if one.part.rail not in of_rails]))
     return _by_all_runs(fabric, replace(diagnosis, convicted=convicted, undecided=undecided), readings)
 

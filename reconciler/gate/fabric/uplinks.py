@@ -14,12 +14,13 @@ from enum import StrEnum
 from math import log
 from typing import Final, NamedTuple
 
-from reconciler.gate.fabric.blame import CLEAN, CONVICTS, LEAST_SHARE, LUCK, explained, likelier
+from reconciler.gate.fabric.blame import CLEAN, CONVICTS, LEAST_SHARE, LUCK, explained, likelier, strength
 from reconciler.gate.fabric.diagnose import ROUNDS, Conviction, Diagnosis
 from reconciler.gate.fabric.results import Reading
 from reconciler.gate.fabric.rounds import CONFIRMING_RUNS
 from reconciler.gate.fabric.topology import Fabric, Part, PartKind
 
+OR: Final = " or "  # between the names of cables that nothing tells apart
 _MORE: Final = 3.0  # times as often low as the flows that take other cables
 _LEAST: Final = CONVICTS / -log(LUCK)  # low flows, with fewer of which the figure convicts nothing
 _NODES: Final = 3  # that saw it low, each of which might be ill itself
@@ -68,6 +69,25 @@ def bad_uplinks(fabric: Fabric, diagnosis: Diagnosis, readings: Sequence[Reading
         yield _conviction(names, way, mine)
         rail = mine[0].rail
         flows = [flow for flow in flows if flow.rail != rail or names.isdisjoint(flow.cables)]
+
+
+def is_low_elsewhere(fabric: Fabric, part: Part, uplinks: Iterable[Conviction], readings: Iterable[Reading]) -> bool:
+    """Return whether a link of a node is low enough to convict it in the flows that take none of these cables.
+
+    A flow's spine may go by its destination: then all that others behind a leaf send to a node takes one cable, and a
+    bad one makes the node's link look bad with many partners.
+    """
+    rail, runs, lows = part.rail, 0, 0
+    bad = {name for one in uplinks if one.part.rail == rail for name in one.part.name.split(OR)}
+    for reading in readings if rail is not None and bad else ():
+        run = reading.run
+        if part.name not in (run.one, run.other) or reading.unread >> rail & 1:
+            continue
+        one, other = fabric.groups[run.one], fabric.groups[run.other]
+        ways = ((reading.there, run.there, (one, other)), (reading.back, run.back, (other, one)))
+        counted = [low >> rail & 1 for low, leg, leaves in ways if bad.isdisjoint(leg.route(rail, leaves))]
+        runs, lows = runs + bool(counted), lows + any(counted)
+    return not bad or strength(lows, runs) >= CONVICTS
 
 
 def _may_be_bad(fabric: Fabric, parts: Sequence[Part], readings: Sequence[Reading]) -> bool:
@@ -146,7 +166,7 @@ def _is_shared(low: Sequence[_Flow], well: _Well) -> bool:
 def _conviction(cables: frozenset[str], way: _Way, mine: Sequence[_Flow]) -> Conviction:
     low = [flow for flow in mine if flow.low]
     nodes = sorted({node for flow in low for node in (flow.reading.run.one, flow.reading.run.other)})
-    name = " or ".join(sorted(cables))
+    name = OR.join(sorted(cables))
     told = _Way.BOTH if len(cables) > 1 else way  # up in the one is down in the other
     detail = f"{told}, and not those of the same leaf or spine that don't"
     return Conviction(Part(PartKind.UPLINK, name, mine[0].rail), len(low), len(mine), tuple(nodes), detail)
