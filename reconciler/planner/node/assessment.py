@@ -55,7 +55,7 @@ from reconciler.planner.node.provision import never_answered, unread_disk
 from reconciler.planner.node.record import gate_failure, is_drained, stale_signals_until, was_tested
 from reconciler.planner.node.renewals import assess_host_certificate
 from reconciler.planner.node.repair import assess_repair
-from reconciler.planner.node.retest import asked_again, both, owed_since_isolation, voided_since_certificate
+from reconciler.planner.node.retest import asked_again, both, is_idle, owed_since_isolation, voided_since_certificate
 from reconciler.planner.node.shown_signals import shown_signals, split_ignored
 
 _ON = frozenset({Power.ON, Power.POWERING_ON})
@@ -341,7 +341,7 @@ def _gate(
         return {}, frozenset()
     if judgement.valid and not done:
         free, wish = _without_work(builder, observed), acceptance.revalidate
-        due = both(due if wish is not None and (free or wish.drain) else {}, idle if free else {})
+        due = both(due if wish is not None and (free or wish.drain) else {}, idle if is_idle(desired, observed) else {})
         builder.set(GATE, not due, *sentences(due, acceptance))
         return {}, run
     asked, found = context.of_profile(desired.profile).asked, judgement.by_test
