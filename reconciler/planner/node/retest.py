@@ -149,6 +149,19 @@ def is_idle(desired: Desired, observed: Observed) -> bool | None:
     return not member.work(observed.host, observed.member.at) and not any(pod.on_gpus for pod in member.pods)
 
 
+def renewals(desired: Desired, observed: Observed, due: Reasons, free: Reasons, *, quiesced: bool) -> Reasons:
+    """Return what is tested of a node whose results hold. `due`: those that end soon; `free`: only while it is idle."""
+    acceptance = desired.profile.acceptance
+    wish = None if acceptance is None else acceptance.revalidate
+    early = wish is not None and (wish.drain or quiesced or _without_work(observed))
+    return both(due if early else {}, free if is_idle(desired, observed) else {})
+
+
+def _without_work(observed: Observed) -> bool:
+    member = None if isinstance(observed.member, Silent) else observed.member.value
+    return member is not None and not member.work(observed.host, observed.member.at)
+
+
 def both(one: Reasons, other: Reasons) -> Reasons:
     return {name: (*one.get(name, ()), *other.get(name, ())) for name in (*one, *other)}
 
