@@ -21,6 +21,7 @@ from reconciler.model.vocab import BootPhase, Concern, NodeState, UnknownReason
 from reconciler.planner.fleet import signal_history
 from reconciler.planner.node.corroboration import same_uuid, unconfirmed
 from reconciler.planner.node.holds import end_of, is_active, is_copy
+from reconciler.planner.node.retest import is_idle
 from reconciler.planner.node.watchdog import WATCHED
 
 LOOKS_APART = timedelta(hours=2)  # scheduled looks come hourly, and late
@@ -82,17 +83,10 @@ def _news(desired: Desired, seen: Observed, record: NodeRecord) -> _News:
         for source, silent in silences(seen).items()
         if silent is not (source in record.silent_since)
     ]
-    idle = _is_idle(seen)
+    idle = is_idle(desired, seen)
     if idle is not None and idle is not (record.idle_since is not None):
         changed.append((seen.node, IDLE, idle))
     return (serial, uuid) if is_new else None, changed
-
-
-def _is_idle(seen: Observed) -> bool | None:
-    """Return whether no work is on a node; None where nobody tells, as without a cluster."""
-    if isinstance(seen.member, Silent):
-        return None
-    return seen.member.value is None or not seen.member.value.work(seen.host, seen.member.at)
 
 
 def remember_evidence(

@@ -55,13 +55,18 @@ def tests_after_driver(acceptance: Acceptance) -> frozenset[str]:
 
 def tests_after_fabric(acceptance: Acceptance) -> frozenset[str]:
     """Return the names of the tests that must be run behind another leaf or spine: none where none is between nodes."""
-    row = acceptance.after.get(Noticed.FABRIC)
-    return _with_passive(acceptance, _named(acceptance, FABRIC) if row is None else row)
+    return _those_there_are(acceptance, Noticed.FABRIC, FABRIC)
 
 
 def tests_after_idle(acceptance: Acceptance) -> frozenset[str]:
-    """Return the names of the tests that must be run when a node has done nothing for a long time."""
-    return tests_after(acceptance, Noticed.IDLE, IDLE)
+    """Return the names of the tests to run when a node has done nothing for long: none where none is of its kinds."""
+    return _those_there_are(acceptance, Noticed.IDLE, IDLE)
+
+
+def _those_there_are(acceptance: Acceptance, cause: Noticed, kinds: tuple[Kind, ...]) -> frozenset[str]:
+    """Return the tests for what nobody did: unlike what was done, it is no reason for tests of other kinds."""
+    row = acceptance.after.get(cause)
+    return _with_passive(acceptance, _named(acceptance, kinds) if row is None else row)
 
 
 def _of_kinds(acceptance: Acceptance, kinds: tuple[Kind, ...] | None) -> frozenset[str]:

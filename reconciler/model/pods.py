@@ -68,6 +68,7 @@ class Pod:
     operand: PublicText = ""  # the DaemonSet that it is of, if that is one of model/operands.py
     surge: bool | None = None  # whether it asks for a replica elsewhere before it is evicted; None: it does not say
     ready: bool = False  # of such a pod: whether it is Ready, and nobody has asked for its deletion
+    on_gpus: bool = False  # it has not finished and asks for GPUs, whoever owns it
 
     def kept_by_finalizer(self, at: datetime) -> bool:
         """Return whether nothing but finalizers keep the object."""

@@ -177,15 +177,37 @@ def test_a_node_with_work_is_not_tested_for_the_month_before(world: Worlds) -> N
     assert here.gate.tested == []
 
 
-def test_another_leaf_in_the_spec_costs_the_pairs(world: Worlds) -> None:
-    here = world(nodes=1, profile=of(after={"fabric_changed": ("link",)}))
-    certify(here)
+def relabel(here: World) -> None:
+    """Let all failure domains of the node have other names in the spec."""
     node = here.fleet.nodes["n0"]
     moved = replace(node, domains={label: f"{name}-new" for label, name in node.domains.items()})
     here.fleet = replace(here.fleet, nodes={"n0": moved})
+
+
+def test_another_leaf_in_the_spec_costs_the_pairs(world: Worlds) -> None:
+    here = world(nodes=1, profile=of(after={"fabric_changed": ("link",)}))
+    certify(here, idle=True)
+    relabel(here)
     [item] = here.plan().nodes["n0"].drift
     assert item.kind is DriftClass.RENEWAL
     assert str(item.observed).startswith("its place in the fabric changed since: ")
     here.apply()
     assert ran(here) == [("link",)]
+    assert here.serves("n0")
+
+
+def test_another_name_of_its_rack_drains_no_node_with_work(world: Worlds) -> None:
+    """Nothing may have been moved, and no wave or guard holds back a renewal. What takes it out has it tested, too."""
+    here = world(nodes=1, profile=of(after={"fabric_changed": ("link",)}, revalidate=Revalidation(DAY, drain=True)))
+    certify(here)
+    relabel(here)
+    assert (here.plan().nodes["n0"].drift, here.plan().nodes["n0"].actions) == ((), ())
+    here.apply()
+    assert here.gate.tested == []
+    node = here.fleet.nodes["n0"]
+    other = replace(ACCEPTANCE, phases=(GatePhase("all", (replace(TESTS[0], args={"level": 3}), *TESTS[1:])),))
+    profile = replace(node.profile, acceptance=replace(other, after={"fabric_changed": ("link",)}))
+    here.fleet = replace(here.fleet, nodes={"n0": replace(node, profile=profile)})
+    here.apply()
+    assert ran(here) == [("dcgm", "link")]
     assert here.serves("n0")

@@ -356,6 +356,11 @@ def test_a_node_that_is_idle_for_a_month_is_tested_like_after_a_boot_and_deeper(
     assert idle_tests(made, None, WIDE, b.NOW + latest) == {}, "it has work, or nobody knows"
     assert idle_tests(replace(made, adopted=True), since, WIDE, b.NOW + latest) == {}
     assert idle_tests(made, since, replace(WIDE, after={"idle": ()}), b.NOW + latest) == {}
+    cpus = (gate_test("cpu", "stress-ng"), gate_test("memory", "memtester"), gate_test("drives", "fio-verify"))
+    plain = replace(PROFILE, phases=(GatePhase("all", (*TESTS[:2], *cpus)),))
+    assert idle_tests(made, since, plain, b.NOW + latest) == {}, "a control plane shows no pods, and serves"
+    own = replace(plain, after={"idle": ("memory",)})
+    assert set(idle_tests(made, since, own, b.NOW + latest)) == LOOK | {"memory"}
 
 
 def test_nodes_that_came_together_are_not_all_due_together() -> None:

@@ -129,6 +129,17 @@ def test_what_it_does_not_bind_leaves_it_valid(profile: d.Profile) -> None:
     assert change_to(profile).void_certificates == ()
 
 
+def test_another_leaf_is_told_though_nobody_is_drained_for_it() -> None:
+    pairs = d.GateTest("pairs", "command", {"partners": 2}, (), 600.0)
+    profile = b.profile(acceptance=replace(b.ACCEPTANCE, phases=(d.GatePhase("fabric", (pairs,)),)))
+    now, later = (b.node(profile=profile, domains={"leaf": leaf}) for leaf in ("l1", "l2"))
+    record = NodeRecord("gpu-a001", certificate=b.certificate(now, b.observed()))
+    plan, change = planned(fleet(now), fleet(later), {"gpu-a001": b.observed()}, {"gpu-a001": record})
+    [void] = change.void_certificates
+    assert void.reasons == ("its place in the fabric changed since: leaf l1 -> l2",)
+    assert plan.nodes["gpu-a001"].actions == ()
+
+
 def test_drift_that_is_ignored_voids_nothing() -> None:
     profile = b.profile(bios={**b.PROFILE.bios, "NumaNodesPerSocket": "NPS4"})
     rule = d.IgnoreRule("bios.NumaNodesPerSocket", "the vendor")

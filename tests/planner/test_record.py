@@ -7,10 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from reconciler.model.desired import GateTest
+from reconciler.model.desired import DrainPolicy, GateTest
 from reconciler.model.records import Attempt, NodeRecord
+from reconciler.model.vocab import DrainProvider
 from reconciler.planner.node.record import isolating_signals
-from reconciler.planner.node.retest import voided_since_certificate
+from reconciler.planner.node.retest import is_idle, voided_since_certificate
 from tests import builders as b
 
 LOST = "health.gpu_missing"
@@ -99,3 +100,29 @@ def test_an_idle_node_is_due_and_one_that_has_got_work_is_left_alone() -> None:
     assert "run_gate" in b.actions(b.planner().plan(wanted, idle, known))
     assert b.actions(b.planner().plan(wanted, busy, known)) == []
     assert b.actions(b.planner().plan(wanted, idle, replace(known, idle_since=None))) == []
+
+
+@pytest.mark.parametrize("provider", list(DrainProvider))
+def test_a_node_whose_work_the_cluster_does_not_see_is_never_idle(provider: DrainProvider) -> None:
+    """Of LSF, Ray or a systemd unit the cluster shows no pod: a test would run beside it, or a drain would end it."""
+    wanted = b.node(profile=b.profile(drain=DrainPolicy(provider)))
+    seen, known = b.observed(member=b.member(pods=())), b.record(wanted)
+    assert is_idle(wanted, seen) is provider.asks_cluster
+    assert known.certificate is not None
+    old = b.NOW - timedelta(days=60)
+    known = replace(known, certificate=replace(known.certificate, issued_at=old), idle_since=old)  # by an older spec
+    assert ("run_gate" in b.actions(b.planner().plan(wanted, seen, known))) is provider.asks_cluster
+
+
+def test_who_serves_from_a_daemon_set_or_on_a_gpu_is_not_idle() -> None:
+    agent = b.pod(owner_kind="DaemonSet", evictable=False)
+    loaded = b.gpu(0, cells=replace(b.CELLS, loaded=True))
+    for seen, idle in (
+        (b.observed(member=b.member(pods=(agent,))), True),
+        (b.observed(member=b.member(pods=(replace(agent, on_gpus=True),))), False),
+        (b.observed(member=b.member(pods=()), host=b.facts(gpus=(loaded, b.gpu(1)))), False),
+        (b.observed(member=b.member(pods=(b.pod(),))), False),
+        (b.observed(member=None), True),
+        (b.observed(member=b.silent()), None),
+    ):
+        assert is_idle(b.node(), seen) is idle

@@ -140,7 +140,10 @@ NODE = b.node(
 SETTINGS = replace(
     b.SETTINGS,
     drift_forge=SpecForge(ForgeKind.GITHUB, "acme/fleet", "forge", "https://github.example.com/api/v3"),
-    inventory=InventoryPolicy(InventoryKind.NETBOX, "https://netbox.example.com/api/dcim/devices/", "netbox"),
+    inventory=InventoryPolicy(
+        InventoryKind.NETBOX, "https://netbox.example.com/api/dcim/devices/", "netbox",
+        forge=SpecForge(ForgeKind.GITHUB, "acme/fleet", "forge", "https://github.example.com/api/v3"),
+    ),
     pdu_credentials="pdu",
     rotate_after_s=90 * 86400.0,
     bmc_events=EventListenerPolicy("0.0.0.0:8090", "https://10.0.0.1:8090", "tls", "tls-key"),
@@ -232,6 +235,8 @@ def every_change() -> Iterator[tuple[str, d.Desired, d.Settings]]:
 
 
 def is_exempt(path: str) -> bool:
+    if path in ("node.domains.rack", "node.domains without rack"):
+        return False  # without a leaf, the rack says where in the fabric it is, and so which tests its gate runs
     for prefix, kind in (("node.profile.", d.Profile), ("node.", d.Desired), ("settings.", d.Settings)):
         if path.startswith(prefix):
             name = path.removeprefix(prefix).partition(".")[0].partition(" ")[0]

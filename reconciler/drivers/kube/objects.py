@@ -18,6 +18,7 @@ from reconciler.model.workloads import FINITE, checkpoint_of, surge_of, workload
 _MIRROR = "kubernetes.io/config.mirror"
 _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 _FINISHED = ("Succeeded", "Failed")
+_GPUS = re.compile(r"[^/]+/(gpu|mig-)")  # nvidia.com/gpu, nvidia.com/mig-1g.10gb, amd.com/gpu, nvidia.com/gpu.shared
 _LONGEST_REASON = 300
 
 Json = Mapping[str, Any]
@@ -100,7 +101,17 @@ def pod(item: Json) -> tuple[str, Pod]:
         operand=operand,
         surge=surge_of(annotations),
         ready=bool(operand) and ends_at is None and _is_ready(status),
+        on_gpus=phase not in _FINISHED and _asks_for_gpus(spec),
     )
+
+
+def _asks_for_gpus(spec: Json) -> bool:
+    """Return whether a container has GPUs or parts of one, or the pod claims a device of any kind.
+
+    The API server refuses extended resources without a limit. What a claim is of stands in another object.
+    """
+    limits = (map_of(map_of(one, "resources"), "limits") for one in maps_of(spec, "containers"))
+    return bool(maps_of(spec, "resourceClaims")) or any(_GPUS.match(name) for names in limits for name in names)
 
 
 def _is_ready(status: Json) -> bool:

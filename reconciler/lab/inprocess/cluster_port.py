@@ -259,6 +259,7 @@ class TruthCluster:
             operand=operand,
             surge=surge_of(pod.annotations),
             ready=bool(operand) and pod.phase == "Running" and pod.ends is None,
+            on_gpus=pod.gpus > 0 and pod.phase not in ("Succeeded", "Failed"),
         )
 
     def _instant(self, at: float | None) -> datetime | None:

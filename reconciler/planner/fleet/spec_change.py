@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from reconciler.gate.certificate import valid_until
+from reconciler.gate.exchanged import fabric_of
 from reconciler.model.change import BarFailure, Change, VoidCertificate
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
@@ -272,10 +273,11 @@ class _Proofs:
         return tuple(void), tuple(below), tuple(above), tuple(unmeasured)
 
     def affected(self, names: list[str]) -> Iterator[str]:
-        """Yield the active nodes whose desired values the change edits; no others count."""
+        """Yield the active nodes whose desired values or switches the change edits; no others count."""
         for name in names:
             old, new = self.base.nodes[name], self.head.nodes[name]
-            if old.state is NodeState.ACTIVE is new.state and old.profile.digest != new.profile.digest:
+            edited = old.profile.digest != new.profile.digest or fabric_of(old.domains) != fabric_of(new.domains)
+            if edited and old.state is NodeState.ACTIVE is new.state:
                 yield name
 
     def _void(self, name: str, bars: MovedThresholds) -> Iterator[VoidCertificate]:

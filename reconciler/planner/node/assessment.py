@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from reconciler.diff.ignore import IgnoreRules
@@ -55,7 +55,7 @@ from reconciler.planner.node.provision import never_answered, unread_disk
 from reconciler.planner.node.record import gate_failure, is_drained, stale_signals_until, was_tested
 from reconciler.planner.node.renewals import assess_host_certificate
 from reconciler.planner.node.repair import assess_repair
-from reconciler.planner.node.retest import asked_again, both, owed_since_isolation, voided_since_certificate
+from reconciler.planner.node.retest import asked_again, both, owed_since_isolation, renewals, voided_since_certificate
 from reconciler.planner.node.shown_signals import shown_signals, split_ignored
 
 _ON = frozenset({Power.ON, Power.POWERING_ON})
@@ -324,24 +324,26 @@ def _gate(
         else:
             builder.set(GATE, None, binding)
         return {}, frozenset()
-    judgement = judge(record.certificate, acceptance, binding, context.now)
+    full = judge(record.certificate, acceptance, binding, context.now)
     table = table_of(desired.profile)
     done = both(voided_since_certificate(record, acceptance, binding, table), asked_again(desired, record))
     if IN_SERVICE not in builder.true and HEALTHY in builder.true:  # treated, it is tested for that
         done = both(done, owed_since_isolation(record, acceptance, table))
     due = due_tests(record.certificate, acceptance, context.now)
     idle = idle_tests(record.certificate, record.idle_since, acceptance, context.now)
-    run = frozenset().union(judgement.by_test, done, due, idle)
+    run = frozenset().union(full.by_test, done, due, idle)
+    # Another name of a leaf or rack drains nobody, as nothing may have been moved: it is tested when it is free.
+    binding = replace(binding, fabric={}) if IN_SERVICE in builder.true else binding
+    judgement = full if full.valid else judge(record.certificate, acceptance, binding, context.now)
     if record.certificate is not None and record.certificate.adopted:
-        run = every_test(acceptance)
+        run, full = every_test(acceptance), judgement
     of_one_that_serves = record.certificate if not judgement.valid and not done and IN_SERVICE in builder.true else None
     if of_one_that_serves and (why := ahead_of_clock(of_one_that_serves, acceptance, binding, context.now)):
         # A clock that was set back drains no fleet: who serves goes on serving, and nobody is admitted by it.
         builder.set(GATE, None, why)
         return {}, frozenset()
     if judgement.valid and not done:
-        free, wish = _without_work(builder, observed), acceptance.revalidate
-        due = both(due if wish is not None and (free or wish.drain) else {}, idle if free else {})
+        due = renewals(desired, observed, due, both(full.by_test, idle), quiesced=QUIESCED in builder.true)
         builder.set(GATE, not due, *sentences(due, acceptance))
         return {}, run
     asked, found = context.of_profile(desired.profile).asked, judgement.by_test
@@ -358,14 +360,6 @@ def _gate(
     builder.set(GATE, not void, *sentences(void, acceptance))
     held_back = {name: tuple([why for why in found[name] if why not in whole]) for name in moved}
     return {name: reasons for name, reasons in held_back.items() if reasons}, run
-
-
-def _without_work(builder: ConditionBuilder, observed: Observed) -> bool:
-    """Return whether no work is on the node, so that results that still hold may be renewed."""
-    if QUIESCED in builder.true:
-        return True
-    member = observed.member.value if isinstance(observed.member, Answered) else None
-    return member is not None and not member.work(observed.host, observed.member.at)
 
 
 def _failed_gate(

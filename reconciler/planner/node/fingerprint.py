@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from reconciler.diff import normalise
+from reconciler.gate.exchanged import fabric_of
 from reconciler.model.desired import Desired, DesiredFirmware, Fleet, Profile, Settings
 from reconciler.model.errors import Position
 from reconciler.model.inputs import MACHINE, text_of
@@ -26,7 +27,8 @@ EXEMPT: Final[Mapping[type, Mapping[str, str]]] = {
         "profile": "bound apart, as what equal nodes share",
         "provenance": "lines of the spec: a value on another line is the same value",
         "asked": "whoever asks for a gate confirms its plan; what follows are actions, which are bound",
-        "domains": "budgets, floors, the storm brake and host_down use their current values; no action uses them",
+        "domains": "budgets, floors, the storm brake and host_down use their current values; leaves and spines are "
+        "bound apart, as a gate chooses its tests by them",
     },
     Profile: {
         "digest": "follows from the other fields",
@@ -90,6 +92,7 @@ _OF_NODES: Final = (
     "pool",
     "state",
     "endpoints",
+    "domains",
     "identity",
     "root_disk",
     "provision",
@@ -107,6 +110,8 @@ def shared_inputs(profile: Profile, settings: Settings, endpoints: str) -> dict[
 def own_inputs(desired: Desired, observed: Observed, record: NodeRecord) -> dict[str, str]:
     """Return the inputs of this node alone, and the identity of its machine as far as it is known."""
     found = _walk(desired, "", {})
+    for label, name in fabric_of(desired.domains).items():
+        _bind(f"domains.{label}", name, found)
     for path, value in zip(MACHINE, _machine(desired, observed, record), strict=True):
         if value:
             found[path] = text_of(value)

@@ -25,7 +25,7 @@ from reconciler.health.table import HealthTable, SignalRule, health_table, table
 from reconciler.model.after import PASSIVE, Exchanged
 from reconciler.model.desired import Acceptance, Desired
 from reconciler.model.gate import Binding
-from reconciler.model.observed import Observed
+from reconciler.model.observed import Observed, Silent
 from reconciler.model.records import Attempt, NodeRecord, isolated_for
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.actions import spec_of
@@ -128,6 +128,38 @@ def asked_again(desired: Desired, record: NodeRecord) -> Reasons:
     if known is None or known.issued_at >= by_hand.since:
         return {}
     return {test.name: (f"{by_hand.by} asks for a new gate",) for test in acceptance.tests}
+
+
+def is_idle(desired: Desired, observed: Observed) -> bool | None:
+    """Return whether a node does nothing for anybody; None where nobody tells, as without a cluster.
+
+    Work that the cluster doesn't see (drain.provider none or command) may be on a node at any time. Pods of DaemonSets
+    serve, too, when they are on GPUs, and a GPU that computes does so for somebody, wherever that was begun.
+    """
+    if not desired.profile.drain.provider.asks_cluster:
+        return False
+    if isinstance(observed.member, Silent):
+        return None
+    gpus = () if isinstance(observed.host, Silent) else observed.host.value.gpus or ()
+    if any(gpu.cells.loaded for gpu in gpus):
+        return False
+    member = observed.member.value
+    if member is None:
+        return True
+    return not member.work(observed.host, observed.member.at) and not any(pod.on_gpus for pod in member.pods)
+
+
+def renewals(desired: Desired, observed: Observed, due: Reasons, free: Reasons, *, quiesced: bool) -> Reasons:
+    """Return what is tested of a node whose results hold. `due`: those that end soon; `free`: only while it is idle."""
+    acceptance = desired.profile.acceptance
+    wish = None if acceptance is None else acceptance.revalidate
+    early = wish is not None and (wish.drain or quiesced or _without_work(observed))
+    return both(due if early else {}, free if is_idle(desired, observed) else {})
+
+
+def _without_work(observed: Observed) -> bool:
+    member = None if isinstance(observed.member, Silent) else observed.member.value
+    return member is not None and not member.work(observed.host, observed.member.at)
 
 
 def both(one: Reasons, other: Reasons) -> Reasons:

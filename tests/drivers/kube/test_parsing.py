@@ -211,6 +211,25 @@ def test_what_keeps_a_pod_and_what_it_loses() -> None:
 
 
 @pytest.mark.parametrize(
+    ("spec", "phase", "on_gpus"),
+    [
+        ({"containers": [{"resources": {"limits": {"cpu": "4"}}}, {"name": "plain"}]}, "Running", False),
+        ({"containers": [{}, {"resources": {"limits": {"nvidia.com/gpu": "8"}}}]}, "Running", True),
+        ({"containers": [{"resources": {"limits": {"nvidia.com/mig-1g.10gb": "1"}}}]}, "Running", True),
+        ({"containers": [{"resources": {"limits": {"amd.com/gpu": "1"}}}]}, "Pending", True),
+        ({"containers": [{"resources": {"limits": {"rdma/hca": "1"}}}]}, "Running", False),
+        ({"containers": [{}], "resourceClaims": [{"name": "gpus"}]}, "Running", True),
+        ({"containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]}, "Succeeded", False),  # of the validator
+        ({}, "Running", False),
+    ],
+)
+def test_pods_that_are_on_gpus_whoever_owns_them(spec: dict[str, Any], phase: str, on_gpus: bool) -> None:
+    names = {"namespace": "x", "name": "p", "uid": "1"}
+    _, found = objects.pod({"metadata": names, "spec": spec, "status": {"phase": phase}})
+    assert found.on_gpus is on_gpus
+
+
+@pytest.mark.parametrize(
     "metadata",
     [
         {"deletionTimestamp": "soon"},
