@@ -131,6 +131,24 @@ def test_what_only_a_person_can_settle_is_left_with_its_reason(fleet: Fleet) -> 
     assert (node, "names no pool for it" in why) == ("n", True)
 
 
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("bmc", "http://root:calvin@10.0.0.5"),
+        ("bmc", "redfish://root:calvin@10.0.0.5/redfish/v1"),
+        ("bmc", "https://root:calvin@10.0.0.5"),
+        ("host", "root:calvin@10.0.1.5"),
+        ("host", "root:calvin@"),
+    ],
+)
+def test_a_password_in_an_address_is_in_no_text(fleet: Fleet, column: str, value: str) -> None:
+    said = rows_of(fleet)
+    said["gpu-05"] = InventoryRow({**said["gpu-05"].cells, column: value}, said["gpu-05"].where)
+    found = compare(fleet, POLICY, [*said.values(), row("gpu-21", "https://10.7.0.9", "10.7.1.9")], {})
+    text = inventory_text(found, POLICY)
+    assert ("gpu-21" in text, "NetBox: device gpu-05" in text, "calvin" in text) == (True, True, False)
+
+
 def test_a_node_that_is_to_leave_is_told_with_what_it_holds(fleet: Fleet) -> None:
     said = list(rows_of(fleet).values())[1:]
     applied = {"image.version": Applied("2026.11.1", "", "", b.NOW)}

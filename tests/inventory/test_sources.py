@@ -324,6 +324,7 @@ BMH = {"kind": "BareMetalHost", "metadata": {"namespace": "m", "name": "n"}, "sp
             MANIFESTS.replace("ADDRESS", "ipmi://10.0.0.1:623"),
             ":5: BareMetalHost bml-01: ipmi://10.0.0.1:623",
         ),
+        ("metal3", MANIFESTS.replace("ADDRESS", "ipmi://root:pw@10.0.0.1"), "the address of its BMC has a user or"),
         ("metal3", MANIFESTS.replace("ADDRESS", "redfish+http://10.0.0.1/x"), "is without TLS"),
         ("metal3", {"kind": "List", "items": [BMH]}, "BareMetalHost m/n: bmc is missing"),
         ("metal3", "a: [", "inventory.json:1"),

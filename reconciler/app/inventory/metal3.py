@@ -40,6 +40,8 @@ def _bmc(address: Any, where: str) -> str:
     """Return the URL of a BMC that speaks Redfish; "" where there is no address."""
     if not address:
         return ""
+    if "@" in str(address):
+        raise UsageError(f"{where}: the address of its BMC has a user or password: keep them in its Secret")
     found = _REDFISH.fullmatch(str(address))
     if found is None:
         raise UsageError(f"{where}: {address} is no Redfish address; BMCs are reached over Redfish")
