@@ -87,7 +87,13 @@ def _is_ipv6(text: str) -> bool:
 
 
 def objects(document: Any, where: str, key: str, what: str) -> list[Any]:
-    """Return the list under a key, or a document that is the list itself. Raise UsageError for anything else."""
+    """Return the list under a key, or a document that is the list itself.
+
+    Raise UsageError for anything else, and for one page of several: `next` of NetBox and Ironic, and
+    `metadata.continue` of Kubernetes, are set where more follow.
+    """
+    if any(value_at(document, path) for path in ("next", "metadata.continue")):
+        raise UsageError(f"{where}: it is one page, and others follow: write all of them to the file, as one list")
     found = document.get(key) if isinstance(document, Mapping) else document
     if not isinstance(found, list) or not all(isinstance(one, Mapping) for one in found):
         raise UsageError(f"{where}: {what} is expected")

@@ -1,4 +1,4 @@
-"""Nodes of Ironic: of `GET /v1/nodes/detail`, or of `openstack baremetal node list --long -f json`.
+"""Nodes of Ironic: of `GET /v1/nodes/detail`, or of `openstack baremetal node list --long --limit 0 -f json`.
 
 Ironic knows how a BMC is reached and not how the host is: that is `extra.host`, or the node's name, which DNS knows.
 """
