@@ -132,6 +132,72 @@ def test_what_only_a_person_can_settle_is_left_with_its_reason(fleet: Fleet) -> 
 
 
 @pytest.mark.parametrize(
+    "other",
+    [
+        row("GPU_05", "https://10.0.0.5", "10.0.1.55"),
+        row("gpu_05", "http://10.0.0.5", "10.0.1.5"),
+        InventoryRow({"bmc": "https://10.0.0.5:443"}, "NetBox: device 5"),
+        row("gpu-55", "https://10.7.0.5", "10.0.1.5"),
+        row("gpu-55", "https://10.7.0.5", "10.0.1.5", pool="elsewhere"),
+    ],
+    ids=["no name of a node", "its host alone", "no name", "another name at its host", "another pool, too"],
+)
+def test_a_renamed_node_is_not_retired(fleet: Fleet, other: InventoryRow) -> None:
+    """Its name may be none that a node can have; then its addresses tell that it is still there."""
+    said = [one for name, one in rows_of(fleet).items() if name not in ("gpu-05", "gpu-06")]
+    found = compare(fleet, POLICY, [*said, other], {})
+    assert [step.node for step in found.steps] == ["gpu-06"], "which has left, alone is retired"
+    assert f"the inventory lacks this name, and {other.where} has its address" in dict(found.left)["gpu-05"]
+
+
+def test_one_address_of_two_nodes_keeps_no_other_step_back(fleet: Fleet) -> None:
+    retired = load({**FILES, "train.yaml": POOL.replace("[01-20]", "[01-19]").replace("[1-20]", "[1-19]") + (
+        "    - {name: gpu-20, bmc: 'https://10.0.0.20', host: 10.0.1.20, domains: {rack: r1}, state: retired}\n"
+    )})  # fmt: skip
+    said = {name: one for name, one in rows_of(fleet).items() if name != "gpu-20"}
+    said["gpu-07"] = row("gpu-07", "https://10.0.0.8", "10.0.1.7", rack="r1")
+    said["gpu-08"] = row("gpu-08", "https://10.0.0.7", "10.0.1.8", rack="r1")
+    said["gpu-06"] = row("gpu-06", "https://10.0.0.6", "10.0.1.20", rack="r1")
+    known = [
+        *said.values(),
+        row("gpu-21", "https://10.0.0.20", "10.7.1.21"),
+        row("gpu-22", "https://10.7.0.22", "10.0.1.6"),
+        row("gpu-23", "https://10.7.0.23", "10.7.1.23"),
+        row("gpu-24", "https://10.7.0.24", "10.7.1.24"),
+        row("gpu-25", "https://10.7.0.25", "10.7.1.24"),
+        row("gpu-26", "https://10.7.0.26", "10.7.1.26", rack="r\u202e1"),
+    ]
+    found = compare(retired, POLICY, known, {})
+    assert [step.node for step in found.steps] == ["gpu-23", "gpu-07", "gpu-08"], "two that exchange addresses may"
+    left = dict(found.left)
+    out = "which is retired in the spec: take gpu-20 out of it once nothing on it is wanted"
+    assert (left["gpu-21"], left["gpu-06"]) == (f"it has the BMC of gpu-20, {out}", f"it has the host of gpu-20, {out}")
+    assert left["gpu-22"] == "it has the host of gpu-06, which keeps it for now: see to gpu-06 first"
+    assert "host of gpu-25, which the inventory names too" in left["gpu-24"]
+    assert "host of gpu-24, which the inventory names too" in left["gpu-25"]
+    assert "one line without control characters" in left["gpu-26"]
+    files = SpecFiles({name: text.encode() for name, text in {**FILES, "train.yaml": POOL}.items()}, "fleet-spec")
+    write_steps(files, fleet, compare(fleet, POLICY, [*said.values(), *known[-5:]], {}))
+
+
+@given(
+    st.lists(
+        st.builds(
+            row,
+            st.sampled_from(["gpu-01", "gpu-02", "gpu-03", "new-1", "new-2"]),
+            st.integers(1, 5).map(lambda n: f"https://10.0.0.{n}"),
+            st.integers(1, 5).map(lambda n: f"10.0.1.{n}"),
+        ),
+        min_size=1,
+    )
+)
+def test_whatever_addresses_it_names_the_edited_spec_is_valid(said: list[InventoryRow]) -> None:
+    files = {**BASE, "train.yaml": POOL.replace("[01-20]", "[01-03]").replace("[1-20]", "[1-3]")}
+    fleet = load(files)
+    written(files, fleet, compare(fleet, POLICY, said, {}))
+
+
+@pytest.mark.parametrize(
     ("column", "value"),
     [
         ("bmc", "http://root:calvin@10.0.0.5"),
