@@ -60,7 +60,7 @@ class NodeStep:
 class InventoryDifference:
     """The ways in which a spec differs from an inventory. `left`: sentences on what only a person can settle, by node.
 
-    `known`: number of nodes that the inventory names. `unread`: those of whose rows not everything is known.
+    `known`: number of nodes that the inventory names.
     """
 
     known: int
@@ -68,7 +68,6 @@ class InventoryDifference:
     changed: tuple[NodeStep, ...] = ()
     retired: tuple[NodeStep, ...] = ()
     left: tuple[tuple[str, str], ...] = ()
-    unread: frozenset[str] = frozenset()
 
     @property
     def steps(self) -> tuple[NodeStep, ...]:

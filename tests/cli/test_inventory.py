@@ -133,6 +133,17 @@ def test_one_request_is_kept_in_step_with_the_inventory(bench: Bench) -> None:
     assert "closed " in bench.propose().err, "merged, nothing is left"
 
 
+def test_a_node_that_is_back_is_not_left_to_be_retired(bench: Bench) -> None:
+    """A device that never is a node is no reason to keep a change of which nothing holds any more."""
+    bench.netbox.devices.append(device(77, None, "", "10.7.1.77", "r1"))
+    gone = bench.netbox.devices.pop(4)
+    assert "opened " in bench.propose().err
+    bench.netbox.devices.append(gone)
+    assert "closed " in bench.propose().err
+    bench.netbox.devices.remove(gone)
+    assert "opened " in bench.propose().err
+
+
 def test_an_answer_of_nothing_or_of_half_proposes_nothing(bench: Bench) -> None:
     whole = bench.netbox.devices
     bench.netbox.devices = []

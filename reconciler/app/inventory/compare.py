@@ -35,7 +35,6 @@ def compare(
             "Fleet.inventory is right"
         )
     named, left, held = _named(rows)
-    unread = frozenset(left)
     mine = {name: node for name, node in fleet.nodes.items() if not policy.pools or node.pool in policy.pools}
     steps = list[NodeStep]()
     for name in (name for name in named if name not in fleet.nodes):
@@ -55,7 +54,7 @@ def compare(
     retired = [_retirement(node, records.get(node.node) or NodeRecord(node.node), len(rows)) for node in gone]
     added = tuple(step for step in steps if step.node not in fleet.nodes)
     changed = tuple(step for step in steps if step.node in fleet.nodes)
-    return InventoryDifference(len(rows), added, changed, tuple(retired), tuple(sorted(left.items())), unread)
+    return InventoryDifference(len(rows), added, changed, tuple(retired), tuple(sorted(left.items())))
 
 
 def _named(rows: Sequence[InventoryRow]) -> tuple[dict[str, InventoryRow], dict[str, str], dict[str, str]]:

@@ -43,7 +43,6 @@ def inventory_change(fleet: Fleet, difference: InventoryDifference, files: SpecF
         files={f"{below}/{one}" if below else one: text for one, text in files.edited.items()},
         title=f"Bring the nodes of fleet {name} in step with {policy.kind}",
         text=inventory_text(difference, policy),
-        unsure=difference.unread,
     )
 
 
