@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from reconciler.app.inventory.compare import compare
 from reconciler.app.inventory.fields import InventoryRow
+from reconciler.app.inventory.sources import READERS
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import Refused
 from reconciler.model.inventory import InventoryDifference, InventoryKind, InventoryPolicy
@@ -24,7 +25,7 @@ from tests import builders as b
 from tests.adopt.fleets import BASE, HEAD, load, specs
 from tests.spec.example import changed, told
 
-POLICY = InventoryPolicy(InventoryKind.NETBOX, "/netbox.json", pool="train", retire="100%")
+POLICY = InventoryPolicy(InventoryKind.NETBOX, "/netbox.json", pool="train", retire="100%", change="100%")
 
 
 def row(name: str, bmc: str, host: str, **more: str) -> InventoryRow:
@@ -98,6 +99,54 @@ def test_an_answer_of_nothing_or_of_half_retires_nobody(fleet: Fleet) -> None:
     assert len(compare(fleet, replace(POLICY, retire="10"), said[:10], {}).retired) == 10
     with pytest.raises(Refused, match="retires 0 at most"):
         compare(fleet, replace(POLICY, retire="0"), said[1:], {})
+
+
+def test_no_more_nodes_are_changed_at_once_than_the_spec_allows(fleet: Fleet) -> None:
+    said = rows_of(fleet)
+    for n in (5, 6):
+        said[f"gpu-0{n}"] = row(f"gpu-0{n}", f"https://10.7.0.{n}", f"10.0.1.{n}", rack="r1")
+    with pytest.raises(Refused, match=r"for 2 of 20 nodes .*gpu-05, gpu-06; endpoints.bmc of .* changes 1 at most"):
+        compare(fleet, replace(POLICY, change="5%"), list(said.values()), {})
+    assert len(compare(fleet, replace(POLICY, change="2"), list(said.values()), {}).changed) == 2
+
+
+NAMED = [f"gpu-{n:02}" for n in range(1, 21)]
+BMCS = dict(zip(NAMED, (f"https://10.0.0.{n}" for n in range(1, 21)), strict=True))
+GUESSED: dict[InventoryKind, Any] = {
+    InventoryKind.ANSIBLE: {"_meta": {"hostvars": {name: {"bmc": bmc} for name, bmc in BMCS.items()}}},
+    InventoryKind.IRONIC: [{"name": name, "driver_info": {"redfish_address": bmc}} for name, bmc in BMCS.items()],
+    InventoryKind.METAL3: [
+        {
+            "kind": "BareMetalHost", "metadata": {"name": name}, "status": {"hardware": {"hostname": "localhost"}},
+            "spec": {"bmc": {"address": bmc.replace("https", "redfish")}},
+        }
+        for name, bmc in BMCS.items()
+    ],
+    InventoryKind.TERRAFORM: {
+        "values": {"root_module": {"resources": [
+            {"mode": "managed", "values": {"name": name, "ipmi": bmc}} for name, bmc in BMCS.items()
+        ]}}
+    },
+    InventoryKind.MAAS: [
+        {"hostname": name, "power_type": "redfish", "power_address": bmc, "ip_addresses": ["10.9.0.1", "10.9.0.2"]}
+        for name, bmc in BMCS.items()
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", GUESSED)
+def test_a_host_that_the_inventory_does_not_name_changes_no_node(fleet: Fleet, kind: InventoryKind) -> None:
+    names = {"bmc": "ipmi"} if kind is InventoryKind.TERRAFORM else {}
+    rows = READERS[kind](GUESSED[kind], "file", names)
+    assert {one.cells["name"] for one in rows if one.cells["host"]} == set(NAMED), "new nodes have it"
+    assert compare(fleet, POLICY, rows, {}).steps == ()
+
+
+def test_an_address_that_the_inventory_names_changes_the_node(fleet: Fleet) -> None:
+    [known] = READERS[InventoryKind.MAAS]([GUESSED[InventoryKind.MAAS][0] | {"ip_addresses": ["10.9.0.1"]}], "file", {})
+    others = [one for name, one in rows_of(fleet).items() if name != "gpu-01"]
+    [step] = compare(fleet, POLICY, [known, *others], {}).steps
+    assert [(edit.path, edit.after) for edit in step.edits] == [("endpoints.host", "10.9.0.1:22")]
 
 
 def test_what_only_a_person_can_settle_is_left_with_its_reason(fleet: Fleet) -> None:
@@ -255,6 +304,7 @@ NETBOX = "kind: netbox, url: 'https://n.example/api/dcim/devices/', token: netbo
         (f"{{{NETBOX}, pool: trian}}", "there is no NodePool 'trian'"),
         (f"{{{NETBOX}, pools: [train, infr]}}", "there is no NodePool 'infr'"),
         (f"{{{NETBOX}, retire: 120%}}", "120%"),
+        (f"{{{NETBOX}, change: 120%}}", "120%"),
     ],
 )
 def test_what_makes_no_sense_is_told_with_its_line(text: str, said: str) -> None:

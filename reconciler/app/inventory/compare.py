@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from reconciler.app.inventory.collisions import ENDED, without_collisions
 from reconciler.app.inventory.fields import InventoryRow
@@ -27,7 +28,8 @@ def compare(
 ) -> InventoryDifference:
     """Return what the spec lacks to be in step. `records`: what the ledger knows of nodes, as evidence.
 
-    Raise Refused for an inventory that names no node, or too few: an answer of nothing or of half retires nobody.
+    Raise Refused for an inventory that names no node, too few, or too many in another way: an answer of nothing or of
+    half retires nobody.
     """
     if not rows:
         raise Refused(
@@ -50,10 +52,10 @@ def compare(
     absent = [node for name, node in mine.items() if node.state not in ENDED and name not in named]
     left = {node.node: why for node in absent if (why := _may_be_renamed(node, held))} | left
     gone = [node for node in absent if node.node not in left]
-    _guard(policy, gone, sum(node.state not in ENDED for node in mine.values()))
+    changed = tuple(step for step in steps if step.node in fleet.nodes)
+    _guard(policy, gone, changed, sum(node.state not in ENDED for node in mine.values()))
     retired = [_retirement(node, records.get(node.node) or NodeRecord(node.node), len(rows)) for node in gone]
     added = tuple(step for step in steps if step.node not in fleet.nodes)
-    changed = tuple(step for step in steps if step.node in fleet.nodes)
     return InventoryDifference(len(rows), added, changed, tuple(retired), tuple(sorted(left.items())))
 
 
@@ -71,7 +73,7 @@ def _named(rows: Sequence[InventoryRow]) -> tuple[dict[str, InventoryRow], dict[
             left[name or row.where] = f"{row.where}: {why}"
             held |= _addresses(InventoryRow(normal, row.where))
         else:
-            found[name] = InventoryRow(cells | normal, row.where)
+            found[name] = replace(row, cells=cells | normal)
     return found, left, held
 
 
@@ -131,7 +133,8 @@ def _addition(fleet: Fleet, policy: InventoryPolicy, row: InventoryRow) -> NodeS
 def _changes(node: Desired, row: InventoryRow) -> Iterator[NodeStep]:
     now = {"endpoints.bmc": node.endpoints.bmc, "endpoints.host": node.endpoints.host}
     now |= {f"domains.{label}": value for label, value in node.domains.items()}
-    edits = tuple(NodeEdit(path, now.get(path) or "", to) for path, to in _values(row).items() if now.get(path) != to)
+    said = _values(replace(row, cells={key: cell for key, cell in row.cells.items() if key not in row.guessed}))
+    edits = tuple(NodeEdit(path, now.get(path) or "", to) for path, to in said.items() if now.get(path) != to)
     if edits and node.state not in ENDED:
         yield NodeStep(node.node, node.pool, edits, f"{row.where} says so")
 
@@ -155,15 +158,31 @@ def _differs(node: Desired, row: InventoryRow) -> str:
     return ""
 
 
-def _guard(policy: InventoryPolicy, gone: Sequence[Desired], known: int) -> None:
+def _guard(policy: InventoryPolicy, gone: Sequence[Desired], changed: Sequence[NodeStep], known: int) -> None:
     most = parse_nodes(policy.retire, known)
     if len(gone) > most:
-        first = ", ".join(node.node for node in gone[:5]) + (", ..." if len(gone) > 5 else "")
         raise Refused(
-            f"{policy.kind} lacks {len(gone)} of {known} nodes of the spec ({first}), "
+            f"{policy.kind} lacks {len(gone)} of {known} nodes of the spec ({_first([node.node for node in gone])}), "
             f"and one proposal retires {most} at most (Fleet.inventory.retire: {policy.retire}), so nothing is "
             "proposed: if it has not answered with half, raise `retire` in the spec, or retire them by hand"
         )
+    most = parse_nodes(policy.change, known)
+    if len(changed) > most:
+        raise Refused(
+            f"{policy.kind} has other addresses or failure domains for {len(changed)} of {known} nodes of the spec "
+            f"({_first([step.node for step in changed])}; {_first_edit(changed[0])}), and one proposal changes {most} "
+            f"at most (Fleet.inventory.change: {policy.change}), so nothing is proposed: if it is right, raise "
+            "`change` in the spec, else correct the inventory or `columns`"
+        )
+
+
+def _first(nodes: Sequence[str]) -> str:
+    return ", ".join(nodes[:5]) + (", ..." if len(nodes) > 5 else "")
+
+
+def _first_edit(step: NodeStep) -> str:
+    edit = step.edits[0]
+    return f"{edit.path} of {step.node}: {edit.before or 'none'} -> {edit.after}"
 
 
 def _retirement(node: Desired, record: NodeRecord, known: int) -> NodeStep:

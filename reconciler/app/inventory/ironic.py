@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from reconciler.app.inventory.fields import InventoryRow, Names, objects, row, value_at
+from reconciler.app.inventory.fields import Guess, InventoryRow, Names, objects, row, value_at
 from reconciler.model.errors import UsageError
 
 _PATHS: Final[Mapping[str, tuple[str, ...]]] = {
     "name": ("name",),
     "bmc": ("driver_info.redfish_address",),
-    "host": ("extra.host", "name"),
+    "host": ("extra.host", Guess("name")),
     "pool": ("extra.pool",),
     "rack": ("extra.rack",),
 }

@@ -9,12 +9,12 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from reconciler.app.inventory.fields import InventoryRow, Names, objects, row, value_at
+from reconciler.app.inventory.fields import Guess, InventoryRow, Names, objects, row, value_at
 from reconciler.model.errors import UsageError
 
 _PATHS: Final[Mapping[str, tuple[str, ...]]] = {
     "name": ("metadata.name",),
-    "host": ("status.hardware.hostname", "metadata.name"),
+    "host": (Guess("status.hardware.hostname"), Guess("metadata.name")),
 }
 # redfish, redfish-virtualmedia, redfish-uefihttp, idrac-redfish, idrac-virtualmedia, ilo5-redfish, ilo5-virtualmedia
 _REDFISH: Final = re.compile(r"(?:[a-z0-9]+-)?(?:redfish|virtualmedia)(?:-[a-z]+)?(\+https?)?://([^/]+)(/.*)?")
