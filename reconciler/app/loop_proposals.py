@@ -75,7 +75,7 @@ class InventoryProposer(LoopProposer):
         policy = policy_of(fleet)
         rows = await read_source(policy, self._workspace.secrets)
         records = self._ledger.nodes(list(fleet.nodes))
-        difference = compare(fleet, policy, rows, records)
+        difference = await asyncio.to_thread(compare, fleet, policy, rows, records)
         for sentence in left_to_you(difference, self._left):  # there may be no pull request that has it
             self._progress(LoopTold("proposal", sentence, problem=True))
         self._left = difference.left

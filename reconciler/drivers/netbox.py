@@ -12,6 +12,7 @@ from reconciler.model.ports import Clock
 from reconciler.model.printable import shown_url
 
 _PAGES: Final = 1000
+_LIMIT: Final = 1000  # NetBox's MAX_PAGE_SIZE, unless its operator has another; without a limit it is 50
 _TRIES: Final = 2  # somebody waits
 _OURS: Final = ("ordering", "offset")  # parameters that say which page
 _BEARER: Final = "nbt_"  # a token of NetBox 4.5 and later: https://netboxlabs.com/docs/netbox/integrations/rest-api/
@@ -24,7 +25,9 @@ def _path(query: SplitResult, after: int) -> str:
     each that stays is on one: https://github.com/auroraresearchlab/netbox-dns/issues/294.
     """
     own = [pair for pair in parse_qsl(query.query, keep_blank_values=True) if pair[0] not in _OURS]
-    return f"{query.path}?{urlencode([*own, ('ordering', 'id'), *([('id__gt', after)] if after else [])])}"
+    page = [("ordering", "id")] + [("id__gt", str(after))] * (after > 0)
+    page += [("limit", str(_LIMIT))] * ("limit" not in dict(own))
+    return f"{query.path}?{urlencode([*own, *page])}"
 
 
 def _last(page: Sequence[Any], after: int, url: str) -> int:

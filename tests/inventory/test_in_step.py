@@ -19,6 +19,7 @@ from reconciler.model.inventory import InventoryDifference, InventoryKind, Inven
 from reconciler.model.records import Applied, NodeRecord
 from reconciler.model.vocab import NodeState
 from reconciler.render.proposal import inventory_text
+from reconciler.spec.edit import table
 from reconciler.spec.edit.files import SpecFiles
 from reconciler.spec.edit.nodes import write_steps
 from tests import builders as b
@@ -226,6 +227,27 @@ def test_one_address_of_two_nodes_keeps_no_other_step_back(fleet: Fleet) -> None
     assert "one line without control characters" in left["gpu-26"]
     files = SpecFiles({name: text.encode() for name, text in {**FILES, "train.yaml": POOL}.items()}, "fleet-spec")
     write_steps(files, fleet, compare(fleet, POLICY, [*said.values(), *known[-5:]], {}))
+
+
+@pytest.mark.parametrize("columns", ["name,bmc,host,domains.rack,state", "name,bmc,host,domains.rack"])
+def test_each_row_of_the_file_is_parsed_a_few_times_at_most(monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+    """Else 10,000 rows take minutes, while the loop waits for its share of the processor."""
+    blank = "," * (columns.count(",") - 3)
+    lines = [f"gpu-{n:03},https://10.0.{n // 100}.{n % 100},10.1.{n // 100}.{n % 100},r1{blank}" for n in range(300)]
+    pool = HEAD.format(name="train") + "  inventory: nodes.csv\n"
+    files = {**BASE, "train.yaml": pool, "nodes.csv": "\n".join([columns, *lines, "", ""])}
+    fleet = load(files)
+    said = list(rows_of(fleet).values())[:200]
+    moved = [InventoryRow({**one.cells, "rack": "r2"}, one.where) for one in said]
+    new = [row(f"new-{n:03}", f"https://10.2.0.{n}", f"10.3.0.{n}", rack="r3") for n in range(100)]
+    parsed: list[str] = []
+    cells = table._cells
+    monkeypatch.setattr(table, "_cells", lambda line: parsed.append(line) or cells(line))
+    after = load(written(files, fleet, compare(fleet, POLICY, [*moved, *new], {})))
+    assert len(parsed) < 5 * 300
+    assert len(after.nodes) == 400
+    assert sum(node.state is NodeState.RETIRED for node in after.nodes.values()) == 100
+    assert sum(node.domains["rack"] == "r2" for node in after.nodes.values()) == 200
 
 
 @given(

@@ -164,7 +164,7 @@ def test_devices_of_netbox_are_nodes(
     source = parse_source(f"netbox:{netbox.url}/api/dcim/devices/?role=gpu", ())
     assert nodes_of(read_inventory(source), "NetBox") == expected(tmp_path)
     assert len(netbox.asked) == 2
-    assert all("role=gpu" in one for one in netbox.asked)
+    assert all("role=gpu" in one and "limit=1000" in one for one in netbox.asked), "not by pages of 50"
 
 
 @pytest.mark.wire
@@ -183,6 +183,7 @@ def test_a_device_that_leaves_between_two_pages_hides_no_other(
     found = read_inventory(parse_source(f"netbox:{netbox.url}/api/dcim/devices/?limit=1&offset=3&ordering=name", ()))
     names = [row.cells["name"] for row in found]
     assert names == ["n1", "n2", "n3", "n4", "n5", *(["n9"] if also == "another comes" else [])]
+    assert all("limit=1&" in one and "limit=1000" not in one for one in netbox.asked)
     netbox.knows_ids = False
     with pytest.raises(ReconcilerError, match="are not in the order of ids"):
         read_inventory(parse_source(f"netbox:{netbox.url}/api/dcim/devices/", ()))
