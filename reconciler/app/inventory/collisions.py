@@ -36,13 +36,10 @@ def without_collisions(
     left, waiting = dict[str, str](), deque(kept)
     while waiting:
         name = waiting.popleft()
-        step = kept.get(name)
-        why = "" if step is None else _in_the_way(fleet, named, step, holders)
-        if step is None or not why:
+        if name not in kept or not (why := _in_the_way(fleet, named, kept[name], holders)):
             continue
         left[name] = why
-        del kept[name]
-        for edit in _of_addresses(step):
+        for edit in _of_addresses(kept.pop(name)):
             if edit.before:
                 waiting.extend(holders[edit.path, edit.before])
                 holders[edit.path, edit.before].add(name)

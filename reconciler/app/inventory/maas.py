@@ -36,8 +36,8 @@ def _row(machine: Mapping[str, Any], where: str, names: Names) -> InventoryRow:
             "place of the address with --field bmc=PATH"
         )
     addresses = machine.get("ip_addresses")
-    first = next(iter(addresses), None) if isinstance(addresses, Sequence) and not isinstance(addresses, str) else None
-    if not first or "host" in names:
+    known = list(addresses) if isinstance(addresses, Sequence) and not isinstance(addresses, str) else []
+    if not known or not known[0] or "host" in names:
         return row(machine, at, names, _PATHS)
-    made = row(machine, at, names, _PATHS, host=str(first))
-    return made if len(addresses) == 1 else replace(made, guessed=frozenset({"host"}))  # which is first, nobody says
+    made = row(machine, at, names, _PATHS, host=str(known[0]))
+    return made if len(known) == 1 else replace(made, guessed=frozenset({"host"}))  # which is first, nobody says
