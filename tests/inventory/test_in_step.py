@@ -118,7 +118,7 @@ GUESSED: dict[InventoryKind, Any] = {
     InventoryKind.IRONIC: [{"name": name, "driver_info": {"redfish_address": bmc}} for name, bmc in BMCS.items()],
     InventoryKind.METAL3: [
         {
-            "kind": "BareMetalHost", "metadata": {"name": name}, "status": {"hardware": {"hostname": "localhost"}},
+            "kind": "BareMetalHost", "metadata": {"name": name}, "status": {"hardware": {"hostname": f"{name}-a"}},
             "spec": {"bmc": {"address": bmc.replace("https", "redfish")}},
         }
         for name, bmc in BMCS.items()
@@ -129,7 +129,10 @@ GUESSED: dict[InventoryKind, Any] = {
         ]}}
     },
     InventoryKind.MAAS: [
-        {"hostname": name, "power_type": "redfish", "power_address": bmc, "ip_addresses": ["10.9.0.1", "10.9.0.2"]}
+        {
+            "hostname": name, "power_type": "redfish", "power_address": bmc,
+            "ip_addresses": [bmc[8:].replace("10.0", "10.9"), "::1"],
+        }
         for name, bmc in BMCS.items()
     ],
 }  # fmt: skip
