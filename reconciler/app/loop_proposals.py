@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from reconciler.app.inventory.compare import compare
-from reconciler.app.inventory.propose import inventory_change, policy_of, read_source
+from reconciler.app.inventory.propose import inventory_change, left_to_you, policy_of, read_source
 from reconciler.app.loop_proposer import LoopProposer
 from reconciler.app.propose_drift import SeenDrift, proposed_change
 from reconciler.app.proposing import ProposedChange
 from reconciler.app.workspace import drift_report
+from reconciler.converge.events import LoopTold
 from reconciler.drivers.git import folder, read_revision
 from reconciler.model.desired import Fleet
 from reconciler.model.forge import SpecForge
@@ -62,6 +63,7 @@ class InventoryProposer(LoopProposer):
     """`inventory` of the Fleet: the pull request that brings its nodes in step."""
 
     what: ClassVar[str] = "the inventory"
+    _left: tuple[tuple[str, str], ...] = ()  # as told last
 
     def _forge(self, fleet: Fleet) -> SpecForge | None:
         return None if fleet.settings.inventory is None else fleet.settings.inventory.forge
@@ -73,5 +75,8 @@ class InventoryProposer(LoopProposer):
         policy = policy_of(fleet)
         rows = await read_source(policy, self._workspace.secrets)
         records = self._ledger.nodes(list(fleet.nodes))
-        difference = compare(fleet, policy, rows, records)
+        difference = await asyncio.to_thread(compare, fleet, policy, rows, records)
+        for sentence in left_to_you(difference, self._left):  # there may be no pull request that has it
+            self._progress(LoopTold("proposal", sentence, problem=True))
+        self._left = difference.left
         return await asyncio.to_thread(lambda: inventory_change(fleet, difference, *_files(fleet)))

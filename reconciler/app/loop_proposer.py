@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 from reconciler.app.clocks import RealClock
 from reconciler.app.forge_job import spec_forge
@@ -26,7 +27,18 @@ from reconciler.model.plan import Plan
 if TYPE_CHECKING:
     from reconciler.drivers.ledger import SqlLedger
 
+_T = TypeVar("_T")
 _TRY_S: Final = 60.0  # wall clock: for one try, so that a forge that hangs is told of
+_CHANGE_S: Final = 600.0  # wall clock: for what is proposed; an inventory of 10,000 nodes has many pages
+
+
+async def _within(seconds: float, what: str, work: Awaitable[_T]) -> _T:
+    """Return what the work returns. Raise TimeoutError, which says what had no end."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await work
+    except TimeoutError:
+        raise TimeoutError(f"{what}: no end after {seconds:.0f}s") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +109,12 @@ class LoopProposer(ABC):
 
     async def _try_once(self, forge: SpecForge, fleet: Fleet, plan: Plan, observation: Observation) -> None:
         try:
-            async with asyncio.timeout(_TRY_S):
-                proposed = await self._propose(forge, fleet, plan, observation)
-        except TimeoutError:
-            self._failed("outage", f"{forge.repository}: no end after {_TRY_S:.0f}s")
+            change = await _within(_CHANGE_S, f"reading {self.what}", self._wanted(fleet, plan, observation))
+            proposed = change is not None and await _within(
+                _TRY_S, forge.repository, self._propose(forge, fleet, change)
+            )
+        except TimeoutError as error:
+            self._failed("outage", str(error))
         except DriverError as error:
             refused = error.kind in (Failure.AUTH, Failure.REJECTED, Failure.UNSUPPORTED)
             self._failed("refused" if refused else "outage", str(error))
@@ -116,19 +130,23 @@ class LoopProposer(ABC):
             self._progress(LoopTold("proposal", f"{self.what} is not proposed: {why}", problem=True))
         self._trouble = kind
 
-    async def _propose(self, forge: SpecForge, fleet: Fleet, plan: Plan, observation: Observation) -> bool:
-        """Return whether the forge was asked: not where another process leads, or too little was seen."""
+    async def _wanted(self, fleet: Fleet, plan: Plan, observation: Observation) -> ProposedChange | None:
+        """Return what to propose: None where another process leads, or too little was seen."""
         source = fleet.source
         if not source.commit or source.dirty:
             raise UsageError(f"{source.directory} is not as committed: a pull request is made of the spec in git")
         if not self._leads(fleet):
-            return False
+            return None
         wanted = await self._change(fleet, plan, observation)
         if wanted is None:
-            return False
+            return None
         missing = self._adopted - wanted.adopted
         if missing and wanted.adopted < self._adopted and wanted.unsure >= {node for node, *_ in missing}:
-            return False  # without the nodes that are silent now it is another change, which would undo approvals
+            return None  # without the nodes that are silent now it is another change, which would undo approvals
+        return wanted
+
+    async def _propose(self, forge: SpecForge, fleet: Fleet, wanted: ProposedChange) -> bool:
+        """Return whether the forge was asked: not where another process leads."""
         said: list[str] = []
         port = await self._connect(forge)
         try:

@@ -22,6 +22,8 @@ _DNS = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([
 
 def split_authority(text: str, default_port: int) -> tuple[str, int]:
     """Return the host, in lower case and without brackets, and the port of `host[:port]`."""
+    if "@" in text:  # what stands before it may be a password, which no sentence repeats
+        raise ValueError("an address has no user or password")
     match = _AUTHORITY.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not an address; write host or host:port")
@@ -55,11 +57,11 @@ def normalise_host(text: str) -> str:
 
 def normalise_bmc(text: str) -> str:
     """Return the URL of a BMC as `https://host[:port]`, without port 443."""
+    if "@" in text:
+        raise ValueError("the URL of a BMC has no user or password; name a secret in redfish.credentials of the Fleet")
     if not text.lower().startswith("https://"):
         raise ValueError(f"{text!r} is not the URL of a BMC; it starts with https://")
     rest = text[len("https://") :].removesuffix("/")
-    if "@" in rest:
-        raise ValueError("the URL of a BMC has no user or password; name a secret in redfish.credentials of the Fleet")
     if "/" in rest or "?" in rest or "#" in rest:
         raise ValueError(f"{text!r} is not the URL of a BMC; nothing follows the host and port")
     host, port = split_authority(rest, HTTPS_PORT)

@@ -22,8 +22,9 @@ class InventoryPolicy:
     """The inventory that the spec is kept in step with. `place`: a file, or a URL with `secret`, the token's name.
 
     `names`: columns with the paths of their values, where these are not the usual ones. `pool`: of nodes for which the
-    inventory names none; "" = such nodes are not added. `pools`: those that it knows the nodes of; () = all. `retire`:
-    most nodes that one proposal may retire, as a count or a share. `forge`: None = `run` proposes nothing.
+    inventory names none; "" = such nodes are not added. `pools`: those that it knows the nodes of; () = all. `retire`,
+    `change`: most nodes that one proposal may retire, or change, as a count or a share. `forge`: None = `run` proposes
+    nothing.
     """
 
     kind: InventoryKind
@@ -33,6 +34,7 @@ class InventoryPolicy:
     pool: str = ""
     pools: tuple[str, ...] = ()
     retire: str = "5%"
+    change: str = "5%"
     interval_s: float = 3600.0
     forge: SpecForge | None = None
 
@@ -60,7 +62,7 @@ class NodeStep:
 class InventoryDifference:
     """The ways in which a spec differs from an inventory. `left`: sentences on what only a person can settle, by node.
 
-    `known`: number of nodes that the inventory names. `unread`: those of whose rows not everything is known.
+    `known`: number of nodes that the inventory names.
     """
 
     known: int
@@ -68,7 +70,6 @@ class InventoryDifference:
     changed: tuple[NodeStep, ...] = ()
     retired: tuple[NodeStep, ...] = ()
     left: tuple[tuple[str, str], ...] = ()
-    unread: frozenset[str] = frozenset()
 
     @property
     def steps(self) -> tuple[NodeStep, ...]:

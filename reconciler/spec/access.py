@@ -127,6 +127,7 @@ def _inventory(found: InventorySource) -> InventoryPolicy:
         pool=found.pool or "",
         pools=found.pools,
         retire=found.retire,
+        change=found.change,
         interval_s=parse_duration(found.interval),
         forge=_spec_forge(found.forge) if found.forge else None,
     )

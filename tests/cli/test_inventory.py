@@ -133,6 +133,25 @@ def test_one_request_is_kept_in_step_with_the_inventory(bench: Bench) -> None:
     assert "closed " in bench.propose().err, "merged, nothing is left"
 
 
+def test_what_is_left_is_told_where_nothing_is_proposed(bench: Bench) -> None:
+    bench.netbox.devices[4]["name"] = "GPU_05"
+    done = bench.propose()
+    for said in ("leaves gpu-05 to you: the inventory lacks this name", "leaves gpu_05 to you", "nothing to propose"):
+        assert said in done.err
+    assert bench.pulls == []
+
+
+def test_a_node_that_is_back_is_not_left_to_be_retired(bench: Bench) -> None:
+    """A device that never is a node is no reason to keep a change of which nothing holds any more."""
+    bench.netbox.devices.append(device(77, None, "", "10.7.1.77", "r1"))
+    gone = bench.netbox.devices.pop(4)
+    assert "opened " in bench.propose().err
+    bench.netbox.devices.append(gone)
+    assert "closed " in bench.propose().err
+    bench.netbox.devices.remove(gone)
+    assert "opened " in bench.propose().err
+
+
 def test_an_answer_of_nothing_or_of_half_proposes_nothing(bench: Bench) -> None:
     whole = bench.netbox.devices
     bench.netbox.devices = []
@@ -183,13 +202,21 @@ def test_the_loop_keeps_it_while_it_leads(bench: Bench, tmp_path: Path) -> None:
     asked = len(bench.netbox.asked)
     after(4600)
     assert len(bench.netbox.asked) == asked, "the inventory is read once an hour"
-    bench.netbox.devices = []
+    bench.netbox.devices[4]["name"] = "GPU_06"
+    bench.netbox.devices.insert(4, device(5, "gpu-05", "10.0.0.5", "10.0.1.5", "r1"))
     after(8000)
+    assert [state for state, _ in bench.pulls] == ["closed"], "no step is left"
+    left = [one for one in told if one.startswith("the inventory leaves gpu-06 to you: the inventory lacks this name")]
+    del bench.netbox.devices[4]
     after(12000)
+    assert len(left) == len([one for one in told if "leaves gpu-06" in one]) == 1, "it is told without a step, and once"
+    bench.netbox.devices = []
+    after(16000)
+    after(20000)
     refused = [
         one for one in told if one.startswith("the inventory is not proposed: netbox answers with no node at all")
     ]
     assert len(refused) == 1, told
-    assert [state for state, _ in bench.pulls] in (["open"], ["opened"]), "an empty answer closes nothing"
-    assert [entry.event for _, entry in ledger.journal(None, 50)].count("propose") == 1
+    assert bench.pulls[-1][0] in ("open", "opened"), "an empty answer closes nothing"
+    assert [entry.event for _, entry in ledger.journal(None, 50)].count("propose") == 3
     ledger.close()

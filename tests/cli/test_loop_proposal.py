@@ -132,7 +132,7 @@ class Bench(DriftProposer):
 
     def __init__(self, ends: list[Exception | None], interval_s: float = 120.0) -> None:
         self.ends, self.tries, self.told = ends, 0, list[str]()
-        self.hang = False
+        self.hang = self.hangs_reading = False
         holder = Lease("demo", "me", 1, b.NOW + timedelta(minutes=1))
         ledger: Any = SimpleNamespace(holder=lambda *_: holder)
         workspace: Any = SimpleNamespace(clock=SimpleNamespace(now=lambda: b.NOW))
@@ -141,6 +141,11 @@ class Bench(DriftProposer):
     def _note(self, event: Any) -> None:
         assert isinstance(event, LoopTold)
         self.told.append(event.message)
+
+    async def _wanted(self, *_: Any) -> ProposedChange | None:
+        if self.hangs_reading:
+            await asyncio.Event().wait()
+        return ProposedChange("branch", "base", {}, "title", "text")
 
     async def _propose(self, *_: Any) -> bool:
         self.tries += 1
@@ -182,6 +187,15 @@ def test_a_forge_that_hangs_is_waited_for_by_no_pass(monkeypatch: pytest.MonkeyP
         await bench.after(360)
         await asyncio.sleep(0.2)
         assert bench.told == [f"drift is not proposed: {REPOSITORY}: no end after 0s"]
+        bench.hangs_reading, bench._trouble = True, ""
+        await bench.after(480)
+        await asyncio.sleep(0.2)
+        assert len(bench.told) == 1, "what is proposed may take longer than a forge"
+        await bench.close()
+        monkeypatch.setattr("reconciler.app.loop_proposer._CHANGE_S", 0.05)
+        await bench.after(600)
+        await asyncio.sleep(0.2)
+        assert bench.told[1:] == ["drift is not proposed: reading drift: no end after 0s"]
 
     bench = Bench([])
     asyncio.run(run())
@@ -276,9 +290,14 @@ def test_a_node_that_is_silent_for_a_pass_is_taken_from_no_change(monkeypatch: p
     fleet: Any = SimpleNamespace(
         settings=b.SETTINGS, source=SimpleNamespace(commit="c", dirty=False, directory="fleet-spec")
     )
-    seen: Any = None
+
+    async def try_once() -> bool:
+        seen: Any = None
+        wanted = await proposer._wanted(fleet, seen, seen)
+        return wanted is not None and await proposer._propose(PLACE, fleet, wanted)
+
     for adopted, unsure, asks in passes:
         change = ProposedChange("b", "c", {}, "", "", unsure=unsure, adopted=frozenset(adopted))
         before = len(asked)
-        assert asyncio.run(proposer._propose(PLACE, fleet, seen, seen)) is asks, (adopted, unsure)
+        assert asyncio.run(try_once()) is asks, (adopted, unsure)
         assert asked[before:] == ([adopted] if asks else [])

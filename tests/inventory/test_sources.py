@@ -6,7 +6,7 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -112,7 +112,9 @@ class FakeNetBox:
     tokens: set[str] = field(default_factory=lambda: {"Token 0123abcd", "Bearer nbt_0123.abcd"})
     url: str = ""
     elsewhere: str = ""
+    knows_ids: bool = True  # False: parameters that it does not know are ignored
     asked: list[str] = field(default_factory=list)
+    changes: list[Callable[[], object]] = field(default_factory=list)  # one after each page
 
     def app(self) -> web.Application:
         app = web.Application()
@@ -128,9 +130,15 @@ class FakeNetBox:
             return web.json_response({"detail": "Invalid token"}, status=403)
         role, at = request.query.get("role"), int(request.query.get("offset", "0"))
         found = [one for one in self.devices if role in (None, one["role"]["slug"])]
+        if request.query.get("ordering") == "id":
+            found.sort(key=lambda one: one["id"])
+        if self.knows_ids:
+            found = [one for one in found if one["id"] > int(request.query.get("id__gt", "0"))]
         more = at + 1 < len(found)
         base = self.elsewhere or str(request.url.origin())
         following = f"{base}{request.url.update_query(limit='1', offset=str(at + 1)).relative()}" if more else None
+        if self.changes:
+            self.changes.pop(0)()
         return web.json_response(
             {"count": len(found), "next": following, "previous": None, "results": found[at : at + 1]}
         )
@@ -156,7 +164,29 @@ def test_devices_of_netbox_are_nodes(
     source = parse_source(f"netbox:{netbox.url}/api/dcim/devices/?role=gpu", ())
     assert nodes_of(read_inventory(source), "NetBox") == expected(tmp_path)
     assert len(netbox.asked) == 2
-    assert all("role=gpu" in one for one in netbox.asked)
+    assert all("role=gpu" in one and "limit=1000" in one for one in netbox.asked), "not by pages of 50"
+
+
+@pytest.mark.wire
+@pytest.mark.parametrize("also", ["nothing else", "another comes", "in another order"])
+def test_a_device_that_leaves_between_two_pages_hides_no_other(
+    netbox: FakeNetBox, monkeypatch: pytest.MonkeyPatch, also: str
+) -> None:
+    """With pages by offset the second began one device too late, and a count of the last page was of no help."""
+    monkeypatch.setenv("NETBOX_TOKEN", "0123abcd")
+    netbox.devices = [device(n, f"n{n}", f"10.0.0.{n}", f"10.1.0.{n}", "r1") for n in range(1, 6)]
+    if also == "in another order":
+        netbox.devices.reverse()
+    netbox.changes = [lambda: netbox.devices.remove(next(one for one in netbox.devices if one["id"] == 1))]
+    if also == "another comes":
+        netbox.changes.append(lambda: netbox.devices.append(device(9, "n9", "10.0.0.9", "10.1.0.9", "r1")))
+    found = read_inventory(parse_source(f"netbox:{netbox.url}/api/dcim/devices/?limit=1&offset=3&ordering=name", ()))
+    names = [row.cells["name"] for row in found]
+    assert names == ["n1", "n2", "n3", "n4", "n5", *(["n9"] if also == "another comes" else [])]
+    assert all("limit=1&" in one and "limit=1000" not in one for one in netbox.asked)
+    netbox.knows_ids = False
+    with pytest.raises(ReconcilerError, match="are not in the order of ids"):
+        read_inventory(parse_source(f"netbox:{netbox.url}/api/dcim/devices/", ()))
 
 
 def test_devices_of_a_file_are_nodes_too(tmp_path: Path) -> None:
@@ -312,6 +342,9 @@ BMH = {"kind": "BareMetalHost", "metadata": {"namespace": "m", "name": "n"}, "sp
         ("netbox", [device(4, None, "10.0.0.1", "10.1.0.1", "r")], "device 4: name is missing"),
         ("netbox", [*DEVICES, DEVICES[0]], "device GPU-0001: node 'gpu-0001' is listed twice"),
         ("netbox", [device(4, "my node", "10.0.0.1", "10.1.0.1", "r")], "device my node: "),
+        ("netbox", {"next": "https://n/?offset=50", "results": DEVICES}, "it is one page, and others follow"),
+        ("ironic", {"next": "https://i/v1/nodes?marker=x", "nodes": [ironic("n")]}, "it is one page, and others"),
+        ("metal3", {"kind": "List", "metadata": {"continue": "x"}, "items": [BMH]}, "it is one page, and others"),
         ("ironic", {"nodes": [ironic(None, redfish_address="https://x")]}, "node 6d85703a: name, host is missing"),
         (
             "ironic",
@@ -324,6 +357,7 @@ BMH = {"kind": "BareMetalHost", "metadata": {"namespace": "m", "name": "n"}, "sp
             MANIFESTS.replace("ADDRESS", "ipmi://10.0.0.1:623"),
             ":5: BareMetalHost bml-01: ipmi://10.0.0.1:623",
         ),
+        ("metal3", MANIFESTS.replace("ADDRESS", "ipmi://root:pw@10.0.0.1"), "the address of its BMC has a user or"),
         ("metal3", MANIFESTS.replace("ADDRESS", "redfish+http://10.0.0.1/x"), "is without TLS"),
         ("metal3", {"kind": "List", "items": [BMH]}, "BareMetalHost m/n: bmc is missing"),
         ("metal3", "a: [", "inventory.json:1"),

@@ -41,4 +41,4 @@ def _row(host: str, variables: Any, where: str, names: Names) -> InventoryRow:
     port = variables.get("ansible_port") if isinstance(variables, Mapping) else None
     if "host" not in names and isinstance(port, int | str) and str(port) != "22":
         cells["host"] = f"{cells['host']}:{port}"
-    return InventoryRow(cells, where)
+    return InventoryRow(cells, where, frozenset({"host"} - made.cells.keys()))

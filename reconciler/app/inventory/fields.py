@@ -17,10 +17,20 @@ _PREFIX: Final = re.compile(r"[0-9A-Fa-f:.]+/\d{1,3}")  # 10.0.0.5/24, as invent
 
 @dataclass(frozen=True, slots=True)
 class InventoryRow:
-    """A node as an inventory has it: the cells of a row of the CSV file. `where`: its line, or the object's name."""
+    """A node as an inventory has it: the cells of a row of the CSV file. `where`: its line, or the object's name.
+
+    `guessed`: columns of which it does not say the value. They serve a new node, and change none that is known.
+    """
 
     cells: Mapping[str, str]
     where: str
+    guessed: frozenset[str] = frozenset()
+
+
+class Guess(str):
+    """A path whose value may serve for a column, though the inventory has it for another purpose."""
+
+    __slots__ = ()
 
 
 Names = Mapping[str, str]  # column -> path of the value in the inventory's object, where its user names one
@@ -52,21 +62,24 @@ def row(thing: Any, where: str, names: Names, paths: Mapping[str, Sequence[str]]
 
     Raise UsageError for a value that is no text or number.
     """
-    cells: dict[str, str] = {}
+    cells, guessed = dict[str, str](), set[str]()
     for column in {**paths, **known, **names}:
-        if column in names:
-            found: Any = value_at(thing, names[column])
-        else:
-            found = known.get(column) or _first(thing, paths.get(column, ()))
+        path = names.get(column) or _first(thing, paths.get(column, ()))
+        found: Any = None if path is None else value_at(thing, path)
+        if column not in names and known.get(column):
+            found = known[column]
+        elif isinstance(path, Guess):
+            guessed.add(column)
         if isinstance(found, bool) or not isinstance(found, str | int | None):
             raise UsageError(f"{where}: {names.get(column, column)} is no text, so it can't be the {column}")
         if found not in (None, ""):
             cells[column] = _cell(column, str(found).strip())
-    return InventoryRow(cells, where)
+    return InventoryRow(cells, where, frozenset(guessed))
 
 
-def _first(thing: Any, paths: Iterable[str]) -> Any:
-    return next((found for path in paths if (found := value_at(thing, path)) not in (None, "")), None)
+def _first(thing: Any, paths: Iterable[str]) -> str | None:
+    """Return the first of the paths that it has a value at."""
+    return next((path for path in paths if value_at(thing, path) not in (None, "")), None)
 
 
 def _cell(column: str, text: str) -> str:
@@ -87,7 +100,13 @@ def _is_ipv6(text: str) -> bool:
 
 
 def objects(document: Any, where: str, key: str, what: str) -> list[Any]:
-    """Return the list under a key, or a document that is the list itself. Raise UsageError for anything else."""
+    """Return the list under a key, or a document that is the list itself.
+
+    Raise UsageError for anything else, and for one page of several: `next` of NetBox and Ironic, and
+    `metadata.continue` of Kubernetes, are set where more follow.
+    """
+    if any(value_at(document, path) for path in ("next", "metadata.continue")):
+        raise UsageError(f"{where}: it is one page, and others follow: write all of them to the file, as one list")
     found = document.get(key) if isinstance(document, Mapping) else document
     if not isinstance(found, list) or not all(isinstance(one, Mapping) for one in found):
         raise UsageError(f"{where}: {what} is expected")

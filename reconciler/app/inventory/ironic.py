@@ -1,4 +1,4 @@
-"""Nodes of Ironic: of `GET /v1/nodes/detail`, or of `openstack baremetal node list --long -f json`.
+"""Nodes of Ironic: of `GET /v1/nodes/detail`, or of `openstack baremetal node list --long --limit 0 -f json`.
 
 Ironic knows how a BMC is reached and not how the host is: that is `extra.host`, or the node's name, which DNS knows.
 """
@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from reconciler.app.inventory.fields import InventoryRow, Names, objects, row, value_at
+from reconciler.app.inventory.fields import Guess, InventoryRow, Names, objects, row, value_at
 from reconciler.model.errors import UsageError
 
 _PATHS: Final[Mapping[str, tuple[str, ...]]] = {
     "name": ("name",),
     "bmc": ("driver_info.redfish_address",),
-    "host": ("extra.host", "name"),
+    "host": ("extra.host", Guess("name")),
     "pool": ("extra.pool",),
     "rack": ("extra.rack",),
 }

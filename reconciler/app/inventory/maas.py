@@ -7,15 +7,16 @@ guide puts the two together and leaves the password out. Pools of MAAS are pools
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from reconciler.app.inventory.fields import InventoryRow, Names, objects, row
+from reconciler.app.inventory.fields import Guess, InventoryRow, Names, objects, row
 from reconciler.model.errors import UsageError
 
 _PATHS: Final[Mapping[str, tuple[str, ...]]] = {
     "name": ("hostname",),
     "bmc": ("power_address",),
-    "host": ("fqdn", "hostname"),
+    "host": (Guess("fqdn"), Guess("hostname")),
     "pool": ("pool.name",),
     "rack": (),
 }
@@ -35,6 +36,8 @@ def _row(machine: Mapping[str, Any], where: str, names: Names) -> InventoryRow:
             "place of the address with --field bmc=PATH"
         )
     addresses = machine.get("ip_addresses")
-    first = next(iter(addresses), None) if isinstance(addresses, Sequence) and not isinstance(addresses, str) else None
-    known = {"host": str(first)} if first else {}
-    return row(machine, at, names, _PATHS, **known)
+    known = list(addresses) if isinstance(addresses, Sequence) and not isinstance(addresses, str) else []
+    if not known or not known[0] or "host" in names:
+        return row(machine, at, names, _PATHS)
+    made = row(machine, at, names, _PATHS, host=str(known[0]))
+    return made if len(known) == 1 else replace(made, guessed=frozenset({"host"}))  # which is first, nobody says

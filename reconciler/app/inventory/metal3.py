@@ -9,12 +9,12 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from reconciler.app.inventory.fields import InventoryRow, Names, objects, row, value_at
+from reconciler.app.inventory.fields import Guess, InventoryRow, Names, objects, row, value_at
 from reconciler.model.errors import UsageError
 
 _PATHS: Final[Mapping[str, tuple[str, ...]]] = {
     "name": ("metadata.name",),
-    "host": ("status.hardware.hostname", "metadata.name"),
+    "host": (Guess("status.hardware.hostname"), Guess("metadata.name")),
 }
 # redfish, redfish-virtualmedia, redfish-uefihttp, idrac-redfish, idrac-virtualmedia, ilo5-redfish, ilo5-virtualmedia
 _REDFISH: Final = re.compile(r"(?:[a-z0-9]+-)?(?:redfish|virtualmedia)(?:-[a-z]+)?(\+https?)?://([^/]+)(/.*)?")
@@ -40,6 +40,8 @@ def _bmc(address: Any, where: str) -> str:
     """Return the URL of a BMC that speaks Redfish; "" where there is no address."""
     if not address:
         return ""
+    if "@" in str(address):
+        raise UsageError(f"{where}: the address of its BMC has a user or password: keep them in its Secret")
     found = _REDFISH.fullmatch(str(address))
     if found is None:
         raise UsageError(f"{where}: {address} is no Redfish address; BMCs are reached over Redfish")

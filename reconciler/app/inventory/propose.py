@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from typing import Final
 
 from reconciler.app.adopt import read_tree
 from reconciler.app.forge_job import connect_forge
@@ -22,6 +23,17 @@ from reconciler.model.inventory import InventoryDifference, InventoryPolicy
 from reconciler.render.proposal import inventory_text
 from reconciler.spec.edit.files import SpecFiles
 from reconciler.spec.edit.nodes import write_steps
+
+_TOLD: Final = 20  # sentences at once; the text of the pull request and --dry-run have all
+
+
+def left_to_you(difference: InventoryDifference, told: Collection[tuple[str, str]] = ()) -> list[str]:
+    """Return sentences on what only a person can settle, without those `told` already."""
+    new = [one for one in difference.left if one not in told]
+    said = [f"the inventory leaves {node} to you: {why}" for node, why in new[:_TOLD]]
+    if len(new) > _TOLD:
+        said.append(f"{len(new) - _TOLD} more are left to you: `reconciler inventory propose --dry-run` lists them")
+    return said
 
 
 async def read_source(policy: InventoryPolicy, secrets: SecretStore) -> list[InventoryRow]:
@@ -43,7 +55,6 @@ def inventory_change(fleet: Fleet, difference: InventoryDifference, files: SpecF
         files={f"{below}/{one}" if below else one: text for one, text in files.edited.items()},
         title=f"Bring the nodes of fleet {name} in step with {policy.kind}",
         text=inventory_text(difference, policy),
-        unsure=difference.unread,
     )
 
 

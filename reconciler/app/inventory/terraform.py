@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from reconciler.app.inventory.fields import InventoryRow, Names, row, value_at
+from reconciler.app.inventory.fields import Guess, InventoryRow, Names, row, value_at
 from reconciler.model.errors import UsageError
 
 _PATHS: Final[Mapping[str, tuple[str, ...]]] = {
     "name": ("hostname", "name"),
-    "host": ("ip_address", "private_ip", "hostname", "name"),
+    "host": ("ip_address", "private_ip", Guess("hostname"), Guess("name")),
     "pool": ("pool",),
     "rack": ("rack",),
 }

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import click
 
-from reconciler.app.inventory.propose import check_committed, difference_of, drafted_change, propose_inventory
+from reconciler.app.inventory.propose import (
+    check_committed,
+    difference_of,
+    drafted_change,
+    left_to_you,
+    propose_inventory,
+)
 from reconciler.app.ports import FleetRequest
 from reconciler.cli.frontend import workspace_for
 from reconciler.cli.options import spec_options
@@ -25,8 +31,11 @@ def propose(request: FleetRequest, repo: str, dry_run: bool) -> None:
     workspace = workspace_for(request)
     if not dry_run:
         check_committed(workspace)
-    change, files = drafted_change(workspace, difference_of(workspace))
+    difference = difference_of(workspace)
+    change, files = drafted_change(workspace, difference)
     if dry_run:
         show("\n".join((change.text, *(line.rstrip("\n") for line in files.diff("")), "")))
         return
+    for sentence in left_to_you(difference):
+        say(sentence, err=True)
     propose_inventory(change, repo, lambda text: say(text, err=True))

@@ -296,9 +296,9 @@ def _taken_out(files: SpecFiles, pool: Location, own: Mapping[str, _Edits], numb
             raise Refused(f"{name}: {file} has no row of this node that can be edited; edit it by hand")
         if all(_column(path) in table.columns for path, _ in edits):
             for path, value in edits:
-                table = table.set(name, _column(path), value)
+                table.set(name, _column(path), value)
             continue
-        table = table.without(name)
+        table.remove(name)
         top: Steps = ("spec", "nodes", number)
         values |= {(*top, key): value for key, value in entry_of(row).items()}
         values |= _as_settings(files, pool, top, edits, shared=False)

@@ -46,18 +46,19 @@ def _add(files: SpecFiles, pool: Location, steps: Sequence[NodeStep]) -> None:
     """Add rows to the pool's CSV file, where it has one with the columns that a node needs; entries otherwise."""
     spec = files.yaml(pool.file).value(pool.document, ("spec",))
     table = Table(files.text(spec["inventory"])) if spec.get("inventory") else None
-    values: dict[Steps, object] = {}
+    values, rows = dict[Steps, object](), list[dict[str, str]]()
     number = len(spec.get("nodes") or ())
     for step in steps:
         row = {"name": step.node} | {
             _COLUMNS.get(one.path, one.path): _written(one.path, one.after) for one in step.edits
         }
         if table is not None and row.keys() <= set(table.columns):
-            table = table.with_row(row)
+            rows.append(row)
             continue
         values |= {("spec", "nodes", number, key): value for key, value in entry_of(row).items()}
         number += 1
     if table is not None:
+        table.add(rows)
         files.write(spec["inventory"], table.text)
     if values:
         files.write(pool.file, files.yaml(pool.file).set(pool.document, values, before=("inventory",)).text)

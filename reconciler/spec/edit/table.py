@@ -1,59 +1,61 @@
-"""Edit the text of a CSV inventory: set cells, remove rows. All other lines stay as they are."""
+"""Edit the text of a CSV inventory: set cells, add and remove rows. All other lines stay as they are."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 
 class Table:
     def __init__(self, text: str) -> None:
-        self._lines = text.split("\n")
-        self.columns = _cells(self._lines[0])
+        self._lines: list[str | None] = list(text.split("\n"))  # None: taken out
+        self.columns = _cells(text.split("\n", 1)[0])
+        own = self.columns.index("name") if "name" in self.columns else 0
+        self._at = dict[str, int]()  # name -> its first line
+        for at, line in enumerate(text.split("\n")):
+            if at and line.strip():
+                self._at.setdefault(_cells(line)[own], at)
 
     @property
     def text(self) -> str:
-        return "\n".join(self._lines)
+        return "\n".join(line for line in self._lines if line is not None)
 
     def row(self, name: str) -> dict[str, str] | None:
         """Return the cells of a node that are not empty, by column; None when it has no row."""
-        at = self._find(name)
-        if at is None:
+        line = self._line(name)
+        if line is None:
             return None
-        return {column: cell for column, cell in zip(self.columns, _cells(self._lines[at]), strict=False) if cell}
+        return {column: cell for column, cell in zip(self.columns, _cells(line), strict=False) if cell}
 
-    def set(self, name: str, column: str, value: str) -> Table:
-        """Return the table with one cell set. Raise KeyError without such a row or column."""
-        at = self._find(name)
-        if at is None or column not in self.columns:
+    def set(self, name: str, column: str, value: str) -> None:
+        """Set one cell. Raise KeyError without such a row or column."""
+        line = self._line(name)
+        if line is None or column not in self.columns:
             raise KeyError(column)
-        return self._changed(at, _put(self._lines[at], self.columns.index(column), value))
+        self._lines[self._at[name]] = _put(line, self.columns.index(column), value)
 
-    def without(self, name: str) -> Table:
-        return self._changed(self._find(name), None)
+    def remove(self, name: str) -> None:
+        """Take the row of a node out. Raise KeyError without such a row."""
+        self._lines[self._at.pop(name)] = None
 
-    def with_row(self, cells: Mapping[str, str]) -> Table:
-        """Return the table with one more row at its end. Raise KeyError where it has no column for a cell."""
-        if missing := cells.keys() - set(self.columns):
-            raise KeyError(min(missing))
-        text = io.StringIO()
-        csv.writer(text, lineterminator="").writerow([cells.get(column, "") for column in self.columns])
-        end = "\r" if self._lines[0].endswith("\r") else ""
+    def add(self, rows: Sequence[Mapping[str, str]]) -> None:
+        """Add rows at the end, whose nodes are not looked for here. Raise KeyError without a column for a cell."""
+        written = []
+        for cells in rows:
+            if missing := cells.keys() - set(self.columns):
+                raise KeyError(min(missing))
+            text = io.StringIO()
+            csv.writer(text, lineterminator="").writerow([cells.get(column, "") for column in self.columns])
+            written.append(text.getvalue() + ("\r" if (self._lines[0] or "").endswith("\r") else ""))
         last = len(self._lines)
-        while last > 1 and not self._lines[last - 1].strip():
+        while last > 1 and not (self._lines[last - 1] or "").strip():
             last -= 1
-        return Table("\n".join([*self._lines[:last], text.getvalue() + end, *(self._lines[last:] or [""])]))
+        rest = [line for line in self._lines[last:] if line is not None]
+        self._lines[last:] = [*written, *(rest or [""])]
 
-    def _find(self, name: str) -> int | None:
-        own = self.columns.index("name")
-        rows = ((at, _cells(line)) for at, line in enumerate(self._lines[1:], 1) if line.strip())
-        return next((at for at, cells in rows if cells[own] == name), None)
-
-    def _changed(self, at: int | None, line: str | None) -> Table:
-        if at is None:
-            raise KeyError(at)
-        return Table("\n".join([*self._lines[:at], *([] if line is None else [line]), *self._lines[at + 1 :]]))
+    def _line(self, name: str) -> str | None:
+        return self._lines[self._at[name]] if name in self._at else None
 
 
 def _cells(line: str) -> list[str]:

@@ -47,6 +47,11 @@ class InventorySource(Model):
         description="Most nodes that one proposal may retire, a count or a share rounded up. With more nothing is "
         "proposed: the inventory may have answered with half.",
     )
+    change: NodeShare = Field(
+        default="5%",
+        description="Most nodes whose addresses or failure domains one proposal may change, a count or a share rounded "
+        "up. With more nothing is proposed: the inventory may have them in another place now.",
+    )
     interval: PositiveDuration = Field(default="1h", description="Time between two readings of the inventory.")
     forge: SpecForge | None = Field(
         default=None,
