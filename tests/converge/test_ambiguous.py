@@ -15,7 +15,9 @@ from tests.converge.world import World
 
 Worlds = Callable[..., World]
 
-_READS = frozenset({"hot", "inventory", "media", "task", "tasks", "close", "facts", "state", "member"})
+_READS = frozenset({
+    "hot", "inventory", "media", "task", "tasks", "close", "facts", "state", "member", "scaled_by", "read",
+})  # fmt: skip
 
 
 class TimesOut:
@@ -45,6 +47,8 @@ class _Port:
         call = getattr(self._port, name)
         if name in _READS:
             return call
+        if name == "adjustments":  # a port of the port
+            return lambda: _Port(call(), effect=self._effect)
 
         async def write(*args: Any, **options: Any) -> Any:
             if self._effect:

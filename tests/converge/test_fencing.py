@@ -22,7 +22,9 @@ from tests.converge.world import World
 Worlds = Callable[..., World]
 Write = tuple[str, str]  # node or "cluster", verb
 
-_READS = frozenset({"hot", "inventory", "media", "task", "tasks", "close", "facts", "state", "member"})
+_READS = frozenset({
+    "hot", "inventory", "media", "task", "tasks", "close", "facts", "state", "member", "scaled_by", "read",
+})  # fmt: skip
 ALL = {"n0": ["old_image", "bios_off", {"old_firmware": {"component": "nic0"}}, "missing_label"]}
 
 
@@ -73,6 +75,8 @@ class _Port:
         call = getattr(self._port, name)
         if name in _READS:
             return call
+        if name == "adjustments":  # a port of the port
+            return lambda: _Port(call(), self._scribe, self._where)
 
         async def write(*args: Any, **options: Any) -> Any:
             with self._scribe.writing(self._where, name):

@@ -79,7 +79,9 @@ def is_low_elsewhere(fabric: Fabric, part: Part, uplinks: Iterable[Conviction], 
     """
     rail, runs, lows = part.rail, 0, 0
     bad = {name for one in uplinks if one.part.rail == rail for name in one.part.name.split(OR)}
-    for reading in readings if rail is not None and bad else ():
+    if rail is None or not bad:
+        return True
+    for reading in readings:
         run = reading.run
         if part.name not in (run.one, run.other) or reading.unread >> rail & 1:
             continue
@@ -87,7 +89,7 @@ def is_low_elsewhere(fabric: Fabric, part: Part, uplinks: Iterable[Conviction], 
         ways = ((reading.there, run.there, (one, other)), (reading.back, run.back, (other, one)))
         counted = [low >> rail & 1 for low, leg, leaves in ways if bad.isdisjoint(leg.route(rail, leaves))]
         runs, lows = runs + bool(counted), lows + any(counted)
-    return not bad or strength(lows, runs) >= CONVICTS
+    return strength(lows, runs) >= CONVICTS
 
 
 def _may_be_bad(fabric: Fabric, parts: Sequence[Part], readings: Sequence[Reading]) -> bool:
