@@ -57,6 +57,7 @@ LONGEST_S = 8 * 3600.0  # until it is out, and until it serves
 QUIET_S = 600.0  # before the sign; the machines have been up for an hour then
 AFTER_S = 900.0  # in which what is over is told
 _STEP_S = 1.0
+_SHOWN_S = 1800.0  # the longest window of a reported row, 15 minutes, and looks until it counts
 _PERSON_S = 60.0  # that a person needs, once called
 _DRIVERS_WORD: Final = "gpu_recovery"
 _LADDER: Final = frozenset(RungAction)
@@ -293,7 +294,7 @@ class _Play:
         except (IndexError, KeyError, StopIteration, ValueError) as error:  # a machine without that part
             return replace(ended, unplayed=f"this machine has no part for it: {error}")
         self.began = self.clock.elapsed
-        is_out = self._marked if self.repairs else lambda: self.shown or self._marked()  # for what else it raises
+        is_out = self._marked if self.repairs else self._is_shown
         if not await self._until(is_out, running):
             return replace(ended, told=self._told())
         ended = replace(ended, out_s=self._since, shown=await self._look())
@@ -305,6 +306,10 @@ class _Play:
                 ended = replace(ended, back_s=self._since)
         await self.clock.sleep(AFTER_S)
         return replace(ended, did=tuple(self.did), told=self._told())
+
+    def _is_shown(self) -> bool:
+        """Return whether a reported row is shown, or will not be, as the node is out for something else."""
+        return self.shown or (self._marked() and self._since > _SHOWN_S)
 
     @property
     def _since(self) -> float:
