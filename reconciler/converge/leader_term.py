@@ -144,6 +144,7 @@ class LeaderTerm:
             term._publish(planned, records)
             term._keep_releases(planned)
             await term._keep_reservations(planned)
+            await term._give_back_partners(planned)
         except BaseException:  # a cancellation too: nobody else owns the listener yet
             listening.cancel()
             await asyncio.wait([listening])
@@ -278,6 +279,13 @@ class LeaderTerm:
         self._publish(planned, records)
         self._keep_releases(planned)
         await self._keep_reservations(planned)
+        await self._give_back_partners(planned)
+
+    async def _give_back_partners(self, planned: PlannedPass) -> None:
+        """Give back partners of gates that died, where nothing may begin that would."""
+        if planned.mode and not planned.look.outage:
+            idle = [name for name in planned.look.names if name not in self._dispatcher.at_work]
+            await self._dispatcher.limits.partners.give_back_left(idle)
 
     async def _keep_reservations(self, planned: PlannedPass) -> None:
         if planned.barred or planned.refused:

@@ -12,13 +12,16 @@ import pytest
 from reconciler.converge.events import ActionStarted, NodeSettled
 from reconciler.converge.loop import Loop
 from reconciler.converge.node_approvals import NodeApprovals
-from reconciler.model.desired import BudgetLimit
+from reconciler.converge.partner_pool import PartnerPool
+from reconciler.model.desired import AskedGate, BudgetLimit
 from reconciler.model.errors import Refused, StalePlan, UsageError
 from reconciler.model.plan import Plan
+from reconciler.model.records import FLEET, Mark
 from reconciler.model.status import NodeStatus
 from reconciler.model.vocab import DriftMode
 from tests.converge.test_isolation import WATCHED, fall_ill, reason
 from tests.converge.test_loop import HOUR, MINUTE, Looped
+from tests.converge.test_pair_gate import Wired
 
 
 @dataclass
@@ -170,3 +173,69 @@ def test_what_may_not_be_approved(watched: Any) -> None:
         here.approvals.grant(here.latest, {"n3": here.latest.nodes["n3"].fingerprint}, "eve", now)
     with pytest.raises(Refused, match="the plan is refused: too many"):
         here.approvals.grant(replace(here.latest, refused=("too many",)), {"n0": "x"}, "eve", now)
+
+
+@dataclass
+class Paired(Wired, Watched):
+    """Six nodes whose gates take partners."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.put(self.fleet)
+
+    def take_out(self, name: str, why: str) -> None:
+        async def mark() -> None:
+            cluster = self.fabric.cluster()
+            assert cluster is not None
+            member = await cluster.member(name)
+            assert member is not None
+            at = self.clock.now().isoformat(timespec="seconds")
+            await cluster.mark(member, Mark(self.ledger.id, "plan-0", why, at, cordoned=True))
+
+        self.run(mark())
+
+
+@pytest.fixture
+def paired(tmp_path: Path) -> Iterator[Paired]:
+    built = Paired(tmp_path)
+    yield built
+    built.ledger.close()
+
+
+def test_the_gate_of_an_approved_node_takes_no_others_as_partners(
+    paired: Paired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither n2, which is idle, nor n1, which is out of service."""
+    held: list[str] = []
+    hold = PartnerPool._hold
+
+    async def holding(pool: PartnerPool, gate: Any, chosen: Any, near: bool) -> Any:
+        held.append(chosen.name)
+        return await hold(pool, gate, chosen, near)
+
+    monkeypatch.setattr(PartnerPool, "_hold", holding)
+    asked = replace(paired.fleet.nodes["n0"], asked=AskedGate(paired.clock.now(), "ops", None))
+    paired.put(replace(paired.fleet, nodes={**paired.fleet.nodes, "n0": asked}))
+    paired.take_out("n1", "a test")
+
+    async def approves() -> None:
+        await paired.clock.sleep(MINUTE)
+        paired.approve("n0")
+
+    paired.go(12 * MINUTE, approves)
+    assert "n0" in paired.gate.runs
+    assert (held, paired.acted) == ([], {"n0"})
+    [waits] = [text for text in paired.told() if "waits for a partner" in text]
+    assert "n2: nobody has approved work on it, and the spec's mode is observe" in waits
+
+
+@pytest.mark.parametrize("stops", [False, True], ids=["", "stopped"])
+def test_a_partner_of_a_loop_that_died_serves_again_though_nothing_is_approved(paired: Paired, stops: bool) -> None:
+    paired.take_out("n4", "partner for the gate of n0")
+    paired.take_out("n5", "a test")
+    if stops:
+        paired.ledger.hold(FLEET, "smoke", "ann", None, paired.clock.now())
+    paired.go(3 * MINUTE)
+    assert (paired.serves("n4"), paired.marked("n4")) == (not stops, stops)
+    assert paired.marked("n5"), "it was out for something else"
+    assert paired.acted == set()
