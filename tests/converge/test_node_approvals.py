@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from reconciler.converge.node_approvals import NodeApprovals
 from reconciler.converge.partner_pool import PartnerPool
 from reconciler.model.desired import AskedGate, BudgetLimit
 from reconciler.model.errors import Refused, StalePlan, UsageError
-from reconciler.model.plan import Plan
-from reconciler.model.records import FLEET, Mark
+from reconciler.model.plan import BlockCode, Blocked, NodePlan, Plan
+from reconciler.model.records import FLEET, Attempt, Mark, NodeRecord
 from reconciler.model.status import NodeStatus
 from reconciler.model.vocab import DriftMode
 from tests.converge.test_isolation import WATCHED, fall_ill, reason
@@ -146,6 +147,63 @@ def test_an_approval_under_which_nothing_could_begin_ends(watched: Any) -> None:
     here.go(3 * HOUR, approves)
     assert (here.acted, here.approvals.nodes) == (set(), ())
     assert here.said("approval")[0].endswith("nothing could begin for 2 hours")
+
+
+def test_an_approval_ends_with_its_work_and_covers_no_drift_that_comes_before_the_next_pass(watched: Any) -> None:
+    here = watched()
+
+    async def approves() -> None:
+        await here.clock.sleep(3 * MINUTE)
+        here.approve("n1")
+        while here.approvals.nodes:
+            await here.clock.sleep(1.0)
+            done = {event.node for event in here.events if isinstance(event, NodeSettled)}
+            if "n1" in done:
+                break
+        here.machine("n1").system().sysctls["vm.swappiness"] = "61"
+
+    here.go(15 * MINUTE, approves)
+    assert here.machine("n1").system().sysctls["vm.swappiness"] == "61", "nobody approved that"
+    assert (here.acted, here.approvals.nodes) == ({"n1"}, ())
+
+
+def begun(here: Watched) -> tuple[NodePlan, NodeRecord]:
+    """Approve n1, and return its plan and a record in which an attempt of an hour has ended since."""
+    here.go(5 * MINUTE)
+    here.approve("n1")
+    assert here.latest is not None
+    now = here.clock.now()
+    tried = Attempt("set_sysctls", "", "drift", now, "done", ended_at=now + timedelta(hours=1))
+    return here.latest.nodes["n1"], NodeRecord("n1", attempts=(tried,))
+
+
+RESTS = [BlockCode.FOREIGN_CORDON, BlockCode.ATTEMPTS, BlockCode.NO_PATH, BlockCode.HELD, BlockCode.GATE]
+GOES_ON = [BlockCode.UNKNOWN, BlockCode.UNDER_WAY, BlockCode.BACKOFF, BlockCode.ROLLOUT]
+
+
+@pytest.mark.parametrize("code", [*RESTS, *GOES_ON])
+def test_an_approval_that_was_begun_ends_when_its_node_rests_blocked(watched: Any, code: BlockCode) -> None:
+    here = watched()
+    plan, record = begun(here)
+    rests = {"n1": replace(plan, actions=(), blocked=Blocked(code, "as it is"))}
+    now = here.clock.now() + timedelta(hours=1)
+    assert here.approvals.drop_ended(rests, {}, (), now) == [], "one that has not begun waits"
+    assert here.approvals.drop_ended(rests, {"n1": record}, {"n1"}, now) == [], "it is being worked on"
+    told = here.approvals.drop_ended(rests, {"n1": record}, (), now)
+    assert told == ([("n1", "work on it has come to rest: as it is")] if code in RESTS else [])
+    assert here.approvals.nodes == (() if code in RESTS else ("n1",))
+
+
+def test_an_approval_that_was_begun_ends_two_hours_after_the_last_attempt(watched: Any) -> None:
+    here = watched()
+    plan, record = begun(here)
+    now = here.clock.now()
+    assert here.approvals.drop_ended({"n1": plan}, {"n1": record}, (), now + timedelta(hours=3)) == []
+    late = now + timedelta(hours=3, seconds=1)
+    assert here.approvals.drop_ended({"n1": plan}, {"n1": record}, {"n1"}, late) == []
+    told = here.approvals.drop_ended({"n1": plan}, {"n1": record}, (), late)
+    assert told == [("n1", "nothing could go on for 2 hours")]
+    assert here.approvals.nodes == ()
 
 
 def test_the_next_leader_starts_without_approvals(watched: Any) -> None:
