@@ -37,7 +37,7 @@ from reconciler.model.desired import Fleet
 from reconciler.model.errors import first_of_ours
 from reconciler.model.notices import Messenger
 from reconciler.model.observed import Observation
-from reconciler.model.plan import Plan
+from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.ports import Clock, Fabric, Ledger, Metrics
 from reconciler.model.records import NodeRecord
 from reconciler.model.status import FleetStatus, NodeStatus
@@ -144,6 +144,7 @@ class LeaderTerm:
             term._publish(planned, records)
             term._keep_releases(planned)
             await term._keep_reservations(planned)
+            await term._give_back_partners(planned)
         except BaseException:  # a cancellation too: nobody else owns the listener yet
             listening.cancel()
             await asyncio.wait([listening])
@@ -195,21 +196,27 @@ class LeaderTerm:
             self._notifier.check()
 
     def _take_approvals(self) -> None:
-        """Let nodes go that somebody has approved since, under the latest pass."""
-        new, planned = self._deps.approvals.take_new(), self._planned
-        if not new or planned is None or self._run.context.fleet is not planned.look.fleet:
+        """Let nodes go that somebody has approved since, and none whose approval has ended, under the latest pass."""
+        planned, approved = self._planned, self._run.context.approved
+        if planned is None or self._run.context.fleet is not planned.look.fleet:
             return
-        self._run.context = _context(planned, self._run.context.run_id, self._deps)
-        self._dispatcher.reconsider(new)
+        new = self._deps.approvals.take_new()
+        self._end_approvals(planned, self._dispatcher.plans)
+        left = self._deps.approvals.nodes
+        if new or (approved is not None and not approved.nodes.keys() <= set(left)):
+            self._run.context = _context(planned, self._run.context.run_id, self._deps)
+            self._dispatcher.reconsider(new)
 
-    def _end_approvals(self, planned: PlannedPass) -> None:
-        """Drop the approvals that this pass ends, and tell of those that were not carried out."""
-        deps, plan = self._deps, planned.plan
+    def _end_approvals(self, planned: PlannedPass, plans: Mapping[str, NodePlan]) -> None:
+        """Drop the approvals that these plans end, and tell of those that were not carried out."""
+        deps = self._deps
         if not planned.mode:
             deps.approvals.drop_all()
             return
-        records = deps.ledger.nodes(list(deps.approvals.nodes))
-        for node, why in deps.approvals.drop_ended(plan, records, self._dispatcher.at_work, plan.created_at):
+        if not (nodes := deps.approvals.nodes):
+            return
+        records = deps.ledger.nodes(list(nodes))
+        for node, why in deps.approvals.drop_ended(plans, records, self._dispatcher.at_work, deps.clock.now()):
             message = f"{node}: its approval has ended, and it waits for another: {why}"
             deps.progress(LoopTold("approval", message, problem=True, fields={"node": node}))
 
@@ -269,7 +276,7 @@ class LeaderTerm:
         seen, signatures = dispatcher.merged(observation), self._deps.signatures(fleet)
         planned = self._planner.plan(fleet, seen, idle, signatures)
         self._planned = planned
-        self._end_approvals(planned)
+        self._end_approvals(planned, planned.plan.nodes)
         run.context = _context(planned, run.context.run_id, self._deps)
         run.attempts.executed.clear()
         records = _remember(planned, run)
@@ -278,6 +285,13 @@ class LeaderTerm:
         self._publish(planned, records)
         self._keep_releases(planned)
         await self._keep_reservations(planned)
+        await self._give_back_partners(planned)
+
+    async def _give_back_partners(self, planned: PlannedPass) -> None:
+        """Give back partners of gates that died, where nothing may begin that would."""
+        if planned.mode and not planned.look.outage:
+            idle = [name for name in planned.look.names if name not in self._dispatcher.at_work]
+            await self._dispatcher.limits.partners.give_back_left(idle)
 
     async def _keep_reservations(self, planned: PlannedPass) -> None:
         if planned.barred or planned.refused:

@@ -2,7 +2,8 @@
 
 An approval binds the plan that was shown: as with `apply --plan`, a node whose plan has gone beyond it by then is left
 alone. Approvals are of this process. Whoever leads after it starts without them, as after an `apply` that was cut
-short, and the journal keeps who approved what.
+short, and the journal keeps who approved what. An approval ends when its node has come to rest, or some hours after the
+last attempt: what comes then was never approved.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from typing import Final
 
 from reconciler.converge.approval import stale_because
 from reconciler.model.errors import Refused, StalePlan, UsageError
-from reconciler.model.plan import Goal, NodePlan, Plan
-from reconciler.model.records import NodeRecord, isolated_for
+from reconciler.model.plan import BlockCode, Goal, NodePlan, Plan
+from reconciler.model.records import Attempt, NodeRecord, isolated_for
 
-LASTS: Final = timedelta(hours=2)  # as long as a plan in a file, on which nothing has begun
+LASTS: Final = timedelta(hours=2)  # after it, or the last attempt: as long as a plan in a file that nothing began with
+_UNSETTLED: Final = frozenset({BlockCode.UNKNOWN, BlockCode.UNDER_WAY})
 _NAMED: Final = 5  # nodes that a message names
 
 
@@ -74,23 +76,25 @@ class NodeApprovals:
         return found
 
     def drop_ended(
-        self, plan: Plan, records: Mapping[str, NodeRecord], at_work: Collection[str], now: datetime
+        self,
+        plans: Mapping[str, NodePlan],
+        records: Mapping[str, NodeRecord],
+        at_work: Collection[str],
+        now: datetime,
     ) -> Sequence[tuple[str, str]]:
-        """Drop the approvals that a pass has ended. Return node and why for those whose plan was not carried out."""
+        """Drop the approvals that have ended by these plans, which are the latest of all nodes.
+
+        Return node and why for those whose plan was not carried out.
+        """
         lapsed = []
         with self._lock:
             for node, known in list(self._of.items()):
                 if node in at_work:
                     continue
-                fresh = plan.nodes.get(node)
+                fresh, record = plans.get(node), records.get(node)
                 if fresh is None or (not fresh.changes and fresh.blocked is None):  # gone, or done
                     del self._of[node]
-                    continue
-                begun = _has_begun(known, records.get(node))
-                why = stale_because(known.plan, fresh, begun=begun)
-                if not why and not begun and now > known.at + LASTS:
-                    why = f"nothing could begin for {LASTS.total_seconds() / 3600:g} hours"
-                if why:
+                elif why := _lapsed_because(known, fresh, record, now):
                     del self._of[node]
                     lapsed.append((node, why))
         return lapsed
@@ -112,13 +116,31 @@ class NodeApprovals:
     def begun(self, records: Mapping[str, NodeRecord]) -> frozenset[str]:
         """Return the approved nodes that something was tried on since."""
         with self._lock:
-            return frozenset(node for node, one in self._of.items() if _has_begun(one, records.get(node)))
+            return frozenset(node for node, one in self._of.items() if _tried(one, records.get(node)))
 
 
-def _has_begun(approval: NodeApproval, record: NodeRecord | None) -> bool:
-    """Return whether something was tried on a node since. Isolating it is no part of a plan."""
+def _lapsed_because(known: NodeApproval, fresh: NodePlan, record: NodeRecord | None, now: datetime) -> str:
+    """Return why an approval has ended though its plan was not carried out; "" while it lasts.
+
+    Once work has begun, drift that was not approved is taken for its consequence (converge/approval.py). So what would
+    begin after the node has come to rest is no part of it.
+    """
+    tried = _tried(known, record)
+    blocked = fresh.blocked
+    if tried and not fresh.changes and blocked is not None and not (blocked.code.passes or blocked.code in _UNSETTLED):
+        return f"work on it has come to rest: {blocked.detail}"
+    if why := stale_because(known.plan, fresh, begun=bool(tried)):
+        return why
+    last = max((one.ended_at or one.at for one in tried), default=known.at)
+    if now <= last + LASTS:
+        return ""
+    return f"nothing could {'go on' if tried else 'begin'} for {LASTS.total_seconds() / 3600:g} hours"
+
+
+def _tried(approval: NodeApproval, record: NodeRecord | None) -> Sequence[Attempt]:
+    """Return what was tried on a node since. Isolating it is no part of a plan."""
     attempts = () if record is None else record.attempts
-    return any(one.at >= approval.at and not isolated_for(one.cause) for one in attempts)
+    return [one for one in attempts if one.at >= approval.at and not isolated_for(one.cause)]
 
 
 def check_approvable(plan: Plan, shown: Mapping[str, str]) -> None:

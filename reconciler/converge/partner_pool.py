@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -36,7 +36,7 @@ from reconciler.model.observed import Answered, Member, Observed, Silent, was_as
 from reconciler.model.records import OWNER_ANNOTATION, Mark, read_mark
 from reconciler.model.vocab import NodeState, UnknownReason
 from reconciler.planner.fleet.live_permit import in_service
-from reconciler.planner.node.holds import held
+from reconciler.planner.node.holds import held, stopped
 
 if TYPE_CHECKING:
     from reconciler.converge.fleet_limits import FleetLimits
@@ -153,7 +153,11 @@ class PartnerPool:
         if service in (Service.UNKNOWN, Service.WORKING):
             return Candidate(service, certified=False)
         occupied = name in self._acting and name not in self._waiting
-        return Candidate(service, self._certified(desired, seen, record.certificate), occupied)
+        return Candidate(service, self._certified(desired, seen, record.certificate), occupied, self._bar_of(name))
+
+    def _bar_of(self, name: str) -> str:
+        why = self._run.bar_of(name)
+        return f"nobody has approved work on it, and {why}" if why else ""
 
     def _certified(self, desired: Desired, seen: Observed, certificate: Certificate | None) -> bool:
         """Return whether a node's own gate holds. Of one that was not asked yet, only what is on record is known."""
@@ -268,13 +272,43 @@ class PartnerPool:
             if name in self._holds or name in self._acting or name not in self._limits.nodes:
                 continue
             try:
-                member = await self._cluster().member(name) if self._run.fleet.settings.cluster is not None else None
-                mark = None if member is None else read_mark(member.annotations.get(OWNER_ANNOTATION))
-                if mark is not None and mark.reason == gate.reason:
-                    await lift_mark(self._cluster(), name, self._run.ledger.id)
-                    self._see(self._limits.nodes[name], await self._cluster().member(name))
+                await self._lift(name, gate.reason)
             except (DriverError, Stop) as error:
                 gate.tell(f"{name} can't be given back now, and keeps its mark: {error}")
+
+    async def give_back_left(self, names: Collection[str]) -> None:
+        """Give back those of these nodes that are marked as partners and that nobody holds: whoever held them died.
+
+        It is for a loop that only looks, in which no work on such a node lifts the mark. One whose own gate no longer
+        holds keeps it.
+        """
+        async with self._lock:
+            for name in names:
+                reason = self._left_as(name)
+                if not reason or stopped(self._run.holds(), self._run.clock.now()):
+                    continue
+                with suppress(DriverError, Stop):  # it is still marked, and the next pass tries again
+                    await self._lift(name, reason)
+
+    def _left_as(self, name: str) -> str:
+        """Return the reason of our mark on a partner that nobody holds; "" where there is none to be lifted."""
+        seen = self._limits.nodes.get(name)
+        if seen is None or isinstance(seen.member, Silent) or seen.member.value is None or name in self._holds:
+            return ""
+        mark = read_mark(seen.member.value.annotations.get(OWNER_ANNOTATION))
+        if mark is None or mark.ledger != self._run.ledger.id or not mark.reason.startswith((_REASON, _SEARCH)):
+            return ""
+        found = self.candidate(name)
+        fit = found.service is Service.OUT and found.certified and not found.occupied
+        return mark.reason if fit else ""
+
+    async def _lift(self, name: str, reason: str) -> None:
+        """Lift the mark of a node that is no partner any more, if it still has this reason."""
+        member = await self._cluster().member(name) if self._run.fleet.settings.cluster is not None else None
+        mark = None if member is None else read_mark(member.annotations.get(OWNER_ANNOTATION))
+        if mark is not None and mark.reason == reason:
+            await lift_mark(self._cluster(), name, self._run.ledger.id)
+            self._see(self._limits.nodes[name], await self._cluster().member(name))
 
 
 class _Candidates(Mapping[str, Candidate]):

@@ -30,11 +30,15 @@ class Service(StrEnum):
 
 
 class Candidate(NamedTuple):
-    """A node as it is now. `certified`: its certificate is valid. `occupied`: an action or a gate of its own runs."""
+    """A node as it is now. `certified`: its certificate is valid. `occupied`: an action or a gate of its own runs.
+
+    `barred`: why nothing at all may be done to it, even while it is out of service; "" when it may.
+    """
 
     service: Service
     certified: bool
     occupied: bool = False
+    barred: str = ""
 
 
 class Hold(NamedTuple):
@@ -130,6 +134,8 @@ def _others(
 
 def unfit(name: str, candidate: Candidate, refusal: Refusal) -> str | None:
     """Return why a node can't be a partner now, though it may be later."""
+    if candidate.barred:
+        return candidate.barred
     if candidate.occupied:
         return "an action or a gate of its own runs"
     if candidate.service is Service.WORKING:
