@@ -1,4 +1,4 @@
-"""The drivers of one site, as a worker of an engine keeps them: for each fleet that asks, by the settings it sends."""
+"""The drivers of one site, as a worker of an engine keeps them: for each fleet, by how it reaches its nodes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from reconciler.app.wire_fabric import WireFabric
+from reconciler.app.wire_fabric import WireFabric, connection_settings
 from reconciler.app.workspace import Workspace
 from reconciler.converge.observer import InProcessObserver
 from reconciler.model.desired import Fleet, Settings, SpecSource
 from reconciler.model.observer_port import Observer, ObserveShard
 
-IDLE_S: Final = 3600.0  # wall clock: after which nobody comes back under these settings
+# Wall clock: after which nobody comes back under these settings; for a fleet that has come with other ones since, much
+# sooner: a BMC has few sessions, and would be left with two of ours.
+IDLE_S: Final = 3600.0
+REPLACED_S: Final = 600.0
 
 
 @dataclass(slots=True)
@@ -40,11 +43,15 @@ class WireSiteReader:
         one = self._of(shard.settings) or self._reach(shard.settings)
         one.used = time.monotonic()
         one.revoked[:] = revoked
-        known = one.fleet.nodes
-        if any(name not in known or known[name].endpoints != node.endpoints for name, node in shard.nodes.items()):
-            one.fleet = replace(one.fleet, nodes={**known, **shard.nodes})
+        known, before = one.fleet.nodes, one.fleet.settings
+        if before != shard.settings or any(
+            name not in known or known[name].endpoints != node.endpoints for name, node in shard.nodes.items()
+        ):
+            one.fleet = replace(one.fleet, settings=shard.settings, nodes={**known, **shard.nodes})
+            if before.concurrency != shard.settings.concurrency:
+                one.observer = self._observer(one.fabric, shard.settings)
             await one.fabric.refit(one.fleet)
-        idle = [other for other in self._reached if one.used - other.used > IDLE_S]
+        idle = [other for other in self._reached if one.used - other.used > _kept_s(one, other)]
         self._reached = [other for other in self._reached if other not in idle]
         await asyncio.gather(*(other.fabric.close() for other in idle))
         return one.observer
@@ -62,13 +69,23 @@ class WireSiteReader:
         await asyncio.gather(*(one.fabric.close() for one in reached))
 
     def _of(self, settings: Settings) -> _Reached | None:
-        return next((one for one in self._reached if one.fleet.settings == settings), None)
+        return next((one for one in self._reached if _reaches_alike(one.fleet.settings, settings)), None)
 
     def _reach(self, settings: Settings) -> _Reached:
         space, revoked = self._workspace, list[str]()
         fleet = Fleet(settings, SpecSource(""), {}, "")
         fabric = WireFabric(fleet, space.clock, space.secrets, space.overlay, revoked=revoked)
-        limit = asyncio.Semaphore(settings.concurrency)
-        made = _Reached(fleet, fabric, InProcessObserver(fabric, space.clock, limit), revoked, time.monotonic())
+        made = _Reached(fleet, fabric, self._observer(fabric, settings), revoked, time.monotonic())
         self._reached.append(made)
         return made
+
+    def _observer(self, fabric: WireFabric, settings: Settings) -> InProcessObserver:
+        return InProcessObserver(fabric, self._workspace.clock, asyncio.Semaphore(settings.concurrency))
+
+
+def _reaches_alike(one: Settings, other: Settings) -> bool:
+    return one.fleet == other.fleet and connection_settings(one) == connection_settings(other)
+
+
+def _kept_s(one: _Reached, other: _Reached) -> float:
+    return REPLACED_S if one.fleet.settings.fleet == other.fleet.settings.fleet else IDLE_S

@@ -302,7 +302,7 @@ class WireFabric(Confined):
     async def refit(self, fleet: Fleet) -> None:
         """Switch to a new spec. Sessions at addresses that it does not change stay open."""
         before, self._fleet, self._settings = self._fleet, fleet, fleet.settings
-        same = _connection_settings(before.settings) == _connection_settings(fleet.settings)
+        same = connection_settings(before.settings) == connection_settings(fleet.settings)
         moved = {
             name
             for name, node in before.nodes.items()
@@ -390,7 +390,7 @@ def _monotonic_instants(clock: Clock) -> Callable[[], datetime]:
     return lambda: start + timedelta(seconds=clock.monotonic() - zero)
 
 
-def _connection_settings(settings: Settings) -> tuple[object, ...]:
+def connection_settings(settings: Settings) -> tuple[object, ...]:
     """Return the settings that every connection depends on, besides its address."""
     return (
         settings.bmc_credentials, settings.pdu_credentials, settings.tls, settings.redfish_deadline_s,

@@ -23,18 +23,28 @@ class ClockSteps:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._zero = self._now()
+        self._asked = False
 
     def mind(self, ledger: Ledger, names: Collection[str]) -> None:
         """Have the silences of these nodes' sources begin now if the wall clock was set since the last call.
 
-        Nobody knows how much of the time since they began has passed.
+        Nobody knows how much of the time since they began has passed. In the first call those begin now that would
+        begin later: a process before this one noted them by a clock that was ahead.
         """
         before, self._zero = self._zero, self._now()
-        if abs(self._zero - before) <= STEP:
+        was_set = abs(self._zero - before) > STEP
+        if self._asked and not was_set:
             return
-        known = ledger.nodes(list(names))
-        running = [(name, key) for name in known for key in sorted(_SILENCES & known[name].silent_since.keys())]
-        ledger.note_silences([(*one, begins) for begins in (False, True) for one in running], self._clock.now())
+        self._asked = True
+        known, now = ledger.nodes(list(names)), self._clock.now()
+        running = [
+            (name, key)
+            for name, record in known.items()
+            for key in sorted(_SILENCES & record.silent_since.keys())
+            if was_set or record.silent_since[key] > now + STEP
+        ]
+        if running:
+            ledger.note_silences([(*one, begins) for begins in (False, True) for one in running], now)
 
     def _now(self) -> datetime:
         """Return when the other clock was 0, by the wall clock."""

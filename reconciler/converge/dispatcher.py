@@ -19,7 +19,7 @@ from reconciler.converge.fleet_limits import FleetLimits
 from reconciler.converge.plan_questions import is_stopped, known_by
 from reconciler.converge.remember import remember_plans
 from reconciler.converge.run import Ended, NodeResult, Run
-from reconciler.model.observed import Observation, Observed, was_asked
+from reconciler.model.observed import Observation, Observed, is_unasked
 from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan, is_crashed
 from reconciler.model.records import NodeRecord
 from reconciler.planner.fleet.isolation import is_retracted
@@ -81,12 +81,13 @@ class Dispatcher:
     def merged(self, observation: Observation) -> Observation:
         """Return the observation with what is known here of nodes at work, which the pass did not read.
 
-        The pass reads the cluster's view of every node; the later of both views counts, even if it is silence.
+        The pass reads the cluster's view of every node; the later of both views counts, even if it is silence. Of a
+        node that the pass was to read and did not (`not_read`) nothing is known: what was read before is out of date.
         """
         newer = {}
         for name, seen in observation.nodes.items():
             mine = self._limits.nodes.get(name)
-            if mine is not None and (name in self._tasks or not was_asked(seen) or mine.hot.at > seen.hot.at):
+            if mine is not None and (name in self._tasks or is_unasked(seen) or mine.hot.at > seen.hot.at):
                 newer[name] = replace(mine, member=max(mine.member, seen.member, key=lambda reading: reading.at))
         return replace(observation, nodes={**observation.nodes, **newer})
 

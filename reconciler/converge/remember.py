@@ -25,10 +25,8 @@ from reconciler.planner.node.retest import is_idle
 from reconciler.planner.node.watchdog import WATCHED
 
 LOOKS_APART = timedelta(hours=2)  # scheduled looks come hourly, and late
-# A bug of ours, or an engine that failed, is no silence of a source, and no evidence that a host is down.
-_NO_SILENCE = frozenset(
-    {UnknownReason.NOT_ASKED, UnknownReason.NOT_READ, UnknownReason.EXPLAINED, UnknownReason.CRASHED}
-)
+# A bug of ours is no silence of a source, and no evidence that a host is down.
+_NO_SILENCE = frozenset({UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED, UnknownReason.CRASHED})
 
 
 def remember_facts(
@@ -141,9 +139,14 @@ def agreed_identity(seen: Observed) -> tuple[str | None, str | None]:
 def silences(seen: Observed) -> Mapping[str, bool]:
     """Return for each source and fact if it is silent without a known cause, and for `not_ready` what the cluster says.
 
-    A host that boots counts as silent, though its cause is known: the boot may never end.
+    A host that boots counts as silent, though its cause is known: the boot may never end. Of a source that nobody read
+    it is not known, so what the ledger has of it stays.
     """
-    found = {"redfish": _silent(seen.hot), "ssh": _silent(seen.host) or _boots(seen)}
+    found = {}
+    if not _is_unread(seen.hot):
+        found["redfish"] = _silent(seen.hot)
+    if not _is_unread(seen.host):
+        found["ssh"] = _silent(seen.host) or _boots(seen)
     if isinstance(seen.member, Answered):
         found["not_ready"] = seen.member.value is None or seen.member.value.ready is False
     if isinstance(seen.host, Answered):
@@ -155,6 +158,10 @@ def _boots(seen: Observed) -> bool:
     if isinstance(seen.hot, Silent) or isinstance(seen.host, Answered):
         return False
     return seen.hot.value.boot_phase in (BootPhase.POST, BootPhase.OS_BOOTING)
+
+
+def _is_unread(reading: Answered[Any] | Silent) -> bool:
+    return isinstance(reading, Silent) and reading.reason is UnknownReason.NOT_READ
 
 
 def _silent(reading: Answered[Any] | Silent) -> bool:

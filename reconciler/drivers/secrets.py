@@ -95,7 +95,7 @@ def default_path() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "reconciler" / "secrets.yaml"
 
 
-def _others(path: Path) -> int:
+def others(path: Path) -> int:
     """Return the bits of the mode of `path` that let others in.
 
     systemd gives a service its credentials (LoadCredential=) through an ACL, whose mask is seen as the group's right to
@@ -318,7 +318,7 @@ class SecretStore(Confined):
             raise SecretError(f"{self._where(name)}: {path}: {_reason(error)}") from None
         if not stat.S_ISREG(mode):
             raise SecretError(f"{self._where(name)}: {path} is not a file")
-        if mode & _others(path):
+        if mode & others(path):
             raise SecretError(
                 f"{self._where(name)}: {path} is open to others (mode {mode & 0o777:o}); chmod 600 {path}"
             )

@@ -373,6 +373,16 @@ def crash_in(seen: Observed) -> str:
     return next((r.detail for r in readings if isinstance(r, Silent) and r.reason is UnknownReason.CRASHED), "")
 
 
+def is_unasked(seen: Observed) -> bool:
+    """Return whether the pass was not to ask the node itself for anything: it is not selected, or at work."""
+    return all(isinstance(one, Silent) and one.reason is UnknownReason.NOT_ASKED for one in (seen.hot, seen.host))
+
+
+def is_unread(seen: Observed) -> bool:
+    """Return whether the pass was to ask the node itself, and nobody did."""
+    return any(isinstance(one, Silent) and one.reason is UnknownReason.NOT_READ for one in (seen.hot, seen.host))
+
+
 def was_asked(seen: Observed) -> bool:
     """Return whether the pass asked the node itself for anything. Unselected nodes and those at work are not asked."""
     readings = (seen.hot, seen.host)

@@ -81,3 +81,12 @@ def test_a_driver_that_overwrites_what_others_pushed_fails(forge: Any, monkeypat
     assert (done.code, results(done)["write-branch"]) == (7, "fail"), done.out
     [detail] = [one["detail"] for one in done.json["checks"] if one["result"] == "fail"]
     assert detail == "a write over another commit than was seen is not refused"
+
+
+@pytest.mark.parametrize("consents", [False, True])
+def test_a_repository_that_is_not_there_does_not_pass(forge: Any, consents: bool) -> None:
+    """A typo, or a token whose grant has ended: GitHub and GitLab say 404 to both."""
+    forge.failures.append(server.Failure("GET", ".*", status=404, times=10_000))
+    done = conformance(forge, *((*CONSENT, f"write to {name_of(forge)}") if consents else ()))
+    assert (done.code, set(results(done).values())) == (4, {"not tried"}), done.out
+    assert "it is not there, or the token may not see it" in done.json["checks"][0]["detail"]

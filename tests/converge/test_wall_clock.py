@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.converge.actions.context import poll
+from reconciler.converge.clock_steps import STEP, ClockSteps
 from reconciler.converge.guarded_ports import PROVED_S, GuardedBmc, WrongMachine
 from reconciler.converge.lease import TTL_REAL_S, held_lease
 from reconciler.converge.run import Ended
@@ -152,3 +153,19 @@ def test_a_clock_that_was_set_back_drains_no_fleet(world: Worlds, back: timedelt
     assert "set the clock" in told[0]
     here.clock.stepped += back
     assert here.apply().executed == ()
+
+
+def test_a_silence_that_begins_in_the_future_begins_now(world: Worlds) -> None:
+    """Noted by a process whose clock was ahead, a dead host would not be down before 2037."""
+    here = world(nodes=2)
+    now = here.clock.now()
+    here.ledger.note_silences([("n0", "ssh", True)], now + 10_000 * HOUR)
+    here.ledger.note_silences([("n0", "redfish", True)], now + STEP / 2)
+    here.ledger.note_silences([("n1", "ssh", True)], now - HOUR)
+    here.clock.elapsed += 1
+    steps, later = ClockSteps(here.clock), here.clock.now()
+    for _ in range(2):
+        steps.mind(here.ledger, here.fleet.nodes.keys())
+        assert here.ledger.node("n0").silent_since == {"ssh": later, "redfish": now + STEP / 2}
+        assert here.ledger.node("n1").silent_since == {"ssh": now - HOUR}
+        here.clock.elapsed += 1

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from reconciler.app.clocks import RealClock
 from reconciler.converge.observer import shards_of
 from reconciler.drivers.engine import observer as module
 from reconciler.drivers.engine.access import EngineAccess, EngineError, label, release
+from reconciler.drivers.engine.answers import unpacked
 from reconciler.drivers.engine.observer import EngineObserver
 from reconciler.drivers.engine.worker import ShardTask, SitePlugin
-from reconciler.model.observed import Silent
-from reconciler.model.observer_port import ObserveShard
+from reconciler.model.observed import Answered, Silent
+from reconciler.model.observer_port import ObserveShard, Readings, ShardSeen
 from reconciler.model.vocab import UnknownReason
+from tests import builders as b
 from tests.converge.test_observer import fleet_at
 
 NOWHERE = EngineAccess("tls://127.0.0.1:1", Path("/nonexistent"))
@@ -112,3 +115,40 @@ def test_a_worker_takes_no_shard_of_another_version_or_site() -> None:
     task = ShardTask(shards("ams")[0], {}, ()).packed()
     with pytest.raises(EngineError, match="it is a worker of site fra, and was asked for nodes of ams"):
         asyncio.run(plugin.answer(release(), task))
+
+
+class Site:
+    """The drivers of a site whose BMCs answer as a test says."""
+
+    def __init__(self, readings: dict[str, Readings]) -> None:
+        self._readings = readings
+
+    async def observer(self, _shard: ObserveShard, _revoked: Sequence[str]) -> Site:
+        return self
+
+    async def observe(self, shards: Sequence[ObserveShard]) -> AsyncGenerator[ShardSeen]:
+        yield ShardSeen(shards[0].key, self._readings)
+
+    def insecure_logins(self, _shard: ObserveShard) -> tuple[str, ...]:
+        return ()
+
+    def conceal(self, text: str) -> str:
+        return text
+
+
+def test_half_a_character_costs_its_own_node() -> None:
+    """json.loads takes a lone surrogate of a BMC, and JSON can't be written with it (invariant 22)."""
+    seen = b.observed()
+    assert isinstance(seen.hot, Answered)
+    good = Readings(seen.hot, seen.inventory, seen.host)
+    model = good._replace(hot=replace(seen.hot, value=replace(seen.hot.value, model="R\ud800")))
+    detail = good._replace(host=replace(b.silent(), detail="no \ud800"))
+    site: Any = Site({"n0": good, "n1": model, "n2": detail})
+    plugin = SitePlugin("fra", site, RealClock(), lambda _: None)
+    [shard] = shards("fra", "fra", "fra")
+    for _ in range(2):
+        answer = unpacked(asyncio.run(plugin.answer(release(), ShardTask(shard, {}, ()).packed())))
+        assert [one.reason for one in answer.nodes["n0"]] == [None] * 3
+        for name in ("n1", "n2"):
+            assert {one.reason for one in answer.nodes[name]} == {UnknownReason.CRASHED}
+            assert "while sending its readings" in answer.nodes[name][0].detail

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from reconciler.model.desired import DrainPolicy, GateTest
+from reconciler.model.host_services import AmdGpu
 from reconciler.model.records import Attempt, NodeRecord
 from reconciler.model.vocab import DrainProvider
 from reconciler.planner.node.record import isolating_signals
@@ -121,6 +122,8 @@ def test_who_serves_from_a_daemon_set_or_on_a_gpu_is_not_idle() -> None:
         (b.observed(member=b.member(pods=(agent,))), True),
         (b.observed(member=b.member(pods=(replace(agent, on_gpus=True),))), False),
         (b.observed(member=b.member(pods=()), host=b.facts(gpus=(loaded, b.gpu(1)))), False),
+        (b.observed(member=b.member(pods=()), host=b.facts(gpus=(), amd_gpus=(AmdGpu(0, 0, 0),))), False),
+        (b.observed(member=None, host=b.facts(gpus=(), amd_gpus=None)), False),
         (b.observed(member=b.member(pods=(b.pod(),))), False),
         (b.observed(member=None), True),
         (b.observed(member=b.silent()), None),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import ssl
-import stat
 from dataclasses import dataclass
 from functools import cache
 from ipaddress import ip_address
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler import __version__
-from reconciler.drivers.secrets import default_path
+from reconciler.drivers.secrets import default_path, others
 from reconciler.model.addresses import split_authority
 from reconciler.model.errors import UsageError
 
@@ -76,7 +75,7 @@ class EngineAccess:
     def _check_files(self) -> None:
         ca, certificate, key = self._files()
         try:
-            if key.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            if key.stat().st_mode & others(key):
                 raise UsageError(f"{key} is open to others; chmod 600 {key}")
             context = ssl.create_default_context(cafile=ca)
             context.load_cert_chain(certificate, key)

@@ -19,6 +19,7 @@ from distributed import Worker, WorkerPlugin, get_worker
 from reconciler.drivers.engine.access import CONNECT_S, EngineAccess, EngineError, label, release
 from reconciler.drivers.engine.answers import NO_DIGESTS, Digests, Known, SentNode, ShardAnswer, packed, sent_of
 from reconciler.model.confined import Confined
+from reconciler.model.crash import Crash, of_its_own
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.observer_port import Observer, ObserveShard, Readings
 from reconciler.model.ports import Clock
@@ -85,8 +86,23 @@ class SitePlugin(Confined, WorkerPlugin):
             found = await self._read(task)
         except Exception as error:  # noqa: BLE001 - the boundary: the nodes of this shard are silent, with the reason
             raise EngineError(self._reader.conceal(f"{type(error).__name__}: {error}")) from None
-        nodes = {name: self._sent(task, name, readings) for name, readings in found.items()}
+        nodes = {name: self._sendable(task, name, readings) for name, readings in found.items()}
         return packed(ShardAnswer(self._clock.now(), nodes, self._reader.insecure_logins(shard)))
+
+    def _sendable(self, task: ShardTask, name: str, readings: Readings) -> SentNode:
+        """Return what to send of a node. A BMC may say half a character, which JSON can't: that costs its own node."""
+
+        def written() -> SentNode:
+            sent = self._sent(task, name, readings)
+            for one in sent:
+                one.detail.encode()  # values were written for their digests
+            return sent
+
+        def nothing(crash: Crash) -> SentNode:
+            silent = Silent(self._clock.now(), UnknownReason.CRASHED, self._reader.conceal(crash.sentence))
+            return self._sent(task, name, Readings(silent, silent, silent))
+
+        return of_its_own(name, "sending its readings", written, nothing)
 
     async def _read(self, task: ShardTask) -> dict[str, Readings]:
         shard = task.shard

@@ -27,7 +27,7 @@ from reconciler.health.signals import signals
 from reconciler.health.table import Effect
 from reconciler.model.crash import Crash, of_its_own
 from reconciler.model.desired import Desired, Fleet
-from reconciler.model.observed import Answered, Member, Observation, Observed, Silent
+from reconciler.model.observed import Answered, Member, Observation, Observed, Silent, is_unread
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, NodeRecord, read_mark
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import NodeState, Power, UnknownReason
@@ -79,6 +79,8 @@ def symptom(desired: Desired, seen: Observed, rules: IgnoreRules) -> str | None:
         return "unreachable"
     if joined and isinstance(member, Answered) and (member.value is None or member.value.ready is False):
         return "not ready"
+    if is_unread(seen):
+        return None
     for signal in signals(desired.profile, seen):
         if signal.effect is not Effect.REPORTS and rules.match(desired, signal.path) is None:
             return signal.name

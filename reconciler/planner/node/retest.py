@@ -134,15 +134,18 @@ def is_idle(desired: Desired, observed: Observed) -> bool | None:
     """Return whether a node does nothing for anybody; None where nobody tells, as without a cluster.
 
     Work that the cluster doesn't see (drain.provider none or command) may be on a node at any time. Pods of DaemonSets
-    serve, too, when they are on GPUs, and a GPU that computes does so for somebody, wherever that was begun.
+    serve, too, when they are on GPUs, and a GPU that computes does so for somebody, wherever that was begun. Whether
+    one of AMD's does is not read.
     """
     if not desired.profile.drain.provider.asks_cluster:
         return False
     if isinstance(observed.member, Silent):
         return None
-    gpus = () if isinstance(observed.host, Silent) else observed.host.value.gpus or ()
-    if any(gpu.cells.loaded for gpu in gpus):
-        return False
+    if not isinstance(observed.host, Silent):
+        facts = observed.host.value
+        amd = bool(facts.amd_gpus) or (facts.amd_gpus is None and not facts.gpus)
+        if amd or any(gpu.cells.loaded for gpu in facts.gpus or ()):
+            return False
     member = observed.member.value
     if member is None:
         return True

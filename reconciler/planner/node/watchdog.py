@@ -22,7 +22,9 @@ _BMC_SILENT, _HOST_SILENT, _FACTS_SILENT = "bmc_silent", "host_silent", "facts_s
 _NOT_READY: Final = "kubelet_not_ready"  # of a host that answers
 # Facts of a host that answers, without which most signals of its hardware can't be told -> in words.
 WATCHED: Final = {"gpus": "GPUs", "xids": "kernel log", "links": "ports", "counters": "counters of errors"}
-_NO_SILENCE: Final = frozenset({UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED, UnknownReason.CRASHED})
+_NO_SILENCE: Final = frozenset(
+    {UnknownReason.NOT_ASKED, UnknownReason.NOT_READ, UnknownReason.EXPLAINED, UnknownReason.CRASHED}
+)
 
 
 def silence_signals(desired: Desired, observed: Observed, record: NodeRecord) -> tuple[Signal, ...]:
