@@ -246,6 +246,63 @@ def test_pods_of_a_dead_node_are_not_surged(world: Worlds) -> None:
     assert made.largest == 2
 
 
+ILL = {"because": ("isolated: health.gpu_missing",)}
+
+
+@pytest.mark.parametrize("ill", [False, True])
+def test_a_pod_of_the_node_that_does_not_serve_is_not_waited_for(world: Worlds, *, ill: bool) -> None:
+    """A model server that lost its GPU never becomes ready again: its drain is what helps."""
+    here = world(**of(surge=ANNOTATED))
+    made = serving(here)
+    node = host_of(here, made)
+    for pod in truth(here).pods_of(made):
+        pod.fails = pod.node == node
+    here.act("mark", node, **(ILL if ill else {}))
+    assert isinstance(here.act("drain", node), Done)
+    assert made.largest == 2, "what does not serve needs no stand-in"
+    settled(here, made)
+
+
+def test_beside_a_pod_that_does_not_serve_the_others_are_raised(world: Worlds) -> None:
+    here = world(**of(surge=ANNOTATED))
+    made = serving(here, 4)
+    node = max(here.fleet.nodes, key=lambda name: sum(pod.node == name for pod in truth(here).pods_of(made)))
+    pods = [pod for pod in truth(here).pods_of(made) if pod.node == node]
+    assert len(pods) == 2
+    pods[0].fails = True
+    assert isinstance(drain(here, node), Done)
+    assert (made.largest, made.least_ready) == (5, 3)
+    settled(here, made, 4)
+
+
+def test_an_unready_pod_elsewhere_keeps_a_healthy_node_and_no_ill_one(world: Worlds) -> None:
+    here = world(**of(surge=ANNOTATED))
+    made = serving(here)
+    node = host_of(here, made)
+    for pod in truth(here).pods_of(made):
+        pod.fails = pod.node != node
+    assert isinstance(drain(here, node), Transient)
+    here.act("admit", node)
+    for pod in truth(here).pods_of(made):
+        pod.fails = pod.node != node
+    said = list[str]()
+    here.act("mark", node, **ILL)
+    assert isinstance(here.act("drain", node, step=said.append), Done)
+    assert [line for line in said if "the node is ill and goes nevertheless" in line]
+    assert (made.replicas, made.note) == (2, None)
+
+
+def test_an_ill_node_is_drained_where_nothing_can_be_raised(world: Worlds) -> None:
+    here = world(**of(surge=ANNOTATED))
+    made = serving(here)
+    made.keeper = "Flux (kustomize-controller)"
+    node = host_of(here, made)
+    here.act("mark", node, **ILL)
+    assert isinstance(here.act("drain", node), Done)
+    assert not [pod for pod in truth(here).pods_of(made) if pod.node == node]
+    assert (made.largest, made.note) == (2, None)
+
+
 # --- Kueue -----------------------------------------------------------------------------------------------------------
 
 
