@@ -19,11 +19,12 @@ from reconciler.lab.hardware.replicas import QUEUE_LABEL, QueueObject, Replicate
 from reconciler.lab.inprocess.adjustments import TruthAdjustments
 from reconciler.lab.inprocess.cluster_port import TruthCluster
 from reconciler.model.adjustments import SURGE
+from reconciler.model.desired import Desired
 from reconciler.model.drain import DrainPolicy, QueueHold, Surge
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.outcome import Declined, Done, Outcome, Transient
 from reconciler.model.records import OWNER_ANNOTATION, read_mark
-from reconciler.model.vocab import DrainProvider, StopPolicy
+from reconciler.model.vocab import DrainProvider, NodeState, StopPolicy
 from tests.converge.test_k3s_killed import Killed, surviving
 from tests.converge.world import PROFILE, World
 
@@ -345,6 +346,42 @@ def test_a_queue_that_does_not_exist_is_refused(world: Worlds) -> None:
     outcome = drain(here, "n0")
     assert isinstance(outcome, Declined)
     assert "there is no ClusterQueue training" in outcome.detail
+
+
+def test_a_queue_runs_again_when_the_node_becomes_a_spare(world: Worlds) -> None:
+    """Nobody admits a spare for months."""
+    here = world(**of(hold=HOLD, surge=ANNOTATED))
+    made = serving(here, kind="LeaderWorkerSet")
+    queue = queued(here)
+    node = host_of(here, made)
+    assert isinstance(drain(here, node), Done)
+    assert (queue.stop_policy, made.replicas) == ("HoldAndDrain", 3)
+    assert isinstance(here.act("reserve", node), Done)
+    assert (queue.stop_policy, queue.note, adjusted(here, node)) == ("None", None, ())
+    assert not here.serves(node)
+    settled(here, made)
+
+
+def test_a_queue_runs_again_when_the_node_leaves_the_cluster_for_good(world: Worlds) -> None:
+    def leaves(node: Desired) -> Desired:
+        return replace(node, state=NodeState.DECOMMISSIONED, serial="SN") if node.node == "n0" else node
+
+    here = world(each=leaves, **of(hold=HOLD))
+    queue = queued(here)
+    assert isinstance(drain(here, "n0"), Done)
+    assert queue.stop_policy == "HoldAndDrain"
+    outcome = here.act("remove_node", "n0")
+    assert "its node object is deleted" in outcome.detail
+    assert (queue.stop_policy, queue.note) == ("None", None)
+
+
+def test_an_ill_node_holds_no_queue(world: Worlds) -> None:
+    """It may wait for its parts for weeks."""
+    here = world(**of(hold=HOLD))
+    queue = queued(here)
+    here.act("mark", "n0", **ILL)
+    assert isinstance(here.act("drain", "n0"), Done)
+    assert (queue.stop_policy, queue.stops, queue.note) == ("None", 0, None)
 
 
 # --- killed at every point -------------------------------------------------------------------------------------------

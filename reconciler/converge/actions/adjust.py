@@ -14,6 +14,7 @@ from reconciler.converge.actions.context import ActionContext, Stop, poll, toler
 from reconciler.converge.actions.drain_waits import HELD, SURGED, Waits, clock_time, names
 from reconciler.converge.guarded_ports import TimedAdjustments, TimedCluster
 from reconciler.model.adjustments import QUEUE, RUNS, Adjusted, AdjustedRef, adjusted, parse_ref, passing, taken_back
+from reconciler.model.drain import QueueHold
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Member, Pod
 from reconciler.model.outcome import Declined, Transient
@@ -50,12 +51,13 @@ class Adjusting:
         if port is None or not (policy.surge or policy.hold) or trouble or member.is_dead(self.ctx.observed.host):
             return ""  # no pod of a dead node serves
         going = [pod for pod in pods if pod.terminating_since is None]
-        queues = [AdjustedRef(QUEUE, "", name) for name in (policy.hold.queues if policy.hold else ())]
+        hold = None if self._ill(member) else policy.hold  # an ill node may be out for weeks: no queue waits for that
+        queues = [AdjustedRef(QUEUE, "", name) for name in (hold.queues if hold is not None else ())]
         if not self._up:
             await self._find(port, member, going)
             if not await self._noted(member, (*self.shares, *queues)):
                 return "notes on the node what is changed for its drain"
-        held = await self._hold(port, member, queues, going)
+        held = "" if hold is None else await self._hold(port, member, hold, going)
         return held or await self._surge(port, member)
 
     # --- what is raised ---
@@ -129,14 +131,9 @@ class Adjusting:
 
     # --- queues ---
 
-    async def _hold(
-        self, port: TimedAdjustments, member: Member, queues: Sequence[AdjustedRef], going: Sequence[Pod]
-    ) -> str:
+    async def _hold(self, port: TimedAdjustments, member: Member, hold: QueueHold, going: Sequence[Pod]) -> str:
         """Stop the queues; then wait until the pods of queues have left. One that others stopped stays as it is."""
-        hold = self.ctx.desired.profile.drain.hold
-        if hold is None:
-            return ""
-        for ref in queues:
+        for ref in (AdjustedRef(QUEUE, "", name) for name in hold.queues):
             found = await port.read(ref)
             if found is None:
                 raise Stop(Declined("no_queue", f"there is no {ref}, which the spec wants held"))
@@ -214,6 +211,13 @@ async def wait_for_numbered(ctx: ActionContext) -> None:
 
     if refs and not await poll(ctx, ready, within_s=surge.timeout_s, every_s=_LOOK_S):
         ctx.step(f"{', '.join(map(str, refs))}: not all are ready again, and the one that was added goes now")
+
+
+async def take_back_all(cluster: TimedCluster, member: Member, ledger: str) -> None:
+    """Take back all that our mark on this node names, before the mark or its node object goes."""
+    mark = read_mark(member.annotations.get(OWNER_ANNOTATION))
+    if mark is not None and mark.ledger == ledger:
+        await take_back(cluster, member.name, ledger, mark.adjusted)
 
 
 async def take_back(cluster: TimedCluster, node: str, ledger: str, keys: Sequence[str]) -> None:
