@@ -84,11 +84,10 @@ class Adjusted:
     keeper: str = ""
     record: AdjustmentRecord | None = None
 
-    @property
-    def is_up(self) -> bool:
-        """Return whether as many replicas as were asked for are wanted and ready."""
+    def is_up(self, unready: int = 0) -> bool:
+        """Return whether as many replicas as were asked for are wanted and ready, but for so many that are to leave."""
         asked = self.record.now if self.record is not None else 0
-        return isinstance(asked, int) and self.wanted >= asked and self.ready >= self.wanted
+        return isinstance(asked, int) and self.wanted >= asked and self.ready >= self.wanted - unready
 
     @property
     def is_set_back(self) -> bool:

@@ -67,7 +67,7 @@ class Pod:
     due_at: datetime | None = None  # when it ends at the latest, by a time limit; None: nobody knows
     operand: PublicText = ""  # the DaemonSet that it is of, if that is one of model/operands.py
     surge: bool | None = None  # whether it asks for a replica elsewhere before it is evicted; None: it does not say
-    ready: bool = False  # of such a pod: whether it is Ready, and nobody has asked for its deletion
+    ready: bool = False  # of an operand or an evictable pod: it is Ready, and nobody has asked for its deletion
     on_gpus: bool = False  # it has not finished and asks for GPUs, whoever owns it
 
     def kept_by_finalizer(self, at: datetime) -> bool:

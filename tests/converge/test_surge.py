@@ -19,11 +19,12 @@ from reconciler.lab.hardware.replicas import QUEUE_LABEL, QueueObject, Replicate
 from reconciler.lab.inprocess.adjustments import TruthAdjustments
 from reconciler.lab.inprocess.cluster_port import TruthCluster
 from reconciler.model.adjustments import SURGE
+from reconciler.model.desired import Desired
 from reconciler.model.drain import DrainPolicy, QueueHold, Surge
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.outcome import Declined, Done, Outcome, Transient
 from reconciler.model.records import OWNER_ANNOTATION, read_mark
-from reconciler.model.vocab import DrainProvider, StopPolicy
+from reconciler.model.vocab import DrainProvider, NodeState, StopPolicy
 from tests.converge.test_k3s_killed import Killed, surviving
 from tests.converge.world import PROFILE, World
 
@@ -246,6 +247,63 @@ def test_pods_of_a_dead_node_are_not_surged(world: Worlds) -> None:
     assert made.largest == 2
 
 
+ILL = {"because": ("isolated: health.gpu_missing",)}
+
+
+@pytest.mark.parametrize("ill", [False, True])
+def test_a_pod_of_the_node_that_does_not_serve_is_not_waited_for(world: Worlds, *, ill: bool) -> None:
+    """A model server that lost its GPU never becomes ready again: its drain is what helps."""
+    here = world(**of(surge=ANNOTATED))
+    made = serving(here)
+    node = host_of(here, made)
+    for pod in truth(here).pods_of(made):
+        pod.fails = pod.node == node
+    here.act("mark", node, **(ILL if ill else {}))
+    assert isinstance(here.act("drain", node), Done)
+    assert made.largest == 2, "what does not serve needs no stand-in"
+    settled(here, made)
+
+
+def test_beside_a_pod_that_does_not_serve_the_others_are_raised(world: Worlds) -> None:
+    here = world(**of(surge=ANNOTATED))
+    made = serving(here, 4)
+    node = max(here.fleet.nodes, key=lambda name: sum(pod.node == name for pod in truth(here).pods_of(made)))
+    pods = [pod for pod in truth(here).pods_of(made) if pod.node == node]
+    assert len(pods) == 2
+    pods[0].fails = True
+    assert isinstance(drain(here, node), Done)
+    assert (made.largest, made.least_ready) == (5, 3)
+    settled(here, made, 4)
+
+
+def test_an_unready_pod_elsewhere_keeps_a_healthy_node_and_no_ill_one(world: Worlds) -> None:
+    here = world(**of(surge=ANNOTATED))
+    made = serving(here)
+    node = host_of(here, made)
+    for pod in truth(here).pods_of(made):
+        pod.fails = pod.node != node
+    assert isinstance(drain(here, node), Transient)
+    here.act("admit", node)
+    for pod in truth(here).pods_of(made):
+        pod.fails = pod.node != node
+    said = list[str]()
+    here.act("mark", node, **ILL)
+    assert isinstance(here.act("drain", node, step=said.append), Done)
+    assert [line for line in said if "the node is ill and goes nevertheless" in line]
+    assert (made.replicas, made.note) == (2, None)
+
+
+def test_an_ill_node_is_drained_where_nothing_can_be_raised(world: Worlds) -> None:
+    here = world(**of(surge=ANNOTATED))
+    made = serving(here)
+    made.keeper = "Flux (kustomize-controller)"
+    node = host_of(here, made)
+    here.act("mark", node, **ILL)
+    assert isinstance(here.act("drain", node), Done)
+    assert not [pod for pod in truth(here).pods_of(made) if pod.node == node]
+    assert (made.largest, made.note) == (2, None)
+
+
 # --- Kueue -----------------------------------------------------------------------------------------------------------
 
 
@@ -288,6 +346,42 @@ def test_a_queue_that_does_not_exist_is_refused(world: Worlds) -> None:
     outcome = drain(here, "n0")
     assert isinstance(outcome, Declined)
     assert "there is no ClusterQueue training" in outcome.detail
+
+
+def test_a_queue_runs_again_when_the_node_becomes_a_spare(world: Worlds) -> None:
+    """Nobody admits a spare for months."""
+    here = world(**of(hold=HOLD, surge=ANNOTATED))
+    made = serving(here, kind="LeaderWorkerSet")
+    queue = queued(here)
+    node = host_of(here, made)
+    assert isinstance(drain(here, node), Done)
+    assert (queue.stop_policy, made.replicas) == ("HoldAndDrain", 3)
+    assert isinstance(here.act("reserve", node), Done)
+    assert (queue.stop_policy, queue.note, adjusted(here, node)) == ("None", None, ())
+    assert not here.serves(node)
+    settled(here, made)
+
+
+def test_a_queue_runs_again_when_the_node_leaves_the_cluster_for_good(world: Worlds) -> None:
+    def leaves(node: Desired) -> Desired:
+        return replace(node, state=NodeState.DECOMMISSIONED, serial="SN") if node.node == "n0" else node
+
+    here = world(each=leaves, **of(hold=HOLD))
+    queue = queued(here)
+    assert isinstance(drain(here, "n0"), Done)
+    assert queue.stop_policy == "HoldAndDrain"
+    outcome = here.act("remove_node", "n0")
+    assert "its node object is deleted" in outcome.detail
+    assert (queue.stop_policy, queue.note) == ("None", None)
+
+
+def test_an_ill_node_holds_no_queue(world: Worlds) -> None:
+    """It may wait for its parts for weeks."""
+    here = world(**of(hold=HOLD))
+    queue = queued(here)
+    here.act("mark", "n0", **ILL)
+    assert isinstance(here.act("drain", "n0"), Done)
+    assert (queue.stop_policy, queue.stops, queue.note) == ("None", 0, None)
 
 
 # --- killed at every point -------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ as the change. So a run that is killed anywhere is gone on with: nothing is rais
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,10 +14,12 @@ from reconciler.converge.actions.context import ActionContext, Stop, poll, toler
 from reconciler.converge.actions.drain_waits import HELD, SURGED, Waits, clock_time, names
 from reconciler.converge.guarded_ports import TimedAdjustments, TimedCluster
 from reconciler.model.adjustments import QUEUE, RUNS, Adjusted, AdjustedRef, adjusted, parse_ref, passing, taken_back
+from reconciler.model.drain import QueueHold
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Member, Pod
 from reconciler.model.outcome import Declined, Transient
-from reconciler.model.records import OWNER_ANNOTATION, read_mark
+from reconciler.model.records import OWNER_ANNOTATION, isolated_for, read_mark
+from reconciler.model.vocab import Concern
 
 _TRIES = 5
 _LOOK_S = 10.0
@@ -25,12 +28,17 @@ _WAY_OUT = 'take the number out of what sets it, keep enough by a PodDisruptionB
 
 @dataclass(slots=True)
 class Adjusting:
-    """The changes of a drain before it evicts. `shares`: of what is raised -> by how much, as first seen."""
+    """The changes of a drain before it evicts. `shares`: of what is raised -> by how much, as first seen.
+
+    Only replicas that serve need one elsewhere. An ill node is drained also where that can't be had.
+    """
 
     ctx: ActionContext
     waits: Waits
     shares: dict[AdjustedRef, int] = field(default_factory=dict)
     _known: dict[str, AdjustedRef | None] = field(default_factory=dict)  # UID of a pod -> what sets its number
+    _unready: Counter[AdjustedRef] = field(default_factory=Counter)  # replicas here that don't serve
+    _given_up: set[AdjustedRef] = field(default_factory=set)
     _up: bool = False
 
     async def reason(self, member: Member, pods: Sequence[Pod], trouble: str) -> str:
@@ -43,32 +51,40 @@ class Adjusting:
         if port is None or not (policy.surge or policy.hold) or trouble or member.is_dead(self.ctx.observed.host):
             return ""  # no pod of a dead node serves
         going = [pod for pod in pods if pod.terminating_since is None]
-        queues = [AdjustedRef(QUEUE, "", name) for name in (policy.hold.queues if policy.hold else ())]
+        hold = None if self._ill(member) else policy.hold  # an ill node may be out for weeks: no queue waits for that
+        queues = [AdjustedRef(QUEUE, "", name) for name in (hold.queues if hold is not None else ())]
         if not self._up:
-            await self._find(port, going)
+            await self._find(port, member, going)
             if not await self._noted(member, (*self.shares, *queues)):
                 return "notes on the node what is changed for its drain"
-        held = await self._hold(port, member, queues, going)
+        held = "" if hold is None else await self._hold(port, member, hold, going)
         return held or await self._surge(port, member)
 
     # --- what is raised ---
 
-    async def _find(self, port: TimedAdjustments, going: Sequence[Pod]) -> None:
+    async def _find(self, port: TimedAdjustments, member: Member, going: Sequence[Pod]) -> None:
         """Find what sets the number of the pods that are to be surged, and how many of each are here."""
         surge = self.ctx.desired.profile.drain.surge
-        found: dict[AdjustedRef, set[str]] = {}
+        found: dict[AdjustedRef, dict[str, bool]] = {}  # of what -> replica -> whether all of it that is here is ready
         for pod in going if surge is not None else ():
             if pod.surge is False or (pod.surge is None and not (surge is not None and surge.every)):
                 continue
             if pod.uid not in self._known:
                 self._known[pod.uid] = await port.scaled_by(pod)
             ref = self._known[pod.uid]
-            if ref is None and pod.surge:
+            if ref is None and pod.surge and pod.ready and not self._ill(member):
                 raise Stop(Declined("no_surge", f"{names([pod])} asks for a surge, and nothing sets its replicas"))
             if ref is not None:
                 group = pod.workload.group if pod.workload is not None else ""
-                found.setdefault(ref, set()).add(group or pod.uid)  # pods of one group are one replica
-        self.shares = {ref: len(each) for ref, each in sorted(found.items())}
+                replicas = found.setdefault(ref, {})  # pods of one group are one replica
+                replicas[group or pod.uid] = replicas.get(group or pod.uid, True) and pod.ready
+        self._unready = Counter({ref: list(each.values()).count(False) for ref, each in found.items()})
+        self.shares = {ref: share for ref, each in sorted(found.items()) if (share := sum(each.values()))}
+
+    def _ill(self, member: Member) -> bool:
+        mark = read_mark(member.annotations.get(OWNER_ANNOTATION))
+        isolated = mark is not None and bool(isolated_for(mark.reason))
+        return isolated or bool(self.ctx.drift_to_remove(Concern.HEALTH))
 
     async def _surge(self, port: TimedAdjustments, member: Member) -> str:
         surge = self.ctx.desired.profile.drain.surge
@@ -77,12 +93,22 @@ class Adjusting:
         until = self.waits.limit(member, SURGED, surge.timeout_s)
         late = []
         for ref, share in self.shares.items():
-            found = await port.read(ref)
-            if found is not None and not await self._is_up(port, found, share):
-                late.append(f"{ref}: {found.ready} of {found.wanted} ready")
+            found = None if ref in self._given_up else await port.read(ref)
+            try:
+                if found is not None and not await self._is_up(port, found, share):
+                    late.append(f"{ref}: {found.ready} of {found.wanted} ready")
+            except Stop as stop:
+                if not self._ill(member):
+                    raise
+                self._given_up.add(ref)
+                self.ctx.step(f"the node is ill and goes without a surge: {stop.outcome.detail}")
         self._up = not late
         if late and self.waits.is_over(SURGED):
-            raise Stop(Transient(f"what serves elsewhere is not ready by {clock_time(until)}: {'; '.join(late[:3])}"))
+            why = f"what serves elsewhere is not ready by {clock_time(until)}: {'; '.join(late[:3])}"
+            if not self._ill(member):
+                raise Stop(Transient(why))
+            self.ctx.step(f"the node is ill and goes nevertheless: {why}")
+            self._up, late = True, []
         return f"waits until {clock_time(until)} for what serves elsewhere: {'; '.join(late[:3])}" if late else ""
 
     async def _is_up(self, port: TimedAdjustments, found: Adjusted, share: int) -> bool:
@@ -101,18 +127,13 @@ class Adjusting:
         if found.is_set_back:
             why = f"{found.ref}: somebody set its replicas back to {found.value}: {_WAY_OUT}"
             raise Stop(Declined("no_surge", why))
-        return found.is_up
+        return found.is_up(self._unready[found.ref])
 
     # --- queues ---
 
-    async def _hold(
-        self, port: TimedAdjustments, member: Member, queues: Sequence[AdjustedRef], going: Sequence[Pod]
-    ) -> str:
+    async def _hold(self, port: TimedAdjustments, member: Member, hold: QueueHold, going: Sequence[Pod]) -> str:
         """Stop the queues; then wait until the pods of queues have left. One that others stopped stays as it is."""
-        hold = self.ctx.desired.profile.drain.hold
-        if hold is None:
-            return ""
-        for ref in queues:
+        for ref in (AdjustedRef(QUEUE, "", name) for name in hold.queues):
             found = await port.read(ref)
             if found is None:
                 raise Stop(Declined("no_queue", f"there is no {ref}, which the spec wants held"))
@@ -186,10 +207,17 @@ async def wait_for_numbered(ctx: ActionContext) -> None:
 
     async def ready() -> bool | None:
         found = [await port.read(ref) for ref in refs]
-        return all(one is None or one.record is None or one.is_up for one in found) or None
+        return all(one is None or one.record is None or one.is_up() for one in found) or None
 
     if refs and not await poll(ctx, ready, within_s=surge.timeout_s, every_s=_LOOK_S):
         ctx.step(f"{', '.join(map(str, refs))}: not all are ready again, and the one that was added goes now")
+
+
+async def take_back_all(cluster: TimedCluster, member: Member, ledger: str) -> None:
+    """Take back all that our mark on this node names, before the mark or its node object goes."""
+    mark = read_mark(member.annotations.get(OWNER_ANNOTATION))
+    if mark is not None and mark.ledger == ledger:
+        await take_back(cluster, member.name, ledger, mark.adjusted)
 
 
 async def take_back(cluster: TimedCluster, node: str, ledger: str, keys: Sequence[str]) -> None:

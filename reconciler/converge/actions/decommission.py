@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 
+from reconciler.converge.actions.adjust import take_back_all
 from reconciler.converge.actions.command import run
 from reconciler.converge.actions.context import ActionContext, Stop, action, poll, tolerate
 from reconciler.converge.actions.membership import TRIES, mark_of
@@ -48,6 +49,7 @@ async def remove_node(ctx: ActionContext) -> Outcome:
     if uuid is not None and member.system_uuid and not same_uuid(member.system_uuid, uuid):
         return Declined("identity", f"the node object is of the machine {member.system_uuid}, this one is {uuid}")
     stopped = await _stop_kubelet(ctx)
+    await take_back_all(ctx.cluster, member, ctx.ledger.id)
     failed = None
     for _ in range(TRIES):
         failed = await tolerate(ctx.cluster.remove(member), Failure.CONFLICT, Failure.AMBIGUOUS)

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from reconciler.converge.actions import k3s as on_node
+from reconciler.converge.actions.adjust import take_back_all
 from reconciler.converge.actions.command import run
 from reconciler.converge.actions.context import ActionContext, Stop, poll
 from reconciler.converge.k3s_birth import Asked, is_unborn
@@ -128,6 +129,7 @@ async def _make_room(ctx: ActionContext, member: Member | None) -> None:
         raise Stop(Transient(f"server {away[0]} is not Ready: no member of etcd is added meanwhile", 30.0))
     if member is not None:
         ctx.step("deleting the node object of the lost server, and with it its member of etcd")
+        await take_back_all(ctx.cluster, member, ctx.ledger.id)
         await ctx.cluster.remove(member)
 
 

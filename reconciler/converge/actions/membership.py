@@ -74,19 +74,26 @@ async def mark(ctx: ActionContext) -> Outcome:
 
 @action
 async def reserve(ctx: ActionContext) -> Outcome:
-    """Keep the node as a spare: its mark says so from now on, and no longer why the node was taken out."""
+    """Keep the node as a spare: its mark says so from now on, and no longer why the node was taken out.
+
+    What was changed for its drain is taken back, as nobody may admit it for months.
+    """
     wanted = SPARE + ctx.desired.persona
 
     def shows(member: Member) -> bool:
         ours = mark_of(member, ctx.ledger.id)
-        return ours is not None and ours.reason == wanted and tainted(member) and member.unschedulable
+        kept = ours is not None and ours.reason == wanted and not ours.adjusted
+        return kept and tainted(member) and member.unschedulable
 
-    def write(member: Member) -> Awaitable[None]:
+    async def write(member: Member) -> None:
         ours = mark_of(member, ctx.ledger.id)
         if ours is None or not member.unschedulable:
             raise Stop(Declined("not_marked", "our mark is not on the node: it may be in service"))
-        return ctx.cluster.mark(member, replace(ours, plan=ctx.plan, reason=wanted))
+        await take_back(ctx.cluster, ctx.node, ctx.ledger.id, ours.adjusted)
+        await ctx.cluster.mark(member, replace(ours, plan=ctx.plan, reason=wanted, adjusted=()))
 
+    if ctx.cluster_port is not None:
+        await wait_for_numbered(ctx)
     return Done(wanted, changed=await _modify(ctx, shows, write))
 
 

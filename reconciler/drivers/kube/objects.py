@@ -84,13 +84,14 @@ def pod(item: Json) -> tuple[str, Pod]:
     spec, ends_at, grace = map_of(item, "spec"), _time(metadata, "deletionTimestamp"), timedelta()
     if isinstance(seconds := metadata.get("deletionGracePeriodSeconds"), int):
         grace = timedelta(seconds=seconds)
+    evictable = owner not in ("DaemonSet", "Node") and phase not in _FINISHED and not _has_ended(metadata, status)
     return text_of(spec, "nodeName"), Pod(
         namespace=namespace,
         name=_need(metadata, "name"),
         uid=_need(metadata, "uid"),
         phase=phase,
         owner_kind=owner,
-        evictable=owner not in ("DaemonSet", "Node") and phase not in _FINISHED and not _has_ended(metadata, status),
+        evictable=evictable,
         local_storage=any(volume.get("emptyDir") is not None for volume in maps_of(spec, "volumes")),
         terminating_since=None if ends_at is None else ends_at - grace,
         ends_at=ends_at,
@@ -100,7 +101,7 @@ def pod(item: Json) -> tuple[str, Pod]:
         workload=workload_of(namespace, (owner, name_of_owner), labels, annotations),
         operand=operand,
         surge=surge_of(annotations),
-        ready=bool(operand) and ends_at is None and _is_ready(status),
+        ready=(evictable or bool(operand)) and ends_at is None and _is_ready(status),
         on_gpus=phase not in _FINISHED and _asks_for_gpus(spec),
     )
 

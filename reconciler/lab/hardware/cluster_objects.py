@@ -105,6 +105,7 @@ class PodObject:
     saves_s: float | None = None  # how long its program takes to save its state once asked; None = it never does
     asked_at: float | None = None  # when its program took note of the request
     requests: int = 0  # how often it was asked
+    fails: bool = False  # its readiness probe does
 
     @property
     def evictable(self) -> bool:

@@ -101,18 +101,28 @@ class Replicas(Operands):
         self._play_replicas()
 
     def pods_of(self, thing: ReplicatedObject) -> list[PodObject]:
-        return [pod for pod in self.pods() if pod.namespace == thing.namespace and _owner(pod) == thing.owner]
+        return [pod for pod in self.pods() if self._is_of(pod, thing)]
 
     def ready_of(self, thing: ReplicatedObject) -> int:
-        return sum(self._is_ready(thing, pod) for pod in self.pods_of(thing))
+        return sum(self.is_ready(pod) for pod in self.pods_of(thing))
 
-    def _is_ready(self, thing: ReplicatedObject, pod: PodObject) -> bool:
-        placed = pod.node is not None and pod.phase == "Running" and pod.ends is None
-        return placed and self._clock() >= pod.created + thing.starts_s
+    def is_ready(self, pod: PodObject) -> bool:
+        thing = next((one for one in self.replicated.values() if self._is_of(pod, one)), None)
+        placed = pod.node is not None and pod.phase == "Running" and pod.ends is None and not pod.fails
+        return placed and (thing is None or self._clock() >= pod.created + thing.starts_s)
+
+    def unready(self, node: str) -> frozenset[str]:
+        """Return the UIDs of the pods on a node that are not ready. Time alone may change that."""
+        if not self.replicated:
+            return frozenset()
+        return frozenset([pod.uid for pod in self.pods(node) if not self.is_ready(pod)])
+
+    def _is_of(self, pod: PodObject, thing: ReplicatedObject) -> bool:
+        return pod.namespace == thing.namespace and _owner(pod) == thing.owner
 
     def _is_kept(self, pod: PodObject) -> bool:
         """Return whether one of these controllers sees to what follows a pod that ended."""
-        mine = any(one.namespace == pod.namespace and one.owner == _owner(pod) for one in self.replicated.values())
+        mine = any(self._is_of(pod, one) for one in self.replicated.values())
         return mine or any(pod is one for one in self._suspended)
 
     def _play_replicas(self) -> None:
@@ -167,7 +177,7 @@ class Replicas(Operands):
     def _surplus(self, thing: ReplicatedObject, there: list[PodObject]) -> list[PodObject]:
         if thing.kind != "Deployment":
             return [pod for pod in there if int(pod.name.rpartition("-")[2]) >= thing.replicas]
-        first = sorted(there, key=lambda pod: (pod.node is not None, self._is_ready(thing, pod), -pod.created))
+        first = sorted(there, key=lambda pod: (pod.node is not None, self.is_ready(pod), -pod.created))
         return first[: max(0, len(there) - thing.replicas)]
 
 

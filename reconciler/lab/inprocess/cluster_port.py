@@ -213,7 +213,8 @@ class TruthCluster:
 
     def _member(self, node: NodeObject) -> Member:
         """Return the member; the same object as long as nothing changes."""
-        state = self._truth.generation(node.name), node.ready, node.unschedulable, node.control_plane
+        unready = self._truth.unready(node.name)
+        state = self._truth.generation(node.name), node.ready, node.unschedulable, node.control_plane, unready
         known = self._read.get(node.name)
         if known is None or known[0] != state:
             known = self._read[node.name] = state, self._snapshot(node)
@@ -258,7 +259,7 @@ class TruthCluster:
             workload=workload_of(pod.namespace, (pod.owner_kind, pod.owner_name), pod.labels, pod.annotations),
             operand=operand,
             surge=surge_of(pod.annotations),
-            ready=bool(operand) and pod.phase == "Running" and pod.ends is None,
+            ready=(pod.evictable or bool(operand)) and self._truth.is_ready(pod),
             on_gpus=pod.gpus > 0 and pod.phase not in ("Succeeded", "Failed"),
         )
 

@@ -151,10 +151,10 @@ class Objects:
         return [owner]
 
     def _pod_status(self, pod: PodObject) -> Json:
-        ready = pod.phase == "Running"
+        runs, ready = pod.phase == "Running", pod.phase == "Running" and not pod.fails
         if pod.node is None:
             return {"phase": pod.phase, "qosClass": "BestEffort"}
-        state = {"running": {"startedAt": self.time(pod.created)}} if ready else {
+        state = {"running": {"startedAt": self.time(pod.created)}} if runs else {
             "terminated": {"exitCode": int(pod.phase == "Failed"), "finishedAt": self.time(pod.created)}
         }  # fmt: skip
         return {
