@@ -6,10 +6,11 @@ was done to the node under the other ledger is unknown, so the node returns to s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reconciler.converge.actions.context import tolerate
 from reconciler.converge.guarded_ports import TimedCluster
+from reconciler.model.adjustments import parse_ref
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.ledger_ports import RunStore
 from reconciler.model.observed import Member
@@ -52,12 +53,28 @@ async def adopt(cluster: TimedCluster, ledger: RunStore, node: str, by: str, clo
             if found.before is None or member is None:
                 return found
             first = found.before
+            await _take_over(cluster, first, ledger.id)
             failed = await tolerate(
                 cluster.mark(member, _ours(member, first, ledger.id, clock)), Failure.CONFLICT, Failure.AMBIGUOUS
             )
         except DriverError as error:
             return Adopted(node, first, f"its mark can't be rewritten: {error.detail}")
     return Adopted(node, first, f"its mark could not be rewritten: {failed.detail if failed else 'it is as it was'}")
+
+
+async def _take_over(cluster: TimedCluster, theirs: Mark, ledger: str) -> None:
+    """Make the record on each object that was changed for the drain ours, so that the admission takes it back."""
+    port = cluster.adjustments()
+    for ref in filter(None, map(parse_ref, theirs.adjusted)) if port is not None else ():
+        assert port is not None
+        for _ in range(TRIES):
+            found = await port.read(ref)
+            if found is None or found.record is None or found.record.ledger != theirs.ledger:
+                break
+            ours = replace(found.record, ledger=ledger)
+            await tolerate(port.write(found, found.value, ours), Failure.CONFLICT, Failure.AMBIGUOUS)
+        else:
+            raise DriverError(Failure.CONFLICT, f"{ref} does not show our record")
 
 
 _OURS = "it carries our own mark already"
@@ -76,4 +93,5 @@ def _ours(member: Member, theirs: Mark, ledger: str, clock: Clock) -> Mark:
     """Return the mark that replaces theirs. A cordon that came with it is ours to lift, unless it is gone already."""
     reason = f"adopted from ledger {theirs.ledger}: {theirs.reason}"[:200]
     at = clock.now().isoformat(timespec="seconds")
-    return Mark(ledger, theirs.plan, reason, at, theirs.cordoned and member.unschedulable)
+    cordoned = theirs.cordoned and member.unschedulable
+    return replace(theirs, ledger=ledger, reason=reason, at=at, cordoned=cordoned)

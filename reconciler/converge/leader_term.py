@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -20,9 +19,10 @@ from reconciler.converge.clock_steps import ClockSteps
 from reconciler.converge.cluster_listener import ClusterListener
 from reconciler.converge.dispatcher import POLL_S, Dispatcher
 from reconciler.converge.events import LoopTold, Progress, RunPlanned, ignore
+from reconciler.converge.forgotten import forget_gone
 from reconciler.converge.job_reservations import ReservationKeeper
 from reconciler.converge.lease import HeldLease
-from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, take_over
+from reconciler.converge.leftovers import close_needless, take_over
 from reconciler.converge.node_approvals import NodeApprovals, waker
 from reconciler.converge.notifier import Notifier, PassNews
 from reconciler.converge.observe import observe
@@ -136,7 +136,7 @@ class LeaderTerm:
             deps.approvals.drop_all()
             run = Run(ports, Attempts(resumed), _context(planned, deps.begin(fleet), deps))
             records = _remember(planned, run)
-            await _forget(planned, run, None)
+            await forget_gone(planned, run, None)
             listener.dispatcher = Dispatcher(run, observation, planned.plan.nodes, records)
             term = cls(deps, listener.dispatcher, observation, planner, listening, notifier, due, passed)
             term._planned = planned
@@ -280,7 +280,7 @@ class LeaderTerm:
         run.context = _context(planned, run.context.run_id, self._deps)
         run.attempts.executed.clear()
         records = _remember(planned, run)
-        await _forget(planned, run, dispatcher.at_work)
+        await forget_gone(planned, run, dispatcher.at_work)
         dispatcher.renew(planned.look.observation, planned.plan.nodes, records)
         self._publish(planned, records)
         self._keep_releases(planned)
@@ -387,23 +387,3 @@ def _remember(planned: PlannedPass, run: Run) -> Mapping[str, NodeRecord]:
         close_needless(run.ledger, run.attempts.resumed, well, planned.plan.created_at)
     look.remember_drift(plans, run.context.run_id)
     return records_of(look.fleet, run.ledger)
-
-
-async def _forget(planned: PlannedPass, run: Run, at_work: AbstractSet[str] | None) -> None:
-    """Forget nodes that left the spec: lift our marks, and drop what the ledger knows to be applied to them.
-
-    `at_work`: None in the first pass of a term, which lifts marks even where the ledger knows of no such node.
-    """
-    fleet, ledger = planned.look.fleet, run.ledger
-    gone = [name for name in planned.known if name not in fleet.nodes]
-    if at_work is not None and (not gone or not at_work <= fleet.nodes.keys()):  # work on them ends first
-        return
-    if planned.barred or planned.refused:
-        return
-    kept = await lift_forgotten_marks(ledger, run.ports.fabric.cluster(), fleet, run.clock, run.ports.lease)
-    ledger.forget(gone, run.clock.now())
-    if not gone and not kept:
-        return
-    more = f"; {', '.join(kept)} keep our mark, since no gate has judged what was done to them" if kept else ""
-    message = f"{len(gone)} nodes left the spec and are forgotten: {', '.join(gone[:5])}{more}"
-    run.ports.progress(LoopTold("forgotten", message, problem=bool(kept)))

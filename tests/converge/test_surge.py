@@ -14,6 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from reconciler.converge.adoption import adopt
+from reconciler.converge.guarded_ports import TimedCluster
 from reconciler.lab.hardware.control_plane import ClusterTruth, DisruptionBudget
 from reconciler.lab.hardware.replicas import QUEUE_LABEL, QueueObject, ReplicatedObject
 from reconciler.lab.inprocess.adjustments import TruthAdjustments
@@ -247,7 +249,7 @@ def test_pods_of_a_dead_node_are_not_surged(world: Worlds) -> None:
     assert made.largest == 2
 
 
-ILL = {"because": ("isolated: health.gpu_missing",)}
+ILL: dict[str, Any] = {"because": ("isolated: health.gpu_missing",)}
 
 
 @pytest.mark.parametrize("ill", [False, True])
@@ -382,6 +384,31 @@ def test_an_ill_node_holds_no_queue(world: Worlds) -> None:
     here.act("mark", "n0", **ILL)
     assert isinstance(here.act("drain", "n0"), Done)
     assert (queue.stop_policy, queue.stops, queue.note) == ("None", 0, None)
+
+
+def test_an_adopted_node_gives_back_what_the_lost_ledger_changed(world: Worlds) -> None:
+    here = world(**of(hold=HOLD, surge=ANNOTATED))
+    made = serving(here, kind="LeaderWorkerSet")
+    queue = queued(here)
+    node = host_of(here, made)
+    assert isinstance(drain(here, node), Done)
+    cluster = here.fabric.cluster()
+    assert cluster is not None
+    timed = TimedCluster(cluster, here.clock, here.fleet.settings, here.lease())
+    for thing in (made, queue):
+        thing.note = thing.note.replace(here.ledger.id, "lost")
+    before = read_mark(truth(here).node(node).annotations[OWNER_ANNOTATION])
+    found = here.run(timed.member(node))
+    assert before is not None
+    assert found is not None
+    here.run(timed.mark(found, replace(before, ledger="lost")))
+    assert not here.run(adopt(timed, here.ledger, node, "ops", here.clock)).problem
+    ours = read_mark(truth(here).node(node).annotations[OWNER_ANNOTATION])
+    assert ours is not None
+    assert (ours.ledger, ours.adjusted, ours.workloads) == (here.ledger.id, before.adjusted, before.workloads)
+    assert isinstance(here.act("admit", node), Done)
+    assert (queue.stop_policy, queue.note) == ("None", None)
+    settled(here, made)
 
 
 # --- killed at every point -------------------------------------------------------------------------------------------
