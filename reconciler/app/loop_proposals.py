@@ -71,7 +71,7 @@ class InventoryProposer(LoopProposer):
     def _interval_s(self, fleet: Fleet) -> float:
         return max(self._options.interval_s, policy_of(fleet).interval_s)
 
-    async def _change(self, fleet: Fleet, plan: Plan, observation: Observation) -> ProposedChange | None:  # noqa: ARG002
+    async def _change(self, fleet: Fleet, plan: Plan, observation: Observation) -> ProposedChange | None:  # noqa: ARG002 - another one's is of them
         policy = policy_of(fleet)
         rows = await read_source(policy, self._workspace.secrets)
         records = self._ledger.nodes(list(fleet.nodes))

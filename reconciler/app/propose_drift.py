@@ -8,15 +8,12 @@ from datetime import datetime
 
 from reconciler.app.adopt import ObservedValues, edit_spec, read_tree, unadoptable_nodes
 from reconciler.app.drift import DriftResult
-from reconciler.app.forge_job import connect_forge
-from reconciler.app.proposing import ProposedChange, propose
-from reconciler.app.runtime import run_async
+from reconciler.app.proposing import ProposedChange, propose_by_hand
 from reconciler.app.workspace import Workspace
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.drivers.git import folder
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import UsageError
-from reconciler.model.forge import ProposingForge
 from reconciler.model.observed import Observation
 from reconciler.model.records import NodeRecord
 from reconciler.model.report import DriftReport
@@ -89,14 +86,4 @@ def propose_drift(
         records, acting = ledger.nodes(list(seen.nodes)), {node for _, node, *_ in ledger.unfinished()}
     hidden = Redaction(names_of(workspace.watched, seen, records) if redact else {}, strict=redact)
     drift = SeenDrift(fleet, found.report, seen, workspace.selection[0], records, acting, hidden)
-    run_async(_propose(repository, proposed_change(drift, files, folder(spec), workspace.clock.now()), say))
-
-
-async def _propose(repository: str, change: ProposedChange, say: Callable[[str], None]) -> None:
-    forge = connect_forge(repository)
-    try:
-        if not isinstance(forge, ProposingForge):
-            raise UsageError("this forge takes no pull requests of ours")
-        await propose(forge, change, say)
-    finally:
-        await forge.close()
+    propose_by_hand(proposed_change(drift, files, folder(spec), workspace.clock.now()), repository, say)

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
+from reconciler.app.forge_job import connect_forge
+from reconciler.app.runtime import run_async
 from reconciler.model.errors import DriverError, Failure, UsageError
 from reconciler.model.forge import Proposal, ProposingForge
 
@@ -64,6 +66,21 @@ class _Branch:
     into: str
     tip: str | None
     digest: str | None
+
+
+def propose_by_hand(change: ProposedChange, repository: str, say: Callable[[str], None]) -> None:
+    """Keep the pull request once, for a command. `repository`: "" = that of the CI job."""
+
+    async def work() -> None:
+        forge = connect_forge(repository)
+        try:
+            if not isinstance(forge, ProposingForge):
+                raise UsageError("this forge takes no pull requests of ours")
+            await propose(forge, change, say)
+        finally:
+            await forge.close()
+
+    run_async(work())
 
 
 async def propose(forge: ProposingForge, change: ProposedChange, say: Callable[[str], None]) -> Proposed:

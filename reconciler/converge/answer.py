@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from reconciler.converge.deadline import within
 from reconciler.model.crash import Crash, of_its_own_async
-from reconciler.model.errors import DriverError, Failure
+from reconciler.model.errors import SILENT_BECAUSE, DriverError
 from reconciler.model.observed import Answered, Silent
 from reconciler.model.ports import Clock
 from reconciler.model.units import format_duration
@@ -17,18 +17,6 @@ from reconciler.model.vocab import UnknownReason
 T = TypeVar("T")
 
 LEAST_REAL_S = 5.0  # a scaled clock shortens deadlines; loopback servers, kubectl and threads stay as slow as they are
-
-_REASONS = {
-    Failure.UNREACHABLE: UnknownReason.UNREACHABLE,
-    Failure.AUTH: UnknownReason.AUTH,
-    Failure.TIMEOUT: UnknownReason.TIMEOUT,
-    Failure.MALFORMED: UnknownReason.MALFORMED,
-    Failure.UNSUPPORTED: UnknownReason.UNSUPPORTED,
-    Failure.REJECTED: UnknownReason.UNSUPPORTED,
-    Failure.BUSY: UnknownReason.BUSY,
-    Failure.CONFLICT: UnknownReason.UNREACHABLE,
-    Failure.AMBIGUOUS: UnknownReason.TIMEOUT,
-}
 
 
 def io_seconds(clock: Clock, seconds: float) -> float:
@@ -53,7 +41,7 @@ async def answer(
         try:
             return await read()
         except DriverError as error:
-            return Silent(clock.now(), _REASONS[error.kind], error.detail)
+            return Silent(clock.now(), SILENT_BECAUSE[error.kind], error.detail)
         except TimeoutError:
             return late()
 

@@ -111,8 +111,7 @@ def adjusted(found: Adjusted, node: str, ledger: str, by: int, value: str = "") 
     was = before.was if before is not None and untouched else found.value
     if not untouched:
         shares = dict.fromkeys(shares, 0)
-    base = found.value if untouched and isinstance(found.value, int) else current
-    now: Value = value or base + by
+    now: Value = value or current + by  # beyond what an autoscaler wants by now, or nothing would be raised
     return AdjustmentRecord(ledger, was, now, {**shares, node: by})
 
 

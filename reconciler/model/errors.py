@@ -17,12 +17,14 @@ is exit 1; anywhere else they abort the run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
+from typing import Final
 
 from reconciler.model.printable import visible, without_attempts
+from reconciler.model.vocab import UnknownReason
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -141,6 +143,20 @@ class Failure(StrEnum):
     BUSY = "busy"  # refused for now: 429, 503, "not ready", a PodDisruptionBudget
     CONFLICT = "conflict"  # the object changed between read and write
     AMBIGUOUS = "ambiguous"
+
+
+# Why a source is silent that failed so. A write of a read, such as a login, may have been done: its answer is late.
+SILENT_BECAUSE: Final[Mapping[Failure, UnknownReason]] = {
+    Failure.UNREACHABLE: UnknownReason.UNREACHABLE,
+    Failure.AUTH: UnknownReason.AUTH,
+    Failure.TIMEOUT: UnknownReason.TIMEOUT,
+    Failure.MALFORMED: UnknownReason.MALFORMED,
+    Failure.UNSUPPORTED: UnknownReason.UNSUPPORTED,
+    Failure.REJECTED: UnknownReason.UNSUPPORTED,
+    Failure.BUSY: UnknownReason.BUSY,
+    Failure.CONFLICT: UnknownReason.UNREACHABLE,
+    Failure.AMBIGUOUS: UnknownReason.TIMEOUT,
+}
 
 
 class DriverError(ReconcilerError):

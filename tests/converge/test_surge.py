@@ -20,7 +20,8 @@ from reconciler.lab.hardware.control_plane import ClusterTruth, DisruptionBudget
 from reconciler.lab.hardware.replicas import QUEUE_LABEL, QueueObject, ReplicatedObject
 from reconciler.lab.inprocess.adjustments import TruthAdjustments
 from reconciler.lab.inprocess.cluster_port import TruthCluster
-from reconciler.model.adjustments import SURGE
+from reconciler.model.adjustments import SURGE, Adjusted, AdjustedRef, AdjustmentRecord
+from reconciler.model.adjustments import adjusted as with_share
 from reconciler.model.desired import Desired
 from reconciler.model.drain import DrainPolicy, QueueHold, Surge
 from reconciler.model.errors import DriverError, Failure
@@ -534,3 +535,21 @@ def test_a_run_that_dies_before_it_lowers_leaves_a_node_that_is_not_drained(worl
     assert adjusted(here, "n0") == ("Deployment/ml/llama/",)
     actions = [action.name for action in here.plan().nodes["n0"].actions]
     assert actions[:2] == ["drain", "reimage"]
+
+
+def test_no_queue_is_stopped_for_a_drain_whose_surge_is_refused(world: Worlds) -> None:
+    """Each attempt would end all work of the queue, and the next pass tries again."""
+    here = world(**of(hold=HOLD, surge=ANNOTATED))
+    made, queue = serving(here), queued(here)
+    made.keeper = "Argo CD"
+    outcome = drain(here, "n0")
+    assert isinstance(outcome, Declined)
+    assert (queue.stop_policy, queue.stops) == ("None", 0)
+
+
+def test_a_second_node_of_what_was_scaled_up_meanwhile_is_raised_for_too() -> None:
+    """An HPA's least was raised from 2 to 6 for n0, and it runs 9 by now: for n1 there must be a tenth."""
+    hpa = AdjustedRef("HorizontalPodAutoscaler", "ml", "llama")
+    record = AdjustmentRecord("ledger", 2, 6, {"n0": 1})
+    found = Adjusted(hpa, "1", value=6, wanted=9, ready=9, record=record)
+    assert with_share(found, "n1", "ledger", 1) == AdjustmentRecord("ledger", 2, 10, {"n0": 1, "n1": 1})

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Final
 
 from reconciler.app.adopt import read_tree
-from reconciler.app.forge_job import connect_forge
 from reconciler.app.inventory.compare import compare
 from reconciler.app.inventory.fields import InventoryRow
 from reconciler.app.inventory.sources import InventorySource, fetch_rows
-from reconciler.app.proposing import ProposedChange, propose
+from reconciler.app.proposing import ProposedChange
 from reconciler.app.runtime import run_async
 from reconciler.app.workspace import Workspace
 from reconciler.drivers.git import folder
 from reconciler.drivers.secrets import SecretStore
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import UsageError
-from reconciler.model.forge import ProposingForge
 from reconciler.model.inventory import InventoryDifference, InventoryPolicy
 from reconciler.render.proposal import inventory_text
 from reconciler.spec.edit.files import SpecFiles
@@ -79,21 +77,6 @@ def drafted_change(workspace: Workspace, difference: InventoryDifference) -> tup
     spec = workspace.request.spec
     files = SpecFiles(read_tree(spec), str(spec))
     return inventory_change(workspace.fleet, difference, files, folder(spec)), files
-
-
-def propose_inventory(change: ProposedChange, repository: str, say: Callable[[str], None]) -> None:
-    """Keep the pull request. `repository`: "" = that of the CI job."""
-
-    async def work() -> None:
-        forge = connect_forge(repository)
-        try:
-            if not isinstance(forge, ProposingForge):
-                raise UsageError("this forge takes no pull requests of ours")
-            await propose(forge, change, say)
-        finally:
-            await forge.close()
-
-    run_async(work())
 
 
 def check_committed(workspace: Workspace) -> None:

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import click
 
-from reconciler.app.inventory.propose import (
-    check_committed,
-    difference_of,
-    drafted_change,
-    left_to_you,
-    propose_inventory,
-)
+from reconciler.app.inventory.propose import check_committed, difference_of, drafted_change, left_to_you
 from reconciler.app.ports import FleetRequest
+from reconciler.app.proposing import propose_by_hand
 from reconciler.cli.frontend import workspace_for
 from reconciler.cli.options import spec_options
 from reconciler.cli.terminal import say, show
@@ -38,4 +33,4 @@ def propose(request: FleetRequest, repo: str, dry_run: bool) -> None:
         return
     for sentence in left_to_you(difference):
         say(sentence, err=True)
-    propose_inventory(change, repo, lambda text: say(text, err=True))
+    propose_by_hand(change, repo, lambda text: say(text, err=True))

@@ -50,6 +50,8 @@ class Adjusting:
         port = self.ctx.cluster.adjustments()
         if port is None or not (policy.surge or policy.hold) or trouble or member.is_dead(self.ctx.observed.host):
             return ""  # no pod of a dead node serves
+        if not member.registered:
+            return ""  # it is drained out of Slurm alone, whose notes have no room for what is changed in the cluster
         going = [pod for pod in pods if pod.terminating_since is None]
         hold = None if self._ill(member) else policy.hold  # an ill node may be out for weeks: no queue waits for that
         queues = [AdjustedRef(QUEUE, "", name) for name in (hold.queues if hold is not None else ())]
@@ -57,8 +59,9 @@ class Adjusting:
             await self._find(port, member, going)
             if not await self._noted(member, (*self.shares, *queues)):
                 return "notes on the node what is changed for its drain"
-        held = "" if hold is None else await self._hold(port, member, hold, going)
-        return held or await self._surge(port, member)
+        # To stop a queue ends the work in it: not before it is known that the drain goes on.
+        raising = await self._surge(port, member)
+        return raising or ("" if hold is None else await self._hold(port, member, hold, going))
 
     # --- what is raised ---
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from reconciler.drivers.redfish.fields import Document, Unknown, member, objects, quote, text, texts
-from reconciler.model.errors import DriverError, Failure
+from reconciler.model.errors import SILENT_BECAUSE, DriverError, Failure
 from reconciler.model.vocab import UnknownReason
 
 _DEEPEST_WAIT_S = 3600.0
@@ -44,18 +44,6 @@ _ABOUT_REQUEST = frozenset({"InsufficientPrivilege", "InsufficientPrivilegeForOp
 # Of Base, where a BMC takes the password and then nothing but another one (DSP0266, "Password management"): no refusal.
 _PASSWORD_DUE = "PasswordChangeRequired"
 
-_REASONS: Mapping[Failure, UnknownReason] = {
-    Failure.UNREACHABLE: UnknownReason.UNREACHABLE,
-    Failure.AUTH: UnknownReason.AUTH,
-    Failure.TIMEOUT: UnknownReason.TIMEOUT,
-    Failure.MALFORMED: UnknownReason.MALFORMED,
-    Failure.UNSUPPORTED: UnknownReason.UNSUPPORTED,
-    Failure.REJECTED: UnknownReason.UNSUPPORTED,
-    Failure.BUSY: UnknownReason.BUSY,
-    Failure.CONFLICT: UnknownReason.UNREACHABLE,
-    Failure.AMBIGUOUS: UnknownReason.TIMEOUT,  # from the login, which is a write
-}
-
 
 def reason_of(error: DriverError) -> UnknownReason:
     """Return the reason that a snapshot gives for a failed read.
@@ -64,7 +52,7 @@ def reason_of(error: DriverError) -> UnknownReason:
     """
     if isinstance(error, HttpError) and error.status == 503 and not error.ids & SESSIONS_TAKEN:
         return UnknownReason.UNREACHABLE
-    return _REASONS[error.kind]
+    return SILENT_BECAUSE[error.kind]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from reconciler.drivers.ssh.facts.extended import Extended, with_extensions
 from reconciler.drivers.ssh.facts.fact import excerpt
 from reconciler.drivers.ssh.session import Capture
 from reconciler.model.confined import Confined
-from reconciler.model.errors import DriverError, Failure
+from reconciler.model.errors import SILENT_BECAUSE, DriverError, Failure
 from reconciler.model.fact_framing import PATIENCE_S, TIMED_OUT, MalformedAnswer, build_program, parse_answer
 from reconciler.model.gate import CommandResult
 from reconciler.model.interning import share
@@ -36,15 +36,7 @@ SHOWN: Final = 200  # characters of a command that is told
 CLOSE_S: Final = 2.0  # for a killed command or a closed connection to end
 _NO_TIMEOUT: Final = re.compile(r"\btimeout: (command )?not found|command not found: timeout")
 
-_REASONS: Final = {
-    Failure.UNREACHABLE: UnknownReason.UNREACHABLE,
-    Failure.AUTH: UnknownReason.AUTH,
-    Failure.TIMEOUT: UnknownReason.TIMEOUT,
-    Failure.MALFORMED: UnknownReason.MALFORMED,
-    Failure.UNSUPPORTED: UnknownReason.UNSUPPORTED,
-    Failure.REJECTED: UnknownReason.UNSUPPORTED,
-    Failure.AMBIGUOUS: UnknownReason.UNREACHABLE,  # reading facts changes nothing
-}
+_REASONS: Final = {**SILENT_BECAUSE, Failure.AMBIGUOUS: UnknownReason.UNREACHABLE}  # reading facts changes nothing
 
 
 class SshHost(Confined):
