@@ -64,6 +64,7 @@ class ShardAnswer(NamedTuple):
 def _parts() -> tuple[type[BaseModel], ...]:
     """Return a model of each kind of which any fields may be absent."""
     hints = [get_type_hints(kind, include_extras=True) for kind in KINDS]
+    # Fields that are known when it runs are beyond the types of create_model.
     return tuple(
         create_model(kind.__name__, **{name: (hint, None) for name, hint in own.items()})  # type: ignore[call-overload]
         for kind, own in zip(KINDS, hints, strict=True)
@@ -73,7 +74,7 @@ def _parts() -> tuple[type[BaseModel], ...]:
 @cache
 def _adapter() -> TypeAdapter[Any]:
     hot, inventory, host = _parts()
-    node: Any = tuple[Sent[hot], Sent[inventory], Sent[host]]  # type: ignore[valid-type]
+    node: Any = tuple[Sent[hot], Sent[inventory], Sent[host]]  # type: ignore[valid-type]  # models made above
     return TypeAdapter(tuple[datetime, dict[str, node], tuple[str, ...]])
 
 
