@@ -42,13 +42,13 @@ class EngineAccess:
         """Raise UsageError unless the scheduler is reached over mutual TLS, and Dask is installed."""
         if not self.url.startswith(_SCHEME):
             raise UsageError(
-                f"--engine {self.url}: only tls:// is spoken with an engine, as whoever reaches one runs code on it: "
+                f"engine {self.url}: only tls:// is spoken with an engine, as whoever reaches one runs code on it: "
                 f"{_SCHEME}host:{_PORT}"
             )
         try:
             split_authority(self.url.removeprefix(_SCHEME), _PORT)
         except ValueError as error:
-            raise UsageError(f"--engine {self.url}: {error}") from None
+            raise UsageError(f"engine {self.url}: {error}") from None
         distributed()
         self._check_files()
 
