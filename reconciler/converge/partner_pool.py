@@ -18,6 +18,7 @@ from reconciler.converge.actions.membership import lift_mark
 from reconciler.converge.guarded_ports import TimedCluster, TimedHost
 from reconciler.converge.observe import observe_node
 from reconciler.converge.ports import TakenPartner
+from reconciler.gate.certificate import as_certified
 from reconciler.gate.fabric.partners import (
     Candidate,
     Hold,
@@ -160,7 +161,11 @@ class PartnerPool:
         return f"nobody has approved work on it, and {why}" if why else ""
 
     def _certified(self, desired: Desired, seen: Observed, certificate: Certificate | None) -> bool:
-        """Return whether a node's own gate holds. Of one that was not asked yet, only what is on record is known."""
+        """Return whether a node's own gate holds. Of one that was not asked yet, only what is on record is known.
+
+        Tests that the spec has added or changed since are left out, unless those are all: the first node that is taken
+        out for them would find no partner in a fleet that serves, and never come back.
+        """
         if certificate is None or certificate.adopted or desired.profile.acceptance is None:
             return False  # of an adopted node, nothing was measured
         if not was_asked(seen):
@@ -168,7 +173,8 @@ class PartnerPool:
         if any(isinstance(one, Silent) for one in (seen.host, seen.hot, seen.inventory)):
             return False
         # Behind another leaf it is the node that it was, and those of a new leaf have no others to test with.
-        anywhere = replace(desired, domains={})
+        asked = replace(desired.profile, acceptance=as_certified(desired.profile.acceptance, certificate))
+        anywhere = replace(desired, domains={}, profile=asked)
         return self._run.ports.gate.judge(certificate, anywhere, seen, self._run.clock).valid
 
     def _service(self, seen: Observed) -> Service:

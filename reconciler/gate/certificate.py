@@ -269,6 +269,16 @@ def tests_changed(certificate: Certificate, acceptance: Acceptance, wanted: Test
     return tuple([name for name in wanted.each if name in found])
 
 
+def as_certified(acceptance: Acceptance, certificate: Certificate) -> Acceptance:
+    """Return the profile without the tests that were added or changed since; whole where that leaves none to judge."""
+    changed = frozenset(tests_changed(certificate, acceptance, tests_digest(acceptance)))
+    phases = tuple(
+        replace(phase, tests=tuple(test for test in phase.tests if test.name not in changed))
+        for phase in acceptance.phases
+    )
+    return replace(acceptance, phases=phases) if any(phase.tests for phase in phases) else acceptance
+
+
 def changed_tests(bound: Binding, wanted: TestDigests) -> tuple[str, ...]:
     """Return the names of the tests that the spec has added or changed since a certificate with `bound` was issued."""
     if not bound.tests:  # issued before certificates bound each test

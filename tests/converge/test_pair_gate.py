@@ -117,6 +117,14 @@ class Wired(World):
             result = TestResult(test.name, test.tool, Verdict.PASS, (), MEASURED[test.name], "3.12")
             self.ledger.save_certificate(Certificate("1.0", name, self.clock.now(), binding, (result,)))
 
+    def ask_also(self, test: GateTest, *, instead: bool = False) -> None:
+        """Add a test to the profile of the fleet, as a change of the spec does, or put it in the place of the first."""
+        tests = (test,) if instead else (self.test_of_pairs, test)
+        self.pairs = replace(self.pairs, phases=(GatePhase("network", tests),))
+        profile = replace(self.profile, digest="asked also", acceptance=self.pairs)
+        nodes = {name: replace(node, profile=profile) for name, node in self.fleet.nodes.items()}
+        self.fleet = replace(self.fleet, nodes=nodes)
+
     def break_part(self, kind: FabricFault, name: str, rail: int | None = None, **more: Any) -> None:
         self.network.fabric.faults.append(Broken(kind, name, rail, **more))
 
@@ -136,6 +144,9 @@ class Wired(World):
 
     def others_serve(self, *but: str) -> bool:
         return all(self.serves(name) and not self.marked(name) for name in self.fleet.nodes if name not in but)
+
+    def verdicts(self, name: str) -> dict[str, str]:
+        return {run.test: run.verdict for run in self.ledger.last_gate(name)}
 
     def verdict(self, name: str) -> tuple[str, str]:
         (run,) = self.ledger.last_gate(name)
@@ -268,6 +279,35 @@ def test_the_mark_that_a_killed_run_left_on_a_partner_is_lifted(world: Wired) ->
     world.apply()
     assert world.others_serve()
     assert world.gate.runs == [], "nothing was done to it, so it needs no gate"
+
+
+def test_the_first_node_that_a_new_test_takes_out_finds_partners_among_those_that_still_serve(tmp_path: Path) -> None:
+    """No certificate holds the new test yet: that alone must not leave a fleet without partners."""
+    world = Wired(tmp_path, settings={"budgets": (BudgetLimit("fleet", "2"),)})
+    world.ask_also(RAILS)
+    world.test("n0")
+    assert world.verdicts("n0") == {"wire": "pass", "rails": "pass"}, world.told()
+    assert world.others_serve()
+
+
+def test_a_node_whose_old_test_failed_is_no_partner_for_a_new_one(tmp_path: Path) -> None:
+    world = Wired(tmp_path)
+    for name in ("n1", "n2", "n3", "n4", "n5"):
+        certificate = world.ledger.node(name).certificate
+        assert certificate is not None
+        (result,) = certificate.results
+        world.ledger.save_certificate(replace(certificate, results=(replace(result, metrics={"gbps": 1.0}),)))
+    world.ask_also(RAILS)
+    world.test("n0")
+    assert world.verdicts("n0")["wire"] == "unjudged"
+
+
+def test_a_profile_that_is_all_new_has_no_certified_partners(tmp_path: Path) -> None:
+    """A certificate says nothing of a node of which each test has changed."""
+    world = Wired(tmp_path)
+    world.ask_also(replace(WIRE, args={**WIRE.args, "seconds": 7}), instead=True)
+    world.test("n0")
+    assert world.verdict("n0")[0] == "unjudged"
 
 
 class Killed(BaseException):
