@@ -30,6 +30,8 @@ from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec, Soak
 from reconciler.spec.parse import DeclaredResource
 from reconciler.strict_yaml.parse import Steps
 
+LONG_LEVELS = {"3": "30m", "4": "1h to 2h"}  # of dcgmi diag, by NVIDIA's documentation; fewer GPUs take less
+
 
 def check_tests(
     profile: DeclaredResource[AcceptanceProfileSpec], components: Collection[str] | None
@@ -121,6 +123,10 @@ def _check_test(profile: DeclaredResource[AcceptanceProfileSpec], test: Test, st
 def _check_timeout(profile: DeclaredResource[AcceptanceProfileSpec], test: Test, steps: Steps) -> Iterator[Diagnostic]:
     """Yield that a test is always killed at its timeout, which would keep every node out."""
     row = TOOLS[test.tool]
+    level = str(test.args.get("level", "")) if test.tool == "dcgmi-diag" else ""
+    if level in LONG_LEVELS and "timeout" not in test.model_fields_set:
+        problem = f"level {level} takes {LONG_LEVELS[level]} on eight GPUs, and is killed after {test.timeout}"
+        yield profile.problem(steps, problem, "give it a timeout that is longer than it takes on such a node")
     seconds = row.arguments.get("seconds")
     if seconds is None or ("seconds" in test.args and seconds.check(test.args["seconds"])):
         return
