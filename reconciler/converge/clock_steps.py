@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from reconciler.model.ports import Clock, Ledger
-from reconciler.planner.node.watchdog import WATCHED
+from reconciler.planner.node.watchdog import BMC_LOG, WATCHED
 
 STEP: Final = timedelta(seconds=60)  # since the last call: a clock that is slewed loses 0.5 ms in a second (adjtime)
-_SILENCES: Final = frozenset({"redfish", "ssh", "not_ready", *WATCHED})  # as converge/remember.py names them
+_SILENCES: Final = frozenset({"redfish", "ssh", "not_ready", BMC_LOG, *WATCHED})  # as converge/remember.py names them
 
 
 class ClockSteps:

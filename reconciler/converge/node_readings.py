@@ -12,6 +12,7 @@ from typing import Final
 
 from reconciler.converge.answer import answer, crashed
 from reconciler.health import bmc as bmc_health
+from reconciler.model.bmc_log import unread_part
 from reconciler.model.crash import Crash, of_its_own_async
 from reconciler.model.desired import Desired, Settings
 from reconciler.model.observed import Answered, HostFacts, Observed, RedfishHot, RedfishInventory, Silent
@@ -107,6 +108,7 @@ def _still_good(
     if _moved(before.hot.value, hot.value):
         return None
     ill = hot.value.health not in (None, Health.OK) or any(bmc_health.bmc_signals(desired.profile, before))
+    ill = ill or bool(unread_part(before.inventory))
     oldest = min(IN_DOUBT_S, settings.inventory_max_age_s) if ill else settings.inventory_max_age_s
     age = (clock.now() - before.inventory.at).total_seconds()  # below 0: the clock was set back, so its age is unknown
     return before.inventory if 0 <= age <= oldest else None

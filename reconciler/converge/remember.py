@@ -11,6 +11,7 @@ from reconciler.converge.status import service_statuses
 from reconciler.diff import normalise
 from reconciler.gate.asked import TESTS, kept_values
 from reconciler.health.signals import unread_signals
+from reconciler.model.bmc_log import unread_part
 from reconciler.model.crash import Crash, of_its_own
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.ledger_ports import HoldStore, NodeStore
@@ -22,7 +23,7 @@ from reconciler.planner.fleet import signal_history
 from reconciler.planner.node.corroboration import same_uuid, unconfirmed
 from reconciler.planner.node.holds import end_of, is_active, is_copy
 from reconciler.planner.node.retest import is_idle
-from reconciler.planner.node.watchdog import WATCHED
+from reconciler.planner.node.watchdog import BMC_LOG, WATCHED
 
 LOOKS_APART = timedelta(hours=2)  # scheduled looks come hourly, and late
 # A bug of ours is no silence of a source, and no evidence that a host is down.
@@ -145,6 +146,8 @@ def silences(seen: Observed) -> Mapping[str, bool]:
     found = {}
     if not _is_unread(seen.hot):
         found["redfish"] = _silent(seen.hot)
+    if isinstance(seen.inventory, Answered):
+        found[BMC_LOG] = bool(unread_part(seen.inventory))
     if not _is_unread(seen.host):
         found["ssh"] = _silent(seen.host) or _boots(seen)
     if isinstance(seen.member, Answered):

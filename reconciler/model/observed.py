@@ -201,7 +201,7 @@ class RedfishInventory:
     nics: tuple[Nic, ...] | None
     drives: tuple[Drive, ...] | None
     sensors: Unpublished[tuple[Sensor, ...] | None]
-    events: tuple[BmcEvent, ...] | None  # newest last, at most 200
+    events: tuple[BmcEvent, ...] | None  # newest last; unknown["events"]: some may have gone unread
     manager: Unpublished[Manager | None]
     # Of all systems and chassis. unknown["parts.KIND"]: of that kind, some could not be read.
     parts: tuple[Part, ...] | None = None

@@ -24,6 +24,7 @@ def test_whatever_telemetry_does_the_rules_hold(shard: int) -> None:
 def test_schedules_that_once_broke_a_rule_hold(seed: int) -> None:
     """527: who was isolated and healed between two passes was told to nobody. 5581: a clock set back drained nodes.
 
+    606: the entry of a broken DIMM stood before 300 of a BMC that flooded its log, of which 200 were read.
     163644925372: nor was who was isolated, became a spare again and was drained anew, all of it between two passes.
     """
     assert not play(kept()[seed]).broken

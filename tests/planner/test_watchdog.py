@@ -42,7 +42,11 @@ CASES = [
     (without(xids=None), "xids", "facts_silent", "its kernel log could not be read for 15m: timeout"),
     (without(links=None), "links", "facts_silent", "its ports could not be read for 15m: timeout"),
     (without(counters=None), "counters", "facts_silent", "its counters of errors could not be read for 15m: timeout"),
-]
+    (
+        b.observed(inventory=b.inventory(events=(), unknown={"events": "the log was not read whole: it is full"})),
+        "bmc_log", "facts_silent", "for 15m now the log was not read whole: it is full",
+    ),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("seen", "source", "name", "detail"), CASES)

@@ -13,7 +13,6 @@ from reconciler.drivers.redfish.fields import Document, boolean, member, need, q
 from reconciler.model.observed import BmcEvent
 from reconciler.model.vocab import Health
 
-MOST_EVENTS = 200
 _SEVERITY = {"OK": Health.OK, "Warning": Health.WARNING, "Critical": Health.CRITICAL}
 _AHEAD_S = 300.0  # an entry may be that much later than the BMC's clock, which is read before it
 # A BMC that has no time yet counts from 1970 or 2000 (HPE, DGX, ipmitool's "Pre-Init"): such a time is no age (B6).
@@ -70,8 +69,8 @@ def _memory_ue(entry: Document) -> bool:
     return words and _UNCORRECTABLE.search(message) is not None
 
 
-def newest(entries: Iterable[Document], now: datetime | None = None, offset: str = "") -> tuple[BmcEvent, ...]:
-    """Return at most 200 events, newest last, sorted by time where every entry has one, else by growing numbers.
+def in_order(entries: Iterable[Document], now: datetime | None = None, offset: str = "") -> list[BmcEvent]:
+    """Return events, newest last, sorted by time where every entry has one, else by growing numbers.
 
     `now`, `offset`: the BMC's own clock, and its offset for times without one.
     """
@@ -80,7 +79,7 @@ def newest(entries: Iterable[Document], now: datetime | None = None, offset: str
     ]
     timed = all(at is not None for at, _, _ in rows)
     rows.sort(key=lambda row: (row[0].timestamp() if timed and row[0] else 0.0, row[1]))
-    return tuple(replace(found, age_s=_age(at, now)) for at, _, found in rows[-MOST_EVENTS:])
+    return [replace(found, age_s=_age(at, now)) for at, _, found in rows]
 
 
 def _age(at: datetime | None, now: datetime | None) -> float | None:

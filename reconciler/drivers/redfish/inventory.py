@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 
 from reconciler.diff.boot_order import words
@@ -17,18 +16,14 @@ from reconciler.drivers.redfish.fields import (
     Document,
     Unknown,
     absent,
-    last_segment,
     link,
-    links,
     need_link,
     text,
 )
+from reconciler.drivers.redfish.logs import read_log
 from reconciler.drivers.redfish.quirks import Quirks
 from reconciler.drivers.redfish.tree import Survey, Tree
 from reconciler.model.observed import AttributeValue, BmcEvent, Drive, FirmwareItem, Nic, RedfishInventory
-
-# The first that is there and has entries: Lenovo's SEL can only be cleared, and its events are in the platform log.
-_LOGS = ("sel", "iml", "eventlog", "event", "log1", "systemevent", "lclog", "platformlog", "standardlog")
 
 
 def read_inventory(tree: Tree) -> RedfishInventory:
@@ -57,9 +52,7 @@ def _read(tree: Tree) -> RedfishInventory:
         nics=survey.read("nics", lambda: _nics(tree, found)),
         drives=survey.read("drives", lambda: _drives(tree, found)),
         sensors=None,
-        events=survey.read(
-            "events", lambda: _events(tree, found, manager.clock if manager else None, manager_body or {})
-        ),
+        events=survey.read("events", lambda: _events(tree, found, manager_body or {}, survey)),
         manager=manager,
         boot_options=None if order is None else order.options,
         staged_boot_order=() if order is None else order.staged,
@@ -69,13 +62,13 @@ def _read(tree: Tree) -> RedfishInventory:
     )
     sensors, parts = read_parts(tree, found, dimms, survey)
     told = inventory.events
-    if told is not None and (of_boards := survey.read("events.boards", lambda: _of_boards(tree, found))):
-        told = (*of_boards, *told)[-events.MOST_EVENTS :]
+    if told is not None and (of_boards := survey.read("events.boards", lambda: _of_boards(tree, found, survey))):
+        told = (*of_boards, *told)
     return replace(inventory, sensors=sensors, parts=parts, events=told)
 
 
-def _bodies(tree: Tree, where: str, *, newest: int | None = None) -> list[Document]:
-    return [resource.body for resource in tree.members(where, newest=newest)]
+def _bodies(tree: Tree, where: str) -> list[Document]:
+    return [resource.body for resource in tree.members(where)]
 
 
 def _bios(tree: Tree, found: Document, quirks: Quirks | None) -> Mapping[str, AttributeValue]:
@@ -128,46 +121,27 @@ def _drives(tree: Tree, found: Document) -> tuple[Drive, ...]:
     return tuple(devices.drive(item, name) for item, name in drives.documents(tree, found))
 
 
-def _events(tree: Tree, found: Document, now: datetime | None, manager: Document) -> tuple[BmcEvent, ...]:
-    entries = _bodies(tree, _log_entries(tree, found), newest=events.MOST_EVENTS)
-    return events.newest(entries, now, text(manager, "DateTimeLocalOffset") or "")
+def _events(tree: Tree, found: Document, manager: Document, survey: Survey) -> tuple[BmcEvent, ...]:
+    told, unread = read_log(tree, found, manager)
+    if unread:
+        survey.unknown["events"] = unread
+    return told
 
 
-def _of_boards(tree: Tree, host: Document) -> tuple[BmcEvent, ...]:
-    return tuple(event for board in tree.boards(host) for event in _board_events(tree, board.body))
+def _of_boards(tree: Tree, host: Document, survey: Survey) -> tuple[BmcEvent, ...]:
+    return tuple(event for board in tree.boards(host) for event in _board_events(tree, board.body, survey))
 
 
-def _board_events(tree: Tree, board: Document) -> Iterator[BmcEvent]:
+def _board_events(tree: Tree, board: Document, survey: Survey) -> Iterator[BmcEvent]:
     """Yield what the log of a board says of its GPUs and NVSwitches: (S)Xids outlive the host's kernel log there.
 
     Other entries are of parts that are read themselves. Ages are by the clock of the board's own manager.
     """
     if link(board, "LogServices") is None:
         return
-    manager = tree.manager(board).body
-    now = devices.manager(manager).clock
-    entries = _bodies(tree, _log_entries(tree, board), newest=events.MOST_EVENTS)
-    for found in events.newest(entries, now, text(manager, "DateTimeLocalOffset") or ""):
+    told, unread = read_log(tree, board, tree.manager(board).body)
+    if unread:
+        survey.unknown["events.boards"] = unread
+    for found in told:
         if found.kind.startswith((events.XID, events.SXID)):
             yield replace(found, id=f"{text(board, 'Id')}/{found.id}")
-
-
-def _log_entries(tree: Tree, found: Document) -> str:
-    """Return the URI of the entries of the host's event log: the system's, else its manager's, else any log."""
-    others: list[str] = []
-    for of_manager in (False, True):
-        body = tree.manager(found).body if of_manager else found
-        if link(body, "LogServices") is not None:
-            others += links(tree.follow(body, "LogServices").body, "Members")
-        for where in sorted(others, key=_rank):
-            if _rank(where) < len(_LOGS) and (entries := link(tree.get(where).body, "Entries")) is not None:
-                return entries
-    for where in others:
-        if (entries := link(tree.get(where).body, "Entries")) is not None:
-            return entries
-    raise Unknown("the BMC keeps no log with entries" if others else "the BMC keeps no log")
-
-
-def _rank(uri: str) -> int:
-    name = last_segment(uri).casefold()
-    return _LOGS.index(name) if name in _LOGS else len(_LOGS)

@@ -29,9 +29,9 @@ from reconciler.model.abilities import Ability, BiosLimit
 from reconciler.model.errors import DriverError, Failure
 
 T = TypeVar("T")
+Enough = Callable[[Mapping[str, Document]], bool]
 
 _MOST_PAGES = 40
-_MOST_SINGLE = 50
 _NEXT = "Members@odata.nextLink"
 
 
@@ -182,15 +182,12 @@ class Tree:
 
     # --- collections ---------------------------------------------------------------------------------------------
 
-    def members(self, where: str, *, newest: int | None = None) -> tuple[Resource, ...]:
+    def members(self, where: str) -> tuple[Resource, ...]:
         """Return all members with their content, as listed, expanded by the BMC, or read one by one.
 
-        Raises when one member can't be read: a list without it would be wrong. `newest`: how many are enough, the
-        newest by ids that grow, and fewer where each costs a GET (A12).
+        Raises when one member can't be read: a list without it would be wrong.
         """
-        listed = self.expanded(where, enough=newest)
-        if newest is not None and not all(is_content(item) for _, item in listed):
-            listed = sorted(listed, key=lambda entry: numbers(entry[0]))[-_MOST_SINGLE:]
+        listed = self.expanded(where)
         return tuple(Resource(uri, item) if is_content(item) else self.get(uri) for uri, item in listed)
 
     def listed(self, where: str) -> list[tuple[str, Document]]:
@@ -200,8 +197,11 @@ class Tree:
     def expands(self, where: str) -> bool:
         return bool(self._expand_query()) and where not in self._plain
 
-    def expanded(self, where: str, *, enough: int | None = None) -> list[tuple[str, Document]]:
-        """Return members with their content where the BMC can expand them, else as listed."""
+    def expanded(self, where: str, *, enough: Enough | None = None) -> list[tuple[str, Document]]:
+        """Return members with their content where the BMC can expand them, else as listed.
+
+        `enough`: says after each page whether the members so far suffice.
+        """
         if self.expands(where):
             try:
                 return self._pages(f"{where}?{self._expand_query()}", enough)
@@ -217,8 +217,7 @@ class Tree:
             return "$expand=.($levels=1)" if boolean(expand, "Levels") else "$expand=."
         return "$expand=*" if boolean(expand, "ExpandAll") else ""
 
-    def _pages(self, where: str, enough: int | None = None) -> list[tuple[str, Document]]:
-        """Read all pages. `enough`: how many members suffice of a list that begins with its newest."""
+    def _pages(self, where: str, enough: Enough | None = None) -> list[tuple[str, Document]]:
         found: dict[str, Document] = {}
         page = where
         for _ in range(_MOST_PAGES):
@@ -232,7 +231,7 @@ class Tree:
                 if uri is None:
                     raise Unknown(f"{where} has a member without @odata.id")
                 found[uri] = item
-            if _NEXT not in body or (enough is not None and len(found) >= enough and _newest_first(found)):
+            if _NEXT not in body or (enough is not None and enough(found)):
                 return list(found.items())
             following = path(body[_NEXT])
             if following is None:
@@ -273,7 +272,8 @@ def numbers(uri: str) -> tuple[int, ...]:
     return tuple(int(digits) for digits in re.findall(r"\d{1,18}", last_segment(uri)))
 
 
-def _newest_first(listed: Iterable[str]) -> bool:
+def is_newest_first(listed: Iterable[str]) -> bool:
+    """Say by its ids whether a list of two members or more begins with the newest."""
     first, *_, last = map(numbers, listed)
     return first > last
 

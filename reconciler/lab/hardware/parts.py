@@ -20,6 +20,7 @@ _FAILS = {
 }
 HOT_PLUGGED = ("psu", "fan", "drive")
 SUPPLIES, FANS, DETECTORS = 6, 10, 2
+MAX_RECORDS = 512  # of the BMC's log, which drops its oldest entries then
 
 
 def _failure(state: MachineState, part: str, index: int) -> str | None:

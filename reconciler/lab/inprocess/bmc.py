@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TypeVar
 
 from reconciler.diff.boot_order import NoSuchEntry, resolve
@@ -13,6 +12,7 @@ from reconciler.lab.hardware import parts
 from reconciler.lab.hardware.machine import HardwareRejected, Machine, Rejection
 from reconciler.lab.hardware.spdm import SIGNING_S
 from reconciler.lab.hardware.state import DriveState, MachineState, TaskState
+from reconciler.lab.inprocess.logged import SEVERITIES, logged
 from reconciler.model.abilities import URL, Abilities, BootOption
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.event_tokens import CONTEXT, owner_mark
@@ -20,7 +20,6 @@ from reconciler.model.measurements import SignedMeasurements
 from reconciler.model.observed import (
     Answered,
     AttributeValue,
-    BmcEvent,
     BmcTask,
     BootOverride,
     ComponentIntegrity,
@@ -71,8 +70,6 @@ _KINDS: Mapping[Rejection, tuple[Failure, float | None]] = {
     Rejection.ABSENT: (Failure.REJECTED, None),
     Rejection.UNSUPPORTED: (Failure.UNSUPPORTED, None),
 }
-_SEVERITIES = {"OK": Health.OK, "Warning": Health.WARNING, "Critical": Health.CRITICAL}
-_XID = re.compile(r"Driver Event Message.*\bXID (\d+)")
 _ON_STANDBY_POWER = ("bmc", "bios", "cpld")  # firmware of other devices can't be read while they are off (A10)
 
 
@@ -88,12 +85,6 @@ def _abilities_of(state: MachineState) -> Abilities | None:
     attributes = {state.http_attribute: URL} if state.http_attribute else {}
     lacks = {"media": "the BMC offers no virtual media for discs", "http_boot": http}
     return Abilities(lacks=lacks, http_attributes=attributes)
-
-
-def _kind(message: str) -> str:
-    """Return the kind of an entry by the words that the lab's machines log."""
-    xid = _XID.search(message)
-    return "memory_ue" if message.startswith("Uncorrectable ECC") else f"xid_{xid[1]}" if xid else ""
 
 
 class MachineBmc:
@@ -297,7 +288,7 @@ class MachineBmc:
         )
 
     def _health(self) -> Health:
-        return _SEVERITIES[parts.rollup(self._machine.state)]
+        return SEVERITIES[parts.rollup(self._machine.state)]
 
     def _task(self, task: TaskState) -> BmcTask:
         done = task.state != "Running"
@@ -320,6 +311,8 @@ class MachineBmc:
             else:
                 firmware[item.inventory_id] = FirmwareItem(item.version, True, item.component)
         bmc = next((item.version for item in state.firmware.values() if item.component == "bmc"), None)
+        events, unread = logged(state.events, self._epoch, self._clock.now())
+        unknown |= {"events": unread} if unread else {}
         inlet, hot = parts.inlet(state)
         sensors = (
             Sensor("Inlet_Temp", "temperature", inlet, "Cel", Health.CRITICAL if hot else Health.OK, "1"),
@@ -336,7 +329,7 @@ class MachineBmc:
             nics=tuple(Nic(nic.name, nic.mac, nic.up, int(nic.rate_gbps * 1000)) for nic in parts.listed_nics(state)),
             drives=tuple(self._drive(at, drive) for at, drive in enumerate(state.drives) if self._there("drive", at)),
             sensors=sensors,
-            events=tuple(self._event(event) for event in state.events[-200:]),
+            events=events,
             manager=Manager("AST2600", bmc, self._clock.now()),
             parts=tuple(self._parts()),
             abilities=_abilities_of(state),
@@ -378,22 +371,10 @@ class MachineBmc:
                 if self._there(part, at):
                     health = Health.CRITICAL if parts.critical(state, part, at) else Health.OK
                     yield Part(kind, name, health, self._serial(part, at))
-        yield Part("chassis", "1", _SEVERITIES[parts.rollup(state)])  # of its board, and of all that is in it
+        yield Part("chassis", "1", SEVERITIES[parts.rollup(state)])  # of its board, and of all that is in it
 
     def _serial(self, part: str, at: int) -> str | None:
         """Return the serial number that the BMC tells; that of a fan, as most BMCs, it does not."""
         state = self._machine.state
         told = {"dimm": parts.dimm_serial(state, at + 1), "psu": parts.supply_serial(state, at)}
         return told.get(part)
-
-    def _event(self, event: Mapping[str, object]) -> BmcEvent:
-        at = self._epoch + timedelta(seconds=float(str(event["at"])))
-        message = str(event["message"])
-        return BmcEvent(
-            str(event["id"]),
-            at.isoformat(),
-            _SEVERITIES[str(event["severity"])],
-            message,
-            _kind(message),
-            (self._clock.now() - at).total_seconds(),
-        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from reconciler.lab.hardware.parts import MAX_RECORDS
 from reconciler.lab.wire.redfish_protocol import (
     CHASSIS,
     MANAGER,
@@ -24,7 +25,6 @@ from reconciler.lab.wire.redfish_protocol import (
 
 SEL = f"{SYSTEM}/LogServices/Sel"
 ENTRIES = f"{SEL}/Entries"
-MAX_RECORDS = 512
 _RESETS = ("GracefulRestart", "ForceRestart")
 
 

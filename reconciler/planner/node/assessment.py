@@ -14,6 +14,7 @@ from reconciler.gate.certificate import ahead_of_clock, binding_of, due_tests, i
 from reconciler.health.signals import Signal
 from reconciler.health.table import Effect, table_of
 from reconciler.model.adjustments import passing
+from reconciler.model.bmc_log import unread_part
 from reconciler.model.desired import Desired
 from reconciler.model.gate import Binding
 from reconciler.model.observed import Answered, HostFacts, Member, Observed, RedfishInventory, Silent
@@ -235,7 +236,9 @@ def _health(
     elif isinstance(observed.host, Answered):
         facts = observed.host.value
         blind = [name for name, value in (("GPUs", facts.gpus), ("kernel log", facts.xids)) if value is None]
-        builder.set(HEALTHY, None if blind else True, *(f"{name} could not be read" for name in blind))
+        why = [*(f"{name} could not be read" for name in blind), unread_part(observed.inventory)]
+        why = [one for one in why if one]
+        builder.set(HEALTHY, None if why else True, *why)
     elif HOST_UP not in builder.true and HOST_UP not in builder.unknown and POWER_ON in builder.true:
         absent = isinstance(observed.member, Answered) and observed.member.value is None
         if absent or HOST_UP in builder.explained:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from reconciler.health.signals import Signal
 from reconciler.health.table import table_of
+from reconciler.model.bmc_log import unread_part
 from reconciler.model.desired import Desired
 from reconciler.model.observed import Answered, Observed, Silent
 from reconciler.model.records import NodeRecord
@@ -22,6 +23,7 @@ _BMC_SILENT, _HOST_SILENT, _FACTS_SILENT = "bmc_silent", "host_silent", "facts_s
 _NOT_READY: Final = "kubelet_not_ready"  # of a host that answers
 # Facts of a host that answers, without which most signals of its hardware can't be told -> in words.
 WATCHED: Final = {"gpus": "GPUs", "xids": "kernel log", "links": "ports", "counters": "counters of errors"}
+BMC_LOG: Final = "bmc_log"  # entries of the log of a BMC that answers
 _NO_SILENCE: Final = frozenset(
     {UnknownReason.NOT_ASKED, UnknownReason.NOT_READ, UnknownReason.EXPLAINED, UnknownReason.CRASHED}
 )
@@ -40,6 +42,10 @@ def _signals(desired: Desired, observed: Observed, record: NodeRecord) -> Iterat
     ):
         if _is_silent(reading) and (how_long := _lasted(name, key, reading, desired, record)):
             yield Signal(name, _said(reading, how_long), table.rule_of(name), source)
+    # By the time of `hot`: the inventory may be of an earlier pass.
+    how_long = _lasted(_FACTS_SILENT, BMC_LOG, observed.hot, desired, record)
+    if how_long and (why := unread_part(observed.inventory)):
+        yield Signal(_FACTS_SILENT, f"for {how_long} now {why}", table.rule_of(_FACTS_SILENT), Source.REDFISH)
     if isinstance(observed.host, Answered):
         facts = observed.host.value
         for field, words in WATCHED.items():

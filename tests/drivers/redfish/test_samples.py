@@ -65,7 +65,7 @@ READERS: Mapping[str, Reader] = {
     "power_sensors": lambda doc, _: tuple(sensors.of_power(doc)),
     "sensor": lambda doc, _: tuple(sensors.of_resource(doc)),
     "event": lambda doc, _: events.event(doc),
-    "events": lambda doc, _: events.newest(doc["Members"] if isinstance(doc.get("Members"), list) else ()),
+    "events": lambda doc, _: events.in_order(doc["Members"] if isinstance(doc.get("Members"), list) else ()),
     "manager": lambda doc, _: devices.manager(doc),
     "parts": lambda doc, _: tuple(parts.parts("x", "", [doc])),
     "leak": lambda doc, _: parts.leak(doc),
@@ -193,11 +193,11 @@ def test_single_documents_of_real_bmcs(samples: Path) -> None:
     assert keys.count(None) == 2  # Previous-...: images to roll back to
     smc = read("supermicro/UpdateService__FirmwareInventory__BIOS.json")
     assert devices.firmware_item(smc, supermicro).version == "1.4"
-    listed_events = events.newest(
+    listed_events = events.in_order(
         read("dell-idrac9/Managers__iDRAC.Embedded.1__LogServices__Sel__Entries.json")["Members"]
     )
     assert [event.id for event in listed_events] == ["1020", "1021", "1022", "1023", "1024"]
-    assert len(events.newest(read("supermicro/Systems__1__LogServices__Log1__Entries.json")["Members"])) == 82
+    assert len(events.in_order(read("supermicro/Systems__1__LogServices__Log1__Entries.json")["Members"])) == 82
     states = {
         name: tasks.task("/x", read(f"bmclib/tasks__tasks_1_{name}.json"), packaged().standard)
         for name in ("completed", "failed", "pending", "running", "scheduled", "starting", "unknown")

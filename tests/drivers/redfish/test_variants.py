@@ -11,7 +11,7 @@ from aiohttp import web
 
 from reconciler.drivers.redfish import RedfishBmc
 from reconciler.model.errors import Failure
-from reconciler.model.observed import Answered, BmcEvent, Drive, RedfishInventory, Sensor, Silent
+from reconciler.model.observed import Answered, Drive, RedfishInventory, Sensor, Silent
 from reconciler.model.ports import FirmwareFile
 from reconciler.model.vocab import BootPhase, Health, UnknownReason
 from tests.drivers.redfish.bench import (
@@ -82,16 +82,27 @@ def test_a_long_log_gives_its_last_two_hundred(newest_first: bool, pages: int) -
     assert (len(events), events[0].id, events[-1].id) == (200, "401", "600")
 
 
-def test_a_log_of_links_gives_its_newest_fifty() -> None:
+@pytest.mark.parametrize(
+    ("count", "at", "read", "told"),
+    [
+        (80, "", 80, ""),  # without a time, any may be new
+        (80, "2026-01-01T00:00:00Z", 50, ""),
+        (201, "2026-11-21T08:00:00Z", 200, "it gives 200 of its 201 entries in 200 requests"),
+    ],
+    ids=["undated", "old", "new"],
+)
+def test_a_log_of_links_is_read_back_to_what_is_old(count: int, at: str, read: int, told: str) -> None:
     def change(bench: Bench) -> None:
         bench.documents[ROOT]["ProtocolFeaturesSupported"] = {}
-        bench.documents[SEL] = {"Members": [{"@odata.id": f"{SEL}/{n}"} for n in range(1, 81)]}
-        for n in range(1, 81):
-            bench.documents[f"{SEL}/{n}"] = {"Id": str(n), "Message": "no time", "Severity": "Odd"}
+        bench.documents[SEL] = {"Members": [{"@odata.id": f"{SEL}/{n}"} for n in range(1, count + 1)]}
+        for n in range(1, count + 1):
+            bench.documents[f"{SEL}/{n}"] = {"Id": str(n), "Message": "x", "Severity": "Odd", "Created": at}
 
-    events = read_inventory(change).events
-    assert events is not None
-    assert (len(events), events[-1]) == (50, BmcEvent("80", "", None, "no time"))
+    found = read_inventory(change)
+    assert found.events is not None
+    assert (len(found.events), found.events[-1].id) == (read, str(count))
+    assert told in found.unknown.get("events", "")
+    assert bool(told) == ("events" in found.unknown)
 
 
 def test_the_log_of_the_manager_where_the_system_has_none() -> None:

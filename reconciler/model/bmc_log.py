@@ -1,0 +1,66 @@
+"""Choose the entries of a BMC's log that a reading keeps, and tell whether one may have gone unread. Pure.
+
+Signs of illness stand among others: a BMC that floods its log pushes them back, and a log that is full loses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from reconciler.model.observed import Answered, BmcEvent, RedfishInventory, Silent
+from reconciler.model.units import format_duration
+
+_DAY_S: Final = 86400.0
+NEWEST: Final = 200  # kept however old they are
+MOST: Final = 2000  # kept of those that are late
+# Rows count entries of 48 h (health/signals.yaml), and a log is read once a day: what is older was read before.
+LOOKED_BACK_S: Final = 3 * _DAY_S
+OLD_IN_A_ROW: Final = 10  # that many old entries end a look back: a single one may be wrongly dated (B6)
+_CLEAR_IT: Final = "save it, find what floods it, and clear it"
+
+
+def is_old(event: BmcEvent) -> bool:
+    """Return whether earlier readings have told of an entry. One of unknown time may be new."""
+    return event.age_s is not None and event.age_s > LOOKED_BACK_S
+
+
+def unread_part(inventory: Answered[RedfishInventory] | Silent) -> str:
+    """Return why entries of a node's log may have gone unread; "" if none has, or its BMC told nothing of a log."""
+    if isinstance(inventory, Silent) or inventory.value.events is None:
+        return ""
+    return inventory.value.unknown.get("events", "")
+
+
+def kept_events(
+    events: Sequence[BmcEvent], *, holds: int | None = None, overwrites: bool = True
+) -> tuple[tuple[BmcEvent, ...], str]:
+    """Return the entries that are kept, newest last, and why others may have gone unread; "" if none has.
+
+    `events`: all that were read, newest last. `holds`: how many entries the log can have; None if it does not say.
+    `overwrites`: whether a full log drops its oldest entries for new ones, and not the new ones.
+    """
+    older = [event for event in events[:-NEWEST] if not is_old(event)]
+    spare = len(older) - (MOST - NEWEST)
+    if spare > 0:  # those that tell of no part go first, from the oldest on
+        out = set(sorted(range(len(older)), key=lambda at: (older[at].kind != "", at))[:spare])
+        older = [event for at, event in enumerate(older) if at not in out]
+        lost = f"it has {spare + MOST} entries of late, more than the {MOST} that a reading keeps: {_CLEAR_IT}"
+    else:
+        lost = _full(events, overwrites=overwrites) if holds and len(events) >= holds else ""
+    return (*older, *events[-NEWEST:]), lost
+
+
+def _full(events: Sequence[BmcEvent], *, overwrites: bool) -> str:
+    if not overwrites:
+        return f"it is full with {len(events)} entries and takes no new ones: save it, and clear it"
+    ages = [event.age_s for event in events if event.age_s is not None]
+    if 2 * len(ages) < len(events):
+        return ""  # a log that wraps is always full, and without ages nobody knows whether it did lately
+    before = sum(age > _DAY_S for age in ages)
+    if before >= OLD_IN_A_ROW:
+        return ""
+    within = format_duration(max((age for age in ages if age <= _DAY_S), default=0.0))
+    return (
+        f"it is full with {len(events)} entries, most of the last {within}, and drops older ones for them: {_CLEAR_IT}"
+    )
