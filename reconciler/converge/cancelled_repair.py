@@ -9,6 +9,7 @@ from reconciler.model.observed import Observed, Silent
 from reconciler.model.plan import NodePlan
 from reconciler.model.ports import Ledger
 from reconciler.model.records import OWNER_ANNOTATION, NodeRecord, read_mark
+from reconciler.planner.node.record import place_of_mark
 
 
 def is_uncordoned(observed: Observed, record: NodeRecord, ledger: str) -> bool:
@@ -22,7 +23,12 @@ def is_uncordoned(observed: Observed, record: NodeRecord, ledger: str) -> bool:
     mark = read_mark(member.annotations.get(OWNER_ANNOTATION))
     if mark is None or mark.ledger != ledger or not mark.cordoned:
         return False
-    return record.released_at is None or record.released_at.isoformat() < mark.at
+    if record.released_at is None:
+        return True
+    place = place_of_mark(record, mark)
+    if place is not None:
+        return not record.is_seen_to(record.attempts[place])
+    return record.released_at.isoformat() < mark.at
 
 
 def cancel(ledger: Ledger, plan: NodePlan, now: datetime) -> str:

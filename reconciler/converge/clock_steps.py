@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from reconciler.model.ports import Clock, Ledger
+from reconciler.model.records import NodeRecord
 from reconciler.planner.node.watchdog import BMC_LOG, WATCHED
 
 STEP: Final = timedelta(seconds=60)  # since the last call: a clock that is slewed loses 0.5 ms in a second (adjtime)
@@ -29,10 +30,12 @@ class ClockSteps:
         """Have the silences of these nodes' sources begin now if the wall clock was set since the last call.
 
         Nobody knows how much of the time since they began has passed. In the first call those begin now that would
-        begin later: a process before this one noted them by a clock that was ahead.
+        begin later: a process before this one noted them by a clock that was ahead. Attempts are counted within times:
+        the ledger notes by how much the clock was set since, or is behind the last of them.
         """
         before, self._zero = self._zero, self._now()
-        was_set = abs(self._zero - before) > STEP
+        step = self._zero - before
+        was_set = abs(step) > STEP
         if self._asked and not was_set:
             return
         self._asked = True
@@ -43,9 +46,22 @@ class ClockSteps:
             for key in sorted(_SILENCES & record.silent_since.keys())
             if was_set or record.silent_since[key] > now + STEP
         ]
+        steps = [(name, found) for name, record in known.items() if (found := _step_of(record, now, step))]
+        if steps:
+            ledger.note_clock(steps, now)
         if running:
             ledger.note_silences([(*one, begins) for begins in (False, True) for one in running], now)
 
     def _now(self) -> datetime:
         """Return when the other clock was 0, by the wall clock."""
         return self._clock.now() - timedelta(seconds=self._clock.monotonic())
+
+
+def _step_of(record: NodeRecord, now: datetime, step: timedelta) -> float:
+    """Return by how many seconds the clock was set since the attempts on a node; 0.0 if it was not, or none counts."""
+    if not record.attempts:
+        return 0.0
+    if abs(step) > STEP:
+        return step.total_seconds()
+    ahead = max(one.ended for one in record.attempts) - now
+    return -ahead.total_seconds() if ahead > STEP else 0.0

@@ -38,7 +38,7 @@ def next_rung(
     for rung in policy.ladder:
         if not may_help(rung.action):
             continue
-        used = sum(_counts(attempt) and attempt.action == rung.action and attempt.at > since for attempt in attempts)
+        used = sum(_counts(attempt) and attempt.action == rung.action and attempt.begun > since for attempt in attempts)
         if used < rung.attempts:
             return rung
     return None
@@ -52,7 +52,7 @@ def limit_reached(
     A node that falls ill again and again has a fault that no rung finds.
     """
     since = now - timedelta(seconds=policy.most_within_s)
-    counted = [attempt for attempt in attempts if _counts(attempt) and attempt.at > since]
+    counted = [attempt for attempt in attempts if _counts(attempt) and attempt.begun > since]
     if policy.most is not None and len(counted) >= policy.most:
         return policy.most, ""
     for name, most in policy.most_of_class:

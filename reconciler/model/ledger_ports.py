@@ -76,6 +76,9 @@ class NodeStore(Store, Protocol):
         A silence already on record keeps its start.
         """
 
+    def note_clock(self, steps: Sequence[tuple[str, float]], now: datetime) -> None:
+        """Save (node, by how many seconds the wall clock was set) for nodes whose attempts are counted within times."""
+
     def forget(self, names: Sequence[str], now: datetime) -> None:
         """Drop the applied values of nodes that left the spec. Their holds, attempts and history stay."""
 

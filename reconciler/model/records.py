@@ -41,6 +41,8 @@ COUNTED = "counted "  # before a look at counters, in a key beside a node's sile
 IN_BOOT = " in boot "  # after that path, and before a digest of the boot that it was seen in; "" = not known
 SHARED = "shared "  # before a path, beside a node's silences: since when it shows what its failure domain may cause
 WAS_SHARED, BEGUN = "was shared ", " begun "  # before a path, before when it began: since when it shows that no more
+# Events of a node's journal, before and after which its attempts are counted.
+RELEASE, CLOCK_SET = "release", "clock set"
 TOMBSTONE = "decommissioned/"  # subject of a hold, before a chassis' serial: that machine does not come back by itself
 CHANGES = (
     "changes/"  # before a fleet's name: the record that keeps since when version, spec and drivers are what they are
@@ -133,6 +135,17 @@ class Attempt:
     boot_id: Unpublished[FreeText] = ""  # the boot that the host was seen in before; "" = it was not
     basis: Unpublished[FreeText] = ""  # digest of what its boot had to prove, and of the TPM that had to; "" = nothing
     treated: Unpublished[tuple[ValuePath, ...]] = ()  # of a rung: the signals that the node showed before it
+    since_set: Unpublished[timedelta] = timedelta()  # by how much the wall clock was set since, forward or back
+
+    @property
+    def begun(self) -> datetime:
+        """When it began, by the wall clock as it goes now: what is counted within a time goes by it."""
+        return self.at + self.since_set
+
+    @property
+    def ended(self) -> datetime:
+        """When it ended, or began if it did not end, by the wall clock as it goes now."""
+        return (self.ended_at or self.at) + self.since_set
 
     @property
     def judged(self) -> bool:
@@ -152,6 +165,7 @@ class NodeRecord:
     attempts: tuple[Attempt, ...] = ()  # oldest first
     certificate: Certificate | None = None
     newer: Unpublished[int | None] = None  # how many attempts came after the certificate; None: only their times tell
+    after_release: Unpublished[int | None] = None  # how many attempts came after `released_at`; None: their times tell
     nonce: Identifier | None = None  # of the last reimage that we journaled
     silent_since: Mapping[PublicText, datetime] = field(
         default_factory=dict
@@ -178,6 +192,23 @@ class NodeRecord:
         if self.newer is not None:
             return self.attempts[max(0, len(self.attempts) - self.newer) :]
         return tuple([attempt for attempt in self.attempts if attempt.at >= self.certificate.issued_at])
+
+    @property
+    def since_release(self) -> tuple[Attempt, ...]:
+        """The attempts that began or ended after a hold of the node was last lifted; all of them if none ever was.
+
+        A person has seen to what came before. The ledger's order tells, as for a certificate.
+        """
+        if self.released_at is None:
+            return self.attempts
+        if self.after_release is not None:
+            return self.attempts[max(0, len(self.attempts) - self.after_release) :]
+        since = self.released_at
+        return tuple([one for one in self.attempts if one.at >= since or (one.ended_at or since) > since])
+
+    def is_seen_to(self, attempt: Attempt) -> bool:
+        """Return whether a person has lifted a hold of the node since this attempt."""
+        return self.released_at is not None and not any(one is attempt for one in self.since_release)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +261,24 @@ def isolated_for(text: str) -> tuple[str, ...]:
 def is_spare(mark: Mark | None, persona: str) -> bool:
     """Return whether this mark says that its node is kept as a spare of this persona."""
     return mark is not None and mark.reason == SPARE + persona
+
+
+def is_event_key(key: str) -> bool:
+    """Return whether a key beside a node's silences is of what was seen, which a person may judge and let go."""
+    return key.startswith((UNHEALED, SHARED, COUNTED))
+
+
+def events_since(silent_since: Mapping[str, datetime]) -> list[datetime]:
+    """Return since when what was seen of a node is kept."""
+    return [at for key, at in silent_since.items() if is_event_key(key)]
+
+
+def after(now: datetime, *earlier: datetime | None) -> datetime:
+    """Return now, or the moment after the last of what is known to be earlier, where the clock was set back since.
+
+    A hold that is lifted ends what was seen before, and what is seen after it is new.
+    """
+    return max((now, *(one + timedelta(milliseconds=1) for one in earlier if one is not None)))
 
 
 def unhealed_paths(keys: Iterable[str]) -> dict[str, str]:

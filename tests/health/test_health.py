@@ -36,13 +36,13 @@ from tests import builders as b
 from tests.health.test_bmc import CASES
 
 
-@pytest.mark.parametrize("code", [13, 31, 43, 45, 63, 94])
+@pytest.mark.parametrize("code", [13, 31, 43, 45, 63, 94, 162, 163])
 def test_an_application_s_code_never_sends_a_node_away(code: int) -> None:
     """Pitfall K1."""
     assert not is_hardware(Xid(code, "0", 600))
 
 
-@pytest.mark.parametrize("code", [48, 62, 64, 74, 79, 95, 119, 120, 140, 162, 999])
+@pytest.mark.parametrize("code", [48, 62, 64, 74, 79, 95, 119, 120, 140, 164, 999])
 def test_hardware_and_unknown_codes_do(code: int) -> None:
     assert is_hardware(Xid(code, "0", 1))
     assert not is_hardware(Xid(code, "0", 1), ignored=(code,))

@@ -10,7 +10,7 @@ from reconciler.drivers.ledger import SqlLedger
 from reconciler.lab.inprocess.ledger import MemoryLedger
 from reconciler.model.errors import LeaseHeld
 from reconciler.model.gate import Binding, Certificate, TestResult, Verdict
-from reconciler.model.records import Applied, NodeRecord
+from reconciler.model.records import UNHEALED, Applied, NodeRecord
 from tests.ledger.conftest import Open
 
 T0 = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -396,3 +396,51 @@ def test_an_attempt_tells_when_it_ended(ledger: SqlLedger) -> None:
     ledger.finish(begun, "transient", "it hangs", T0 + 7 * MINUTE)
     [attempt] = ledger.node("a").attempts
     assert attempt.ended_at == T0 + 7 * MINUTE
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_what_came_after_a_hold_was_lifted_is_told_by_order_and_by_no_clock(ledger: SqlLedger, memory: bool) -> None:
+    book = MemoryLedger("x") if memory else ledger
+    fence = book.acquire("fleet", "a", 1e6, T0).token
+    unhealed, plain = f"{UNHEALED}health.xid_79", "ssh"
+
+    def begin(action: str, at: datetime) -> int:
+        return book.begin("r1", "a", action, "", "remediation", {}, fence, at)
+
+    def since() -> list[str]:
+        return [attempt.action for attempt in book.node("a").since_release]
+
+    first = begin("run_gate", T0 + 38 * MINUTE)
+    book.finish(first, "permanent", "", T0 + 39 * MINUTE)
+    book.note_silences([("a", unhealed, True)], T0 + 39 * MINUTE)
+    running = begin("drain", T0 + 40 * MINUTE)
+    book.hold("a", "a person looks", "ann", None, T0 + 40 * MINUTE)
+    assert since() == ["run_gate", "drain"]
+    assert book.release("a", "ann", T0 + 2 * MINUTE) == 1  # set back by 38 minutes
+    assert since() == []
+    record = book.node("a")
+    assert record.is_seen_to(record.attempts[0])
+    assert record.released_at is not None
+    assert record.released_at > record.silent_since[unhealed]
+    book.note_silences([("a", unhealed, False), ("a", unhealed, True), ("a", plain, True)], T0 + 3 * MINUTE)
+    record = book.node("a")
+    assert record.silent_since[unhealed] > (record.released_at or T0), "it is seen after the hold was lifted"
+    assert record.silent_since[plain] == T0 + 3 * MINUTE, "how long a source is silent is counted"
+    book.finish(running, "transient", "", T0 + 4 * MINUTE)
+    assert since() == ["drain"], "nobody has seen how it ended"
+    begin("mark", T0 + 5 * MINUTE)
+    assert since() == ["drain", "mark"]
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_attempts_go_by_the_clock_as_it_is_set_now(ledger: SqlLedger, memory: bool) -> None:
+    book = MemoryLedger("x") if memory else ledger
+    fence = book.acquire("fleet", "a", 1e6, T0).token
+    book.finish(book.begin("r1", "a", "gpu_reset", "", "remediation", {}, fence, T0), "done", "", T0 + MINUTE)
+    book.note_clock([("a", 3600.0), ("b", 60.0)], T0 + 62 * MINUTE)
+    book.begin("r1", "a", "power_cycle", "", "remediation", {}, fence, T0 + 63 * MINUTE)
+    book.note_clock([("a", -1800.0)], T0 + 34 * MINUTE)
+    reset, cycle = book.node("a").attempts
+    assert (reset.begun, reset.ended) == (T0 + 30 * MINUTE, T0 + 31 * MINUTE)
+    assert (cycle.begun, cycle.ended) == (T0 + 33 * MINUTE, T0 + 33 * MINUTE)
+    assert (reset.at, cycle.at) == (T0, T0 + 63 * MINUTE), "the journal says what the clock said"

@@ -16,13 +16,14 @@ from reconciler.drivers.ledger import chain
 from reconciler.drivers.ledger.base import SqlRole
 from reconciler.drivers.ledger.cache import Cache
 from reconciler.drivers.ledger.episodes import of_nodes
+from reconciler.drivers.ledger.holds import released
 from reconciler.drivers.ledger.reader import read_records
 from reconciler.drivers.ledger.rows import instant, to_certificate, to_json
 from reconciler.drivers.ledger.schema import applied, certificates, journal, nodes, path_sets, silences
 from reconciler.drivers.ledger.writing import insert_new, upsert, write_journal
 from reconciler.model.documents import dump
 from reconciler.model.gate import Certificate
-from reconciler.model.records import NodeRecord
+from reconciler.model.records import CLOCK_SET, NodeRecord, after, is_event_key
 
 _IDENTIFIED = "its BMC and its host agree on its serial number"
 _Identity = tuple[str | None, str | None]  # serial, UUID
@@ -78,11 +79,23 @@ class SqlNodes(SqlRole):
             if ended:
                 this = (silences.c.node == sa.bindparam("whose")) & (silences.c.source == sa.bindparam("what"))
                 connection.execute(silences.delete().where(this), ended)
+            new = [(node, source) for node, source, silent in changes if silent]
+            known = released(connection, {node for node, source in new if is_event_key(source)})
             begun = [
-                {"node": node, "source": source, "since": instant(now)} for node, source, silent in changes if silent
+                {
+                    "node": node,
+                    "source": source,
+                    "since": instant(after(now, known.get(node)) if is_event_key(source) else now),
+                }
+                for node, source in new
             ]
             if begun:
                 insert_new(connection, silences, begun)
+
+    def note_clock(self, steps: Sequence[tuple[str, float]], now: datetime) -> None:
+        with self._database.write([journal], [node for node, _ in steps]) as connection:
+            for node, step_s in steps:
+                write_journal(connection, instant(now), "", node, CLOCK_SET, detail=f"{step_s:+.3f}")
 
     def forget(self, names: Sequence[str], now: datetime) -> None:
         if not names:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache, lru_cache, partial
 from typing import Any, TypeVar
 
@@ -21,12 +22,15 @@ from reconciler.drivers.ledger.rows import from_json, to_applied, to_certificate
 from reconciler.model.gate import Certificate
 from reconciler.model.host_certificate import read_host_certificate
 from reconciler.model.interning import share
-from reconciler.model.records import ATTEMPTS_KEPT, IDLE, Applied, Attempt, Hold, NodeRecord
+from reconciler.model.records import ATTEMPTS_KEPT, CLOCK_SET, IDLE, RELEASE, Applied, Attempt, Hold, NodeRecord
 from reconciler.model.repairs import Repair
 
 T = TypeVar("T")
 Query = Callable[[sa.ColumnElement[bool]], sa.Select[Any]]  # its argument selects nodes
 
+# The newest events of a node among which its attempts are counted, and how many of each are read.
+_KEPT = {"certificate": 1, RELEASE: 1, CLOCK_SET: 50}
+_LONGEST_STEP_S = 1e10  # 300 years
 _OUTCOMES = frozenset({"done", "transient", "permanent", "ambiguous", "refused"})
 
 
@@ -100,9 +104,9 @@ def _events(mine: sa.ColumnElement[bool]) -> sa.Select[Any]:
     table = schema.journal
     age = sa.func.row_number().over(partition_by=(table.c.node, table.c.event), order_by=table.c.id.desc())
     columns = (table.c[name] for name in ("id", "at", "node", "event", "action", "target", "attempt", "detail", "data"))
-    wanted = ("intent", "resume", "outcome", "certificate")
+    wanted = ("intent", "resume", "outcome", *_KEPT)
     recent = sa.select(*columns, age.label("age")).where(mine, table.c.event.in_(wanted)).subquery()
-    kept = sa.case((recent.c.event == "certificate", 1), else_=ATTEMPTS_KEPT)
+    kept = sa.case(_KEPT, value=recent.c.event, else_=ATTEMPTS_KEPT)
     return sa.select(recent).where(recent.c.age <= kept).order_by(recent.c.id)
 
 
@@ -183,17 +187,27 @@ class _Reader:
         places = {attempt: row.id for attempt, row in resumed.items()}
         intents = sorted((row for row in rows if row.event == "intent"), key=lambda row: places.get(row.id, row.id))
         issued = {row.node: row.id for row in rows if row.event == "certificate"}
-        newer = dict.fromkeys(issued, 0)
+        released = {row.node: row.id for row in rows if row.event == RELEASE}
+        newer, after = dict.fromkeys(issued, 0), dict.fromkeys(released, 0)
+        steps: dict[str, list[tuple[int, timedelta]]] = defaultdict(list)
+        for row in rows:
+            if row.event == CLOCK_SET and (step := self._decoded(row.node, _step, row)) is not None:
+                steps[row.node].append((row.id, step))
         found: dict[str, list[Attempt]] = defaultdict(list)
         for row in intents:
             decode = partial(_attempt, resumed=resumed.get(row.id), outcome=outcomes.get(row.id))
-            attempt = self._decoded(row.node, decode, row)
+            attempt, place = self._decoded(row.node, decode, row), places.get(row.id, row.id)
             if attempt is not None:
+                if set_since := sum((step for at, step in steps[row.node] if at > place), timedelta()):
+                    attempt = replace(attempt, since_set=set_since)
                 found[row.node].append(attempt)
-                if row.node in newer and places.get(row.id, row.id) > issued[row.node]:
+                if row.node in newer and place > issued[row.node]:
                     newer[row.node] += 1
+                if row.node in after:
+                    last = outcomes[row.id].id if row.id in outcomes else place
+                    after[row.node] = after[row.node] + 1 if max(last, place) > released[row.node] else 0
         attempts = {node: tuple(attempts) for node, attempts in found.items()}
-        return {"attempts": (attempts, ()), "newer": (newer, None)}
+        return {"attempts": (attempts, ()), "newer": (newer, None), "after_release": (after, None)}
 
     def _certificates(self) -> _Fields:
         rows = self._rows(schema.certificates.c.node, _newest_certificates)
@@ -259,6 +273,13 @@ _TABLES: Mapping[str, Callable[[_Reader], _Fields]] = {
     schema.install_attempts.name: _Reader._installs,
     schema.repairs.name: _Reader._repairs,
 }
+
+
+def _step(row: Any) -> timedelta:
+    seconds = float(row.detail)
+    if not math.isfinite(seconds) or abs(seconds) > _LONGEST_STEP_S:
+        raise ValueError(f"a step of the clock by {row.detail!r} s")
+    return timedelta(seconds=seconds)
 
 
 def _attempt(intent: Any, *, resumed: Any, outcome: Any) -> Attempt:

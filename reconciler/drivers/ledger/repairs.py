@@ -11,9 +11,11 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter, ValidationError
 
 from reconciler.drivers.ledger.base import SqlRole
+from reconciler.drivers.ledger.holds import end_of_hold
 from reconciler.drivers.ledger.rows import clean, instant
-from reconciler.drivers.ledger.schema import holds, repairs
+from reconciler.drivers.ledger.schema import holds, journal, repairs
 from reconciler.drivers.ledger.writing import write_journal
+from reconciler.model.records import RELEASE
 from reconciler.model.repairs import Repair, RetiredPart, retired_parts
 
 _EVENT = "repair"
@@ -29,7 +31,7 @@ class SqlRepairs(SqlRole):
             "since": instant(made.since),
             "changed_at": instant(now),
         }
-        with self._database.write([repairs, holds], [made.node]) as connection:
+        with self._database.write([repairs, holds, journal], [made.node]) as connection:
             if made.id:
                 connection.execute(repairs.update().where(repairs.c.id == made.id).values(values))
             else:
@@ -37,8 +39,11 @@ class SqlRepairs(SqlRole):
                 assert key is not None
                 made = replace(made, id=key[0])
             if not made.is_open:
-                connection.execute(holds.insert().values(_as_hold(made, now)))
+                end = end_of_hold(connection, made.node, now)
+                connection.execute(holds.insert().values(_as_hold(made, end)))
             write_journal(connection, instant(now), "", made.node, _EVENT, detail=told, data=values["document"])
+            if not made.is_open:
+                write_journal(connection, instant(now), "", made.node, RELEASE, detail=clean(made.who))
         return made
 
     def repairs(self) -> Sequence[Repair]:
@@ -48,14 +53,14 @@ class SqlRepairs(SqlRole):
         return retired_parts(self.repairs())
 
 
-def _as_hold(repair: Repair, now: datetime) -> dict[str, str]:
+def _as_hold(repair: Repair, end: str) -> dict[str, str]:
     """Return the hold that a repair was: what was seen of the node before a person let it go is judged anew."""
     return {
         "subject": repair.node,
         "reason": clean(f"repair: {repair.what}"),
         "owner": clean(repair.who),
         "since": instant(repair.since),
-        "released_at": instant(now),
+        "released_at": end,
         "released_by": clean(repair.who),
     }
 

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Any
 
 from reconciler.lab.inprocess.installs import MemoryInstalls
+from reconciler.lab.inprocess.leases import MemoryLeases
 from reconciler.lab.inprocess.outbox import MemoryOutbox
-from reconciler.model.errors import LeaseHeld
 from reconciler.model.gate import Certificate
 from reconciler.model.install_progress import InstallAttempt
 from reconciler.model.measurements import Attestation
@@ -26,10 +27,12 @@ from reconciler.model.records import (
     Applied,
     Attempt,
     Hold,
-    Lease,
     LedgerPlace,
     NodeRecord,
     Rollout,
+    after,
+    events_since,
+    is_event_key,
 )
 from reconciler.model.repairs import Repair, RetiredPart, retired_parts
 from reconciler.model.results import TestRun
@@ -54,10 +57,11 @@ class _Node:
 
     record: NodeRecord
     attempts: dict[int, Attempt] = field(default_factory=dict)  # by id, in the order in which they count
+    after_release: set[int] | None = None  # those that began or ended since a hold was lifted; None: nobody knows
     whole: NodeRecord | None = None
 
 
-class MemoryLedger(MemoryOutbox, MemoryInstalls):
+class MemoryLedger(MemoryOutbox, MemoryInstalls, MemoryLeases):
     """`ledger_id`: the id of the ledger that is copied, whose marks in a cluster are then ours."""
 
     def __init__(
@@ -79,8 +83,6 @@ class MemoryLedger(MemoryOutbox, MemoryInstalls):
         self._nodes: dict[str, _Node] = {}
         self._begun: dict[int, _Begun] = {}
         self._ended: dict[int, _Begun] = {}  # the latest of each action on each target
-        self._leases: dict[str, Lease] = {}  # by scope
-        self._token = 0
         self._used: set[str] = set()
         for record in records:
             node = self._nodes[record.node] = _Node(replace(record, holds=(), attempts=()))
@@ -88,6 +90,8 @@ class MemoryLedger(MemoryOutbox, MemoryInstalls):
                 self._repairs[record.repair.id] = record.repair
             for attempt in record.attempts:
                 node.attempts[self._count()] = attempt
+            if (newer := record.after_release) is not None:
+                node.after_release = set(list(node.attempts)[max(0, len(node.attempts) - newer) :])
 
     @property
     def id(self) -> str:
@@ -112,7 +116,9 @@ class MemoryLedger(MemoryOutbox, MemoryInstalls):
         if node.whole is None:
             attempts = tuple(node.attempts.values())[-ATTEMPTS_KEPT:]
             holds = tuple(hold for hold in self._holds if hold.subject == name)
-            node.whole = replace(node.record, holds=holds, attempts=attempts)
+            later = node.after_release
+            newer = None if later is None else len(list(takewhile(later.__contains__, reversed(node.attempts))))
+            node.whole = replace(node.record, holds=holds, attempts=attempts, after_release=newer)
         return node.whole
 
     def nodes(self, names: Sequence[str]) -> Mapping[str, NodeRecord]:
@@ -137,10 +143,17 @@ class MemoryLedger(MemoryOutbox, MemoryInstalls):
         for node, source, silent in sorted(changes, key=lambda change: change[2]):
             record = self._of(node).record
             since = {**record.silent_since, **({IDLE: record.idle_since} if record.idle_since else {})}
-            since.setdefault(source, now)  # the first one counts
+            begins = after(now, record.released_at) if is_event_key(source) else now
+            since.setdefault(source, begins)  # the first one counts
             if not silent:
                 del since[source]
             self._change(node, idle_since=since.pop(IDLE, None), silent_since=since)
+
+    def note_clock(self, steps: Sequence[tuple[str, float]], now: datetime) -> None:  # noqa: ARG002 - the port's
+        for name, step_s in steps:
+            node, step = self._of(name), timedelta(seconds=step_s)
+            node.attempts = {at: replace(one, since_set=one.since_set + step) for at, one in node.attempts.items()}
+            node.whole = None
 
     def known(self) -> Sequence[str]:
         return sorted(name for name, node in self._nodes.items() if node.record.applied)
@@ -261,7 +274,8 @@ class MemoryLedger(MemoryOutbox, MemoryInstalls):
         begun = self._begun.pop(attempt)
         self._ended = {number: one for number, one in self._ended.items() if _key(one) != _key(begun)}
         self._ended[attempt] = begun
-        self._set_attempt(begun.node, attempt, replace(begun.attempt, outcome=outcome, detail=detail, ended_at=now))
+        was = self._of(begun.node).attempts[attempt]  # the clock may have been set since
+        self._set_attempt(begun.node, attempt, replace(was, outcome=outcome, detail=detail, ended_at=now))
 
     def _append(self, name: str, number: int, attempt: Attempt) -> None:
         newer = self._of(name).record.newer
@@ -271,6 +285,8 @@ class MemoryLedger(MemoryOutbox, MemoryInstalls):
     def _set_attempt(self, name: str, number: int, attempt: Attempt) -> None:
         node = self._of(name)
         node.attempts[number] = attempt
+        if node.after_release is not None:
+            node.after_release.add(number)
         node.whole = None
 
     def unfinished(self) -> Sequence[tuple[int, str, str, str, Mapping[str, Any]]]:
@@ -299,8 +315,12 @@ class MemoryLedger(MemoryOutbox, MemoryInstalls):
         kept = [hold for hold in self._holds if hold.subject != subject]
         released, self._holds = len(self._holds) - len(kept), kept
         if released:
-            self._change(subject, released_at=now)
+            self._released(subject, now)
         return released
+
+    def _released(self, subject: str, now: datetime) -> None:
+        self._of(subject).after_release = set()
+        self._change(subject, released_at=after(now, *events_since(self._of(subject).record.silent_since)))
 
     def holds(self) -> Sequence[Hold]:
         return tuple(self._holds)
@@ -310,7 +330,7 @@ class MemoryLedger(MemoryOutbox, MemoryInstalls):
         self._repairs[made.id] = made
         self._change(made.node, repair=made if made.is_open else None)
         if not made.is_open:
-            self._change(made.node, released_at=now)
+            self._released(made.node, now)
         return made
 
     def repairs(self) -> Sequence[Repair]:
@@ -325,50 +345,7 @@ class MemoryLedger(MemoryOutbox, MemoryInstalls):
     def start_rollout(self, rollout: Rollout, run: str) -> None:  # noqa: ARG002 - the port's signature
         self._rollouts[rollout.pool] = rollout
 
-    # --- leases, plans, runs ---
-
-    def acquire(self, scope: str, holder: str, ttl_s: float, now: datetime) -> Lease:
-        held = self.holder(scope, now)
-        if held is not None and held.holder != holder:
-            raise LeaseHeld(held.holder, f"{scope} is being written by {held.holder}")
-        self._token += 1
-        self._leases[scope] = Lease(scope, holder, self._token, now + timedelta(seconds=ttl_s))
-        return self._leases[scope]
-
-    def renew(self, lease: Lease, ttl_s: float, now: datetime) -> Lease:
-        self._held(lease)
-        ends = now + timedelta(seconds=ttl_s)
-        renewed = Lease(
-            lease.scope, lease.holder, lease.token, ends, lease.since
-        )  # so often that `replace` would cost measurable time
-        self._leases[lease.scope] = renewed
-        return renewed
-
-    def drop(self, lease: Lease) -> None:
-        held = self._leases.get(lease.scope)
-        if held is not None and held.token == lease.token:
-            del self._leases[lease.scope]
-
-    def holder(self, scope: str, now: datetime) -> Lease | None:
-        held = self._leases.get(scope)
-        return held if held is not None and held.expires_at > now else None
-
-    def prove(self, lease: Lease, now: datetime) -> None:
-        if self._held(lease).expires_at <= now:
-            raise LeaseHeld("", f"the lease on {lease.scope} ran out")
-
-    def _held(self, lease: Lease) -> Lease:
-        held = self._leases.get(lease.scope)
-        if held is None or held.token != lease.token:
-            raise LeaseHeld("", f"the lease on {lease.scope} is gone")
-        return held
-
-    def fence(self, lease: Lease | None) -> None:
-        """Do nothing: no other runner can take a lease here."""
-
-    def _check_token(self, token: int, now: datetime) -> None:
-        if not any(held.token == token and held.expires_at > now for held in self._leases.values()):
-            raise LeaseHeld("", "the lease was lost")
+    # --- plans, runs ---
 
     def plan_used(self, plan_id: str) -> bool:
         return plan_id in self._used

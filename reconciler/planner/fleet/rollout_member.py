@@ -186,7 +186,6 @@ def _failures(record: NodeRecord) -> tuple[tuple[datetime, str], ...]:
     hold on the node does, since a person has seen to it then.
     """
     found = []
-    released = record.released_at
     streaks: dict[tuple[str, str], list[Attempt]] = {}
     for attempt in record.attempts:
         if attempt.outcome == "done":
@@ -195,7 +194,7 @@ def _failures(record: NodeRecord) -> tuple[tuple[datetime, str], ...]:
             streaks.setdefault((attempt.action, attempt.target), []).append(attempt)
     for (action, target), streak in streaks.items():
         last = streak[-1]
-        if released is not None and released >= (last.ended_at or last.at):
+        if record.is_seen_to(last):
             continue
         if last.outcome == "permanent" or len(streak) >= FAILURES:
             name = f"{action}:{target}" if target else action

@@ -33,9 +33,7 @@ def failures(record: NodeRecord, action: str, target: str) -> list[Attempt]:
     so, too. What failed before a new image or new firmware was tried on something else.
     """
     found = []
-    for attempt in reversed(record.attempts):
-        if record.released_at is not None and attempt.at < record.released_at:
-            break
+    for attempt in reversed(record.since_release):
         if is_admission(attempt) or (attempt.outcome == "done" and spec_of(attempt.action).renews(action)):
             break
         if (attempt.action, attempt.target) != (action, target):
@@ -76,7 +74,7 @@ def _failed(record: NodeRecord, action: PlannedAction) -> Blocked | None:
     failed = failures(record, action.name, action.target)
     if not failed:
         return None
-    until = (failed[0].ended_at or failed[0].at) + timedelta(seconds=pause_s(record.node, action.id, len(failed)))
+    until = failed[0].ended + timedelta(seconds=pause_s(record.node, action.id, len(failed)))
     times = "once" if len(failed) == 1 else f"{len(failed)} times in a row"
     detail = f"{action.id} failed {times}" + (f" ({failed[0].detail})" if failed[0].detail else "")
     return Blocked(BlockCode.BACKOFF, detail, until)
@@ -95,7 +93,7 @@ def _relapsed(
     if len(done) < RELAPSES:
         return None
     pause = min(HOUR_S * FACTOR ** (len(done) - RELAPSES), DAY_S)
-    until = (done[-1].ended_at or done[-1].at) + timedelta(seconds=pause)
+    until = done[-1].ended + timedelta(seconds=pause)
     return Blocked(
         BlockCode.BACKOFF, f"{action.id} was done {len(done)} times in three days and does not hold: {cause}", until
     )
@@ -106,7 +104,7 @@ def _done_and_lost(record: NodeRecord, action: PlannedAction, cause: str, since:
     found: list[Attempt] = []
     in_effect = False  # whether the last attempt found is still in effect, as far as we know
     for attempt in record.attempts:
-        if attempt.at < since or attempt.outcome == "refused":
+        if attempt.begun < since or attempt.outcome == "refused":
             continue
         if (attempt.action, attempt.target) == (action.name, action.target):
             if attempt.outcome == "done" and attempt.cause == cause != REMEDIATION:

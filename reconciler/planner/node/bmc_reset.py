@@ -116,4 +116,4 @@ def _may_be_tried(desired: Desired, record: NodeRecord, now: datetime) -> bool:
         return False
     since = now - timedelta(seconds=policy.window_s)
     tried = [one for one in record.attempts if one.action == ACTION and one.outcome not in NOT_TRIED]
-    return sum(one.at > since for one in tried) < sum(rung.attempts for rung in rungs)
+    return sum(one.begun > since for one in tried) < sum(rung.attempts for rung in rungs)

@@ -43,11 +43,9 @@ def boot_signals(desired: Desired, observed: Observed, record: NodeRecord) -> tu
 def _asked(record: NodeRecord, boot_id: str) -> list[Attempt]:
     """Return the attempts that asked for a proof of this boot, newest first, since a person last took a hold away."""
     found: list[Attempt] = []
-    for one in reversed(record.attempts):
+    for one in reversed(record.since_release):
         if one.action != "check_trust":
             continue
-        if record.released_at is not None and one.at < record.released_at:
-            break
         if one.judged and one.boot_id != boot_id:
             break
         if one.boot_id == boot_id and (one.judged or one.detail.startswith(UNPROVED)):

@@ -356,4 +356,4 @@ def failed_often(record: NodeRecord, action: str, target: str, now: datetime) ->
     if not record.attempts:
         return False
     since = now - timedelta(days=1)
-    return sum(attempt.at >= since for attempt in failures(record, action, target)) >= FAILURES
+    return sum(attempt.begun >= since for attempt in failures(record, action, target)) >= FAILURES

@@ -55,7 +55,7 @@ def fell_back(desired: Desired, facts: HostFacts | None, record: NodeRecord) -> 
     last = next(tried, None)
     if last is None or last.outcome != "done":
         return ""  # the attempt failed, which counts by itself
-    return "" if record.released_at is not None and last.at < record.released_at else found.fallback
+    return "" if record.is_seen_to(last) else found.fallback
 
 
 def _of_slot(desired: Desired, image: DesiredImage, slot: Slot) -> str:

@@ -12,6 +12,8 @@ from reconciler.model.records import Attempt, Mark, NodeRecord, isolated_for
 from reconciler.planner.node.actions import spec_of
 
 DETECTOR_S = 600.0  # a detector runs in a container, on drivers in containers: after a boot it needs minutes
+_MARKING = ("mark", "join", "configure_host")  # the actions that set a mark
+_TRUNCATED = timedelta(seconds=1)  # a mark tells whole seconds
 _NO_TRY = frozenset({"refused", "started"})
 _UNEVENTFUL = frozenset({"done", *_NO_TRY})
 
@@ -49,14 +51,39 @@ def is_drained(record: NodeRecord, mark: Mark | None) -> bool:
     It is the only proof where the drain provider is a command or `none`. Without a mark, an installation is as good:
     a system that was just written serves nobody yet, and a blank machine has nothing to drain.
     """
-    for attempt in reversed(record.attempts):
+    for attempt in reversed(record.attempts if mark is None else _since_mark(record, mark)):
         if is_admission(attempt):
             return False
         if mark is None and attempt.outcome == "done" and spec_of(attempt.action).installs:
             return True
         if attempt.action == "drain" and attempt.outcome == "done":
-            return mark is None or attempt.at.isoformat() >= mark.at
+            return True
     return False
+
+
+def place_of_mark(record: NodeRecord, mark: Mark) -> int | None:
+    """Return which of the attempts set a mark of ours; None if the ledger does not know.
+
+    The order after it tells what came later, as a clock that is set back makes a drain older than its mark.
+    """
+    try:
+        at = datetime.fromisoformat(mark.at)
+    except ValueError:
+        return None
+    if at.tzinfo is None:
+        return None
+    for place in range(len(record.attempts) - 1, -1, -1):
+        one = record.attempts[place]
+        if one.action in _MARKING and one.at - _TRUNCATED <= at <= (one.ended_at or at):
+            return place
+    return None
+
+
+def _since_mark(record: NodeRecord, mark: Mark) -> tuple[Attempt, ...]:
+    place = place_of_mark(record, mark)
+    if place is not None:
+        return record.attempts[place + 1 :]
+    return tuple([one for one in record.attempts if one.at.isoformat() >= mark.at])
 
 
 def isolating_signals(record: NodeRecord, mark: Mark) -> tuple[str, ...]:
@@ -86,8 +113,7 @@ def gate_failure(record: NodeRecord, binding: Binding | str, acceptance: Accepta
     if isinstance(binding, str) or acceptance is None or not same_machine(record.certificate, binding, acceptance):
         return ""
     repaired = any(a.cause == REMEDIATION or spec_of(a.action).overwrites for a in tried[gates[-1] + 1 :])
-    released = record.released_at is not None and record.released_at > last.at
-    return "" if repaired or released else last.detail
+    return "" if repaired or record.is_seen_to(last) else last.detail
 
 
 def was_tested(record: NodeRecord, profile: str, since: datetime) -> bool:
@@ -107,7 +133,7 @@ def stale_signals_until(record: NodeRecord, now: datetime) -> datetime | None:
         if is_admission(attempt):
             return None
         if attempt.cause == REMEDIATION and attempt.outcome != "refused":
-            until = (attempt.ended_at or attempt.at) + timedelta(seconds=DETECTOR_S)
+            until = attempt.ended + timedelta(seconds=DETECTOR_S)
             return until if until > now else None
     return None
 

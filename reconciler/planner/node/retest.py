@@ -97,7 +97,7 @@ def _voided(
 def _released_since_failure(record: NodeRecord) -> bool:
     gates = [attempt for attempt in record.attempts if attempt.action == "run_gate" and attempt.outcome != "refused"]
     failed = gates[-1] if gates and gates[-1].outcome == "permanent" else None
-    return failed is not None and record.released_at is not None and record.released_at > failed.at
+    return failed is not None and record.is_seen_to(failed)
 
 
 def owed_since_isolation(record: NodeRecord, acceptance: Acceptance, table: HealthTable) -> Reasons:
