@@ -213,6 +213,21 @@ def test_who_asks_again_is_sent_what_has_changed_and_no_more(live: Live, get: Ge
     assert {one["name"] for one in missed["nodes"]} == {name, acting}, "who was away gets all of it"
 
 
+def test_a_line_is_kept_while_all_that_it_is_made_of_is_the_same(live: Live) -> None:
+    """Thousands of lines are made in each pass, and few of them are others than before."""
+    before = {one.name: one for one in live.view.nodes()}
+    name = min(before)
+    held_back(live, name, "its gate failed just now")
+    after = {one.name: one for one in live.view.nodes()}
+    assert [node for node in after if after[node] is not before[node]] == [name]
+    plan = live.material.plan
+    live.material = replace(live.material, plan=replace(plan, refused=("half of the fleet would reboot",)))
+    live.pass_again()
+    going = {one.node for one in plan.nodes.values() if one.actions and one.blocked is None}
+    assert going
+    assert {one.name for one in live.view.nodes() if one.why.endswith("its plan is refused")} >= going
+
+
 def test_a_version_of_another_process_is_no_version(live: Live, get: Get) -> None:
     own, _, number = get("changes")["version"].partition("-")
     for other in (f"{'0' * len(own)}-{number}", f"{own}-{int(number) + 1}", f"{own}-x", "-", "nonsense"):

@@ -298,9 +298,19 @@ class LiveFleet:
     def _known(self, found: _Pass, status: FleetStatus | None) -> Mapping[str, NodeLine]:
         """Return the lines of a pass by node, made once. The caller holds the lock of lines."""
         if self._lines[0] is not found or self._lines[1] is not status:
-            lines = {name: self._line(found, name, "", frozenset()) for name in found.plan.nodes}
+            lines = {name: self._kept_line(found, status, name) for name in found.plan.nodes}
             self._lines = found, status, lines
         return self._lines[2]
+
+    def _kept_line(self, found: _Pass, status: FleetStatus | None, name: str) -> NodeLine:
+        """Return the line of a node, that of the pass before where all that it is made of is the same."""
+        before, old_status, known = self._lines
+        if before is None or name not in known or not _alike(before, found):
+            return self._line(found, name, "", frozenset())
+        report = None if status is None else status.nodes.get(name)
+        old_report = None if old_status is None else old_status.nodes.get(name)
+        same = before.plan.nodes[name] is found.plan.nodes[name] and before.fleet.nodes[name] is found.fleet.nodes[name]
+        return known[name] if same and report == old_report else self._line(found, name, "", frozenset())
 
     def _with_work(self, found: _Pass, known: Mapping[str, NodeLine]) -> Mapping[str, NodeLine]:
         """Return the lines, made anew for nodes that something is or was done to by now."""
@@ -328,6 +338,11 @@ class LiveFleet:
 
     def _far(self) -> Mapping[str, str]:
         return {} if self._ledger is None else under_way(self._ledger, self._workspace.clock.now())
+
+
+def _alike(before: _Pass, found: _Pass) -> bool:
+    """Return whether two passes agree on all that the lines of any node have of the fleet."""
+    return before.plan.refused == found.plan.refused and before.explanation.alone == found.explanation.alone
 
 
 def _with_records(made: Explanation, found: _Pass, name: str, holds: tuple[Hold, ...]) -> Explanation:
