@@ -18,7 +18,7 @@ from reconciler.drivers.secrets import SecretStore
 from reconciler.drivers.web.access import WebOptions
 from reconciler.drivers.web.application import Asset
 from reconciler.model.outcome import Done
-from reconciler.model.plan import BlockCode, Blocked, WaveState
+from reconciler.model.plan import BlockCode, Blocked, Incident, WaveState
 from reconciler.model.status import NodeStatus, Role
 from reconciler.model.vocab import DriftMode
 from reconciler.render.html import Material
@@ -186,6 +186,20 @@ def test_a_stop_is_seen_at_once(live: Live, opened: Opened) -> None:
     tab = opened()
     live.metrics.loop_status(replace(live.metrics.status, stopped="by ops: smoke in hall 3"))
     expect(tab.locator("#alerts")).to_contain_text("Stopped: by ops: smoke in hall 3")
+
+
+def test_an_incident_and_the_versions_of_a_pool_are_shown(live: Live, opened: Opened) -> None:
+    nodes = tuple(sorted(live.material.plan.nodes)[:3])
+    incident = Incident("xid-79", "rack r0001", nodes, "three GPUs fell off the bus within an hour")
+    live.material = replace(live.material, plan=replace(live.material.plan, incidents=(incident,)))
+    live.pass_again()
+    tab = opened()
+    alert = tab.locator("#attention .alert", has_text="Incident: xid-79 in rack r0001, 3 nodes")
+    expect(alert).to_contain_text("three GPUs fell off the bus within an hour")
+    pool = next(one for one in live.view.pools() if any(not line.wanted for line in one.versions))
+    other = next(line for line in pool.versions if not line.wanted)
+    row = tab.locator("#matrix details", has_text=f"{pool.name}:").locator("tr", has_text=re.compile(f"^{other.what}"))
+    expect(row.locator("td").nth(2)).to_contain_text(re.compile(rf"{re.escape(other.version)} . {other.nodes}"))
 
 
 def test_a_standby_says_who_leads(live: Live, opened: Opened) -> None:
