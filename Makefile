@@ -95,6 +95,10 @@ lock: venv ## Write deploy/requirements.lock anew for changed bounds; ARGS=--upg
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --extra postgresql \
 	    --extra notifications --custom-compile-command "make lock" --quiet --output-file deploy/requirements.lock $(ARGS)
 
+.PHONY: charts
+charts: ## Fetch the libraries of the live page's charts from npm again, with their licences and digests
+	.ci/charts.sh
+
 CONTAINER_TOOLS := mmdebstrap umoci
 .PHONY: container
 container: venv ## Build the container image into build/container; KUBECTL=FILE HELM=FILE are put in
@@ -109,6 +113,11 @@ installer: venv ## Build the installer's boot medium into build/installer; ARGS=
 .PHONY: vendor-table
 vendor-table: venv ## Write docs/reference/vendors.md from trees of real BMCs; TREES="NVIDIA/libredfish=DIR/tests/mockups"
 	$(BIN)/python -m tests.vendors $(TREES)
+
+.PHONY: pictures
+pictures: venv ## Take the pictures of the live page in docs/pictures anew
+	@.ci/tools.sh chromium
+	$(BIN)/python -m tests.web.pictures $(ARGS)
 
 .PHONY: bench
 bench: venv ## Measure the reconciler on large fleets

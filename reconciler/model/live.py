@@ -12,8 +12,10 @@ from reconciler.model.drift import DriftItem
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.fleet_overview import FleetOverview, Holder
 from reconciler.model.gate import Certificate
+from reconciler.model.period_report import Hours
 from reconciler.model.plan import Incident, PlannedAction, RolloutPlan
 from reconciler.model.records import Hold, JournalEntry
+from reconciler.model.spread import Spreads
 from reconciler.model.status import NodeStatus, Role
 
 
@@ -84,6 +86,21 @@ class NodeLine:
 
 
 @dataclass(frozen=True, slots=True)
+class Changes:
+    """The news since a `version` that a reader was given. `whole`: `nodes` are all there are, and none are `gone`.
+
+    `planned`: changes with each pass; "" while this process has no fleet to show.
+    """
+
+    version: str
+    whole: bool
+    planned: str
+    run: CurrentRun
+    nodes: tuple[NodeLine, ...]
+    gone: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ValueLine:
     """A value that the spec manages. `place`: file:line:column; `url`, `pull_url`: of the commit that set the line."""
 
@@ -149,6 +166,35 @@ class FeedEntry:
     detail: str
     commit: str
     problem: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WavePast:
+    """How many nodes of a wave have been converged to the change, and when the first and the last of them were."""
+
+    nodes: int
+    converged: int
+    first: datetime | None
+    last: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutPast:
+    """The past of a rollout, wave by wave, as the ledger knows it. `digest`: of the rollout."""
+
+    pool: str
+    digest: str
+    waves: tuple[WavePast, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DayHours:
+    """The node-hours of a day (UTC). `availability`: in service, of those seen in or out; None: there are none."""
+
+    start: datetime
+    end: datetime
+    hours: Hours
+    availability: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +278,9 @@ class FleetView(Protocol):
 
     def nodes(self) -> Sequence[NodeLine]: ...
 
+    def changes(self, since: str) -> Changes:
+        """Return what has changed since a version; everything for "" and for one that this process did not give."""
+
     def node(self, name: str) -> NodeDetail:
         """Raise NoSuchNode."""
 
@@ -244,6 +293,12 @@ class FleetView(Protocol):
     def incidents(self) -> Sequence[Incident]: ...
 
     def rollouts(self) -> Sequence[RolloutPlan]: ...
+
+    def rollouts_past(self) -> Sequence[RolloutPast]: ...
+
+    def measured(self) -> Spreads: ...
+
+    def availability(self, days: int) -> Sequence[DayHours]: ...
 
     def approvals(self) -> Approvals: ...
 

@@ -18,7 +18,7 @@ from reconciler.drivers.ledger import SqlLedger, schema
 from reconciler.model.errors import LeaseHeld
 from reconciler.model.period_report import Hours, ServiceStatus, StatusInterval
 from reconciler.model.status import NodeStatus
-from reconciler.planner.fleet.period_report import hours
+from reconciler.planner.fleet.period_report import hours, hours_between
 from tests.ledger.conftest import Open
 from tests.ledger.test_damage import damage
 
@@ -240,6 +240,11 @@ def test_intervals_never_overlap_and_node_hours_add_up(
     gone = {interval.node: interval.end for interval in past.status_intervals}
     assert isinstance(found, Hours)
     assert found.total == pytest.approx(expected), gone
+    edges = [since, since + (until - since) / 3, since + (until - since) / 2, until]
+    parted = hours_between(past, edges, {"a", "b", "c"})
+    for name in ("in_service", "out", "aside"):
+        assert sum(getattr(one, name) for one in parted) == pytest.approx(getattr(found, name)), name
+    assert sum(one.total for one in parted) == pytest.approx(found.total)
 
 
 def test_a_hundred_thousand_unchanged_nodes_cost_little(tmp_path: Path) -> None:

@@ -125,9 +125,8 @@ def client(url: str) -> Iterator[httpx.Client]:
         yield found
 
 
-@pytest.fixture(scope="session")
-def store(tmp_path_factory: pytest.TempPathFactory) -> SecretStore:
-    directory = tmp_path_factory.mktemp("secrets")
+def secret_store(directory: Path) -> SecretStore:
+    """Return a store with a token for each role, and one that is too short."""
     lines = ["secrets:"]
     for name in (*TOKENS, "short"):
         (directory / name).write_text("tiny" if name == "short" else f"{name}-{'x' * 30}\n")
@@ -136,6 +135,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> SecretStore:
     (directory / "secrets.yaml").write_text("\n".join(lines) + "\n")
     (directory / "secrets.yaml").chmod(0o600)
     return SecretStore.load(directory / "secrets.yaml")
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> SecretStore:
+    return secret_store(tmp_path_factory.mktemp("secrets"))
 
 
 def token(name: str) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -19,13 +18,14 @@ from reconciler.drivers.secrets import SecretStore
 from reconciler.drivers.web.access import WebOptions
 from reconciler.drivers.web.application import Asset
 from reconciler.model.outcome import Done
-from reconciler.model.plan import BlockCode, Blocked
+from reconciler.model.plan import BlockCode, Blocked, Incident, WaveState
 from reconciler.model.status import NodeStatus, Role
 from reconciler.model.vocab import DriftMode
 from reconciler.render.html import Material
 from reconciler.render.html.live import live_page
 from tests.html import world
 from tests.web.conftest import TOKENS, Live, live_fleet, serving
+from tests.web.past import remember, under_way
 
 pytestmark = [pytest.mark.tool, pytest.mark.wire, pytest.mark.xdist_group("chromium")]
 
@@ -71,7 +71,7 @@ def opened(live: Live, browser: Browser, store: SecretStore) -> Iterator[Opened]
             ):  # a refusal, which the page shows
                 wrong.append(text)
 
-        def open_page(fragment: str = "", *, width: int = 1280, **more: Any) -> Page:
+        def open_page(fragment: str = "", *, width: int = 1280, without: str = "", **more: Any) -> Page:
             context = browser.new_context(viewport={"width": width, "height": 900}, **more)
             contexts.append(context)
             tab = context.new_page()
@@ -79,6 +79,8 @@ def opened(live: Live, browser: Browser, store: SecretStore) -> Iterator[Opened]
             tab.on("pageerror", lambda error: wrong.append(str(error)))
             ours = (url, "data:,")
             tab.on("request", lambda asked: None if asked.url.startswith(ours) else wrong.append(asked.url))
+            if without:
+                tab.route(without, lambda route: route.fulfill(status=422))
             tab.goto(url + fragment)
             expect(tab.locator("#stream")).to_have_text("live")
             return tab
@@ -152,7 +154,8 @@ def test_a_node_shows_its_difference_its_past_and_can_be_linked_to(live: Live, o
     expect(tab.locator(".diff .minus", has_text=str(item.desired)).first).to_be_visible()
     expect(tab.locator(".diff .plus", has_text=str(item.observed)).first).to_be_visible()
     expect(tab.locator("#node-body .feed")).to_contain_text("ann: ticket 12")
-    assert tab.locator("#node-body .strip rect").count() == 2
+    expect(tab.locator("#node-body .strip .b-baking circle")).to_have_count(1)
+    expect(tab.locator("#node-body .strip svg")).to_contain_text("hold")
     tab.get_by_role("button", name="Close").click()
     expect(tab).to_have_url(re.compile("^[^#]*#?$"))  # a dialog tells that it closed only after it did
 
@@ -185,9 +188,104 @@ def test_a_stop_is_seen_at_once(live: Live, opened: Opened) -> None:
     expect(tab.locator("#alerts")).to_contain_text("Stopped: by ops: smoke in hall 3")
 
 
+def test_an_incident_and_the_versions_of_a_pool_are_shown(live: Live, opened: Opened) -> None:
+    nodes = tuple(sorted(live.material.plan.nodes)[:3])
+    incident = Incident("xid-79", "rack r0001", nodes, "three GPUs fell off the bus within an hour")
+    live.material = replace(live.material, plan=replace(live.material.plan, incidents=(incident,)))
+    live.pass_again()
+    tab = opened()
+    alert = tab.locator("#attention .alert", has_text="Incident: xid-79 in rack r0001, 3 nodes")
+    expect(alert).to_contain_text("three GPUs fell off the bus within an hour")
+    pool = next(one for one in live.view.pools() if any(not line.wanted for line in one.versions))
+    other = next(line for line in pool.versions if not line.wanted)
+    row = tab.locator("#matrix details", has_text=f"{pool.name}:").locator("tr", has_text=re.compile(f"^{other.what}"))
+    expect(row.locator("td").nth(2)).to_contain_text(re.compile(rf"{re.escape(other.version)} . {other.nodes}"))
+
+
 def test_a_standby_says_who_leads(live: Live, opened: Opened) -> None:
     live.lead(Role.STANDBY)
     expect(opened().locator("#alerts")).to_contain_text("This process does not lead")
+
+
+# --- charts -----------------------------------------------------------------------------------------------------------
+
+
+def by_keyboard(tab: Page, within: str, summary: str) -> None:
+    """Open details as one does who has no mouse."""
+    tab.locator(within).locator("summary", has_text=summary).first.focus()
+    tab.keyboard.press("Enter")
+
+
+def figures(chart: Locator, column: int) -> list[str]:
+    return chart.locator(f"tbody td:nth-child({column})").all_inner_texts()
+
+
+def test_a_rollout_is_drawn_with_its_past_and_now(live: Live, opened: Opened) -> None:
+    live.material = under_way(live.material, live.workspace.clock.now())
+    live.pass_again()
+    remember(live)
+    rollout = live.material.plan.rollouts[0]
+    over = [wave for wave in rollout.waves if wave.state is WaveState.DONE]
+    tab = opened()
+    chart = tab.locator("#waves .chart").first
+    drawing = chart.locator("svg[role=img]")
+    expect(drawing.locator(".b-done rect")).to_have_count(len(over))
+    expect(drawing).to_have_attribute("aria-label", re.compile(f"{sum(len(wave.nodes) for wave in over)} of "))
+    assert len(over) == 2
+    now = drawing.locator(".now line").bounding_box()
+    assert now is not None
+    for bar in drawing.locator(".b-done rect").all():
+        box = bar.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] < now["x"], "what is over is before now"
+    coming = drawing.locator(".b-open rect, .b-waiting rect, .b-baking rect")
+    expect(coming).to_have_count(len([wave for wave in rollout.waves if wave.state is not WaveState.DONE]))
+    by_keyboard(tab, "#waves .chart", "As a table")
+    assert figures(chart, 3) == [wave.state.value for wave in rollout.waves]
+    assert [int(text) for text in figures(chart, 4)] == [
+        len(wave.nodes) if wave in over else 0 for wave in rollout.waves
+    ]
+
+
+def test_the_spread_of_results_shows_bars_and_names_outliers(live: Live, opened: Opened) -> None:
+    remember(live)
+    tab = opened()
+    by_keyboard(tab, "#measured", "What the gate measured")
+    part = tab.locator("#spreads .part", has_text="busbw_peak").first
+    drawing = part.locator("svg[role=img]")
+    expect(drawing).to_contain_text("bar >= 440 GB/s")
+    expect(drawing.locator(".b-refused rect")).to_have_count(1)
+    expect(drawing.locator(".limit line")).to_have_count(1)
+    part.locator("summary", has_text="As a table").click()
+    refused = [int(text) for text in figures(part, 3)]
+    named = part.locator("li button").all_inner_texts()
+    assert sum(refused) == len(named) == 4
+    part.get_by_role("button", name=named[0]).click()
+    expect(tab.locator("#node-title")).to_have_text(named[0])
+
+
+def test_availability_is_drawn_and_told(live: Live, opened: Opened) -> None:
+    remember(live)
+    tab = opened()
+    by_keyboard(tab, "#availability", "Availability")
+    chart = tab.locator("#service .chart")
+    expect(chart.locator("svg[role=img]")).to_have_attribute(
+        "aria-label", re.compile(r"9\d\.\d % of \d+ node-hours seen")
+    )
+    by_keyboard(tab, "#service", "As a table")
+    shares = figures(chart, 2)
+    assert len(shares) == 30
+    known = [share for share in shares if share != "not known"]
+    assert chart.locator(".b-open circle").count() == len(known) > 10
+    assert "not known" in shares, "days on which nobody looked are no days out of service"
+
+
+def test_a_chart_that_cannot_be_read_says_so(live: Live, opened: Opened) -> None:
+    remember(live)
+    tab = opened(without="**/charts.js")
+    expect(tab.locator("#waves .drawing .alert").first).to_contain_text("the charts could not be read")
+    by_keyboard(tab, "#waves .chart", "As a table")
+    assert figures(tab.locator("#waves .chart").first, 1)[0] == "wave 1", "its figures are there"
 
 
 # --- what people may do -----------------------------------------------------------------------------------------------
@@ -249,8 +347,6 @@ def test_an_admin_approves_what_was_shown_and_lifts_a_stop(live: Live, opened: O
     expect(row).to_contain_text("by eve")
     assert live.view.approved.by(first.node, first.fingerprint) == "eve"
     expect(tab.locator("#feed li").first).to_contain_text("ticket 12")
-    if picture := os.environ.get("RECONCILER_PICTURE"):
-        tab.locator("#approvals").screenshot(path=picture)
     other = replace(live.material.plan.nodes[second.node], fingerprint="f" * 64)
     plans = {**live.material.plan.nodes, second.node: other}
     live.view.saw(live.material.fleet, replace(live.material.plan, nodes=plans), live.material.observation)
@@ -290,8 +386,15 @@ def test_axe_finds_nothing(live: Live, opened: Opened, width: int, scheme: Any) 
     name = live.begin()
     now = live.workspace.clock.now()
     live.ledger.hold(name, "ticket 12", "ann", None, now)
+    remember(live)
     tab = opened(width=width, color_scheme=scheme)
     expect(tab.locator("#matrix details").first).to_be_visible()
+    for part, chart in (("measured", "#spreads .drawing svg"), ("availability", "#service .drawing svg")):
+        tab.locator(f"#{part} summary").first.click()
+        expect(tab.locator(chart).first).to_be_visible()
+    expect(tab.locator("#waves .drawing svg").first).to_be_visible()
+    for table in tab.locator(".chart summary").all():
+        table.click()
     assert violations(tab) == []
     tab.evaluate(f"openNode('{name}')")
     expect(tab.locator("#node-body details")).to_be_visible()

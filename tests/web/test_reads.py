@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,10 +10,16 @@ import httpx
 import pytest
 from jsonschema import Draft202012Validator
 
+from reconciler.converge.events import ActionFinished, ignore
+from reconciler.converge.status import fleet_status
 from reconciler.model.drift import ACTIONABLE
+from reconciler.model.outcome import Done
+from reconciler.model.plan import BlockCode, Blocked, WaveState
 from reconciler.model.status import Role
-from reconciler.model.vocab import Concern
+from reconciler.model.vocab import Concern, DriftMode
+from reconciler.render.spreads import spreads
 from tests.web.conftest import COMMIT, Get, Live
+from tests.web.past import DAYS, UNSEEN, remember, under_way
 
 pytestmark = pytest.mark.wire
 
@@ -41,7 +48,7 @@ def test_every_answer_is_as_its_own_document_says(live: Live, client: httpx.Clie
     told = document(client)
     assert told["openapi"].startswith("3.1")
     reading = [path for path, methods in told["paths"].items() if "get" in methods]
-    assert len(reading) == 12
+    assert len(reading) == 16
     for path in reading:
         answer = client.get(path.replace("{name}", node))
         assert answer.status_code == 200, answer.text
@@ -172,3 +179,151 @@ def test_what_must_not_be_kept_is_not(client: httpx.Client) -> None:
     assert answer.headers["cache-control"] == "no-store"
     assert "default-src 'none'" in answer.headers["content-security-policy"]
     assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+# --- what has changed -------------------------------------------------------------------------------------------------
+
+
+def held_back(live: Live, name: str, why: str) -> None:
+    """End a pass after which one node waits for something else."""
+    plan = live.material.plan
+    nodes = {**plan.nodes, name: replace(plan.nodes[name], blocked=Blocked(BlockCode.GATE, why))}
+    live.material = replace(live.material, plan=replace(plan, nodes=nodes))
+    live.pass_again()
+
+
+def test_who_asks_again_is_sent_what_has_changed_and_no_more(live: Live, get: Get) -> None:
+    first = get("changes")
+    assert first["whole"]
+    assert {one["name"] for one in first["nodes"]} == set(live.material.plan.nodes)
+    again = get(f"changes?since={first['version']}")
+    assert (again["version"], again["whole"], again["nodes"], again["gone"]) == (first["version"], False, [], [])
+    assert again["planned"] == first["planned"]
+    name = min(live.material.plan.nodes)
+    held_back(live, name, "its gate failed just now")
+    then = get(f"changes?since={first['version']}")
+    assert [one["name"] for one in then["nodes"]] == [name]
+    assert "its gate failed just now" in then["nodes"][0]["why"]
+    assert then["planned"] != first["planned"]
+    acting = live.begin()
+    later = get(f"changes?since={then['version']}")
+    assert [(one["name"], one["status"]) for one in later["nodes"]] == [(acting, "acting")]
+    assert [one["node"] for one in later["run"]["at_work"]] == [acting]
+    missed = get(f"changes?since={first['version']}")
+    assert {one["name"] for one in missed["nodes"]} == {name, acting}, "who was away gets all of it"
+
+
+def test_a_line_is_kept_while_all_that_it_is_made_of_is_the_same(live: Live) -> None:
+    """Thousands of lines are made in each pass, and few of them are others than before."""
+    before = {one.name: one for one in live.view.nodes()}
+    name = min(before)
+    held_back(live, name, "its gate failed just now")
+    after = {one.name: one for one in live.view.nodes()}
+    assert [node for node in after if after[node] is not before[node]] == [name]
+    plan = live.material.plan
+    live.material = replace(live.material, plan=replace(plan, refused=("half of the fleet would reboot",)))
+    live.pass_again()
+    going = {one.node for one in plan.nodes.values() if one.actions and one.blocked is None}
+    assert going
+    assert {one.name for one in live.view.nodes() if one.why.endswith("its plan is refused")} >= going
+
+
+def test_a_version_of_another_process_is_no_version(live: Live, get: Get) -> None:
+    own, _, number = get("changes")["version"].partition("-")
+    for other in (f"{'0' * len(own)}-{number}", f"{own}-{int(number) + 1}", f"{own}-x", "-", "nonsense"):
+        found = get(f"changes?since={other}")
+        assert found["whole"], other
+        assert len(found["nodes"]) == len(live.material.plan.nodes)
+
+
+def test_a_node_that_has_left_the_spec_is_gone(live: Live, get: Get) -> None:
+    version, name = get("changes")["version"], max(live.material.plan.nodes)
+    plan = live.material.plan
+    fewer = {node: one for node, one in plan.nodes.items() if node != name}
+    live.view.saw(live.material.fleet, replace(plan, nodes=fewer), live.material.observation)
+    found = get(f"changes?since={version}")
+    assert (found["whole"], found["gone"]) == (False, [name])
+    assert name not in {one["name"] for one in found["nodes"]}
+    live.pass_again()
+    back = get(f"changes?since={found['version']}")
+    assert back["gone"] == []
+    assert name in {one["name"] for one in back["nodes"]}
+
+
+def test_a_standby_has_no_nodes_and_says_who_it_is(live: Live, get: Get) -> None:
+    version = get("changes")["version"]
+    live.lead(Role.STANDBY)
+    found = get(f"changes?since={version}")
+    assert (found["run"]["role"], found["planned"], found["nodes"]) == ("standby", "", [])
+
+
+def test_work_that_begins_between_two_passes_tells_since_when(live: Live, get: Get) -> None:
+    """Where the loop proposes, what was approved begins when a person says so, and not with a pass."""
+    settings = replace(live.material.fleet.settings, drift_mode=DriftMode.PROPOSE)
+    live.material = replace(live.material, fleet=replace(live.material.fleet, settings=settings))
+    live.pass_again()
+    name = next(name for name, plan in live.material.plan.nodes.items() if len(plan.actions) > 1)
+    plan = live.material.plan.nodes[name]
+    live.view.approved.grant(live.material.plan, {name: plan.fingerprint}, "eve", live.workspace.clock.now())
+    before = live.workspace.clock.now()
+    assert live.begin() == name
+    (work,) = get("run")["at_work"]
+    assert get("run")["drift_mode"] == "propose"
+    (line,) = get("nodes?status=acting")
+    for since in (work["since"], line["since"]):
+        assert since is not None
+        assert before <= datetime.fromisoformat(since) <= live.workspace.clock.now()
+    assert line["why"].endswith(f"{plan.actions[0].id} is under way"), "and not what it waited for"
+    ended = live.workspace.clock.now()
+    live.view.follow(ignore)(ActionFinished(name, plan.actions[0], Done(), 1.0))
+    (line,) = [one for one in get("nodes") if one["name"] == name]
+    known = live.metrics.fleet
+    assert known is not None
+    since = datetime.fromisoformat(line["since"])
+    assert since == known.nodes[name].since or since >= ended
+    live.metrics.passed(fleet_status(live.material.plan, live.material.observation, acting={name}))
+    (line,) = [one for one in get("nodes") if one["name"] == name]
+    assert datetime.fromisoformat(line["since"]) >= ended, "the pass saw it at work, which is over"
+
+
+# --- the past ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_spread_of_results_is_that_of_the_report(live: Live, get: Get) -> None:
+    remember(live)
+    found = get("measured")
+    expected = spreads(live.material.fleet, list(live.material.plan.nodes), live.material.records)
+    assert [one["title"] for one in found["figures"]] == [one.title for one in expected.figures]
+    assert found["left_out"] == expected.left_out
+    refused = next(one for one in found["figures"] if one["outliers"])
+    assert sum(one["refused"] for one in refused["bins"]) == len(refused["outliers"]) + refused["left_out"]
+    assert all(one["node"] in live.material.plan.nodes for one in refused["outliers"])
+    assert refused["bars"][0]["words"] == ">= 440 GB/s"
+
+
+def test_availability_is_of_hours_that_were_seen(live: Live, get: Get) -> None:
+    remember(live)
+    days = get("availability?days=30")
+    assert len(days) == 30
+    hours = [one["hours"] for one in days]
+    seen = [one for one in days if one["availability"] is not None]
+    assert DAYS - len(UNSEEN) - 2 <= len(seen) <= DAYS
+    assert all(0.9 < one["availability"] < 1 for one in seen), "one node in fifty is out at any time"
+    assert sum(one["unobserved"] for one in hours) > 24 * len(live.material.plan.nodes)
+    with pytest.raises(AssertionError, match="less than or equal to 90"):
+        get("availability?days=91")
+
+
+def test_a_rollout_knows_when_its_nodes_were_converged(live: Live, get: Get) -> None:
+    live.material = under_way(live.material, live.workspace.clock.now())
+    live.pass_again()
+    remember(live)
+    (rollout,) = live.material.plan.rollouts
+    (past,) = get("rollouts/past")
+    assert (past["pool"], past["digest"]) == (rollout.pool, rollout.digest)
+    assert [one["nodes"] for one in past["waves"]] == [len(wave.nodes) for wave in rollout.waves]
+    over = [wave.state is WaveState.DONE for wave in rollout.waves]
+    assert [one["converged"] == one["nodes"] for one in past["waves"]] == over
+    assert [one["first"] is not None for one in past["waves"]] == over
+    second = past["waves"][1]
+    assert second["first"] < second["last"] < live.workspace.clock.now().isoformat()

@@ -32,6 +32,7 @@ class Activity:
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
         self._started: Mapping[str, _Started] = {}
+        self._turned: Mapping[str, datetime] = {}  # when each node was last begun on, or left
 
     def tell(self, event: Event) -> bool:
         """Take an event. Return whether what is done to a node has changed."""
@@ -49,14 +50,24 @@ class Activity:
 
     def clear(self) -> None:
         """Forget everything, as a process does that leads no more."""
-        self._started = {}
+        self._started, self._turned = {}, {}
 
     def _set(self, node: str, started: _Started | None) -> None:
         others = {name: one for name, one in self._started.items() if name != node}
+        if (started is None) == (node in self._started):
+            self._turned = {**self._turned, node: self._now()}
         self._started = others if started is None else {**others, node: started}
 
     def nodes(self) -> frozenset[str]:
         return frozenset(self._started)
+
+    def words(self) -> Mapping[str, str]:
+        """Return what is done to each node, without the steps of it."""
+        return {node: f"{one.action} is under way" for node, one in self._started.items()}
+
+    def turned(self) -> Mapping[str, datetime]:
+        """Return since when each node has been at work, or no longer is, of those that it was told of."""
+        return self._turned
 
     def at_work(self, plan: Plan | None, far: Mapping[str, str]) -> tuple[AtWork, ...]:
         """Return them, the oldest first. `far`: how far the ledger knows actions to be that tell no steps here."""

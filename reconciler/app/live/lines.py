@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from reconciler.app.live.forge_links import commit_url, pull_url
@@ -29,8 +30,13 @@ _VERSIONS = ("image.version", "firmware.")
 _WELL = ("done",)
 
 
-def node_line(made: Explanation, status: FleetStatus | None, acting: frozenset[str]) -> NodeLine:
-    """Return the line of a planned node. `acting`: nodes that something is done to by now."""
+def node_line(
+    made: Explanation, status: FleetStatus | None, acting: frozenset[str], turned: datetime | None = None
+) -> NodeLine:
+    """Return the line of a planned node. `acting`: nodes that something is done to by now.
+
+    `turned`: since when it is one of them, or no longer. The status after the latest pass knows nothing of it yet.
+    """
     plan = made.node_plan
     assert plan is not None
     known = None if status is None else status.nodes.get(made.node)
@@ -42,7 +48,7 @@ def node_line(made: Explanation, status: FleetStatus | None, acting: frozenset[s
         persona=made.desired.persona,
         domains=made.desired.domains,
         status=found,
-        since=known.since if same and known is not None else None,
+        since=known.since if same and known is not None else turned,
         in_service=plan.in_service,
         out_since=None if known is None else known.out_since,
         why=plain(_why(made, plan), _LONG),
@@ -55,7 +61,9 @@ def node_line(made: Explanation, status: FleetStatus | None, acting: frozenset[s
 
 def _why(made: Explanation, plan: NodePlan) -> str:
     said = headline(made)
-    return f"{said}: {plan.blocked.detail}" if plan.blocked is not None and plan.blocked.detail else said
+    if made.under_way or plan.blocked is None or not plan.blocked.detail:
+        return said
+    return f"{said}: {plan.blocked.detail}"
 
 
 def pool_lines(lines: Sequence[NodeLine], versions: Iterable[VersionLine]) -> list[PoolLine]:

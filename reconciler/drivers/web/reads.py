@@ -17,15 +17,19 @@ from reconciler.model.access_role import AccessRole
 from reconciler.model.fleet_overview import FleetOverview
 from reconciler.model.live import (
     Approvals,
+    Changes,
     CurrentRun,
+    DayHours,
     FeedEntry,
     FleetView,
     NodeDetail,
     NodeLine,
     PoolLine,
+    RolloutPast,
 )
 from reconciler.model.plan import Incident, RolloutPlan
 from reconciler.model.records import Hold, JournalEntry
+from reconciler.model.spread import Spreads
 from reconciler.model.status import NodeStatus
 
 _BEARER: Final = HTTPBearer(auto_error=False, description="A token of --token. Reading on loopback needs none.")
@@ -91,6 +95,12 @@ def run(view: View) -> Response:
     return answer(CurrentRun, view.current_run())
 
 
+@reads.get("/changes", tags=["fleet"], response_model=Changes)
+def changes(view: View, since: Annotated[str, Query(max_length=80)] = "") -> Response:
+    """Return what the loop does now, and the nodes whose lines have changed since a version of an earlier answer."""
+    return answer(Changes, view.changes(since))
+
+
 @reads.get("/pools", tags=["fleet"], response_model=Sequence[PoolLine])
 def pools(view: View) -> Response:
     """Return the pools, with the matrix of versions of image and firmware."""
@@ -128,6 +138,24 @@ def incidents(view: View) -> Response:
 def rollouts(view: View) -> Response:
     """Return the changes that are on their way through pools, wave by wave."""
     return answer(Sequence[RolloutPlan], view.rollouts())
+
+
+@reads.get("/rollouts/past", tags=["fleet"], response_model=Sequence[RolloutPast])
+def rollouts_past(view: View) -> Response:
+    """Return when the nodes of each wave of the rollouts were converged to the change; up to a minute old."""
+    return answer(Sequence[RolloutPast], view.rollouts_past())
+
+
+@reads.get("/measured", tags=["fleet"], response_model=Spreads)
+def measured(view: View) -> Response:
+    """Return how what the gate measured is spread, beside the bars of today; up to a minute old."""
+    return answer(Spreads, view.measured())
+
+
+@reads.get("/availability", tags=["fleet"], response_model=Sequence[DayHours])
+def availability(view: View, days: Annotated[int, Query(ge=1, le=90)] = 30) -> Response:
+    """Return the node-hours of each of the last days, the oldest first; up to a minute old."""
+    return answer(Sequence[DayHours], view.availability(days))
 
 
 @reads.get("/approvals", tags=["fleet"], response_model=Approvals)

@@ -131,13 +131,14 @@ class EventStream(Response):
         told = time.monotonic()
         while not bell.closed:
             seen = bell.news  # before the journal is read: what comes meanwhile is not missed
+            changed, changes = changes != bell.changes, bell.changes
+            if changed:  # first: reading the journal takes as long as showing what runs
+                yield "event: changed\ndata: {}\n\n"
             entries = await self._read(after, BATCH)
             for entry in entries:
                 after = entry.id
                 yield f"id: {after}\nevent: entry\ndata: {_ENTRY.dump_json(entry).decode()}\n\n"
-            if changes != bell.changes:
-                changes = bell.changes
-                yield "event: changed\ndata: {}\n\n"
+            if changed:
                 await asyncio.sleep(_REST_S)
             elif not entries and time.monotonic() - told > _ALIVE_S:
                 yield ": alive\n\n"

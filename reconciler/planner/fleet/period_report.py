@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, zip_longest
 
@@ -95,23 +96,41 @@ def period_report(
 
 
 def hours(past: Past, since: datetime, until: datetime, nodes: Collection[str]) -> Hours:
-    """Add up node-hours: of each node from when it was first looked at, or until it was last seen if it left the spec.
+    """Add up the node-hours of a period."""
+    return hours_between(past, (since, until), nodes)[0]
 
-    No hour counts twice: an interval ends where the next begins, which may have been timed by another machine's clock.
+
+def hours_between(past: Past, edges: Sequence[datetime], nodes: Collection[str]) -> list[Hours]:
+    """Add up node-hours between each two of these instants, which are in ascending order.
+
+    A node counts from when it was first looked at, or until it was last seen if it left the spec. No hour counts twice:
+    an interval ends where the next begins, which may have been timed by another machine's clock.
     """
-    found = dict.fromkeys(("in_service", "out", "aside", "unobserved"), 0.0)
+    found = [dict.fromkeys(("in_service", "out", "aside", "unobserved"), 0.0) for _ in edges[1:]]
+    total = [0.0] * len(found)
     last: dict[str, datetime] = {}
     for interval, after in zip_longest(past.status_intervals, past.status_intervals[1:]):
         end = min(interval.end, after.since) if after is not None and after.node == interval.node else interval.end
-        spent = (min(end, until) - max(interval.since, since)) / _HOUR
-        found[_part(interval)] += max(spent, 0.0)
+        for at, spent in _spread(interval.since, end, edges):
+            found[at][_part(interval)] += spent
         last[interval.node] = interval.end
-    total = 0.0
     for node, first in past.first.items():
-        end = until if node in nodes else min(last.get(node, since), until)
-        total += max((end - max(first, since)) / _HOUR, 0.0)
-    found["unobserved"] = max(total - found["in_service"] - found["out"] - found["aside"], 0.0)
-    return Hours(**found)
+        end = edges[-1] if node in nodes else last.get(node, edges[0])
+        for at, spent in _spread(first, end, edges):
+            total[at] += spent
+    for each, of in zip(found, total, strict=True):
+        each["unobserved"] = max(of - each["in_service"] - each["out"] - each["aside"], 0.0)
+    return [Hours(**each) for each in found]
+
+
+def _spread(begin: datetime, end: datetime, edges: Sequence[datetime]) -> Iterator[tuple[int, float]]:
+    """Yield how many hours of an interval are between each two edges that it touches."""
+    at = max(bisect_right(edges, begin) - 1, 0)
+    while at < len(edges) - 1 and edges[at] < end:
+        spent = (min(end, edges[at + 1]) - max(begin, edges[at])) / _HOUR
+        if spent > 0:
+            yield at, spent
+        at += 1
 
 
 def _part(interval: StatusInterval) -> str:

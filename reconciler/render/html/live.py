@@ -2,6 +2,8 @@
 
 It has the colours and tables of the report, and its policy forbids every request but those to the server that it came
 from. Nothing is put into it here: it is the same for every fleet.
+
+`live_kept/` has the libraries of its charts as npm has them, with their licences and digests (`make charts`).
 """
 
 from __future__ import annotations
@@ -14,15 +16,18 @@ from jinja2 import Environment, PackageLoader
 
 _STYLES: Final = ("10-base.css", "20-tables.css", "30-map.css", "40-node.css")
 _SCRIPTS: Final = ("20-dom.js",)
+_KEPT: Final = ("d3.min.js", "plot.umd.min.js")  # the second takes the first from the window
 
 
 @cache
 def live_page() -> Mapping[str, tuple[str, str]]:
     """Return the files of the page by path, as text and media type."""
+    kept = _sources("live_kept")
     return {
         "/": (_sources("live_assets")["page.html"], "text/html; charset=utf-8"),
         "/page.css": (_joined(".css", _STYLES), "text/css; charset=utf-8"),
         "/page.js": (_joined(".js", _SCRIPTS), "text/javascript; charset=utf-8"),
+        "/charts.js": ("\n".join(kept[name] for name in _KEPT), "text/javascript; charset=utf-8"),
     }
 
 

@@ -84,27 +84,37 @@ function limited(label, head, all, row, most = 12) {
   return made;
 }
 
-function showRollouts(rollouts) {
+function showRollouts(rollouts, past) {
   byId("rollouts").hidden = !rollouts.length;
+  const known = new Map(past.map((one) => [`${one.pool} ${one.digest}`, one]));
   byId("waves").replaceChildren(...rollouts.map((one) => {
     const all = one.waves.reduce((sum, wave) => sum + wave.nodes.length, 0), done = one.waves.filter((wave) => wave.state === "done").reduce((sum, wave) => sum + wave.nodes.length, 0);
     const changes = Object.entries(one.changes).map(([path, values]) => `${path} ${values.map((value) => typeof value === "string" ? value : JSON.stringify(value)).join(" or ")}`).join(", ");
-    const chart = drawing("svg", { class: "waves", viewBox: "0 0 1000 30", preserveAspectRatio: "none", role: "img", "aria-label": `${one.pool}: ${done} of ${all} nodes are done` });
-    let x = 0, now = null;
-    for (const wave of one.waves) {
-      const width = 1000 * wave.nodes.length / all;
-      const title = drawing("title", {});
-      title.textContent = `${plural(wave.nodes.length, "node")}: ${wave.state}${wave.detail ? `, ${wave.detail}` : ""}`;
-      chart.append(drawing("rect", { class: `b-${wave.state}`, x: x + 1, y: 5, width: Math.max(width - 2, 1), height: 20 }, title));
-      if (now === null && wave.state !== "done") now = x;
-      x += width;
-    }
-    if (now !== null) chart.append(drawing("line", { class: "now", x1: now, x2: now, y1: 0, y2: 30 }));
-    const rows = one.waves.map((wave, at) => [`${at + 1}`, plural(wave.nodes.length, "node"), wave.state, wave.start ? dayOf(wave.start) : "", wave.end ? dayOf(wave.end) : "", wave.detail]);
+    const none = { waves: one.waves.map((wave) => ({ nodes: wave.nodes.length, converged: 0, first: null, last: null })) };
     return element("div", { class: "part" },
       element("h3", {}, `${one.pool}: ${one.rollback ? "rollback, " : ""}${done} of ${all} nodes done`),
       element("p", { class: "soft note" }, `${changes}${one.started_at ? `; began ${dayOf(one.started_at)}` : ""}`),
-      one.halted ? alertOf(`Halted: ${one.halted}`) : "", chart,
-      element("details", {}, element("summary", {}, "Waves"), table(`Waves of ${one.pool}`, ["wave", "nodes", "state", "from", "until", "detail"], rows)));
+      one.halted ? alertOf(`Halted: ${one.halted}`) : "", rolloutChart(one, known.get(`${one.pool} ${one.digest}`) ?? none));
   }));
 }
+
+// --- what takes the server a second to read: shown when it is asked for ---
+
+function showMeasured(found) {
+  const parts = found.figures.map((one) => element("div", { class: "part" }, element("h3", {}, one.title), element("p", { class: "soft note" }, `${one.peers}. ${one.said}`), spreadChart(one),
+    one.outliers.length ? element("ul", { class: "lines", "aria-label": `Nodes that stand out in ${one.title}` }, one.outliers.map((node) => element("li", {}, nodeLink(node.node), ` ${node.value}: ${node.why}`)), one.left_out ? element("li", {}, `and ${one.left_out} more`) : "") : ""));
+  byId("spreads").replaceChildren(...parts, element("p", { class: "soft" }, [parts.length ? "" : "No certificate in the ledger has a value that a bar of the spec judges", found.left_out].filter(Boolean).join("; ")));
+}
+
+function showAvailability(days) {
+  byId("service").replaceChildren(availabilityChart(days));
+}
+
+function onceOpened(id, path, show) {
+  byId(id).addEventListener("toggle", async () => {
+    if (!byId(id).open) return;
+    try { show(await api(path)); } catch (error) { byId(id).append(alertOf(error.message)); }
+  });
+}
+onceOpened("measured", "measured", showMeasured);
+onceOpened("availability", "availability?days=30", showAvailability);

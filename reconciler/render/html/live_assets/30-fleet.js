@@ -2,12 +2,27 @@
 const ORDER = ["blocked", "unknown", "acting", "held", "waiting", "planned", "set_aside", "converged"];
 const SHOWN = 30, KEPT = 200;
 const wanted = { status: "", all: false };
+const RANK = new Map(ORDER.map((status, at) => [status, at]));
+const nodesByName = new Map();
 let everyNode = [];
 
-function showNodes(nodes) {
-  const rank = new Map(ORDER.map((status, at) => [status, at]));
-  everyNode = nodes.map((node) => ({ ...node, text: `${node.name} ${node.pool} ${node.persona} ${Object.values(node.domains).join(" ")} ${node.why}`.toLowerCase() }));
-  everyNode.sort((a, b) => rank.get(a.status) - rank.get(b.status) || (a.in_service === b.in_service ? 0 : a.in_service === false ? -1 : 1) || (a.name < b.name ? -1 : 1));
+// `whole`: these are all nodes; else those that have changed, and the names of those that have gone.
+function takeNodes({ whole, nodes, gone }) {
+  if (!whole && !nodes.length && !gone.length) return;
+  if (whole) nodesByName.clear();
+  for (const node of nodes) nodesByName.set(node.name, node);
+  for (const name of gone) nodesByName.delete(name);
+  everyNode = [...nodesByName.values()].sort((a, b) => RANK.get(a.status) - RANK.get(b.status) || (a.in_service === b.in_service ? 0 : a.in_service === false ? -1 : 1) || (a.name < b.name ? -1 : 1));
+  showNodes();
+}
+
+// The text that finds a node, made when somebody looks for one.
+function textOf(node) {
+  return node.text ??= `${node.name} ${node.pool} ${node.persona} ${Object.values(node.domains).join(" ")} ${node.why}`.toLowerCase();
+}
+
+function showNodes() {
+  const nodes = everyNode;
   const counts = new Map();
   for (const node of nodes) counts.set(node.status, (counts.get(node.status) ?? 0) + 1);
   byId("tiles").replaceChildren(...ORDER.filter((status) => counts.has(status)).map((status) => element("li", {}, element("button", {
@@ -25,7 +40,7 @@ function showNodes(nodes) {
 
 function listNodes() {
   const find = byId("find").value.trim().toLowerCase(), pool = byId("pool").value;
-  const found = everyNode.filter((node) => (!wanted.status || node.status === wanted.status) && (!pool || node.pool === pool) && node.text.includes(find));
+  const found = everyNode.filter((node) => (!wanted.status || node.status === wanted.status) && (!pool || node.pool === pool) && (!find || textOf(node).includes(find)));
   for (const tile of byId("tiles").querySelectorAll("button")) tile.setAttribute("aria-pressed", String(tile.dataset.status === wanted.status));
   byId("found").textContent = found.length === everyNode.length ? plural(found.length, "node") : `${found.length} of ${plural(everyNode.length, "node")}`;
   const shown = wanted.all ? found : found.slice(0, SHOWN);

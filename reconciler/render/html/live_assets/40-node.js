@@ -52,21 +52,6 @@ function difference(text) {
     element("span", { class: line[0] === "-" ? "minus" : line[0] === "+" ? "plus" : line[0] === "@" ? "soft" : undefined }, `${line}\n`)));
 }
 
-// The past as marks on a line: what came about, what was done and how it ended.
-function strip(history) {
-  if (!history.length) return element("p", { class: "none" }, "The journal has nothing about it.");
-  const first = Date.parse(history[0].at), last = Math.max(Date.parse(history.at(-1).at), (Date.now() - started) * scale + ahead * 1000), length = Math.max(last - first, 1);
-  const made = drawing("svg", { class: "strip", viewBox: "0 0 1000 34", preserveAspectRatio: "none", role: "img", "aria-label": `${history.length === 1 ? "1 entry" : `${history.length} entries`} since ${dayOf(history[0].at)}` });
-  made.append(drawing("rect", { class: "ground", x: 0, y: 6, width: 1000, height: 22 }));
-  for (const entry of history) {
-    const kind = entry.event === "outcome" ? (entry.evidence.outcome === "done" ? "b-done" : "b-halted") : entry.event === "drift" ? "b-introduced" : entry.event === "hold" ? "b-baking" : "b-work";
-    const title = drawing("title", {});
-    title.textContent = `${dayOf(entry.at)} ${entry.event} ${entry.action} ${entry.detail}`;
-    made.append(drawing("rect", { class: kind, x: Math.min(995, 1000 * (Date.parse(entry.at) - first) / length), y: 6, width: 5, height: 22 }, title));
-  }
-  return made;
-}
-
 function certificate(found) {
   if (!found) return element("p", { class: "none" }, "It has none.");
   const rows = found.results.map((one) => [one.test ?? one.tool, element("span", { class: `verdict-${one.verdict}` }, one.verdict), Object.entries(one.metrics).map(([name, value]) => `${name} ${Number(value.toPrecision(6))}`).join(", ")]);
@@ -85,7 +70,7 @@ function powers(name, holds) {
 
 // What was shown is what is posted: each node with the fingerprint of the plan in this table. A changed plan refuses it.
 function showApprovals(found) {
-  const most = 25, shown = found.nodes.slice(0, most).filter((one) => !one.approved_by);
+  const most = 10, shown = found.nodes.slice(0, most).filter((one) => !one.approved_by);
   byId("approvals").hidden = byId("to-approvals").hidden = !found.nodes.length;
   const approve = (nodes, what) => ask(`Approve ${what}`, "Approve", true, (reason) => write("POST", "approvals", { nodes: Object.fromEntries(nodes.map((one) => [one.node, one.fingerprint])), reason }));
   const rows = limited("Plans that wait for approval", ["node", "disruption", "actions", "plan", "approval"], found.nodes, (one) => [

@@ -1,30 +1,39 @@
-// Reading everything once, and again what changes.
-let lastPass = "", reading = null, again = "", fresh = [];
+// Reading everything once, and again what has changed since.
+let version = "", planned = "", reading = null, again = "", fresh = [];
 
-async function readRun() {
-  const run = await api("run");
-  showRun(run);
-  return run;
+// What is as it was when it was last shown is not shown anew.
+const lastShown = new Map();
+function whenNew(show, ...found) {
+  const text = JSON.stringify(found);
+  if (lastShown.get(show) === text) return;
+  lastShown.set(show, text);
+  show(...found);
 }
 
+// Where the answers of a pass go. They follow the nodes, for which the server is asked first.
 async function readFleet() {
   await Promise.all([
-    api("nodes").then(showNodes),
     Promise.all([api("fleet"), api("incidents"), api("holds")]).then((found) => showTrouble(...found)),
-    api("rollouts").then(showRollouts),
+    api("rollouts").then(async (found) => whenNew(showRollouts, found, found.length ? await api("rollouts/past") : [])),
     api("approvals").then(showApprovals),
   ]);
-  showVersions(await api("pools"));
+  whenNew(showVersions, await api("pools"));
 }
 
 // One reading at a time; what changes meanwhile is read after it. `whole`: the fleet as well, also without a new pass.
 async function refresh(whole = true) {
   if (reading) { again = again === "whole" || whole ? "whole" : "run"; return reading; }
   reading = (async () => {
-    const run = await readRun();
-    const changed = run.last_pass !== lastPass;
-    lastPass = run.last_pass;
-    if ((whole || changed) && run.role === "leader" && run.last_pass) await readFleet();
+    const found = await api(`changes?since=${version}`);
+    const passed = found.planned !== planned;
+    ({ version, planned } = found);
+    showRun(found.run);
+    if (!planned) return;
+    takeNodes(found);
+    if (whole || passed) {
+      await new Promise((done) => setTimeout(done)); // after the frame that shows what was told
+      await readFleet();
+    }
   })().catch(trouble).finally(() => { reading = null; });
   await reading;
   if (again && !reading) { const next = again === "whole"; again = ""; await refresh(next); }
