@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from reconciler.app.plan import open_workspace
 from reconciler.app.ports import FleetRequest, PlanSource
 from reconciler.app.rehearsal.inputs import parse_failure_rate, rehearsal_input
+from reconciler.app.rehearsal.processes import default_jobs
 from reconciler.app.rehearsal.simulation import rehearse as simulate
 from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.frontend import TERMINAL
@@ -61,9 +62,15 @@ class FailureRate(click.ParamType[tuple[str, float]]):
     metavar="N",
     help="Number of runs. Default: 20, or fewer when many nodes change.",
 )
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 256),
+    metavar="N",
+    help="Runs at once, each in a process of its own. Default: one for each core, where that pays.",
+)
 def rehearse(
     request: FleetRequest, source: PlanSource, failure_rates: tuple[tuple[str, float], ...], seed: int,
-    runs: int | None, output: str,
+    runs: int | None, jobs: int | None, output: str,
 ) -> int:  # fmt: skip
     """Simulate the whole rollout in virtual time: how long it takes, which nodes are out, what fails and halts.
 
@@ -80,7 +87,7 @@ def rehearse(
         if at == 1 or sys.stderr.isatty():
             say(f"rehearsing {changes} nodes, run {at} of {number}", err=True)
 
-    found = simulate(start, range(seed, seed + number), show_run)
+    found = simulate(start, range(seed, seed + number), show_run, jobs or default_jobs(changes, number))
     if output == "json":
         show(TypeAdapter(Rehearsal).dump_json(found, indent=1).decode() + "\n", output)
     else:
