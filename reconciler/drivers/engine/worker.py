@@ -1,4 +1,4 @@
-"""The side of a worker: it reads shards of its own site, with the drivers and secrets that it was started with."""
+"""The side of a worker: it reads and plans shards of its own site, with the drivers and secrets of its start."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from distributed import Worker, WorkerPlugin, get_worker
 
 from reconciler.drivers.engine.access import CONNECT_S, EngineAccess, EngineError, label, release
 from reconciler.drivers.engine.answers import NO_DIGESTS, Digests, Known, SentNode, ShardAnswer, packed, sent_of
+from reconciler.drivers.engine.plans import PlanTask, packed_plans
 from reconciler.model.confined import Confined
 from reconciler.model.crash import Crash, of_its_own
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.observer_port import Observer, ObserveShard, Readings
 from reconciler.model.ports import Clock
 from reconciler.model.vocab import UnknownReason
+from reconciler.planner.node.shard_plans import quiet_plans
 
 PLUGIN: Final = "reconciler"
 SHARDS_AT_ONCE: Final = 8  # tasks that wait for machines and hold no thread; a leader gives each worker fewer
@@ -75,8 +77,7 @@ class SitePlugin(Confined, WorkerPlugin):
 
     async def answer(self, leader: str, data: bytes) -> bytes:
         """Read a shard, and return what its leader does not know. Raise EngineError with a reason for its nodes."""
-        if leader != release():
-            raise EngineError(f"it runs reconciler {release()}, and the leader {leader}: install the same version")
+        _check_version(leader)
         task: ShardTask = pickle.loads(zlib.decompress(data))  # noqa: S301 - whoever may send tasks runs code here anyway
         shard = task.shard
         if shard.site != self._site:
@@ -88,6 +89,16 @@ class SitePlugin(Confined, WorkerPlugin):
             raise EngineError(self._reader.conceal(f"{type(error).__name__}: {error}")) from None
         nodes = {name: self._sendable(task, name, readings) for name, readings in found.items()}
         return packed(ShardAnswer(self._clock.now(), nodes, self._reader.insecure_logins(shard)))
+
+    def plans(self, leader: str, data: bytes) -> bytes:
+        """Plan nodes from what was read of them here. Raise EngineError."""
+        _check_version(leader)
+        task = PlanTask.unpacked(data)
+        fleet = task.shard.fleet
+        shard = task.with_readings({name: self._last[fleet, name] for name in task.read if (fleet, name) in self._last})
+        found = quiet_plans(shard)
+        self._told(f"plans {shard.key}: {len(found)} of {len(task.read)} nodes of fleet {fleet} are to be left alone")
+        return packed_plans(found)
 
     def _sendable(self, task: ShardTask, name: str, readings: Readings) -> SentNode:
         """Return what to send of a node. A BMC may say half a character, which JSON can't: that costs its own node."""
@@ -137,12 +148,26 @@ class SitePlugin(Confined, WorkerPlugin):
         return sent
 
 
-async def observe_shard(leader: str, data: bytes) -> bytes:
-    """Read a shard on this worker: the task. Raise EngineError."""
+def _check_version(leader: str) -> None:
+    if leader != release():
+        raise EngineError(f"it runs reconciler {release()}, and the leader {leader}: install the same version")
+
+
+def _plugin() -> SitePlugin:
     plugin = get_worker().plugins.get(PLUGIN)
     if not isinstance(plugin, SitePlugin):
         raise EngineError("it was not started by `reconciler worker`")
-    return await plugin.answer(leader, data)
+    return plugin
+
+
+async def observe_shard(leader: str, data: bytes) -> bytes:
+    """Read a shard on this worker: the task. Raise EngineError."""
+    return await _plugin().answer(leader, data)
+
+
+async def plan_shard(leader: str, data: bytes) -> bytes:
+    """Plan the nodes of a shard on this worker: the other task. Raise EngineError."""
+    return _plugin().plans(leader, data)
 
 
 async def serve(
