@@ -129,7 +129,7 @@ soak: venv ## Draw five times as many examples, play a small fleet for as long a
 	$(BIN)/python -m tests.soak $(SOAK) $(ARGS)
 
 .PHONY: chaos
-chaos: venv tools ## Kill the reconciler, or take away what it stands on, at every point of every action; ARGS='reimage --point "during 5"' is one of them
+chaos: venv tools ## Kill the reconciler, or take away what it stands on, at every point of every action; ARGS='reimage --point "during 5"' is one of them; ARGS=engine: what an engine may lose
 	$(BIN)/python -m tests.chaos $(ARGS)
 
 # The build is kept in ~/.cache: a second run takes none of its five minutes.
