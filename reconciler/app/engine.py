@@ -57,6 +57,13 @@ class Engine:
 
         return run_async(ask())
 
+    def run_on_workers(self, tasks: Sequence[bytes]) -> list[bytes | str]:
+        """Have workers play runs of a rehearsal. Return the result of each, or why there is none."""
+        assert self.access is not None
+        from reconciler.drivers.engine.runs import run_on_workers
+
+        return run_async(run_on_workers(self.access, tasks))
+
     def planned_ahead(
         self, fleet: Fleet, observation: Observation, snapshot: LedgerSnapshot, clock: Clock, request: PlanRequest
     ) -> KeptPlans | None:

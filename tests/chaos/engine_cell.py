@@ -40,7 +40,7 @@ TIME_SCALE = 60.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """`unread`: passes in which nodes were not read. `leaders`: how often a leader was started."""
+    """`unread`: passes in which some node was not known. `leaders`: how often a leader was started."""
 
     outage: str
     broke: tuple[str, ...]
@@ -120,7 +120,8 @@ def play(outage: str, directory: Path, server: Server | None) -> Outcome:
         told = leader.told
     if "Traceback" in told:
         broke.append("the leader crashed")
-    return Outcome(outage, tuple(broke), told.count("not_read"), leader.starts, time.monotonic() - began, told)
+        unread = sum(event["unknown"] > 0 for event in leader.passes)
+    return Outcome(outage, tuple(broke), unread, leader.starts, time.monotonic() - began, told)
 
 
 def _divide(spec: Path) -> None:

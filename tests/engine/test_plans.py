@@ -66,6 +66,24 @@ def test_a_plan_that_workers_made_is_the_one_of_this_process(tls: Path, tmp_path
         }
 
 
+def test_workers_play_the_runs_of_a_rehearsal_and_else_they_are_played_here(tls: Path, tmp_path: Path) -> None:
+    with (
+        fleet(tmp_path, 3, time_scale=1) as lab,
+        running_engine(tmp_path / "engine", tls, lab.endpoints, one="fra", two="fra") as engine,
+    ):
+        place(lab)
+        seen = tmp_path / "seen.json"
+        assert lab.run("observe", "--out", seen).code == 0
+        words = ("rehearse", "--observation", seen, "--runs", "2", "--failure-rate", "10%", "--output", "json")
+        here, there = lab.run(*words), lab.run(*words, *engine.options)
+        assert there.json["runs"] == here.json["runs"]
+        assert [engine.log(name).count("plays a run of a rehearsal") for name in ("one", "two")] == [1, 1]
+        nowhere = Engine(tls, lab.path, lab.endpoints)
+        alone = lab.run(*words, *nowhere.options)
+        assert alone.json["runs"] == here.json["runs"]
+        assert f"seed 1 is played here: scheduler {nowhere.url} does not answer" in alone.err
+
+
 def test_apply_converges_although_its_worker_dies_while_it_acts(tls: Path, tmp_path: Path) -> None:
     """What it acts upon it reads itself. The drifted node boots once, and no other one does."""
     with (

@@ -16,8 +16,11 @@ from hypothesis import strategies as st
 from reconciler.drivers.engine.answers import NO_DIGESTS, Known, sent_of
 from reconciler.drivers.engine.plans import PlanTask, packed_plans, unpacked_plans
 from reconciler.model import observed as o
+from reconciler.model.desired import IgnoreRule
 from reconciler.model.observer_port import Readings
 from reconciler.model.plan import Plan
+from reconciler.model.records import Hold
+from reconciler.model.vocab import UnknownReason
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_ahead
 from reconciler.planner.node import shard_plans
@@ -96,6 +99,41 @@ def test_plans_that_workers_make_are_those_of_the_leader() -> None:
 
     visit()
     assert met["planned"] > met["quiet"] / 3, met
+
+
+def test_a_worker_takes_a_host_for_down_by_the_same_neighbours() -> None:
+    """Another host that answers in its rack tells one that is down from an observer who is cut off."""
+    here, kept = Passes(), KeptPlans()
+    ago = here.now - timedelta(hours=2)
+    here.record("n0", silent_since={"ssh": ago, "not_ready": ago})
+    silent = o.Silent(here.now, UnknownReason.UNREACHABLE, "no route")
+    member: o.Answered[o.Member | None] = o.Answered(here.now, b.member("n0", ready=False))
+    here.seen["n0"] = replace(here.seen["n0"], host=silent, member=member)
+    plan_elsewhere(here, kept, Worker(here.seen))
+    made, whole = here.plan(kept), here.plan(None)
+    assert "down" in whole.nodes["n0"].situation or whole.nodes["n0"].actions
+    assert made == whole, differing(made, whole)
+
+
+@pytest.mark.parametrize("said", ["ignored", "held"])
+def test_what_leaves_a_drifted_node_alone_is_known_where_it_is_planned(said: str) -> None:
+    here, kept = Passes(), KeptPlans()
+    host = here.host("n0")
+    assert host is not None
+    here.seen["n0"] = replace(
+        here.seen["n0"], host=o.Answered(here.now, replace(host, sysctls={"vm.swappiness": "60"}))
+    )
+    if said == "held":
+        here.holds = (Hold(1, "n0", "looking at it", "ops", here.now),)
+    else:
+        here.respecify(ignore=(IgnoreRule("host.*", "known"),))
+    worker = Worker(here.seen)
+    plan_elsewhere(here, kept, worker)
+    assert worker.planned.keys() == set(NAMES)
+    assert here.plan(kept) == here.plan(None)
+    here.respecify(ignore=())
+    here.holds = ()
+    assert here.plan(None).nodes["n0"].actions, "it is left alone for that alone"
 
 
 def test_a_worker_that_has_read_something_else_since_plans_nothing_of_that() -> None:

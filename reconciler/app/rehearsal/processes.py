@@ -13,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Final
 
+from reconciler.app.engine import Engine
 from reconciler.app.rehearsal.inputs import RehearsalInput
 from reconciler.app.rehearsal.run import RunResult, simulate
 from reconciler.model.errors import ReconcilerError
@@ -52,6 +53,27 @@ def simulate_all(
             raise RunLost(f"{died}: where memory is short, use fewer --jobs") from None
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def on_engine(
+    inputs: RehearsalInput, seeds: Sequence[int], engine: Engine, told: Callable[[str], None]
+) -> list[RunResult]:
+    """Return the result of each seed, of runs on the workers of an engine. What none of them plays is played here."""
+    found = engine.run_on_workers([pickle.dumps((inputs, seed), pickle.HIGHEST_PROTOCOL) for seed in seeds])
+    results = []
+    for seed, one in zip(seeds, found, strict=True):
+        if isinstance(one, str):
+            told(f"seed {seed} is played here: {one}")
+            results.append(simulate(inputs, seed))
+        else:
+            results.append(pickle.loads(one))  # noqa: S301 - whoever works for this scheduler runs code here anyway
+    return results
+
+
+def run_packed(data: bytes) -> bytes:
+    """Play a run that was sent by `on_engine`, and return its result as it travels."""
+    inputs, seed = pickle.loads(data)  # noqa: S301 - whoever may send tasks runs code here anyway
+    return pickle.dumps(simulate(inputs, seed), pickle.HIGHEST_PROTOCOL)
 
 
 def _take(data: bytes) -> None:

@@ -28,11 +28,20 @@ from reconciler.model.rehearsal import (
 from reconciler.model.vocab import UnknownReason
 
 
-def rehearse(inputs: RehearsalInput, seeds: Sequence[int], starting: Callable[[int], None], jobs: int = 1) -> Rehearsal:
-    """Simulate one run for each seed, `jobs` of them at once. `starting` gets the number of each run, from 1."""
+def rehearse(
+    inputs: RehearsalInput,
+    seeds: Sequence[int],
+    starting: Callable[[int], None],
+    jobs: int = 1,
+    play: Callable[[Sequence[int]], Sequence[RunResult]] | None = None,
+) -> Rehearsal:
+    """Simulate one run for each seed, `jobs` of them at once. `starting` gets the number of each run, from 1.
+
+    `play`: returns the results of all seeds, in place of this process and its children.
+    """
     refused = inputs.plan.refused
     due = () if refused or not inputs.plan.changes else seeds
-    results = list(simulate_all(inputs, due, starting, jobs))
+    results = list(simulate_all(inputs, due, starting, jobs)) if play is None or not due else play(due)
     runs = tuple(result.run for result in results)
     seconds = sorted(run.seconds for run in runs)
     return Rehearsal(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import CancelledError
 from contextlib import asynccontextmanager, suppress
@@ -31,6 +31,7 @@ class EngineClient(Confined):
         self._table = WorkerTable(time.monotonic)
         self._slots: dict[str, asyncio.Semaphore] = {}
         self._connected = asyncio.Event()
+        self._given: Counter[str] = Counter()  # tasks of no site, by the address of their worker
         self.sent = self.received = 0  # bytes of tasks and of answers
 
     @asynccontextmanager
@@ -81,7 +82,25 @@ class EngineClient(Confined):
                 )
             async with self._slots[chosen[1]]:
                 if not self._table.lost(*chosen):  # while it waited
-                    return await self._call(function, site, *chosen, pack(), deadline_s), chosen[1]
+                    return await self._call(function, {label(site): 1}, *chosen, pack(), deadline_s), chosen[1]
+
+    async def call_any(self, function: Callable[..., Any], data: bytes, deadline_s: float) -> bytes:
+        """Have any worker do a task that concerns no site: the one that has the fewest from here.
+
+        Raise EngineError with the reason why there is no answer.
+        """
+        await self._connected.wait()
+        if self._table.trouble:
+            raise EngineError(self._table.trouble)
+        well = self._table.well()
+        if not well:
+            raise EngineError(f"no worker works for {self._access.url}")
+        address = min(well, key=lambda one: self._given[one])
+        self._given[address] += 1
+        try:
+            return await self._call(function, {}, address, well[address], data, deadline_s)
+        finally:
+            self._given[address] -= 1
 
     async def _look(self, connected: asyncio.Event) -> None:
         """Ask the scheduler for its workers, again and again, while shards are read."""
@@ -106,14 +125,15 @@ class EngineClient(Confined):
         return await self._client.scheduler.identity()
 
     async def _call(
-        self, function: Callable[..., Any], site: str, address: str, name: str, data: bytes, deadline_s: float
-    ) -> bytes:
+        self, function: Callable[..., Any], resources: Mapping[str, int], address: str, name: str, data: bytes,
+        deadline_s: float,
+    ) -> bytes:  # fmt: skip
         client = self._client
         if client is None or client.status != "running":
             raise EngineError(f"scheduler {self._access.url} does not answer: the connection was lost")
         future = client.submit(
             function, release(), data, key=f"{function.__name__}-{uuid4().hex}", workers=[address],
-            resources={label(site): 1}, pure=False, retries=0,
+            resources=dict(resources), pure=False, retries=0,
         )  # fmt: skip
         self.sent += len(data)
         try:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import pickle
 import socket
 import tempfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -65,15 +67,41 @@ class SitePlugin(Confined, WorkerPlugin):
 
     name = PLUGIN
 
-    def __init__(self, site: str, reader: SiteReader, clock: Clock, told: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        site: str,
+        reader: SiteReader,
+        clock: Clock,
+        told: Callable[[str], None],
+        rehearse: Callable[[bytes], bytes] | None = None,
+    ) -> None:
+        """`rehearse`: plays a run of a rehearsal, in another process; None refuses that."""
         self._told = told
+        self._rehearse = rehearse
+        self._process: ProcessPoolExecutor | None = None
         self._site = site
         self._reader = reader
         self._clock = clock
         self._last: dict[tuple[str, str], Known] = {}  # by fleet and node
 
     async def teardown(self, worker: Worker) -> None:  # noqa: ARG002 - Dask's signature
+        if self._process is not None:
+            self._process.shutdown(wait=False, cancel_futures=True)
         await self._reader.close()
+
+    async def run(self, leader: str, data: bytes) -> bytes:
+        """Play a run of a rehearsal, which keeps a core busy, beside what this process reads. Raise EngineError."""
+        _check_version(leader)
+        if self._rehearse is None:
+            raise EngineError("it plays no rehearsals")
+        if self._process is None:
+            self._process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+        self._told("plays a run of a rehearsal")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._process, self._rehearse, data)
+        except Exception as error:  # noqa: BLE001 - the boundary: the leader is told, and plays this run itself
+            self._process = None
+            raise EngineError(f"a run of a rehearsal failed there: {type(error).__name__}: {error}") from None
 
     async def answer(self, leader: str, data: bytes) -> bytes:
         """Read a shard, and return what its leader does not know. Raise EngineError with a reason for its nodes."""
@@ -165,8 +193,13 @@ async def observe_shard(leader: str, data: bytes) -> bytes:
     return await _plugin().answer(leader, data)
 
 
+async def rehearse_run(leader: str, data: bytes) -> bytes:
+    """Play a run of a rehearsal on this worker: a task of no site. Raise EngineError."""
+    return await _plugin().run(leader, data)
+
+
 async def plan_shard(leader: str, data: bytes) -> bytes:
-    """Plan the nodes of a shard on this worker: the other task. Raise EngineError."""
+    """Plan the nodes of a shard on this worker: another task. Raise EngineError."""
     return _plugin().plans(leader, data)
 
 

@@ -57,6 +57,14 @@ class WorkerTable:
         ]
         return max(well, key=lambda one: hashlib.sha256(f"{one[1]} {key}".encode()).digest(), default=None)
 
+    def well(self) -> Mapping[str, str]:
+        """Return the workers of sites that are well, by their addresses."""
+        return {
+            address: one.name
+            for address, one in self._workers.items()
+            if any(map(site_of, one.labels)) and not self.lost(address, one.name)
+        }
+
     def by_site(self) -> Mapping[str, tuple[str, ...]]:
         """Return the names of the workers that are well, by their site."""
         found: dict[str, tuple[str, ...]] = {}
