@@ -93,7 +93,7 @@ schemas: venv ## Write schemas/ anew from the models
 .PHONY: lock
 lock: venv ## Write deploy/requirements.lock anew for changed bounds; ARGS=--upgrade takes what is newest
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --extra postgresql \
-	    --extra notifications --custom-compile-command "make lock" --quiet --output-file deploy/requirements.lock $(ARGS)
+	    --extra notifications --extra dask --custom-compile-command "make lock" --quiet --output-file deploy/requirements.lock $(ARGS)
 
 .PHONY: charts
 charts: ## Fetch the libraries of the live page's charts from npm again, with their licences and digests
@@ -138,7 +138,7 @@ soak: venv ## Draw five times as many examples, play a small fleet for as long a
 	$(BIN)/python -m tests.soak $(SOAK) $(ARGS)
 
 .PHONY: chaos
-chaos: venv tools ## Kill the reconciler, or take away what it stands on, at every point of every action; ARGS='reimage --point "during 5"' is one of them
+chaos: venv tools ## Kill the reconciler, or take away what it stands on, at every point of every action; ARGS='reimage --point "during 5"' is one of them; ARGS=engine: what an engine may lose
 	$(BIN)/python -m tests.chaos $(ARGS)
 
 # The build is kept in ~/.cache: a second run takes none of its five minutes.

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler import __version__
+from reconciler.app.drift_report import drift_report
 from reconciler.app.ports import AllowedSigners
 from reconciler.app.publish import redacted
 from reconciler.app.recording import pools_of
 from reconciler.app.runtime import new_id, run_async, whoami
-from reconciler.app.workspace import Workspace, drift_report
+from reconciler.app.workspace import Workspace
 from reconciler.converge.apply import (
     AllNodesStale,
     ApplyInterrupted,

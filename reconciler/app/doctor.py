@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from reconciler.app.delivery import chats, node_events
+from reconciler.app.doctor_engine import examine_engine
 from reconciler.app.doctor_programs import Finding, helm, kubectl, program, python
 from reconciler.app.extensions import examine_extensions
 from reconciler.app.forge_job import spec_forge
@@ -68,6 +69,8 @@ def examine(workspace: Workspace, *, offline: bool) -> Iterator[Finding]:
     ledger = _tried("ledger", lambda: _ledger(workspace), place)
     yield ledger
     yield from _stops(workspace)
+    if not offline and workspace.engine.access is not None:
+        yield from examine_engine(workspace)
     if not offline and all(finding.ok for finding in secrets):
         if ledger.ok:
             yield from _machines(workspace)

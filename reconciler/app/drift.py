@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from reconciler.app.drift_report import drift_report
 from reconciler.app.publish import redacted
 from reconciler.app.recording import pools_of
-from reconciler.app.workspace import Workspace, drift_report
+from reconciler.app.workspace import Workspace
 from reconciler.model.observed import Observation
 from reconciler.model.recording import Recording
 from reconciler.model.report import DriftReport

@@ -1,22 +1,37 @@
-"""The engine of a request: whose workers read the nodes in place of this process."""
+"""The engine of a request: whose workers read and plan the nodes in place of this process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from reconciler.app.ports import FleetRequest
+from reconciler.app.runtime import run_async
+from reconciler.converge.observer import places_of
 from reconciler.drivers.engine.access import EngineAccess
+from reconciler.model.desired import Fleet
+from reconciler.model.observed import Observation
 from reconciler.model.observer_port import Observer
 from reconciler.model.ports import Clock
+from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
+from reconciler.planner.fleet.planner import plan_ahead
+from reconciler.planner.node.kept_plans import KeptPlans
+
+if TYPE_CHECKING:
+    from reconciler.drivers.engine.observer import EngineObserver
 
 
 class Engine:
-    """An engine, or none. Raise UsageError unless it is reached over mutual TLS."""
+    """An engine, or none. Raise UsageError unless it is reached over mutual TLS.
+
+    `workers`: the latest Observer, which knows what its workers have read, and has them plan; None: nothing was read.
+    """
 
     def __init__(self, request: FleetRequest) -> None:
         self.access = None if request.engine is None else EngineAccess(request.engine, request.engine_tls)
         if self.access is not None:
             self.access.check()
+        self.workers: EngineObserver | None = None
 
     def observer(self, clock: Clock, revoked: Callable[[], Sequence[str]]) -> Observer | None:
         """Return what reads nodes on workers; None without an engine. `revoked`: host keys that are never trusted."""
@@ -24,4 +39,46 @@ class Engine:
             return None
         from reconciler.drivers.engine.observer import EngineObserver
 
-        return EngineObserver(self.access, clock, revoked)
+        self.workers = EngineObserver(self.access, clock, revoked)
+        return self.workers
+
+    def workers_by_site(self) -> Mapping[str, tuple[str, ...]]:
+        """Ask the scheduler for the names of its workers that are well. Raise EngineError when it does not answer."""
+        assert self.access is not None
+        from reconciler.drivers.engine.client import EngineClient
+
+        client = EngineClient(self.access)
+
+        async def ask() -> Mapping[str, tuple[str, ...]]:
+            try:
+                return await client.workers()
+            finally:
+                await client.close()
+
+        return run_async(ask())
+
+    def run_on_workers(self, tasks: Sequence[bytes]) -> list[bytes | str]:
+        """Have workers play runs of a rehearsal. Return the result of each, or why there is none."""
+        assert self.access is not None
+        from reconciler.drivers.engine.runs import run_on_workers
+
+        return run_async(run_on_workers(self.access, tasks))
+
+    def planned_ahead(
+        self, fleet: Fleet, observation: Observation, snapshot: LedgerSnapshot, clock: Clock, request: PlanRequest
+    ) -> KeptPlans | None:
+        """Return the plans that workers made of what they had read for this command; None where none has read."""
+        if (workers := self.workers) is None:
+            return None
+        kept = KeptPlans()
+
+        async def ahead() -> None:
+            try:
+                await plan_ahead(
+                    fleet, observation, snapshot, clock.now(), request, kept, places_of(fleet), workers
+                )  # fmt: skip
+            finally:
+                await workers.close()
+
+        run_async(ahead())
+        return kept

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler import __version__
 from reconciler.app.documents import write_file
+from reconciler.app.drift_report import drift_report
 from reconciler.app.under_way import under_way
-from reconciler.app.workspace import Workspace, drift_report
+from reconciler.app.workspace import Workspace
 from reconciler.converge.status import node_status
 from reconciler.drivers.git import origins
 from reconciler.model.errors import Position, ReconcilerError

@@ -6,12 +6,12 @@ import asyncio
 from pathlib import Path
 from typing import ClassVar
 
+from reconciler.app.drift_report import drift_report
 from reconciler.app.inventory.compare import compare
 from reconciler.app.inventory.propose import inventory_change, left_to_you, policy_of, read_source
 from reconciler.app.loop_proposer import LoopProposer
 from reconciler.app.propose_drift import SeenDrift, proposed_change
 from reconciler.app.proposing import ProposedChange
-from reconciler.app.workspace import drift_report
 from reconciler.converge.events import LoopTold
 from reconciler.drivers.git import folder, read_revision
 from reconciler.model.desired import Fleet

@@ -8,9 +8,10 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 from reconciler import __version__
+from reconciler.app.drift_report import drift_report
 from reconciler.app.ports import RecordTarget
 from reconciler.app.runtime import run_async
-from reconciler.app.workspace import Workspace, drift_report
+from reconciler.app.workspace import Workspace
 from reconciler.converge.events import ActionFinished, Event, LoopTold, NodeSettled, Progress
 from reconciler.drivers.record import BranchRecorder, DirectoryRecorder
 from reconciler.model.desired import Fleet

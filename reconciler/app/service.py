@@ -240,7 +240,7 @@ class Service:
             begin=begin, ledger=ledger, clock=workspace.clock, gate=workspace.gate, metrics=self._metrics,
             progress=progress, signatures=self._verified, interval_s=self._options.interval_s,
             time_scale=workspace.time_scale, messenger=delivery(workspace, ledger),
-            saw=saw, approvals=self._live.approved,
+            saw=saw, approvals=self._live.approved, workers=lambda: workspace.engine.workers,
         )  # fmt: skip
 
         def reach(fleet: Fleet) -> WireFabric:

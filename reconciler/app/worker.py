@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reconciler.app.rehearsal.processes import run_packed
 from reconciler.app.runtime import run_async
 from reconciler.app.site_reader import WireSiteReader
 from reconciler.app.workspace import Workspace
@@ -24,7 +25,7 @@ def work(workspace: Workspace, site: str, listen: str | None) -> None:
     _ = workspace.secrets  # read at once: a file that is missing or open to others is told now
     if listen is None and not access.on_loopback:
         raise UsageError(f"--listen ADDRESS is needed: {access.url} is elsewhere, and has to reach this worker")
-    plugin = SitePlugin(site, WireSiteReader(workspace), workspace.clock, workspace.frontend.say)
+    plugin = SitePlugin(site, WireSiteReader(workspace), workspace.clock, workspace.frontend.say, run_packed)
     try:
         run_async(serve(access, plugin, site, listen, workspace.frontend.say))
     except EngineError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -13,7 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from reconciler import __version__
 from reconciler.app.clocks import RealClock, ScaledClock
 from reconciler.app.documents import is_published, published_only_for_plans
 from reconciler.app.engine import Engine
@@ -30,14 +28,12 @@ from reconciler.drivers.git import describe, read_revision
 from reconciler.drivers.secrets import SecretStore
 from reconciler.model.desired import DesiredImage, Fleet
 from reconciler.model.documents import load
-from reconciler.model.drift import TOLD
 from reconciler.model.errors import NoLedger, SpecError, StalePlan, UsageError
 from reconciler.model.ledger_ports import InstallLedger
 from reconciler.model.observed import Observation
 from reconciler.model.plan import KnownLedger, Plan, Scope
 from reconciler.model.ports import Ledger, Recollection
 from reconciler.model.records import Hold
-from reconciler.model.report import DRIFT_FORMAT, DriftReport
 from reconciler.planner.fleet.observer_outage import observer_outage
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest, take_snapshot
 from reconciler.planner.fleet.planner import plan_fleet
@@ -307,9 +303,11 @@ class Workspace:
         return found
 
     def make_plan(self, observation: Observation, ledger: Recollection, plan_id: str) -> Plan:
-        request, snapshot = self.plan_request(self.fleet, ledger, plan_id), self.snapshot(self.fleet, ledger)
+        fleet, clock = self.fleet, self.clock
+        request, snapshot = self.plan_request(fleet, ledger, plan_id), self.snapshot(fleet, ledger)
         with paused_garbage_collection():
-            made = plan_fleet(self.fleet, observation, snapshot, self.clock.now(), request)
+            kept = self.engine.planned_ahead(fleet, observation, snapshot, clock, request)
+            made = plan_fleet(fleet, observation, snapshot, clock.now(), request, kept)
         return replace(made, ledger=self.known_ledger(ledger))
 
     def snapshot(self, fleet: Fleet, ledger: Recollection) -> LedgerSnapshot:
@@ -373,28 +371,3 @@ class Workspace:
             acting = {node for _, node, *_ in ledger.unfinished()}  # by a run beside us
             made.remember_statuses(plan.nodes, acting=acting)
         return with_sightings(plan, sightings)
-
-
-def drift_report(plan: Plan, observation: Observation) -> DriftReport:
-    """Return the drift that a plan was made of."""
-    items = tuple(item for node in plan.nodes.values() for item in node.drift)
-    return DriftReport(
-        format_version=DRIFT_FORMAT,
-        tool_version=__version__,
-        fleet=plan.fleet,
-        source=plan.source,
-        generated_at=plan.created_at,
-        started_at=observation.started_at,
-        finished_at=observation.finished_at,
-        scope=plan.scope,
-        incomplete=plan.incomplete,
-        tolerated=plan.tolerated,
-        changes=any(item.kind in TOLD for item in items),
-        items=items,
-        counts=dict(sorted(Counter(item.kind.value for item in items).items())),
-        insecure=plan.insecure,
-        time_scale=plan.time_scale,
-        stopped=plan.stopped,
-        braked=plan.braked,
-        incidents=plan.incidents,
-    )

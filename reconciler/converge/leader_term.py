@@ -41,6 +41,7 @@ from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.ports import Clock, Fabric, Ledger, Metrics
 from reconciler.model.records import NodeRecord
 from reconciler.model.status import FleetStatus, NodeStatus
+from reconciler.planner.node.shard_plans import ShardPlanner
 
 JITTER = 0.1  # of the interval: fleets that were started together don't ask their BMCs together (pitfall I9)
 NODES_PER_S = 10.0  # that a pass reads when nobody waits for it: each costs 25 ms of CPU
@@ -54,7 +55,7 @@ class LoopDeps:
     """Everything that outlasts a term of leadership. `signatures`: as for `plan_fleet`. `messenger` None: tell nobody.
 
     `begin` puts the work under a spec on record and returns the id of that run. `saw` is called with each pass.
-    `approvals`: of people, while the spec's mode has the loop only look.
+    `approvals`: of people, while the spec's mode has the loop only look. `workers`: of an engine, which plan, too.
     """
 
     begin: Callable[[Fleet], str]
@@ -69,6 +70,7 @@ class LoopDeps:
     messenger: Messenger | None = None
     approvals: NodeApprovals = field(default_factory=NodeApprovals)
     saw: Callable[[Fleet, Plan, Observation], None] = lambda _fleet, _plan, _observation: None
+    workers: Callable[[], ShardPlanner | None] = lambda: None
     steps: ClockSteps = field(init=False)
 
     def __post_init__(self) -> None:
@@ -120,6 +122,7 @@ class LeaderTerm:
             observation = await _observe(deps, fleet, fabric, names, fresh_inventory=True)
             due = _next_pass(deps, began)
             deps.steps.mind(deps.ledger, names)
+            await planner.plan_ahead(fleet, observation, deps.signatures(fleet), deps.workers())
             planned = planner.plan(fleet, observation, names, deps.signatures(fleet))
             installer, now = fabric.installer(), planned.plan.created_at
             resumed = await take_over(deps.ledger, installer, fleet, fleet.nodes.keys(), now)
@@ -265,6 +268,7 @@ class LeaderTerm:
             previous=replace(self._observation, nodes=known),
             over_s=unhurried_s if self._unhurried else 0.0,
         )
+        await self._planner.plan_ahead(fleet, observation, deps.signatures(fleet), deps.workers())
         self._due = _next_pass(deps, began)
         return observation
 

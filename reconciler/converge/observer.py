@@ -67,21 +67,16 @@ def shards_of(
 
     `before`, `over_s`: as of ObserveShard, for the whole pass.
     """
-    places: dict[str, tuple[str, int]] = {}
-    counts: Counter[str] = Counter()
-    for name, node in fleet.nodes.items():
-        site = node.domains.get(SITE, "")
-        places[name] = site, counts[site] // SHARD_NODES
-        counts[site] += 1
-    members: dict[tuple[str, int], list[str]] = {}
+    places = places_of(fleet)
+    members: dict[tuple[str, str], list[str]] = {}
     for name in names:
         members.setdefault(places[name], []).append(name)
     shards, begun = [], 0
-    for (site, number), own in members.items():
+    for (site, key), own in members.items():
         share_s = over_s * len(own) / len(names)
         shards.append(
             ObserveShard(
-                key=f"{site}#{number}",
+                key=key,
                 site=site,
                 settings=fleet.settings,
                 nodes={name: fleet.nodes[name] for name in own},
@@ -93,6 +88,17 @@ def shards_of(
         )
         begun += len(own)
     return shards
+
+
+def places_of(fleet: Fleet) -> Mapping[str, tuple[str, str]]:
+    """Return node -> its site, and the key of its shard."""
+    places: dict[str, tuple[str, str]] = {}
+    counts: Counter[str] = Counter()
+    for name, node in fleet.nodes.items():
+        site = node.domains.get(SITE, "")
+        places[name] = site, f"{site}#{counts[site] // SHARD_NODES}"
+        counts[site] += 1
+    return places
 
 
 def _deadline_s(nodes: int, settings: Settings, clock: Clock, over_s: float) -> float:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 
 from reconciler.converge.events import LoopTold, Progress
 from reconciler.converge.observation_pass import ObservationPass
+from reconciler.converge.observer import places_of
 from reconciler.converge.pass_messages import PassMessages
 from reconciler.model.desired import Fleet
 from reconciler.model.observed import Observation
@@ -20,10 +21,11 @@ from reconciler.model.ports import Clock, Ledger, Metrics
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import DriftMode
 from reconciler.planner.fleet.plan_request import PlanRequest, records_needed, take_snapshot
-from reconciler.planner.fleet.planner import plan_with_planner
+from reconciler.planner.fleet.planner import plan_ahead, plan_with_planner
 from reconciler.planner.node.estimates import Estimates, estimates
 from reconciler.planner.node.kept_plans import KeptPlans
 from reconciler.planner.node.planner import NodePlanner
+from reconciler.planner.node.shard_plans import ShardPlanner
 
 WHOLE_EVERY_S = 3600.0  # of the fleet's time
 NAMED = 5  # nodes that the message names
@@ -89,6 +91,17 @@ class PassPlanner:
             self.kept.drop()
             self._tell(wrong)
         return PlannedPass(look, plan, planner, snapshot.known)
+
+    async def plan_ahead(
+        self, fleet: Fleet, seen: Observation, signatures: Signatures, workers: ShardPlanner | None
+    ) -> None:
+        """Have workers plan what nobody has planned yet; `plan` plans what is left. Without workers do nothing."""
+        if workers is None:
+            return
+        now = self._clock.now()
+        request = PlanRequest(f"ahead-{now:%Y%m%d-%H%M%S}", signatures)
+        snapshot = take_snapshot(self._ledger, fleet, list(fleet.nodes))
+        await plan_ahead(fleet, seen, snapshot, now, request, self.kept, places_of(fleet), workers)
 
     def _whole_is_due(self) -> bool:
         now, due = self._clock.monotonic(), self._whole_due

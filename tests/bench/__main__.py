@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from tests.bench import (
     documents,
     engine,
+    engine_plans,
+    engine_sites,
     fabric,
     hot_spots,
     html,
@@ -44,6 +46,8 @@ SECTIONS: dict[str, Section] = {
     "live": lambda quick: live.section((100,) if quick else (1_000, 5_000)),
     "wire": lambda quick: wire.section(10 if quick else 200),
     "engine": lambda quick: engine.section(10, (1,)) if quick else engine.section(200, (1, 2, 4)),
+    "engine-sites": lambda quick: engine_sites.section(10, (2,)) if quick else engine_sites.section(2_000, (2, 4)),
+    "engine-plans": lambda quick: engine_plans.section(1_000 if quick else 100_000, 4),
     "installer": lambda quick: installer.section(8, 10) if quick else installer.section(32, 100),
     "fabric": lambda quick: fabric.section(50) if quick else fabric.section(10_000),
     "fabric-512": lambda quick: fabric.section(6 if quick else 10_000, (512,), 1),
@@ -56,7 +60,8 @@ SECTIONS: dict[str, Section] = {
     "past-10m": lambda quick: past.section(10_000 if quick else 10_000_000),
     "machine": lambda _quick: machine.section(),
 }
-_BY_NAME_ALONE = ("machine", "fabric-512", "past-10m")  # root and a quarter of an hour; twice that; 10 GB of disk
+# Root and a quarter of an hour; twice that; 10 GB of disk; an hour; 6 GB of memory.
+_BY_NAME_ALONE = ("machine", "fabric-512", "past-10m", "engine-sites", "engine-plans")
 
 
 def main() -> None:
@@ -65,7 +70,7 @@ def main() -> None:
         "section",
         nargs="*",
         choices=[*SECTIONS, []],
-        help="sections to run; default: all but machine, fabric-512 and past-10m",
+        help="sections to run; default: all but machine, fabric-512, past-10m, engine-sites and engine-plans",
     )
     parser.add_argument("--quick", action="store_true", help="smoke test in a minute: 100 nodes, 10 on the wire")
     parser.add_argument("--schedules", type=int, metavar="N", help="play N schedules; alone: nothing else")

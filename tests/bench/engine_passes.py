@@ -21,7 +21,7 @@ from reconciler.converge.observer import InProcessObserver, shards_of
 from reconciler.drivers.endpoints import load_endpoints
 from reconciler.drivers.engine.access import EngineAccess
 from reconciler.drivers.secrets import SecretStore
-from reconciler.model.observed import Answered, Observed, Silent
+from reconciler.model.observed import Observed, Silent
 from reconciler.model.observer_port import Observer
 from reconciler.model.vocab import UnknownReason
 from reconciler.spec import load_spec
@@ -35,12 +35,15 @@ async def _measured(directory: Path, engine: Sequence[str]) -> dict[str, Any]:
     fleet = load_spec(spec, directory=str(spec))
     fabric = WireFabric(fleet, clock, SecretStore.load(), load_endpoints(directory / "endpoints.json"))
     observer: Observer = InProcessObserver(fabric, clock)
+    client = None
     if engine:
         from reconciler.drivers.engine.observer import EngineObserver
 
-        observer = EngineObserver(EngineAccess(engine[0], Path(engine[1])), clock, tuple)
+        observer = workers = EngineObserver(EngineAccess(engine[0], Path(engine[1])), clock, tuple)
+        client = workers.client
     processes = [int(pid) for pid in engine[2:]]
     before: dict[str, Observed] = {}
+    unread: list[str] = []
     names = list(fleet.nodes)
 
     async def look() -> int:
@@ -48,28 +51,32 @@ async def _measured(directory: Path, engine: Sequence[str]) -> dict[str, Any]:
         async with aclosing(observer.observe(shards)) as parts:
             async for seen in parts:
                 for name, own in seen.nodes.items():
-                    assert all(isinstance(one, Answered) for one in own), own
-                    unread = Silent(clock.now(), UnknownReason.NOT_ASKED, "the cluster is not read")
-                    before[name] = Observed(name, *own, unread)
+                    unread.extend(one.detail for one in own if isinstance(one, Silent))
+                    apart = Silent(clock.now(), UnknownReason.NOT_ASKED, "the cluster is not read")
+                    before[name] = Observed(name, *own, apart)
         return len(shards)
 
     def spent() -> list[float]:
-        others = list(map(_cpu_of, processes))
-        return [time.perf_counter(), time.process_time(), sum(others[1:]), sum(others[:1])]
+        others = list(map(cpu_of, processes))
+        travelled = 0 if client is None else client.sent + client.received
+        return [time.perf_counter(), time.process_time(), sum(others[1:]), sum(others[:1]), travelled]
 
     found: dict[str, Any] = {}
     for one, passes in (("first", 1), ("hot", HOT_PASSES)):
-        began = spent()
+        began, before_it = spent(), len(unread)
         for _ in range(passes):
             found["shards"] = await look()
         used = [(now - then) / passes for now, then in zip(spent(), began, strict=True)]
-        found[one] = dict(zip(("wall", "leader", "workers", "scheduler"), used, strict=True))
+        found[one] = dict(zip(("wall", "leader", "workers", "scheduler", "bytes"), used, strict=True))
+        found[one]["unread"] = len(unread) - before_it
+    if len(unread) > len(names):
+        raise SystemExit(f"{len(unread)} readings are missing: {unread[0]}")
     await observer.close()
     await fabric.close()
     return found
 
 
-def _cpu_of(pid: int) -> float:
+def cpu_of(pid: int) -> float:
     """Return the CPU seconds of a process with its threads."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICK

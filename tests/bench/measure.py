@@ -50,6 +50,12 @@ def rss_mib() -> float:
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE / _MIB
 
 
+def peak_mib_of(pid: int) -> float:
+    """Return the peak resident memory of another process in MiB."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) / 1024
+
+
 def peak_mib() -> float:
     """Return the peak resident memory in MiB since `forget_peak`, or since the start.
 

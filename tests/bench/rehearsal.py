@@ -41,6 +41,7 @@ def section(sizes: Sequence[int]) -> list[Table]:
                 ("seconds on the wall", *(one["wall"] for one in found), None),
                 ("hours of the fleet", *(one["hours"] for one in found), None),
                 ("actions", *(one["actions"] for one in found), None),
+                ("two runs in two processes, times as fast", *(one["twice"] for one in found), None),
                 ("MiB at the peak", *(one["mib"] for one in found), None),
             ],
             (f"target: {TARGET_S:g} s for 5,000 nodes, on a machine that does nothing else",),
@@ -117,9 +118,22 @@ def measured(nodes: int) -> dict[str, Any]:
     assert (run.converged, found.broken) == (nodes, ()), found
     mib = measure.peak_mib()
     return {
+        "twice": _twice(made),
         "cpu": spent.cpu, "wall": spent.wall, "mib": mib, "hours": run.seconds / 3600, "actions": run.actions,
         "floor": _floor(made, run.actions // nodes),
     }  # fmt: skip
+
+
+def _twice(made: RehearsalInput) -> float:
+    """Return how many times as fast two runs are in two processes as one after the other, on the wall."""
+    from reconciler.app.rehearsal.simulation import rehearse
+
+    walls = []
+    for jobs in (1, 2):
+        with measure.spending() as spent:
+            rehearse(made, [0, 1], lambda _: None, jobs)
+        walls.append(spent.wall)
+    return walls[0] / walls[1]
 
 
 def _floor(made: RehearsalInput, actions: int) -> float:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import pickle
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,7 @@ class Stored:
     def read_again(self, passes: int) -> Observation:
         """Return the observation of a later pass in which every node answers as before, but for its clocks."""
         later = timedelta(minutes=passes + 1)
-        return replace(self.head, nodes={name: _again(node, later) for name, node in self.clean.items()})
+        return replace(self.head, nodes={name: read_again(node, later) for name, node in self.clean.items()})
 
     def all_behind(self) -> Observation:
         """Return the observation after the merge of a new image: every node still runs the old one.
@@ -177,7 +178,22 @@ def restore(path: Path) -> Stored:
     return stored
 
 
-def _again(node: Observed, later: timedelta) -> Observed:
+def restore_some(path: Path, names: Collection[str]) -> dict[str, Observed]:
+    """Restore clean nodes of a fleet by name, without the others."""
+    truth = _loaded(path)
+    numbers = (int(name[-DIGITS:]) for name in names)
+    found = (truth.templates[truth.personas[number]].clean.instantiate(number) for number in numbers)
+    return {node.node: node for node in found}
+
+
+@cache
+def _loaded(path: Path) -> FleetTemplate:
+    found: FleetTemplate = pickle.loads(path.read_bytes())
+    return found
+
+
+def read_again(node: Observed, later: timedelta) -> Observed:
+    """Return what a node that is as it was answers later."""
     assert isinstance(node.host, Answered)
     facts = replace(node.host.value, uptime_s=(node.host.value.uptime_s or 0.0) + later.total_seconds())
     hot, member = replace(node.hot, at=node.hot.at + later), replace(node.member, at=node.member.at + later)

@@ -15,10 +15,13 @@ from pathlib import Path
 
 from tests.chaos.cases import CASES, Case
 from tests.chaos.cell import Cell, Result, applies_to, as_json, cells_of, play, reference
+from tests.chaos.engine_cell import DATABASE_CUT, OUTAGES, Outcome, report_line
+from tests.chaos.engine_cell import play as play_engine
 from tests.chaos.outages import COLUMNS, KILLED, POSTGRESQL_AWAY
 from tests.chaos.world import Bench, World, node_of, running
 from tests.ledger.postgresql import NoServer, Server, running_server
 
+ENGINE = "engine"  # a case of its own: the loop reads by workers
 MOST_CELLS = 48  # of one case, including the node of its reference run
 CASES_AT_ONCE = 2  # one lab starts and makes its reference run while the cells of the other run
 
@@ -27,14 +30,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.chaos", description="Kill the reconciler, or take away what it stands on, at every point."
     )
-    parser.add_argument("cases", nargs="*", help=f"of {', '.join(case.name for case in CASES)}; all if left out")
+    names = [*(case.name for case in CASES), ENGINE]
+    parser.add_argument("cases", nargs="*", help=f"of {', '.join(names)}; all if left out")
     parser.add_argument("--point", action="append", help='such as "after intent" or "during 2"; all if left out')
     parser.add_argument("--column", action="append", choices=COLUMNS, help="what applies_to it; all if left out")
     parser.add_argument("--time-scale", type=float, help="of the lab; as the case says if left out")
     parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="cells at once; most of it waits")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave ledgers and what the runs said there")
     given = parser.parse_args()
-    unknown = set(given.cases) - {case.name for case in CASES}
+    unknown = set(given.cases) - set(names)
     if unknown:
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
     cases = [case for case in CASES if not given.cases or case.name in given.cases]
@@ -53,13 +57,27 @@ def main() -> int:
                 for case in cases
             ]
             results = [result for one in played for result in one.result()]
+            outages = _play_engine(directory, given.point, server) if not given.cases or ENGINE in given.cases else []
         (directory / "results.jsonl").write_text("".join(as_json(result) + "\n" for result in results))
-    broken = [result for result in results if result.broke]
-    took = time.monotonic() - began
-    print(f"\n{len(results)} cells in {took:.0f} s: {len(results) - len(broken)} ok, {len(broken)} broke")
-    for result in broken:
-        print(f"\n{result.cell.name}: {'; '.join(result.broke)}\n" + "\n".join(result.told))
-    return 1 if broken or not results else 0
+    broken = [
+        *((result.cell.name, result.broke, "\n".join(result.told)) for result in results if result.broke),
+        *((f"{ENGINE} / {one.outage}", one.broke, one.told) for one in outages if one.broke),
+    ]
+    took, number = time.monotonic() - began, len(results) + len(outages)
+    print(f"\n{number} cells in {took:.0f} s: {number - len(broken)} ok, {len(broken)} broke")
+    for name, broke, told in broken:
+        print(f"\n{name}: {'; '.join(broke)}\n{told}")
+    return 1 if broken or not number else 0
+
+
+def _play_engine(directory: Path, points: list[str] | None, server: Server | None) -> list[Outcome]:
+    """Play the outages of an engine one after the other. Each has several processes, and times of its own."""
+    found = []
+    for outage in OUTAGES:
+        if (points is None or outage in points) and (server is not None or outage != DATABASE_CUT):
+            found.append(play_engine(outage, directory / outage.replace(" ", "-"), server))
+            print(report_line(found[-1]), flush=True)
+    return found
 
 
 @contextlib.contextmanager

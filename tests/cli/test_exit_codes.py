@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from reconciler.app.apply import StaleNodes
+from reconciler.app.rehearsal.processes import RunLost
 from reconciler.app.worker import SchedulerLost
 from reconciler.cli.commands.apply import exit_code
 from reconciler.cli.exit_codes import MEANING, ExitCode, exit_code_of, strongest
@@ -88,7 +89,7 @@ ERRORS = {
     LedgerError("x"): 1, BadLedgerUrl("x"): 64, NoLedger("x"): 64, DriverError(Failure.TIMEOUT, "x"): 1,
     ReconcilerError("x"): 1, NoTable("x"): 64, BadStub("x"): 64, BuildFailed("x"): 1,
     NotDelivered("x"): 1, PartlyDone("x"): 7, TeardownBroke("x"): 7, RestoreBroke("x"): 7, NotReady("x"): 1,
-    NoSuchNode("x"): 1, ExtensionRefused("x"): 64, SchedulerLost("x"): 1,
+    NoSuchNode("x"): 1, ExtensionRefused("x"): 64, SchedulerLost("x"): 1, RunLost("x"): 1,
 }  # fmt: skip
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reconciler.app.rehearsal.processes import RunLost, default_jobs, simulate_all
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.converge.remember import remember_plans
 from reconciler.drivers.ledger import SqlLedger
@@ -89,6 +91,35 @@ def test_the_same_seed_gives_the_same_result_and_another_does_not(demo: Path) ->
     assert told("--seed", "3") == told("--seed", "3")
     assert told("--seed", "3") != told("--seed", "4")
     assert told("--seed", "3", "--runs", "2") == [*told("--seed", "3"), *told("--seed", "4")]
+
+
+def test_runs_beside_each_other_tell_the_same(demo: Path) -> None:
+    words = ("--failure-rate", "10%", "--runs", "3")
+    alone, beside = (rehearse(SPEC, demo, *words, "--jobs", jobs).json for jobs in ("1", "2"))
+    times = {"starts_at", "seen_at"}
+    assert {key: value for key, value in alone.items() if key not in times} == {
+        key: value for key, value in beside.items() if key not in times
+    }
+    assert len(beside["runs"]) == 3
+
+
+class Deadly:
+    """An input that ends the process which it comes to."""
+
+    def __reduce__(self) -> Any:
+        return os._exit, (9,)
+
+
+def test_a_process_that_dies_ends_the_rehearsal_with_what_to_do() -> None:
+    deadly: Any = Deadly()
+    with pytest.raises(RunLost, match=r"one of 2 processes of the rehearsal has died: .* use fewer --jobs"):
+        list(simulate_all(deadly, [1, 2, 3], lambda _: None, 2))
+
+
+def test_small_rehearsals_start_no_process() -> None:
+    assert default_jobs(10, 20) == 1
+    assert default_jobs(1_000, 1) == 1
+    assert default_jobs(250, 20) == min(os.cpu_count() or 1, 20)
 
 
 def test_nothing_is_written_down(demo: Path, converged: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.app.apply import outcome_document
 from reconciler.app.comment_publisher import is_clean
-from reconciler.app.workspace import drift_report
+from reconciler.app.drift_report import drift_report
 from reconciler.cli.commands.drift import exit_code
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.converge.apply import ApplyInterrupted, ApplyReport

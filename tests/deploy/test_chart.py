@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from tests.drivers.helm.real_helm import helm
 
 CHART = ROOT / "deploy" / "helm" / "reconciler"
 EXAMPLE = CHART / "ci" / "values.yaml"
+ENGINE = CHART / "ci" / "engine-values.yaml"
 RIGHTS = [ROOT / "deploy" / "kubernetes" / f"{name}.yaml" for name in ("rbac", "rbac-checkpoint", "rbac-adjust")]
 VERSIONS = ("1.25", "1.30", kubernetes_validate.latest_version())
 GRANTS = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
@@ -33,9 +36,10 @@ def load(text: str) -> list[dict[str, Any]]:
     return [document for document in YAML(typ="safe").load_all(text) if document]
 
 
-def rendered(*values: str) -> list[dict[str, Any]]:
+def rendered(*values: str, more: Sequence[Path] = ()) -> list[dict[str, Any]]:
     sets = [word for value in values for word in ("--set-json", value)]
-    done = asked("template", "reconciler", CHART, "--namespace", "reconciler", "--values", EXAMPLE, *sets)
+    files = [word for file in (EXAMPLE, *more) for word in ("--values", file)]
+    done = asked("template", "reconciler", CHART, "--namespace", "reconciler", *files, *sets)
     assert done.returncode == 0, done.stderr
     return load(done.stdout)
 
@@ -45,14 +49,21 @@ def only(kind: str, documents: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def deployments(documents: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The pods of all Deployments by name."""
+    found = [one for one in documents if one["kind"] == "Deployment"]
+    return {one["metadata"]["name"]: one["spec"]["template"]["spec"] for one in found}
+
+
 def test_helm_has_nothing_to_say_against_it() -> None:
-    said = asked("lint", "--strict", CHART, "--values", EXAMPLE)
-    assert said.returncode == 0, said.stdout
+    for more in ((), ("--values", ENGINE)):
+        said = asked("lint", "--strict", CHART, "--values", EXAMPLE, *more)
+        assert said.returncode == 0, said.stdout
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_kubernetes_knows_every_field(version: str) -> None:
-    documents = [*rendered("networkPolicy.from=[]", "rbac.kubeconfig=false"), *rendered()]
+    documents = [*rendered("networkPolicy.from=[]", "rbac.kubeconfig=false"), *rendered(more=[ENGINE])]
     for document in documents:
         kubernetes_validate.validate(document, version, strict=True)
     assert {one["kind"] for one in documents} > {"Deployment", "NetworkPolicy", "PodDisruptionBudget", *GRANTS}
@@ -84,9 +95,10 @@ def test_its_rights_are_those_of_the_role() -> None:
     ]  # fmt: skip
 
 
-def test_the_pod_is_restricted() -> None:
+@pytest.mark.parametrize("name", ["reconciler", "reconciler-engine-scheduler", "reconciler-engine-fra"])
+def test_the_pod_is_restricted(name: str) -> None:
     """As Kubernetes' Pod Security Standard `restricted` asks, and its root is read-only."""
-    spec = only("Deployment", rendered())["spec"]["template"]["spec"]
+    spec = deployments(rendered(more=[ENGINE]))[name]
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["runAsUser"] > 0
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -152,5 +164,104 @@ def test_it_reaches_what_is_listed_and_dns_alone() -> None:
 )
 def test_values_that_are_wrong_are_refused(value: str) -> None:
     done = asked("template", "reconciler", CHART, "--values", EXAMPLE, "--set-json", value)
+    assert done.returncode != 0
+    assert "don't meet the specifications of the schema" in done.stderr
+
+
+# --- an engine ------------------------------------------------------------------------------------------------------
+
+
+def test_no_engine_is_there_unless_it_is_asked_for() -> None:
+    plain = rendered()
+    assert deployments(plain).keys() == {"reconciler"}
+    assert "engine" not in json.dumps(plain)
+    assert deployments(rendered(more=[ENGINE])).keys() == {
+        "reconciler", "reconciler-engine-scheduler", "reconciler-engine-fra", "reconciler-engine-ams"
+    }  # fmt: skip
+
+
+def test_each_worker_has_the_secrets_of_its_own_site_and_all_have_certificates() -> None:
+    pods = deployments(rendered(more=[ENGINE]))
+    held = {}
+    for name, pod in pods.items():
+        (sources,) = (one["projected"]["sources"] for one in pod["volumes"] if one["name"] == "credentials")
+        held[name.removeprefix("reconciler-engine-")] = {
+            one["secret"]["name"]: [item["path"] for item in one["secret"].get("items", ())]
+            for one in sources
+            if "secret" in one
+        }
+    certificates = ["ca.pem", "cert.pem", "key.pem"]
+    assert held == {
+        "reconciler": {"reconciler-credentials": [], "reconciler-engine": certificates},
+        "scheduler": {"reconciler-engine": certificates},
+        "fra": {"reconciler-fra": [], "reconciler-engine": certificates},
+        "ams": {"reconciler-ams": [], "reconciler-engine": certificates},
+    }
+    assert not any(pod["automountServiceAccountToken"] for name, pod in pods.items() if name != "reconciler")
+
+
+def test_leader_scheduler_and_workers_understand_their_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(click.Path, "convert", lambda *given: Path(given[1]))
+    documents = rendered(more=[ENGINE])
+    pods = {name: pod["containers"][0] for name, pod in deployments(documents).items()}
+    service = next(one for one in documents if one["kind"] == "Service" and "engine" in one["metadata"]["name"])
+    url = f"tls://{service['metadata']['name']}:{service['spec']['ports'][0]['port']}"
+    context = click.Context(cli)
+    for name, option in (("reconciler", "engine"), ("reconciler-engine-fra", "scheduler")):
+        word, *words = pods[name]["args"]
+        command = cli.get_command(context, word)
+        assert command is not None
+        given = command.make_context(word, words).params
+        assert given[option] == url
+        if word == "worker":
+            assert (given["site"], given["listen"]) == ("fra", "$(POD_IP)")
+    program, dash, module = pods["reconciler-engine-scheduler"]["command"]
+    assert (program, dash) == ("python3", "-m")
+    scheduler = importlib.import_module(module).main
+    given = scheduler.make_context("scheduler", list(pods["reconciler-engine-scheduler"]["args"])).params
+    assert (given["host"], given["dashboard"]) == ("tls://$(POD_IP):8786", False)
+    assert {str(given[f"tls_{one}"]) for one in ("ca_file", "cert", "key")} == {
+        f"/run/credentials/{one}.pem" for one in ("ca", "cert", "key")
+    }
+
+
+def test_only_the_engine_reaches_the_engine() -> None:
+    documents = rendered(more=[ENGINE])
+    policies = {one["metadata"]["name"]: one["spec"] for one in documents if one["kind"] == "NetworkPolicy"}
+    scheduler, worker = policies["reconciler-engine-scheduler"], policies["reconciler-engine-fra"]
+    (entry,) = scheduler["ingress"]
+    assert entry["ports"] == [{"port": "tls", "protocol": "TCP"}]
+    peers = [one.get("podSelector", one).get("matchLabels", one) for one in entry["from"]]
+    assert [one.get("app.kubernetes.io/component", one.get("app.kubernetes.io/name")) for one in peers] == [
+        "reconciler", "worker", None
+    ]  # fmt: skip
+    assert entry["from"][2] == {"ipBlock": {"cidr": "10.40.0.7/32"}}
+    (caller,) = worker["ingress"][0]["from"]
+    assert caller["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "scheduler"
+    reached = {(one["ipBlock"]["cidr"], port["port"]) for rule in worker["egress"] for one in rule["to"]
+               if "ipBlock" in one for port in rule["ports"]}  # fmt: skip
+    assert reached == {("10.20.0.0/16", 443), ("10.20.1.0/24", 22)}
+    for name, spec in policies.items():  # each selects the pods of one Deployment
+        wanted = spec["podSelector"]["matchLabels"].items()
+        chosen = [
+            one["metadata"]["name"]
+            for one in documents
+            if one["kind"] == "Deployment" and wanted <= one["spec"]["template"]["metadata"]["labels"].items()
+        ]
+        assert chosen == [name], spec
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        'engine.tls.secretName=""',
+        'engine={"enabled": true}',
+        'engine.workers=[{"site": "fra", "egress": []}]',
+        'engine.workers=[{"site": "scheduler", "credentials": {"secretName": "x"}, "egress": []}]',
+    ],
+)
+def test_an_engine_without_certificates_or_secrets_is_refused(value: str) -> None:
+    more = () if "enabled" in value else ("--values", ENGINE)
+    done = asked("template", "reconciler", CHART, "--values", EXAMPLE, *more, "--set-json", value)
     assert done.returncode != 0
     assert "don't meet the specifications of the schema" in done.stderr

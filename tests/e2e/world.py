@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from reconciler.app.apply import outcome_document
-from reconciler.app.workspace import drift_report
+from reconciler.app.drift_report import drift_report
 from reconciler.cli.commands.apply import exit_code
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.converge.apply import ApplyReport, ApplyRequest, apply

@@ -186,6 +186,34 @@ def test_a_site_without_workers_is_unread_and_the_other_is_read(
     assert is_silent(nodes, AMS, f"no worker of site sin works for {engine.url}")
 
 
+def test_doctor_names_the_workers_of_each_site_and_the_site_without_one(lab: LabDirectory, engine: Engine) -> None:
+    well = checks(lab.run("doctor", "--output", "json", *engine.options))
+    assert well["site ams"] == well["site fra"] == (True, "")
+    lab.respec("pools/infer-1.yaml", "{site: ams}", "{site: sin}")
+    try:
+        done = lab.run("doctor", "--output", "json", *engine.options)
+    finally:
+        lab.respec("pools/infer-1.yaml", "{site: sin}", "{site: ams}")
+    assert done.code == 4
+    ok, remedy = checks(done)["site sin"]
+    assert not ok
+    assert remedy == f"start there: reconciler worker --site sin --scheduler {engine.url}"
+    assert checks(done)["site fra"] == (True, "")
+
+
+def checks(done: Done) -> dict[str, tuple[bool, str]]:
+    """The findings of `doctor` on an engine, by the first words of each."""
+    told = [one for one in done.json if one["check"] == "reach engine"]
+    return {one["detail"].partition(":")[0]: (one["ok"], one["remedy"]) for one in told}
+
+
+def test_doctor_tells_a_scheduler_that_does_not_answer(lab: LabDirectory, tls: Path) -> None:
+    nowhere = Engine(tls, lab.path, lab.endpoints)
+    done = lab.run("doctor", "--output", "json", *nowhere.options)
+    assert done.code == 4
+    assert [one["ok"] for one in done.json if one["check"] == "reach engine"] == [False]
+
+
 def test_a_node_without_a_site_is_unread(leader: LabDirectory, lab: LabDirectory, engine: Engine) -> None:
     lab.respec("pools/infer-1.yaml", "{site: ams}", "{pdu: p1}")
     try:

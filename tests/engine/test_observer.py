@@ -13,7 +13,7 @@ import pytest
 
 from reconciler.app.clocks import RealClock
 from reconciler.converge.observer import shards_of
-from reconciler.drivers.engine import observer as module
+from reconciler.drivers.engine import client as module
 from reconciler.drivers.engine.access import EngineAccess, EngineError, label, release
 from reconciler.drivers.engine.answers import unpacked
 from reconciler.drivers.engine.observer import EngineObserver
@@ -72,7 +72,7 @@ def read(observer: EngineObserver, *sites: str) -> list[str]:
 
 def observer_with(result: Any) -> tuple[EngineObserver, Told]:
     observer, client = EngineObserver(NOWHERE, RealClock(), tuple), Told(result)
-    observer._client = client
+    observer.client._client = client
     return observer, client
 
 
@@ -100,7 +100,7 @@ def test_a_client_that_was_lost_meanwhile_is_no_crash(monkeypatch: pytest.Monkey
     observer, client = observer_with(asyncio.Event().wait)
 
     async def lost() -> Any:
-        observer._client = None
+        observer.client._client = None
         return await Told.identity(client)
 
     monkeypatch.setattr(client, "identity", lost)

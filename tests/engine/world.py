@@ -80,7 +80,7 @@ class Engine:
 
     def start_scheduler(self) -> None:
         tls = [f"--tls-{name}={self.tls / file}" for name, file in _TLS.items()]
-        self._start(
+        self.start(
             "scheduler", "Scheduler at",
             sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", self.url, "--no-dashboard",
             "--dashboard-address", "127.0.0.1:0", *tls,
@@ -89,7 +89,7 @@ class Engine:
     def start_worker(self, name: str, site: str, *, cwd: Path | None = None, endpoints: Path | None = None) -> None:
         words = ["worker", "--site", site, "--scheduler", self.url, "--engine-tls", str(self.tls)]
         words += ["--endpoints", str(endpoints or self.endpoints)]
-        self._start(name, "listens on", sys.executable, "-m", "reconciler", *words, cwd=cwd)
+        self.start(name, "listens on", sys.executable, "-m", "reconciler", *words, cwd=cwd)
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
         self.processes[name].send_signal(number)
@@ -105,7 +105,7 @@ class Engine:
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
-    def _start(self, name: str, ready: str, *words: str, cwd: Path | None = None) -> None:
+    def start(self, name: str, ready: str, *words: str, cwd: Path | None = None) -> None:
         with (self.folder / f"{name}.log").open("wb") as out:
             self.processes[name] = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, cwd=cwd

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from reconciler.app.workspace import drift_report
+from reconciler.app.drift_report import drift_report
 from reconciler.gate.certificate import compose
 from reconciler.gate.decline import declines, first_results, sentence
 from reconciler.model.desired import Acceptance, Cohort, GatePhase, IgnoreRule, Peers, Threshold

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from reconciler import __version__
-from reconciler.app.workspace import drift_report
+from reconciler.app.drift_report import drift_report
 from reconciler.converge.status import node_status
 from reconciler.gate.decline import first_results
 from reconciler.model.desired import BudgetLimit, Fleet

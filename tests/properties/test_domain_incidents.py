@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reconciler.app.workspace import drift_report
+from reconciler.app.drift_report import drift_report
 from reconciler.health.signals import signals
 from reconciler.health.table import Effect, health_table
 from reconciler.model import desired as d

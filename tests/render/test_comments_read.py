@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.app.workspace import drift_report
+from reconciler.app.drift_report import drift_report
 from reconciler.model import desired as d
 from reconciler.model import observed as o
 from reconciler.model.gate import Certificate

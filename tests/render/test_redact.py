@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.app.workspace import drift_report
+from reconciler.app.drift_report import drift_report
 from reconciler.converge.approval import stale_because
 from reconciler.model import observed as o
 from reconciler.model.documents import dump

@@ -75,10 +75,17 @@ def rehearsal_input(workspace: Workspace, observation: Path | None, rates: Mappi
             estimates=estimates,
             history=sorted(timed),
             signatures=workspace.signatures,
-            gate=workspace.gate,
+            gate=public_gate(workspace),
             starts_at=starts_at,
             rates=rates,
         )
+
+
+def public_gate(workspace: Workspace) -> AcceptanceGate:
+    """Return the gate with the public keys that the spec names, and with nothing else of the secrets."""
+    images = [node.profile.image for node in workspace.fleet.nodes.values()]
+    names = {image.key for image in images if image is not None and image.key is not None}
+    return AcceptanceGate({name: workspace.secrets.public_key(name) for name in names}.get)
 
 
 def parse_failure_rate(text: str) -> tuple[str, float]:

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Final
 
 from reconciler.app.rehearsal.gate import RehearsalGate
-from reconciler.app.rehearsal.simulation import lab_tools
+from reconciler.app.rehearsal.run import lab_tools
 from reconciler.converge.events import ActionFinished, ActionStarted, Event
 from reconciler.converge.gate import AcceptanceGate
 from reconciler.converge.leader_term import LoopDeps

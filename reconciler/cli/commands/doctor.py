@@ -17,7 +17,7 @@ from reconciler.render.text import markdown, plain
 
 
 @click.command()
-@fleet_options(rev=True)
+@fleet_options(rev=True, engine=True)
 @click.option("--offline", is_flag=True, help="Contact no node.")
 def doctor(request: FleetRequest, offline: bool, output: str) -> int:
     """Check programs, spec, secrets, ledger, reachability and what BMCs can write. Each problem has its remedy."""

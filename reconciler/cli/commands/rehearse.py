@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ from pydantic import TypeAdapter
 from reconciler.app.plan import open_workspace
 from reconciler.app.ports import FleetRequest, PlanSource
 from reconciler.app.rehearsal.inputs import parse_failure_rate, rehearsal_input
+from reconciler.app.rehearsal.processes import default_jobs, on_engine
 from reconciler.app.rehearsal.simulation import rehearse as simulate
 from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.frontend import TERMINAL
@@ -38,7 +40,7 @@ class FailureRate(click.ParamType[tuple[str, float]]):
 
 
 @click.command()
-@fleet_options(rev=True)
+@fleet_options(rev=True, engine=True)
 @plan_source_options(
     observation="Rehearse from this observation, and read no node.",
     base="Rehearse the change from this revision on. Only addresses that it names are contacted.",
@@ -61,9 +63,15 @@ class FailureRate(click.ParamType[tuple[str, float]]):
     metavar="N",
     help="Number of runs. Default: 20, or fewer when many nodes change.",
 )
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 256),
+    metavar="N",
+    help="Runs at once, each in a process of its own. Default: one for each core, where that pays.",
+)
 def rehearse(
     request: FleetRequest, source: PlanSource, failure_rates: tuple[tuple[str, float], ...], seed: int,
-    runs: int | None, output: str,
+    runs: int | None, jobs: int | None, output: str,
 ) -> int:  # fmt: skip
     """Simulate the whole rollout in virtual time: how long it takes, which nodes are out, what fails and halts.
 
@@ -80,12 +88,21 @@ def rehearse(
         if at == 1 or sys.stderr.isatty():
             say(f"rehearsing {changes} nodes, run {at} of {number}", err=True)
 
-    found = simulate(start, range(seed, seed + number), show_run)
+    seeds = range(seed, seed + number)
+    if workspace.engine.access is None:
+        found = simulate(start, seeds, show_run, jobs or default_jobs(changes, number))
+    else:
+        tell(f"rehearsing {changes} nodes, {number} runs on the workers of {request.engine}")
+        found = simulate(start, seeds, show_run, play=partial(on_engine, start, engine=workspace.engine, told=tell))
     if output == "json":
         show(TypeAdapter(Rehearsal).dump_json(found, indent=1).decode() + "\n", output)
     else:
         show((human if output == "human" else as_markdown)(found), output)
     return exit_code(found)
+
+
+def tell(text: str) -> None:
+    say(text, err=True)
 
 
 def exit_code(found: Rehearsal) -> ExitCode:

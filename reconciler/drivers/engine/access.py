@@ -21,9 +21,11 @@ from reconciler.model.errors import UsageError
 if TYPE_CHECKING:
     from distributed import Security
 
+_SITE: Final = "site:"
 CONNECT_S: Final = 10.0
 _SCHEME: Final = "tls://"
 _PORT: Final = 8786
+_SOURCES: Final = frozenset({".py", ".yaml", ".json"})  # quirks, signals and bars are tables
 _PACKAGE: Final = Path(__file__).parents[2]
 
 
@@ -97,13 +99,18 @@ def distributed() -> Any:
 
 @cache
 def release() -> str:
-    """Return the version of the reconciler with a digest of its source: both sides must run the same code."""
+    """Return the version of the reconciler with a digest of its code and tables: both sides must run the same."""
     digest = hashlib.sha256()
-    for path in sorted(_PACKAGE.rglob("*.py")):
+    for path in sorted(path for path in _PACKAGE.rglob("*") if path.suffix in _SOURCES):
         digest.update(str(path.relative_to(_PACKAGE)).encode() + b"\0" + path.read_bytes() + b"\0")
     return f"{__version__} ({digest.hexdigest()[:12]})"
 
 
 def label(site: str) -> str:
     """Return the resource that workers of a site have."""
-    return f"site:{site}"
+    return f"{_SITE}{site}"
+
+
+def site_of(resource: str) -> str | None:
+    """Return the site of which this resource says that a worker is; None for another resource."""
+    return resource.removeprefix(_SITE) if resource.startswith(_SITE) else None

@@ -1,14 +1,16 @@
-"""The side of a worker: it reads shards of its own site, with the drivers and secrets that it was started with."""
+"""The side of a worker: it reads and plans shards of its own site, with the drivers and secrets of its start."""
 
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import pickle
 import socket
 import tempfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -18,12 +20,14 @@ from distributed import Worker, WorkerPlugin, get_worker
 
 from reconciler.drivers.engine.access import CONNECT_S, EngineAccess, EngineError, label, release
 from reconciler.drivers.engine.answers import NO_DIGESTS, Digests, Known, SentNode, ShardAnswer, packed, sent_of
+from reconciler.drivers.engine.plans import PlanTask, packed_plans
 from reconciler.model.confined import Confined
 from reconciler.model.crash import Crash, of_its_own
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.observer_port import Observer, ObserveShard, Readings
 from reconciler.model.ports import Clock
 from reconciler.model.vocab import UnknownReason
+from reconciler.planner.node.shard_plans import quiet_plans
 
 PLUGIN: Final = "reconciler"
 SHARDS_AT_ONCE: Final = 8  # tasks that wait for machines and hold no thread; a leader gives each worker fewer
@@ -63,20 +67,45 @@ class SitePlugin(Confined, WorkerPlugin):
 
     name = PLUGIN
 
-    def __init__(self, site: str, reader: SiteReader, clock: Clock, told: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        site: str,
+        reader: SiteReader,
+        clock: Clock,
+        told: Callable[[str], None],
+        rehearse: Callable[[bytes], bytes] | None = None,
+    ) -> None:
+        """`rehearse`: plays a run of a rehearsal, in another process; None refuses that."""
         self._told = told
+        self._rehearse = rehearse
+        self._process: ProcessPoolExecutor | None = None
         self._site = site
         self._reader = reader
         self._clock = clock
         self._last: dict[tuple[str, str], Known] = {}  # by fleet and node
 
     async def teardown(self, worker: Worker) -> None:  # noqa: ARG002 - Dask's signature
+        if self._process is not None:
+            self._process.shutdown(wait=False, cancel_futures=True)
         await self._reader.close()
+
+    async def run(self, leader: str, data: bytes) -> bytes:
+        """Play a run of a rehearsal, which keeps a core busy, beside what this process reads. Raise EngineError."""
+        _check_version(leader)
+        if self._rehearse is None:
+            raise EngineError("it plays no rehearsals")
+        if self._process is None:
+            self._process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+        self._told("plays a run of a rehearsal")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._process, self._rehearse, data)
+        except Exception as error:  # noqa: BLE001 - the boundary: the leader is told, and plays this run itself
+            self._process = None
+            raise EngineError(f"a run of a rehearsal failed there: {type(error).__name__}: {error}") from None
 
     async def answer(self, leader: str, data: bytes) -> bytes:
         """Read a shard, and return what its leader does not know. Raise EngineError with a reason for its nodes."""
-        if leader != release():
-            raise EngineError(f"it runs reconciler {release()}, and the leader {leader}: install the same version")
+        _check_version(leader)
         task: ShardTask = pickle.loads(zlib.decompress(data))  # noqa: S301 - whoever may send tasks runs code here anyway
         shard = task.shard
         if shard.site != self._site:
@@ -88,6 +117,16 @@ class SitePlugin(Confined, WorkerPlugin):
             raise EngineError(self._reader.conceal(f"{type(error).__name__}: {error}")) from None
         nodes = {name: self._sendable(task, name, readings) for name, readings in found.items()}
         return packed(ShardAnswer(self._clock.now(), nodes, self._reader.insecure_logins(shard)))
+
+    def plans(self, leader: str, data: bytes) -> bytes:
+        """Plan nodes from what was read of them here. Raise EngineError."""
+        _check_version(leader)
+        task = PlanTask.unpacked(data)
+        fleet = task.shard.fleet
+        shard = task.with_readings({name: self._last[fleet, name] for name in task.read if (fleet, name) in self._last})
+        found = quiet_plans(shard)
+        self._told(f"plans {shard.key}: {len(found)} of {len(task.read)} nodes of fleet {fleet} are to be left alone")
+        return packed_plans(found)
 
     def _sendable(self, task: ShardTask, name: str, readings: Readings) -> SentNode:
         """Return what to send of a node. A BMC may say half a character, which JSON can't: that costs its own node."""
@@ -137,12 +176,31 @@ class SitePlugin(Confined, WorkerPlugin):
         return sent
 
 
-async def observe_shard(leader: str, data: bytes) -> bytes:
-    """Read a shard on this worker: the task. Raise EngineError."""
+def _check_version(leader: str) -> None:
+    if leader != release():
+        raise EngineError(f"it runs reconciler {release()}, and the leader {leader}: install the same version")
+
+
+def _plugin() -> SitePlugin:
     plugin = get_worker().plugins.get(PLUGIN)
     if not isinstance(plugin, SitePlugin):
         raise EngineError("it was not started by `reconciler worker`")
-    return await plugin.answer(leader, data)
+    return plugin
+
+
+async def observe_shard(leader: str, data: bytes) -> bytes:
+    """Read a shard on this worker: the task. Raise EngineError."""
+    return await _plugin().answer(leader, data)
+
+
+async def rehearse_run(leader: str, data: bytes) -> bytes:
+    """Play a run of a rehearsal on this worker: a task of no site. Raise EngineError."""
+    return await _plugin().run(leader, data)
+
+
+async def plan_shard(leader: str, data: bytes) -> bytes:
+    """Plan the nodes of a shard on this worker: another task. Raise EngineError."""
+    return _plugin().plans(leader, data)
 
 
 async def serve(

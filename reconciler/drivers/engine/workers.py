@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from reconciler.drivers.engine.access import site_of
+
 HUNG_S: Final = 15.0  # a worker tells the scheduler every second that it lives, and seldomer where there are hundreds
 
 
@@ -54,6 +56,23 @@ class WorkerTable:
             if label in one.labels and not self.lost(address, one.name)
         ]
         return max(well, key=lambda one: hashlib.sha256(f"{one[1]} {key}".encode()).digest(), default=None)
+
+    def well(self) -> Mapping[str, str]:
+        """Return the workers of sites that are well, by their addresses."""
+        return {
+            address: one.name
+            for address, one in self._workers.items()
+            if any(map(site_of, one.labels)) and not self.lost(address, one.name)
+        }
+
+    def by_site(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the names of the workers that are well, by their site."""
+        found: dict[str, tuple[str, ...]] = {}
+        for address, one in sorted(self._workers.items()):
+            for site in (site_of(each) for each in one.labels):
+                if site is not None and not self.lost(address, one.name):
+                    found[site] = (*found.get(site, ()), one.name)
+        return found
 
     def lost(self, address: str, name: str) -> str:
         """Return why nobody is to wait for a worker any longer; "" when it is well."""

@@ -41,6 +41,7 @@ from reconciler.planner.node.holds import braked, by_subject, is_active, retract
 from reconciler.planner.node.kept_plans import KeptPlans
 from reconciler.planner.node.node_inputs import Basis
 from reconciler.planner.node.planner import NodePlanner
+from reconciler.planner.node.shard_plans import Place, ShardPlanner, shards_to_plan
 from reconciler.planner.node.signal_cache import SignalCache
 
 VALID_FOR = timedelta(hours=2)  # of real time, in which people approve; a lab's may run faster (conventions P12)
@@ -144,6 +145,26 @@ def _node_plans(
     whole = {name: plans[name] for name in rests if changing.refusal(plans[name]) is not None}
     plans |= {name: rests[name] for name in whole}
     return plans, whole, changing
+
+
+async def plan_ahead(
+    fleet: Fleet, observation: Observation, ledger: LedgerSnapshot, now: datetime, request: PlanRequest,
+    kept: KeptPlans, places: Mapping[str, Place], workers: ShardPlanner,
+) -> None:  # fmt: skip
+    """Have nodes that nobody has planned yet planned by workers, and keep those plans that do nothing in `kept`.
+
+    They are what `plan_fleet` would make of the same inputs; where it finds other ones, it plans anew.
+    """
+    planner = node_planner(fleet, observation, ledger, now, request, kept)
+    keeper = kept.begin(planner, _basis(fleet, planner))
+    nodes = {
+        name: (fleet.nodes[name], observation.nodes[name], ledger.record(name))
+        for name in request.names(fleet)
+        if name in observation.nodes and keeper.lacks(name)
+    }
+    shards = shards_to_plan(nodes.values(), places, planner)
+    for name, (plan, valid_until) in (await workers.plan(shards) if shards else {}).items():
+        keeper.put(*nodes[name], plan, valid_until)
 
 
 def _basis(fleet: Fleet, planner: NodePlanner) -> Basis:

@@ -26,7 +26,7 @@ _NONE: Final[Mapping[str, str]] = {}
 
 
 @dataclass(slots=True)
-class _Kept:
+class KeptPlan:
     """A plan that does nothing. It holds while no clock is before `clocks`, and none has come to `valid_until`."""
 
     seen: Observed
@@ -47,13 +47,15 @@ class KeptPlans:
     signals: SignalCache = field(default_factory=SignalCache)
     made: int = 0
     served: int = 0
+    unkept: set[str] = field(default_factory=set)  # nodes whose latest plan does something, or holds for a moment
     _basis: Basis | None = None
-    _plans: dict[str, _Kept] = field(default_factory=dict)
+    _plans: dict[str, KeptPlan] = field(default_factory=dict)
 
     def begin(self, planner: NodePlanner, basis: Basis) -> KeptPlanner:
         """Begin a pass. What was kept on another basis is dropped."""
         if self._basis is None or not self._basis.serves(basis):
             self._plans.clear()
+            self.unkept.clear()
             self.signals.keep(basis.fleet.nodes)
         self._basis, self.made, self.served = basis, 0, 0
         return KeptPlanner(self, self._plans, planner)
@@ -62,13 +64,14 @@ class KeptPlans:
         """Drop all that is kept: the next pass plans every node."""
         self.signals.keep(())
         self._plans.clear()
+        self.unkept.clear()
         self._basis = None
 
 
 class KeptPlanner:
     """Plans nodes as `NodePlanner` does, in one pass, and makes only those plans that are not kept."""
 
-    def __init__(self, kept: KeptPlans, plans: dict[str, _Kept], planner: NodePlanner) -> None:
+    def __init__(self, kept: KeptPlans, plans: dict[str, KeptPlan], planner: NodePlanner) -> None:
         self._kept = kept
         self._plans = plans
         self._whole = planner.context
@@ -78,6 +81,16 @@ class KeptPlanner:
         self._planner = NodePlanner(
             planner.context, planner.comparer, planner.holds, planner.estimates, shared=planner.shared
         )
+
+    def lacks(self, node: str) -> bool:
+        """Return whether nobody has planned this node on this basis."""
+        return node not in self._plans and node not in self._kept.unkept
+
+    def put(self, desired: Desired, seen: Observed, record: NodeRecord, plan: NodePlan, valid_until: datetime) -> None:
+        """Keep a plan that was made elsewhere of these inputs and at this time, and that does nothing."""
+        inputs = NodeInputs.of(desired, seen, record, self._whole)
+        clocks = (self._now, seen.hot.at, seen.host.at, seen.member.at)
+        self._plans[desired.node] = KeptPlan(seen, inputs, clocks, valid_until, plan)
 
     def plan_parts(self, desired: Desired, seen: Observed, record: NodeRecord) -> tuple[NodePlan, NodePlan | None]:
         """Return what `NodePlanner.plan_parts` returns."""
@@ -92,7 +105,7 @@ class KeptPlanner:
             lambda crash: (unplanned(desired, seen, crash), None),
         )
 
-    def _is_untouched(self, kept: _Kept, desired: Desired, record: NodeRecord) -> bool:
+    def _is_untouched(self, kept: KeptPlan, desired: Desired, record: NodeRecord) -> bool:
         """Return whether nothing can have changed, without a look at what was read: it is the very same reading."""
         known, context = kept.inputs, self._whole
         return (
@@ -105,7 +118,7 @@ class KeptPlanner:
         )
 
     def _plan_parts(
-        self, kept: _Kept | None, desired: Desired, seen: Observed, record: NodeRecord
+        self, kept: KeptPlan | None, desired: Desired, seen: Observed, record: NodeRecord
     ) -> tuple[NodePlan, NodePlan | None]:
         inputs = NodeInputs.of(desired, seen, record, self._whole)
         clocks = (self._now, seen.hot.at, seen.host.at, seen.member.at)
@@ -120,8 +133,10 @@ class KeptPlanner:
         whole, rest = self._made(inputs, seen)
         if whole.actions or rest is not None or is_crashed(whole) or self._horizon.until <= max(clocks):
             self._plans.pop(desired.node, None)
+            self._kept.unkept.add(desired.node)
         else:
-            self._plans[desired.node] = _Kept(seen, inputs, clocks, self._horizon.until, whole)
+            self._kept.unkept.discard(desired.node)
+            self._plans[desired.node] = KeptPlan(seen, inputs, clocks, self._horizon.until, whole)
         return whole, rest
 
     def _made(self, inputs: NodeInputs, seen: Observed) -> tuple[NodePlan, NodePlan | None]:
