@@ -39,7 +39,7 @@ from reconciler.model.units import parse_duration, parse_size
 from reconciler.model.vocab import BootWay, ReimagedBy
 from reconciler.spec.cohorts import with_peers
 from reconciler.spec.health import health_positions
-from reconciler.spec.k3s import k3s_of
+from reconciler.spec.k3s_files import k3s_of
 from reconciler.spec.kinds.golden_image import GoldenImageSpec, ImageVersion
 from reconciler.spec.kinds.hardware_profile import HardwareProfileSpec
 from reconciler.spec.kinds.node_pool import Rollout as RolloutSpec
