@@ -63,6 +63,7 @@ from reconciler.spec.operands import is_validated, offered_gpus
 from reconciler.spec.parse import Declarations, DeclaredResource
 from reconciler.spec.policies import acceptance_of, backup_of, drain_of, layout_of
 from reconciler.spec.policy_positions import policy_positions
+from reconciler.spec.preserve import with_kept
 from reconciler.spec.serving import serving_of
 from reconciler.strict_yaml.parse import Steps
 
@@ -233,6 +234,8 @@ class _Resolver:
         merged = merge(layers)
         from_name = merged.pop("host.hostname", None)
         image, image_places = self._image(chosen)
+        image, kept_places = with_kept(image, persona)
+        image_places |= kept_places
         membership, member_places = self._membership(merged)
         k3s, k3s_places = self._k3s(pool)
         provenance = policy_positions(declared, chosen, merged, settings_of(declared, pool, entry))
