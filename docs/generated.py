@@ -139,11 +139,8 @@ def _references(part: Any) -> Iterator[str]:
 
 def _prose(part: dict[str, Any]) -> str:
     text = part.get("description", "")
-    enforced = part.get("x-enforced", True)
-    if enforced is False:
+    if not part.get("x-enforced", True):
         text += " Not enforced by this version."
-    elif enforced is not True:
-        text += f" Enforced by this version: {', '.join(map(str, enforced))}."
     return re.sub(r"([<>*_])", r"\\\1", text) if "`" not in text else text
 
 

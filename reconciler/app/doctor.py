@@ -11,6 +11,7 @@ from reconciler.app.doctor_engine import examine_engine
 from reconciler.app.doctor_programs import Finding, helm, kubectl, program, python
 from reconciler.app.extensions import examine_extensions
 from reconciler.app.forge_job import spec_forge
+from reconciler.app.host_secrets import SecretUse, secret_uses
 from reconciler.app.runtime import run_async
 from reconciler.app.workspace import Workspace
 from reconciler.diff.compare import Comparer
@@ -199,21 +200,21 @@ def _tracker(workspace: Workspace, tracker: Tracker) -> str:
     return f"{tracker.kind} {tracker.place}".strip()
 
 
-def _backup_secrets(workspace: Workspace, names: Iterable[str], where: str) -> Iterator[Finding]:
-    """Resolve the secrets of each repository of backups, for the first node that saves its data there."""
-    seen: set[tuple[str, str]] = set()
+def _host_secrets(workspace: Workspace, names: Iterable[str], where: str) -> Iterator[Finding]:
+    """Resolve each secret that hosts are given, for the first node that needs it."""
+    seen: set[SecretUse] = set()
     for node in map(workspace.fleet.nodes.__getitem__, names):
-        backup = node.profile.backup
-        for variable, name in sorted(backup.environment.items()) if backup is not None else ():
-            if backup is not None and (name, backup.repository) not in seen:
-                seen.add((name, backup.repository))
-                try_it = partial(_host_secret, workspace, name, node, backup.server)
-                yield _tried(f"secret {name}", try_it, f"{variable} of a backup: {where}")
+        for use in secret_uses(node.profile):
+            if use not in seen:
+                seen.add(use)
+                yield _tried(
+                    f"secret {use.name}", partial(_host_secret, workspace, use, node), f"{use.purpose}: {where}"
+                )
 
 
-def _host_secret(workspace: Workspace, name: str, node: Desired, server: str | None) -> str:
-    workspace.fabric().host_secret(name, node, server)
-    return f"for {node.node}, and its backups"
+def _host_secret(workspace: Workspace, use: SecretUse, node: Desired) -> str:
+    workspace.fabric().host_secret(use.name, node, use.server)
+    return f"for {node.node}: {use.purpose}"
 
 
 def _resolved(secrets: SecretStore, name: str, use: str) -> str:
@@ -246,7 +247,7 @@ def _secrets(workspace: Workspace) -> Iterator[Finding]:
         kubeconfig = settings.cluster.kubeconfig
         yield _tried(f"secret {kubeconfig}", lambda: str(workspace.secrets.file(kubeconfig)), where)
     yield from _server_secrets(workspace, where)
-    yield from _backup_secrets(workspace, names, where)
+    yield from _host_secrets(workspace, names, where)
     yield from _channels(workspace, where)
     keys = {n.profile.image.key for n in fleet.nodes.values() if n.profile.image is not None and n.profile.image.key}
     for key_name in sorted(keys):

@@ -10,14 +10,17 @@ from reconciler.app.runtime import new_id, run_async, whoami
 from reconciler.app.workspace import Workspace
 from reconciler.converge.k3s_birth import server_names as server_names
 from reconciler.converge.k3s_hosts import k3s_hosts
+from reconciler.converge.k3s_restore import NOT_READ as NOT_READ
 from reconciler.converge.k3s_restore import Found as Found
 from reconciler.converge.k3s_restore import WantedSnapshot as WantedSnapshot
 from reconciler.converge.k3s_restore import look
 from reconciler.converge.k3s_restore_run import Restored as Restored
 from reconciler.converge.k3s_restore_run import RestoreRequest, restore
-from reconciler.converge.k3s_teardown import TeardownRequest, TornDown, tear_down
+from reconciler.converge.k3s_teardown import TeardownRequest, TornDown, database_of, tear_down
 from reconciler.converge.k3s_teardown import concerned as concerned
-from reconciler.model.errors import LedgerError, ReconcilerError, UsageError
+from reconciler.model.desired import Fleet
+from reconciler.model.errors import LedgerError, ReconcilerError, Refused, UsageError
+from reconciler.model.k3s import ENDPOINT
 from reconciler.model.ports import Fabric
 
 if TYPE_CHECKING:
@@ -34,6 +37,27 @@ def check_cluster(workspace: Workspace, name: str) -> None:
         raise UsageError(f"fleet {workspace.fleet.settings.fleet} has {has}, and not {name!r}")
     if not server_names(workspace.fleet):
         raise UsageError(f"cluster {name} is not of `type: k3s`: only of those does the reconciler know the servers")
+
+
+def wanted_snapshot(workspace: Workspace, name: str, server: str, *, stored: bool) -> WantedSnapshot:
+    """Return the snapshot that is asked for. `stored`: in the object store that the spec names.
+
+    Raise Refused where the cluster has no etcd, UsageError where the spec names no store, or the name is a path.
+    """
+    servers = [workspace.fleet.nodes[one].profile.k3s for one in server_names(workspace.fleet)]
+    first = next((one for one in servers if one is not None), None)
+    if first is not None and first.external:
+        where = first.secrets[ENDPOINT].server
+        raise Refused(
+            f"the cluster's state is in the database at {where}, and not in etcd: stop K3s on all servers, restore the "
+            "database from a backup of its own, with the same token, and start K3s again"
+        )
+    bucket = first.bucket if first is not None and stored else ""
+    if stored and not bucket:
+        raise UsageError("--from-store: the spec names no `k3s.snapshots.s3`")
+    if stored and "/" in name:
+        raise UsageError(f"--from-store: {name!r} is no name of a snapshot in {bucket}")
+    return WantedSnapshot(name, server, bucket)
 
 
 def find_snapshot(workspace: Workspace, wanted: WantedSnapshot) -> Found:
@@ -59,6 +83,13 @@ def restore_cluster(workspace: Workspace, ledger: SqlLedger, name: str, wanted: 
         workspace, ledger, "cluster restore",
         lambda fabric: restore(request, fabric=fabric, ledger=ledger, clock=workspace.clock, tell=tell),
     )  # fmt: skip
+
+
+def lost_with(fleet: Fleet) -> str:
+    """Return what of the cluster goes with its servers, beside volumes and images."""
+    if database := database_of(fleet):
+        return f"keys and files (all but the database at {database})"
+    return "snapshots of etcd and all that the cluster knows"
 
 
 def tear_down_cluster(workspace: Workspace, ledger: SqlLedger, name: str) -> TornDown:

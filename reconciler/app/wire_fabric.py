@@ -14,7 +14,7 @@ from reconciler.app.cluster_access import cluster_access
 from reconciler.app.extensions import extended_facts, other_installer
 from reconciler.app.k3s_access import ServerKubeconfig
 from reconciler.app.posted_events import PostedEvents
-from reconciler.converge.k3s_birth import AwaitedCluster, K3sServer, endpoint_of, is_awaited, is_blank, server_names
+from reconciler.converge.k3s_birth import AwaitedCluster, K3sServer, endpoint_of, is_awaited, server_names, server_of
 from reconciler.converge.schedulers import TwoSchedulers
 from reconciler.drivers.attestor import TpmAttestor
 from reconciler.drivers.endpoints import Overlay
@@ -180,7 +180,7 @@ class WireFabric(Confined):
 
     def _servers(self) -> list[K3sServer]:
         fleet = self._fleet
-        return [K3sServer(name, self.host(fleet.nodes[name]), is_blank(fleet, name)) for name in server_names(fleet)]
+        return [server_of(fleet, name, self.host(fleet.nodes[name])) for name in server_names(fleet)]
 
     async def prepare_cluster(self) -> None:
         """Fetch the kubeconfig of a K3s cluster for which the spec names none."""

@@ -12,7 +12,7 @@ from reconciler.converge.actions.context import ActionContext, carry_out
 from reconciler.converge.events import ActionFinished, ActionStarted, ActionStep
 from reconciler.converge.evidence_bundle import keep_evidence
 from reconciler.converge.guarded_ports import GuardedBmc, TimedBmc, TimedCluster, TimedHost, TimedPdu
-from reconciler.converge.k3s_birth import K3sServer, is_blank, server_names
+from reconciler.converge.k3s_birth import K3sServer, server_names, server_of
 from reconciler.converge.partner_pool import GatePartners, PartnerPool
 from reconciler.converge.run import Executed, Run
 from reconciler.converge.serving_group import serving_group
@@ -143,11 +143,7 @@ def _servers(run: Run, desired: Desired) -> tuple[K3sServer, ...]:
     ports, fleet = run.ports, run.fleet
     found = ((name, ports.fabric.host(fleet.nodes[name])) for name in server_names(fleet))
     return tuple(
-        K3sServer(
-            name,
-            None if host is None else TimedHost(host, ports.clock, fleet.settings, ports.lease),
-            is_blank(fleet, name),
-        )
+        server_of(fleet, name, None if host is None else TimedHost(host, ports.clock, fleet.settings, ports.lease))
         for name, host in found
     )
 

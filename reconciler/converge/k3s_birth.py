@@ -30,11 +30,22 @@ class Asked(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class K3sServer:
-    """A server of the spec. `host` None: it has no address. `blank`: the spec says that nothing is on its machine."""
+    """A server of the spec. `host` None: it has no address. `blank`: the spec says that nothing is on its machine.
+
+    `begun`: the file by which it is known to belong to a cluster.
+    """
 
     name: str
     host: Asked | None
     blank: bool = False
+    begun: str = DATASTORE
+
+
+def server_of(fleet: Fleet, name: str, host: Asked | None) -> K3sServer:
+    """Return a server of the fleet's K3s cluster, which is asked over `host`."""
+    node = fleet.nodes[name]
+    begun = DATASTORE if node.profile.k3s is None else node.profile.k3s.begun
+    return K3sServer(name, host, node.provision is Provision.BLANK, begun)
 
 
 def is_awaited(fleet: Fleet) -> bool:
@@ -57,10 +68,6 @@ def endpoint_of(fleet: Fleet) -> str:
     return next((one.endpoint for one in found if one is not None), "")
 
 
-def is_blank(fleet: Fleet, node: str) -> bool:
-    return fleet.nodes[node].provision is Provision.BLANK
-
-
 async def is_unborn(servers: Sequence[K3sServer], clock: Clock) -> bool:
     """Return whether it is proved that no server has a datastore."""
     return bool(servers) and all([await _has_none(server, clock) for server in servers])
@@ -72,7 +79,7 @@ async def _has_none(server: K3sServer, clock: Clock) -> bool:
     timeout = max(2.0, clock.real_seconds(_ASK_S))
     try:
         user = await server.host.run(("id", "-u"), timeout=timeout)
-        found = await server.host.run(("test", "-e", DATASTORE), timeout=timeout)
+        found = await server.host.run(("test", "-e", server.begun), timeout=timeout)
     except DriverError:
         return server.blank
     # Without root the directory can't be searched, and everything in it seems absent.

@@ -9,12 +9,16 @@ on the server with the snapshot tells how far a restore is, so that the next cal
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 from reconciler.converge.k3s_hosts import K3sHosts, answers_root
 from reconciler.model.errors import Refused, UsageError
-from reconciler.model.k3s import BINARY, RESTORE, SERVER_TOKEN, SNAPSHOTS
+from reconciler.model.k3s import BINARY, RESTORE, SECRETS, SERVER_TOKEN, SNAPSHOTS
+
+STORE: Final = "s3://"
+NOT_READ: Final = "-"  # in place of the digest of what is in an object store
 
 
 class RestorePhase(StrEnum):
@@ -54,13 +58,24 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class WantedSnapshot:
-    """`name`: of a file in K3s' folder of snapshots, or a path. `server`: which has it; "" = the only one that has."""
+    """`name`: of a file in K3s' folder of snapshots, or a path. `server`: which has it; "" = the only one that has.
+
+    `bucket`: BUCKET/FOLDER of the object store that has it, from which the server fetches it; "" = it is on its disk.
+    """
 
     name: str
     server: str = ""
+    bucket: str = ""
+
+    @property
+    def option(self) -> str:
+        """How the command is told of it."""
+        return _option(self.path)
 
     @property
     def path(self) -> str:
+        if self.bucket:
+            return f"{STORE}{self.bucket}/{self.name}"
         return self.name if self.name.startswith("/") else f"{SNAPSHOTS}/{self.name}"
 
 
@@ -77,18 +92,25 @@ async def look(servers: K3sHosts, wanted: WantedSnapshot) -> Found:
         raise Refused(f"restores were begun on {where}: remove {RESTORE} where it is the wrong one")
     if begun:
         server, progress = begun[0]
+        mistaken = progress.path.startswith(STORE) and progress.phase is RestorePhase.RESETTING
+        if mistaken and wanted.server in ("", server):  # nothing says that the store has one of that name
+            progress = replace(progress, path=wanted.path, sha256=await _usable(servers, server, wanted))
         if wanted.path != progress.path or wanted.server not in ("", server):
             raise Refused(
                 f"a restore from {progress.path} on {server} was begun and did not end: end it first, with "
-                f"--snapshot {progress.path}"
+                f"{_option(progress.path)}"
             )
     else:
         server, progress = await _server_with(servers, going, wanted), None
     if progress is not None and progress.phase is RestorePhase.RESET:
         digest = progress.sha256
     else:
-        digest = await _usable(servers, server, wanted.path)
+        digest = await _usable(servers, server, wanted)
     return Found(server, wanted.path, digest, tuple(name for name in going if name != server), tuple(off), progress)
+
+
+def _option(path: str) -> str:
+    return f"--snapshot {path.rpartition('/')[2]} --from-store" if path.startswith(STORE) else f"--snapshot {path}"
 
 
 async def _progress(servers: K3sHosts, server: str) -> RestoreProgress | None:
@@ -104,6 +126,8 @@ async def _server_with(servers: K3sHosts, going: Sequence[str], wanted: WantedSn
     if wanted.server and wanted.server not in going:
         raise UsageError(f"--server {wanted.server}: servers that answer are {', '.join(going) or 'none'}")
     asked = [wanted.server] if wanted.server else going
+    if wanted.bucket and asked:
+        return asked[0]
     having = [name for name in asked if await servers.is_there(name, wanted.path)]
     if len(having) == 1:
         return having[0]
@@ -115,8 +139,9 @@ async def _server_with(servers: K3sHosts, going: Sequence[str], wanted: WantedSn
     )
 
 
-async def _usable(servers: K3sHosts, server: str, path: str) -> str:
-    """Return the SHA-256 of the snapshot. Raise Refused where K3s can't restore it."""
+async def _usable(servers: K3sHosts, server: str, wanted: WantedSnapshot) -> str:
+    """Return the SHA-256 of the snapshot; of one in an object store, no digest. Raise Refused where it is of no use."""
+    path = wanted.path
     if (await servers.ask(server, BINARY, "--version")).exit_status:
         raise Refused(f"{server}: there is no {BINARY} that could restore a snapshot")
     token = await servers.ask(server, "cat", SERVER_TOKEN)
@@ -125,6 +150,10 @@ async def _usable(servers: K3sHosts, server: str, path: str) -> str:
             f"{server}: {SERVER_TOKEN} is not there. A snapshot is of no use without the server token of its time: "
             "put it there"
         )
+    if wanted.bucket:
+        if not await servers.is_there(server, SECRETS):
+            raise Refused(f"{server}: {SECRETS} is not there, with the keys of the object store: apply the spec first")
+        return NOT_READ
     digest = (await servers.ask(server, "sha256sum", path, seconds=1800.0)).stdout.split()[:1]
     if not digest or len(digest[0]) != 64:
         raise Refused(f"{server}: {path} can't be read")

@@ -11,7 +11,7 @@ from reconciler.converge.actions.context import growing_pause_s
 from reconciler.converge.actions.k3s import READY, STARTS_S
 from reconciler.converge.k3s_birth import server_names
 from reconciler.converge.k3s_hosts import K3sHosts, k3s_hosts, quiet
-from reconciler.converge.k3s_restore import Found, RestorePhase, RestoreProgress, WantedSnapshot, look
+from reconciler.converge.k3s_restore import STORE, Found, RestorePhase, RestoreProgress, WantedSnapshot, look
 from reconciler.converge.lease import held_lease
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import DriverError, PartlyDone, Refused
@@ -100,7 +100,7 @@ class _Restore:
     def way_on(self) -> str:
         return (
             "the fleet stays held, and the same command goes on: "
-            f"reconciler cluster restore {self.request.cluster} --snapshot {self.found.path}"
+            f"reconciler cluster restore {self.request.cluster} {self.request.wanted.option}"
         )
 
     async def to_the_end(self) -> Restored:
@@ -131,7 +131,7 @@ class _Restore:
             if found.progress.sha256 != found.sha256:
                 raise Refused(f"{found.path} is not what it was when the restore began: {found.progress.sha256}")
             self.servers.tell(f"going on with the restore that was begun as {found.progress.id}")
-            return found.progress
+            return await self._write(found.progress)
         return await self._write(
             RestoreProgress(f"{now:%Y%m%dT%H%M%SZ}", RestorePhase.RESETTING, found.sha256, found.path)
         )
@@ -159,8 +159,11 @@ class _Restore:
         await self._file(JOIN, "".join(f"{key}: {json.dumps(value)}\n" for key, value in own.items()))
         await self._must(server, "rm", "-f", RESET_FLAG)
         self.servers.tell(f"restoring {progress.path} on {server}")
-        argv = (BINARY, "server", "--cluster-reset", f"--cluster-reset-restore-path={progress.path}",
-                f"--token-file={SERVER_TOKEN}")  # fmt: skip
+        # An object store of config.yaml is asked for the name, unless it is turned off (docs.k3s.io, "etcd-snapshot").
+        stored = progress.path.startswith(STORE)
+        what = progress.path.rpartition("/")[2] if stored else progress.path
+        argv = (BINARY, "server", "--cluster-reset", f"--cluster-reset-restore-path={what}",
+                f"--token-file={SERVER_TOKEN}", *(() if stored else ("--etcd-s3=false",)))  # fmt: skip
         result = await self.servers.ask(server, *argv, seconds=RESET_S)
         said = (result.stderr.strip() or result.stdout.strip())[-400:]
         if result.timed_out or result.exit_status or _WAS_RESET not in result.stdout + result.stderr:

@@ -17,7 +17,7 @@ from reconciler.converge.k3s_hosts import K3sHosts, answers_root, k3s_hosts, qui
 from reconciler.converge.lease import held_lease
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import DriverError, PartlyDone, Refused
-from reconciler.model.k3s import NONE, K3sFacts
+from reconciler.model.k3s import ENDPOINT, NONE, K3sFacts
 from reconciler.model.k3s_removal import REMOVAL
 from reconciler.model.ports import Clock, Fabric, Ledger
 from reconciler.model.records import FLEET
@@ -45,12 +45,14 @@ class TeardownRequest:
 class TornDown:
     """The end of a cluster. `kept`: node -> what is still there, as its host told: mounts with what is on them.
 
-    `untouched`: nodes that are not active, and may have K3s still.
+    `untouched`: nodes that are not active, and may have K3s still. `database`: the one that has the cluster's state
+    still; "" = it was in etcd, and is gone.
     """
 
     nodes: tuple[str, ...]
     kept: Mapping[str, tuple[str, ...]]
     untouched: tuple[str, ...]
+    database: str = ""
 
 
 def concerned(fleet: Fleet) -> tuple[list[str], list[str], list[str]]:
@@ -60,6 +62,12 @@ def concerned(fleet: Fleet) -> tuple[list[str], list[str], list[str]]:
     servers = server_names(fleet)
     agents = [name for name in active if name not in servers]
     return agents, list(servers), [name for name in wanted if name not in active]
+
+
+def database_of(fleet: Fleet) -> str:
+    """Return where the database of the cluster is, HOST:PORT; "" = its state is in etcd."""
+    found = (node.profile.k3s for node in fleet.nodes.values() if node.profile.k3s is not None)
+    return next((one.secrets[ENDPOINT].server for one in found if one.external), "")
 
 
 async def tear_down(
@@ -90,7 +98,7 @@ async def tear_down(
             ledger.release(FLEET, HOLDER, clock.now())
         for name in (*agents, *servers):
             ledger.note(name, "teardown", f"of cluster {request.cluster}", clock.now())
-        return TornDown((*agents, *servers), kept, tuple(untouched))
+        return TornDown((*agents, *servers), kept, tuple(untouched), database_of(fleet))
 
 
 def _way_on(request: TeardownRequest) -> str:

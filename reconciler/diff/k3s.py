@@ -28,6 +28,8 @@ def k3s_rows(profile: Profile) -> list[Managed]:
     for path, text in wanted.files.items():
         digest = hashlib.sha256(text.encode()).hexdigest() if text else ABSENT
         rows.append(_row(_NAMES.get(path, "unit"), digest, partial(_file, path)))
+    wanted_secrets = " ".join(sorted(wanted.secrets)) or ABSENT
+    rows.append(_row("secrets", wanted_secrets, _secrets))
     return [*rows, _row("restart", NONE, lambda found: found.restart), _row("renewal", NONE, _renewal)]
 
 
@@ -45,6 +47,10 @@ def _has_image(name: str, found: K3sFacts) -> Hashable:
 
 def _file(path: str, found: K3sFacts) -> Hashable:
     return found.files.get(path, ABSENT)
+
+
+def _secrets(found: K3sFacts) -> Hashable:
+    return " ".join(found.secrets) or ABSENT
 
 
 def _renewal(found: K3sFacts) -> Hashable:

@@ -5,11 +5,23 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 
-from reconciler.lab.hardware.k3s_site import ADMIN, LEAF, K3sSite
+from reconciler.lab.hardware.k3s_site import ADMIN, LEAF, Database, K3sSite, option
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.state import DiskImage
 from reconciler.model.desired import Desired, Fleet
-from reconciler.model.k3s import BINARY, DATASTORE, IMAGES, JOIN, KUBECONFIG, PASSWORD, SERVER_TOKEN, K3sRole
+from reconciler.model.k3s import (
+    BINARY,
+    DATASTORE,
+    ENDPOINT,
+    IMAGES,
+    JOIN,
+    KUBECONFIG,
+    PASSWORD,
+    SECRETS,
+    SERVER_TOKEN,
+    TOKEN,
+    K3sRole,
+)
 
 _SECRET = "00" * 16
 
@@ -27,7 +39,14 @@ def install(desired: Desired, disk: DiskImage | None) -> None:
     if k3s.images is not None:
         disk.files[f"{IMAGES}/{k3s.image_file}"] = k3s.images.url
     if k3s.role is K3sRole.SERVER:
-        disk.files |= {DATASTORE: "K3s", KUBECONFIG: ADMIN}
+        disk.files |= {DATASTORE: "K3s"} if not k3s.external else {SERVER_TOKEN: f"K10::server:{_SECRET}\n"}
+        disk.files[KUBECONFIG] = ADMIN
+    if k3s.secrets:
+        values = {option: f"secret {one.name} of {one.server}" for option, one in k3s.secrets.items()}
+        disk.files[SECRETS] = "".join(f'{option}: "{value}"\n' for option, value in values.items())
+    if k3s.token is not None:
+        disk.files[TOKEN] = f"secret {k3s.token.name} of {k3s.token.server}\n"
+        disk.files[JOIN] += f'token-file: "{TOKEN}"\n'
 
 
 def remove(disk: DiskImage) -> None:
@@ -48,7 +67,7 @@ def k3s_site(fleet: Fleet, machines: Mapping[str, Machine], clock: Callable[[], 
         machine = machines[name]
         machine.k3s = site
         files = {path: text for disk in machine.state.disks.values() for path, text in disk.files.items()}
-        if DATASTORE in files:
+        if DATASTORE in files or SERVER_TOKEN in files:
             site.members.append(name)
         if PASSWORD in files:
             site.passwords[name] = files[PASSWORD]
@@ -56,6 +75,8 @@ def k3s_site(fleet: Fleet, machines: Mapping[str, Machine], clock: Callable[[], 
         site.begun = 1
     for name in site.members:
         for disk in machines[name].state.disks.values():
-            if DATASTORE in disk.files:
+            if SERVER_TOKEN in disk.files:
+                site.databases[option(disk, ENDPOINT)] = Database(disk.files[TOKEN])
+            elif DATASTORE in disk.files:
                 disk.files[SERVER_TOKEN] = f"K10{site.authority}::server:{_SECRET}\n"
     return site

@@ -12,7 +12,7 @@ class Adjustments(Protocol):
     """Reads and writes raise DriverError."""
 
     async def scaled_by(self, pod: Pod) -> AdjustedRef | None:
-        """Return what sets how many pods like this one run. None: nothing that can be raised, or the pod is gone."""
+        """Return what sets how many pods like this one run. None: nothing that can be raised; GONE: the pod is gone."""
 
     async def read(self, ref: AdjustedRef) -> Adjusted | None:
         """Return the object as it is. None: it is gone, or the cluster does not know such objects."""

@@ -47,6 +47,9 @@ class AdjustedRef:
         return self.kind in _UNTIL_ADMITTED
 
 
+GONE: Final = AdjustedRef("", "", "")  # in place of what sets the number of a pod that is not there any more
+
+
 def parse_ref(key: str) -> AdjustedRef | None:
     parts = key.split("/")
     return AdjustedRef(*parts) if len(parts) == 4 and parts[0] and parts[2] else None

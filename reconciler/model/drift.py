@@ -28,6 +28,7 @@ ACTIONABLE = frozenset(
 )
 
 
+DEPRECATED = "cluster.deprecated."  # begins the path of a deprecated API that is in use; its name follows
 TOLD = ACTIONABLE | {DriftClass.REPORTED}  # what makes a drift report say that there is something
 
 

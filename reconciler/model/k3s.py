@@ -16,6 +16,7 @@ BINARY: Final = "/usr/local/bin/k3s"
 DATA: Final = "/var/lib/rancher/k3s"
 CONFIG: Final = "/etc/rancher/k3s/config.yaml"
 JOIN: Final = "/etc/rancher/k3s/config.yaml.d/50-join.yaml"  # merged after CONFIG: what differs from node to node
+SECRETS: Final = "/etc/rancher/k3s/config.yaml.d/40-secrets.yaml"  # options of K3s whose values are secrets
 REGISTRIES: Final = "/etc/rancher/k3s/registries.yaml"
 TOKEN: Final = "/etc/rancher/k3s/join-token"
 KUBECONFIG: Final = "/etc/rancher/k3s/k3s.yaml"
@@ -29,6 +30,7 @@ PASSWORD: Final = "/etc/rancher/node/password"
 RESTART_DUE: Final = f"{DATA}/reconciler-restart-due"  # ours: written before a file changes, gone after the restart
 RESTORE: Final = f"{DATA}/reconciler-restore"  # ours: how far a restore from a snapshot is
 UNIT_FILES: Final = "/etc/systemd/system"
+ENDPOINT: Final = "datastore-endpoint"  # the option that names a database; without it, K3s keeps its state itself
 
 NONE: Final = "none"
 DUE: Final = "due"
@@ -67,12 +69,22 @@ class DeprecatedApi:
 
 
 @dataclass(frozen=True, slots=True)
+class HostSecret:
+    """A secret by its name, and the server (host:port) at which the host uses it."""
+
+    name: str
+    server: str
+
+
+@dataclass(frozen=True, slots=True)
 class DesiredK3s:
     """K3s as a node is to run it. `files`: path -> text of each file that is kept as it is here; "" = no such file.
 
     `endpoint`: the URL under which servers register and agents join. `bootstrap`: the spec consents to a new cluster
     where none exists. `allow_deprecated`: APIs that may be in use though the version of an upgrade lacks them.
-    `allow_downtime`: the only server of the cluster may be taken out of service.
+    `allow_downtime`: the only server of the cluster may be taken out of service. `secrets`: options of K3s that hold a
+    secret. `token`: the token of all servers, where they keep the cluster's state in a database. `bucket`: where
+    snapshots of etcd are copied to, BUCKET/FOLDER; "" = nowhere.
     """
 
     role: K3sRole
@@ -84,6 +96,19 @@ class DesiredK3s:
     bootstrap: bool = False
     allow_deprecated: tuple[str, ...] = ()
     allow_downtime: bool = False
+    secrets: Mapping[str, HostSecret] = field(default_factory=dict)
+    token: HostSecret | None = None
+    bucket: str = ""
+
+    @property
+    def external(self) -> bool:
+        """Return whether the servers keep the cluster's state in a database, and not in etcd of their own."""
+        return ENDPOINT in self.secrets
+
+    @property
+    def begun(self) -> str:
+        """Return the file by which a server is known to belong to a cluster."""
+        return SERVER_TOKEN if self.external else DATASTORE
 
     @property
     def image_file(self) -> str:
@@ -97,6 +122,7 @@ class K3sFacts:
 
     `renewal`: whether a certificate ends so soon that K3s renews it when it starts: none | due; None: it can't be read.
     `deprecated`: what its API server was asked for; () on a host without one, None: it did not say.
+    `datastore`: of etcd. `secrets`: the options in the file of secrets, which is not read any further.
     """
 
     version: PublicText
@@ -107,6 +133,21 @@ class K3sFacts:
     restart: PublicText = NONE  # none | due
     renewal: PublicText | None = NONE
     deprecated: tuple[DeprecatedApi, ...] | None = ()
+    secrets: tuple[PublicText, ...] = ()
+
+
+def other_datastore(wanted: DesiredK3s, found: K3sFacts) -> str:
+    """Return why a server can't keep its state where the spec says, as it has it elsewhere; "" = it can.
+
+    K3s would begin a new, empty cluster there (docs.k3s.io, "Cluster Datastore").
+    """
+    if wanted.role is K3sRole.AGENT:
+        return ""
+    if wanted.external and found.datastore:
+        return "its state is in etcd, and the spec says `datastore: external`: it would begin an empty cluster"
+    if not wanted.external and ENDPOINT in found.secrets:
+        return "its state is in a database, and the spec says `datastore: etcd`: it would begin an empty cluster"
+    return ""
 
 
 def servers_away(servers: Mapping[str, bool], node: str) -> list[str]:
@@ -114,12 +155,16 @@ def servers_away(servers: Mapping[str, bool], node: str) -> list[str]:
     return sorted(name for name, ready in servers.items() if not ready and name != node)
 
 
-def why_not_away(servers: Mapping[str, bool], node: str) -> str:
+def why_not_away(servers: Mapping[str, bool], node: str, *, external: bool = False) -> str:
     """Return why etcd would lose its quorum, or may, if this node went away now; "" if it keeps it.
 
     `servers`: members of the control plane -> Ready. Of two members no one may be away: so it is while a cluster
-    begins, and after a lost server was taken out of it. One server alone has no quorum to keep.
+    begins, and after a lost server was taken out of it. One server alone has no quorum to keep. `external`: the state
+    is in a database, so that one other server that is Ready is enough.
     """
+    if external:
+        others = {name: ready for name, ready in servers.items() if name != node}
+        return "" if not others or any(others.values()) else f"no other server is Ready: with {node} the API would go"
     if away := servers_away(servers, node):
         return f"server {away[0]} is not Ready: with {node} away as well, etcd may lose its quorum"
     if node in servers and len(servers) == 2:

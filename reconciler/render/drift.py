@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from reconciler.gate.decline import GRAY_DECLINE
-from reconciler.model.drift import ACTIONABLE, DriftClass, DriftItem
+from reconciler.model.drift import ACTIONABLE, DEPRECATED, DriftClass, DriftItem
 from reconciler.model.report import DriftReport
 from reconciler.model.vocab import Concern
 from reconciler.render.headline import Headline, Verdict
@@ -154,7 +154,7 @@ REPORTED_HEAD = ("path", "wanted", "found", "nodes", "why")
 
 
 def reported(items: Iterable[DriftItem]) -> list[tuple[Cell, ...]]:
-    """Return the rows of what only a new install sets, and of gray decline. No plan acts on them; none names a machine.
+    """Return the rows of what only a new install sets, of gray decline, and of deprecated APIs. No plan acts on them.
 
     Other signs of trouble that are reported only are in the drift report.
     """
@@ -164,7 +164,7 @@ def reported(items: Iterable[DriftItem]) -> list[tuple[Cell, ...]]:
 
 
 def _told_in_plans(item: DriftItem) -> bool:
-    return item.concern is Concern.INSTALLED or item.path.startswith(_GRAY)
+    return item.concern is Concern.INSTALLED or item.path.startswith((_GRAY, DEPRECATED))
 
 
 def _unknown(found: list[Row]) -> list[tuple[Cell, ...]]:

@@ -19,6 +19,7 @@ from reconciler.spec.layers import Setting
 from reconciler.spec.measurements import platform_measurements
 from reconciler.spec.node_source import NodeSource
 from reconciler.spec.parse import Declarations, DeclaredResource
+from reconciler.spec.preserve import check_preserve
 from reconciler.spec.resolve import choices, find_version, settings_of
 from reconciler.strict_yaml.parse import Steps
 
@@ -32,7 +33,7 @@ def check_combinations(declared: Declarations) -> Iterator[Diagnostic]:
         for entry in (*shared, *own):
             chosen = choices(declared, pool.name, entry)
             found = [
-                *_image_fits(declared, chosen),
+                *_image_fits(declared, pool.name, chosen),
                 *_overrides_fit(declared, pool.name, entry, chosen),
                 *_tests_fit(declared, chosen),
                 *_measured(declared, pool.name, entry, chosen),
@@ -54,8 +55,8 @@ def _pinned(pool: DeclaredResource[Any], steps: Steps, managed: bool) -> Diagnos
     return pool.problem(steps, problem, "let a CA sign host keys, and name it in ssh.hostKeys.authorities")
 
 
-def _image_fits(declared: Declarations, chosen: dict[str, Setting]) -> Iterator[Diagnostic]:
-    """Yield a problem for an image on hardware that it was not built for (pitfall K9)."""
+def _image_fits(declared: Declarations, pool: str, chosen: dict[str, Setting]) -> Iterator[Diagnostic]:
+    """Yield a problem for an image on hardware that it was not built for (pitfall K9), or that keeps too little."""
     image = declared.images.get(chosen["image.name"].value) if "image.name" in chosen else None
     if image is None:
         return
@@ -64,6 +65,8 @@ def _image_fits(declared: Declarations, chosen: dict[str, Setting]) -> Iterator[
     if found is None:
         return
     _, version = found
+    persona = declared.personas.get(chosen["persona"].value) if "persona" in chosen else None
+    yield from check_preserve(declared, pool, persona, version)
     fitting = ", ".join(version.hardware)
     name = f"image {image.name} {version.version}"
     if version.hardware and "hardware" not in chosen:

@@ -39,7 +39,7 @@ from reconciler.model.units import parse_duration, parse_size
 from reconciler.model.vocab import BootWay, ReimagedBy
 from reconciler.spec.cohorts import with_peers
 from reconciler.spec.health import health_positions
-from reconciler.spec.k3s import k3s_of
+from reconciler.spec.k3s_files import k3s_of
 from reconciler.spec.kinds.golden_image import GoldenImageSpec, ImageVersion
 from reconciler.spec.kinds.hardware_profile import HardwareProfileSpec
 from reconciler.spec.kinds.node_pool import Rollout as RolloutSpec
@@ -63,6 +63,7 @@ from reconciler.spec.operands import is_validated, offered_gpus
 from reconciler.spec.parse import Declarations, DeclaredResource
 from reconciler.spec.policies import acceptance_of, backup_of, drain_of, layout_of
 from reconciler.spec.policy_positions import policy_positions
+from reconciler.spec.preserve import with_kept
 from reconciler.spec.serving import serving_of
 from reconciler.strict_yaml.parse import Steps
 
@@ -233,6 +234,8 @@ class _Resolver:
         merged = merge(layers)
         from_name = merged.pop("host.hostname", None)
         image, image_places = self._image(chosen)
+        image, kept_places = with_kept(image, persona)
+        image_places |= kept_places
         membership, member_places = self._membership(merged)
         k3s, k3s_places = self._k3s(pool)
         provenance = policy_positions(declared, chosen, merged, settings_of(declared, pool, entry))

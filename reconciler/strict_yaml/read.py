@@ -126,11 +126,6 @@ def _explain(fault: Mapping[str, Any], model: type[BaseModel], document: Documen
         problem = f"{value!r} is not {words[0]!r}" if len(words) == 1 else f"{value!r} is not one of {', '.join(words)}"
         hint = did_you_mean(value, words) if isinstance(value, str) and len(words) > 1 else ""
         return Diagnostic(at, path, problem, hint if hint.startswith("did") else "")
-    if kind == "not_enforced":
-        words = [str(word) for word in context["values"]]
-        subject = f"{value!r} is " if words else ""
-        hint = f"enforced: {', '.join(words)}" if words else "remove it"
-        return Diagnostic(document.at(steps, key=not words), path, f"{subject}not enforced by this version", hint)
     if kind == "value_error":
         return Diagnostic(document.at(steps, key=fault["loc"] != steps), path, str(context["error"]))
     if kind in _SHAPES:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
-from reconciler.converge.k3s_birth import AwaitedCluster, K3sServer, is_awaited, is_blank, server_names
+from reconciler.converge.k3s_birth import AwaitedCluster, K3sServer, is_awaited, server_names, server_of
 from reconciler.lab.hardware.k3s_site import K3sSite
 from reconciler.lab.inprocess import LabFabric
 from reconciler.model import desired as d
-from reconciler.spec.k3s import k3s_of
+from reconciler.spec.k3s_files import k3s_of
 from reconciler.spec.kinds.k3s import K3s
 from tests.converge.world import PROFILE, World
 
@@ -62,11 +62,18 @@ class K3sFabric(LabFabric):
 
     def servers(self) -> list[K3sServer]:
         fleet = self.fleet
-        return [K3sServer(n, self.host(fleet.nodes[n]), is_blank(fleet, n)) for n in server_names(fleet)]
+        return [server_of(fleet, name, self.host(fleet.nodes[name])) for name in server_names(fleet)]
 
 
-def k3s_world(build: Callable[..., World], k3s: K3s, *, servers: Collection[str] = SERVERS, **changes: Any) -> World:
-    here = build(profile=BASE, each=declared(k3s, servers), **changes)
+def k3s_world(
+    build: Callable[..., World],
+    k3s: K3s,
+    *,
+    servers: Collection[str] = SERVERS,
+    profile: d.Profile = BASE,
+    **changes: Any,
+) -> World:
+    here = build(profile=profile, each=declared(k3s, servers), **changes)
     here.fabric = K3sFabric(here.lab, here.clock)
     here.fabric.fleet = here.fleet
     return here

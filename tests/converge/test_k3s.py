@@ -26,6 +26,7 @@ from reconciler.model.k3s import (
     DeprecatedApi,
 )
 from reconciler.model.outcome import Done, Transient
+from reconciler.render.drift import reported
 from tests.converge.k3s_world import NEW, OLD, SERVERS, declare, k3s_world, release, site, spec
 from tests.converge.world import World
 
@@ -136,6 +137,20 @@ def test_servers_stay_while_an_api_is_in_use_that_the_next_minor_lacks(world: Wo
     declare(here, spec(NEW, allowDeprecated=[FLOWS.name]))
     converged(here)
     assert {here.lab.cluster.node(name).kubelet_version for name in here.fleet.nodes} == {NEW}  # type: ignore[union-attr]
+
+
+def test_deprecated_apis_in_use_are_in_the_plan_before_any_upgrade(world: Worlds) -> None:
+    here = k3s_world(world, spec(), nodes=4)
+    here.adopt()
+    site(here).asked["n2"] = (FLOWS, DeprecatedApi("", "v1", "componentstatuses", ""))
+    plan = here.plan()
+    told = [(item.node, item.path) for node in plan.nodes.values() for item in node.drift]
+    assert told == [("n2", f"cluster.deprecated.{FLOWS.name}")], "and none that no release takes away"
+    assert "Kubernetes 1.32 has it no more" in plan.nodes["n2"].drift[0].detail
+    assert [row[0] for row in reported(plan.nodes["n2"].drift)] == [f"cluster.deprecated.{FLOWS.name}"]
+    assert not [node.node for node in plan.nodes.values() if node.actions]
+    declare(here, spec(allowDeprecated=[FLOWS.name]))
+    assert not here.plan().nodes["n2"].drift
 
 
 def test_servers_stay_while_one_does_not_tell_what_it_was_asked_for(world: Worlds) -> None:

@@ -17,6 +17,7 @@ from reconciler.lab.k3s import remove
 from reconciler.model.errors import LeaseHeld, Refused, UsageError
 from reconciler.model.k3s import BINARY, DATASTORE, DB, RESTORE, SERVER_TOKEN, SNAPSHOTS
 from reconciler.model.records import FLEET
+from reconciler.spec.kinds.k3s import K3s
 from tests.converge.k3s_world import SERVERS, k3s_world, site, spec
 from tests.converge.test_k3s_killed import Killed, killed_at
 from tests.converge.world import World
@@ -24,9 +25,9 @@ from tests.converge.world import World
 Worlds = Callable[..., World]
 
 
-def saved(world: Worlds, **changes: Any) -> tuple[World, str]:
+def saved(world: Worlds, k3s: K3s | None = None, **changes: Any) -> tuple[World, str]:
     """Return a cluster of three servers and two agents, and the name of a snapshot that n1 has."""
-    here = k3s_world(world, spec(), nodes=5, **changes)
+    here = k3s_world(world, k3s or spec(), nodes=5, **changes)
     here.adopt()
     result = here.run(host(here, "n1").run((BINARY, "etcd-snapshot", "save", "--name", "good"), timeout=60))
     name = result.stdout.split()[1]
@@ -41,8 +42,8 @@ def host(here: World, name: str) -> MachineHost:
     return found
 
 
-def restored(here: World, snapshot: str, server: str = "") -> Restored:
-    wanted = RestoreRequest(here.fleet, "main", WantedSnapshot(snapshot, server), "test")
+def restored(here: World, snapshot: str, server: str = "", bucket: str = "") -> Restored:
+    wanted = RestoreRequest(here.fleet, "main", WantedSnapshot(snapshot, server, bucket), "test")
     return here.run(restore(wanted, fabric=here.fabric, ledger=here.ledger, clock=here.clock))
 
 
@@ -225,4 +226,53 @@ def test_all_servers_but_one_have_lost_their_disks(world: Worlds) -> None:
     assert not site(here).healthy()
     site(here).fewest = 0
     assert restored(here, snapshot).kept == {}
+    whole(here)
+
+
+STORE = {"server": "s3.example:9000", "bucket": "k3s", "folder": "main", "accessKey": "key", "secretKey": "secret"}
+
+
+def stored(world: Worlds) -> tuple[World, str]:
+    """Return a cluster that copies its snapshots to an object store, where one is that no server has any more."""
+    here, name = saved(world, spec(snapshots={"s3": STORE}))
+    del here.machine("n1").disk().files[f"{SNAPSHOTS}/{name}"]
+    return here, name
+
+
+def test_a_snapshot_is_fetched_from_the_object_store(world: Worlds) -> None:
+    here, name = stored(world)
+    with pytest.raises(UsageError, match="is on none of"):
+        restored(here, name)
+    done = restored(here, name, "n1", "k3s/main")
+    assert (done.server, done.path) == ("n1", f"s3://k3s/main/{name}")
+    whole(here)
+
+
+def test_a_name_that_the_store_does_not_have_costs_nothing_and_may_be_given_anew(world: Worlds) -> None:
+    here, name = stored(world)
+    with pytest.raises(RestoreBroke, match=r"did not restore the snapshot.*--snapshot gone --from-store"):
+        restored(here, "gone", "n1", "k3s/main")
+    assert all(DATASTORE in here.machine(server).disk().files for server in SERVERS)
+    with pytest.raises(Refused, match="/root/other can't be read"):
+        restored(here, "/root/other", "n1")
+    restored(here, name, "n1", "k3s/main")
+    whole(here)
+
+
+def test_a_restore_from_the_store_that_dies_goes_on() -> None:
+    for command in (14, 17, 20, 26, 32):
+        with tempfile.TemporaryDirectory() as folder:
+            here, name = stored(lambda **given: World(Path(folder), **given))
+            with killed_at(command), pytest.raises(Killed):
+                restored(here, name, "n1", "k3s/main")
+            restored(here, name, "n1", "k3s/main")
+            whole(here)
+            here.ledger.close()
+
+
+def test_a_snapshot_on_disk_is_restored_where_the_spec_names_a_store(world: Worlds) -> None:
+    """K3s would look for it in the store."""
+    here, name = saved(world, spec(snapshots={"s3": STORE}))
+    site(here).bucket.clear()
+    assert restored(here, name).server == "n1"
     whole(here)

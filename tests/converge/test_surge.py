@@ -25,7 +25,7 @@ from reconciler.model.adjustments import adjusted as with_share
 from reconciler.model.desired import Desired
 from reconciler.model.drain import DrainPolicy, QueueHold, Surge
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.outcome import Declined, Done, Outcome, Transient
+from reconciler.model.outcome import Done, Outcome, Permanent, Transient
 from reconciler.model.records import OWNER_ANNOTATION, read_mark
 from reconciler.model.vocab import DrainProvider, NodeState, StopPolicy
 from tests.converge.test_k3s_killed import Killed, surviving
@@ -161,7 +161,7 @@ def test_replicas_that_others_keep_are_refused(world: Worlds) -> None:
     made = serving(here)
     made.keeper = "Flux (kustomize-controller)"
     outcome = drain(here, host_of(here, made))
-    assert isinstance(outcome, Declined)
+    assert isinstance(outcome, Permanent)
     assert "Deployment ml/llama: Flux (kustomize-controller) sets its replicas back" in outcome.detail
     assert (made.largest, made.least_ready, made.note) == (2, 2, None)
 
@@ -185,7 +185,7 @@ def test_replicas_that_are_set_back_meanwhile_are_refused(world: Worlds) -> None
         return outcome
 
     outcome = here.run(both())
-    assert isinstance(outcome, Declined)
+    assert isinstance(outcome, Permanent)
     assert "somebody set its replicas back to 2" in outcome.detail
     assert made.least_ready == 2
     settled(here, made)
@@ -347,7 +347,7 @@ def test_a_queue_that_somebody_else_stopped_stays_stopped(world: Worlds) -> None
 def test_a_queue_that_does_not_exist_is_refused(world: Worlds) -> None:
     here = world(**of(hold=HOLD))
     outcome = drain(here, "n0")
-    assert isinstance(outcome, Declined)
+    assert isinstance(outcome, Permanent)
     assert "there is no ClusterQueue training" in outcome.detail
 
 
@@ -543,7 +543,7 @@ def test_no_queue_is_stopped_for_a_drain_whose_surge_is_refused(world: Worlds) -
     made, queue = serving(here), queued(here)
     made.keeper = "Argo CD"
     outcome = drain(here, "n0")
-    assert isinstance(outcome, Declined)
+    assert isinstance(outcome, Permanent)
     assert (queue.stop_policy, queue.stops) == ("None", 0)
 
 
@@ -553,3 +553,82 @@ def test_a_second_node_of_what_was_scaled_up_meanwhile_is_raised_for_too() -> No
     record = AdjustmentRecord("ledger", 2, 6, {"n0": 1})
     found = Adjusted(hpa, "1", value=6, wanted=9, ready=9, record=record)
     assert with_share(found, "n1", "ledger", 1) == AdjustmentRecord("ledger", 2, 10, {"n0": 1, "n1": 1})
+
+
+def failing_reads(patch: pytest.MonkeyPatch, times: int) -> None:
+    """Let so many reads of what sets numbers fail, as while an API server restarts."""
+    left = [times]
+    for name in ("scaled_by", "read"):
+        real = getattr(TruthAdjustments, name)
+
+        async def read(self: TruthAdjustments, what: Any, real: Any = real) -> Any:
+            if left[0]:
+                left[0] -= 1
+                raise DriverError(Failure.UNREACHABLE, "the API server does not answer")
+            return await real(self, what)
+
+        patch.setattr(TruthAdjustments, name, read)
+
+
+def test_reads_that_fail_for_a_while_end_no_attempt(world: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = world(**of(surge=ANNOTATED))
+    made = serving(here)
+    node = host_of(here, made)
+    here.act("mark", node)
+    failing_reads(monkeypatch, 3)
+    assert isinstance(here.act("drain", node), Done)
+    assert (made.largest, made.least_ready) == (3, 2)
+    settled(here, made)
+
+
+def test_reads_that_fail_for_good_end_with_the_time_of_the_surge(
+    world: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = world(**of(surge=ANNOTATED))
+    made = serving(here)
+    node = host_of(here, made)
+    here.act("mark", node)
+    began = here.clock.elapsed
+    with monkeypatch.context() as patch:
+        failing_reads(patch, 10**6)
+        outcome = here.act("drain", node)
+    assert isinstance(outcome, Transient)
+    assert "does not answer" in outcome.detail
+    assert ANNOTATED.timeout_s <= here.clock.elapsed - began <= ANNOTATED.timeout_s + 120
+    assert (made.largest, made.least_ready) == (2, 2), "nothing was raised, and nothing evicted"
+
+
+def test_a_pod_that_was_just_replaced_needs_nothing(world: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was in the list, and its Deployment has put another one elsewhere by the time that it is asked about."""
+    here = world(**of(surge=ANNOTATED))
+    made = serving(here)
+    node = host_of(here, made)
+    here.act("mark", node)
+    real = TruthAdjustments.scaled_by
+
+    async def replaced(self: TruthAdjustments, pod: Any) -> Any:
+        truth(here).delete_pod(pod.namespace, pod.name, grace_s=0)
+        return await real(self, pod)
+
+    monkeypatch.setattr(TruthAdjustments, "scaled_by", replaced)
+    assert isinstance(here.act("drain", node), Done)
+    assert made.largest == 2
+
+
+def test_a_surge_that_is_refused_is_tried_again_after_growing_pauses(world: Worlds) -> None:
+    """What refuses it is of other people, and asking each pass changes nothing."""
+    here = world(**of(surge=ANNOTATED), drift={"n*": ["bios_off"]})
+    made = serving(here)
+    made.keeper = "Argo CD"
+    node = host_of(here, made)
+    for _ in range(6):
+        here.apply(wait_s=0.0)
+        here.clock.elapsed += 60.0
+    tries = [one for one in here.ledger.node(node).attempts if one.action == "drain"]
+    assert 1 < len(tries) < 5
+    assert "Argo CD sets its replicas back" in here.apply(wait_s=0.0).results[node].detail
+    made.keeper = ""
+    here.clock.elapsed += 86400.0
+    here.apply()
+    assert here.serves(node)
+    assert made.least_ready == 2

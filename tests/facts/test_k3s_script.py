@@ -10,7 +10,20 @@ import pytest
 
 from reconciler.drivers.ssh.facts.k3s import K3S, parse_k3s
 from reconciler.model.gate import CommandResult
-from reconciler.model.k3s import BINARY, CONFIG, DATA, DATASTORE, DUE, IMAGES, NONE, RESTART_DUE, UNIT_FILES, K3sFacts
+from reconciler.model.k3s import (
+    BINARY,
+    CONFIG,
+    DATA,
+    DATASTORE,
+    DUE,
+    IMAGES,
+    NONE,
+    RESTART_DUE,
+    SECRETS,
+    SERVER_TOKEN,
+    UNIT_FILES,
+    K3sFacts,
+)
 
 pytestmark = [
     pytest.mark.tool,
@@ -93,3 +106,20 @@ def test_whoever_is_not_root_learns_nothing(tmp_path: Path) -> None:
     ran = host.read()
     assert ran.exit_status == 1
     assert "permission denied" in ran.stderr
+
+
+def test_of_secrets_the_options_alone_are_told(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    labels = 'group="",removed_release="1.99",resource="x",subresource="",version="v1"'
+    metric = f"apiserver_requested_deprecated_apis{{{labels}}} 1"
+    told = f"case $1 in --version) echo 'k3s version v1.31.5+k3s1 (56ec5dd4)';; *) echo '{metric}';; esac"
+    host.program(BINARY, told)
+    endpoint = "postgres://k3s:word@db.example:5432/k3s"
+    host.file(SECRETS, f'datastore-endpoint: "{endpoint}"\netcd-s3-secret-key: "word: word"\n')
+    found = host.facts()
+    assert found.secrets == ("datastore-endpoint", "etcd-s3-secret-key")
+    assert "word" not in host.read().stdout
+    assert not found.deprecated, "it has joined no cluster yet: no API server is asked"
+    host.file(SERVER_TOKEN, "K10::server:token\n")
+    assert [api.name for api in host.facts().deprecated or ()] == ["v1/x"]
+    assert not host.facts().datastore

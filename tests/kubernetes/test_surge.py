@@ -19,7 +19,7 @@ from reconciler.drivers.kube.adjustments import KubeAdjustments
 from reconciler.drivers.kube.rights import rights_for
 from reconciler.model.adjustments import RECORD, SURGE
 from reconciler.model.drain import DrainPolicy, QueueHold, Surge
-from reconciler.model.outcome import Declined, Done, Outcome
+from reconciler.model.outcome import Done, Outcome, Permanent
 from reconciler.model.vocab import DrainProvider, StopPolicy
 from tests.drivers.kube.worlds import ROLE
 from tests.kubernetes.scene import Scene, until
@@ -182,7 +182,7 @@ def test_an_autoscaler_that_may_not_have_more_is_refused(scene: Scene) -> None:
     scene.create(scene.group_path("autoscaling/v1", "horizontalpodautoscalers"), head | {"spec": spec})
     node = busiest(scene)
     outcome = surged(scene, node)
-    assert isinstance(outcome, Declined)
+    assert isinstance(outcome, Permanent)
     assert "may have 2 replicas: none can be added" in outcome.detail
     assert len(scene.running()) == 2
 
@@ -194,7 +194,7 @@ def test_replicas_that_git_keeps_are_refused(scene: Scene) -> None:
     scene.plane.apply(path, body, manager="kustomize-controller")
     node = busiest(scene)
     outcome = surged(scene, node)
-    assert isinstance(outcome, Declined)
+    assert isinstance(outcome, Permanent)
     assert "Flux (kustomize-controller) sets its replicas back" in outcome.detail
     assert len(scene.running(node)) >= 1
     as_before(scene, path)

@@ -7,7 +7,7 @@ import re
 import pytest
 from ruamel.yaml import YAML
 
-from reconciler.model.k3s import CONFIG, REGISTRIES, TOKEN, UNIT_FILES, K3sRole
+from reconciler.model.k3s import CONFIG, REGISTRIES, TOKEN, UNIT_FILES, HostSecret, K3sRole
 from tests.conftest import ROOT
 from tests.spec.example import FILES, Edit, load, messages
 
@@ -104,7 +104,7 @@ def test_images_in_a_backup_are_refused_as_nothing_could_load_them() -> None:
         (("servers: control", "servers: contol"), "there is no NodePool 'contol'"),
         (("type: k3s", "type: kubernetes"), "only a cluster of `type: k3s` has it"),
         (("type: k3s", "type: k3s\n  join: {command: [k3s]}"), "nodes join K3s with a token of their own"),
-        (("bootstrap: true", "datastore: external"), "'external' is not enforced by this version"),
+        (("bootstrap: true", "datastore: sqlite"), "'sqlite'"),
         (("v1.31.5+k3s1", "v1.31.5"), "'v1.31.5' is not a version of K3s like v1.31.5+k3s1"),
         (("bootstrap: true", "allowDowntime: true"), "3 servers go one at a time, and the API stays"),
         (("https://10.0.0.10:6443", "10.0.0.10"), "'10.0.0.10' is not a URL like"),
@@ -114,3 +114,65 @@ def test_what_cannot_be_is_refused(change: tuple[str, str], why: str) -> None:
     found = told(*[change] if change[0] != "c[1-3]" else [("[1-3]", "[1-2]")])
     assert len(found) == 1, found
     assert why in found[0]
+
+
+DATABASE = (
+    "datastore: external\n    database: {server: 'db.example:5432', endpoint: k3s-database, token: k3s-token, "
+    "caFile: /etc/ssl/db.pem}"
+)
+STORE = (
+    "snapshots: {schedule: '0 */6 * * *', keep: 12, s3: {server: 's3.example:9000', bucket: k3s, folder: main, "
+    "accessKey: s3-key, secretKey: s3-secret}}"
+)
+
+
+def test_a_database_is_named_and_its_secrets_stay_out_of_every_file_of_the_spec() -> None:
+    fleet = load(*edits(("bootstrap: true", DATABASE), ("[1-3]", "[1-2]")))
+    server, agent = fleet.nodes["c1"].profile.k3s, fleet.nodes["gpu-a001"].profile.k3s
+    assert server is not None
+    assert agent is not None
+    assert server.external
+    assert server.secrets == {"datastore-endpoint": HostSecret("k3s-database", "db.example:5432")}
+    assert server.token == HostSecret("k3s-token", "db.example:5432")
+    assert (agent.secrets, agent.token, agent.external) == ({}, None, False)
+    config = server.files[CONFIG]
+    assert read(config) == {
+        "disable": ["servicelb", "traefik"], "tls-san": ["10.0.0.10"], "write-kubeconfig-mode": "0600",
+        "datastore-cafile": "/etc/ssl/db.pem",
+    }  # fmt: skip
+    assert "k3s-database" in config, "so that another name is a change"
+    assert "k3s-database" not in agent.files[CONFIG]
+
+
+def test_snapshots_go_to_an_object_store() -> None:
+    fleet = load(*edits(("bootstrap: true", STORE)))
+    server, agent = fleet.nodes["c1"].profile.k3s, fleet.nodes["gpu-a001"].profile.k3s
+    assert server is not None
+    assert agent is not None
+    found = read(server.files[CONFIG])
+    assert isinstance(found, dict)
+    assert {key: value for key, value in found.items() if key.startswith("etcd")} == {
+        "etcd-snapshot-schedule-cron": "0 */6 * * *", "etcd-snapshot-retention": 12, "etcd-s3": True,
+        "etcd-s3-endpoint": "s3.example:9000", "etcd-s3-bucket": "k3s", "etcd-s3-folder": "main",
+        "etcd-s3-region": "us-east-1",
+    }  # fmt: skip
+    assert sorted(server.secrets) == ["etcd-s3-access-key", "etcd-s3-secret-key"]
+    assert (server.bucket, agent.secrets, agent.bucket) == ("k3s/main", {}, "")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (("bootstrap: true", "datastore: external"), "`external` needs `database`"),
+        (("bootstrap: true", DATABASE.partition("\n    ")[2]), "only `datastore: external` has it"),
+        (
+            ("bootstrap: true", f"{DATABASE}\n    {STORE}"),
+            "snapshots are of etcd, and",
+        ),
+        (("bootstrap: true", DATABASE.replace("caFile", "keyFile")), "K3s takes both or none"),
+        (("bootstrap: true", STORE.replace("*/6 * * *", "*/6 * *")), "is not five fields of cron"),
+    ],
+)
+def test_where_the_state_is_kept_is_checked(change: tuple[str, str], why: str) -> None:
+    found = told(change)
+    assert why in found[-1], found

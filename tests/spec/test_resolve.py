@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from reconciler.model.measurements import ComponentMeasurements, ComponentRefere
 from reconciler.model.observed import Taint
 from reconciler.model.vocab import Activation, DriftMode, ImageFormat, NodeState, VerifiedBy
 from reconciler.spec import load_spec
-from tests.spec.example import FILES, Edit, load
+from tests.spec.example import FILES, Edit, load, messages
 
 
 @pytest.fixture(scope="module")
@@ -437,3 +438,32 @@ def test_a_limit_that_is_a_share_is_one_of_the_declared_rate() -> None:
     acceptance = load(share, rates).nodes["gpu-a001"].profile.acceptance
     assert acceptance is not None
     assert acceptance.phases[1].tests[1].thresholds[0].min == pytest.approx(460.0)
+
+
+def test_a_persona_keeps_partitions_beside_those_of_the_image() -> None:
+    persona = ("persona.yaml", "  gpu: {mig: {3g.40gb: 2}}", "  gpu: {mig: {3g.40gb: 2}}\n  preserve: [/data]")
+    image = ("image.yaml", "    preserve: [/state, /data]", "    preserve: [/state]")
+    fleet = load(persona, image)
+    node = next(one for one in fleet.nodes.values() if one.persona == "inference")
+    assert node.profile.image is not None
+    assert node.profile.image.preserve == ("/state", "/data")
+    assert node.profile.provenance["image.preserve"].file == "persona.yaml"
+    plain = load(image)
+    assert {one.profile.image.preserve for one in plain.nodes.values() if one.profile.image} == {("/state",)}
+    assert node.profile.digest != plain.nodes[node.node].profile.digest, "an approval of before is stale"
+
+
+@pytest.mark.parametrize(
+    ("image", "why"),
+    [
+        ("data: false", "the layout of image version 2026.11.1 has no data partition"),
+        ("", "image version 2026.11.1 has no layout: an install writes the whole disk"),
+    ],
+)
+def test_what_an_install_would_not_keep_is_refused(image: str, why: str) -> None:
+    persona = ("persona.yaml", "  gpu: {mig: {3g.40gb: 2}}", "  gpu: {mig: {3g.40gb: 2}}\n  preserve: [/data]")
+    text = FILES["image.yaml"]
+    [layout] = re.findall(r"    layout: .*\n", text)
+    new = "" if not image else f"    layout: {{esp: 1GiB, root: 32GiB, state: 16GiB, {image}}}\n"
+    told = messages(persona, ("image.yaml", layout, new), ("image.yaml", "    preserve: [/state, /data]\n", ""))
+    assert [line for line in told if why in line], told

@@ -11,7 +11,7 @@ import click
 from reconciler.app import k3s_commands as use_case
 from reconciler.app.apply import ApplyJob, require_signed_spec
 from reconciler.app.apply import apply as apply_job
-from reconciler.app.k3s_commands import Found, Restored, WantedSnapshot, server_names
+from reconciler.app.k3s_commands import Found, Restored, server_names
 from reconciler.app.ports import AllowedSigners, FleetRequest
 from reconciler.cli.apply_dialogue import print_outcome
 from reconciler.cli.commands.apply import exit_code
@@ -35,6 +35,7 @@ def cluster() -> None:
               help="As `k3s etcd-snapshot ls` names it, or the path of one on a server.")  # fmt: skip
 @click.option("--server", default="", shell_complete=node_names, metavar="NODE",
               help="The server that has it, where several do.")  # fmt: skip
+@click.option("--from-store", is_flag=True, help="It is in the object store of the spec (`k3s.snapshots.s3`).")
 @click.option("--confirm", default="", metavar="TEXT", help="'restore CLUSTER': the consent, off a terminal.")
 @click.option("--wait", "wait_s", type=Duration(), default="30m", show_default=True, metavar="DURATION",
               help="Time limit for the other servers to join again.")  # fmt: skip
@@ -42,8 +43,8 @@ def cluster() -> None:
 @signer_options
 @output_option
 def restore(
-    request: FleetRequest, signers: AllowedSigners, name: str, snapshot: str, server: str, confirm: str, wait_s: float,
-    output: str,
+    request: FleetRequest, signers: AllowedSigners, name: str, snapshot: str, server: str, from_store: bool,
+    confirm: str, wait_s: float, output: str,
 ) -> int:  # fmt: skip
     """Restore CLUSTER from a snapshot: all that was written since is lost.
 
@@ -52,7 +53,7 @@ def restore(
     """
     workspace = workspace_for(request)
     use_case.check_cluster(workspace, name)
-    wanted = WantedSnapshot(snapshot, server)
+    wanted = use_case.wanted_snapshot(workspace, snapshot, server, stored=from_store)
     with workspace.ledger() as ledger:
         require_signed_spec(workspace, ledger, signers)
         _ask(name, use_case.find_snapshot(workspace, wanted), confirm)
@@ -75,7 +76,8 @@ def _ask(name: str, found: Found, given: str) -> None:
     _check_consent(sentence, given)
     if found.progress is not None:
         say(plain(f"going on with the restore that was begun as {found.progress.id}", 400), err=True)
-    say(plain(f"{found.server} restores {found.path} (sha256 {found.sha256})", 600), err=True)
+    digest = "which is read when K3s fetches it" if found.sha256 == use_case.NOT_READ else f"sha256 {found.sha256}"
+    say(plain(f"{found.server} restores {found.path} ({digest})", 600), err=True)
     if found.others:
         say(plain(f"{', '.join(found.others)} put their datastore away and join it again", 600), err=True)
     if found.off:
@@ -118,13 +120,16 @@ def teardown(request: FleetRequest, signers: AllowedSigners, name: str, confirm:
     with workspace.ledger() as ledger:
         require_signed_spec(workspace, ledger, signers)
         say(plain(f"{len(agents)} agents and {len(servers)} servers give up K3s: pods end, and volumes, images, "
-                  "snapshots of etcd and all that the cluster knows are deleted", 600), err=True)  # fmt: skip
+                  f"{use_case.lost_with(workspace.fleet)} are deleted", 600), err=True)  # fmt: skip
         _consent(sentence, confirm)
         done = use_case.tear_down_cluster(workspace, ledger, name)
     say(plain(f"{name} is gone from {len(done.nodes)} nodes; take it out of the spec", 600))
     for node, lines in done.kept.items():
         for line in lines:
             say(plain(f"{node}: {line}", 600))
+    if done.database:
+        say(plain(f"the database at {done.database} was not touched, and has all that the cluster knew: delete it "
+                  "there, or begin the cluster again with it and the same token", 600))  # fmt: skip
     if done.untouched:
         say(plain(f"not active, so nothing was done to them: {', '.join(done.untouched)}", 600))
 

@@ -11,13 +11,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from reconciler.converge.actions.context import ActionContext, Stop, poll, tolerate
-from reconciler.converge.actions.drain_waits import HELD, SURGED, Waits, clock_time, names
+from reconciler.converge.actions.drain_waits import HELD, PASSING, SURGED, Waits, clock_time, names
 from reconciler.converge.guarded_ports import TimedAdjustments, TimedCluster
-from reconciler.model.adjustments import QUEUE, RUNS, Adjusted, AdjustedRef, adjusted, parse_ref, passing, taken_back
+from reconciler.model.adjustments import (
+    GONE,
+    QUEUE,
+    RUNS,
+    Adjusted,
+    AdjustedRef,
+    adjusted,
+    parse_ref,
+    passing,
+    taken_back,
+)
 from reconciler.model.drain import QueueHold
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Member, Pod
-from reconciler.model.outcome import Declined, Transient
+from reconciler.model.outcome import Declined, Permanent, Transient
 from reconciler.model.records import OWNER_ANNOTATION, isolated_for, read_mark
 from reconciler.model.vocab import Concern
 
@@ -53,6 +63,13 @@ class Adjusting:
         if not member.registered:
             return ""  # it is drained out of Slurm alone, whose notes have no room for what is changed in the cluster
         going = [pod for pod in pods if pod.terminating_since is None]
+        try:
+            return await self._reason(port, member, going)
+        except DriverError as error:
+            return self._later(member, error)
+
+    async def _reason(self, port: TimedAdjustments, member: Member, going: Sequence[Pod]) -> str:
+        policy = self.ctx.desired.profile.drain
         hold = None if self._ill(member) else policy.hold  # an ill node may be out for weeks: no queue waits for that
         queues = [AdjustedRef(QUEUE, "", name) for name in (hold.queues if hold is not None else ())]
         if not self._up:
@@ -62,6 +79,22 @@ class Adjusting:
         # To stop a queue ends the work in it: not before it is known that the drain goes on.
         raising = await self._surge(port, member)
         return raising or ("" if hold is None else await self._hold(port, member, hold, going))
+
+    def _later(self, member: Member, error: DriverError) -> str:
+        """Return that it is asked again later, where a read has failed. Raise it when the time of a surge is over."""
+        policy = self.ctx.desired.profile.drain
+        if error.kind not in PASSING:
+            raise error
+        name, within = (HELD, policy.hold.timeout_s) if policy.hold is not None else (SURGED, 0.0)
+        if policy.surge is not None:
+            name, within = SURGED, policy.surge.timeout_s
+        until = self.waits.limit(member, name, within)
+        if not self.waits.is_over(name):
+            return f"asks until {clock_time(until)} for what serves elsewhere: {error}"
+        if not self._ill(member):
+            raise error
+        self.ctx.step(f"the node is ill and goes without a surge: {error}")
+        return ""
 
     # --- what is raised ---
 
@@ -75,8 +108,10 @@ class Adjusting:
             if pod.uid not in self._known:
                 self._known[pod.uid] = await port.scaled_by(pod)
             ref = self._known[pod.uid]
+            if ref == GONE:
+                continue
             if ref is None and pod.surge and pod.ready and not self._ill(member):
-                raise Stop(Declined("no_surge", f"{names([pod])} asks for a surge, and nothing sets its replicas"))
+                raise Stop(Permanent(f"{names([pod])} asks for a surge, and nothing sets its replicas"))
             if ref is not None:
                 group = pod.workload.group if pod.workload is not None else ""
                 replicas = found.setdefault(ref, {})  # pods of one group are one replica
@@ -121,15 +156,15 @@ class Adjusting:
         if found.record is None or node not in found.record.by:
             wish = adjusted(found, node, ledger, share)
             if found.keeper:
-                raise Stop(Declined("no_surge", f"{found.ref}: {found.keeper} sets its replicas back: {_WAY_OUT}"))
+                raise Stop(Permanent(f"{found.ref}: {found.keeper} sets its replicas back: {_WAY_OUT}"))
             if found.most is not None and isinstance(wish.now, int) and wish.now > found.most:
-                raise Stop(Declined("no_surge", f"{found.ref} may have {found.most} replicas: none can be added"))
+                raise Stop(Permanent(f"{found.ref} may have {found.most} replicas: none can be added"))
             self.ctx.step(f"raises {found.ref} to {wish.now}")
             await tolerate(port.write(found, wish.now, wish), Failure.CONFLICT, Failure.AMBIGUOUS)
             return False
         if found.is_set_back:
             why = f"{found.ref}: somebody set its replicas back to {found.value}: {_WAY_OUT}"
-            raise Stop(Declined("no_surge", why))
+            raise Stop(Permanent(why))
         return found.is_up(self._unready[found.ref])
 
     # --- queues ---
@@ -139,7 +174,7 @@ class Adjusting:
         for ref in (AdjustedRef(QUEUE, "", name) for name in hold.queues):
             found = await port.read(ref)
             if found is None:
-                raise Stop(Declined("no_queue", f"there is no {ref}, which the spec wants held"))
+                raise Stop(Permanent(f"there is no {ref}, which the spec wants held"))
             _check_owner(found, self.ctx.ledger.id)
             if found.record is not None and self.ctx.node in found.record.by:
                 continue

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 from reconciler.converge.actions.context import ActionContext, Stop, action
+from reconciler.converge.actions.host_secret import secret_line
 from reconciler.model.backup import NOT_IN_REPOSITORY, RESTORE, SAVE, DesiredBackup, read_saved
 from reconciler.model.container_images import EXPORT, FORGET, HOME, LIST, RELOAD, read_listed
-from reconciler.model.errors import UsageError
 from reconciler.model.gate import CommandResult
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
 from reconciler.model.printable import visible
@@ -112,12 +112,7 @@ async def _run(ctx: ActionContext, program: str, backup: DesiredBackup, *words: 
 def _environment(ctx: ActionContext, backup: DesiredBackup) -> str:
     lines = []
     for variable, name in sorted(backup.environment.items()):
-        try:
-            value = ctx.secret(name, backup.server).rstrip("\r\n")
-        except UsageError as error:
-            raise Stop(Transient(f"{variable} of the backup: {error}", RETRY_S)) from None
-        if "\n" in value:
-            raise Stop(Transient(f"{variable} of the backup: secret {name} has more than one line", RETRY_S))
+        value = secret_line(ctx, f"{variable} of the backup", name, backup.server)
         lines.append(f"{variable}={value}\n")
     return "".join(lines)
 

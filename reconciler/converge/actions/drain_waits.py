@@ -28,7 +28,7 @@ HELD: Final = "queues_until"
 _MARKED: Final = "marked_at"
 COMMAND_S: Final = 60.0
 # Failures after which an annotation is set again: it is the same one, so nobody is asked twice.
-_PASSING: Final = frozenset(Failure) - {Failure.AUTH, Failure.REJECTED, Failure.UNSUPPORTED}
+PASSING: Final = frozenset(Failure) - {Failure.AUTH, Failure.REJECTED, Failure.UNSUPPORTED}
 
 
 @dataclass(slots=True)
@@ -180,7 +180,7 @@ class Waits:
         try:
             await self._request(policy, pod, until)
         except DriverError as error:
-            if error.kind not in (_PASSING if policy.way is CheckpointWay.ANNOTATION else {Failure.AMBIGUOUS}):
+            if error.kind not in (PASSING if policy.way is CheckpointWay.ANNOTATION else {Failure.AMBIGUOUS}):
                 self.refused[uid] = f"{_name(pod)}: {error.detail}"
                 self.ctx.step(f"no checkpoint: {self.refused[uid]}")
 

@@ -6,11 +6,13 @@ that dies between the two leaves drift that the next one removes.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from reconciler.converge.actions.command import run
 from reconciler.converge.actions.context import ActionContext, Stop, action, poll
+from reconciler.converge.actions.host_secret import secret_line
 from reconciler.converge.actions.service import is_active
 from reconciler.converge.k3s_birth import Asked
 from reconciler.converge.observe import control_plane
@@ -20,12 +22,16 @@ from reconciler.model.k3s import (
     BINARY,
     CONFIG,
     DATA,
+    ENDPOINT,
     IMAGES,
     REGISTRIES,
     RESTART_DUE,
+    SECRETS,
     Artifact,
     DesiredK3s,
+    K3sFacts,
     K3sRole,
+    other_datastore,
     why_not_away,
 )
 from reconciler.model.observed import Answered
@@ -58,9 +64,9 @@ async def install_k3s(ctx: ActionContext) -> Outcome:
         await run(ctx, ("mkdir", "-p", IMAGES))
         await _fetch(ctx, k3s.images, f"{IMAGES}/{k3s.image_file}")
     if found.version != k3s.version:
-        if runs and found.datastore:
+        if runs and k3s.role is K3sRole.SERVER:
             await guard_quorum(ctx)
-            await _snapshot(ctx, k3s.version)
+            await _snapshot(ctx, k3s)
         if runs:
             await announce_restart(ctx)
         await _fetch(ctx, k3s.binary, BINARY, mode="755")
@@ -73,10 +79,12 @@ async def install_k3s(ctx: ActionContext) -> Outcome:
 async def configure_k3s(ctx: ActionContext) -> Outcome:
     """Write the files of K3s as declared, and restart it if it runs; that renews certificates which end soon."""
     k3s = wanted_of(ctx)
+    _same_datastore(k3s, (await ctx.facts()).k3s)
     runs = await is_active(ctx, k3s.role.unit)
     if runs:
         await guard_quorum(ctx)
         await announce_restart(ctx)
+    await _write_secrets(ctx, k3s)
     for path, text in k3s.files.items():
         if text:
             await write_file(ctx, path, text, mode="644" if path not in (CONFIG, REGISTRIES) else "600")
@@ -88,6 +96,26 @@ async def configure_k3s(ctx: ActionContext) -> Outcome:
     else:
         await run(ctx, ("rm", "-f", RESTART_DUE))
     return Done("its files are as declared" + (", and it was restarted" if runs else ""))
+
+
+def _same_datastore(k3s: DesiredK3s, found: K3sFacts | None) -> None:
+    """Raise Stop where the server would begin with no state: K3s takes none from etcd to a database, or back."""
+    if found is None:
+        raise Stop(Transient("it can't be read what of K3s is on the host"))
+    if why := other_datastore(k3s, found):
+        raise Stop(Declined("other_datastore", why))
+
+
+async def _write_secrets(ctx: ActionContext, k3s: DesiredK3s) -> None:
+    """Write the options that hold secrets to a file that root alone reads, or remove it."""
+    if not k3s.secrets:
+        await run(ctx, ("rm", "-f", SECRETS))
+        return
+    values = {option: secret_line(ctx, f"{option} of K3s", one.name, one.server) for option, one in k3s.secrets.items()}
+    if k3s.external and k3s.secrets[ENDPOINT].server not in values[ENDPOINT]:
+        name, server = k3s.secrets[ENDPOINT].name, k3s.secrets[ENDPOINT].server
+        raise Stop(Permanent(f"secret {name} does not name {server}, which the spec says the database has"))
+    await write_file(ctx, SECRETS, "".join(f"{option}: {json.dumps(value)}\n" for option, value in values.items()))
 
 
 async def write_file(ctx: ActionContext, path: str, text: str, *, mode: str = "600") -> None:
@@ -145,7 +173,8 @@ async def guard_quorum(ctx: ActionContext) -> None:
     """Raise Stop unless etcd keeps its quorum without this server."""
     if wanted_of(ctx).role is K3sRole.AGENT:
         return
-    if why := why_not_away(await servers_of(ctx), ctx.node):
+    external = wanted_of(ctx).external
+    if why := why_not_away(await servers_of(ctx), ctx.node, external=external):
         raise Stop(Transient(why, 30.0))
 
 
@@ -157,9 +186,12 @@ async def servers_of(ctx: ActionContext) -> Mapping[str, bool]:
     return control_plane(state)
 
 
-async def _snapshot(ctx: ActionContext, version: str) -> None:
+async def _snapshot(ctx: ActionContext, k3s: DesiredK3s) -> None:
     """Save etcd before another version touches it, and see it in the list (docs.k3s.io, "etcd-snapshot")."""
-    name = f"before-{version.replace('+', '-')}"
+    if k3s.external:
+        ctx.step(f"the database at {k3s.secrets[ENDPOINT].server} is backed up by its own means, and not here")
+        return
+    name = f"before-{k3s.version.replace('+', '-')}"
     ctx.step(f"saving etcd as {name}")
     await run(ctx, (BINARY, "etcd-snapshot", "save", "--name", name), seconds=STARTS_S)
     listed = await run(ctx, (BINARY, "etcd-snapshot", "ls"), seconds=COMMAND_S)

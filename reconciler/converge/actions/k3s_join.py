@@ -16,11 +16,11 @@ from reconciler.converge.actions import k3s as on_node
 from reconciler.converge.actions.adjust import take_back_all
 from reconciler.converge.actions.command import run
 from reconciler.converge.actions.context import ActionContext, Stop, poll
+from reconciler.converge.actions.host_secret import secret_line
 from reconciler.converge.k3s_birth import Asked, is_unborn
 from reconciler.model.errors import DriverError
 from reconciler.model.k3s import (
     BINARY,
-    DATASTORE,
     JOIN,
     PASSWORD,
     SERVER_TOKEN,
@@ -53,7 +53,7 @@ async def joining_k3s(ctx: ActionContext, member: Member | None) -> AsyncIterato
             await _start(ctx, k3s)
             yield member is None
         return
-    if not await _has(ctx, DATASTORE):
+    if not await _has(ctx, k3s.begun):
         member = await _prepare_server(ctx, k3s, member)
     await _start(ctx, k3s)
     if await poll(ctx, lambda: _serves(ctx), within_s=on_node.STARTS_S, every_s=5.0, soon=True) is None:
@@ -110,9 +110,17 @@ async def _prepare_server(ctx: ActionContext, k3s: DesiredK3s, member: Member | 
             why = "no server has a datastore, and the spec does not consent to a new cluster (`bootstrap: true`)"
             raise Stop(Declined("no_bootstrap", why))
         ctx.step("beginning a new cluster")
-        await _write_join(ctx, {"cluster-init": True}, "")
+        if k3s.external:
+            await _write_join(ctx, {"token-file": TOKEN}, _shared_token(ctx, k3s))
+        else:
+            await _write_join(ctx, {"cluster-init": True}, "")
         return member
     name, issuer = await _issuer(ctx)
+    if k3s.external:
+        await _forget_password(ctx, issuer)
+        ctx.step(f"joining as a server, beside {name}")
+        await _write_join(ctx, {"token-file": TOKEN}, _shared_token(ctx, k3s))
+        return member
     await _make_room(ctx, member)
     token = (await _on(ctx, issuer, ("cat", SERVER_TOKEN))).strip()
     if not token.startswith("K10"):
@@ -121,6 +129,13 @@ async def _prepare_server(ctx: ActionContext, k3s: DesiredK3s, member: Member | 
     ctx.step(f"joining as a server, with the help of {name}")
     await _write_join(ctx, {"server": k3s.endpoint, "token-file": TOKEN}, token)
     return None
+
+
+def _shared_token(ctx: ActionContext, k3s: DesiredK3s) -> str:
+    """Return the token of all servers, by which those with a database know one another."""
+    if k3s.token is None:
+        raise Stop(Declined("no_token", "the spec names no token of the servers"))
+    return secret_line(ctx, "the token of K3s' servers", k3s.token.name, k3s.token.server)
 
 
 async def _make_room(ctx: ActionContext, member: Member | None) -> None:

@@ -16,6 +16,7 @@ from reconciler.drivers.kube.failures import KubeFailure, malformed
 from reconciler.drivers.kube.field_owners import git_keeper
 from reconciler.drivers.kube.objects import Json, controller_of, map_of, maps_of, text_of
 from reconciler.model.adjustments import (
+    GONE,
     QUEUE,
     RECORD,
     Adjusted,
@@ -104,7 +105,7 @@ class KubeAdjustments:
         document = await self._read(f"/api/v1/namespaces/{quote(space, safe='')}/pods/{quote(pod.name, safe='')}")
         metadata = {} if document is None else map_of(document, "metadata")
         if metadata.get("uid") != pod.uid:
-            return None
+            return GONE
         labels = map_of(metadata, "labels")
         if name := text_of(labels, _LWS):
             return await self._outermost(AdjustedRef("LeaderWorkerSet", space, name))

@@ -32,6 +32,7 @@ from reconciler.lab.hardware.cluster_objects import (
     detect_conditions,
     node_of,
 )
+from reconciler.lab.hardware.k3s_site import first_taints
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.outages import Outages
 from reconciler.lab.hardware.replicas import Replicas
@@ -163,10 +164,11 @@ class ClusterTruth(Replicas):
     # --- writing ---
 
     def add_node(
-        self, name: str, *, labels: Mapping[str, str] | None = None, control_plane: bool = False
-    ) -> NodeObject:
+        self, name: str, *, labels: Mapping[str, str] | None = None, control_plane: bool = False,
+        taints: tuple[Taint, ...] = (),
+    ) -> NodeObject:  # fmt: skip
         """Register a node."""
-        node = NodeObject(name, self._uid(), self._clock(), 0, control_plane=control_plane)
+        node = NodeObject(name, self._uid(), self._clock(), 0, control_plane=control_plane, taints=taints)
         node.labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
         node.labels |= labels or {}
         if control_plane:
@@ -329,7 +331,7 @@ class ClusterTruth(Replicas):
         if not running and name not in self._nodes:
             return False
         node = self._nodes.get(name) or self.add_node(
-            name, control_plane=self.k3s is not None and name in self.k3s.members
+            name, control_plane=self.k3s is not None and name in self.k3s.members, taints=first_taints(machine.disk())
         )
         ready = "Unknown" if not running else "True" if machine.kubelet_ready else "False"
         automatic = ((_UNSCHEDULABLE,) if node.unschedulable else ()) + {

@@ -9,6 +9,7 @@ Embedded etcd", "How Agent Node Registration Works").
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 import re
 import string
@@ -21,11 +22,13 @@ from reconciler.model.k3s import (
     CONFIG,
     DATA,
     DATASTORE,
+    ENDPOINT,
     JOIN,
     KUBECONFIG,
     PASSWORD,
     REGISTRIES,
     RESET_FLAG,
+    SECRETS,
     SERVER_TOKEN,
     SNAPSHOTS,
     UNIT_FILES,
@@ -33,6 +36,7 @@ from reconciler.model.k3s import (
     K3sRole,
     removed_by,
 )
+from reconciler.model.observed import Taint
 
 if TYPE_CHECKING:
     from reconciler.lab.hardware.cluster_objects import NodeObject
@@ -64,7 +68,7 @@ def version_of(disk: DiskImage) -> str:
 def option(disk: DiskImage, key: str) -> str:
     """Return a scalar of config.yaml and config.yaml.d, the latter over the former; "" = not given."""
     value = ""
-    for path in (CONFIG, JOIN):
+    for path in (CONFIG, SECRETS, JOIN):
         for line in disk.files.get(path, "").splitlines():
             name, colon, rest = line.partition(":")
             if colon and name == key:
@@ -72,11 +76,37 @@ def option(disk: DiskImage, key: str) -> str:
     return value
 
 
+def first_taints(disk: DiskImage) -> tuple[Taint, ...]:
+    """Return the taints with which K3s registers a node, and which it never sets on one that is registered."""
+    for line in disk.files.get(JOIN, "").splitlines():
+        if line.startswith("node-taint: "):
+            parts = (text.partition("=") for text in json.loads(line.partition(": ")[2]))
+            return tuple(Taint(key, value.partition(":")[0], value.partition(":")[2]) for key, _, value in parts)
+    return ()
+
+
+def secret_options(disk: DiskImage) -> tuple[str, ...]:
+    """Return the options that the file of secrets holds, in order."""
+    lines = disk.files.get(SECRETS, "").splitlines()
+    return tuple(sorted(line.partition(":")[0] for line in lines if ": " in line))
+
+
 @dataclass(slots=True)
 class BootstrapToken:
     secret: str
     description: str
     expires: float
+
+
+@dataclass(slots=True)
+class Database:
+    """A database beside the machines. `token`: encrypts the keys of the cluster in it; "" = it is empty.
+
+    `up`: it answers.
+    """
+
+    token: str = ""
+    up: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +133,8 @@ class K3sSite:
     passwords: dict[str, str] = field(default_factory=dict)
     snapshots: list[str] = field(default_factory=list)
     saved: dict[str, Snapshot] = field(default_factory=dict)  # by the text of its file
+    databases: dict[str, Database] = field(default_factory=dict)  # by the endpoint that servers have
+    bucket: dict[str, str] = field(default_factory=dict)  # of an object store: name of a snapshot -> its text
     restores: int = 0
     undone: int = 0  # restores that took away what had been written since the one before
     ran: bool = False  # since the last restore
@@ -150,13 +182,15 @@ class K3sSite:
     def healthy(self) -> bool:
         """Return whether etcd has its quorum."""
         running = sum(self._runs(name) for name in self.members)
+        if self.databases:
+            return running > 0 and all(database.up for database in self.databases.values())
         if self.members:
             self.fewest = min(self.fewest, running - (len(self.members) // 2 + 1))
         return running > len(self.members) // 2
 
     def dropped(self, name: str) -> None:
         """Take a node out whose node object was deleted: K3s takes its member out of etcd, too."""
-        if name in self.members:
+        if name in self.members and not self.databases:
             self.members.remove(name)
 
     def removed(self, machine: HostSide) -> None:
@@ -167,7 +201,8 @@ class K3sSite:
             del disk.services[unit]
         for path in [path for path in disk.files if "rancher" in path or "/k3s" in path]:
             del disk.files[path]
-        self.dropped(name)
+        if name in self.members:
+            self.members.remove(name)
         if not self.members:
             self.passwords, self.tokens = {}, {}
 
@@ -210,6 +245,8 @@ class K3sSite:
         return ""
 
     def _server(self, disk: DiskImage, name: str) -> str:
+        if DATASTORE not in disk.files and (endpoint := option(disk, ENDPOINT)):
+            return self._with_database(disk, name, endpoint)
         if DATASTORE in disk.files:
             if disk.files[DATASTORE] != self._datastore:
                 self.revived.append(name)
@@ -234,6 +271,22 @@ class K3sSite:
         disk.files |= {DATASTORE: self._datastore, KUBECONFIG: ADMIN}
         return ""
 
+    def _with_database(self, disk: DiskImage, name: str, endpoint: str) -> str:
+        """Play a server whose state is in a database: the first one with its token begins the cluster in it."""
+        database = self.databases.setdefault(endpoint, Database())
+        if not database.up:
+            return "building kine: dial tcp: connect: connection refused"
+        token = disk.files.get(option(disk, "token-file"), "")
+        if not database.token:
+            self.begun += 1
+            database.token = token
+        if not token or token != database.token:
+            return "bootstrap data already found and encrypted with different token"
+        if name not in self.members:
+            self.members.append(name)
+        disk.files |= {SERVER_TOKEN: f"K10{self.authority}::server:{token}", KUBECONFIG: ADMIN}
+        return ""
+
     @property
     def _datastore(self) -> str:
         return f"K3s {self.restores}" if self.restores else "K3s"
@@ -247,10 +300,15 @@ class K3sSite:
         self.saved[text] = Snapshot(self.nodes(), dict(self.passwords), disk.files[SERVER_TOKEN])
         self.snapshots.append(whole)
         machine.write_file(f"{SNAPSHOTS}/{whole}", text)
+        if option(disk, "etcd-s3") == "true":
+            self.bucket[whole] = text
         return whole
 
-    def reset(self, machine: HostSide, path: str, token: str) -> str:
-        """Play `k3s server --cluster-reset --cluster-reset-restore-path`. Return why it fails; "" = it is done."""
+    def reset(self, machine: HostSide, path: str, token: str, *, local: bool) -> str:
+        """Play `k3s server --cluster-reset --cluster-reset-restore-path`. Return why it fails; "" = it is done.
+
+        `local`: with `--etcd-s3=false`. Otherwise, where config.yaml names an object store, `path` is a name in it.
+        """
         disk, name = machine.disk(), machine.state.name
         if option(disk, "server"):
             return "cannot perform cluster-reset while server URL is set - remove server from configuration"
@@ -258,6 +316,11 @@ class K3sSite:
             return "listen tcp :6443: bind: address already in use"
         if RESET_FLAG in disk.files:
             return f"a cluster reset was performed; to perform another one, first delete the file at {RESET_FLAG}"
+        if option(disk, "etcd-s3") == "true" and not local:
+            if path not in self.bucket:
+                return f"failed to download snapshot from S3: {path}: The specified key does not exist."
+            machine.write_file(f"{SNAPSHOTS}/{path}", self.bucket[path])
+            path = f"{SNAPSHOTS}/{path}"
         if path not in disk.files:
             return f"etcd: snapshot path does not exist: {path}"
         found = self.saved.get(disk.files[path])

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from reconciler.lab.hardware.control_plane import ClusterTruth, Conflict
 from reconciler.lab.hardware.replicas import QueueObject, ReplicatedObject
 from reconciler.model.adjustments import (
+    GONE,
     QUEUE,
     Adjusted,
     AdjustedRef,
@@ -30,7 +31,7 @@ class TruthAdjustments:
         for thing in self._truth.replicated.values():
             if any(each.uid == pod.uid for each in self._truth.pods_of(thing)):
                 return AdjustedRef(thing.kind, thing.namespace, thing.name)
-        return None
+        return None if any(each.uid == pod.uid for each in self._truth.pods()) else GONE
 
     async def read(self, ref: AdjustedRef) -> Adjusted | None:
         await self._reach()

@@ -188,8 +188,8 @@ class LabFabric:
         return self._installer
 
     def host_secret(self, name: str, desired: Desired, server: str | None) -> str:  # noqa: ARG002 - the port's signature
-        """Return a word for the secret: machines in process ask for none."""
-        return f"secret {name}"
+        """Return a word for the secret: machines in process ask for none. A URL has its server in it."""
+        return f"secret {name}" if server is None else f"secret {name} of {server}"
 
     def observer(self) -> None:
         return None

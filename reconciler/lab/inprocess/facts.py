@@ -19,7 +19,7 @@ from reconciler.lab.hardware.error_counters import (
 )
 from reconciler.lab.hardware.host_network import host_network
 from reconciler.lab.hardware.host_side import K3S_UNITS
-from reconciler.lab.hardware.k3s_site import K3S_FILES, RENEW_S, version_of
+from reconciler.lab.hardware.k3s_site import K3S_FILES, RENEW_S, secret_options, version_of
 from reconciler.lab.hardware.kernel_log import EVENTS, unanswered
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.parts import dimm_errors, dimm_records
@@ -123,6 +123,7 @@ def _k3s(machine: Machine) -> K3sFacts:
         restart=DUE if RESTART_DUE in disk.files else NONE,
         renewal=DUE if due else NONE,
         deprecated=() if machine.k3s is None else machine.k3s.deprecated(machine.name),
+        secrets=secret_options(disk),
     )
 
 

@@ -154,8 +154,11 @@ class Budget:
         elif group is not None and node not in self._out:
             group.free(node)
 
-    def see_control_plane(self, members: Mapping[str, bool], *, downtime: bool = False) -> None:
-        """Take in all members of the cluster's control plane -> Ready. `downtime`: the only one may go, too."""
+    def see_control_plane(self, members: Mapping[str, bool], *, downtime: bool = False, quorum: bool = True) -> None:
+        """Take in all members of the cluster's control plane -> Ready. `downtime`: the only one may go, too.
+
+        `quorum`: they keep the state, so that more than half of them have to stay; otherwise one is enough.
+        """
         if self._elected is not None and members == self._members:
             return
         if self._elected is not None:
@@ -163,7 +166,7 @@ class Budget:
             for name in self._members.keys() & self._of.keys():
                 self._of[name].remove(self._elected)
         self._members, self._elected = dict(members), None
-        self._quorum(members, downtime)
+        self._quorum(members, 0 if downtime else len(members) // 2 + 1 if quorum else 1)
 
     def _default_now(self) -> Group | None:
         covered: set[Reason] = set()
@@ -205,12 +208,12 @@ class Budget:
                 group.taken = [(at, name) for name in members[key] for at in taken.get(name, ()) if at > since]
             self._add(group, members[key])
 
-    def _quorum(self, members: Mapping[str, bool], downtime: bool) -> None:
-        """Limit n members so that n // 2 + 1 stay ready (pitfall H8). Members outside the fleet count too."""
+    def _quorum(self, members: Mapping[str, bool], quorum: int) -> None:
+        """Limit members so that a quorum stays ready (pitfall H8). Members outside the fleet count too."""
         ours = [name for name in members if name in self._of]
         if not ours:
             return
-        total, quorum = len(members), 0 if downtime else len(members) // 2 + 1
+        total = len(members)
         words = (f"{quorum} of {total} control-plane members must stay ready", "others out")
         rule = f"{total} - quorum of {quorum} = {total - quorum}"
         away = {name for name, ready in members.items() if not ready} | (self._out & set(ours))

@@ -30,8 +30,9 @@ def goes_in_order(action: PlannedAction, k3s: DesiredK3s | None) -> bool:
 class K3sOrder:
     """`wanted`: active nodes -> what they are to run. `versions`: those in the cluster -> version of their kubelet.
 
-    `ready`: members of the control plane -> Ready. `at_work`: nodes that are worked on. `deprecated`: servers -> the
-    deprecated APIs that theirs was asked for; None or no entry: it is not known.
+    `elsewhere`: servers -> why they can't keep their state where the spec says. `ready`: members of the control plane
+    -> Ready. `at_work`: nodes that are worked on. `deprecated`: servers -> the deprecated APIs that theirs was asked
+    for; None or no entry: it is not known.
     """
 
     wanted: Mapping[str, DesiredK3s] = field(default_factory=dict)
@@ -39,6 +40,7 @@ class K3sOrder:
     ready: Mapping[str, bool] = field(default_factory=dict)
     at_work: Collection[str] = ()
     deprecated: Mapping[str, tuple[DeprecatedApi, ...] | None] = field(default_factory=dict)
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def servers(self) -> list[str]:
@@ -67,6 +69,8 @@ class K3sOrder:
         return frozenset(action.name for action in actions if goes_in_order(action, own))
 
     def _server(self, node: str, own: DesiredK3s, names: Collection[str]) -> str:
+        if why := self.elsewhere.get(node):
+            return why
         busy = [name for name in self.servers if name != node and name in self.at_work]
         if busy:
             return f"servers of K3s go one at a time, and {busy[0]} is worked on"
@@ -74,9 +78,12 @@ class K3sOrder:
             first = self.servers[0]
             return "" if node == first else f"the cluster begins with {first}, and no server is in it yet"
         if set(self.ready) == {node} and any(spec_of(name).installs for name in names):
-            return "it is the only server, and etcd with all that the cluster knows would go with its disk"
+            if not own.external:
+                return "it is the only server, and etcd with all that the cluster knows would go with its disk"
+            if not own.bootstrap:
+                return "it is the only server: it begins again with its database only with `k3s.bootstrap: true`"
         starts_again = names == {JOIN} and node in self.ready
-        if not starts_again and (why := why_not_away(self.ready, node)):
+        if not starts_again and (why := why_not_away(self.ready, node, external=own.external)):
             return why
         return (self._skips(node, own) or self._removes(node, own)) if INSTALL in names else ""
 

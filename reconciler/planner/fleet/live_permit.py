@@ -13,7 +13,7 @@ from typing import Any
 
 from reconciler.gate.asked import kept_values
 from reconciler.model.desired import Fleet
-from reconciler.model.k3s import DeprecatedApi
+from reconciler.model.k3s import DeprecatedApi, other_datastore
 from reconciler.model.observed import Answered, Observation, Observed, Silent, was_asked
 from reconciler.model.plan import Blocked, NodePlan
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, NodeRecord, Rollout, is_spare, read_mark
@@ -106,6 +106,7 @@ class LivePermit:
         self._registered: dict[str, str] = {}  # of all nodes of the fleet in the cluster -> kubelet
         self._images = _kubelets_of_images(fleet)
         self._deprecated: dict[str, tuple[DeprecatedApi, ...] | None] = {}
+        self._elsewhere: dict[str, str] = {}  # servers -> why they can't keep their state where the spec says
         self._elected: dict[str, bool] = {}  # nodes of the fleet that are in the control plane -> ready
         for name in sorted(fleet.nodes):
             seen = observation.nodes.get(name)
@@ -156,6 +157,7 @@ class LivePermit:
         member = seen.member.value if isinstance(seen.member, Answered) else None
         if seen.node in self._k3s and isinstance(seen.host, Answered) and seen.host.value.k3s is not None:
             self._deprecated[seen.node] = seen.host.value.k3s.deprecated
+            self._elsewhere[seen.node] = other_datastore(self._k3s[seen.node], seen.host.value.k3s)
         if seen.node in self._k3s and isinstance(seen.member, Answered):
             self._versions[seen.node] = "" if member is None else member.kubelet_version
             if member is None and self._elected.pop(seen.node, None) is not None:
@@ -173,8 +175,9 @@ class LivePermit:
 
     def _count_members(self) -> None:
         members = {**self._others, **self._elected}
+        external = any(k3s.external for k3s in self._k3s.values())
         only = self._k3s.get(next(iter(members))) if len(members) == 1 else None
-        self._budget.see_control_plane(members, downtime=only is not None and only.allow_downtime)
+        self._budget.see_control_plane(members, downtime=only is not None and only.allow_downtime, quorum=not external)
 
     def reserve(self, node: str) -> None:
         """Count a node as out of service that is about to be taken out."""
@@ -206,7 +209,7 @@ class LivePermit:
             return K3sOrder()
         versions = {name: version for name, version in self._versions.items() if version}
         ready = {**self._others, **self._elected}
-        return K3sOrder(self._k3s, versions, ready, frozenset(self._reserved), self._deprecated)
+        return K3sOrder(self._k3s, versions, ready, frozenset(self._reserved), self._deprecated, self._elsewhere)
 
 
 @dataclass(slots=True)

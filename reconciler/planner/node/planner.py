@@ -24,6 +24,7 @@ from reconciler.planner.node.catalogue import Catalogue, Row, catalogue
 from reconciler.planner.node.conditions import Conditions, Context
 from reconciler.planner.node.crash import stopped_by, unplanned
 from reconciler.planner.node.decommission import subjects
+from reconciler.planner.node.deprecated_apis import deprecated_items
 from reconciler.planner.node.draining import busy, draining
 from reconciler.planner.node.estimates import Estimates
 from reconciler.planner.node.evaluate import test_items, with_drift
@@ -148,6 +149,7 @@ class NodePlanner:
         if desired.state is NodeState.ACTIVE:
             told = (*signal_items(desired, state, self.comparer.rules), *renewals(desired, state))
             items = (*items, *told, *operator_items(desired, state), *serving_items(desired, state))
+            items = (*items, *deprecated_items(desired, observed))
         shared = self.key(desired.profile) if actions else ""
         inputs = own_inputs(desired, observed, record) if actions else {}
         drain = draining(desired, observed, actions)

@@ -1,4 +1,4 @@
-"""The parts that all kinds share: fields that are not enforced yet, and checked scalars.
+"""The scalars that all kinds share, and how they are checked.
 
 Scalars keep the text that the author wrote; `resolve` converts it.
 """
@@ -12,10 +12,8 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
 )
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic_core import PydanticCustomError
 
 from reconciler.model.addresses import split_authority
 from reconciler.model.observed import AttributeValue
@@ -24,27 +22,6 @@ from reconciler.strict_yaml.characters import check_line
 from reconciler.strict_yaml.models import Checked, Matching, Model, Name, Text
 
 API_VERSION = "reconciler.dev/v1alpha1"
-
-
-class Enforced:
-    """Marks a field that this version does not enforce, or only for `values`. Other values are refused, not ignored."""
-
-    def __init__(self, *values: str) -> None:
-        self.values = values
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self._check, handler(source))
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {**handler(schema), "x-enforced": list(self.values) or False}
-
-    def _check(self, value: Any) -> Any:
-        if value is None or value in self.values:
-            return value
-        raise PydanticCustomError("not_enforced", "not enforced by this version", {"values": self.values})
-
-
-NOT_ENFORCED = Enforced()
 
 
 def _reachable(url: str) -> str:
@@ -127,6 +104,7 @@ ImageUrl = Annotated[
     ),
     AfterValidator(_reachable),
 ]
+KeptMount = Annotated[str, Matching(r"/(state|data)", "a mount point of a partition that can be kept: /state or /data")]
 SavedPath = Annotated[
     str,
     Matching(

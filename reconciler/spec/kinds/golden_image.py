@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from reconciler.model.cosign import read_bundle
 from reconciler.model.units import parse_size
 from reconciler.model.vocab import ImageFormat
-from reconciler.spec.kinds.base import ImageUrl, Resource, Sha256, Size
+from reconciler.spec.kinds.base import ImageUrl, KeptMount, Resource, Sha256, Size
 from reconciler.spec.kinds.measurements import BootMeasurements
 from reconciler.spec.kinds.settings import RootDiskRule
 from reconciler.strict_yaml.models import Checked, Matching, Model, Name, Text
@@ -48,7 +48,6 @@ PartitionSize = Annotated[Size, Checked(_whole_mebibytes)]
 KernelArgument = Annotated[
     str, Matching(r"[!#-~]+", "a kernel argument; it has no blanks or quotes"), Checked(_not_the_images_own)
 ]
-KeptMount = Annotated[str, Matching(r"/(state|data)", "a mount point of a partition that can be kept: /state or /data")]
 
 
 class Signature(Model):

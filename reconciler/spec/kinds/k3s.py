@@ -6,13 +6,23 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from reconciler.spec.kinds.base import Enforced, Sha256, WebUrl
+from reconciler.spec.kinds.base import SavedPath, Sha256, WebUrl
 from reconciler.strict_yaml.models import Matching, Model, Name, Text
 
 K3sVersion = Annotated[str, Matching(r"v1\.\d{1,3}\.\d{1,3}\+k3s\d{1,2}", "a version of K3s like v1.31.5+k3s1")]
 Endpoint = Annotated[str, Matching(r"https://[a-z0-9.-]+(:\d{1,5})?", "a URL like https://10.0.0.10:6443")]
+
+
+ServerAddress = Annotated[str, Matching(r"[a-z0-9.-]+:\d{1,5}", "an address like db.example:5432")]
+BucketName = Annotated[str, Matching(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", "the name of a bucket like k3s-main")]
+Folder = Annotated[str, Matching(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*", "a folder of a bucket like clusters/main")]
+Region = Annotated[str, Matching(r"[a-z0-9-]{1,40}", "a region like eu-central-1")]
+Cron = Annotated[
+    str,
+    Matching(r"[0-9*/,-]+( [0-9A-Za-z*/,?-]+){4}", "five fields of cron like 0 */12 * * *, which is every 12 hours"),
+]
 
 
 class Datastore(StrEnum):
@@ -47,17 +57,71 @@ class Release(Model):
     )
 
 
-class K3s(Model):
-    """A K3s cluster with embedded etcd."""
+class Database(Model):
+    """A database in which all servers keep the state of the cluster."""
 
-    servers: Name = Field(description="NodePool whose nodes are the servers: 1, 3 or 5. All others are agents.")
+    server: ServerAddress = Field(description="Host and port of the database; both secrets must be allowed there.")
+    endpoint: Name = Field(
+        description="Name of a secret that holds K3s' datastore-endpoint with `server` in it, such as "
+        "postgres://USER:PASSWORD@db.example:5432/k3s. To change its value, give it another name."
+    )
+    token: Name = Field(
+        description="Name of a secret that holds the token of all servers. K3s encrypts the cluster's keys in the "
+        "database with it: a backup of the database is of no use without it, and it can't be changed here."
+    )
+    ca_file: SavedPath | None = Field(default=None, description="File on the servers that has the database's CA.")
+    cert_file: SavedPath | None = Field(default=None, description="File on the servers with a client's certificate.")
+    key_file: SavedPath | None = Field(default=None, description="File on the servers with the key of `certFile`.")
+
+    @model_validator(mode="after")
+    def _in_pairs(self) -> Database:
+        if (self.cert_file is None) != (self.key_file is None):
+            raise ValueError("certFile and keyFile: K3s takes both or none")
+        return self
+
+
+class ObjectStore(Model):
+    """An object store that speaks S3."""
+
+    server: ServerAddress = Field(description="Host and port; both secrets must be allowed there.")
+    bucket: BucketName = Field(description="Bucket, which exists.")
+    folder: Folder = Field(description="Folder within it. Two clusters in one folder delete each other's snapshots.")
+    region: Region = Field(default="us-east-1", description="Region of the bucket.")
+    access_key: Name = Field(description="Name of a secret that holds the access key.")
+    secret_key: Name = Field(description="Name of a secret that holds the secret key.")
+    ca_file: SavedPath | None = Field(default=None, description="File on the servers that has the store's CA.")
+
+
+class Snapshots(Model):
+    """When K3s saves etcd by itself, how many snapshots stay, and where copies of them go."""
+
+    schedule: Cron = Field(default="0 */12 * * *", description="When, as five fields of cron in the servers' time.")
+    keep: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=5, description="How many stay, on disk and in the store."
+    )
+    s3: ObjectStore | None = Field(default=None, description="Where each snapshot is copied to. Absent: nowhere.")
+
+
+class K3s(Model):
+    """A K3s cluster, with etcd within its servers or with a database."""
+
+    servers: Name = Field(
+        description="NodePool whose nodes are the servers: 1, 3 or 5 with etcd, any number with a database. All others "
+        "are agents."
+    )
     endpoint: Endpoint = Field(description="Where nodes reach the servers: an address that outlives each of them.")
     release: Release = Field(description="What servers run, and agents that have no release of their own.")
     agents: Release | None = Field(
         default=None, description="What agents run: never newer than the servers, and at most three minors older."
     )
-    datastore: Annotated[Datastore, Enforced(Datastore.ETCD)] = Field(
-        default=Datastore.ETCD, description="Where the servers keep their state: etcd within them."
+    datastore: Datastore = Field(
+        default=Datastore.ETCD,
+        description="Where the servers keep the cluster's state: in etcd within them, or in the database of "
+        "`database`. It can't be changed once a cluster has begun.",
+    )
+    database: Database | None = Field(default=None, description="The database of `datastore: external`.")
+    snapshots: Snapshots | None = Field(
+        default=None, description="Snapshots of etcd. Absent: every 12 hours, and 5 stay on each server's disk."
     )
     disable: tuple[Packaged, ...] = Field(default=(), description="Components of K3s that are left out.")
     docker: bool = Field(default=False, description="Containers run in Docker, by cri-dockerd, not in containerd.")

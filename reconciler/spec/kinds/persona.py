@@ -12,8 +12,8 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from reconciler.model.container_images import HOME as ARCHIVES
 from reconciler.model.vocab import DrainProvider, SignalTo, StopPolicy
 from reconciler.spec.kinds.base import (
-    NOT_ENFORCED,
     ContainerImageName,
+    KeptMount,
     LabelKey,
     LabelValue,
     PositiveDuration,
@@ -21,7 +21,7 @@ from reconciler.spec.kinds.base import (
     SavedPath,
 )
 from reconciler.spec.kinds.settings import HostSettings
-from reconciler.strict_yaml.models import Argv, Checked, Matching, Model, Name, Text
+from reconciler.strict_yaml.models import Argv, Checked, Matching, Model, Name
 
 _MIG_PROFILE = re.compile(r"([1-7])g\.(\d+)gb(\+me(\.all)?|\+gfx|-me)?")
 _COMPUTE_SLICES = 7  # of every GPU that has MIG
@@ -333,8 +333,10 @@ class PersonaSpec(Model):
         description="Objective for the share of node-hours in service, like 99.9%. Reports and metrics compare with "
         "it; nothing acts on it.",
     )
-    preserve: Annotated[tuple[Text, ...] | None, NOT_ENFORCED] = Field(
-        default=None, description="State on the host that survives a change of persona."
+    preserve: tuple[KeptMount, ...] = Field(
+        default=(),
+        description="Mount points of partitions that an install keeps on nodes with this persona, beside those of the "
+        "image's own `preserve`: /state, /data.",
     )
 
 

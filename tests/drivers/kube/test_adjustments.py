@@ -9,6 +9,7 @@ from jsonschema import ValidationError
 
 from reconciler.drivers.kube.adjustments import KubeAdjustments
 from reconciler.model.adjustments import (
+    GONE,
     QUEUE,
     RECORD,
     Adjusted,
@@ -70,7 +71,9 @@ def test_a_deployment_is_found_by_its_replica_set() -> None:
 def test_another_pod_of_that_name_is_not_it() -> None:
     objects = cluster()
     objects[POD]["metadata"]["uid"] = "another"
-    assert run(port(objects).scaled_by(RUNS)) is None
+    assert run(port(objects).scaled_by(RUNS)) == GONE
+    del objects[POD]
+    assert run(port(objects).scaled_by(RUNS)) == GONE
 
 
 @pytest.mark.parametrize("owner", [("Job", "train"), ("", ""), ("Node", "gpu-001")])

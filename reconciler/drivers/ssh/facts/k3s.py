@@ -19,10 +19,13 @@ from reconciler.model.k3s import (
     DATA,
     DATASTORE,
     DUE,
+    ENDPOINT,
     IMAGES,
     NONE,
     REGISTRIES,
     RESTART_DUE,
+    SECRETS,
+    SERVER_TOKEN,
     UNIT_FILES,
     K3sFacts,
     K3sRole,
@@ -44,8 +47,9 @@ if [ -e {BINARY} ] || [ -e {DATA} ]; then
   done
   for f in {" ".join(_FILES)}; do if [ -e $f ]; then echo "file $(sha256sum $f)"; fi; done
   for f in {IMAGES}/*; do if [ -e "$f" ]; then echo "image ${{f##*/}}"; fi; done
-  if [ -e {DATASTORE} ]; then
-    echo datastore
+  if [ -e {DATASTORE} ]; then echo datastore; fi
+  if [ -e {SECRETS} ]; then sed -n 's/^\\([a-z0-9-]*\\): .*/secret \\1/p' {SECRETS}; fi
+  if [ -e {DATASTORE} ] || {{ [ -e {SERVER_TOKEN} ] && grep -qs '^{ENDPOINT}: ' {SECRETS}; }}; then
     if m=$(timeout {ANSWERS_S} {BINARY} kubectl get --raw /metrics 2>/dev/null); then
       printf '%s\\n' "$m" | sed -n 's/^{METRIC}{{/deprecated &/p'
     else echo deprecated unknown; fi
@@ -64,7 +68,7 @@ def parse_k3s(answer: CommandResult) -> Parsed[K3sFacts]:
     lines = [line.split() for line in answer.stdout.splitlines()]
     if not lines or lines[-1] != ["end"]:
         raise Unreadable(f"the fact broke off: {excerpt(answer.stdout, 80)!r}")
-    version, units, files, images, words = "", {}, {}, [], set()
+    version, units, files, images, secrets, words = "", {}, {}, [], [], set()
     metrics = [line.removeprefix(_ASKED) for line in answer.stdout.splitlines() if line.startswith(_ASKED)]
     for line in lines:
         match line:
@@ -76,6 +80,8 @@ def parse_k3s(answer: CommandResult) -> Parsed[K3sFacts]:
                 files[path] = digest
             case ["image", name]:
                 images.append(name)
+            case ["secret", option]:
+                secrets.append(option)
             case ["deprecated", text, _] if text.startswith(METRIC):
                 pass
             case ["datastore"] | ["restart"] | ["renewal", "due" | "unknown"] | ["deprecated", "unknown"] | ["end"]:
@@ -91,7 +97,10 @@ def parse_k3s(answer: CommandResult) -> Parsed[K3sFacts]:
         raise Unreadable(str(error)) from error
     if asked is None:
         notes["k3s.deprecated"] = "its API server does not say which deprecated APIs are in use"
-    return Parsed(K3sFacts(version, units, files, tuple(images), "datastore" in words, restart, renewal, asked), notes)
+    found = K3sFacts(
+        version, units, files, tuple(images), "datastore" in words, restart, renewal, asked, tuple(sorted(secrets))
+    )
+    return Parsed(found, notes)
 
 
 def _version(text: str) -> str:

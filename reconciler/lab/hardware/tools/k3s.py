@@ -49,7 +49,7 @@ def removal_script(call: Call) -> Ran | None:
 def _reset(site: K3sSite, call: Call) -> Ran:
     options, _ = parse_options(call.args, {"--cluster-reset-restore-path": "path", "--token-file": "token"})
     token = call.machine.disk().files.get(options.get("token", ""), "")
-    if why := site.reset(call.machine, options.get("path", ""), token):
+    if why := site.reset(call.machine, options.get("path", ""), token, local="--etcd-s3=false" in call.args):
         return failed(1, f'time="2026-11-27T04:00:00Z" level=fatal msg="Error: {why}"\n', seconds=5.0)
     said = "Managed etcd cluster membership has been reset, restart without --cluster-reset flag now. "
     return Ran(CommandResult(0, "", f'time="2026-11-27T04:00:00Z" level=info msg="{said}"\n'), 30.0)
@@ -92,7 +92,8 @@ def _snapshot(site: K3sSite, call: Call) -> Ran | None:
         case ("save", "--name", name):
             return done(f"Snapshot {site.save(call.machine, name)} saved.\n", seconds=5.0)
         case ("ls",):
-            rows = (f"{one} file:///var/lib/rancher/k3s/server/db/snapshots/{one} 3678240\n" for one in site.snapshots)
+            rows = [f"{one} file:///var/lib/rancher/k3s/server/db/snapshots/{one} 3678240\n" for one in site.snapshots]
+            rows += [f"{one} s3://bucket/folder/{one} 3678240\n" for one in site.bucket]
             return done("Name Location Size Created\n" + "".join(rows))
     return None
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from reconciler.lab.hardware.k3s_site import K3S_FILES, LEAF, RENEW_S, VALID_S, version_of
+from reconciler.lab.hardware.k3s_site import K3S_FILES, LEAF, RENEW_S, VALID_S, secret_options, version_of
 from reconciler.lab.wire.facts.context import FactContext
 from reconciler.model.gate import CommandResult
-from reconciler.model.k3s import DATASTORE, IMAGES, RESTART_DUE, UNIT_FILES, K3sRole
+from reconciler.model.k3s import DATASTORE, ENDPOINT, IMAGES, RESTART_DUE, SERVER_TOKEN, UNIT_FILES, K3sRole
 
 METRIC: Final = "apiserver_requested_deprecated_apis"
 
@@ -23,7 +23,10 @@ def k3s(context: FactContext) -> CommandResult:
         if path in disk.files:
             lines.append(f"file {hashlib.sha256(disk.files[path].encode()).hexdigest()}  {path}")
     lines += [f"image {path.rpartition('/')[2]}" for path in sorted(disk.files) if path.startswith(f"{IMAGES}/")]
-    lines += ["datastore", *_deprecated(context)] if DATASTORE in disk.files else []
+    lines += ["datastore"] if DATASTORE in disk.files else []
+    lines += [f"secret {option}" for option in secret_options(disk)]
+    has_database = ENDPOINT in secret_options(disk) and SERVER_TOKEN in disk.files
+    lines += _deprecated(context) if DATASTORE in disk.files or has_database else []
     lines += ["restart"] if RESTART_DUE in disk.files else []
     if LEAF in disk.files and float(disk.files[LEAF]) + VALID_S - context.now < RENEW_S:
         lines.append("renewal due")
