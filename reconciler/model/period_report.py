@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from reconciler.model.gate import Decline, Peerless
 from reconciler.model.privacy import FreeText, NodeName, PublicText
@@ -33,8 +34,7 @@ class ServiceStatus:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class StatusInterval:
+class StatusInterval(NamedTuple):  # made by the hundred thousand, in a quarter of a frozen dataclass's time
     """One uninterrupted interval of one status. `until` None: it has not ended, and was `seen` last."""
 
     node: str
@@ -53,8 +53,7 @@ class StatusInterval:
         return self.seen if self.until is None else self.until
 
 
-@dataclass(frozen=True, slots=True)
-class Episode:
+class Episode(NamedTuple):  # as StatusInterval
     """A difference at one path of one node, from the pass that first saw it to the first pass that no longer did."""
 
     node: str

@@ -18,7 +18,17 @@ import sqlalchemy as sa
 
 from reconciler.drivers.ledger import chain
 from reconciler.drivers.ledger.rows import instant, to_json
-from reconciler.drivers.ledger.schema import FENCE, HEAD, drift, journal, meta, metadata, runs, status_intervals
+from reconciler.drivers.ledger.schema import (
+    FENCE,
+    HEAD,
+    coverage,
+    drift,
+    journal,
+    meta,
+    metadata,
+    runs,
+    status_intervals,
+)
 from reconciler.health.ladder import REMEDIATION
 from reconciler.model.period_report import ILL
 from reconciler.model.records import ISOLATED
@@ -125,6 +135,18 @@ def _stories(made: _Rows, rows: int, nodes: Sequence[str], days: float) -> Itera
         else:
             _came_and_went(made, at, node, chance.choice(_PATHS))
         yield
+    _well_until_now(made, nodes, last, BEGIN + timedelta(days=days))
+
+
+def _well_until_now(made: _Rows, nodes: Sequence[str], last: Mapping[str, datetime], now: datetime) -> None:
+    """Leave the interval of each node open in which it is well since its last story, as a loop does that watches."""
+    for node in nodes:
+        since = instant(min(last.get(node, BEGIN), now))
+        made.add(status_intervals, {
+            "fleet": FLEET, "node": node, "pool": "training-1", "status": "converged", "out_of_service": 0, "code": "",
+            "why": "", "since": since, "seen": since, "until": None,
+        })  # fmt: skip
+    made.add(coverage, {"fleet": FLEET, "since": instant(BEGIN), "seen": instant(now)})
 
 
 def _came_and_went(made: _Rows, at: datetime, node: str, path: str) -> None:

@@ -9,14 +9,14 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
 from reconciler.drivers.ledger import period
 from reconciler.drivers.ledger.base import SqlRole
-from reconciler.drivers.ledger.rows import from_json, instant, or_long_ago
+from reconciler.drivers.ledger.rows import Decoded, from_json, instant, or_long_ago
 from reconciler.drivers.ledger.schema import certificates, journal, rollouts, runs
 from reconciler.drivers.ledger.writing import write_journal
 from reconciler.model.period_report import Past
@@ -26,6 +26,7 @@ _LEFT_OUT = ("amendment", "identity", "seal", "prune")  # events that say nothin
 # Of an intent. Its install document carries keys.
 _EVIDENCE = ("boot_id", "task", "started", "by", "erasure", "erasures")
 _ROLLOUTS = 50  # of which membership is read, the newest
+_NOTHING: Final[Mapping[str, Any]] = {}
 _PAGE = 5_000  # rows whose attempts and certificates are read by number
 
 
@@ -58,7 +59,8 @@ class SqlHistory(SqlRole):
             query = query.where(journal.c.node == node)
         with self._database.read() as connection:
             rows = connection.execute(query.order_by(journal.c.id.desc()).limit(limit)).all()
-        return [(row.id, _entry(row, {}, {}, {})) for row in reversed(rows)]
+        cells = _Cells()
+        return [(row.id, _entry(row, {}, {}, {}, cells)) for row in reversed(rows)]
 
     def feed(self, after: int | None, limit: int, nodes: Collection[str] = ()) -> Sequence[tuple[int, JournalEntry]]:
         """Return at most `limit` rows that say something to people, with their numbers, oldest first.
@@ -73,8 +75,9 @@ class SqlHistory(SqlRole):
             query = query.order_by(journal.c.id.desc())
         else:
             query = query.where(journal.c.id > after).order_by(journal.c.id)
+        cells = _Cells()
         with self._database.read() as connection:
-            found = [(row.id, _entry(row, {}, {}, {})) for row in connection.execute(query)]
+            found = [(row.id, _entry(row, {}, {}, {}, cells)) for row in connection.execute(query)]
         return found if after is not None else found[::-1]
 
     def note(self, node: str, event: str, detail: str, now: datetime) -> None:
@@ -131,47 +134,44 @@ def _newest(dialect: str, *, since: bool) -> sa.Select[Any]:
 
 def _entries(connection: sa.Connection, rows: Sequence[Any]) -> list[JournalEntry]:
     begun, learnt = _begun(connection, rows), _amendments(connection, rows)
-    documents = _documents(connection, rows)
-    return [_entry(row, begun, learnt.get(row.id, {}), documents) for row in rows]
+    documents, cells = _documents(connection, rows), _Cells()
+    return [_entry(row, begun, learnt.get(row.id, _NOTHING), documents, cells) for row in rows]
+
+
+class _Cells:
+    """Decodes the cells of rows that are read at once."""
+
+    def __init__(self) -> None:
+        self.times = Decoded(or_long_ago)
+        self.data = Decoded(_data)
 
 
 def _entry(
-    row: Any, begun: Mapping[int, datetime], learnt: Mapping[str, Any], documents: Mapping[int, Any]
+    row: Any, begun: Mapping[int, datetime], learnt: Mapping[str, Any], documents: Mapping[int, Any], cells: _Cells
 ) -> JournalEntry:
-    at = or_long_ago(row.at)
-    data = _data(row.data)
+    number, at_cell, run, node, event, action, target, attempt, _, text, data_cell, _, commit, plan = row
+    at = cells.times[at_cell]
+    data = cells.data[data_cell]
     evidence: Mapping[str, Any] = {}
     seconds = None
-    match row.event:
-        case "intent":
-            evidence = {key: value for key, value in {**_object(data), **learnt}.items() if key in _EVIDENCE and value}
-        case "outcome":
-            evidence = {"outcome": data}
-            seconds = (at - begun[row.attempt]).total_seconds() if row.attempt in begun else None
-        case "drift":
-            evidence = _object(data)
-            if "since" in evidence:
-                seconds = (at - or_long_ago(evidence["since"])).total_seconds()
-        case "attested":  # what was measured, which a reference is learned from
-            evidence = _object(data)
-        case "certificate":
-            evidence = documents.get(_object(data).get("certificate", 0), {})
-    action = f"{row.action}:{row.target}" if row.target else row.action
-    detail = ": ".join(part for part in (str(data) if row.event == "outcome" else "", row.detail) if part)
-    attempt = row.id if row.event == "intent" else row.attempt
-    return JournalEntry(
-        at,
-        row.run,
-        row.node,
-        row.event,
-        action,
-        detail,
-        row.commit_id or "",
-        row.plan or "",
-        attempt,
-        seconds,
-        evidence,
-    )
+    if event == "intent":
+        evidence = {key: value for key, value in {**_object(data), **learnt}.items() if key in _EVIDENCE and value}
+        attempt = number
+    elif event == "outcome":
+        evidence = {"outcome": data}
+        seconds = (at - begun[attempt]).total_seconds() if attempt in begun else None
+        text = ": ".join(part for part in (str(data), text) if part)
+    elif event == "drift":
+        evidence = _object(data)
+        if "since" in evidence:
+            seconds = (at - or_long_ago(evidence["since"])).total_seconds()
+    elif event == "attested":  # what was measured, which a reference is learned from
+        evidence = _object(data)
+    elif event == "certificate":
+        evidence = documents.get(_object(data).get("certificate", 0), {})
+    if target:
+        action = f"{action}:{target}"
+    return JournalEntry(at, run, node, event, action, text, commit or "", plan or "", attempt, seconds, evidence)
 
 
 def _data(cell: str) -> Any:
@@ -195,7 +195,8 @@ def _begun(connection: sa.Connection, rows: Sequence[Any]) -> Mapping[int, datet
 def _amendments(connection: sa.Connection, rows: Sequence[Any]) -> Mapping[int, Mapping[str, Any]]:
     """Return the merged amendments of the attempts that begin in these rows, by number."""
     intents = [row.id for row in rows if row.event == "intent"]
-    query = sa.select(journal).where(journal.c.event == "amendment", journal.c.attempt.in_(intents))
+    cells = (journal.c.attempt, journal.c.data)
+    query = sa.select(*cells).where(journal.c.event == "amendment", journal.c.attempt.in_(intents))
     found: dict[int, dict[str, Any]] = {}
     for row in connection.execute(query.order_by(journal.c.id)):
         found.setdefault(row.attempt, {}).update(_object(_data(row.data)))

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
 from reconciler.drivers.ledger import status_intervals
-from reconciler.drivers.ledger.rows import from_json, instant, to_instant
+from reconciler.drivers.ledger.rows import from_json, instant, instants, to_instant
 from reconciler.drivers.ledger.schema import drift, is_event, journal, nodes, runs
 from reconciler.drivers.ledger.schema import status_intervals as intervals
 from reconciler.health.ladder import REMEDIATION
@@ -34,17 +35,17 @@ _TELLING = tuple(
 def past(connection: sa.Connection, fleet: str, since: datetime, until: datetime) -> Past:
     period = _Period(fleet, instant(since), instant(until))
     reader = _Reader()
-    coverage = status_intervals.coverage_of(connection, fleet)
-    statuses = reader.all(_intervals(connection, period), lambda row: status_intervals.interval_of(row, coverage))
-    drifts = reader.all(connection.execute(_episodes(period)), _episode)
-    actions = reader.all(connection.execute(_actions(period)), _action)
+    at, coverage = reader.times, status_intervals.coverage_of(connection, fleet)
+    statuses = reader.all(_intervals(connection, period), lambda row: status_intervals.interval_of(row, coverage, at))
+    drifts = reader.all(connection.execute(_episodes(period)).all(), reader.episode)
+    actions = reader.all(connection.execute(_actions(period)).all(), _action)
     first = {}
-    for name, at in connection.execute(_first(fleet)):
+    for name, cell in connection.execute(_first(fleet)).all():
         try:
-            first[name] = to_instant(at, "first seen")
+            first[name] = at[cell]
         except ValueError:
             continue  # it was counted above if it falls in the period
-    attempts = _attempts(connection, period, _FOR_HEALTH, reader)
+    attempts = _attempts(connection, period, _told_of(period), reader)
     replacements = reader.all(_replacements(connection, period), _replacement)
     return Past(statuses, drifts, actions, first, reader.damaged, attempts, replacements)
 
@@ -52,8 +53,7 @@ def past(connection: sa.Connection, fleet: str, since: datetime, until: datetime
 def illness(connection: sa.Connection, fleet: str, since: datetime, until: datetime) -> Past:
     """Return the part of a period that lemon scores are made of: the signals, and the attempts that count."""
     period, reader = _Period(fleet, instant(since), instant(until)), _Reader()
-    signals = drift.c.path.startswith(_SIGNALS, autoescape=True)
-    drifts = reader.all(connection.execute(_episodes(period).where(signals)), _episode)
+    drifts = reader.all(connection.execute(_episodes(period).where(_IS_SIGNAL)).all(), reader.episode)
     return Past(episodes=drifts, attempts=_attempts(connection, period, _FOR_LEMONS, reader), damaged=reader.damaged)
 
 
@@ -76,6 +76,16 @@ _FOR_LEMONS = (
     | ((_INTENT.c.action == "mark") & _INTENT.c.detail.startswith(ISOLATED, autoescape=True))
     | ((_INTENT.c.action == "run_gate") & (_OUTCOME.c.data == '"permanent"'))
 )
+_IS_SIGNAL = drift.c.path.startswith(_SIGNALS, autoescape=True)
+
+
+def _told_of(period: _Period) -> sa.ColumnElement[bool]:
+    """Return which attempts a report tells of: what scores count, and what was done to nodes while they were ill.
+
+    Most attempts are at new images, of nodes that are well.
+    """
+    ill = sa.select(drift.c.node).where(_IS_SIGNAL, _overlap(period))
+    return _FOR_LEMONS | (_FOR_HEALTH & _INTENT.c.node.in_(ill))
 
 
 def _attempts(
@@ -91,7 +101,7 @@ def _attempts(
         .order_by(_oldest(_INTENT))
     )
     found: dict[str, list[Attempt]] = defaultdict(list)
-    for node, attempt in reader.all(connection.execute(_of_fleet(query, period.fleet, _INTENT)), _attempt):
+    for node, attempt in reader.all(connection.execute(_of_fleet(query, period.fleet, _INTENT)).all(), reader.attempt):
         found[node].append(attempt)
     return {node: tuple(some) for node, some in found.items()}
 
@@ -109,16 +119,10 @@ def _of_fleet(query: sa.Select[Any], fleet: str, rows: sa.FromClause) -> sa.Sele
     return query.join(runs, runs.c.run == rows.c.run, isouter=True).where(ours)
 
 
-def _attempt(row: Any) -> tuple[str, Attempt]:
-    node, action, target, cause, at, said, ended = row
-    outcome = "started" if said is None else _outcome(said)
-    end = None if ended is None else to_instant(ended, "end")
-    return node, Attempt(action, target, cause, to_instant(at, "start"), outcome, ended_at=end)
-
-
 class _Reader:
     def __init__(self) -> None:
         self.damaged = 0
+        self.times = instants()
 
     def all(self, rows: Iterable[Any], decode: Callable[[Any], T]) -> tuple[T, ...]:
         found = []
@@ -129,6 +133,17 @@ class _Reader:
                 self.damaged += 1
         return tuple(found)
 
+    def episode(self, row: Any) -> Episode:
+        node, path, kind, first_seen, ended_at = row
+        until = None if ended_at is None else self.times[ended_at]
+        return Episode(node, path, kind, self.times[first_seen], until)
+
+    def attempt(self, row: Any) -> tuple[str, Attempt]:
+        node, action, target, cause, at, said, ended = row
+        outcome = "started" if said is None else _outcome(said)
+        end = None if ended is None else self.times[ended]
+        return node, Attempt(action, target, cause, self.times[at], outcome, ended_at=end)
+
 
 def _intervals(connection: sa.Connection, period: _Period) -> list[Any]:
     """Read open and ended intervals apart, and order them here.
@@ -138,8 +153,16 @@ def _intervals(connection: sa.Connection, period: _Period) -> list[Any]:
     table = intervals
     begun = sa.select(*status_intervals.INTERVAL).where(table.c.fleet == period.fleet, table.c.since <= period.end)
     apart = (begun.where(table.c.until.is_(None)), begun.where(table.c.until >= period.begin))
-    rows = [row for query in apart for row in connection.execute(query)]
-    return sorted(rows, key=lambda row: (str(row.node), str(row.since), row.id))
+    rows = [row for query in apart for row in connection.execute(query).all()]
+    try:
+        return sorted(rows, key=_BY_NODE)
+    except TypeError:  # a damaged cell, such as a number in place of a name
+        return sorted(rows, key=lambda row: (str(row.node), str(row.since), row.id))
+
+
+_BY_NODE = itemgetter(
+    *([column.name for column in status_intervals.INTERVAL].index(n) for n in ("node", "since", "id"))
+)
 
 
 def _first(fleet: str) -> sa.Select[Any]:
@@ -147,10 +170,14 @@ def _first(fleet: str) -> sa.Select[Any]:
     return sa.select(table.c.node, sa.func.min(table.c.since)).where(table.c.fleet == fleet).group_by(table.c.node)
 
 
+def _overlap(period: _Period) -> sa.ColumnElement[bool]:
+    """Return the condition for drift that was there at some time of the period."""
+    return (drift.c.first_seen <= period.end) & (drift.c.ended_at.is_(None) | (drift.c.ended_at >= period.begin))
+
+
 def _episodes(period: _Period) -> sa.Select[Any]:
-    overlap = (drift.c.first_seen <= period.end) & (drift.c.ended_at.is_(None) | (drift.c.ended_at >= period.begin))
     cells = (drift.c[name] for name in ("node", "path", "kind", "first_seen", "ended_at"))
-    query = sa.select(*cells).where(overlap).order_by(_oldest(drift))
+    query = sa.select(*cells).where(_overlap(period)).order_by(_oldest(drift))
     if not period.fleet:
         return query
     ours = nodes.c.fleet.is_(None) | nodes.c.fleet.in_(("", period.fleet))
@@ -190,12 +217,6 @@ def _replacements(connection: sa.Connection, period: _Period) -> Iterator[tuple[
 def _replacement(rows: tuple[Any, Any]) -> Replacement:
     spare, failed = rows
     return Replacement(failed.node, spare.node, to_instant(failed.at, "mark"), to_instant(spare.at, "admission"))
-
-
-def _episode(row: Any) -> Episode:
-    node, path, kind, first_seen, ended_at = row
-    until = None if ended_at is None else to_instant(ended_at, "end")
-    return Episode(node, path, kind, to_instant(first_seen, "first seen"), until)
 
 
 def _action(row: Any) -> ActionTally:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from reconciler.model.documents import DocumentError, load
 from reconciler.model.gate import Certificate
 from reconciler.model.json_text import parse_json
 from reconciler.model.records import Applied, Hold
 
+T = TypeVar("T")
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -26,6 +28,23 @@ def to_instant(cell: Any, what: str) -> datetime:
     if at.tzinfo is None:
         raise ValueError(f"{what} {cell!r} has no time zone")
     return at
+
+
+class Decoded(dict[Any, T]):
+    """Keeps what cells say, each different one decoded once: many rows have the same time, outcome or value."""
+
+    def __init__(self, decode: Callable[[Any], T]) -> None:
+        super().__init__()
+        self._decode = decode
+
+    def __missing__(self, cell: Any) -> T:
+        value = self[cell] = self._decode(cell)
+        return value
+
+
+def instants() -> Decoded[datetime]:
+    """Return an empty memory of times, which raises ValueError for a cell that is no time, as `to_instant` does."""
+    return Decoded(lambda cell: to_instant(cell, "time"))
 
 
 def or_long_ago(cell: Any) -> datetime:

@@ -23,7 +23,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from reconciler.drivers.ledger.base import SqlRole
 from reconciler.drivers.ledger.cache import Cache
 from reconciler.drivers.ledger.episodes import of_nodes
-from reconciler.drivers.ledger.rows import clean, instant, or_long_ago, to_instant
+from reconciler.drivers.ledger.rows import Decoded, clean, instant, instants, or_long_ago
 from reconciler.drivers.ledger.schema import coverage as coverage_table
 from reconciler.drivers.ledger.schema import status_intervals
 from reconciler.drivers.ledger.writing import upsert
@@ -36,6 +36,7 @@ INTERVAL = tuple(
     status_intervals.c[name]
     for name in ("id", "node", "pool", "status", "out_of_service", "since", "seen", "until", "code", "why")
 )
+_STATUSES = {status.value: status for status in NodeStatus}
 _STALE = 0.05  # of `within`: how old `seen` may be before a pass over some nodes updates it
 
 
@@ -94,22 +95,25 @@ class SqlStatuses(SqlRole):
         query = sa.select(*INTERVAL).where(status_intervals.c.fleet == self._fleet, status_intervals.c.until.is_(None))
         with self._database.read() as connection:
             coverage, rows = coverage_of(connection, self._fleet), connection.execute(query).all()
-        found = {}
+        found, times = {}, instants()
         for row in rows:
             with suppress(ValueError):
-                found[row.node] = interval_of(row, coverage)
+                found[row.node] = interval_of(row, coverage, times)
         return found
 
 
-def interval_of(row: Any, coverage: Coverage | None) -> StatusInterval:
-    """Read a row of INTERVAL. Raise ValueError for one that is damaged."""
+def interval_of(row: Any, coverage: Coverage | None, times: Decoded[datetime]) -> StatusInterval:
+    """Read a row of INTERVAL. Raise ValueError for one that is damaged. `times`: of all that are read at once."""
     _, node, pool, status, out, since_cell, seen_cell, until_cell, code, why = row
-    since, seen = to_instant(since_cell, "start"), to_instant(seen_cell, "last seen")
-    until = None if until_cell is None else to_instant(until_cell, "end")
+    since, seen = times[since_cell], times[seen_cell]
+    until = None if until_cell is None else times[until_cell]
     if until is None:
         seen = observed_until(seen, coverage)
+    known = _STATUSES.get(status)
+    if known is None:
+        raise ValueError(f"status {status!r} is none that is known")
     is_out = None if out is None else bool(out)
-    return StatusInterval(node, pool, NodeStatus(status), is_out, since, seen, until, code, why)
+    return StatusInterval(node, pool, known, is_out, since, seen, until, code, why)
 
 
 def open_intervals(

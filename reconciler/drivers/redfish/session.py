@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from http import HTTPStatus
 
-import requests
 from sushy.auth import AuthBase, BasicAuth, SessionAuth
 
 from reconciler.drivers.redfish.failures import SESSIONS_TAKEN, HttpError, decode
 from reconciler.drivers.redfish.fields import Confidential, Document, Unknown, link, member, path
 from reconciler.drivers.redfish.login_guard import Account
+from reconciler.drivers.redfish.transport import Answer
 from reconciler.drivers.redfish.upload import Upload
 from reconciler.drivers.redfish.wire import Wire, local
 from reconciler.drivers.secrets import Credentials
@@ -177,7 +177,7 @@ class Session(Confined):
         data: Document | Upload | None = None,
         headers: Mapping[str, str] | None = None,
         patience: float = 0.0,
-    ) -> requests.Response:
+    ) -> Answer:
         """Send a request. A session that expired, or that the BMC lost in a restart, is replaced once."""
         self._login()
         known = self._proven
@@ -201,7 +201,7 @@ class Session(Confined):
         data: Document | Upload | None,
         headers: Mapping[str, str] | None,
         patience: float,
-    ) -> requests.Response:
+    ) -> Answer:
         response = self.wire.send(method, where, data, headers, patience=patience)
         if (
             not self._proven and where != ROOT
@@ -341,7 +341,7 @@ class _Login(Confined):
         return self._session.create(self._where, username, password)
 
 
-def _document(where: str, response: requests.Response) -> Document:
+def _document(where: str, response: Answer) -> Document:
     try:
         return decode(response.content)
     except Unknown as malformed:

@@ -13,18 +13,20 @@ import ssl
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from http.client import BadStatusLine, RemoteDisconnected
 from io import BytesIO
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 import urllib3
 from requests.adapters import HTTPAdapter
 from sushy.connector import Connector
 from urllib3.connection import HTTPConnection
-from urllib3.exceptions import NewConnectionError
+from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
 from reconciler.drivers.redfish.failures import ConnectionFailed
 from reconciler.drivers.redfish.fields import quote
@@ -56,6 +58,15 @@ def tls_context(ca_pem: str | None, insecure: bool) -> ssl.SSLContext:
     return context
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Holds what a BMC answered. The names of `headers` are found in any case."""
+
+    status_code: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
 class Transport(HTTPAdapter):
     """Connections to one BMC, used by one thread at a time. Nothing more is sent once `aborted` is set."""
 
@@ -70,15 +81,20 @@ class Transport(HTTPAdapter):
         self, request: requests.PreparedRequest, verify: Any, cert: Any = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         host, _ = super().build_connection_pool_key_attributes(request, verify, cert)
+        return host, self._tls(host["scheme"])
+
+    def _tls(self, scheme: str) -> dict[str, Any]:
         required = self.context.verify_mode == ssl.CERT_REQUIRED
         tls = {"ssl_context": self.context, "cert_reqs": "CERT_REQUIRED" if required else "CERT_NONE"}
-        return host, tls if host["scheme"] == "https" else {}
+        return tls if scheme == "https" else {}
 
     def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
         """Do nothing: the context decides whom to trust; the base class would add the bundle of `certifi`."""
 
     def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
-        pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
+        return self._with_tracked_connections(super().get_connection_with_tls_context(*args, **kwargs))
+
+    def _with_tracked_connections(self, pool: Any) -> Any:
         if isinstance(pool.ConnectionCls, type):
             pool.ConnectionCls = self._tracked(pool.ConnectionCls)
         return pool
@@ -105,6 +121,26 @@ class Transport(HTTPAdapter):
             raise failed(error, self.read_timeout) from error
         response.raw = urllib3.HTTPResponse(BytesIO(body), status=response.status_code, preload_content=False)
         return response
+
+    def get(self, address: str, where: str, headers: Mapping[str, str], connect_timeout: float) -> Answer:
+        """GET over the connection that requests would use, without the half of the CPU that it and sushy take."""
+        if self._aborted.is_set():
+            raise Aborted
+        parts = urlsplit(address)
+        pool = self._with_tracked_connections(
+            self.poolmanager.connection_from_host(parts.hostname, parts.port, parts.scheme, self._tls(parts.scheme))
+        )
+        timeout = urllib3.Timeout(connect=connect_timeout, read=self.read_timeout)
+        try:
+            raw = pool.urlopen(
+                "GET", where, headers=headers, timeout=timeout, retries=False, redirect=False,
+                assert_same_host=False, preload_content=False, decode_content=False,
+            )  # fmt: skip
+            return Answer(raw.status, raw.headers, self._body(raw))
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            if self._aborted.is_set():
+                raise Aborted from error
+            raise failed(error, self.read_timeout) from error
 
     def _body(self, raw: Any) -> bytes:
         """Read the body within limits of size and time: a socket's timeout starts anew with each byte."""
@@ -169,7 +205,7 @@ def failed(error: Exception, read_timeout: float) -> ConnectionFailed:
         why = quote(certificate.verify_message or certificate)
         hint = "give the CA that signed it (redfish.tls.ca), with the address in the certificate's alternative names"
         return ConnectionFailed(Failure.AUTH, f"the BMC's certificate is not trusted: {why}; {hint}", sent=False)
-    if any(isinstance(cause, requests.ConnectTimeout) for cause in causes):
+    if any(isinstance(cause, requests.ConnectTimeout | ConnectTimeoutError) for cause in causes):
         hint = "check the network, and that the BMC has power"
         return ConnectionFailed(Failure.UNREACHABLE, f"no connection in time; {hint}", sent=False)
     if any(isinstance(cause, NewConnectionError) for cause in causes):

@@ -10,20 +10,23 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import requests
+from requests.utils import requote_uri
 
 from reconciler.drivers.redfish.bmc_gate import RequestGaps
 from reconciler.drivers.redfish.failures import ConnectionFailed, connection_error, http_error
 from reconciler.drivers.redfish.fields import Confidential, Document, path, quote
-from reconciler.drivers.redfish.transport import Transport, connector, send_file, tls_context
+from reconciler.drivers.redfish.transport import Answer, Transport, connector, send_file, tls_context
 from reconciler.drivers.redfish.upload import Upload
 from reconciler.drivers.requests_log import telling
 from reconciler.model.errors import DriverError, Failure
+
+_OF_A_GET = {"Accept-Encoding": "identity", "OData-Version": "4.0"}  # compression makes ETags weak
 
 
 class _Failed(Exception):
     """A status of 300 or more. Raised in sushy's callback, so that sushy neither repeats nor renews by itself."""
 
-    def __init__(self, response: requests.Response) -> None:
+    def __init__(self, response: Answer) -> None:
         super().__init__()
         self.response = response
 
@@ -81,10 +84,10 @@ class Wire:
     def given_up(self) -> bool:
         return self._aborted.is_set()
 
-    def _judge(self, response: requests.Response) -> None:
+    def _judge(self, response: requests.Response | Answer) -> None:
         self.answer_count += 1
         if response.status_code >= HTTPStatus.MULTIPLE_CHOICES:
-            raise _Failed(response)
+            raise _Failed(_answer(response))
 
     def _parts(self) -> tuple[Any, Transport]:
         """Create connector and transport on first use: ten thousand idle ones would cost a second, and memory."""
@@ -105,7 +108,7 @@ class Wire:
         headers: Mapping[str, str] | None = None,
         *,
         patience: float = 0.0,
-    ) -> requests.Response:
+    ) -> Answer:
         """Send one request. `patience`: seconds for its answer, where it is known to take longer than others.
 
         A GET that loses its connection is sent once more: BMCs close idle connections at any time. Other methods get a
@@ -134,7 +137,7 @@ class Wire:
 
     def _told(
         self, method: str, where: str, data: Document | Upload | None, headers: Mapping[str, str] | None
-    ) -> requests.Response:
+    ) -> Answer:
         with telling(self.address, f"{method} {where}", reads=method == "GET") as told:
             try:
                 try:
@@ -152,7 +155,7 @@ class Wire:
 
     def _once(
         self, method: str, where: str, data: Document | Upload | None, headers: Mapping[str, str] | None
-    ) -> requests.Response:
+    ) -> Answer:
         client = self._parts()[0]
         if isinstance(data, Upload):
             try:
@@ -161,30 +164,44 @@ class Wire:
                 why = f"our copy of the file can't be read: {error.strerror}"
                 raise ConnectionFailed(Failure.UNREACHABLE, why, sent=False) from error
             self._judge(answer)
-            return answer
+            return _answer(answer)
         options = {"headers": dict(headers or {}), "allow_redirects": False}
         match method:
             case "GET":
-                found: requests.Response = _get(client, where, options)
+                return self._get(where, options)
             case "POST":
                 found = client.post(where, data=data, **options)
             case "PATCH":
                 found = client.patch(where, data=data, **options)
             case _:
                 found = client.delete(where, **options)
+        return _answer(found)
+
+    def _get(self, where: str, options: dict[str, Any]) -> Answer:
+        try:
+            return self._plain_get(where, options)
+        except _Failed as answer:
+            status, location = answer.response.status_code, local(answer.response.headers.get("Location"))
+            if status == HTTPStatus.NOT_ACCEPTABLE:  # some HPE Gen10 Plus serve registries compressed or not at all
+                return _answer(self.client.get(where, **{**options, "headers": {"Accept-Encoding": None}}))
+            if status in (301, 302, 307, 308) and location is not None:  # A13; once, and never to another host
+                return self._plain_get(location, options)
+            raise
+
+    def _plain_get(self, where: str, options: dict[str, Any]) -> Answer:
+        """GET with the headers of sushy's session, past it. Where each request carries the password, it does it."""
+        client, transport = self._parts()
+        session: requests.Session = client._session
+        if session.auth is not None:
+            return _answer(client.get(where, **options))
+        headers = {str(name): str(value) for name, value in session.headers.items()} | _OF_A_GET | options["headers"]
+        found = transport.get(self.address, requote_uri(where), headers, self._timeouts[0])
+        self._judge(found)
         return found
 
 
-def _get(client: Any, where: str, options: dict[str, Any]) -> Any:
-    try:
-        return client.get(where, **options)
-    except _Failed as answer:
-        status, location = answer.response.status_code, local(answer.response.headers.get("Location"))
-        if status == HTTPStatus.NOT_ACCEPTABLE:  # some HPE Gen10 Plus serve registries compressed or not at all
-            return client.get(where, **{**options, "headers": {"Accept-Encoding": None}})
-        if status in (301, 302, 307, 308) and location is not None:  # A13; once, and never to another host
-            return client.get(location, **options)
-        raise
+def _answer(found: requests.Response | Answer) -> Answer:
+    return found if isinstance(found, Answer) else Answer(found.status_code, found.headers, found.content)
 
 
 def local(value: object) -> str | None:

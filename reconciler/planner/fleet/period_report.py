@@ -7,7 +7,9 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from itertools import groupby, zip_longest
+from operator import attrgetter
 
 from reconciler import __version__
 from reconciler.model.drift import ACTIONABLE
@@ -36,6 +38,8 @@ _DAY = timedelta(days=1)
 _SHORT = 2 * _DAY  # up to this length, a period is reported by the hour
 _ISOLATED = frozenset({BlockCode.ATTEMPTS.value, BlockCode.QUARANTINED.value})
 _CONCERNS = {concern.value: concern for concern in Concern}
+_PARTS = {"in_service": 0, "out": 1, "aside": 2}
+_NODE = attrgetter("node")
 _DRIFT = frozenset(kind.value for kind in ACTIONABLE)
 
 
@@ -96,8 +100,33 @@ def period_report(
 
 
 def hours(past: Past, since: datetime, until: datetime, nodes: Collection[str]) -> Hours:
-    """Add up the node-hours of a period."""
-    return hours_between(past, (since, until), nodes)[0]
+    """Add up node-hours: of each node from when it was first looked at, and until it was last seen if it left."""
+    spent = [sum(times, timedelta()) for times in zip(*time_by_node(past, since, until).values(), strict=True)]
+    in_service, out, aside = (one / _HOUR for one in spent or (timedelta(),) * 3)
+    last = {interval.node: interval.end for interval in past.status_intervals}
+    total = timedelta()
+    for node, first in past.first.items():
+        end = until if node in nodes else min(last.get(node, since), until)
+        total += max(end - max(first, since), timedelta())
+    return Hours(in_service, out, aside, max(total / _HOUR - in_service - out - aside, 0.0))
+
+
+def time_by_node(past: Past, since: datetime, until: datetime) -> dict[str, list[timedelta]]:
+    """Return how long each node was seen in service, out of it, and set aside.
+
+    No time counts twice: an interval ends where the next begins, which may have been timed by another machine's clock.
+    """
+    found: dict[str, list[timedelta]] = {}
+    for interval, after in zip_longest(past.status_intervals, past.status_intervals[1:]):
+        node, begin, end = interval.node, interval.since, interval.end
+        if after is not None and after.node == node and after.since < end:
+            end = after.since
+        begin, end = max(begin, since), min(end, until)
+        if end > begin and (part := _PARTS.get(_part(interval))) is not None:
+            if node not in found:
+                found[node] = [timedelta()] * len(_PARTS)
+            found[node][part] += end - begin
+    return found
 
 
 def hours_between(past: Past, edges: Sequence[datetime], nodes: Collection[str]) -> list[Hours]:
@@ -159,9 +188,9 @@ def days(
         if one.since < since:
             still_open += 1
         else:
-            came[_bucket(one.since, first, bucket, number)] += 1
+            came[min((one.since - first) // bucket, number - 1)] += 1
         if over and one.until is not None:
-            went[_bucket(one.until, first, bucket, number)] += 1
+            went[min(max((one.until - first) // bucket, 0), number - 1)] += 1
     found = []
     for at in range(number):
         still_open += came[at] - went[at]
@@ -169,8 +198,9 @@ def days(
     return tuple(found)
 
 
-def _bucket(at: datetime, first: datetime, bucket: timedelta, number: int) -> int:
-    return min(max(int((at - first) / bucket), 0), number - 1)
+@lru_cache(maxsize=4096)
+def _concern(path: str) -> str:
+    return path.partition(".")[0]
 
 
 def _concerns(fresh: Sequence[Episode], gone: Sequence[Episode], still: Sequence[Episode]) -> tuple[ConcernTally, ...]:
@@ -178,7 +208,7 @@ def _concerns(fresh: Sequence[Episode], gone: Sequence[Episode], still: Sequence
     nodes: dict[str, set[str]] = defaultdict(set)
     for at, some in enumerate((fresh, gone, still)):
         for one in some:
-            concern = one.path.partition(".")[0]
+            concern = _concern(one.path)
             counts[concern][at] += 1
             nodes[concern].add(one.node)
     order = {name: at for at, name in enumerate(_CONCERNS)}
@@ -197,7 +227,7 @@ def _nodes(fresh: Sequence[Episode], still: Sequence[Episode]) -> tuple[NodeTall
     for counts, some in ((came, fresh), (left, still)):
         for one in some:
             counts[one.node] += 1
-            paths[one.node].add(one.path.partition(".")[0])
+            paths[one.node].add(_concern(one.path))
     ranked = sorted(paths, key=lambda node: (-came[node], -left[node], node))
     in_order: dict[frozenset[str], tuple[Concern, ...]] = {}  # of many nodes the same few
     for some_paths in map(frozenset, paths.values()):
@@ -218,7 +248,8 @@ def recoveries(
     out has not recovered, and is left out.
     """
     found: list[Recovery] = []
-    for node, of_node in groupby(status_intervals, key=lambda interval: interval.node):
+    were_out = {interval.node for interval in status_intervals if interval.out}
+    for node, of_node in groupby((one for one in status_intervals if one.node in were_out), key=_NODE):
         out: list[StatusInterval] = []
         for interval in of_node:
             part = _part(interval)
@@ -265,7 +296,8 @@ def quarantines(status_intervals: Sequence[StatusInterval], nodes: Collection[st
     A node that is ill and in service is not quarantined: the fleet may only be observed, for example.
     """
     found: list[Quarantine] = []
-    for node, of_node in groupby(status_intervals, key=lambda interval: interval.node):
+    isolated_once = {interval.node for interval in status_intervals if interval.code in _ISOLATED}
+    for node, of_node in groupby((one for one in status_intervals if one.node in isolated_once), key=_NODE):
         current: StatusInterval | None = None
         end: datetime | None = None
         for interval in of_node:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from math import exp
 from typing import Final
 
@@ -27,7 +28,7 @@ from reconciler.model.reliability import (
 from reconciler.planner.fleet.domain_incidents import DomainIncident, Sign, incidents
 from reconciler.planner.fleet.durations import times
 from reconciler.planner.fleet.lemons import lemons
-from reconciler.planner.fleet.period_report import hours, recoveries
+from reconciler.planner.fleet.period_report import recoveries, time_by_node
 from reconciler.planner.fleet.rates import poisson_limits, spares_for
 from reconciler.planner.fleet.treatments import proposals, rung_tallies
 from reconciler.spec.kinds.signals import First, Scope, SignalClass
@@ -36,6 +37,7 @@ from reconciler.spec.signals import PREFIX
 TARGET: Final = 0.99  # of spares, where the spec has no objective: ByteRobust sizes them by the 99th percentile
 ONE_FAILURE: Final = timedelta(hours=1)  # signals of one part that begin within it tell of one failure
 _MILLION: Final = 1e6
+_HOUR: Final = timedelta(hours=1)
 _NO_SIGN: Final = (DriftClass.IGNORED.value, DriftClass.UNKNOWN.value)
 _ILL: Final = frozenset({ILL, *(c.value for c in (BlockCode.ATTEMPTS, BlockCode.NO_PATH, BlockCode.GATE))})
 _OF_PARTS: Final = ("psu_failed", "fan_failed")  # of class environment, and yet of a part
@@ -47,7 +49,7 @@ _COUNTS: Final[Mapping[Scope, Callable[[Desired], int | None]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Period:
     """A period of a fleet. `month`: the 28 days to its end, for lemon scores. `lead_s`: of spares; None = measured."""
 
@@ -57,6 +59,10 @@ class Period:
     until: datetime
     month: Past
     lead_s: float | None = None
+
+    @cached_property
+    def time_by_node(self) -> Mapping[str, Sequence[timedelta]]:
+        return time_by_node(self.past, self.since, self.until)
 
 
 def reliability(period: Period) -> Reliability:
@@ -117,10 +123,9 @@ def _told(one: DomainIncident) -> PastIncident:
 
 def _observed_h(period: Period, names: frozenset[str]) -> tuple[float, float]:
     """Return the node-hours of these nodes in service, and out of it."""
-    intervals = tuple(one for one in period.past.status_intervals if one.node in names)
-    first = {name: at for name, at in period.past.first.items() if name in names}
-    found = hours(replace(period.past, status_intervals=intervals, first=first), period.since, period.until, names)
-    return found.in_service, found.out
+    known = [found for name, found in period.time_by_node.items() if name in names]
+    in_service, out = (sum((found[part] for found in known), timedelta()) for part in (0, 1))
+    return in_service / _HOUR, out / _HOUR
 
 
 def _groups(fleet: Fleet, key: Callable[[Desired], str]) -> dict[str, frozenset[str]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from sushy.connector import Connector
 
 from reconciler.drivers.redfish import RedfishBmc
 from reconciler.model.errors import Failure
@@ -449,6 +450,28 @@ def test_the_manager_where_the_system_does_not_name_it() -> None:
     manager = read_inventory(change).manager
     assert manager is not None
     assert manager.firmware == "01.05.03"
+
+
+def test_reads_take_the_short_way_with_the_headers_of_the_long_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_sushy: list[str] = []
+    get = Connector.get
+
+    def noted(self: Connector, path: str = "", **options: Any) -> Any:
+        by_sushy.append(path)
+        return get(self, path, **options)
+
+    monkeypatch.setattr(Connector, "get", noted)
+
+    async def steps(bench: Bench, bmc: RedfishBmc) -> None:
+        await hot(bmc)
+        assert not by_sushy
+        read = next(call for call in bench.calls if call.path == SYSTEM)
+        told = {name: read.headers.get(name) for name in ("X-Auth-Token", "OData-Version", "Accept-Encoding", "Cookie")}
+        assert told == {
+            "X-Auth-Token": "token-1", "OData-Version": "4.0", "Accept-Encoding": "identity", "Cookie": None,
+        }  # fmt: skip
+
+    play(machine(), steps)
 
 
 def test_what_is_served_compressed_or_not_at_all() -> None:
