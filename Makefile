@@ -93,7 +93,7 @@ schemas: venv ## Write schemas/ anew from the models
 .PHONY: lock
 lock: venv ## Write deploy/requirements.lock anew for changed bounds; ARGS=--upgrade takes what is newest
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --extra postgresql \
-	    --extra notifications --custom-compile-command "make lock" --quiet --output-file deploy/requirements.lock $(ARGS)
+	    --extra notifications --extra dask --custom-compile-command "make lock" --quiet --output-file deploy/requirements.lock $(ARGS)
 
 CONTAINER_TOOLS := mmdebstrap umoci
 .PHONY: container
