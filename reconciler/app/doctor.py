@@ -62,7 +62,7 @@ def examine(workspace: Workspace, *, offline: bool) -> Iterator[Finding]:
         yield helm()
     for sentence in fleet.settings.insecure:
         yield Finding("trust", True, sentence, "verify it: name a CA in the spec")
-    yield from (Finding(*one) for one in examine_extensions(fleet.settings))
+    yield from (Finding(*one) for one in examine_extensions(fleet))
     secrets = list(_secrets(workspace))
     yield from secrets
     yield from _factory_logins(workspace)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
+from reconciler.converge.gate import AcceptanceGate
 from reconciler.drivers.extensions import (
     Extensions,
+    GateTool,
     HealthSignals,
     HostFact,
     InstallerServer,
@@ -15,9 +17,12 @@ from reconciler.drivers.extensions import (
 )
 from reconciler.drivers.secrets import SecretStore
 from reconciler.drivers.ssh.facts.extended import Extended, ExtendedSignals, fact
+from reconciler.gate.tools.common import Tool
+from reconciler.gate.tools.extension import USE, Program, tool_of
 from reconciler.model.access import InstallerPolicy, PinnedExtension
-from reconciler.model.desired import Settings
-from reconciler.model.errors import UsageError
+from reconciler.model.desired import Fleet, GateTest, Settings
+from reconciler.model.errors import UsageError, did_you_mean
+from reconciler.model.gate_tools import EXTENSION
 from reconciler.model.ports import Installer
 from reconciler.spec.kinds.signals import RAISED
 
@@ -46,10 +51,44 @@ def extended_facts(settings: Settings) -> Extended:
     )
 
 
-def check_extensions(settings: Settings) -> None:
+def gate_programs(fleet: Fleet) -> Mapping[str, Program]:
+    """Return the gate tools of extensions by name. Raise UsageError for one that a test uses and nobody offers."""
+    found = loaded(fleet.settings).all(GateTool)
+    for node, test in _extension_tests(fleet):
+        if test.args[USE] not in found:
+            hint = did_you_mean(str(test.args[USE]), found) or f"they offer {', '.join(found) or 'none'}"
+            raise UsageError(
+                f"test {test.name!r} of {node}'s acceptance profile uses the gate tool {test.args[USE]!r}, which no "
+                f"package under the Fleet's `extensions` offers: {hint}"
+            )
+    return {name: one.program for name, one in found.items()}
+
+
+def acceptance_gate(public_key: Callable[[str], str | None], fleet: Callable[[], Fleet | None]) -> AcceptanceGate:
+    """Return the gate with the tools of the extensions that the fleet names whose test it runs."""
+
+    def extended() -> Tool:
+        present = fleet()
+        return tool_of({} if present is None else gate_programs(present))
+
+    return AcceptanceGate(public_key, extended)
+
+
+def _extension_tests(fleet: Fleet) -> Iterator[tuple[str, GateTest]]:
+    """Yield each test that an extension runs, with the first node that has it."""
+    seen: set[int] = set()
+    for name, desired in fleet.nodes.items():
+        acceptance = desired.profile.acceptance
+        if acceptance is not None and id(acceptance) not in seen:
+            seen.add(id(acceptance))
+            yield from ((name, test) for test in acceptance.tests if test.tool == EXTENSION)
+
+
+def check_extensions(fleet: Fleet) -> None:
     """Load all extensions that are named. Raise UsageError for the first that does not fit."""
-    loaded(settings).check()
-    extended_facts(settings)
+    loaded(fleet.settings).check()
+    extended_facts(fleet.settings)
+    gate_programs(fleet)
 
 
 @lru_cache(maxsize=8)
@@ -60,9 +99,9 @@ def other_installer(
     return extensions_of(extensions).one(InstallerServer, policy.via).connect(policy, secrets)
 
 
-def examine_extensions(settings: Settings) -> Iterator[tuple[str, bool, str, str]]:
+def examine_extensions(fleet: Fleet) -> Iterator[tuple[str, bool, str, str]]:
     """Yield a check, whether it is well, what was found and what to do: each named package, and those not named."""
-    named = {pin.package for pin in settings.extensions}
+    named = {pin.package for pin in fleet.settings.extensions}
     for one in installed():
         offers = "; ".join(
             f"{group.removeprefix('reconciler.')}: {', '.join(names)}" for group, names in one.offers.items()
@@ -77,7 +116,7 @@ def examine_extensions(settings: Settings) -> Iterator[tuple[str, bool, str, str
             continue
         yield f"extension {one.package}", True, f"{one.version}: {offers}", ""
     try:
-        check_extensions(settings)
+        check_extensions(fleet)
     except UsageError as error:
         yield "extensions", False, str(error), "see docs/how-to/extend.md"
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.app.clocks import RealClock
 from reconciler.app.delivery import delivery
-from reconciler.app.extensions import check_extensions
+from reconciler.app.extensions import acceptance_gate, check_extensions
 from reconciler.app.live import LiveControl, LiveFleet, web_address
 from reconciler.app.loop_proposals import DriftProposer, InventoryProposer
 from reconciler.app.loop_proposer import LoopProposer, ProposerOptions
@@ -237,7 +237,8 @@ class Service:
                 one.pass_ended(fleet, plan, observation)
 
         deps = LoopDeps(
-            begin=begin, ledger=ledger, clock=workspace.clock, gate=workspace.gate, metrics=self._metrics,
+            begin=begin, ledger=ledger, clock=workspace.clock, metrics=self._metrics,
+            gate=acceptance_gate(workspace.secrets.public_key, lambda: feed.fleet),
             progress=progress, signatures=self._verified, interval_s=self._options.interval_s,
             time_scale=workspace.time_scale, messenger=delivery(workspace, ledger),
             saw=saw, approvals=self._live.approved, workers=lambda: workspace.engine.workers,
@@ -291,7 +292,7 @@ class Service:
 
 def _fits(fleet: Fleet) -> None:
     """Raise UsageError for a spec that would end the work on the present one: its extensions can't be loaded."""
-    check_extensions(fleet.settings)
+    check_extensions(fleet)
 
 
 def _file_name(repo: str, branch: str) -> str:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from reconciler.app.cluster_access import cluster_access
-from reconciler.app.extensions import extended_facts, other_installer
+from reconciler.app.extensions import extended_facts, gate_programs, other_installer
 from reconciler.app.k3s_access import ServerKubeconfig
 from reconciler.app.posted_events import PostedEvents
 from reconciler.converge.k3s_birth import AwaitedCluster, K3sServer, endpoint_of, is_awaited, server_names, server_of
@@ -63,6 +63,7 @@ class WireFabric(Confined):
         revoked: Sequence[str] = (),
         observer: Observer | None = None,
     ) -> None:
+        gate_programs(fleet)  # refused before a node is drained for a gate that can't run
         self._observer = observer
         self._ledger = ledger
         self._known_revoked = revoked

@@ -54,8 +54,7 @@ T = TypeVar("T")
 class Workspace:
     """The world of one use case. Each part is loaded or opened when it is first needed.
 
-    SQLAlchemy, asyncssh, sushy and aiohttp take a second to import, which `validate --help` and offline plans need not
-    spend: `open_ledger` and `fabric` are the two places that import a driver on demand.
+    `open_ledger`, `fabric` and `gate` import drivers on demand: that takes a second, which `--help` need not spend.
     """
 
     def __init__(self, request: FleetRequest, frontend: Frontend = Frontend()) -> None:  # noqa: B008 - it is frozen
@@ -212,7 +211,9 @@ class Workspace:
 
     @cached_property
     def gate(self) -> AcceptanceGate:
-        return AcceptanceGate(self.secrets.public_key)
+        from reconciler.app.extensions import acceptance_gate
+
+        return acceptance_gate(self.secrets.public_key, lambda: self.fleet)
 
     @cached_property
     def signatures(self) -> Mapping[tuple[str, str], bool | None]:
@@ -348,10 +349,7 @@ class Workspace:
         self.observation_pass(observation, ledger).learn(acts=False)
 
     def look_into(self, observation: Observation, ledger: SqlLedger, command: str, *, now: bool) -> Plan:
-        """Return the plan of a pass. Its ID is that of a new run in the ledger, which the caller ends.
-
-        `now`: as for `remember`.
-        """
+        """Return the plan of a pass, whose ID is that of a new run. The caller ends it. `now`: as for `remember`."""
         run = new_id(command, self.clock.now())
         ledger.start_run(run, command, self.fleet.source.commit, "", self.clock.now())
         if now:

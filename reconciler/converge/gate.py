@@ -20,6 +20,7 @@ from reconciler.gate.evidence import experimental
 from reconciler.gate.lock import unlocked
 from reconciler.gate.printed import printed
 from reconciler.gate.tools import TOOLS
+from reconciler.gate.tools.common import Tool
 from reconciler.gate.trust import check_trust, verify_image
 from reconciler.model.desired import Acceptance, Desired, DesiredImage, GateTest
 from reconciler.model.errors import DriverError, Failure
@@ -34,6 +35,7 @@ from reconciler.model.gate import (
     Verdict,
 )
 from reconciler.model.gate_arguments import GROUP, between_nodes
+from reconciler.model.gate_tools import EXTENSION
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.ports import Bmc, Clock, Host
 from reconciler.model.soak import NAME as SOAK
@@ -43,10 +45,14 @@ _RETRIED = (Verdict.UNJUDGED, Verdict.ERROR)  # once; they never count against t
 
 
 class AcceptanceGate:
-    """Implements GateRunner. `public_key` returns a key by name, from outside the spec; None = unknown."""
+    """Implements GateRunner. `public_key` returns a key by name, from outside the spec; None = unknown.
 
-    def __init__(self, public_key: Callable[[str], str | None]) -> None:
+    `extended` returns what runs the gate tools of extensions; None = there are none.
+    """
+
+    def __init__(self, public_key: Callable[[str], str | None], extended: Callable[[], Tool] | None = None) -> None:
         self._public_key = public_key
+        self._extended = extended
 
     def verified(self, image: DesiredImage) -> bool | None:
         """Return whether the image is signed as the spec says; None where its key is not known here."""
@@ -102,7 +108,7 @@ class AcceptanceGate:
                     work = kind(test, Side(desired, observed, host), clock, partners)
                     result = await work.result()
                 else:
-                    result = await _run_with_retry(test, desired, host, observed, clock)
+                    result = await _run_with_retry(self._tool(test), test, desired, host, observed, clock)
                 results[test.name] = with_driver(result, desired, observed)
                 if not experimental(test.tool):
                     verdict = worse(verdict, judge_test(test, results[test.name])[0])
@@ -122,6 +128,11 @@ class AcceptanceGate:
             binding=_binding(desired, observed, acceptance),
             results=tuple(results.values()),
         )
+
+    def _tool(self, test: GateTest) -> Tool:
+        if test.tool == EXTENSION and self._extended is not None:
+            return self._extended()
+        return TOOLS[test.tool]
 
 
 def _is_passive(test: GateTest, desired: Desired, observed: Observed) -> bool:
@@ -160,25 +171,34 @@ async def _read_again(desired: Desired, host: Host, observed: Observed) -> Obser
     return replace(observed, host=reading)
 
 
-async def _run_with_retry(test: GateTest, desired: Desired, host: Host, observed: Observed, clock: Clock) -> TestResult:
-    result = await _run(test, desired, host, observed, clock)
+async def _run_with_retry(
+    tool: Tool, test: GateTest, desired: Desired, host: Host, observed: Observed, clock: Clock
+) -> TestResult:
+    result = await _run(tool, test, desired, host, observed, clock)
     if judge_test(test, result)[0] in _RETRIED and not experimental(test.tool):
-        result = await _run(test, desired, host, observed, clock)
+        result = await _run(tool, test, desired, host, observed, clock)
     return result
 
 
-async def _run(test: GateTest, desired: Desired, host: Host, observed: Observed, clock: Clock) -> TestResult:
+async def _run(
+    tool: Tool, test: GateTest, desired: Desired, host: Host, observed: Observed, clock: Clock
+) -> TestResult:
     """Run one test, and keep when it ran and what was printed."""
     outputs: list[CommandResult] = []
     began = clock.now()
-    result = await _run_commands(test, desired, host, observed, clock, outputs)
+    result = await _run_commands(tool, test, desired, host, observed, clock, outputs)
     return replace(result, started_at=began, ended_at=clock.now(), printed=printed(outputs))
 
 
 async def _run_commands(
-    test: GateTest, desired: Desired, host: Host, observed: Observed, clock: Clock, outputs: list[CommandResult]
+    tool: Tool,
+    test: GateTest,
+    desired: Desired,
+    host: Host,
+    observed: Observed,
+    clock: Clock,
+    outputs: list[CommandResult],
 ) -> TestResult:
-    tool = TOOLS[test.tool]
     commands = tool.commands(test, desired, observed)
     if isinstance(commands, str):
         return TestResult(test.name, test.tool, Verdict.UNJUDGED, (commands,), {})

@@ -36,6 +36,10 @@ def _of_collectives(args: Arguments) -> tuple[str, ...]:
     return ("busbw_peak", *(f"busbw_peak.{rail}" for rail in listed(args.get(RAILS, "")) if args.get(RAIL_BY_RAIL)))
 
 
+EXTENSION: Final = "extension"
+_NAMES: Final = r"[A-Za-z_][\w.]*(\s*,\s*[A-Za-z_][\w.]*)*"  # of metrics
+
+
 def _floors(metric: str) -> Argument:
     return text(
         r"[^,=]+=[0-9]+(\s*,\s*[^,=]+=[0-9]+)*",
@@ -325,9 +329,7 @@ _ROWS: Final = (
         "gpus, actions or target_percent",
         "gpus|actions|target_percent",
         {
-            "config": text(
-                r"/[\w./-]+", "an absolute path", "Configuration, such as that of AMD for the GPU.", needed=True
-            ),
+            "config": text(r"/[\w./-]+", "an absolute path", "Configuration, such as AMD's for the GPU.", needed=True),
         },
         ("gpus", "actions", "target_percent"),
         "gpus",
@@ -343,12 +345,24 @@ _ROWS: Final = (
             "run": Argument("Command line for the node's shell.", command_line, needed=True),
             **BETWEEN_NODES,
             SERVE: Argument("Command line for a partner's shell; `$PARTNER` is its address in both.", command_line),
-            "metrics": text(
-                r"[A-Za-z_][\w.]*(\s*,\s*[A-Za-z_][\w.]*)*", "a list of names", "Metrics that it prints.", needed=True
-            ),
+            "metrics": text(_NAMES, "a list of names", "Metrics that it prints.", needed=True),
             "exit": whole(0, 125, "Exit status that is good; 0 unless said."),
             "repeat": whole(1, 10, "How often it runs; once unless said. The smallest value of a metric counts."),
             "same": text(r"[A-Za-z_][\w.]*", "a name", "Text, such as a hash, that each run must print alike."),
+        },
+        lambda args: listed(args.get("metrics", "")),
+    ),
+    ToolRow(
+        EXTENSION,
+        "A tool of an extension that the Fleet names: its package gives the command, and reads what it printed.",
+        "those that args.metrics names",
+        r"[A-Za-z_][\w.]*",
+        {
+            "use": text("[a-z][a-z0-9_]{0,62}", "a name", "Name under which its package offers it.", needed=True),
+            "metrics": text(_NAMES, "a list of names", "Metrics that each run must have measured.", needed=True),
+            "options": text(
+                r"[\w.-]+=[^,=]+(\s*,\s*[\w.-]+=[^,=]+)*", "a list like a=1,b=x", "Options that the tool takes."
+            ),
         },
         lambda args: listed(args.get("metrics", "")),
     ),

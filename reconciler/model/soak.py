@@ -14,12 +14,12 @@ NAME: Final = "soak"  # of the phase, the test and its tool
 HOURS: Final = "hours"
 DECLINE: Final = "decline"  # <load>.decline: by how many percent the last hour was below the first
 _SECONDS, _LOAD = "seconds", "load."
-_LOADS_NOTHING: Final = ("inventory", "xid", "clock", "pcie")
+_NO_LOADS: Final = ("inventory", "xid", "clock", "pcie", "extension")  # of an extension, nothing says that it loads
 
 
 def is_load(tool: str) -> bool:
     """Return whether a tool loads a node, and was tried on what real ones printed."""
-    return tool in TOOLS and tool not in _LOADS_NOTHING and not TOOLS[tool].experimental
+    return tool in TOOLS and tool not in _NO_LOADS and not TOOLS[tool].experimental
 
 
 def phase(seconds: float, decline_percent: float, loads: Sequence[GateTest]) -> GatePhase:

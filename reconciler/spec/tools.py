@@ -80,7 +80,7 @@ def _check_soak(profile: DeclaredResource[AcceptanceProfileSpec], soak: Soak) ->
             name = PARTNERS if PARTNERS in load.args else GROUP
             yield profile.problem((*steps, "args", name), problem, "make it a test of a phase")
         if not is_load(load.tool.value):
-            why = TOOLS[load.tool].experimental or "it loads nothing"
+            why = TOOLS[load.tool].experimental or "it loads nothing, or nothing says that it does"
             yield profile.problem((*steps, "tool"), f"{load.tool} can't be a load of a soak: {why}")
     for at, phase in enumerate(profile.spec.phases):
         for index, test in enumerate(phase.tests):

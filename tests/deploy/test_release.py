@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 
 LOCK = ROOT / "deploy" / "requirements.lock"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS = ("postgresql", "notifications")  # those of a service
+EXTRAS = ("postgresql", "notifications", "dask")  # those of a service and of its workers
 
 
 def pins() -> dict[str, tuple[str, str]]:

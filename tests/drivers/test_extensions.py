@@ -106,11 +106,12 @@ def facts_of(mdstat: str, fleet: Fleet) -> HostFacts:
 
 
 def test_what_is_not_named_is_not_even_imported(example: Path, spec: Callable[..., Fleet]) -> None:
-    settings = spec().settings
+    fleet = spec()
+    settings = fleet.settings
     assert [one.package for one in installed()] == ["acme-fleet"]
     assert extended_facts(settings) == Extended()
     assert facts() == with_extensions(facts(), answers(BAD), extended_facts(settings))
-    said = list(examine_extensions(settings))
+    said = list(examine_extensions(fleet))
     assert [one[:2] for one in said] == [("extensions", True)]
     assert "installed and not named: not loaded" in said[0][2]
     assert not any(name.startswith("acme_fleet") for name in sys.modules)
@@ -126,7 +127,7 @@ def test_a_fact_is_read_and_its_signal_follows_the_row_of_the_fleet(example: Pat
     assert found[0].effect.value == "repairs"
     well = host_signals(profile, observed(host=facts_of(GOOD, fleet)))
     assert not [one for one in well if one.name == "raid_degraded"]
-    assert all(ok for _, ok, _, _ in examine_extensions(fleet.settings))
+    assert all(ok for _, ok, _, _ in examine_extensions(fleet))
 
 
 def test_a_fact_that_was_not_read_heals_nothing(example: Path, spec: Callable[..., Fleet]) -> None:

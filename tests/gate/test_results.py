@@ -25,9 +25,14 @@ from tests import builders as b
 COUNTS = {  # metrics that have no unit, being counts and ratios, or whose unit the program prints
     "fio": {"spread"}, "xid": {"xids"}, "iperf3": {"retransmits"}, "memtester": {"loops"}, "clock": {"stratum"},
     "pcie": {"acs_on"}, "link-counters": {"ports", "symbol_error", "link_downed"}, "command": {"mfu"},
-    "mlxlink": {"effective_errors"}, "amd-smi": {"uncorrectable"}, "rvs": {"actions"},
+    "extension": {"mfu"},     "mlxlink": {"effective_errors"}, "amd-smi": {"uncorrectable"}, "rvs": {"actions"},
 }  # fmt: skip
-ARGS = {"command": {"metrics": "mfu"}, "perftest": {"rails": "mlx5_0"}, "mlxlink": {"rails": "mlx5_0"}}
+ARGS = {
+    "command": {"metrics": "mfu"},
+    "extension": {"metrics": "mfu"},
+    "perftest": {"rails": "mlx5_0"},
+    "mlxlink": {"rails": "mlx5_0"},
+}
 
 
 @pytest.mark.parametrize("tool", TOOLS)

@@ -233,7 +233,7 @@ def spoil(node: Node, tool: str, script: str) -> None:
 def test_every_script_is_tried() -> None:
     """A tool that needs no script sends one program with its words, which test_robust judges."""
     scripted = set()
-    for tool in TOOLS:
+    for tool in TOOLS.keys() - {"extension"}:  # whose script is of a package
         args: dict[str, Value] = {"rails": "mlx5_0", "run": "train", "metrics": "mfu", "directory": "/opt"}
         args |= {"seconds": 1} if tool == "mlxlink" else {}  # without an interval it only reads
         commands = TOOLS[tool].commands(GateTest(tool, tool, args, (), 60.0), wanted(), SEEN)

@@ -9,11 +9,15 @@ A package that is installed and not named changes nothing: its code is never imp
 from reconciler.drivers.extensions.api import (
     API,
     ForgeConnector,
+    GateTool,
     HealthSignals,
     HostFact,
     InstallerServer,
+    Measured,
     Notifier,
+    Trial,
     Unreadable,
+    UnreadableOutputError,
 )
 from reconciler.drivers.extensions.load import Extensions, Installed, extensions_of, forge_extension, installed
 
@@ -21,12 +25,16 @@ __all__ = [
     "API",
     "Extensions",
     "ForgeConnector",
+    "GateTool",
     "HealthSignals",
     "HostFact",
     "Installed",
     "InstallerServer",
+    "Measured",
     "Notifier",
+    "Trial",
     "Unreadable",
+    "UnreadableOutputError",
     "extensions_of",
     "forge_extension",
     "installed",

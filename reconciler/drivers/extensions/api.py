@@ -14,6 +14,7 @@ from typing import ClassVar, Final
 
 from reconciler.drivers.secrets import Secret, SecretStore
 from reconciler.drivers.ssh.facts.fact import Unreadable
+from reconciler.gate.tools.extension import Measured, Program, Trial, UnreadableOutputError
 from reconciler.model.access import InstallerPolicy
 from reconciler.model.forge import Forge
 from reconciler.model.gate import CommandResult
@@ -24,11 +25,15 @@ __all__ = [
     "API",
     "Extension",
     "ForgeConnector",
+    "GateTool",
     "HealthSignals",
     "HostFact",
     "InstallerServer",
+    "Measured",
     "Notifier",
+    "Trial",
     "Unreadable",
+    "UnreadableOutputError",
 ]
 
 API: Final = 1
@@ -71,6 +76,25 @@ class HealthSignals(Extension):
     names: tuple[str, ...]
     reads: tuple[str, ...]
     judge: Callable[[Mapping[str, str]], Iterable[tuple[str, str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class GateTool(Extension):
+    """A tool of the gate, which tests with `tool: extension` name in args.use.
+
+    `command`: a line for the node's shell. `read` returns what the tool measured; it raises UnreadableOutputError for
+    an output that proves nothing. `statuses`: with which the tool ends when it ran to its end; any other is an error.
+    """
+
+    GROUP: ClassVar[str] = "reconciler.gate_tools"
+
+    command: Callable[[Trial], str]
+    read: Callable[[Trial, CommandResult], Measured]
+    statuses: tuple[int, ...] = (0,)
+
+    @property
+    def program(self) -> Program:
+        return Program(self.command, self.read, self.statuses)
 
 
 @dataclass(frozen=True, slots=True)

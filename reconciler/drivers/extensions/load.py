@@ -13,6 +13,7 @@ from reconciler.drivers.extensions.api import (
     API,
     Extension,
     ForgeConnector,
+    GateTool,
     HealthSignals,
     HostFact,
     InstallerServer,
@@ -23,7 +24,9 @@ from reconciler.model.errors import UsageError, did_you_mean
 
 T = TypeVar("T", bound=Extension)
 
-KINDS: Final[tuple[type[Extension], ...]] = (HostFact, HealthSignals, Notifier, InstallerServer, ForgeConnector)
+KINDS: Final[tuple[type[Extension], ...]] = (
+    HostFact, HealthSignals, GateTool, Notifier, InstallerServer, ForgeConnector,
+)  # fmt: skip
 _IMPORTED: Final[dict[str, str]] = {}  # package -> the version whose code this process runs, until it ends
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 

@@ -12,6 +12,7 @@ from reconciler.gate.tools import (
     command,
     dcgmi,
     dcgmproftester,
+    extension,
     fio,
     fio_verify,
     gpu_burn,
@@ -54,4 +55,5 @@ TOOLS: dict[str, Tool] = {
     "dcgmproftester": dcgmproftester.TOOL,
     "amd-smi": amd_smi.TOOL,
     "rvs": rvs.TOOL,
+    "extension": extension.TOOL,
 }
