@@ -237,6 +237,16 @@ def test_a_restart_that_a_dead_run_owes_is_made_up_for(world: Worlds) -> None:
     assert RESTART_DUE not in here.machine("n3").disk().files
 
 
+def test_a_restart_that_is_owed_is_made_up_for_while_a_new_release_waits(world: Worlds) -> None:
+    """A run died between the note of the restart and the program: what is there runs on until its wave comes."""
+    here = k3s_world(world, spec(), nodes=4)
+    here.adopt()
+    declare(here, spec(NEW))
+    here.machine("n3").disk().files[RESTART_DUE] = "plan\n"
+    assert here.act("configure_k3s", "n3") == Done("its files are as declared, and it was restarted")
+    assert OLD in here.machine("n3").disk().files[BINARY]
+
+
 def test_what_was_downloaded_is_used_only_with_the_declared_digest(world: Worlds) -> None:
     wrong = release(OLD) | {"binary": release(OLD)["binary"] | {"sha256": "0" * 64}}
     here = k3s_world(world, spec(release=wrong, bootstrap=True), nodes=3, drift=NOT_THERE)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from reconciler.app.k3s_commands import WantedSnapshot, wanted_snapshot
 from reconciler.converge.k3s_teardown import TeardownRequest, tear_down
 from reconciler.lab.hardware.k3s_site import option
 from reconciler.lab.inprocess import LabFabric
+from reconciler.model.errors import Refused, UsageError
 from reconciler.model.k3s import CONFIG, DATASTORE, JOIN, SECRETS, SERVER_TOKEN
 from reconciler.model.outcome import Permanent
 from tests.converge.k3s_world import NEW, OLD, declare, k3s_world, site, spec
@@ -134,3 +137,20 @@ def test_a_teardown_says_which_database_it_left(world: Worlds) -> None:
     assert done.database == SERVER
     assert not [path for name in SERVERS for path in here.machine(name).disk().files if path in (SECRETS, SERVER_TOKEN)]
     assert [one.token for one in site(here).databases.values()] != [""]
+
+
+def test_a_restore_of_etcd_is_refused_with_the_way_to_go(world: Worlds) -> None:
+    workspace: Any = SimpleNamespace(fleet=there(world).fleet)
+    with pytest.raises(Refused, match=f"the database at {SERVER}, and not in etcd"):
+        wanted_snapshot(workspace, "good", "", stored=False)
+
+
+def test_only_a_name_in_a_store_of_the_spec_is_fetched(world: Worlds) -> None:
+    store = {"server": "s3.example:9000", "bucket": "k3s", "folder": "main", "accessKey": "a", "secretKey": "b"}
+    kept: Any = SimpleNamespace(fleet=k3s_world(world, spec(snapshots={"s3": store}), nodes=4).fleet)
+    assert wanted_snapshot(kept, "good", "n1", stored=True) == WantedSnapshot("good", "n1", "k3s/main")
+    with pytest.raises(UsageError, match="is no name of a snapshot"):
+        wanted_snapshot(kept, "/root/good", "", stored=True)
+    plain: Any = SimpleNamespace(fleet=k3s_world(world, spec(), nodes=4).fleet)
+    with pytest.raises(UsageError, match="the spec names no"):
+        wanted_snapshot(plain, "good", "", stored=True)

@@ -33,7 +33,7 @@ from reconciler.model.errors import Position
 from reconciler.model.forge import ForgeKind, SpecForge
 from reconciler.model.inputs import fingerprint, sealed
 from reconciler.model.inventory import InventoryKind, InventoryPolicy
-from reconciler.model.k3s import Artifact, DesiredK3s, K3sFacts, K3sRole
+from reconciler.model.k3s import Artifact, DesiredK3s, HostSecret, K3sFacts, K3sRole
 from reconciler.model.limits import Reserve
 from reconciler.model.measurements import (
     BootMeasurements,
@@ -117,6 +117,8 @@ PROFILE = replace(
         K3sRole.SERVER, "v1.31.5+k3s1", "https://10.0.0.10:6443", Artifact("https://x/k3s", "00"),
         Artifact("https://x/images", "11"), {"/etc/rancher/k3s/config.yaml": "docker: true\n"},
         allow_deprecated=("policy/v1beta1/podsecuritypolicies",), allow_downtime=True,
+        secrets={"datastore-endpoint": HostSecret("database", "db:5432")}, token=HostSecret("token", "db:5432"),
+        bucket="k3s/main",
     ),
     backup=DesiredBackup(("/srv/models",), "rest:https://backup/", {"RESTIC_PASSWORD": "restic"}, ("engine:v1",)),
 )  # fmt: skip

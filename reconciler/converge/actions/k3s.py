@@ -71,7 +71,7 @@ async def install_k3s(ctx: ActionContext) -> Outcome:
             await announce_restart(ctx)
         await _fetch(ctx, k3s.binary, BINARY, mode="755")
     if runs:
-        await restart(ctx, k3s)
+        await restart(ctx, k3s, k3s.version)
     return Done(f"{k3s.version} is in place" + (", and runs" if runs else ""))
 
 
@@ -79,7 +79,7 @@ async def install_k3s(ctx: ActionContext) -> Outcome:
 async def configure_k3s(ctx: ActionContext) -> Outcome:
     """Write the files of K3s as declared, and restart it if it runs; that renews certificates which end soon."""
     k3s = wanted_of(ctx)
-    _same_datastore(k3s, (await ctx.facts()).k3s)
+    found = _same_datastore(k3s, (await ctx.facts()).k3s)
     runs = await is_active(ctx, k3s.role.unit)
     if runs:
         await guard_quorum(ctx)
@@ -92,18 +92,19 @@ async def configure_k3s(ctx: ActionContext) -> Outcome:
             await run(ctx, ("rm", "-f", path))
     await run(ctx, ("systemctl", "daemon-reload"))
     if runs:
-        await restart(ctx, k3s)
+        await restart(ctx, k3s, found.version)
     else:
         await run(ctx, ("rm", "-f", RESTART_DUE))
     return Done("its files are as declared" + (", and it was restarted" if runs else ""))
 
 
-def _same_datastore(k3s: DesiredK3s, found: K3sFacts | None) -> None:
-    """Raise Stop where the server would begin with no state: K3s takes none from etcd to a database, or back."""
+def _same_datastore(k3s: DesiredK3s, found: K3sFacts | None) -> K3sFacts:
+    """Return what is on the host. Raise Stop where it would begin anew: K3s moves no state from etcd, or back."""
     if found is None:
         raise Stop(Transient("it can't be read what of K3s is on the host"))
     if why := other_datastore(k3s, found):
         raise Stop(Declined("other_datastore", why))
+    return found
 
 
 async def _write_secrets(ctx: ActionContext, k3s: DesiredK3s) -> None:
@@ -131,28 +132,31 @@ async def announce_restart(ctx: ActionContext) -> None:
     await run(ctx, ("tee", RESTART_DUE), stdin=f"{ctx.plan}\n")
 
 
-async def restart(ctx: ActionContext, k3s: DesiredK3s) -> None:
-    """Restart K3s and wait until it serves again. Raise Stop if it does not."""
+async def restart(ctx: ActionContext, k3s: DesiredK3s, version: str) -> None:
+    """Restart K3s and wait until it serves again, with this version. Raise Stop if it does not.
+
+    While waves hold a new release back, the program on the host is another one than the declared.
+    """
     ctx.step(f"restarting {k3s.role.unit}")
     await run(ctx, ("systemctl", "restart", k3s.role.unit), seconds=STARTS_S)
-    await wait_ready(ctx, k3s)
+    await wait_ready(ctx, k3s, version)
     await run(ctx, ("rm", "-f", RESTART_DUE))
 
 
-async def wait_ready(ctx: ActionContext, k3s: DesiredK3s) -> None:
-    """Wait for the API server of this server, and for the node to be Ready with the declared version."""
+async def wait_ready(ctx: ActionContext, k3s: DesiredK3s, version: str) -> None:
+    """Wait for the API server of this server, and for the node to be Ready with a version."""
 
     async def serves() -> bool | None:
         return True if k3s.role is K3sRole.AGENT or await answers(ctx, ctx.host) else None
 
     async def is_ready() -> bool | None:
         member = await ctx.cluster.member(ctx.node)
-        return True if member is not None and member.ready and member.kubelet_version == k3s.version else None
+        return True if member is not None and member.ready and member.kubelet_version == version else None
 
     if await poll(ctx, lambda: _later(serves), within_s=STARTS_S, every_s=5.0, soon=True) is None:
         raise Stop(Transient("its API server does not become ready"))
     if await poll(ctx, lambda: _later(is_ready), within_s=STARTS_S, every_s=5.0, soon=True) is None:
-        raise Stop(Transient(f"the node does not become Ready with {k3s.version}"))
+        raise Stop(Transient(f"the node does not become Ready with {version}"))
 
 
 async def _later(probe: Callable[[], Awaitable[bool | None]]) -> bool | None:
