@@ -115,9 +115,10 @@ vendor-table: venv ## Write docs/reference/vendors.md from trees of real BMCs; T
 	$(BIN)/python -m tests.vendors $(TREES)
 
 .PHONY: pictures
-pictures: venv ## Take the pictures of the live page in docs/pictures anew
-	@.ci/tools.sh chromium
+pictures: venv ## Take the pictures of the live page and of a terminal in docs/pictures anew
+	@.ci/tools.sh chromium kubernetes-client
 	$(BIN)/python -m tests.web.pictures $(ARGS)
+	$(BIN)/python -m tests.cli.pictures $(ARGS)
 
 .PHONY: bench
 bench: venv ## Measure the reconciler on large fleets
