@@ -1,9 +1,9 @@
-"""The `conformance` use case: a suite on one machine, read-only unless a person consents."""
+"""The `conformance` use case: a suite on one subject, read-only unless a person consents."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,11 +12,15 @@ from reconciler.app.forge_job import connect_forge
 from reconciler.app.runtime import run_async
 from reconciler.drivers.endpoints import load_endpoints
 from reconciler.drivers.forge.conformance import check_driver
+from reconciler.drivers.ledger.conformance import check_ledger
 from reconciler.drivers.redfish import BmcRegistry, RedfishBmc
 from reconciler.drivers.redfish.conformance import WRITE_CHECKS, RedfishSuite, WriteConsent, all_checks
 from reconciler.drivers.secrets import Credentials, Secret, SecretStore
+from reconciler.drivers.ssh import SshHost
+from reconciler.drivers.ssh.conformance import check_host
+from reconciler.model.addresses import SSH_PORT, split_authority
 from reconciler.model.conformance import Check, ConformanceReport
-from reconciler.model.errors import UsageError, did_you_mean
+from reconciler.model.errors import NoLedger, UsageError, did_you_mean
 from reconciler.model.observed import AttributeValue
 from reconciler.model.printable import shown_url
 
@@ -83,6 +87,76 @@ def check_forge(repository: str, pull: int | None, *, writes: bool) -> Conforman
             await forge.close()
 
     return run_async(run())
+
+
+@dataclass(frozen=True, slots=True)
+class SshTarget:
+    """How hosts are reached. `key`: a file; None = the secret of that name. `ca`: a file of public keys of host CAs."""
+
+    user: str = "root"
+    key: Path | None = None
+    secret: str = "ssh"
+    ca: Path | None = None
+    insecure: bool = False
+    endpoints: Path | None = None
+    timeout_s: float = 30.0
+
+
+def check_ssh(target: SshTarget, hosts: Sequence[str]) -> list[ConformanceReport]:
+    """Run the suite of hosts on each, one after another. Nothing is changed."""
+
+    async def run() -> list[ConformanceReport]:
+        found = []
+        for place in hosts:
+            host = _host(target, place)
+            try:
+                found.append(await check_host(host, place))
+            finally:
+                await host.close()
+        return found
+
+    return run_async(run())
+
+
+def check_database(where: str, *, writes: bool) -> ConformanceReport:
+    """Run the suite of ledgers on a file or URL. Without `writes` nothing is changed."""
+    try:
+        return run_async(check_ledger(where, RealClock(), writes=writes))
+    except NoLedger as missing:
+        raise UsageError(
+            f"{missing}: name a database that is there, or have `reconciler apply` make the file"
+        ) from None
+
+
+def _host(target: SshTarget, place: str) -> SshHost:
+    """Return the connection to NODE=ADDRESS:PORT, of which NODE and PORT may be left out. Raise UsageError."""
+    node, named, address = place.rpartition("=")
+    host, port = split_authority(address, SSH_PORT)
+    lines = () if target.ca is None else map(str.strip, _text(target.ca).splitlines())
+    authorities: Sequence[str] = tuple(line for line in lines if line and not line.startswith("#"))
+    store = None
+    if target.endpoints is not None:
+        overlay = load_endpoints(target.endpoints)
+        found, store = overlay.ssh(address), overlay.secrets
+        host, port, authorities = found.host, found.port, found.authorities
+    if not authorities and not target.insecure:
+        raise UsageError("name the host CA with --ca FILE; --insecure accepts any host key")
+    if target.key is not None:
+        key = _text(target.key)
+    else:
+        key = (store or SecretStore.load()).resolve(target.secret, f"{host}:{port}").reveal()
+    return SshHost(
+        node if named else host,
+        host,
+        port=port,
+        user=target.user,
+        private_key=key,
+        authorities=authorities,
+        insecure=target.insecure,
+        connect_timeout=min(10.0, target.timeout_s),
+        facts_timeout=target.timeout_s,
+        now=RealClock().now,
+    )
 
 
 def _consent(suite: RedfishSuite, names: frozenset[str], writes: Writes) -> WriteConsent:

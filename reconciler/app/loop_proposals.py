@@ -13,6 +13,7 @@ from reconciler.app.loop_proposer import LoopProposer
 from reconciler.app.propose_drift import SeenDrift, proposed_change
 from reconciler.app.proposing import ProposedChange
 from reconciler.converge.events import LoopTold
+from reconciler.converge.observation_pass import with_sightings
 from reconciler.drivers.git import folder, read_revision
 from reconciler.model.desired import Fleet
 from reconciler.model.forge import SpecForge
@@ -54,7 +55,8 @@ class DriftProposer(LoopProposer):
         acting = {node for _, node, *_ in self._ledger.unfinished()}
         hide = self._options.redact
         names = names_of(fleet, observation, records) if hide else {}
-        report = drift_report(plan, observation)
+        since = {key: (first, observation.finished_at) for key, first in self._ledger.drift_since().items()}
+        report = drift_report(with_sightings(plan, since), observation)
         report = redact(report, names, fleet) if hide else report
         return SeenDrift(fleet, report, observation, list(plan.nodes), records, acting, Redaction(names, strict=hide))
 

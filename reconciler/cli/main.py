@@ -66,7 +66,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "host-keys": ("host_keys", "List the SSH host keys of nodes, or export those that are revoked."),
     "audit": ("audit", "Verify or list the journal."),
     "installer": ("installer", "Build the installer that writes images to machines."),
-    "conformance": ("conformance", "Check a BMC or a forge's driver against what is needed."),
+    "conformance": ("conformance", "Check a BMC, host, database or forge against what is needed."),
     "completion": ("completion", "Print the completion script of a shell."),
     "schema": ("schema", "Print or write the JSON Schemas."),
     "image": ("image", "Build, sign and inspect images of nodes."),

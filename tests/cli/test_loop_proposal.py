@@ -93,7 +93,9 @@ def test_a_service_keeps_one_pull_request_and_goes_on_without_the_forge(
     with running(lab, work) as service, running(lab, work) as other:
         until(lambda: github.pulls, 90)
         (pull,) = github.pulls.values()
-        assert "vm.swappiness" in pull["body"]
+        assert re.search(
+            r"\| [^|]*vm\.swappiness[^|]*\|[^|]*\|[^|]*\| [0-9]{4}-[0-9]{2}-[0-9]{2} [^|]*\|", pull["body"]
+        ), "since"
         made = github.commits[github.branches[pull["head"]["ref"]]]
         assert [one["sha"] for one in made["parents"]] == [head]
         (entry,) = github.trees[made["tree"]["sha"]]["tree"]

@@ -46,17 +46,24 @@ pytestmark = [pytest.mark.wire, pytest.mark.tool]
 
 @pytest.fixture(scope="module")
 def prism(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    lacking = [str(path) for path in (PRISM, API) if not path.exists()]
-    if lacking or shutil.which("node") is None:
-        what = "@octokit/openapi @stoplight/prism-cli"
-        pytest.skip(f"no {', '.join(lacking) or 'node'}: npm install --prefix {PACKAGES} {what}")
-    document = tmp_path_factory.mktemp("prism") / "github.json"
-    document.write_text(json.dumps(cut_down(json.loads(API.read_text()))))
+    if not API.exists():
+        pytest.skip(f"no {API}: npm install --prefix {PACKAGES} @octokit/openapi")
+    with mocked(cut_down(json.loads(API.read_text())), tmp_path_factory.mktemp("prism")) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def mocked(document: dict[str, Any], folder: Path) -> Iterator[str]:
+    """Have Prism serve a document of OpenAPI; its URL."""
+    if not PRISM.exists() or shutil.which("node") is None:
+        pytest.skip(f"no {PRISM} or no node: npm install --prefix {PACKAGES} @stoplight/prism-cli")
+    file = folder / "document.json"
+    file.write_text(json.dumps(document))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [str(PRISM), "mock", str(document), "--port", str(port), "--host", "127.0.0.1"]
-    log = document.with_name("log")
+    command = [str(PRISM), "mock", str(file), "--port", str(port), "--host", "127.0.0.1"]
+    log = file.with_name("log")
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
         try:
             _wait(port, process, log)
@@ -75,10 +82,9 @@ def _wait(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
     pytest.fail(f"Prism does not start: {log.read_text()[-500:]}")
 
 
-def cut_down(whole: dict[str, Any]) -> dict[str, Any]:
-    """The document with the paths that we use, and what these refer to."""
-    paths = {path: said for path, said in whole["paths"].items() if any(re.fullmatch(one, path) for one in USED)}
-    kept: dict[str, dict[str, Any]] = {}
+def referred(whole: dict[str, Any], paths: dict[str, Any]) -> dict[str, Any]:
+    """Return the components that these paths refer to."""
+    kept: dict[str, Any] = {}
     waiting: list[Any] = [paths]
     while waiting:
         part = waiting.pop()
@@ -91,6 +97,15 @@ def cut_down(whole: dict[str, Any]) -> dict[str, Any]:
             waiting.extend(part.values())
         elif isinstance(part, list):
             waiting.extend(part)
+    return kept
+
+
+def cut_down(whole: dict[str, Any]) -> dict[str, Any]:
+    """The document with the paths that we use, and what these refer to."""
+    paths = {path: said for path, said in whole["paths"].items() if any(re.fullmatch(one, path) for one in USED)}
+    kept = referred(whole, paths)
+    for file in kept["examples"]["commit"]["value"]["files"]:
+        file.setdefault("sha", COMMIT)  # which its schema requires, and its example leaves out
     answers = [said for path in paths.values() for one in path.values() for said in one["responses"].values()]
     for said in (*answers, *kept.get("responses", {}).values()):
         said.pop("headers", None)  # its example of Link names a next page on api.github.com, where we send no token
@@ -148,4 +163,5 @@ def test_what_github_does_not_describe_is_refused(prism: str, method: str, path:
     request = urllib.request.Request(f"{prism}/repos/{REPOSITORY}{path}", data, headers, method=method)
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(request, timeout=30)
+    refused.value.close()
     assert refused.value.code in (404, 422)

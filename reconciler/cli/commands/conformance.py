@@ -7,7 +7,16 @@ from pathlib import Path
 
 import click
 
-from reconciler.app.conformance import RedfishTarget, Writes, check_forge, check_redfish, chosen_checks
+from reconciler.app.conformance import (
+    RedfishTarget,
+    SshTarget,
+    Writes,
+    check_database,
+    check_forge,
+    check_redfish,
+    check_ssh,
+    chosen_checks,
+)
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.options import endpoints_option, grouped, output_option
 from reconciler.cli.terminal import say, show
@@ -19,7 +28,7 @@ from reconciler.render.conformance import as_json, as_markdown, human
 
 @click.group()
 def conformance() -> None:
-    """Check a BMC, or the driver of a forge, against what the reconciler needs of it."""
+    """Check a BMC, a host, a database, or the driver of a forge against what the reconciler needs of it."""
 
 
 _ALONE = "No work may run on the machine, and nobody else may use its BMC meanwhile."
@@ -75,6 +84,47 @@ def forge(repository: str, pull: int | None, allow_writes: bool, confirm: str, o
     if allow_writes:
         _consent(f"write to {repository}", confirm, "It leaves the branch reconciler/conformance and a closed request.")
     report = check_forge(repository, pull, writes=allow_writes)
+    show({"json": as_json, "markdown": as_markdown, "human": human}[output](report), output)
+    return exit_code(report)
+
+
+@conformance.command()
+@grouped(
+    SshTarget,
+    click.option("--user", default="root", show_default=True, help="User to log in as."),
+    click.option("--key", type=_FILE, metavar="FILE", help="Private key to log in with."),
+    click.option("--secret", default="ssh", show_default=True, metavar="NAME", help="Name in the secrets file."),
+    click.option("--ca", type=_FILE, metavar="FILE", help="Public keys of the CAs that sign host keys, one per line."),
+    click.option("--insecure", is_flag=True, help="Accept any host key."),
+    click.option("--timeout", "timeout_s", type=click.FloatRange(min=1), default=30.0, show_default=True,
+                 metavar="SECONDS", help="How long the host may take for all its facts."),
+    endpoints_option("endpoints.json of a lab: HOST is an address of its spec, and its secrets are used."),
+)  # fmt: skip
+@click.argument("hosts", metavar="HOST...", nargs=-1, required=True)
+@output_option
+def ssh(target: SshTarget, hosts: tuple[str, ...], output: str) -> int:
+    """Check each HOST over SSH, as its node's facts and commands need it: [NODE=]ADDRESS[:PORT].
+
+    NODE is the name in the host's certificate, where that is not the address. It only reads. Exit code 7: a check
+    failed. 4: a host did not answer.
+    """
+    reports = check_ssh(target, hosts)
+    show("".join({"json": as_json, "markdown": as_markdown, "human": human}[output](one) for one in reports), output)
+    if any(report.counts[CheckResult.FAIL] for report in reports):
+        return ExitCode.PARTLY_FAILED  # a login that was refused among them: the host did answer
+    return next((ExitCode.INCOMPLETE for report in reports if not report.answered), ExitCode.DONE)
+
+
+@conformance.command()
+@click.argument("where", metavar="URL")
+@click.option("--allow-writes", is_flag=True, help="Also make a ledger beside the real one, try it, and take it away.")
+@output_option
+def ledger(where: str, allow_writes: bool, output: str) -> int:
+    """Check the database at URL, or an SQLite file, as the ledger needs it.
+
+    It only reads, unless --allow-writes is given. Exit code 7: a check failed. 4: the database did not answer.
+    """
+    report = check_database(where, writes=allow_writes)
     show({"json": as_json, "markdown": as_markdown, "human": human}[output](report), output)
     return exit_code(report)
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Collection
 from dataclasses import dataclass
 from typing import Final
 
-from reconciler.model.conformance import Check, CheckOutcome, CheckResult, ConformanceReport
+from reconciler.drivers.probes import Probe, WrongAnswerError, expect, run_probes
+from reconciler.model.conformance import Check, ConformanceReport
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.forge import Forge, Proposal, ProposingForge
 
@@ -22,12 +23,6 @@ _NOWHERE: Final = "0" * 40  # a commit that no repository has
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _PORT: Final = "reconciler/model/forge.py"
 _LAST: Final = 2**31 - 1  # the number of a pull request that there is not
-# Of one call; after any other failure the forge answers nothing, and asking on would only lock us out.
-_GOES_ON: Final = frozenset({Failure.MALFORMED, Failure.REJECTED, Failure.CONFLICT, Failure.AMBIGUOUS})
-
-
-class WrongAnswerError(Exception):
-    """Raised by a check for an answer that the port does not allow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +39,11 @@ class Bench:
         return self.forge
 
 
-def _expect(holds: bool, wrong: str) -> None:
-    if not holds:
-        raise WrongAnswerError(wrong)
-
-
 async def _refused(call: Awaitable[object], what: str, *kinds: Failure) -> None:
     try:
         await call
     except DriverError as error:
-        _expect(error.kind in kinds, f"{what}: {error.kind} in place of {' or '.join(kinds)}")
+        expect(error.kind in kinds, f"{what}: {error.kind} in place of {' or '.join(kinds)}")
     else:
         raise WrongAnswerError(f"{what} is not refused")
 
@@ -69,17 +59,17 @@ async def _open_pulls(bench: Bench) -> None:
             raise DriverError(Failure.UNREACHABLE, error.detail) from None
         raise
     numbers = [one.number for one in found]
-    _expect(len(set(numbers)) == len(numbers) and all(one > 0 for one in numbers), f"numbers {numbers[:9]}")
+    expect(len(set(numbers)) == len(numbers) and all(one > 0 for one in numbers), f"numbers {numbers[:9]}")
     wrong = [one.head for one in found if not _COMMIT.fullmatch(one.head)]
-    _expect(not wrong, f"heads that are no commits: {wrong[:3]}")
+    expect(not wrong, f"heads that are no commits: {wrong[:3]}")
     for one in found[:1]:
-        _expect(
+        expect(
             await bench.forge.pull(one.number) == one, f"pull request {one.number} is another one when it is read alone"
         )
         paths = await bench.forge.files(one.number)
-        _expect(not any(path.startswith("/") for path in paths), f"paths of {one.number} are not below the repository")
+        expect(not any(path.startswith("/") for path in paths), f"paths of {one.number} are not below the repository")
         own = [account.name for account in await bench.forge.approvals(one) if account.name == one.author]
-        _expect(not own, f"the approvals of {one.number} count its author's")
+        expect(not own, f"the approvals of {one.number} count its author's")
 
 
 async def _no_pull(bench: Bench) -> None:
@@ -88,26 +78,26 @@ async def _no_pull(bench: Bench) -> None:
 
 async def _issues(bench: Bench) -> None:
     ids = [one.id for one in await bench.forge.open_issues()]
-    _expect(len(set(ids)) == len(ids), f"issues are listed twice: {ids[:9]}")
+    expect(len(set(ids)) == len(ids), f"issues are listed twice: {ids[:9]}")
 
 
 async def _default(bench: Bench) -> None:
     forge = bench.proposing
     branch = await forge.default_branch()
     tip = await forge.tip(branch)
-    _expect(tip is not None and bool(_COMMIT.fullmatch(tip)), f"{branch} is at {tip}")
+    expect(tip is not None and bool(_COMMIT.fullmatch(tip)), f"{branch} is at {tip}")
     assert tip is not None
-    _expect(await forge.contains(branch, tip), f"{branch} does not contain its own newest commit")
-    _expect(all(_COMMIT.fullmatch(one) for one in (await forge.commit(tip)).parents), "parents that are no commits")
+    expect(await forge.contains(branch, tip), f"{branch} does not contain its own newest commit")
+    expect(all(_COMMIT.fullmatch(one) for one in (await forge.commit(tip)).parents), "parents that are no commits")
 
 
 async def _nowhere(bench: Bench) -> None:
     forge = bench.proposing
-    _expect(
+    expect(
         not await forge.contains(await forge.default_branch(), _NOWHERE), "a commit that nobody has is on the branch"
     )
-    _expect(await forge.tip(f"{BRANCH}-nowhere") is None, "a branch that is not there has a commit")
-    _expect(not await forge.proposals(f"{BRANCH}-nowhere"), "a branch that is not there has pull requests")
+    expect(await forge.tip(f"{BRANCH}-nowhere") is None, "a branch that is not there has a commit")
+    expect(not await forge.proposals(f"{BRANCH}-nowhere"), "a branch that is not there has pull requests")
 
 
 # --- what writes -----------------------------------------------------------------------------------------------------
@@ -125,16 +115,16 @@ async def _write(bench: Bench) -> str:
 async def _branch(bench: Bench) -> None:
     forge = bench.proposing
     made = await _write(bench)
-    _expect(await forge.tip(BRANCH) == made, "the branch is not at the commit that was made")
+    expect(await forge.tip(BRANCH) == made, "the branch is not at the commit that was made")
     commit, base = await forge.commit(made), await forge.tip(await forge.default_branch())
-    _expect(commit.parents == (base,), f"the commit's parents are {commit.parents}, and its base was {base}")
-    _expect(commit.message.strip() == "Check the forge\n\nof the reconciler", f"the message is {commit.message!r}")
+    expect(commit.parents == (base,), f"the commit's parents are {commit.parents}, and its base was {base}")
+    expect(commit.message.strip() == "Check the forge\n\nof the reconciler", f"the message is {commit.message!r}")
     blob = hashlib.sha1(f"blob {len(_TEXT)}\0{_TEXT}".encode(), usedforsecurity=False).hexdigest()
     changed = await forge.changed(made)
-    _expect(changed == {_FILE: blob}, f"the commit changes {changed}, and {_FILE} with {blob} was written")
+    expect(changed == {_FILE: blob}, f"the commit changes {changed}, and {_FILE} with {blob} was written")
     anew = forge.write_branch(BRANCH, made, {_FILE: "other\n"}, "Never", over=_NOWHERE)
     await _refused(anew, "a write over another commit than was seen", Failure.CONFLICT, Failure.REJECTED)
-    _expect(await forge.tip(BRANCH) == made, "a write that was refused has moved the branch")
+    expect(await forge.tip(BRANCH) == made, "a write that was refused has moved the branch")
 
 
 async def _proposal(bench: Bench) -> None:
@@ -146,12 +136,12 @@ async def _proposal(bench: Bench) -> None:
             await forge.edit_proposal(one.number, one.title, one.text, close=True)
     made = await forge.open_proposal(BRANCH, into, "Conformance", "of the reconciler")
     try:
-        _expect(made.open and made.number in _open(await forge.proposals(BRANCH)), "it is not listed as open")
+        expect(made.open and made.number in _open(await forge.proposals(BRANCH)), "it is not listed as open")
         await _refused(forge.open_proposal(BRANCH, into, "Again", ""), "a second one from the branch", Failure.REJECTED)
     finally:
         await forge.edit_proposal(made.number, "Conformance, closed", "done", close=True)
     after = [one for one in await forge.proposals(BRANCH) if one.number == made.number]
-    _expect(
+    expect(
         [(one.open, one.title, one.merged) for one in after] == [(False, "Conformance, closed", False)],
         f"closed it is {after}",
     )
@@ -168,19 +158,18 @@ async def _remark(bench: Bench) -> None:
     made = await forge.add_remark(bench.pull, "Conformance of the reconciler")
     await forge.edit_remark(made, "Conformance of the reconciler, edited")
     ours = [one.text for one in await forge.remarks(bench.pull) if one.id == made.id]
-    _expect(ours == ["Conformance of the reconciler, edited"], f"after an edit our comment is {ours}")
+    expect(ours == ["Conformance of the reconciler, edited"], f"after an edit our comment is {ours}")
     await forge.hide_remark(made)
 
 
-_Probe = tuple[Check, Callable[[Bench], Awaitable[None]]]
-READS: Final[tuple[_Probe, ...]] = (
+READS: Final[tuple[Probe[Bench], ...]] = (
     (Check("open-pulls", f"{_PORT}: open_pulls, pull, files, approvals", "comments miss their place"), _open_pulls),
     (Check("no-such-pull", f"{_PORT}: pull", "what is not there is taken for an outage"), _no_pull),
     (Check("issues", f"{_PORT}: open_issues", "an issue of drift is opened twice"), _issues),
     (Check("default-branch", f"{_PORT}: default_branch, tip, contains, commit", "nothing is proposed"), _default),
     (Check("not-there", f"{_PORT}: contains, tip, proposals", "what nobody reviewed could be proposed"), _nowhere),
 )  # fmt: skip
-WRITES: Final[tuple[_Probe, ...]] = (
+WRITES: Final[tuple[Probe[Bench], ...]] = (
     (Check("write-branch", f"{_PORT}: write_branch, changed", "what a person pushed to our branch could be overwritten",
            writes=f"the branch {BRANCH}"), _branch),
     (Check("write-pull", f"{_PORT}: open_proposal, edit_proposal", "nothing is proposed, or twice",
@@ -192,24 +181,5 @@ WRITES: Final[tuple[_Probe, ...]] = (
 
 async def check_driver(forge: Forge, repository: str, *, pull: int | None, writes: bool) -> ConformanceReport:
     """Try the checks one after another. Without `writes` nothing is changed."""
-    bench, found, gone = Bench(forge, pull), list[CheckOutcome](), ""
-    for check, probe in (*READS, *WRITES):
-        if gone or (check.writes and not writes):
-            found.append(CheckOutcome(check, CheckResult.NOT_TRIED, gone or "needs --allow-writes"))
-            continue
-        outcome = await _tried(check, probe, bench)
-        gone = outcome.detail if outcome.result is CheckResult.NOT_TRIED else ""
-        found.append(outcome)
-    return ConformanceReport("forge", repository, tuple(found), {"driver": type(forge).__name__})
-
-
-async def _tried(check: Check, probe: Callable[[Bench], Awaitable[None]], bench: Bench) -> CheckOutcome:
-    try:
-        await probe(bench)
-    except WrongAnswerError as wrong:
-        return CheckOutcome(check, CheckResult.FAIL, str(wrong))
-    except DriverError as error:
-        if error.kind is Failure.UNSUPPORTED:
-            return CheckOutcome(check, CheckResult.NOT_OFFERED, error.detail)
-        return CheckOutcome(check, CheckResult.FAIL if error.kind in _GOES_ON else CheckResult.NOT_TRIED, str(error))
-    return CheckOutcome(check, CheckResult.PASS)
+    found = await run_probes((*READS, *WRITES), Bench(forge, pull), writes=writes)
+    return ConformanceReport("forge", repository, found, {"driver": type(forge).__name__})

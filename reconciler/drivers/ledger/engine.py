@@ -269,6 +269,12 @@ def _advice(error: sa.exc.DBAPIError | sa.exc.TimeoutError) -> str:
     return f"does not work: {text}; check that the server is up and that this role may use the database"
 
 
+def open_engine(where: str) -> tuple[str, sa.Engine]:
+    """Return the name of a database that is there, for messages, and what reads from it."""
+    name, engine = _engine(where, 10.0, create=False)
+    return name, engine.execution_options(**{_READING: True})
+
+
 def _engine(where: str | Path, lock_timeout_s: float, *, create: bool) -> tuple[str, sa.Engine]:
     text = str(where)
     if "://" not in text:

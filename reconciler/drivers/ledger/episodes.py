@@ -54,6 +54,12 @@ class SqlDrift(SqlRole):
             rows = connection.execute(query).all()
         return [(r.path, r.kind, _value(r.desired), _value(r.observed), or_long_ago(r.first_seen)) for r in rows]
 
+    def drift_since(self) -> Mapping[tuple[str, str], datetime]:
+        """Return when each open difference was first seen, by node and path."""
+        query = sa.select(drift.c.node, drift.c.path, drift.c.first_seen).where(drift.c.ended_at.is_(None))
+        with self._database.read() as connection:
+            return {(r.node, r.path): or_long_ago(r.first_seen) for r in connection.execute(query)}
+
 
 def _record(
     connection: sa.Connection,

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -67,12 +67,19 @@ def free_port() -> int:
 
 @pytest.fixture(scope="session")
 def sshd(tmp_path_factory: pytest.TempPathFactory, keys: Keys) -> Iterator[Server]:
+    with started(tmp_path_factory.mktemp("sshd") / "home", keys) as server:
+        yield server
+
+
+@contextmanager
+def started(home: Path, keys: Keys, more: str = "") -> Iterator[Server]:
+    """Run a server, with `more` lines of configuration."""
     program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
     if program is None:
         pytest.skip("sshd (OpenSSH server) is not installed")
     if os.getuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)  # where sshd separates privileges; root's sshd refuses to run without
-    home = tmp_path_factory.mktemp("sshd")
+    home.mkdir()
     (home / "host").write_text(private(keys.host))
     (home / "host").chmod(0o600)
     (home / "host-cert.pub").write_bytes(keys.certificate.export_certificate())
@@ -81,7 +88,7 @@ def sshd(tmp_path_factory: pytest.TempPathFactory, keys: Keys) -> Iterator[Serve
     (home / "config").write_text(
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {home}/host\nHostCertificate {home}/host-cert.pub\n"
         f"AuthorizedKeysFile {home}/authorized\nStrictModes no\nUsePAM no\nPasswordAuthentication no\n"
-        f"PermitRootLogin prohibit-password\nPidFile none\nMaxStartups 100\n"
+        f"PermitRootLogin prohibit-password\nPidFile none\nMaxStartups 100\n{more}"
     )
     log = home / "log"
     with log.open("wb") as sink:
