@@ -23,6 +23,7 @@ from reconciler.model.status import NodeStatus, Role
 from reconciler.model.vocab import DriftMode
 from reconciler.render.html import Material
 from reconciler.render.html.live import live_page
+from tests.cli.shell import until
 from tests.html import world
 from tests.web.conftest import TOKENS, Live, live_fleet, serving
 from tests.web.past import remember, under_way
@@ -347,6 +348,9 @@ def test_an_admin_approves_what_was_shown_and_lifts_a_stop(live: Live, opened: O
     expect(row).to_contain_text("by eve")
     assert live.view.approved.by(first.node, first.fingerprint) == "eve"
     expect(tab.locator("#feed li").first).to_contain_text("ticket 12")
+    until(
+        lambda: bool(tab.evaluate("!reading && !again")), 20
+    )  # of the approval: what is read after this would show the other plan
     other = replace(live.material.plan.nodes[second.node], fingerprint="f" * 64)
     plans = {**live.material.plan.nodes, second.node: other}
     live.view.saw(live.material.fleet, replace(live.material.plan, nodes=plans), live.material.observation)
