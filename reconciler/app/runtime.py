@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import getpass
+import multiprocessing
 import os
 import secrets
 import signal
 import socket
+import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -45,6 +47,18 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
             raise
         raise error from None
     return found[0]
+
+
+def end_with_parent() -> None:
+    """End this child process when its parent dies: a pool of processes would be left behind by SIGKILL."""
+    parent = multiprocessing.parent_process()
+
+    def wait() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 @contextmanager

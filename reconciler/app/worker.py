@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from reconciler.app.rehearsal.processes import run_packed
-from reconciler.app.runtime import run_async
+from reconciler.app.runtime import end_with_parent, run_async
 from reconciler.app.site_reader import WireSiteReader
 from reconciler.app.workspace import Workspace
 from reconciler.drivers.engine.access import EngineError
@@ -13,6 +12,13 @@ from reconciler.model.errors import ReconcilerError, UsageError
 
 class SchedulerLost(ReconcilerError):
     """The worker has no scheduler to work for."""
+
+
+def play_run(data: bytes) -> bytes:
+    """Play a run of a rehearsal, in a process that imports the lab: a worker that only reads need not."""
+    from reconciler.app.rehearsal.processes import run_packed
+
+    return run_packed(data)
 
 
 def work(workspace: Workspace, site: str, listen: str | None) -> None:
@@ -25,7 +31,9 @@ def work(workspace: Workspace, site: str, listen: str | None) -> None:
     _ = workspace.secrets  # read at once: a file that is missing or open to others is told now
     if listen is None and not access.on_loopback:
         raise UsageError(f"--listen ADDRESS is needed: {access.url} is elsewhere, and has to reach this worker")
-    plugin = SitePlugin(site, WireSiteReader(workspace), workspace.clock, workspace.frontend.say, run_packed)
+    plugin = SitePlugin(
+        site, WireSiteReader(workspace), workspace.clock, workspace.frontend.say, play_run, end_with_parent
+    )
     try:
         run_async(serve(access, plugin, site, listen, workspace.frontend.say))
     except EngineError as error:

@@ -120,7 +120,7 @@ def play(outage: str, directory: Path, server: Server | None) -> Outcome:
         told = leader.told
     if "Traceback" in told:
         broke.append("the leader crashed")
-        unread = sum(event["unknown"] > 0 for event in leader.passes)
+    unread = sum(event["unknown"] > 0 for event in leader.passes)
     return Outcome(outage, tuple(broke), unread, leader.starts, time.monotonic() - began, told)
 
 

@@ -16,6 +16,7 @@ from typing import Final
 from reconciler.app.engine import Engine
 from reconciler.app.rehearsal.inputs import RehearsalInput
 from reconciler.app.rehearsal.run import RunResult, simulate
+from reconciler.app.runtime import end_with_parent
 from reconciler.model.errors import ReconcilerError
 
 WORTH: Final = 500  # nodes that change, in all runs together, from which on the start of a process pays
@@ -77,6 +78,7 @@ def run_packed(data: bytes) -> bytes:
 
 
 def _take(data: bytes) -> None:
+    end_with_parent()
     _given[:] = [pickle.loads(data)]  # noqa: S301 - our own parent wrote it
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -118,6 +119,7 @@ class EngineClient(Confined):
             await self.close()
         if self._client is None:
             dask = distributed()
+            _silence_dask()
             self._client = await dask.Client(
                 self._access.url, security=self._access.security(), asynchronous=True, set_as_default=False,
                 timeout=CONNECT_S / 2,
@@ -163,6 +165,13 @@ class EngineClient(Confined):
         finally:
             result.cancel()
             await asyncio.gather(result, return_exceptions=True)
+
+
+def _silence_dask() -> None:
+    """Keep tracebacks of Dask out of a leader's log: whatever happens to an engine, its nodes tell in our words."""
+    for name in list(logging.root.manager.loggerDict):
+        if name.partition(".")[0] in ("distributed", "tornado"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def words(error: BaseException) -> str:

@@ -74,9 +74,11 @@ class SitePlugin(Confined, WorkerPlugin):
         clock: Clock,
         told: Callable[[str], None],
         rehearse: Callable[[bytes], bytes] | None = None,
+        begin_child: Callable[[], None] | None = None,
     ) -> None:
-        """`rehearse`: plays a run of a rehearsal, in another process; None refuses that."""
+        """`rehearse`: plays a run of a rehearsal, in a process that `begin_child` begins; None refuses that."""
         self._told = told
+        self._begin_child = begin_child
         self._rehearse = rehearse
         self._process: ProcessPoolExecutor | None = None
         self._site = site
@@ -95,7 +97,7 @@ class SitePlugin(Confined, WorkerPlugin):
         if self._rehearse is None:
             raise EngineError("it plays no rehearsals")
         if self._process is None:
-            self._process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+            self._process = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), self._begin_child)
         self._told("plays a run of a rehearsal")
         try:
             return await asyncio.get_running_loop().run_in_executor(self._process, self._rehearse, data)
