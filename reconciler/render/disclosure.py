@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 Show = Callable[..., Any]  # (value, context) -> what is shown of the value, which is not empty
 
-_TEXTLESS: Final = (bool, int, float, datetime, NoneType, Enum)
-_EMPTY: Final[Mapping[Any, Any]] = {str: "", Mapping: {}, tuple: ()}
+_TEXTLESS: Final = (bool, int, float, datetime, timedelta, NoneType, Enum)
+_EMPTY: Final[Mapping[Any, Any]] = {str: "", Mapping: {}, tuple: (), timedelta: timedelta()}
 
 
 class UnmarkedFieldError(TypeError):
