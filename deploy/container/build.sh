@@ -42,7 +42,8 @@ import sys
 
 from reconciler.cli.main import main
 
-sys.exit(main())
+if __name__ == "__main__":  # a process of a rehearsal imports this file, and must not be the command again
+    sys.exit(main())
 PROGRAM
 chmod 755 "$programs/reconciler"
 if [[ -n ${KUBECTL:-} ]]; then

@@ -57,8 +57,8 @@ class Engine:
 
         return run_async(ask())
 
-    def run_on_workers(self, tasks: Sequence[bytes]) -> list[bytes | str]:
-        """Have workers play runs of a rehearsal. Return the result of each, or why there is none."""
+    def run_on_workers(self, tasks: Sequence[Callable[[], bytes]]) -> list[bytes | str]:
+        """Have workers play runs, each packed at its turn. Return the result of each, or why there is none."""
         assert self.access is not None
         from reconciler.drivers.engine.runs import run_on_workers
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from reconciler.converge.events import Progress as Progress
-from reconciler.converge.events import ignore
 from reconciler.model.errors import ReconcilerError
+
+if TYPE_CHECKING:  # every command imports this module, and few show the events of a pass
+    from reconciler.converge.events import Progress as Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,8 @@ class ShowProgress(Protocol):
 @contextmanager
 def no_progress(what: str, time_scale: float, *, terse: bool = False) -> Iterator[Progress]:  # noqa: ARG001  it shows nothing
     """Show nothing of a pass: the default of a frontend."""
+    from reconciler.converge.events import ignore
+
     yield ignore
 
 

@@ -44,12 +44,12 @@ from reconciler.model.limits import Window as Window
 from reconciler.model.measurements import BootMeasurements, PlatformMeasurements
 from reconciler.model.network import DesiredNetwork
 from reconciler.model.notices import Channel
-from reconciler.model.observed import AttributeValue, Taint
 from reconciler.model.privacy import Address, AllPublic, Identifier, NodeName, PublicText
 from reconciler.model.releases import DesiredRelease
 from reconciler.model.serving import DesiredServing
 from reconciler.model.signal_changes import SignalChange
 from reconciler.model.tickets import Tracker
+from reconciler.model.values import AttributeValue, Taint
 from reconciler.model.vocab import (
     Activation,
     BootWay,

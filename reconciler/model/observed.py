@@ -34,6 +34,8 @@ from reconciler.model.pods import PodCheckpoint as PodCheckpoint
 from reconciler.model.pods import Workload as Workload
 from reconciler.model.privacy import FreeText, Identifier, NodeName, Privacy, PublicText, Unpublished
 from reconciler.model.releases import ReleaseFacts
+from reconciler.model.values import AttributeValue as AttributeValue
+from reconciler.model.values import Taint as Taint
 from reconciler.model.vocab import BootPhase, Health, Power, UnknownReason
 
 T = TypeVar("T")
@@ -58,8 +60,6 @@ class Silent:
 
 
 # --- Redfish -----------------------------------------------------------------------------------------------------
-
-AttributeValue = str | int | bool
 
 HTTP: Final = "UefiHttp"  # the word of an override for a boot from HttpBootUri
 PXE: Final = "Pxe"
@@ -280,13 +280,6 @@ class HostFacts:
 
 
 # --- Kubernetes --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Taint:
-    key: str
-    value: str
-    effect: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from reconciler.model.privacy import (
     ValuePath,
 )
 from reconciler.model.repairs import Repair
+from reconciler.model.values import MARK_TAINT as MARK_TAINT
 
-MARK_TAINT = "reconciler.dev/maintenance"
 OWNER_ANNOTATION = "reconciler.dev/owner"  # JSON of Mark
 BMC_SCOPE = "bmc/"  # of leases on BMCs; each belongs to the run that holds its fleet's
 FLEET = "fleet/*"  # subject of a hold that stops everything; no node and no pool can be called so

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING
 
-from pydantic_core import CoreSchema, core_schema
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
 
 
 class Concern(StrEnum):
@@ -49,6 +51,8 @@ class Disruption(IntEnum):
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: object, _handler: object) -> CoreSchema:
         """Serialise by label: documents and specs must not depend on the order, which may gain a member in between."""
+        from pydantic_core import core_schema  # 13 ms, and --help needs this module
+
         labels = core_schema.literal_schema([member.label for member in cls])
         known = core_schema.literal_schema([*(member.label for member in cls), "restart"])
         write = core_schema.plain_serializer_function_ser_schema(lambda member: member.label, return_schema=labels)

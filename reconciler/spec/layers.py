@@ -15,8 +15,8 @@ from typing import Any
 
 from reconciler.model.desired import DesiredFirmware
 from reconciler.model.errors import Position
-from reconciler.model.observed import Taint
 from reconciler.model.units import parse_duration, parse_size
+from reconciler.model.values import Taint
 from reconciler.spec.kinds.hardware_profile import FirmwareComponent, HardwareProfileSpec
 from reconciler.spec.kinds.node_pool import NodeEntry
 from reconciler.spec.kinds.persona import PersonaSpec

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from reconciler.model.errors import Diagnostic
-from reconciler.model.records import MARK_TAINT
 from reconciler.model.releases import OperatorKind
+from reconciler.model.values import MARK_TAINT
 from reconciler.model.vocab import NodeState
 from reconciler.spec.kinds.cluster import ClusterType
 from reconciler.spec.node_source import NodeSource

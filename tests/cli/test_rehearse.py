@@ -117,9 +117,16 @@ def test_a_process_that_dies_ends_the_rehearsal_with_what_to_do() -> None:
 
 
 def test_small_rehearsals_start_no_process() -> None:
-    assert default_jobs(10, 20) == 1
-    assert default_jobs(1_000, 1) == 1
-    assert default_jobs(250, 20) == min(os.cpu_count() or 1, 20)
+    assert default_jobs(10, 20, 1_000) == 1
+    assert default_jobs(1_000, 1, 1_000) == 1
+    assert default_jobs(250, 20, 1_000) == min(len(os.sched_getaffinity(0)), 20)
+
+
+def test_processes_that_nobody_asked_for_hold_no_more_than_a_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    assert default_jobs(250, 20, 1_000) == 20
+    assert default_jobs(250, 20, 10_000) == 2
+    assert default_jobs(250, 20, 100_000) == 1, "each holds the whole fleet"
 
 
 def test_nothing_is_written_down(demo: Path, converged: Path) -> None:

@@ -180,6 +180,18 @@ def test_no_engine_is_there_unless_it_is_asked_for() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("given", "replicas"), [({"replicas": 0}, 0), ({}, 1), ({"replicas": 3}, 3)])
+def test_a_site_may_have_no_worker_for_a_while(given: dict[str, int], replicas: int) -> None:
+    one = {"site": "fra", "credentials": {"secretName": "x"}, "egress": [{"cidr": "10.0.0.0/8", "ports": [443]}]}
+    documents = rendered(f"engine.workers={json.dumps([one | given])}", more=[ENGINE])
+    [worker] = [
+        each
+        for each in documents
+        if each["metadata"]["name"] == "reconciler-engine-fra" and each["kind"] == "Deployment"
+    ]
+    assert worker["spec"]["replicas"] == replicas
+
+
 def test_each_worker_has_the_secrets_of_its_own_site_and_all_have_certificates() -> None:
     pods = deployments(rendered(more=[ENGINE]))
     held = {}

@@ -6,6 +6,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import runpy
 import shutil
 import ssl
 import subprocess
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import httpx
 import pytest
@@ -33,6 +35,15 @@ from tests.web.test_access import certificate
 BUILD = ROOT / "deploy" / "container" / "build.sh"
 PROGRAMS = {"mmdebstrap": "mmdebstrap", "runc": "runc", "umoci": "umoci"}
 pytestmark = [pytest.mark.tool, pytest.mark.xdist_group("container")]
+
+
+def test_a_process_that_imports_the_command_is_not_the_command_again(tmp_path: Path) -> None:
+    """The processes of a rehearsal import the file that was started, under another name (multiprocessing, spawn)."""
+    program = tmp_path / "reconciler"
+    program.write_text(BUILD.read_text().partition("<<'PROGRAM'\n")[2].partition("\nPROGRAM\n")[0])
+    runpy.run_path(str(program), run_name="__mp_main__")  # ends pytest where it is the command
+    with pytest.raises(SystemExit), mock.patch.object(sys, "argv", ["reconciler", "--version"]):
+        runpy.run_path(str(program), run_name="__main__")
 
 
 @dataclass(frozen=True)

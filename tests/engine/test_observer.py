@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+import pickle
+import time
+import zlib
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,10 +18,13 @@ import pytest
 from reconciler.app.clocks import RealClock
 from reconciler.converge.observer import shards_of
 from reconciler.drivers.engine import client as module
+from reconciler.drivers.engine import observer as observer_module
 from reconciler.drivers.engine.access import EngineAccess, EngineError, label, release
-from reconciler.drivers.engine.answers import unpacked
+from reconciler.drivers.engine.answers import NO_DIGESTS, unpacked
+from reconciler.drivers.engine.client import EngineClient
 from reconciler.drivers.engine.observer import EngineObserver
-from reconciler.drivers.engine.worker import ShardTask, SitePlugin
+from reconciler.drivers.engine.worker import ShardTask, SitePlugin, observe_shard
+from reconciler.model.crash import Crash, told_to
 from reconciler.model.observed import Answered, Silent
 from reconciler.model.observer_port import ObserveShard, Readings, ShardSeen
 from reconciler.model.vocab import UnknownReason
@@ -108,6 +115,115 @@ def test_a_client_that_was_lost_meanwhile_is_no_crash(monkeypatch: pytest.Monkey
     assert client.submitted == []
 
 
+def test_a_worker_is_sent_one_run_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that waits at its worker takes a place that shards are read in."""
+    monkeypatch.setattr(module, "LOOK_S", 0.01)
+    at_once = most = packed = done = 0
+
+    async def played() -> bytes:
+        nonlocal at_once, most, done
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.02)
+        at_once, done = at_once - 1, done + 1
+        return b"played"
+
+    def pack() -> bytes:
+        nonlocal packed
+        packed += 1
+        assert packed == done + 1, "a run is packed at its turn"
+        return b"run"
+
+    client = EngineClient(NOWHERE)
+    client._client = Told(played)
+
+    async def all_runs() -> list[bytes]:
+        async with client.working():
+            return await asyncio.gather(*(client.call_any(observe_shard, pack, 60.0) for _ in range(9)))
+
+    assert asyncio.run(all_runs()) == [b"played"] * 9
+    assert most == 1
+
+
+def plans_of(observer: EngineObserver, monkeypatch: pytest.MonkeyPatch, *keys: str) -> tuple[Any, list[Crash]]:
+    """Have workers plan shards of one node each, and return the plans and what crashed."""
+    monkeypatch.setattr(observer, "_known", {key: SimpleNamespace(digests=NO_DIGESTS) for key in keys})
+    monkeypatch.setattr(observer, "_is_known", lambda _name, _seen: True)
+    task = SimpleNamespace(packed=lambda: b"task")
+    monkeypatch.setattr(observer_module, "PlanTask", SimpleNamespace(of=lambda _shard, _digests: task))
+    asked: Any = [SimpleNamespace(site="fra", key=key, seen={key: None}) for key in keys]
+    crashes: list[Crash] = []
+    with told_to(crashes.append):
+        return asyncio.run(observer.plan(asked)), crashes
+
+
+@pytest.mark.parametrize(
+    "answer", [b"nonsense", zlib.compress(b"nonsense"), zlib.compress(pickle.dumps(((), [(1, 2, 3)])))]
+)
+def test_plans_that_are_none_are_told_and_made_by_the_leader(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def damaged() -> bytes:
+        return answer
+
+    plans, crashes = plans_of(observer_with(damaged)[0], monkeypatch, "fra#0")
+    assert plans == {}
+    assert [(one.node, one.doing) for one in crashes] == [("fra#0", "having a worker plan it")]
+
+
+def test_nobody_waits_for_plans_shard_by_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that beats and answers nothing has two shards at once; the others wait here, but no longer."""
+    monkeypatch.setattr(observer_module, "PLAN_S", 0.2)
+    monkeypatch.setattr(observer_module, "GRACE_S", 0.1)
+    began = time.monotonic()
+    keys = [f"fra#{number}" for number in range(50)]
+    assert plans_of(observer_with(asyncio.Event().wait)[0], monkeypatch, *keys) == ({}, [])
+    assert time.monotonic() - began < 3
+
+
+def _long(_data: bytes) -> bytes:
+    time.sleep(300)
+    return b""
+
+
+def _failing(_data: bytes) -> bytes:
+    raise ValueError("no such node")
+
+
+def plugin_that(play: Callable[[bytes], bytes]) -> SitePlugin:
+    return SitePlugin("fra", Site({}), RealClock(), lambda _: None, play)
+
+
+def test_a_worker_that_ends_ends_the_run_that_it_plays() -> None:
+    """Python joins the processes of a pool at its exit: a worker without a scheduler would seem to live for an hour."""
+
+    async def lost() -> Any:
+        plugin: Any = plugin_that(_long)
+        run = asyncio.create_task(plugin.run(release(), b""))
+        await asyncio.sleep(0)  # it begins
+        [child] = plugin._process._processes.values()
+        await plugin.teardown(None)
+        with pytest.raises(EngineError):
+            await run
+        return child
+
+    child = asyncio.run(lost())
+    child.join(20)
+    assert child.exitcode is not None
+
+
+def test_a_run_that_fails_leaves_the_process_to_the_others() -> None:
+    async def twice() -> None:
+        plugin: Any = plugin_that(_failing)
+        kept = []
+        for _ in range(2):
+            with pytest.raises(EngineError, match="ValueError: no such node"):
+                await plugin.run(release(), b"")
+            kept.append(plugin._process)
+        assert kept[0] is kept[1] is not None
+        await plugin.teardown(None)
+
+    asyncio.run(twice())
+
+
 def test_a_worker_takes_no_shard_of_another_version_or_site() -> None:
     plugin = SitePlugin("fra", None, RealClock(), lambda _: None)  # type: ignore[arg-type]
     with pytest.raises(EngineError, match="install the same version"):
@@ -134,6 +250,9 @@ class Site:
 
     def conceal(self, text: str) -> str:
         return text
+
+    async def close(self) -> None:
+        return None
 
 
 def test_half_a_character_costs_its_own_node() -> None:

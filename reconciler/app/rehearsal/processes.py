@@ -8,9 +8,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from typing import Final
 
 from reconciler.app.engine import Engine
@@ -19,6 +21,7 @@ from reconciler.app.rehearsal.run import RunResult, simulate
 from reconciler.app.runtime import end_with_parent
 from reconciler.model.errors import ReconcilerError
 
+HELD: Final = 20_000  # nodes that all processes together hold, unless --jobs asks for more
 WORTH: Final = 500  # nodes that change, in all runs together, from which on the start of a process pays
 _given: list[RehearsalInput] = []  # in a process of the pool: what it simulates
 
@@ -27,9 +30,11 @@ class RunLost(ReconcilerError):
     """A process of a rehearsal has died."""
 
 
-def default_jobs(changes: int, runs: int) -> int:
-    """Return how many processes pay for so many nodes that change."""
-    return min(os.cpu_count() or 1, runs) if changes * runs >= WORTH else 1
+def default_jobs(changes: int, runs: int, nodes: int) -> int:
+    """Return how many processes pay for so many nodes that change. Each holds all `nodes` of the fleet in memory."""
+    if changes * runs < WORTH:
+        return 1
+    return max(1, min(len(os.sched_getaffinity(0)), runs, HELD // max(1, nodes)))
 
 
 def simulate_all(
@@ -60,7 +65,8 @@ def on_engine(
     inputs: RehearsalInput, seeds: Sequence[int], engine: Engine, told: Callable[[str], None]
 ) -> list[RunResult]:
     """Return the result of each seed, of runs on the workers of an engine. What none of them plays is played here."""
-    found = engine.run_on_workers([pickle.dumps((inputs, seed), pickle.HIGHEST_PROTOCOL) for seed in seeds])
+    data = zlib.compress(pickle.dumps(inputs, pickle.HIGHEST_PROTOCOL), 1)  # a scheduler holds one for each worker
+    found = engine.run_on_workers([partial(pickle.dumps, (data, seed), pickle.HIGHEST_PROTOCOL) for seed in seeds])
     results = []
     for seed, one in zip(seeds, found, strict=True):
         if isinstance(one, str):
@@ -73,7 +79,8 @@ def on_engine(
 
 def run_packed(data: bytes) -> bytes:
     """Play a run that was sent by `on_engine`, and return its result as it travels."""
-    inputs, seed = pickle.loads(data)  # noqa: S301 - whoever may send tasks runs code here anyway
+    fleet, seed = pickle.loads(data)  # noqa: S301 - whoever may send tasks runs code here anyway
+    inputs = pickle.loads(zlib.decompress(fleet))  # noqa: S301
     return pickle.dumps(simulate(inputs, seed), pickle.HIGHEST_PROTOCOL)
 
 

@@ -90,7 +90,7 @@ def rehearse(
 
     seeds = range(seed, seed + number)
     if workspace.engine.access is None:
-        found = simulate(start, seeds, show_run, jobs or default_jobs(changes, number))
+        found = simulate(start, seeds, show_run, jobs or default_jobs(changes, number, len(start.fleet.nodes)))
     else:
         tell(f"rehearsing {changes} nodes, {number} runs on the workers of {request.engine}")
         found = simulate(start, seeds, show_run, play=partial(on_engine, start, engine=workspace.engine, told=tell))

@@ -6,10 +6,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from reconciler.app.ports import AllowedSigners, FleetRequest, Progress, RecordTarget
+from reconciler.app.ports import AllowedSigners, FleetRequest, RecordTarget
 from reconciler.app.recording import open_recorder
 from reconciler.app.service import Service, ServiceOptions, ServiceRequest, SpecSource, WebRequest
 from reconciler.app.workspace import Workspace
@@ -30,6 +31,9 @@ from reconciler.cli.options import (
 from reconciler.cli.progress import make_progress
 from reconciler.model.errors import UsageError
 from reconciler.model.records import LEAST_RETENTION
+
+if TYPE_CHECKING:
+    from reconciler.app.ports import Progress
 
 LEAST_INTERVAL_S = 10.0
 

@@ -33,6 +33,7 @@ class EngineClient(Confined):
         self._slots: dict[str, asyncio.Semaphore] = {}
         self._connected = asyncio.Event()
         self._given: Counter[str] = Counter()  # tasks of no site, by the address of their worker
+        self._places: dict[str, asyncio.Semaphore] = {}
         self.sent = self.received = 0  # bytes of tasks and of answers
 
     @asynccontextmanager
@@ -40,6 +41,7 @@ class EngineClient(Confined):
         """Ask the scheduler for its workers, again and again, within the block in which tasks are given."""
         self._connected = connected = asyncio.Event()
         self._slots = defaultdict(lambda: asyncio.Semaphore(SHARDS_OF_A_WORKER))
+        self._places = defaultdict(lambda: asyncio.Semaphore(1))
         looking = asyncio.create_task(self._look(connected))
         try:
             yield
@@ -85,23 +87,27 @@ class EngineClient(Confined):
                 if not self._table.lost(*chosen):  # while it waited
                     return await self._call(function, {label(site): 1}, *chosen, pack(), deadline_s), chosen[1]
 
-    async def call_any(self, function: Callable[..., Any], data: bytes, deadline_s: float) -> bytes:
+    async def call_any(self, function: Callable[..., Any], pack: Callable[[], bytes], deadline_s: float) -> bytes:
         """Have any worker do a task that concerns no site: the one that has the fewest from here.
 
-        Raise EngineError with the reason why there is no answer.
+        A worker has one at a time, as each that waits there takes the place of a shard; `pack` makes the argument when
+        it is the task's turn. Raise EngineError with the reason why there is no answer.
         """
         await self._connected.wait()
-        if self._table.trouble:
-            raise EngineError(self._table.trouble)
-        well = self._table.well()
-        if not well:
-            raise EngineError(f"no worker works for {self._access.url}")
-        address = min(well, key=lambda one: self._given[one])
-        self._given[address] += 1
-        try:
-            return await self._call(function, {}, address, well[address], data, deadline_s)
-        finally:
-            self._given[address] -= 1
+        while True:
+            if self._table.trouble:
+                raise EngineError(self._table.trouble)
+            well = self._table.well()
+            if not well:
+                raise EngineError(f"no worker works for {self._access.url}")
+            address = min(well, key=lambda one: self._given[one])
+            self._given[address] += 1
+            try:
+                async with self._places[address]:
+                    if not self._table.lost(address, well[address]):  # while it waited
+                        return await self._call(function, {}, address, well[address], pack(), deadline_s)
+            finally:
+                self._given[address] -= 1
 
     async def _look(self, connected: asyncio.Event) -> None:
         """Ask the scheduler for its workers, again and again, while shards are read."""

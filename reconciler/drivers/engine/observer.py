@@ -14,10 +14,11 @@ from typing import Any, Final
 
 from reconciler.drivers.engine.access import EngineAccess, EngineError
 from reconciler.drivers.engine.answers import NO_DIGESTS, Digests, Known, received, unpacked
-from reconciler.drivers.engine.client import EngineClient, words
+from reconciler.drivers.engine.client import GRACE_S, EngineClient, words
 from reconciler.drivers.engine.plans import PlanTask, unpacked_plans
 from reconciler.drivers.engine.worker import ShardTask, observe_shard, plan_shard
 from reconciler.model.confined import Confined
+from reconciler.model.crash import of_its_own_async
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.observer_port import ObserveShard, Readings, ShardSeen
 from reconciler.model.ports import Clock
@@ -26,7 +27,7 @@ from reconciler.model.vocab import UnknownReason
 from reconciler.planner.node.shard_plans import PlanShard, QuietPlan
 
 SKEW_S: Final = 60.0  # wall clock: ages of readings decide what is read and done
-PLAN_S: Final = 20.0  # after which nobody waits for the plans of a shard: the leader needs a tenth of a second for them
+PLAN_S: Final = 20.0  # after which nobody waits for any plan: the leader needs a tenth of a second for a shard
 
 
 class EngineObserver(Confined):
@@ -54,8 +55,14 @@ class EngineObserver(Confined):
         """Return the plans that do nothing, of the nodes that workers have the same readings of, as of ShardPlanner."""
         found: dict[str, QuietPlan] = {}
         async with self.client.working():
-            for plans in await asyncio.gather(*map(self._planned, shards)):
-                found.update(plans)
+            tasks = [asyncio.create_task(self._planned(shard)) for shard in shards]
+            try:
+                for task in (await asyncio.wait(tasks, timeout=PLAN_S + GRACE_S))[0] if tasks else ():
+                    found.update(task.result())
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
         return found
 
     async def close(self) -> None:
@@ -109,12 +116,16 @@ class EngineObserver(Confined):
         digests = {name: self._known[name].digests for name, seen in shard.seen.items() if self._is_known(name, seen)}
         if not digests:
             return {}
-        task = PlanTask.of(shard, digests)
-        try:
-            data, _ = await self.client.call(plan_shard, shard.site, shard.key, task.packed, PLAN_S)
+
+        async def asked() -> Mapping[str, QuietPlan]:
+            task = PlanTask.of(shard, digests)
+            try:
+                data, _ = await self.client.call(plan_shard, shard.site, shard.key, task.packed, PLAN_S)
+            except EngineError:
+                return {}
             return unpacked_plans(data, shard.seen)
-        except (EngineError, ValueError):
-            return {}
+
+        return await of_its_own_async(shard.key, "having a worker plan it", asked, lambda _: {})
 
     def _is_known(self, name: str, seen: Observed) -> bool:
         """Return whether these are the very readings that a worker sent last."""

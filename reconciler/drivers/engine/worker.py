@@ -11,6 +11,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -88,6 +89,8 @@ class SitePlugin(Confined, WorkerPlugin):
 
     async def teardown(self, worker: Worker) -> None:  # noqa: ARG002 - Dask's signature
         if self._process is not None:
+            for child in tuple((self._process._processes or {}).values()):  # Python would wait for its run at exit
+                child.kill()
             self._process.shutdown(wait=False, cancel_futures=True)
         await self._reader.close()
 
@@ -102,7 +105,8 @@ class SitePlugin(Confined, WorkerPlugin):
         try:
             return await asyncio.get_running_loop().run_in_executor(self._process, self._rehearse, data)
         except Exception as error:  # noqa: BLE001 - the boundary: the leader is told, and plays this run itself
-            self._process = None
+            if isinstance(error, BrokenProcessPool):  # it plays nothing any more
+                self._process = None
             raise EngineError(f"a run of a rehearsal failed there: {type(error).__name__}: {error}") from None
 
     async def answer(self, leader: str, data: bytes) -> bytes:

@@ -205,12 +205,12 @@ def failed(error: Exception, read_timeout: float) -> ConnectionFailed:
         why = quote(certificate.verify_message or certificate)
         hint = "give the CA that signed it (redfish.tls.ca), with the address in the certificate's alternative names"
         return ConnectionFailed(Failure.AUTH, f"the BMC's certificate is not trusted: {why}; {hint}", sent=False)
+    if any(isinstance(cause, NewConnectionError) for cause in causes):  # a ConnectTimeoutError, too, to urllib3
+        refusal = next((cause for cause in causes if isinstance(cause, OSError)), error)
+        return ConnectionFailed(Failure.UNREACHABLE, f"no connection: {quote(refusal)}; {_WHERE}", sent=False)
     if any(isinstance(cause, requests.ConnectTimeout | ConnectTimeoutError) for cause in causes):
         hint = "check the network, and that the BMC has power"
         return ConnectionFailed(Failure.UNREACHABLE, f"no connection in time; {hint}", sent=False)
-    if any(isinstance(cause, NewConnectionError) for cause in causes):
-        refusal = next((cause for cause in causes if isinstance(cause, OSError)), error)
-        return ConnectionFailed(Failure.UNREACHABLE, f"no connection: {quote(refusal)}; {_WHERE}", sent=False)
     if any(isinstance(cause, requests.Timeout | TimeoutError | urllib3.exceptions.TimeoutError) for cause in causes):
         hint = "the BMC hangs: reset it if this stays"
         return ConnectionFailed(Failure.TIMEOUT, f"no answer within {read_timeout:g} s; {hint}", sent=True)

@@ -16,8 +16,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from reconciler.model.addresses import split_authority
-from reconciler.model.observed import AttributeValue
 from reconciler.model.units import parse_duration, parse_nodes, parse_size
+from reconciler.model.values import AttributeValue
 from reconciler.strict_yaml.characters import check_line
 from reconciler.strict_yaml.models import Checked, Matching, Model, Name, Text
 

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from aiohttp import web
 
 from reconciler.drivers.redfish import RedfishBmc
 from reconciler.drivers.redfish.failures import HttpError
 from reconciler.drivers.redfish.session import Session
+from reconciler.drivers.redfish.transport import failed
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Answered, Silent
 from reconciler.model.ports import FirmwareFile, PowerAction
@@ -94,6 +96,16 @@ def test_a_closed_port_is_unreachable() -> None:
     assert found.reason is UnknownReason.UNREACHABLE
     assert url in found.detail
     assert "check address and port" in found.detail
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "no-such-host.invalid"])
+def test_a_connection_that_is_refused_is_not_told_as_one_that_came_late(address: str) -> None:
+    with pytest.raises(requests.ConnectionError) as refused:
+        requests.get(f"http://{address}/redfish/v1", timeout=5)
+    told = failed(refused.value, 5)
+    assert (told.kind, told.sent) == (Failure.UNREACHABLE, False)
+    assert "no connection: " in str(told)
+    assert "in time" not in str(told)
 
 
 def test_a_network_that_swallows_packets_costs_the_connect_timeout_and_no_thread() -> None:
