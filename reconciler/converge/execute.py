@@ -334,7 +334,7 @@ class NodeRun:
             case Transient() | Ambiguous() | Permanent():
                 return self._result(Ended.FAILED, f"{action.id}: {outcome.detail}")
             case Declined():
-                state = Ended.FAILED if self._worked else Ended.NOT_STARTED
+                state = Ended.POSTPONED if outcome.waits else Ended.FAILED if self._worked else Ended.NOT_STARTED
                 return self._result(state, f"{action.id} refused ({outcome.code}): {outcome.detail}")
             case _:
                 assert_never(outcome)

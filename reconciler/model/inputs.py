@@ -14,13 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.plan import NodePlan, Plan, PlannedAction
 
-RECIPE = "12"  # of the fingerprints: a plan of another one is refused by name, not by a mismatch (pitfall M1)
+RECIPE = "13"  # of the fingerprints: a plan of another one is refused by name, not by a mismatch (pitfall M1)
 LONGEST = 72  # characters of a value that is told as it is
 MACHINE = ("machine.serial", "machine.uuid", "machine.root_disk")  # what was read of the machine; absent = not known
 _DIGEST = "sha256:"  # no JSON text begins so
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 _NULL = "null"
-_UNUSED = (DriftClass.UNKNOWN, DriftClass.IGNORED)
+_UNUSED = (DriftClass.UNKNOWN, DriftClass.IGNORED, DriftClass.REPORTED)
 
 
 def digest_of(value: object) -> str:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+# Begins the detail of a drain that waits for what is of others: it is told from the journal, too.
+UNPREPARED: Final = "nothing was evicted: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +35,15 @@ class Ambiguous:
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """Not tried: a precondition, a hold, the budget, or the identity check forbade it. Nothing was touched."""
+    """Not tried: a precondition, a hold, the budget, or the identity check forbade it. Nothing is changed."""
 
     code: str
     detail: str
+
+    @property
+    def waits(self) -> bool:
+        """Return whether it waits for what is of others, as a Deployment that nobody may raise: no node has failed."""
+        return self.detail.startswith(UNPREPARED)
 
 
 Outcome = Done | Transient | Permanent | Ambiguous | Declined

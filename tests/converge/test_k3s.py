@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from reconciler.converge.events import ActionFinished, ActionStarted, Event
 from reconciler.converge.k3s_birth import K3sServer, is_unborn
 from reconciler.lab.hardware.k3s_site import LEAF
 from reconciler.lab.k3s import remove
+from reconciler.model.desired import IgnoreRule
+from reconciler.model.drift import DriftClass
 from reconciler.model.gate import CommandResult
 from reconciler.model.k3s import (
     BINARY,
@@ -142,13 +145,20 @@ def test_servers_stay_while_an_api_is_in_use_that_the_next_minor_lacks(world: Wo
 def test_deprecated_apis_in_use_are_in_the_plan_before_any_upgrade(world: Worlds) -> None:
     here = k3s_world(world, spec(), nodes=4)
     here.adopt()
+    before = here.plan().nodes["n2"].fingerprint
     site(here).asked["n2"] = (FLOWS, DeprecatedApi("", "v1", "componentstatuses", ""))
     plan = here.plan()
+    assert plan.nodes["n2"].fingerprint == before, "it comes with any client, and goes with a restart of the API server"
     told = [(item.node, item.path) for node in plan.nodes.values() for item in node.drift]
     assert told == [("n2", f"cluster.deprecated.{FLOWS.name}")], "and none that no release takes away"
     assert "Kubernetes 1.32 has it no more" in plan.nodes["n2"].drift[0].detail
     assert [row[0] for row in reported(plan.nodes["n2"].drift)] == [f"cluster.deprecated.{FLOWS.name}"]
     assert not [node.node for node in plan.nodes.values() if node.actions]
+    fleet, rule = here.fleet, IgnoreRule("cluster.deprecated.*", "a vendor's operator asks")
+    here.fleet = replace(fleet, settings=replace(fleet.settings, ignore=(rule,)))
+    (item,) = here.plan().nodes["n2"].drift
+    assert (item.kind, item.detail) == (DriftClass.IGNORED, rule.reason)
+    here.fleet = fleet
     declare(here, spec(allowDeprecated=[FLOWS.name]))
     assert not here.plan().nodes["n2"].drift
 

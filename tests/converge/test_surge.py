@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from reconciler.converge.adoption import adopt
 from reconciler.converge.guarded_ports import TimedCluster
+from reconciler.converge.run import Ended
 from reconciler.lab.hardware.control_plane import ClusterTruth, DisruptionBudget
 from reconciler.lab.hardware.replicas import QUEUE_LABEL, QueueObject, ReplicatedObject
 from reconciler.lab.inprocess.adjustments import TruthAdjustments
@@ -25,7 +26,7 @@ from reconciler.model.adjustments import adjusted as with_share
 from reconciler.model.desired import Desired
 from reconciler.model.drain import DrainPolicy, QueueHold, Surge
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.outcome import Done, Outcome, Permanent, Transient
+from reconciler.model.outcome import Declined, Done, Outcome, Transient
 from reconciler.model.records import OWNER_ANNOTATION, read_mark
 from reconciler.model.vocab import DrainProvider, NodeState, StopPolicy
 from tests.converge.test_k3s_killed import Killed, surviving
@@ -148,7 +149,7 @@ def test_what_is_not_ready_in_time_is_lowered_and_nothing_is_evicted(world: Worl
     made = serving(here)
     node = host_of(here, made)
     outcome = drain(here, node)
-    assert isinstance(outcome, Transient)
+    assert isinstance(outcome, Declined)
     assert "Deployment ml/llama: 2 of 3 ready" in outcome.detail
     assert [pod.node for pod in truth(here).pods_of(made) if pod.node == node and pod.ends is None]
     assert adjusted(here, node) == ()
@@ -161,7 +162,7 @@ def test_replicas_that_others_keep_are_refused(world: Worlds) -> None:
     made = serving(here)
     made.keeper = "Flux (kustomize-controller)"
     outcome = drain(here, host_of(here, made))
-    assert isinstance(outcome, Permanent)
+    assert isinstance(outcome, Declined)
     assert "Deployment ml/llama: Flux (kustomize-controller) sets its replicas back" in outcome.detail
     assert (made.largest, made.least_ready, made.note) == (2, 2, None)
 
@@ -185,7 +186,7 @@ def test_replicas_that_are_set_back_meanwhile_are_refused(world: Worlds) -> None
         return outcome
 
     outcome = here.run(both())
-    assert isinstance(outcome, Permanent)
+    assert isinstance(outcome, Declined)
     assert "somebody set its replicas back to 2" in outcome.detail
     assert made.least_ready == 2
     settled(here, made)
@@ -285,7 +286,7 @@ def test_an_unready_pod_elsewhere_keeps_a_healthy_node_and_no_ill_one(world: Wor
     node = host_of(here, made)
     for pod in truth(here).pods_of(made):
         pod.fails = pod.node != node
-    assert isinstance(drain(here, node), Transient)
+    assert isinstance(drain(here, node), Declined)
     here.act("admit", node)
     for pod in truth(here).pods_of(made):
         pod.fails = pod.node != node
@@ -347,7 +348,7 @@ def test_a_queue_that_somebody_else_stopped_stays_stopped(world: Worlds) -> None
 def test_a_queue_that_does_not_exist_is_refused(world: Worlds) -> None:
     here = world(**of(hold=HOLD))
     outcome = drain(here, "n0")
-    assert isinstance(outcome, Permanent)
+    assert isinstance(outcome, Declined)
     assert "there is no ClusterQueue training" in outcome.detail
 
 
@@ -543,7 +544,7 @@ def test_no_queue_is_stopped_for_a_drain_whose_surge_is_refused(world: Worlds) -
     made, queue = serving(here), queued(here)
     made.keeper = "Argo CD"
     outcome = drain(here, "n0")
-    assert isinstance(outcome, Permanent)
+    assert isinstance(outcome, Declined)
     assert (queue.stop_policy, queue.stops) == ("None", 0)
 
 
@@ -555,16 +556,21 @@ def test_a_second_node_of_what_was_scaled_up_meanwhile_is_raised_for_too() -> No
     assert with_share(found, "n1", "ledger", 1) == AdjustmentRecord("ledger", 2, 10, {"n0": 1, "n1": 1})
 
 
-def failing_reads(patch: pytest.MonkeyPatch, times: int) -> None:
+def failing_reads(
+    patch: pytest.MonkeyPatch,
+    times: int,
+    kind: Failure = Failure.UNREACHABLE,
+    when: Callable[[], bool] = lambda: True,
+) -> None:
     """Let so many reads of what sets numbers fail, as while an API server restarts."""
     left = [times]
     for name in ("scaled_by", "read"):
         real = getattr(TruthAdjustments, name)
 
         async def read(self: TruthAdjustments, what: Any, real: Any = real) -> Any:
-            if left[0]:
+            if left[0] and when():
                 left[0] -= 1
-                raise DriverError(Failure.UNREACHABLE, "the API server does not answer")
+                raise DriverError(kind, "the API server does not answer")
             return await real(self, what)
 
         patch.setattr(TruthAdjustments, name, read)
@@ -598,6 +604,54 @@ def test_reads_that_fail_for_good_end_with_the_time_of_the_surge(
     assert (made.largest, made.least_ready) == (2, 2), "nothing was raised, and nothing evicted"
 
 
+def test_one_lost_read_long_after_the_surge_ends_no_drain(world: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each round reads the queues, for as long as their work is given to end."""
+    here = world(**of(surge=Surge(every=False, timeout_s=60.0), hold=replace(HOLD, stop_policy=StopPolicy.HOLD)))
+    made = serving(here, starts_s=25.0)
+    queue, node = queued(here), "n0"
+    here.act("mark", node)
+    began = here.clock.elapsed
+    failing_reads(monkeypatch, 1, when=lambda: here.clock.elapsed > began + 150.0)
+    assert isinstance(here.act("drain", node), Done)
+    assert here.clock.elapsed - began > 150.0
+    assert (made.least_ready, queue.stops) == (2, 1)
+
+
+def test_what_was_raised_is_lowered_when_the_node_can_not_be_read(
+    world: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = world(**of(surge=ANNOTATED))
+    made = serving(here)
+    node = host_of(here, made)
+    here.act("mark", node)
+    real, left = TruthCluster.member, [1]
+
+    async def member(self: TruthCluster, *arguments: Any, **more: Any) -> Any:
+        if left[0] and made.replicas == 3:
+            left[0] -= 1
+            raise DriverError(Failure.AUTH, "the token has expired")
+        return await real(self, *arguments, **more)
+
+    monkeypatch.setattr(TruthCluster, "member", member)
+    assert not isinstance(here.act("drain", node), Done)
+    assert adjusted(here, node) == ()
+    settled(here, made)
+
+
+@pytest.mark.parametrize("ill", [False, True])
+def test_a_right_that_is_missing_keeps_a_healthy_node_and_no_ill_one(
+    world: Worlds, monkeypatch: pytest.MonkeyPatch, *, ill: bool
+) -> None:
+    here = world(**of(surge=ANNOTATED))
+    made = serving(here)
+    node = host_of(here, made)
+    here.act("mark", node, **(ILL if ill else {}))
+    failing_reads(monkeypatch, 10**6, Failure.AUTH)
+    outcome = here.act("drain", node)
+    assert isinstance(outcome, Done if ill else Declined)
+    assert bool([pod for pod in truth(here).pods_of(made) if pod.node == node]) is not ill
+
+
 def test_a_pod_that_was_just_replaced_needs_nothing(world: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was in the list, and its Deployment has put another one elsewhere by the time that it is asked about."""
     here = world(**of(surge=ANNOTATED))
@@ -621,12 +675,16 @@ def test_a_surge_that_is_refused_is_tried_again_after_growing_pauses(world: Worl
     made = serving(here)
     made.keeper = "Argo CD"
     node = host_of(here, made)
-    for _ in range(6):
-        here.apply(wait_s=0.0)
+    ended = set[Ended]()
+    for _ in range(4):
+        ended.add(here.apply(wait_s=0.0).results[node].state)
         here.clock.elapsed += 60.0
     tries = [one for one in here.ledger.node(node).attempts if one.action == "drain"]
-    assert 1 < len(tries) < 5
+    assert 1 <= len(tries) < 4
+    assert {one.outcome for one in tries} == {"refused"}, "max_failures of a rollout counts it for no failure"
+    assert ended == {Ended.NOT_STARTED}, "it waits, and has not failed"
     assert "Argo CD sets its replicas back" in here.apply(wait_s=0.0).results[node].detail
+    assert here.serves(node)
     made.keeper = ""
     here.clock.elapsed += 86400.0
     here.apply()

@@ -14,10 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.model.desired import Desired, Fleet, RolloutPolicy, SpecSource
-from reconciler.model.plan import BlockCode, RolloutPlan, WaveState
+from reconciler.model.outcome import UNPREPARED
+from reconciler.model.plan import BlockCode, PlannedAction, RolloutPlan, WaveState
 from reconciler.model.records import Attempt, Hold, NodeRecord, Rollout
+from reconciler.model.vocab import Certainty, Concern, Disruption
 from reconciler.planner.fleet.rollout_member import RolloutMember
 from reconciler.planner.fleet.rollouts import Progress, canaries_first, rollouts
+from reconciler.planner.node.backoff import backing_off
+from reconciler.planner.node.goals import failed_often
 from reconciler.planner.node.holds import by_subject
 from tests import builders as b
 
@@ -161,6 +165,35 @@ def test_what_failed_before_it_began_halts_nothing() -> None:
     [canary, *rest] = ORDER
     old = broken(canary, NOW - timedelta(hours=3))
     assert look(RACKS, {canary: old, **{name: waiting(name) for name in rest}}, begun(RACKS)).halted == ""
+
+
+def test_a_drain_that_waits_for_what_is_of_others_halts_nothing() -> None:
+    [canary, *rest] = ORDER
+    waits = waiting(canary, record=NodeRecord(canary, attempts=refused_drains(12)))
+    assert look(RACKS, {canary: waits, **{name: waiting(name) for name in rest}}, begun(RACKS)).halted == ""
+
+
+def test_it_is_tried_again_for_days_after_pauses_that_grow_to_four_hours() -> None:
+    [canary, *_] = ORDER
+    drain = PlannedAction("drain", "", Concern.CLUSTER, (), Disruption.DRAIN, 60.0, Certainty.EXACT, (), ())
+    pauses = []
+    for times in range(1, 13):
+        record = NodeRecord(canary, attempts=refused_drains(times))
+        found = backing_off(record, [drain], (), NOW)
+        assert found is not None
+        assert found.until is not None
+        assert "was refused" in found.detail
+        pauses.append((found.until - NOW).total_seconds())
+        assert not failed_often(record, "drain", "", NOW)
+    assert 240.0 <= pauses[0] < pauses[1] < pauses[2] < pauses[3]
+    assert all(4 * 3600.0 <= pause <= 5 * 3600.0 for pause in pauses[3:])
+
+
+def refused_drains(times: int) -> tuple[Attempt, ...]:
+    """Drains under marks that were lifted again, as each of them was refused."""
+    detail = f"{UNPREPARED}Deployment ml/llama: Argo CD sets its replicas back"
+    pair = (Attempt("mark", "", "", NOW, "done", "", NOW), Attempt("drain", "", "", NOW, "refused", detail, NOW))
+    return pair * times
 
 
 def test_a_failed_node_that_was_repaired_lets_it_go_on() -> None:

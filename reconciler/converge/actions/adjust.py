@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 
 from reconciler.converge.actions.context import ActionContext, Stop, poll, tolerate
 from reconciler.converge.actions.drain_waits import HELD, PASSING, SURGED, Waits, clock_time, names
@@ -27,7 +28,7 @@ from reconciler.model.adjustments import (
 from reconciler.model.drain import QueueHold
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Member, Pod
-from reconciler.model.outcome import Declined, Permanent, Transient
+from reconciler.model.outcome import UNPREPARED, Declined, Transient
 from reconciler.model.records import OWNER_ANNOTATION, isolated_for, read_mark
 from reconciler.model.vocab import Concern
 
@@ -50,6 +51,7 @@ class Adjusting:
     _unready: Counter[AdjustedRef] = field(default_factory=Counter)  # replicas here that don't serve
     _given_up: set[AdjustedRef] = field(default_factory=set)
     _up: bool = False
+    _unread: tuple[datetime, float] | None = None  # until when reads that fail are repeated, by both clocks
 
     async def reason(self, member: Member, pods: Sequence[Pod], trouble: str) -> str:
         """Return what is waited for, in words; "" when the pods may be evicted. `trouble`: they can't be read now.
@@ -64,9 +66,11 @@ class Adjusting:
             return ""  # it is drained out of Slurm alone, whose notes have no room for what is changed in the cluster
         going = [pod for pod in pods if pod.terminating_since is None]
         try:
-            return await self._reason(port, member, going)
+            why = await self._reason(port, member, going)
         except DriverError as error:
             return self._later(member, error)
+        self._unread = None
+        return why
 
     async def _reason(self, port: TimedAdjustments, member: Member, going: Sequence[Pod]) -> str:
         policy = self.ctx.desired.profile.drain
@@ -81,19 +85,22 @@ class Adjusting:
         return raising or ("" if hold is None else await self._hold(port, member, hold, going))
 
     def _later(self, member: Member, error: DriverError) -> str:
-        """Return that it is asked again later, where a read has failed. Raise it when the time of a surge is over."""
-        policy = self.ctx.desired.profile.drain
-        if error.kind not in PASSING:
-            raise error
-        name, within = (HELD, policy.hold.timeout_s) if policy.hold is not None else (SURGED, 0.0)
-        if policy.surge is not None:
-            name, within = SURGED, policy.surge.timeout_s
-        until = self.waits.limit(member, name, within)
-        if not self.waits.is_over(name):
-            return f"asks until {clock_time(until)} for what serves elsewhere: {error}"
+        """Return that it is asked again later. Raise Stop for what no later answer changes, or if reads go on failing.
+
+        These have a time of their own: one lost answer ends no drain, however long ago the surge began.
+        """
+        if error.kind in PASSING:
+            policy, clock = self.ctx.desired.profile.drain, self.ctx.clock
+            if self._unread is None:
+                within = max(one.timeout_s for one in (policy.surge, policy.hold) if one is not None)
+                self._unread = clock.now() + timedelta(seconds=within), clock.monotonic() + within
+            until, ends = self._unread
+            if clock.monotonic() < ends:
+                return f"asks until {clock_time(until)} for what serves elsewhere: {error}"
         if not self._ill(member):
-            raise error
+            raise Stop(Transient(str(error))) if error.kind in PASSING else _not_now(str(error))
         self.ctx.step(f"the node is ill and goes without a surge: {error}")
+        self._up = True
         return ""
 
     # --- what is raised ---
@@ -111,7 +118,7 @@ class Adjusting:
             if ref == GONE:
                 continue
             if ref is None and pod.surge and pod.ready and not self._ill(member):
-                raise Stop(Permanent(f"{names([pod])} asks for a surge, and nothing sets its replicas"))
+                raise _not_now(f"{names([pod])} asks for a surge, and nothing sets its replicas")
             if ref is not None:
                 group = pod.workload.group if pod.workload is not None else ""
                 replicas = found.setdefault(ref, {})  # pods of one group are one replica
@@ -139,12 +146,14 @@ class Adjusting:
                 if not self._ill(member):
                     raise
                 self._given_up.add(ref)
-                self.ctx.step(f"the node is ill and goes without a surge: {stop.outcome.detail}")
+                self.ctx.step(
+                    f"the node is ill and goes without a surge: {stop.outcome.detail.removeprefix(UNPREPARED)}"
+                )
         self._up = not late
         if late and self.waits.is_over(SURGED):
             why = f"what serves elsewhere is not ready by {clock_time(until)}: {'; '.join(late[:3])}"
             if not self._ill(member):
-                raise Stop(Transient(why))
+                raise _not_now(why)
             self.ctx.step(f"the node is ill and goes nevertheless: {why}")
             self._up, late = True, []
         return f"waits until {clock_time(until)} for what serves elsewhere: {'; '.join(late[:3])}" if late else ""
@@ -156,15 +165,14 @@ class Adjusting:
         if found.record is None or node not in found.record.by:
             wish = adjusted(found, node, ledger, share)
             if found.keeper:
-                raise Stop(Permanent(f"{found.ref}: {found.keeper} sets its replicas back: {_WAY_OUT}"))
+                raise _not_now(f"{found.ref}: {found.keeper} sets its replicas back: {_WAY_OUT}")
             if found.most is not None and isinstance(wish.now, int) and wish.now > found.most:
-                raise Stop(Permanent(f"{found.ref} may have {found.most} replicas: none can be added"))
+                raise _not_now(f"{found.ref} may have {found.most} replicas: none can be added")
             self.ctx.step(f"raises {found.ref} to {wish.now}")
             await tolerate(port.write(found, wish.now, wish), Failure.CONFLICT, Failure.AMBIGUOUS)
             return False
         if found.is_set_back:
-            why = f"{found.ref}: somebody set its replicas back to {found.value}: {_WAY_OUT}"
-            raise Stop(Permanent(why))
+            raise _not_now(f"{found.ref}: somebody set its replicas back to {found.value}: {_WAY_OUT}")
         return found.is_up(self._unready[found.ref])
 
     # --- queues ---
@@ -174,7 +182,7 @@ class Adjusting:
         for ref in (AdjustedRef(QUEUE, "", name) for name in hold.queues):
             found = await port.read(ref)
             if found is None:
-                raise Stop(Permanent(f"there is no {ref}, which the spec wants held"))
+                raise _not_now(f"there is no {ref}, which the spec wants held")
             _check_owner(found, self.ctx.ledger.id)
             if found.record is not None and self.ctx.node in found.record.by:
                 continue
@@ -277,4 +285,9 @@ async def take_back(cluster: TimedCluster, node: str, ledger: str, keys: Sequenc
 def _check_owner(found: Adjusted, ledger: str) -> None:
     if found.record is not None and found.record.ledger != ledger:
         why = f"{found.ref} is changed by another reconciler (ledger {found.record.ledger})"
-        raise Stop(Declined("foreign_adjustment", why))
+        raise _not_now(why, "foreign_adjustment")
+
+
+def _not_now(why: str, code: str = "no_surge") -> Stop:
+    """Return the end of a drain by what is of others: it is tried again after a pause, and its node has not failed."""
+    return Stop(Declined(code, UNPREPARED + why))

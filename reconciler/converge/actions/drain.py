@@ -75,7 +75,7 @@ class _PodDrain:
         """Drain the node. When it is stopped before the first eviction, the work is told that it stays."""
         try:
             return await self._run()
-        except Stop:
+        except (Stop, DriverError):
             await self.waits.retract(self.left)
             if not self.asked:
                 await self.adjusting.retract()

@@ -15,19 +15,23 @@ from collections.abc import Container, Iterable
 from datetime import datetime, timedelta
 
 from reconciler.health.ladder import REMEDIATION
+from reconciler.model.outcome import UNPREPARED
 from reconciler.model.plan import BlockCode, Blocked, PlannedAction
 from reconciler.model.records import Attempt, NodeRecord
 from reconciler.planner.node.actions import ActionSpec, spec_of
 from reconciler.planner.node.record import is_admission
 
 FIRST_S, FACTOR, MOST_S = 15.0, 4.0, 4 * 3600.0
+SKIPPED = 2  # pauses, after what waits for others: each try cordons the node for a while
 SPREAD = 0.25  # the largest share of a pause that is added to it
 RELAPSES, RELAPSE_WITHIN = 2, timedelta(days=3)  # done so often within this time, and needed again
 HOUR_S, DAY_S = 3600.0, 86400.0
 
 
-def failures(record: NodeRecord, action: str, target: str) -> list[Attempt]:
+def failures(record: NodeRecord, action: str, target: str, *, unprepared: bool = False) -> list[Attempt]:
     """Return the failed attempts at one action since it last succeeded or the node was last admitted, newest first.
+
+    `unprepared`: with those that waited for what is of others, such as a Deployment that nobody may raise.
 
     An admission proves that whatever failed before has been put right. A hold that somebody set and lifted again says
     so, too. What failed before a new image or new firmware was tried on something else.
@@ -40,7 +44,8 @@ def failures(record: NodeRecord, action: str, target: str) -> list[Attempt]:
             continue
         if attempt.outcome == "done":
             break
-        if attempt.outcome not in ("refused", "started"):
+        waited = unprepared and attempt.outcome == "refused" and attempt.detail.startswith(UNPREPARED)
+        if waited or attempt.outcome not in ("refused", "started"):
             found.append(attempt)
     return found
 
@@ -71,12 +76,16 @@ def backing_off(
 
 
 def _failed(record: NodeRecord, action: PlannedAction) -> Blocked | None:
-    failed = failures(record, action.name, action.target)
+    failed = failures(record, action.name, action.target, unprepared=True)
     if not failed:
         return None
-    until = failed[0].ended + timedelta(seconds=pause_s(record.node, action.id, len(failed)))
+    refused = failed[0].outcome == "refused"
+    pause = pause_s(record.node, action.id, len(failed) + (SKIPPED if refused else 0))
+    until = failed[0].ended + timedelta(seconds=pause)
     times = "once" if len(failed) == 1 else f"{len(failed)} times in a row"
-    detail = f"{action.id} failed {times}" + (f" ({failed[0].detail})" if failed[0].detail else "")
+    detail = f"{action.id} {'was refused' if refused else 'failed'} {times}" + (
+        f" ({failed[0].detail})" if failed[0].detail else ""
+    )
     return Blocked(BlockCode.BACKOFF, detail, until)
 
 

@@ -149,7 +149,7 @@ class NodePlanner:
         if desired.state is NodeState.ACTIVE:
             told = (*signal_items(desired, state, self.comparer.rules), *renewals(desired, state))
             items = (*items, *told, *operator_items(desired, state), *serving_items(desired, state))
-            items = (*items, *deprecated_items(desired, observed))
+            items = (*items, *deprecated_items(desired, observed, self.comparer.rules))
         shared = self.key(desired.profile) if actions else ""
         inputs = own_inputs(desired, observed, record) if actions else {}
         drain = draining(desired, observed, actions)
