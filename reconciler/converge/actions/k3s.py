@@ -16,6 +16,7 @@ from reconciler.converge.actions.host_secret import secret_line
 from reconciler.converge.actions.service import is_active
 from reconciler.converge.k3s_birth import Asked
 from reconciler.converge.observe import control_plane
+from reconciler.diff.k3s import K3S, row_of
 from reconciler.model.errors import DriverError
 from reconciler.model.gate import CommandResult
 from reconciler.model.k3s import (
@@ -60,10 +61,11 @@ async def install_k3s(ctx: ActionContext) -> Outcome:
     if other.unit in found.units:
         return Declined("other_role", f"the host has the unit {other.unit}: install it anew before it changes its role")
     runs = await is_active(ctx, k3s.role.unit)
+    version = found.version if f"{K3S}version" in ctx.postponed else k3s.version
     if k3s.images is not None and k3s.image_file not in found.images:
         await run(ctx, ("mkdir", "-p", IMAGES))
         await _fetch(ctx, k3s.images, f"{IMAGES}/{k3s.image_file}")
-    if found.version != k3s.version:
+    if found.version != version:
         if runs and k3s.role is K3sRole.SERVER:
             await guard_quorum(ctx)
             await _snapshot(ctx, k3s)
@@ -71,21 +73,27 @@ async def install_k3s(ctx: ActionContext) -> Outcome:
             await announce_restart(ctx)
         await _fetch(ctx, k3s.binary, BINARY, mode="755")
     if runs:
-        await restart(ctx, k3s, k3s.version)
-    return Done(f"{k3s.version} is in place" + (", and runs" if runs else ""))
+        await restart(ctx, k3s, version)
+    return Done(f"{version} is in place" + (", and runs" if runs else ""))
 
 
 @action
 async def configure_k3s(ctx: ActionContext) -> Outcome:
-    """Write the files of K3s as declared, and restart it if it runs; that renews certificates which end soon."""
+    """Write the files of K3s as declared, but for those whose wave has not begun, and restart it if it runs.
+
+    A restart renews certificates which end soon.
+    """
     k3s = wanted_of(ctx)
     found = _same_datastore(k3s, (await ctx.facts()).k3s)
     runs = await is_active(ctx, k3s.role.unit)
     if runs:
         await guard_quorum(ctx)
         await announce_restart(ctx)
-    await _write_secrets(ctx, k3s)
+    if f"{K3S}secrets" not in ctx.postponed and row_of(CONFIG) not in ctx.postponed:  # which names the secrets
+        await _write_secrets(ctx, k3s)
     for path, text in k3s.files.items():
+        if row_of(path) in ctx.postponed:
+            continue
         if text:
             await write_file(ctx, path, text, mode="644" if path not in (CONFIG, REGISTRIES) else "600")
         else:
