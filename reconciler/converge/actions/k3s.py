@@ -7,6 +7,7 @@ that dies between the two leaves drift that the next one removes.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
@@ -121,10 +122,15 @@ async def _write_secrets(ctx: ActionContext, k3s: DesiredK3s) -> None:
         await run(ctx, ("rm", "-f", SECRETS))
         return
     values = {option: secret_line(ctx, f"{option} of K3s", one.name, one.server) for option, one in k3s.secrets.items()}
-    if k3s.external and k3s.secrets[ENDPOINT].server not in values[ENDPOINT]:
+    if k3s.external and not _names(values[ENDPOINT], k3s.secrets[ENDPOINT].server):
         name, server = k3s.secrets[ENDPOINT].name, k3s.secrets[ENDPOINT].server
         raise Stop(Permanent(f"secret {name} does not name {server}, which the spec says the database has"))
     await write_file(ctx, SECRETS, "".join(f"{option}: {json.dumps(value)}\n" for option, value in values.items()))
+
+
+def _names(endpoint: str, server: str) -> bool:
+    """Return whether an endpoint has this server, and not one whose name or port only contains it."""
+    return re.search(rf"(?<![A-Za-z0-9.-]){re.escape(server)}(?![0-9])", endpoint) is not None
 
 
 async def write_file(ctx: ActionContext, path: str, text: str, *, mode: str = "600") -> None:
