@@ -176,6 +176,7 @@ def _context(
         observed=observed,
         record=record,
         drift=subject.plan.drift,
+        postponed=subject.plan.postponed,
         comparer=run.context.planner.comparer,
         settings=settings,
         bmc_port=None if bmc is None else GuardedBmc(bmc, desired, facts, record, clock, settings, lease),

@@ -27,10 +27,15 @@ def k3s_rows(profile: Profile) -> list[Managed]:
         rows.append(_row("images", wanted.image_file, partial(_has_image, wanted.image_file)))
     for path, text in wanted.files.items():
         digest = hashlib.sha256(text.encode()).hexdigest() if text else ABSENT
-        rows.append(_row(_NAMES.get(path, "unit"), digest, partial(_file, path)))
+        rows.append(_row(row_of(path).removeprefix(K3S), digest, partial(_file, path)))
     wanted_secrets = " ".join(sorted(wanted.secrets)) or ABSENT
     rows.append(_row("secrets", wanted_secrets, _secrets))
     return [*rows, _row("restart", NONE, lambda found: found.restart), _row("renewal", NONE, _renewal)]
+
+
+def row_of(path: str) -> str:
+    """Return the value path of a file."""
+    return f"{K3S}{_NAMES.get(path, 'unit')}"
 
 
 def _row(name: str, wanted: str, shape: Callable[[K3sFacts], Hashable]) -> Managed:

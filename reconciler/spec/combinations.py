@@ -66,7 +66,7 @@ def _image_fits(declared: Declarations, pool: str, chosen: dict[str, Setting]) -
         return
     _, version = found
     persona = declared.personas.get(chosen["persona"].value) if "persona" in chosen else None
-    yield from check_preserve(declared, pool, persona, version)
+    yield from check_preserve(declared, pool, persona, image.name, version)
     fitting = ", ".join(version.hardware)
     name = f"image {image.name} {version.version}"
     if version.hardware and "hardware" not in chosen:

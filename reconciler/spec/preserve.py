@@ -27,18 +27,18 @@ def with_kept(
 
 
 def check_preserve(
-    declared: Declarations, pool: str, persona: DeclaredResource[PersonaSpec] | None, version: ImageVersion
+    declared: Declarations, pool: str, persona: DeclaredResource[PersonaSpec] | None, image: str, version: ImageVersion
 ) -> Iterator[Diagnostic]:
-    """Yield a problem for what an install of this image would not keep, though the persona says so."""
+    """Yield a problem for what an install of this version of `image` would not keep, though the persona says so."""
     if persona is None or not persona.spec.preserve:
         return
     lost = ""
     if declared.pools[pool].spec.reimaged_by is ReimagedBy.PERSON:
         lost = f"a person writes the disks of pool {pool!r}, and what is kept is up to that person"
     elif version.layout is None:
-        lost = f"image version {version.version} has no layout: an install writes the whole disk"
+        lost = f"image {image} {version.version} has no layout: an install writes the whole disk"
     elif "/data" in persona.spec.preserve and not version.layout.data:
-        lost = f"the layout of image version {version.version} has no data partition"
+        lost = f"the layout of image {image} {version.version} has no data partition"
     if lost:
         hint = "save it with `backup`, or take it away"
         yield persona.problem(("preserve",), f"it would not be kept: {lost}", hint)

@@ -13,7 +13,7 @@ from reconciler.converge.events import ActionFinished, ActionStarted, Event
 from reconciler.converge.k3s_birth import K3sServer, is_unborn
 from reconciler.lab.hardware.k3s_site import LEAF
 from reconciler.lab.k3s import remove
-from reconciler.model.desired import IgnoreRule
+from reconciler.model.desired import IgnoreRule, RolloutPolicy
 from reconciler.model.drift import DriftClass
 from reconciler.model.gate import CommandResult
 from reconciler.model.k3s import (
@@ -23,6 +23,7 @@ from reconciler.model.k3s import (
     IMAGES,
     KUBECONFIG,
     PASSWORD,
+    REGISTRIES,
     RESTART_DUE,
     TOKEN,
     UNIT_FILES,
@@ -35,6 +36,7 @@ from tests.converge.world import World
 
 Worlds = Callable[..., World]
 NOT_THERE = {"n*": ["not_a_member"]}
+UNIT = f"{UNIT_FILES}/k3s-agent.service"
 
 
 def converged(here: World, **options: Any) -> None:
@@ -255,6 +257,30 @@ def test_a_restart_that_is_owed_is_made_up_for_while_a_new_release_waits(world: 
     here.machine("n3").disk().files[RESTART_DUE] = "plan\n"
     assert here.act("configure_k3s", "n3") == Done("its files are as declared, and it was restarted")
     assert OLD in here.machine("n3").disk().files[BINARY]
+
+
+@pytest.mark.parametrize("due", ["a restart", "a file"])
+def test_files_that_wait_for_their_wave_are_not_written_for_a_repair(world: Worlds, due: str) -> None:
+    """Of agents that have another wave than the first, one owes a restart, and one lost the edge of a file."""
+    here = k3s_world(world, spec(), nodes=9)
+    here.adopt()
+    here.fleet = replace(here.fleet, rollouts={"gpu": RolloutPolicy(("1", "100%"), bake_s=600.0)})
+    converged(here)
+    before = dict(here.machine("n8").disk().files)
+    declare(here, spec(registries={"docker.io": ["https://mirror.example"]}, docker=True))
+    [rollout] = [one for one in here.plan().rollouts if one.pool == "gpu"]
+    last = rollout.waves[-1].nodes[-1]
+    if due == "a restart":
+        here.machine(last).disk().files[RESTART_DUE] = "plan\n"
+    else:
+        here.machine(last).disk().files[UNIT] += "# by hand\n"
+    here.apply(wait_s=0.0)
+    files = here.machine(last).disk().files
+    assert here.did(last) == ["configure_k3s"]
+    assert RESTART_DUE not in files
+    assert {path: files.get(path) for path in (CONFIG, REGISTRIES, UNIT)} == {
+        path: before.get(path) for path in (CONFIG, REGISTRIES, UNIT)
+    }
 
 
 def test_what_was_downloaded_is_used_only_with_the_declared_digest(world: Worlds) -> None:

@@ -106,8 +106,9 @@ def test_another_secret_is_written_and_servers_restart_one_by_one(
     assert "word@" not in repr(here.plan())
 
 
-def test_a_secret_of_another_server_is_not_written(world: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LabFabric, "host_secret", lambda *_: "postgres://k3s:word@elsewhere:5432/k3s")
+@pytest.mark.parametrize("other", ["elsewhere:5432", f"my{SERVER}", f"{SERVER}0", f"my-{SERVER}", f"a.{SERVER}"])
+def test_a_secret_of_another_server_is_not_written(world: Worlds, monkeypatch: pytest.MonkeyPatch, other: str) -> None:
+    monkeypatch.setattr(LabFabric, "host_secret", lambda *_: f"postgres://k3s:word@{other}/k3s")
     here = there(world)
     outcome = here.act("configure_k3s", "n1")
     assert isinstance(outcome, Permanent)

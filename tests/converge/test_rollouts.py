@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.converge.actions.host import SYSCTL_FILE
 from reconciler.converge.apply import ApplyReport
 from reconciler.converge.run import Ended
 from reconciler.model.desired import Fleet, RolloutPolicy
@@ -110,6 +111,23 @@ def test_drift_is_repaired_while_a_wave_waits(rolled: Callable[..., Rolled]) -> 
     assert "soft_restart" in did
     assert "reimage" not in did
     assert here.plan().nodes[last].blocked.code is BlockCode.ROLLOUT  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("managed", [True, False], ids=["changed", "newly managed"])
+def test_a_repair_sets_nothing_that_waits_for_its_wave(rolled: Callable[..., Rolled], *, managed: bool) -> None:
+    """One action sets all of a concern: what drifted, and not what the spec has changed beside it."""
+    before = {"vm.swappiness": "1", **({"kernel.numa_balancing": "1"} if managed else {})}
+    here = rolled(nodes=6, profile=replace(PROFILE, host=replace(PROFILE.host, sysctls=before)))
+    here.bump(host=replace(PROFILE.host, sysctls={**before, "kernel.numa_balancing": "0"}))
+    last = here.look().waves[-1].nodes[0]
+    here.machine(last).sysctl_write("vm.swappiness", "60")
+    here.go()
+    found, kept = here.machine(last).system().sysctls, here.machine(last).disk().files[SYSCTL_FILE]
+    assert here.did(last) == ["configure_host"]
+    assert (found["vm.swappiness"], found["kernel.numa_balancing"]) == ("1", "1")
+    assert "vm.swappiness = 1\n" in kept
+    assert ("kernel.numa_balancing = 1\n" in kept) == managed
+    assert "kernel.numa_balancing = 0" not in kept, "the next boot would set it"
 
 
 def test_what_the_spec_newly_manages_goes_in_waves_too(rolled: Callable[..., Rolled]) -> None:

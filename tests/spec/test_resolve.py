@@ -456,8 +456,8 @@ def test_a_persona_keeps_partitions_beside_those_of_the_image() -> None:
 @pytest.mark.parametrize(
     ("image", "why"),
     [
-        ("data: false", "the layout of image version 2026.11.1 has no data partition"),
-        ("", "image version 2026.11.1 has no layout: an install writes the whole disk"),
+        ("data: false", "the layout of image ubuntu-gpu 2026.11.1 has no data partition"),
+        ("", "image ubuntu-gpu 2026.11.1 has no layout: an install writes the whole disk"),
     ],
 )
 def test_what_an_install_would_not_keep_is_refused(image: str, why: str) -> None:

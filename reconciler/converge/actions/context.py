@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, assert_never
 
@@ -61,7 +61,8 @@ def _no_secrets(name: str, server: str | None) -> str:  # noqa: ARG001 - as `sec
 class ActionContext:
     """All that an action may use.
 
-    `observed` and `drift` were read for this action. `intent` is journaled. `resumed` is the intent of an earlier
+    `observed` and `drift` were read for this action. `postponed`: paths of it that wait for their wave, which nothing
+    may set before. `intent` is journaled. `resumed` is the intent of an earlier
     attempt whose run ended before the attempt did, {} if there is none.
     """
 
@@ -95,6 +96,7 @@ class ActionContext:
     operator: str = ""  # who runs this, for evidence
     commit: str = ""  # of the spec
     secret: Callable[[str, str | None], str] = _no_secrets  # by name, and the server at which the host uses it
+    postponed: Collection[str] = ()
     conceal: Callable[[str], str] = str  # takes the values of secrets out of a text that is kept
 
     @property
@@ -124,8 +126,9 @@ class ActionContext:
         return port
 
     def drift_to_remove(self, concern: Concern) -> tuple[DriftItem, ...]:
-        """Return the drift of one concern that is to be removed: what ignore rules do not cover (invariant 15)."""
-        return tuple(item for item in self.drift if item.concern is concern and item.kind in ACTIONABLE)
+        """Return the drift of one concern to be removed now: what no ignore rule covers and no wave holds back."""
+        of_concern = (item for item in self.drift if item.concern is concern and item.kind in ACTIONABLE)
+        return tuple(item for item in of_concern if item.path not in self.postponed)
 
     def journal(self, **facts: Any) -> None:
         """Journal facts that a later run needs if this one dies here."""

@@ -15,6 +15,7 @@ from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transie
 from reconciler.model.vocab import Concern
 
 SYSCTL_FILE = "/etc/sysctl.d/90-reconciler.conf"
+SYSCTLS = "host.sysctls."
 KUBELET = "host.services.kubelet"
 REGISTERS_S = 60.0
 
@@ -26,7 +27,8 @@ async def remaining_drift(ctx: ActionContext, concern: Concern, only: str = "") 
     """
     facts = await ctx.facts()
     seen = replace(ctx.observed, host=Answered(ctx.clock.now(), facts))
-    items = ctx.comparer.compare(ctx.desired, seen, ctx.record)
+    compared = ctx.comparer.compare(ctx.desired, seen, ctx.record)
+    items = [item for item in compared if item.path not in ctx.postponed]
     bad = ACTIONABLE | {DriftClass.UNKNOWN}
     left = [item for item in items if item.concern is concern and item.kind in bad and only in ("", item.path)]
     return "; ".join(f"{item.path} is {item.observed!r}, not {item.desired!r}" for item in left)
@@ -66,13 +68,17 @@ async def _will_register(ctx: ActionContext, items: Sequence[DriftItem]) -> bool
 
 
 def _sysctl_file(ctx: ActionContext) -> str:
-    """Return the file that restores the managed values at boot; values that an ignore rule covers are left out."""
-    ignored = {item.path for item in ctx.drift if item.kind is DriftClass.IGNORED}
-    lines = [
-        f"{name} = {value}\n"
-        for name, value in sorted(ctx.desired.profile.host.sysctls.items())
-        if f"host.sysctls.{name}" not in ignored
-    ]
+    """Return the file that restores the managed values at boot; values that an ignore rule covers are left out.
+
+    Until its wave begins, a value that the spec has changed is the one before.
+    """
+    kept = {item.path: item for item in ctx.drift if item.path.startswith(SYSCTLS)}
+    lines = []
+    for name, value in sorted(ctx.desired.profile.host.sysctls.items()):
+        item = kept.get(f"{SYSCTLS}{name}")
+        wanted = item.applied if item is not None and item.path in ctx.postponed else value
+        if wanted is not None and (item is None or item.kind is not DriftClass.IGNORED):
+            lines.append(f"{name} = {wanted}\n")
     return "# Written by the reconciler from the fleet's spec; changes here are overwritten.\n" + "".join(lines)
 
 

@@ -7,6 +7,7 @@ that dies between the two leaves drift that the next one removes.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
@@ -16,6 +17,7 @@ from reconciler.converge.actions.host_secret import secret_line
 from reconciler.converge.actions.service import is_active
 from reconciler.converge.k3s_birth import Asked
 from reconciler.converge.observe import control_plane
+from reconciler.diff.k3s import K3S, row_of
 from reconciler.model.errors import DriverError
 from reconciler.model.gate import CommandResult
 from reconciler.model.k3s import (
@@ -60,10 +62,11 @@ async def install_k3s(ctx: ActionContext) -> Outcome:
     if other.unit in found.units:
         return Declined("other_role", f"the host has the unit {other.unit}: install it anew before it changes its role")
     runs = await is_active(ctx, k3s.role.unit)
+    version = found.version if f"{K3S}version" in ctx.postponed else k3s.version
     if k3s.images is not None and k3s.image_file not in found.images:
         await run(ctx, ("mkdir", "-p", IMAGES))
         await _fetch(ctx, k3s.images, f"{IMAGES}/{k3s.image_file}")
-    if found.version != k3s.version:
+    if found.version != version:
         if runs and k3s.role is K3sRole.SERVER:
             await guard_quorum(ctx)
             await _snapshot(ctx, k3s)
@@ -71,21 +74,27 @@ async def install_k3s(ctx: ActionContext) -> Outcome:
             await announce_restart(ctx)
         await _fetch(ctx, k3s.binary, BINARY, mode="755")
     if runs:
-        await restart(ctx, k3s, k3s.version)
-    return Done(f"{k3s.version} is in place" + (", and runs" if runs else ""))
+        await restart(ctx, k3s, version)
+    return Done(f"{version} is in place" + (", and runs" if runs else ""))
 
 
 @action
 async def configure_k3s(ctx: ActionContext) -> Outcome:
-    """Write the files of K3s as declared, and restart it if it runs; that renews certificates which end soon."""
+    """Write the files of K3s as declared, but for those whose wave has not begun, and restart it if it runs.
+
+    A restart renews certificates which end soon.
+    """
     k3s = wanted_of(ctx)
     found = _same_datastore(k3s, (await ctx.facts()).k3s)
     runs = await is_active(ctx, k3s.role.unit)
     if runs:
         await guard_quorum(ctx)
         await announce_restart(ctx)
-    await _write_secrets(ctx, k3s)
+    if f"{K3S}secrets" not in ctx.postponed and row_of(CONFIG) not in ctx.postponed:  # which names the secrets
+        await _write_secrets(ctx, k3s)
     for path, text in k3s.files.items():
+        if row_of(path) in ctx.postponed:
+            continue
         if text:
             await write_file(ctx, path, text, mode="644" if path not in (CONFIG, REGISTRIES) else "600")
         else:
@@ -113,10 +122,15 @@ async def _write_secrets(ctx: ActionContext, k3s: DesiredK3s) -> None:
         await run(ctx, ("rm", "-f", SECRETS))
         return
     values = {option: secret_line(ctx, f"{option} of K3s", one.name, one.server) for option, one in k3s.secrets.items()}
-    if k3s.external and k3s.secrets[ENDPOINT].server not in values[ENDPOINT]:
+    if k3s.external and not _names(values[ENDPOINT], k3s.secrets[ENDPOINT].server):
         name, server = k3s.secrets[ENDPOINT].name, k3s.secrets[ENDPOINT].server
         raise Stop(Permanent(f"secret {name} does not name {server}, which the spec says the database has"))
     await write_file(ctx, SECRETS, "".join(f"{option}: {json.dumps(value)}\n" for option, value in values.items()))
+
+
+def _names(endpoint: str, server: str) -> bool:
+    """Return whether an endpoint has this server, and not one whose name or port only contains it."""
+    return re.search(rf"(?<![A-Za-z0-9.-]){re.escape(server)}(?![0-9])", endpoint) is not None
 
 
 async def write_file(ctx: ActionContext, path: str, text: str, *, mode: str = "600") -> None:

@@ -116,10 +116,10 @@ class K3s(Model):
     )
     datastore: Datastore = Field(
         default=Datastore.ETCD,
-        description="Where the servers keep the cluster's state: in etcd within them, or in the database of "
-        "`database`. It can't be changed once a cluster has begun.",
+        description="Where the servers keep the cluster's state: in etcd within them. `external`, the database of "
+        "`database`, is not enforced by this version, and refused.",
     )
-    database: Database | None = Field(default=None, description="The database of `datastore: external`.")
+    database: Database | None = Field(default=None, description="The database of `datastore: external`: refused.")
     snapshots: Snapshots | None = Field(
         default=None, description="Snapshots of etcd. Absent: every 12 hours, and 5 stay on each server's disk."
     )
