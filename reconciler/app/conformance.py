@@ -106,9 +106,9 @@ def check_ssh(target: SshTarget, hosts: Sequence[str]) -> list[ConformanceReport
     """Run the suite of hosts on each, one after another. Nothing is changed."""
 
     async def run() -> list[ConformanceReport]:
+        named = [(place, _host(target, place)) for place in hosts]  # all, before the first is contacted
         found = []
-        for place in hosts:
-            host = _host(target, place)
+        for place, host in named:
             try:
                 found.append(await check_host(host, place))
             finally:
@@ -131,7 +131,10 @@ def check_database(where: str, *, writes: bool) -> ConformanceReport:
 def _host(target: SshTarget, place: str) -> SshHost:
     """Return the connection to NODE=ADDRESS:PORT, of which NODE and PORT may be left out. Raise UsageError."""
     node, named, address = place.rpartition("=")
-    host, port = split_authority(address, SSH_PORT)
+    try:
+        host, port = split_authority(address, SSH_PORT)
+    except ValueError as error:
+        raise UsageError(f"{place}: {error}; HOST is [NODE=]ADDRESS[:PORT], and --user names the user") from None
     lines = () if target.ca is None else map(str.strip, _text(target.ca).splitlines())
     authorities: Sequence[str] = tuple(line for line in lines if line and not line.startswith("#"))
     store = None

@@ -75,11 +75,14 @@ def acceptance_gate(public_key: Callable[[str], str | None], fleet: Callable[[],
 
 
 def _extension_tests(fleet: Fleet) -> Iterator[tuple[str, GateTest]]:
-    """Yield each test that an extension runs, with the first node that has it."""
+    """Yield each test that an extension runs, with the first node that has it.
+
+    A node without an address runs none: one that only a pull request names, whose own `extensions` are not loaded yet.
+    """
     seen: set[int] = set()
     for name, desired in fleet.nodes.items():
         acceptance = desired.profile.acceptance
-        if acceptance is not None and id(acceptance) not in seen:
+        if desired.endpoints.host is not None and acceptance is not None and id(acceptance) not in seen:
             seen.add(id(acceptance))
             yield from ((name, test) for test in acceptance.tests if test.tool == EXTENSION)
 

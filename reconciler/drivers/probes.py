@@ -36,14 +36,15 @@ async def run_probes(
     `fails`: failures of a driver that fail a check; after any other one nothing more is asked. `first`: the check after
     whose failure nothing more is asked either.
     """
-    found, gone = list[CheckOutcome](), ""
+    found, gone, away = list[CheckOutcome](), "", False
     for check, probe in probes:
         if gone or (check.writes and not writes):
-            found.append(CheckOutcome(check, CheckResult.NOT_TRIED, gone or "needs --allow-writes"))
+            consented = writes or not check.writes
+            found.append(CheckOutcome(check, CheckResult.NOT_TRIED, gone or "needs --allow-writes", away and consented))
             continue
         outcome = await _tried(check, probe, bench, fails)
         if outcome.result is CheckResult.NOT_TRIED or (check.name == first and outcome.result is CheckResult.FAIL):
-            gone = outcome.detail
+            gone, away = outcome.detail, outcome.unanswered
         found.append(outcome)
     return tuple(found)
 
@@ -58,5 +59,7 @@ async def _tried(
     except DriverError as error:
         if error.kind is Failure.UNSUPPORTED:
             return CheckOutcome(check, CheckResult.NOT_OFFERED, error.detail)
-        return CheckOutcome(check, CheckResult.FAIL if error.kind in fails else CheckResult.NOT_TRIED, str(error))
+        if error.kind in fails:
+            return CheckOutcome(check, CheckResult.FAIL, str(error))
+        return CheckOutcome(check, CheckResult.NOT_TRIED, str(error), unanswered=True)
     return CheckOutcome(check, CheckResult.PASS)

@@ -37,9 +37,12 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class CheckOutcome:
+    """`unanswered`: it is not tried since the subject went away in its midst, or before."""
+
     check: Check
     result: CheckResult
     detail: str = ""
+    unanswered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,11 @@ class ConformanceReport:
     def counts(self) -> Mapping[CheckResult, int]:
         found = Counter(outcome.result for outcome in self.outcomes)
         return {result: found[result] for result in CheckResult}
+
+    @property
+    def broken_off(self) -> bool:
+        """Say whether the subject went away before all checks were tried."""
+        return any(one.unanswered for one in self.outcomes)
 
     @property
     def answered(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,12 +14,13 @@ import pytest
 
 from reconciler.app.extensions import acceptance_gate, check_extensions, examine_extensions, gate_programs
 from reconciler.app.wire_fabric import WireFabric
-from reconciler.drivers.extensions import Measured, Trial
+from reconciler.drivers.extensions import GateTool, Measured, Trial, extensions_of
+from reconciler.drivers.extensions.load import ExtensionRefused
 from reconciler.gate import certificate as certificates
 from reconciler.gate.tools import TOOLS
 from reconciler.gate.tools.extension import Program, tool_of
 from reconciler.lab.inprocess import VirtualClock
-from reconciler.model.desired import Acceptance, Desired, Fleet, GatePhase, GateTest, Threshold
+from reconciler.model.desired import Acceptance, Desired, Endpoints, Fleet, GatePhase, GateTest, Threshold
 from reconciler.model.errors import UsageError
 from reconciler.model.gate import Certificate, CommandResult, TestResult, Verdict
 from reconciler.model.observed import Answered, HostFacts
@@ -26,7 +28,7 @@ from reconciler.model.ports import Host
 from reconciler.spec import check_spec
 from tests import builders as b
 from tests.conftest import ROOT
-from tests.drivers.test_extensions import NAMED, ROW, example, packages, spec, store
+from tests.drivers.test_extensions import NAMED, PIN, ROW, _forget, example, packages, spec, store
 from tests.gate.cases import SEEN, wanted
 
 __all__ = ["example", "packages", "spec"]  # fixtures
@@ -197,6 +199,23 @@ def test_a_test_that_nobody_can_run_is_refused_before_a_node_is_contacted(
     with pytest.raises(UsageError, match=why):
         WireFabric(wrong, VirtualClock(), store(tmp_path), None)
     assert [ok for _, ok, _, _ in examine_extensions(wrong)] == [True, False]
+    joining = {name: replace(node, endpoints=Endpoints(None, None)) for name, node in wrong.nodes.items()}
+    WireFabric(replace(wrong, nodes=joining), VirtualClock(), store(tmp_path), None)  # of a pull request: not contacted
     spec()
     with pytest.raises(UsageError, match="they offer none"):
         check_extensions(with_test(tmp_path, "crypto_speed"))
+
+
+@pytest.mark.parametrize("statuses", ["0", "()", "(False,)", "[0]"])
+def test_statuses_that_are_no_numbers_are_refused_before_a_node_is_drained(
+    example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statuses: str
+) -> None:
+    changed = shutil.copytree(example, tmp_path / "changed", ignore=shutil.ignore_patterns("__pycache__"))
+    file = changed / "acme_fleet/crypto.py"
+    text = file.read_text()
+    assert "GateTool(api=1, " in text
+    file.write_text(text.replace("GateTool(api=1, ", f"GateTool(api=1, statuses={statuses}, "))
+    monkeypatch.syspath_prepend(str(changed))
+    _forget()
+    with pytest.raises(ExtensionRefused, match=r"'crypto_speed' in reconciler.gate_tools says statuses=.* no tuple"):
+        extensions_of((PIN,)).all(GateTool)

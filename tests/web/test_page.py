@@ -83,7 +83,7 @@ def opened(live: Live, browser: Browser, store: SecretStore) -> Iterator[Opened]
             if without:
                 tab.route(without, lambda route: route.fulfill(status=422))
             tab.goto(url + fragment)
-            expect(tab.locator("#stream")).to_have_text("live")
+            expect(tab.locator("#stream")).to_have_text("live", timeout=30_000)  # of a busy machine
             return tab
 
         yield open_page
@@ -370,6 +370,49 @@ def test_an_admin_approves_what_was_shown_and_lifts_a_stop(live: Live, opened: O
     tab.locator("#ask-do").click()
     expect(tab.locator("#ask")).to_be_hidden()
     assert live.ledger.holds() == ()
+
+
+def test_a_node_at_work_waits_for_no_approval(live: Live, opened: Opened) -> None:
+    fleet, now = live.material.fleet, live.workspace.clock.now()
+    settings = replace(fleet.settings, drift_mode=DriftMode.OBSERVE)
+    plan = replace(live.material.plan, created_at=now)
+    live.material = replace(live.material, fleet=replace(fleet, settings=settings), plan=plan)
+    live.pass_again()
+    name = next(name for name, plan in live.material.plan.nodes.items() if len(plan.actions) > 1)
+    tab = opened()
+    row = tab.locator("#waiting").get_by_role("button", name=name, exact=True)
+    shown = live.view.approvals().nodes[:10]
+    assert name in {one.node for one in live.view.approvals().nodes}
+    assert shown[0].node == name, "it is in the rows that are shown"
+    expect(row).to_be_visible()
+    whole = tab.evaluate("approvable.nodes.length")
+    assert live.begin() == name
+    expect(tab.locator("#work tbody tr")).to_contain_text(name)
+    expect(row).to_have_count(0)
+    expect(tab.locator("#waiting").get_by_role("button", name=shown[1].node, exact=True)).to_be_visible()
+    assert name not in {one.node for one in live.view.approvals().nodes}
+    tell, action = live.view.follow(ignore), live.material.plan.nodes[name].actions[0]
+    tell(ActionFinished(name, action, Done(), 60.0))
+    assert name not in {one.node for one in live.view.approvals().nodes}, "its plan is of before the work"
+    plan = replace(live.material.plan, created_at=live.workspace.clock.now())
+    live.view.saw(live.material.fleet, plan, live.material.observation)
+    assert len(live.view.approvals().nodes) == whole, "a pass has planned it anew"
+
+
+def test_what_a_browser_has_is_not_sent_again(opened: Opened) -> None:
+    tab = opened()
+
+    def sent() -> dict[str, int]:
+        """What came over the network of each file, once the charts are drawn with it."""
+        expect(tab.locator("#waves .drawing svg").first).to_be_visible()
+        found = tab.evaluate("performance.getEntriesByType('resource').map(one => [one.name, one.transferSize])")
+        return {name.rpartition("/")[2]: size for name, size in found if name.endswith((".js", ".css"))}
+
+    first = sent()
+    assert {"page.css", "page.js", "charts.js"} == first.keys()
+    tab.reload()
+    for name, size in sent().items():
+        assert size < 1000 < first[name], f"{name} is sent anew, and was not changed"
 
 
 def test_a_refusal_is_shown_where_it_was_asked_for(live: Live, opened: Opened) -> None:

@@ -286,6 +286,31 @@ def test_work_that_begins_between_two_passes_tells_since_when(live: Live, get: G
     assert datetime.fromisoformat(line["since"]) >= ended, "the pass saw it at work, which is over"
 
 
+def test_what_a_pass_has_seen_is_forgotten(live: Live, get: Get) -> None:
+    name = live.begin()
+    assert get("nodes?status=acting")[0]["name"] == name
+    live.pass_again()  # while it is at work
+    live.view.follow(ignore)(ActionFinished(name, live.material.plan.nodes[name].actions[0], Done(), 1.0))
+    assert live.view._activity.turned().keys() == {name}
+    later = replace(live.material.observation, finished_at=live.workspace.clock.now())
+    live.metrics.passed(fleet_status(live.material.plan, later))
+    live.pass_again()
+    assert live.view._activity.turned() == {}, "its line is made anew for nobody any more"
+    (line,) = [one for one in get("nodes") if one["name"] == name]
+    assert "under way" not in line["why"]
+
+
+def test_the_past_of_waves_that_are_cut_anew_is_read_anew(live: Live, get: Get) -> None:
+    live.material = under_way(live.material, live.workspace.clock.now())
+    live.pass_again()
+    (rollout,) = live.material.plan.rollouts
+    assert len(get("rollouts/past")[0]["waves"]) == len(rollout.waves) > 1
+    joined = replace(rollout, waves=rollout.waves[:-1])
+    live.material = replace(live.material, plan=replace(live.material.plan, rollouts=(joined,)))
+    live.pass_again()
+    assert len(get("rollouts/past")[0]["waves"]) == len(joined.waves), "its digest is the same"
+
+
 # --- the past ---------------------------------------------------------------------------------------------------------
 
 

@@ -52,6 +52,10 @@ class Activity:
         """Forget everything, as a process does that leads no more."""
         self._started, self._turned = {}, {}
 
+    def forget(self, before: datetime) -> None:
+        """Forget who turned before, and is not at work: a pass that ended then has seen it."""
+        self._turned = {node: at for node, at in self._turned.items() if at >= before or node in self._started}
+
     def _set(self, node: str, started: _Started | None) -> None:
         others = {name: one for name, one in self._started.items() if name != node}
         if (started is None) == (node in self._started):

@@ -56,7 +56,9 @@ class LivePast:
                 for one in plan.rollouts
             ]
 
-        return self._fresh(("rollouts", *(one.digest for one in plan.rollouts)), make)
+        # A digest is of the values alone: members join, and waves are cut anew, under the same one.
+        waves = tuple((one.digest, *(wave.nodes for wave in one.waves)) for one in plan.rollouts)
+        return self._fresh(("rollouts", waves), make)
 
     def _fresh(self, key: tuple[object, ...], make: Callable[[], _Made]) -> _Made:
         with self._lock:

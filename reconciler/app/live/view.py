@@ -149,6 +149,8 @@ class LiveFleet:
         workspace.fleet = fleet
         workspace.selection = list(plan.nodes), plan.scope
         workspace.clock = self._workspace.clock
+        if (before := self._metrics.fleet) is not None:
+            self._activity.forget(before.ended_at)
         self._passes += 1
         self._pass = _Pass(workspace, self._ledger, fleet, plan, observation, self._passes)
 
@@ -268,7 +270,8 @@ class LiveFleet:
     def approvals(self) -> Approvals:
         found = self._latest()
         mode, plan = found.fleet.settings.drift_mode, found.plan
-        wait = () if mode is DriftMode.CORRECT else [one for one in plan.nodes.values() if one.changes]
+        begun = self._begun(plan)
+        wait = [one for one in plan.nodes.values() if one.changes and one.node not in begun]
         return Approvals(
             plan.fingerprint, mode.value,
             tuple(
@@ -277,7 +280,7 @@ class LiveFleet:
                     "" if one.blocked is None else one.blocked.detail,
                     self.approved.by(one.node, one.fingerprint),
                 )
-                for one in wait
+                for one in (() if mode is DriftMode.CORRECT else wait)
             ),
         )  # fmt: skip
 
@@ -319,8 +322,14 @@ class LiveFleet:
         return {**known, **{name: self._line(found, name, far.get(name, ""), acting) for name in others}}
 
     def _line(self, found: _Pass, name: str, far: str, acting: frozenset[str]) -> NodeLine:
-        turned, said = self._activity.turned().get(name), far or self._activity.words().get(name, "")
+        turned = self._activity.turned().get(name)
+        said = far or (self._activity.words().get(name, "") if name in acting else "")
         return node_line(explained(found.explanation, name, said), self._metrics.fleet, acting, turned)
+
+    def _begun(self, plan: Plan) -> frozenset[str]:
+        """Return the nodes at work, and those that were since this plan, which says no more what they need."""
+        turned = {node for node, at in self._activity.turned().items() if at >= plan.created_at}
+        return frozenset(turned | self._far().keys() | self._activity.nodes())
 
     def _read(self) -> SqlLedger:
         if self._ledger is None:

@@ -112,7 +112,8 @@ def ssh(target: SshTarget, hosts: tuple[str, ...], output: str) -> int:
     show("".join({"json": as_json, "markdown": as_markdown, "human": human}[output](one) for one in reports), output)
     if any(report.counts[CheckResult.FAIL] for report in reports):
         return ExitCode.PARTLY_FAILED  # a login that was refused among them: the host did answer
-    return next((ExitCode.INCOMPLETE for report in reports if not report.answered), ExitCode.DONE)
+    gone = any(report.broken_off or not report.answered for report in reports)
+    return ExitCode.INCOMPLETE if gone else ExitCode.DONE
 
 
 @conformance.command()
@@ -132,7 +133,9 @@ def ledger(where: str, allow_writes: bool, output: str) -> int:
 def exit_code(report: ConformanceReport) -> ExitCode:
     if not report.answered:
         return ExitCode.INCOMPLETE
-    return ExitCode.PARTLY_FAILED if report.counts[CheckResult.FAIL] else ExitCode.DONE
+    if report.counts[CheckResult.FAIL]:
+        return ExitCode.PARTLY_FAILED
+    return ExitCode.INCOMPLETE if report.broken_off else ExitCode.DONE
 
 
 def _attribute(given: str | None) -> tuple[str, AttributeValue] | None:

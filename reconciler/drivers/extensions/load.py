@@ -148,7 +148,15 @@ def _checked(pin: PinnedExtension, entry: EntryPoint, kind: type[T]) -> T:
     if found.api != API:
         newer = "upgrade the reconciler" if found.api > API else f"install a version of {pin.package} for API {API}"
         raise ExtensionRefused(f"{where} is written for API {found.api}, and this reconciler has API {API}: {newer}")
+    if isinstance(found, GateTool) and not _are_statuses(found.statuses):
+        raise ExtensionRefused(
+            f"{where} says statuses={found.statuses!r}, which is no tuple of numbers such as (0,); ask its author"
+        )
     return found
+
+
+def _are_statuses(found: object) -> bool:
+    return isinstance(found, tuple) and found != () and all(type(one) is int for one in found)
 
 
 def _normal(package: str) -> str:

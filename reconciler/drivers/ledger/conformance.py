@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from reconciler.drivers.ledger.engine import open_engine
+from reconciler.drivers.ledger.engine import open_engine, open_to_read
 from reconciler.drivers.ledger.lease_time import SharedClock
-from reconciler.drivers.ledger.migrations import SCHEMA_VERSION
+from reconciler.drivers.ledger.migrations import SCHEMA_VERSION, read_version
 from reconciler.drivers.ledger.store import SqlLedger
 from reconciler.drivers.probes import Probe, WrongAnswerError, expect, run_probes
 from reconciler.model.conformance import Check, ConformanceReport
@@ -29,11 +29,12 @@ _LOCK: Final = 0x7265636F6E66  # of PostgreSQL, for the check alone
 _SKEW_S: Final = 30.0
 _DURABLE: Final = frozenset({"on", "remote_write", "remote_apply", "local"})
 _OLDEST: Final = 13
+_REFUSALS: Final = (sa.exc.ProgrammingError, sa.exc.NotSupportedError, sa.exc.InternalError)
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """The database. `where`: a file or URL; `name`: the same for messages, without a password."""
+    """The database. `where`: a file or URL; `name`: the same for messages, without a password (of SQLite, the file)."""
 
     where: str
     name: str
@@ -46,13 +47,19 @@ class Bench:
 
     def asked(self, query: str, **values: Any) -> Any:
         """Return what the database answers. Raise DriverError."""
+        with self.connected() as connection:
+            return connection.execute(sa.text(query), values).scalar()
+
+    @contextmanager
+    def connected(self) -> Iterator[sa.Connection]:
+        """Connect during the block. Raise DriverError, and not SQLAlchemy's: of the database, and of statements."""
         try:
             with self.engine.connect() as connection:
-                return connection.execute(sa.text(query), values).scalar()
+                yield connection
         except sa.exc.SQLAlchemyError as error:
-            reason = str(getattr(error, "orig", None) or type(error).__name__).strip().partition("\n")[0]
-            kind = Failure.REJECTED if isinstance(error, sa.exc.ProgrammingError) else Failure.UNREACHABLE
-            raise DriverError(kind, f"{self.name}: {reason[:200]}") from None
+            damaged = type(error) is sa.exc.DatabaseError  # of SQLite: the file is none; derived ones say other things
+            kind = Failure.REJECTED if damaged or isinstance(error, _REFUSALS) else Failure.UNREACHABLE
+            raise DriverError(kind, f"{self.name}: {_reason(error)}") from None
 
     def need_postgresql(self) -> None:
         if not self.postgresql:
@@ -64,6 +71,11 @@ async def _answers(bench: Bench) -> None:
 
 
 async def _version(bench: Bench) -> None:
+    with bench.connected() as connection:
+        try:
+            read_version(connection)  # None: nothing is in it yet
+        except ValueError as error:
+            raise WrongAnswerError(f"it is no ledger that can be used: {error}") from None
     bench.need_postgresql()
     number = int(bench.asked("SHOW server_version_num"))
     expect(number >= _OLDEST * 10_000, f"PostgreSQL {number // 10_000}; the ledger is tried on {_OLDEST} and later")
@@ -96,19 +108,28 @@ async def _clock(bench: Bench) -> None:
 
 
 async def _session(bench: Bench) -> None:
-    """A pooler by transactions gives each statement another session, and locks of a session are then nobody's."""
+    """A pooler by transactions gives each one another session, and locks of a session are then nobody's.
+
+    One alone would get the same session again and again: so another connection is in a transaction meanwhile.
+    """
     bench.need_postgresql()
-    with bench.engine.connect() as one:
-        pids = set()
-        for _ in range(3):
-            pids.add(one.execute(sa.text("SELECT pg_backend_pid()")).scalar())
-            one.commit()
-        locked = one.execute(sa.text("SELECT pg_try_advisory_lock(:k)"), {"k": _LOCK}).scalar()
+    pid, lock = sa.text("SELECT pg_backend_pid()"), {"k": _LOCK}
+    with bench.connected() as one, bench.connected() as two:
+        first = one.execute(pid).scalar()
+        locked = one.execute(sa.text("SELECT pg_try_advisory_lock(:k)"), lock).scalar()
         one.commit()
-        freed = one.execute(sa.text("SELECT pg_advisory_unlock(:k)"), {"k": _LOCK}).scalar()
+        beside = two.execute(pid).scalar()  # in a transaction, until the block ends
+        stolen = two.execute(sa.text("SELECT pg_try_advisory_lock(:k)"), lock).scalar()
+        again = one.execute(pid).scalar()
+        freed = one.execute(sa.text("SELECT pg_advisory_unlock(:k)"), lock).scalar()
         one.commit()
-    expect(len(pids) == 1, "statements of one connection run in several sessions: pool by session, not transaction")
-    expect(bool(locked and freed), "a lock of the session does not last until the next transaction")
+        if stolen:
+            two.execute(sa.text("SELECT pg_advisory_unlock_all()"))
+    expect(
+        first == again != beside,
+        "the transactions of one connection run in several sessions: pool by session, not transaction",
+    )
+    expect(bool(locked and freed) and not stolen, "a lock of the session does not last until the next transaction")
 
 
 # --- what writes -----------------------------------------------------------------------------------------------------
@@ -119,7 +140,7 @@ def _scratch(bench: Bench) -> Iterator[str]:
     """Yield the place of an empty ledger of our own, and take it away."""
     name = f"reconciler_conformance_{secrets.token_hex(4)}"
     if not bench.postgresql:
-        file = Path(bench.engine.url.database or "").with_name(f".{name}.sqlite")
+        file = Path(bench.name).with_name(f".{name}.sqlite")
         try:
             yield str(file)
         finally:
@@ -127,17 +148,46 @@ def _scratch(bench: Bench) -> Iterator[str]:
                 with suppress(OSError):
                     left.unlink()
         return
-    url = bench.engine.url.update_query_dict({"options": f"-csearch_path={name}"})
+    url = bench.engine.url.update_query_dict({"options": f"-csearch_path={name}"}).render_as_string(hide_password=False)
     try:
-        with bench.engine.begin() as connection:  # `reading` is told to SQLite's alone
-            connection.execute(sa.text(f"CREATE SCHEMA {name}"))
-    except sa.exc.SQLAlchemyError as error:
-        raise WrongAnswerError(f"a schema can't be made: {str(getattr(error, 'orig', error)).strip()[:200]}") from None
+        _run(bench, f"CREATE SCHEMA {name}")
+    except DriverError as error:
+        raise WrongAnswerError(f"a schema can't be made: {error.detail}") from None
+    wrong = ""
     try:
-        yield url.render_as_string(hide_password=False)
+        _expect_schema(url, name)
+        yield url
+    except WrongAnswerError as error:
+        wrong = f"{error}; "
+        raise
     finally:
-        with bench.engine.begin() as connection:
-            connection.execute(sa.text(f"DROP SCHEMA {name} CASCADE"))
+        try:
+            _run(bench, f"DROP SCHEMA {name} CASCADE")
+        except DriverError as error:
+            raise WrongAnswerError(f"{wrong}the schema {name} is left: drop it by hand: {error.detail}") from None
+
+
+def _run(bench: Bench, statement: str) -> None:
+    with bench.connected() as connection:  # `reading` is told to SQLite's alone
+        connection.execute(sa.text(statement))
+        connection.commit()
+
+
+def _expect_schema(url: str, name: str) -> None:
+    """Expect that connections to this URL are in the schema: else what is tried next would be the real ledger."""
+    _, engine = open_engine(url)
+    try:
+        with engine.connect() as connection:
+            found = connection.execute(sa.text("SELECT current_schema()")).scalar()
+    except sa.exc.SQLAlchemyError as error:
+        raise WrongAnswerError(f"a schema of our own can't be reached: {_reason(error)}") from None
+    finally:
+        engine.dispose()
+    expect(found == name, "a pooler drops the search_path that is asked for: name the server itself for these checks")
+
+
+def _reason(error: sa.exc.SQLAlchemyError) -> str:
+    return str(getattr(error, "orig", None) or type(error).__name__).strip().partition("\n")[0][:200]
 
 
 @contextmanager
@@ -222,7 +272,7 @@ PROBES: Final[tuple[Probe[Bench], ...]] = (
 
 async def check_ledger(where: str, clock: SharedClock, *, writes: bool) -> ConformanceReport:
     """Try the checks one after another. Without `writes` nothing is changed. Raise LedgerError for no address."""
-    name, engine = open_engine(where)
+    name, engine = open_to_read(where)
     try:
         bench = Bench(where, name, engine, clock)
         found = await run_probes(PROBES, bench, writes=writes, first="answers")

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -273,6 +274,16 @@ def open_engine(where: str) -> tuple[str, sa.Engine]:
     """Return the name of a database that is there, for messages, and what reads from it."""
     name, engine = _engine(where, 10.0, create=False)
     return name, engine.execution_options(**{_READING: True})
+
+
+def open_to_read(where: str) -> tuple[str, sa.Engine]:
+    """Return the same as `open_engine`, of an SQLite file for one that leaves its journal mode as it is."""
+    name, engine = open_engine(where)
+    if engine.dialect.name != "sqlite":
+        return name, engine
+    engine.dispose()
+    place = f"file:{quote(name)}?mode=ro"
+    return name, sa.create_engine("sqlite://", creator=lambda: sqlite3.connect(place, uri=True), poolclass=sa.NullPool)
 
 
 def _engine(where: str | Path, lock_timeout_s: float, *, create: bool) -> tuple[str, sa.Engine]:

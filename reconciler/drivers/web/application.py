@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -105,9 +106,19 @@ def application(served: Served, access: Access, bell: Bell) -> FastAPI:
     return made
 
 
-def _serving(asset: Asset) -> Callable[[], Response]:
-    def get() -> Response:
-        return Response(asset.body, media_type=asset.media, headers={"cache-control": "no-cache"})
+def _serving(asset: Asset) -> Callable[[Request], Response]:
+    """Return what serves a file of the page, and tells a browser that has it already to keep it.
+
+    Its tag is weak, as it is that of the file whether it is sent compressed or not.
+    """
+    tag = f'W/"{hashlib.sha256(asset.body).hexdigest()[:32]}"'
+    headers = {"cache-control": "no-cache", "etag": tag}  # ask each time: an upgrade changes all files at once
+
+    def get(request: Request) -> Response:
+        known = request.headers.get("if-none-match", "")
+        if tag in (one.strip() for one in known.split(",")):
+            return Response(status_code=304, headers=headers)
+        return Response(asset.body, media_type=asset.media, headers=headers)
 
     return get
 

@@ -82,3 +82,12 @@ def test_another_name_in_the_certificate_and_another_key_are_refused_and_nothing
 def test_a_host_that_is_away_is_not_failed(words: list[str]) -> None:
     done = conformance(free_port(), words)
     assert (done.code, set(results(done).values())) == (4, {"not tried"}), done.out
+
+
+def test_an_address_with_a_user_is_refused_before_any_host_is_contacted(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("not read: nothing is contacted\n")
+    done = reconciler("conformance", "ssh", "--insecure", "--key", key, "127.0.0.1:9", "root@127.0.0.1:9")
+    assert (done.code, done.out) == (64, "")
+    assert "root@127.0.0.1:9: an address has no user or password" in done.err
+    assert "--user names the user" in done.err

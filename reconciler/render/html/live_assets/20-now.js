@@ -90,11 +90,12 @@ function showRollouts(rollouts, past) {
   byId("waves").replaceChildren(...rollouts.map((one) => {
     const all = one.waves.reduce((sum, wave) => sum + wave.nodes.length, 0), done = one.waves.filter((wave) => wave.state === "done").reduce((sum, wave) => sum + wave.nodes.length, 0);
     const changes = Object.entries(one.changes).map(([path, values]) => `${path} ${values.map((value) => typeof value === "string" ? value : JSON.stringify(value)).join(" or ")}`).join(", ");
+    const before = known.get(`${one.pool} ${one.digest}`), fits = before?.waves.length === one.waves.length; // of another plan, it may not
     const none = { waves: one.waves.map((wave) => ({ nodes: wave.nodes.length, converged: 0, first: null, last: null })) };
     return element("div", { class: "part" },
       element("h3", {}, `${one.pool}: ${one.rollback ? "rollback, " : ""}${done} of ${all} nodes done`),
       element("p", { class: "soft note" }, `${changes}${one.started_at ? `; began ${dayOf(one.started_at)}` : ""}`),
-      one.halted ? alertOf(`Halted: ${one.halted}`) : "", rolloutChart(one, known.get(`${one.pool} ${one.digest}`) ?? none));
+      one.halted ? alertOf(`Halted: ${one.halted}`) : "", rolloutChart(one, fits ? before : none));
   }));
 }
 

@@ -1,13 +1,16 @@
 // Reading everything once, and again what has changed since.
 let version = "", planned = "", reading = null, again = "", fresh = [];
+let approvable = { nodes: [] };
+const begun = new Set(); // nodes at work since the plans that wait were read: they wait no more
 
 // What is as it was when it was last shown is not shown anew.
 const lastShown = new Map();
 function whenNew(show, ...found) {
   const text = JSON.stringify(found);
   if (lastShown.get(show) === text) return;
-  lastShown.set(show, text);
+  lastShown.delete(show); // what could not be shown is tried again
   show(...found);
+  lastShown.set(show, text);
 }
 
 // Where the answers of a pass go. They follow the nodes, for which the server is asked first.
@@ -15,9 +18,15 @@ async function readFleet() {
   await Promise.all([
     Promise.all([api("fleet"), api("incidents"), api("holds")]).then((found) => showTrouble(...found)),
     api("rollouts").then(async (found) => whenNew(showRollouts, found, found.length ? await api("rollouts/past") : [])),
-    api("approvals").then(showApprovals),
+    api("approvals").then((found) => { approvable = found; begun.clear(); showApprovals(found); }),
   ]);
   whenNew(showVersions, await api("pools"));
+}
+
+function leaveOut(names) {
+  const known = begun.size;
+  for (const name of names) begun.add(name);
+  if (begun.size > known) showApprovals({ ...approvable, nodes: approvable.nodes.filter((one) => !begun.has(one.node)) });
 }
 
 // One reading at a time; what changes meanwhile is read after it. `whole`: the fleet as well, also without a new pass.
@@ -30,6 +39,7 @@ async function refresh(whole = true) {
     showRun(found.run);
     if (!planned) return;
     takeNodes(found);
+    leaveOut(found.run.at_work.map((one) => one.node));
     if (whole || passed) {
       await new Promise((done) => setTimeout(done)); // after the frame that shows what was told
       await readFleet();
