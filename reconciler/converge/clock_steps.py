@@ -31,7 +31,8 @@ class ClockSteps:
 
         Nobody knows how much of the time since they began has passed. In the first call those begin now that would
         begin later: a process before this one noted them by a clock that was ahead. Attempts are counted within times:
-        the ledger notes by how much the clock was set since, or is behind the last of them.
+        the ledger notes by how much the clock was set since. Of those that a clock which was ahead has dated later than
+        now it notes by how much, and moves none of the others.
         """
         before, self._zero = self._zero, self._now()
         step = self._zero - before
@@ -48,7 +49,7 @@ class ClockSteps:
         ]
         steps = [(name, found) for name, record in known.items() if (found := _step_of(record, now, step))]
         if steps:
-            ledger.note_clock(steps, now)
+            ledger.note_clock(steps, now, None if was_set else now + STEP)
         if running:
             ledger.note_silences([(*one, begins) for begins in (False, True) for one in running], now)
 

@@ -33,12 +33,13 @@ def unread_part(inventory: Answered[RedfishInventory] | Silent) -> str:
 
 
 def kept_events(
-    events: Sequence[BmcEvent], *, holds: int | None = None, overwrites: bool = True
+    events: Sequence[BmcEvent], *, holds: int | None = None, overwrites: bool = True, listed: int = 0
 ) -> tuple[tuple[BmcEvent, ...], str]:
     """Return the entries that are kept, newest last, and why others may have gone unread; "" if none has.
 
     `events`: all that were read, newest last. `holds`: how many entries the log can have; None if it does not say.
-    `overwrites`: whether a full log drops its oldest entries for new ones, and not the new ones.
+    `overwrites`: whether a full log drops its oldest entries for new ones, and not the new ones. `listed`: how many
+    entries the log names, of which not all need have been read.
     """
     older = [event for event in events[:-NEWEST] if not is_old(event)]
     spare = len(older) - (MOST - NEWEST)
@@ -47,13 +48,16 @@ def kept_events(
         older = [event for at, event in enumerate(older) if at not in out]
         lost = f"it has {spare + MOST} entries of late, more than the {MOST} that a reading keeps: {_CLEAR_IT}"
     else:
-        lost = _full(events, overwrites=overwrites) if holds and len(events) >= holds else ""
+        lost = ""
+        if holds and not overwrites and max(len(events), listed) >= holds:
+            lost = f"it is full with {max(len(events), listed)} entries and takes no new ones: save it, and clear it"
+        elif holds and overwrites and len(events) >= holds:
+            lost = _dropped(events)
     return (*older, *events[-NEWEST:]), lost
 
 
-def _full(events: Sequence[BmcEvent], *, overwrites: bool) -> str:
-    if not overwrites:
-        return f"it is full with {len(events)} entries and takes no new ones: save it, and clear it"
+def _dropped(events: Sequence[BmcEvent]) -> str:
+    """Return why a full log that wraps may have dropped entries which nobody has read; "" if it has not."""
     ages = [event.age_s for event in events if event.age_s is not None]
     if 2 * len(ages) < len(events):
         return ""  # a log that wraps is always full, and without ages nobody knows whether it did lately

@@ -76,8 +76,11 @@ class NodeStore(Store, Protocol):
         A silence already on record keeps its start.
         """
 
-    def note_clock(self, steps: Sequence[tuple[str, float]], now: datetime) -> None:
-        """Save (node, by how many seconds the wall clock was set) for nodes whose attempts are counted within times."""
+    def note_clock(self, steps: Sequence[tuple[str, float]], now: datetime, ahead_of: datetime | None = None) -> None:
+        """Save (node, by how many seconds the wall clock was set) for nodes whose attempts are counted within times.
+
+        `ahead_of`: only times of attempts that are later than this move; None: all.
+        """
 
     def forget(self, names: Sequence[str], now: datetime) -> None:
         """Drop the applied values of nodes that left the spec. Their holds, attempts and history stay."""

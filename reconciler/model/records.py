@@ -119,6 +119,19 @@ LEAST_RETENTION: Final = timedelta(days=30)  # of rows of the journal: nobody pr
 
 
 @dataclass(frozen=True, slots=True)
+class ClockStep:
+    """The wall clock was set. `ahead_of`: only times later than this move, which a clock that was ahead had written."""
+
+    by: timedelta
+    ahead_of: datetime | None = None
+
+    def after(self, at: datetime, since_set: timedelta) -> timedelta:
+        """Return by how much the clock was set since `at`, this step included; before it, it was by `since_set`."""
+        moves = self.ahead_of is None or at + since_set > self.ahead_of
+        return since_set + self.by if moves else since_set
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One start of one action on one node, counted before it is tried (pitfall I1).
 
@@ -135,7 +148,8 @@ class Attempt:
     boot_id: Unpublished[FreeText] = ""  # the boot that the host was seen in before; "" = it was not
     basis: Unpublished[FreeText] = ""  # digest of what its boot had to prove, and of the TPM that had to; "" = nothing
     treated: Unpublished[tuple[ValuePath, ...]] = ()  # of a rung: the signals that the node showed before it
-    since_set: Unpublished[timedelta] = timedelta()  # by how much the wall clock was set since, forward or back
+    since_set: Unpublished[timedelta] = timedelta()  # by how much the wall clock was set since `at`, forward or back
+    ended_since_set: Unpublished[timedelta] = timedelta()  # the same since `ended_at`: it may be set in between
 
     @property
     def begun(self) -> datetime:
@@ -145,7 +159,7 @@ class Attempt:
     @property
     def ended(self) -> datetime:
         """When it ended, or began if it did not end, by the wall clock as it goes now."""
-        return (self.ended_at or self.at) + self.since_set
+        return self.begun if self.ended_at is None else self.ended_at + self.ended_since_set
 
     @property
     def judged(self) -> bool:

@@ -444,3 +444,29 @@ def test_attempts_go_by_the_clock_as_it_is_set_now(ledger: SqlLedger, memory: bo
     assert (reset.begun, reset.ended) == (T0 + 30 * MINUTE, T0 + 31 * MINUTE)
     assert (cycle.begun, cycle.ended) == (T0 + 33 * MINUTE, T0 + 33 * MINUTE)
     assert (reset.at, cycle.at) == (T0, T0 + 63 * MINUTE), "the journal says what the clock said"
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_the_end_of_an_attempt_goes_by_the_clock_that_dated_it(ledger: SqlLedger, memory: bool) -> None:
+    """The clock is set while the attempt is under way: its end is dated by the clock as it then goes."""
+    book = MemoryLedger("x") if memory else ledger
+    fence = book.acquire("fleet", "a", 1e6, T0).token
+    number = book.begin("r1", "a", "power_cycle", "", "remediation", {}, fence, T0)
+    book.note_clock([("a", -3600.0)], T0 - 55 * MINUTE)
+    book.finish(number, "done", "", T0 - 50 * MINUTE)
+    (cycle,) = book.node("a").attempts
+    assert (cycle.begun, cycle.ended) == (T0 - 60 * MINUTE, T0 - 50 * MINUTE)
+    book.note_clock([("a", 3600.0)], T0 + 11 * MINUTE)
+    (cycle,) = book.node("a").attempts
+    assert (cycle.begun, cycle.ended) == (T0, T0 + 10 * MINUTE)
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_a_step_may_move_only_what_is_dated_later_than_a_time(ledger: SqlLedger, memory: bool) -> None:
+    book = MemoryLedger("x") if memory else ledger
+    fence = book.acquire("fleet", "a", 1e6, T0).token
+    for at in (T0, T0 + 600 * MINUTE):
+        book.finish(book.begin("r1", "a", "mark", "", "", {}, fence, at), "done", "", at)
+    book.note_clock([("a", -36000.0)], T0 + MINUTE, T0 + 2 * MINUTE)
+    assert [one.begun for one in book.node("a").attempts] == [T0, T0]
+    assert [one.ended for one in book.node("a").attempts] == [T0, T0]

@@ -92,10 +92,11 @@ class SqlNodes(SqlRole):
             if begun:
                 insert_new(connection, silences, begun)
 
-    def note_clock(self, steps: Sequence[tuple[str, float]], now: datetime) -> None:
+    def note_clock(self, steps: Sequence[tuple[str, float]], now: datetime, ahead_of: datetime | None = None) -> None:
+        values = {} if ahead_of is None else {"data": to_json(instant(ahead_of))}
         with self._database.write([journal], [node for node, _ in steps]) as connection:
             for node, step_s in steps:
-                write_journal(connection, instant(now), "", node, CLOCK_SET, detail=f"{step_s:+.3f}")
+                write_journal(connection, instant(now), "", node, CLOCK_SET, detail=f"{step_s:+.3f}", **values)
 
     def forget(self, names: Sequence[str], now: datetime) -> None:
         if not names:

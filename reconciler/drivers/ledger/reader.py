@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -22,7 +22,17 @@ from reconciler.drivers.ledger.rows import from_json, to_applied, to_certificate
 from reconciler.model.gate import Certificate
 from reconciler.model.host_certificate import read_host_certificate
 from reconciler.model.interning import share
-from reconciler.model.records import ATTEMPTS_KEPT, CLOCK_SET, IDLE, RELEASE, Applied, Attempt, Hold, NodeRecord
+from reconciler.model.records import (
+    ATTEMPTS_KEPT,
+    CLOCK_SET,
+    IDLE,
+    RELEASE,
+    Applied,
+    Attempt,
+    ClockStep,
+    Hold,
+    NodeRecord,
+)
 from reconciler.model.repairs import Repair
 
 T = TypeVar("T")
@@ -189,7 +199,7 @@ class _Reader:
         issued = {row.node: row.id for row in rows if row.event == "certificate"}
         released = {row.node: row.id for row in rows if row.event == RELEASE}
         newer, after = dict.fromkeys(issued, 0), dict.fromkeys(released, 0)
-        steps: dict[str, list[tuple[int, timedelta]]] = defaultdict(list)
+        steps: dict[str, list[tuple[int, ClockStep]]] = defaultdict(list)
         for row in rows:
             if row.event == CLOCK_SET and (step := self._decoded(row.node, _step, row)) is not None:
                 steps[row.node].append((row.id, step))
@@ -198,14 +208,12 @@ class _Reader:
             decode = partial(_attempt, resumed=resumed.get(row.id), outcome=outcomes.get(row.id))
             attempt, place = self._decoded(row.node, decode, row), places.get(row.id, row.id)
             if attempt is not None:
-                if set_since := sum((step for at, step in steps[row.node] if at > place), timedelta()):
-                    attempt = replace(attempt, since_set=set_since)
-                found[row.node].append(attempt)
+                ended = outcomes[row.id].id if row.id in outcomes else place
+                found[row.node].append(_as_set_since(attempt, place, ended, steps.get(row.node, ())))
                 if row.node in newer and place > issued[row.node]:
                     newer[row.node] += 1
                 if row.node in after:
-                    last = outcomes[row.id].id if row.id in outcomes else place
-                    after[row.node] = after[row.node] + 1 if max(last, place) > released[row.node] else 0
+                    after[row.node] = after[row.node] + 1 if max(ended, place) > released[row.node] else 0
         attempts = {node: tuple(attempts) for node, attempts in found.items()}
         return {"attempts": (attempts, ()), "newer": (newer, None), "after_release": (after, None)}
 
@@ -275,11 +283,24 @@ _TABLES: Mapping[str, Callable[[_Reader], _Fields]] = {
 }
 
 
-def _step(row: Any) -> timedelta:
+def _as_set_since(attempt: Attempt, begun: int, ended: int, steps: Iterable[tuple[int, ClockStep]]) -> Attempt:
+    """Return an attempt with what the clock was set by since the rows that tell of its begin, and of its end."""
+    since, ended_since = timedelta(), timedelta()
+    for at, step in steps:
+        if at > begun:
+            since = step.after(attempt.at, since)
+        if attempt.ended_at is not None and at > ended:
+            ended_since = step.after(attempt.ended_at, ended_since)
+    return replace(attempt, since_set=since, ended_since_set=ended_since) if since or ended_since else attempt
+
+
+def _step(row: Any) -> ClockStep:
     seconds = float(row.detail)
     if not math.isfinite(seconds) or abs(seconds) > _LONGEST_STEP_S:
         raise ValueError(f"a step of the clock by {row.detail!r} s")
-    return timedelta(seconds=seconds)
+    what = "step of the clock"
+    ahead_of = from_json(row.data, what)
+    return ClockStep(timedelta(seconds=seconds), None if ahead_of is None else to_instant(ahead_of, what))
 
 
 def _attempt(intent: Any, *, resumed: Any, outcome: Any) -> Attempt:

@@ -31,19 +31,25 @@ def read_log(tree: Tree, system: Document, manager: Document) -> tuple[tuple[Bmc
     where = link(service, "Entries")
     assert where is not None
     now, offset = devices.manager(manager).clock, text(manager, "DateTimeLocalOffset") or ""
-    entries, unread = _Reading(tree, lambda entry: is_old(events.in_order([entry], now, offset)[0])).of(where)
     overwrites = text(service, "OverWritePolicy") != "NeverOverWrites"
-    kept, lost = kept_events(
-        events.in_order(entries, now, offset), holds=integer(service, "MaxNumberOfRecords"), overwrites=overwrites
-    )
+    reading = _Reading(tree, lambda entry: is_old(events.in_order([entry], now, offset)[0]), overwrites=overwrites)
+    entries, unread = reading.of(where)
+    told, holds = events.in_order(entries, now, offset), integer(service, "MaxNumberOfRecords")
+    kept, lost = kept_events(told, holds=holds, overwrites=overwrites, listed=reading.listed)
     why = unread or lost
     return kept, f"the log at {where} was not read whole: {why}" if why else ""
 
 
 class _Reading:
-    """One reading of a log, which ends at old entries, or at its limits."""
+    """One reading of a log, which ends at old entries, or at its limits.
 
-    def __init__(self, tree: Tree, is_old_entry: Callable[[Document], bool]) -> None:
+    `overwrites`: whether the log takes new entries when it is full. One that does not may hold old ones only because it
+    is full, so its list is read to the end. `listed`: how many entries the list names.
+    """
+
+    def __init__(self, tree: Tree, is_old_entry: Callable[[Document], bool], *, overwrites: bool) -> None:
+        self.listed = 0
+        self._overwrites = overwrites
         self._tree = tree
         self._is_old = is_old_entry
         self._until = time.monotonic() + _LONGEST_S
@@ -59,6 +65,7 @@ class _Reading:
             if not self._found:
                 raise
             listed, why = dict(self._found), str(gap)
+        self.listed = len(listed)
         if self._late:
             why = f"its pages took more than {_LONGEST_S:g} s"
         if all(map(is_content, listed.values())):
@@ -70,9 +77,10 @@ class _Reading:
         self._found = found
         listed = list(found.values())
         whole = len(listed) >= NEWEST and is_newest_first(found) and all(map(is_content, listed))
-        if whole and all(map(self._is_old, listed[-OLD_IN_A_ROW:])):
+        if self._overwrites and whole and all(map(self._is_old, listed[-OLD_IN_A_ROW:])):
             return True
-        self._late = time.monotonic() > self._until
+        # A log that begins with its oldest entry ends with what nobody has read yet: only its last page has that.
+        self._late = is_newest_first(found) and time.monotonic() > self._until
         return self._late
 
     def _one_by_one(self, listed: Mapping[str, Document]) -> tuple[list[Document], str]:

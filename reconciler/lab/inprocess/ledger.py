@@ -26,6 +26,7 @@ from reconciler.model.records import (
     IDLE,
     Applied,
     Attempt,
+    ClockStep,
     Hold,
     LedgerPlace,
     NodeRecord,
@@ -149,10 +150,15 @@ class MemoryLedger(MemoryOutbox, MemoryInstalls, MemoryLeases):
                 del since[source]
             self._change(node, idle_since=since.pop(IDLE, None), silent_since=since)
 
-    def note_clock(self, steps: Sequence[tuple[str, float]], now: datetime) -> None:  # noqa: ARG002 - the port's
+    def note_clock(
+        self,
+        steps: Sequence[tuple[str, float]],
+        now: datetime,  # noqa: ARG002 - the port's signature
+        ahead_of: datetime | None = None,
+    ) -> None:
         for name, step_s in steps:
-            node, step = self._of(name), timedelta(seconds=step_s)
-            node.attempts = {at: replace(one, since_set=one.since_set + step) for at, one in node.attempts.items()}
+            node, step = self._of(name), ClockStep(timedelta(seconds=step_s), ahead_of)
+            node.attempts = {at: _stepped(one, step) for at, one in node.attempts.items()}
             node.whole = None
 
     def known(self) -> Sequence[str]:
@@ -364,3 +370,9 @@ class MemoryLedger(MemoryOutbox, MemoryInstalls, MemoryLeases):
 
     def close(self) -> None:
         """Do nothing: no file is open."""
+
+
+def _stepped(one: Attempt, step: ClockStep) -> Attempt:
+    since = step.after(one.at, one.since_set)
+    ended = timedelta() if one.ended_at is None else step.after(one.ended_at, one.ended_since_set)
+    return replace(one, since_set=since, ended_since_set=ended)

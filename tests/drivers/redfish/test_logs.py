@@ -84,8 +84,24 @@ def test_a_log_of_more_pages_than_are_read_says_so() -> None:
 
 def test_a_log_that_takes_too_long_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "_LONGEST_S", 0.0)
-    found = read([entry(number) for number in range(1, 83)], page=2)
+    found = read([entry(number) for number in range(82, 0, -1)], page=2)
     assert "its pages took more than 0 s" in found.unknown["events"]
+
+
+def test_a_slow_log_that_begins_with_its_oldest_is_read_to_its_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_LONGEST_S", 0.0)
+    quiet = [entry(number, 9e6) for number in range(1, 300)]
+    found = read([*quiet, entry(300, 60.0, **UE)], page=100)
+    assert "dimm_ue" in signals(found)
+    assert "events" not in found.unknown
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_a_log_that_is_full_and_takes_no_new_entries_says_so_however_old_they_are(newest_first: bool) -> None:
+    numbers = range(512, 0, -1) if newest_first else range(1, 513)
+    full = {"MaxNumberOfRecords": 512, "OverWritePolicy": "NeverOverWrites"}
+    found = read([entry(number, 9e6) for number in numbers], page=100, **full)
+    assert "takes no new ones" in found.unknown["events"]
 
 
 @pytest.mark.parametrize(
