@@ -54,6 +54,7 @@ class ActionSpec:
     boots_installer: bool = False  # so that a medium of ours may be left in the BMC
     decommissions: bool = False  # ends the machine's life in the fleet: only with a typed consent, and never undone
     repairs: bool = False  # belongs to a repair by a person
+    marks: bool = False  # it can set our mark on the node
     takes_out: bool = False  # ends the node's service: planned for an ill node without a fresh inventory
     on_others: bool = False  # it works on other nodes of the serving group: the node itself goes on as it is
     harmless: bool = False  # no workload notices it, so it may run on a node in service

@@ -132,11 +132,11 @@ _SPECS = (
     ActionSpec(
         name="mark", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=5,
         requires=(c.REGISTERED,), achieves=(c.MARKED,), breaks=(c.IN_SERVICE,), variants=_in_a_cluster,
-        takes_out=True, fault="node_conflicts",
+        marks=True, takes_out=True, fault="node_conflicts",
     ),
     ActionSpec(
         name="configure_host", concern=Concern.HOST, disruption=Disruption.SERVICE_RESTART, seconds=20,
-        requires=(c.HOST_UP,), variants=_configure_host, harmless=True, fault="ssh_refused",
+        requires=(c.HOST_UP,), variants=_configure_host, marks=True, harmless=True, fault="ssh_refused",
     ),
     # It requires nothing of a host that can't be read since its certificate has expired.
     ActionSpec(
@@ -281,7 +281,7 @@ _SPECS = (
     ActionSpec(
         name="join", concern=Concern.CLUSTER, disruption=Disruption.NONE, seconds=60,
         requires=(c.HOST_UP, c.IMAGE, c.HOST), achieves=(c.REGISTERED, c.MEMBER), forbids=(c.MEMBER,), variants=_join,
-        in_order=True, harmless=True, fault="ssh_refused",
+        in_order=True, marks=True, harmless=True, fault="ssh_refused",
     ),
     ActionSpec(
         name="check_trust", concern=Concern.TRUST, disruption=Disruption.NONE, seconds=10,

@@ -12,7 +12,6 @@ from reconciler.model.records import Attempt, Mark, NodeRecord, isolated_for
 from reconciler.planner.node.actions import spec_of
 
 DETECTOR_S = 600.0  # a detector runs in a container, on drivers in containers: after a boot it needs minutes
-_MARKING = ("mark", "join", "configure_host")  # the actions that set a mark
 _TRUNCATED = timedelta(seconds=1)  # a mark tells whole seconds
 _NO_TRY = frozenset({"refused", "started"})
 _UNEVENTFUL = frozenset({"done", *_NO_TRY})
@@ -74,7 +73,7 @@ def place_of_mark(record: NodeRecord, mark: Mark) -> int | None:
         return None
     for place in range(len(record.attempts) - 1, -1, -1):
         one = record.attempts[place]
-        if one.action in _MARKING and one.at - _TRUNCATED <= at <= (one.ended_at or at):
+        if spec_of(one.action).marks and one.at - _TRUNCATED <= at <= (one.ended_at or at):
             return place
     return None
 
