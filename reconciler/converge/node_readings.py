@@ -7,6 +7,7 @@ that it may have changed.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -22,6 +23,7 @@ from reconciler.model.vocab import BootPhase, Health, Power, UnknownReason
 
 INVENTORY_DEADLINES: Final = 4  # a BMC that can't expand collections is asked a hundred times and more
 IN_DOUBT_S: Final = 900.0  # how old an inventory gets while the BMC says that something is wrong
+UNREAD_LOG_S: Final = 3600.0  # and while entries of its log may have gone unread
 OFF_GRACE_S: Final = 1.0  # wall clock: a host whose BMC says that it is off has this long to accept; BMCs lie
 _EXPLAINING: Final = frozenset({BootPhase.OFF, BootPhase.POST, BootPhase.OS_BOOTING})
 
@@ -108,8 +110,9 @@ def _still_good(
     if _moved(before.hot.value, hot.value):
         return None
     ill = hot.value.health not in (None, Health.OK) or any(bmc_health.bmc_signals(desired.profile, before))
-    ill = ill or bool(unread_part(before.inventory))
-    oldest = min(IN_DOUBT_S, settings.inventory_max_age_s) if ill else settings.inventory_max_age_s
+    # A log that floods costs such a BMC much (A12), and mostly only a person who clears it changes the answer.
+    doubt_s = IN_DOUBT_S if ill else UNREAD_LOG_S if unread_part(before.inventory) else math.inf
+    oldest = min(doubt_s, settings.inventory_max_age_s)
     age = (clock.now() - before.inventory.at).total_seconds()  # below 0: the clock was set back, so its age is unknown
     return before.inventory if 0 <= age <= oldest else None
 

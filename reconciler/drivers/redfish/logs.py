@@ -32,7 +32,7 @@ def read_log(tree: Tree, system: Document, manager: Document) -> tuple[tuple[Bmc
     assert where is not None
     now, offset = devices.manager(manager).clock, text(manager, "DateTimeLocalOffset") or ""
     overwrites = text(service, "OverWritePolicy") != "NeverOverWrites"
-    reading = _Reading(tree, lambda entry: is_old(events.in_order([entry], now, offset)[0]), overwrites=overwrites)
+    reading = _Reading(tree, lambda entry: events.in_order([entry], now, offset)[0], overwrites=overwrites)
     entries, unread = reading.of(where)
     told, holds = events.in_order(entries, now, offset), integer(service, "MaxNumberOfRecords")
     kept, lost = kept_events(told, holds=holds, overwrites=overwrites, listed=reading.listed)
@@ -47,11 +47,11 @@ class _Reading:
     is full, so its list is read to the end. `listed`: how many entries the list names.
     """
 
-    def __init__(self, tree: Tree, is_old_entry: Callable[[Document], bool], *, overwrites: bool) -> None:
+    def __init__(self, tree: Tree, event_of: Callable[[Document], BmcEvent], *, overwrites: bool) -> None:
         self.listed = 0
         self._overwrites = overwrites
         self._tree = tree
-        self._is_old = is_old_entry
+        self._event_of = event_of
         self._until = time.monotonic() + _LONGEST_S
         self._found: Mapping[str, Document] = {}
         self._late = False
@@ -73,6 +73,9 @@ class _Reading:
         entries, unread = self._one_by_one(listed)
         return entries, unread or why
 
+    def _is_old(self, entry: Document) -> bool:
+        return is_old(self._event_of(entry))
+
     def _is_enough(self, found: Mapping[str, Document]) -> bool:
         self._found = found
         listed = list(found.values())
@@ -86,17 +89,22 @@ class _Reading:
     def _one_by_one(self, listed: Mapping[str, Document]) -> tuple[list[Document], str]:
         """Read entries of which the list gives only links, from the highest number down."""
         found: list[Document] = []
-        old = 0
+        old, is_dated = 0, False
         for uri in sorted(listed, key=numbers, reverse=True):
             reached = old >= OLD_IN_A_ROW
             if reached and len(found) >= _FEWEST_SINGLE:
                 break
             late = time.monotonic() > self._until
-            if late or len(found) >= _MOST_SINGLE:
+            if (late and found) or len(found) >= _MOST_SINGLE:
+                # A slow BMC may give only a few in time. Of a log without dates nobody can tell what is new.
+                if reached or old == len(found) or not is_dated:
+                    break
                 limit = f"{_LONGEST_S:g} s" if late else f"{_MOST_SINGLE} requests"
                 why = f"it gives {len(found)} of its {len(listed)} entries in {limit}, each by a request of its own"
-                return found, "" if reached else why
+                return found, why
             body = listed[uri] if is_content(listed[uri]) else self._tree.get(uri).body
+            age_s = self._event_of(body).age_s
+            is_dated = is_dated or age_s is not None
             old = old + 1 if self._is_old(body) else 0
             found.append(body)
         return found, ""

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from sushy.connector import Connector
 
-from reconciler.drivers.redfish import RedfishBmc
+from reconciler.drivers.redfish import RedfishBmc, logs
 from reconciler.model.errors import Failure
 from reconciler.model.observed import Answered, Drive, RedfishInventory, Sensor, Silent
 from reconciler.model.ports import FirmwareFile
@@ -88,9 +88,10 @@ def test_a_long_log_gives_its_last_two_hundred(newest_first: bool, pages: int) -
     [
         (80, "", 80, ""),  # without a time, any may be new
         (80, "2026-01-01T00:00:00Z", 50, ""),
+        (201, "", 200, ""),  # and nobody can tell which is
         (201, "2026-11-21T08:00:00Z", 200, "it gives 200 of its 201 entries in 200 requests"),
     ],
-    ids=["undated", "old", "new"],
+    ids=["undated", "old", "undated and many", "new"],
 )
 def test_a_log_of_links_is_read_back_to_what_is_old(count: int, at: str, read: int, told: str) -> None:
     def change(bench: Bench) -> None:
@@ -106,13 +107,28 @@ def test_a_log_of_links_is_read_back_to_what_is_old(count: int, at: str, read: i
     assert bool(told) == ("events" in found.unknown)
 
 
+def test_a_slow_bmc_with_a_log_of_links_has_told_what_is_new_if_anything_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_LONGEST_S", 0.0)
+
+    def change(bench: Bench, at: str) -> None:
+        bench.documents[ROOT]["ProtocolFeaturesSupported"] = {}
+        bench.documents[SEL] = {"Members": [{"@odata.id": f"{SEL}/{n}"} for n in range(1, 81)]}
+        for n in range(1, 81):
+            bench.documents[f"{SEL}/{n}"] = {"Id": str(n), "Message": "x", "Severity": "Odd", "Created": at}
+
+    quiet = read_inventory(lambda bench: change(bench, "2026-01-01T00:00:00Z"))
+    assert "events" not in quiet.unknown
+    flooded = read_inventory(lambda bench: change(bench, "2026-11-21T08:00:00Z"))
+    assert "of its 80 entries in 0 s" in flooded.unknown["events"]
+
+
 def test_the_log_of_the_manager_where_the_system_has_none() -> None:
     def change(bench: Bench) -> None:
         del bench.documents[SYSTEM]["LogServices"]
-        logs = f"{MANAGER}/LogServices"
-        bench.documents[MANAGER]["LogServices"] = {"@odata.id": logs}
-        bench.documents[logs] = {"Members": [{"@odata.id": f"{logs}/Lclog"}, {"@odata.id": f"{logs}/Sel"}]}
-        bench.documents[f"{logs}/Sel"] = {"Id": "Sel", "Entries": {"@odata.id": SEL}}
+        services = f"{MANAGER}/LogServices"
+        bench.documents[MANAGER]["LogServices"] = {"@odata.id": services}
+        bench.documents[services] = {"Members": [{"@odata.id": f"{services}/Lclog"}, {"@odata.id": f"{services}/Sel"}]}
+        bench.documents[f"{services}/Sel"] = {"Id": "Sel", "Entries": {"@odata.id": SEL}}
 
     events = read_inventory(change).events
     assert events is not None
