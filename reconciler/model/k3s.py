@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from reconciler.model.privacy import PublicText
+from reconciler.model.privacy import PublicText, Unpublished
 
 BINARY: Final = "/usr/local/bin/k3s"
 DATA: Final = "/var/lib/rancher/k3s"
@@ -133,7 +133,7 @@ class K3sFacts:
     restart: PublicText = NONE  # none | due
     renewal: PublicText | None = NONE
     deprecated: tuple[DeprecatedApi, ...] | None = ()
-    secrets: tuple[PublicText, ...] = ()
+    secrets: Unpublished[tuple[PublicText, ...]] = ()
 
 
 def other_datastore(wanted: DesiredK3s, found: K3sFacts) -> str:

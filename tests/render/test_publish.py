@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -281,6 +281,8 @@ def filled(kind: Any, at: str, *, silent: bool, bound: Mapping[Any, Any] | None 
         return kind(1)
     if kind is datetime:
         return b.NOW
+    if kind is timedelta:
+        return timedelta(seconds=1)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return UnknownReason.TIMEOUT if kind is UnknownReason else next(iter(kind))
     if origin in (Union, UnionType):

@@ -26,7 +26,7 @@ from reconciler.drivers.ledger.schema import (
     runs,
 )
 from reconciler.drivers.ledger.seals import SEAL
-from reconciler.model.records import ATTEMPTS_KEPT
+from reconciler.model.records import ATTEMPTS_KEPT, CLOCK_SET, RELEASE
 from reconciler.planner.node.actions import ACTIONS
 
 Row = sa.Row[Any]
@@ -35,8 +35,9 @@ _OF_ATTEMPT = ("amendment", "resume", "outcome")
 # Their attempts are kept for ever.
 _EVIDENCE: Final = frozenset(name for name, spec in ACTIONS.items() if spec.is_evidence)
 _SAME_KEPT = 2  # newest attempts of one action and target at a node: the next one asks for the one before it
-_NEWEST: Final[Mapping[str, int]] = {"identity": 1, "attested": 20, "search": 20}  # rows of a node that are kept
-_PLAIN = frozenset({"run", "notice", "release", "install", "fabric", "forget", "retracted"})  # that only people read
+# Rows of a node that are kept. Attempts are counted from the release on, and by the steps of the clock after them.
+_NEWEST: Final[Mapping[str, int]] = {"identity": 1, "attested": 20, "search": 20, RELEASE: 1, CLOCK_SET: 50}
+_PLAIN = frozenset({"run", "notice", "install", "fabric", "forget", "retracted"})  # that only people read
 
 
 class Removable:
