@@ -2,7 +2,8 @@
 
 `NVIDIA_CHARTS` names a folder with `gpu-operator`, which is deployments/gpu-operator of github.com/NVIDIA/gpu-operator
 with the charts that it depends on, and `network-operator`, which is deployment/network-operator of
-github.com/Mellanox/network-operator. Seen to pass with commits a22dbf67 and b06827e0.
+github.com/Mellanox/network-operator. Seen to pass with commits a22dbf67 and b06827e0, of the first with the templates
+of the ClusterPolicy, the operator and Node Feature Discovery alone: cluster roles and hooks were left out.
 """
 
 from __future__ import annotations
