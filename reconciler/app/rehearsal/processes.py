@@ -34,7 +34,9 @@ def default_jobs(changes: int, runs: int, nodes: int) -> int:
     """Return how many processes pay for so many nodes that change. Each holds all `nodes` of the fleet in memory."""
     if changes * runs < WORTH:
         return 1
-    return max(1, min(len(os.sched_getaffinity(0)), runs, HELD // max(1, nodes)))
+    # macOS and the BSDs bind no process to cores.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, runs, HELD // max(1, nodes)))
 
 
 def simulate_all(
@@ -80,7 +82,7 @@ def on_engine(
 def run_packed(data: bytes) -> bytes:
     """Play a run that was sent by `on_engine`, and return its result as it travels."""
     fleet, seed = pickle.loads(data)  # noqa: S301 - whoever may send tasks runs code here anyway
-    inputs = pickle.loads(zlib.decompress(fleet))  # noqa: S301
+    inputs = pickle.loads(zlib.decompress(fleet))  # noqa: S301 - likewise
     return pickle.dumps(simulate(inputs, seed), pickle.HIGHEST_PROTOCOL)
 
 
