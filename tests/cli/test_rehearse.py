@@ -127,6 +127,9 @@ def test_processes_that_nobody_asked_for_hold_no_more_than_a_machine_has(monkeyp
     assert default_jobs(250, 20, 1_000) == 20
     assert default_jobs(250, 20, 10_000) == 2
     assert default_jobs(250, 20, 100_000) == 1, "each holds the whole fleet"
+    monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    assert default_jobs(250, 20, 1_000) == 3
 
 
 def test_nothing_is_written_down(demo: Path, converged: Path) -> None:
