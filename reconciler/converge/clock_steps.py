@@ -32,7 +32,8 @@ class ClockSteps:
         Nobody knows how much of the time since they began has passed. In the first call those begin now that would
         begin later: a process before this one noted them by a clock that was ahead. Attempts are counted within times:
         the ledger notes by how much the clock was set since. Of those that a clock which was ahead has dated later than
-        now it notes by how much, and moves none of the others.
+        now it notes by how much, and moves none of the others. What failed since a rollout began halts it, so that is
+        dated anew, too.
         """
         before, self._zero = self._zero, self._now()
         step = self._zero - before
@@ -52,6 +53,13 @@ class ClockSteps:
             ledger.note_clock(steps, now, None if was_set else now + STEP)
         if running:
             ledger.note_silences([(*one, begins) for begins in (False, True) for one in running], now)
+        moved = {
+            pool: min(one.started_at + (step if was_set else timedelta()), now)
+            for pool, one in ledger.rollouts().items()
+            if was_set or one.started_at > now + STEP
+        }
+        if moved:
+            ledger.redate_rollouts(moved)
 
     def _now(self) -> datetime:
         """Return when the other clock was 0, by the wall clock."""

@@ -232,6 +232,9 @@ class RolloutStore(Store, Protocol):
     def start_rollout(self, rollout: Rollout, run: str) -> None:
         """Save a rollout, which supersedes the pool's earlier one. That one stays on record."""
 
+    def redate_rollouts(self, began: Mapping[str, datetime]) -> None:
+        """Save when the newest rollout of each of these pools began, by the wall clock as it is set now."""
+
 
 class LeaseStore(Store, Protocol):
     """Exclusive leases with fencing tokens (pitfalls I3, M7). Scopes are fleets and BMCs."""

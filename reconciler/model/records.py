@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -113,6 +113,7 @@ class Applied:
     at: datetime
 
 
+TRUNCATED: Final = timedelta(seconds=1)  # a mark tells whole seconds
 ATTEMPTS_KEPT: Final = 200  # newest per node in a record; policies count far fewer
 
 LEAST_RETENTION: Final = timedelta(days=30)  # of rows of the journal: nobody prunes younger ones
@@ -193,6 +194,17 @@ class NodeRecord:
     host_certificate: HostCertificate | None = None  # of the key that its last installation recorded
     repair: Repair | None = None  # under way: a person exchanges parts
     fleet: FreeText = ""  # another one that shares the ledger, and that the node belongs to: it is left alone
+
+    def by_clock_now(self, at: datetime, of: Callable[[str], bool] = lambda _action: True) -> datetime:
+        """Return a time that was noted in an attempt, by the wall clock as it goes now.
+
+        A mark, a certificate and an applied value are dated when they are made. `of`: by its name, whether an action
+        can have made it. The time is returned as it is where no attempt explains it.
+        """
+        for one in reversed(self.attempts):
+            if of(one.action) and one.at - TRUNCATED <= at <= (one.ended_at or at):
+                return at + (one.since_set if one.ended_at is None else one.ended_since_set)
+        return at
 
     @property
     def since_certificate(self) -> tuple[Attempt, ...]:

@@ -77,6 +77,7 @@ WRITES: tuple[Callable[[Turn], object], ...] = (
     lambda turn: turn.ledger.hold("pool/train", f"reason {turn.number}", "ops", None, turn.now),
     lambda turn: turn.ledger.release(turn.node, "ops", turn.now),
     lambda turn: turn.ledger.start_rollout(rollout(turn.number), "r"),
+    lambda turn: turn.ledger.redate_rollouts({"train": turn.now}),
     lambda turn: turn.ledger.forget([turn.node], turn.now),
 )
 

@@ -41,6 +41,15 @@ def test_the_newest_rollout_of_each_pool_is_read_as_it_was_written(ledger: SqlLe
     assert ledger.rollouts() == {"train": two, "serve": other}
 
 
+def test_the_newest_rollout_of_a_pool_is_dated_anew_where_the_clock_was_set(ledger: SqlLedger, reopen: Open) -> None:
+    two, other, later = replace(ONE, digest="d2"), replace(ONE, pool="serve"), NOW + timedelta(hours=3)
+    for rollout in (ONE, two, other):
+        ledger.start_rollout(rollout, "run-1")
+    assert ledger.rollouts()["train"].started_at == NOW
+    ledger.redate_rollouts({"train": later})
+    assert ledger.rollouts() == reopen().rollouts() == {"train": replace(two, started_at=later), "serve": other}
+
+
 def test_a_damaged_rollout_is_said(ledger: SqlLedger, where: str) -> None:
     ledger.start_rollout(ONE, "run-1")
     _execute(where, "UPDATE rollouts SET document = '{}'")

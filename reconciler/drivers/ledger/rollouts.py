@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -32,6 +33,14 @@ class SqlRollouts(SqlRole):
         }
         with self._database.write([schema.rollouts]) as connection:
             connection.execute(schema.rollouts.insert().values(row))
+
+    def redate_rollouts(self, began: Mapping[str, datetime]) -> None:
+        table = schema.rollouts
+        with self._database.write([table]) as connection:
+            for pool, at in began.items():
+                last = sa.select(sa.func.max(table.c.id)).where(self._ours(table), table.c.pool == pool)
+                this = table.c.id == last.scalar_subquery()
+                connection.execute(table.update().where(this).values(started_at=instant(at)))
 
 
 def _newest(connection: sa.Connection, ours: sa.ColumnElement[bool]) -> Mapping[str, Rollout]:

@@ -351,6 +351,9 @@ class MemoryLedger(MemoryOutbox, MemoryInstalls, MemoryLeases):
     def start_rollout(self, rollout: Rollout, run: str) -> None:  # noqa: ARG002 - the port's signature
         self._rollouts[rollout.pool] = rollout
 
+    def redate_rollouts(self, began: Mapping[str, datetime]) -> None:
+        self._rollouts |= {pool: replace(self._rollouts[pool], started_at=at) for pool, at in began.items()}
+
     # --- plans, runs ---
 
     def plan_used(self, plan_id: str) -> bool:

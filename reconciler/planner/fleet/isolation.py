@@ -22,6 +22,7 @@ from reconciler.model.records import CHANGES, OWNER_ANNOTATION, Mark, NodeRecord
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import NodeState
 from reconciler.planner.fleet.signal_history import after_change, first_seen
+from reconciler.planner.node.actions import spec_of
 
 # Of one signal within an hour, and of a fleet at once: NVSentinel's breaker trips at 50 % of the GPU nodes, EKS node
 # repair stops at 20 % of a pool (health.md section 7). A pool of a few nodes may lose three.
@@ -69,22 +70,23 @@ class Isolation:
         self._changes = records.get(CHANGES + fleet.settings.fleet)
         for node in active:
             if (seen := observation.nodes.get(node.node)) is not None and (mark := isolating_mark(seen)) is not None:
-                self._count(node, mark)
+                self._count(node, mark, records.get(node.node))
             if (record := records.get(node.node)) is not None:
                 self._recall(node.node, record)
 
-    def _count(self, node: Desired, mark: Mark) -> None:
+    def _count(self, node: Desired, mark: Mark, record: NodeRecord | None) -> None:
         """Count a marked node, whoever set the mark: a ledger that was lost knows nothing of it."""
         self._marked.add(node.node)
-        if marked_at(mark) > self._now - HOUR:
+        at = marked_at(mark)
+        if (at if record is None else record.by_clock_now(at, lambda action: spec_of(action).marks)) > self._now - HOUR:
             for signal in isolated_for(mark.reason):
                 self._recent.setdefault((node.pool, signal), set()).add(node.node)
 
     def _recall(self, name: str, record: NodeRecord) -> None:
         pool = self._fleet.nodes[name].pool
         for attempt in reversed(record.attempts):
-            if attempt.at <= self._now - HOUR:
-                break
+            if attempt.begun <= self._now - HOUR:  # the next may be younger, where a clock was set
+                continue
             for signal in isolated_for(attempt.cause) if attempt.action == "mark" else ():
                 if attempt.outcome != "refused":
                     self._recent.setdefault((pool, signal), set()).add(name)

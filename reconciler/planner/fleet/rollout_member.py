@@ -167,15 +167,16 @@ def _healthy(plan: NodePlan) -> bool:
 
 def _since(values: Mapping[str, Any], record: NodeRecord, now: datetime) -> datetime:
     """Return when the last of its values, its certificate or its admission was recorded; now, if one is missing."""
-    times = []
+    dated = set[datetime]()
     for path, value in values.items():
         applied = record.applied.get(path)
         if applied is None or applied.value != value:
             return now
-        times.append(applied.at)
+        dated.add(applied.at)
+    times = [record.by_clock_now(at) for at in dated]
     if record.certificate is not None:
-        times.append(record.certificate.issued_at)
-    times += [attempt.ended_at or attempt.at for attempt in record.attempts if attempt.action == "admit"][-1:]
+        times.append(record.by_clock_now(record.certificate.issued_at, "run_gate".__eq__))
+    times += [attempt.ended for attempt in record.attempts if attempt.action == "admit"][-1:]
     return max(times, default=now)
 
 
@@ -198,5 +199,5 @@ def _failures(record: NodeRecord) -> tuple[tuple[datetime, str], ...]:
             continue
         if last.outcome == "permanent" or len(streak) >= FAILURES:
             name = f"{action}:{target}" if target else action
-            found.append((last.ended_at or last.at, f"{name} failed ({last.detail})"))
+            found.append((last.ended, f"{name} failed ({last.detail})"))
     return tuple(sorted(found, reverse=True))

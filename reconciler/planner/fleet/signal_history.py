@@ -82,8 +82,8 @@ def after_change(
         if since > now - NEWS:
             return f"{what} since {since:%Y-%m-%d %H:%M} UTC"
     for attempt in reversed(record.attempts):
-        if spec_of(attempt.action).overwrites and attempt.outcome != "refused" and attempt.at > now - NEWS:
-            return f"{attempt.action} at {attempt.at:%Y-%m-%d %H:%M} UTC"
+        if spec_of(attempt.action).overwrites and attempt.outcome != "refused" and attempt.begun > now - NEWS:
+            return f"{attempt.action} at {attempt.begun:%Y-%m-%d %H:%M} UTC"
     return ""
 
 

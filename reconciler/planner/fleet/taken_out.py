@@ -28,9 +28,9 @@ def taken_out(records: Mapping[str, NodeRecord], settings: Settings) -> TimesTak
         for attempt in record.attempts:
             if attempt.action != first or attempt.outcome == "refused":
                 continue
-            tried = attempt.at
+            tried = attempt.begun
             if attempt.outcome == "done":
-                times.append(attempt.at)
+                times.append(attempt.begun)
                 tried = None
         if times or tried is not None:
             found[name] = times if tried is None else [*times, tried]

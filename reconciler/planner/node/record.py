@@ -8,11 +8,10 @@ from reconciler.gate.certificate import same_machine
 from reconciler.health.ladder import REMEDIATION
 from reconciler.model.desired import Acceptance
 from reconciler.model.gate import Binding
-from reconciler.model.records import Attempt, Mark, NodeRecord, isolated_for
+from reconciler.model.records import TRUNCATED, Attempt, Mark, NodeRecord, isolated_for
 from reconciler.planner.node.actions import spec_of
 
 DETECTOR_S = 600.0  # a detector runs in a container, on drivers in containers: after a boot it needs minutes
-_TRUNCATED = timedelta(seconds=1)  # a mark tells whole seconds
 _NO_TRY = frozenset({"refused", "started"})
 _UNEVENTFUL = frozenset({"done", *_NO_TRY})
 
@@ -73,7 +72,7 @@ def place_of_mark(record: NodeRecord, mark: Mark) -> int | None:
         return None
     for place in range(len(record.attempts) - 1, -1, -1):
         one = record.attempts[place]
-        if spec_of(one.action).marks and one.at - _TRUNCATED <= at <= (one.ended_at or at):
+        if spec_of(one.action).marks and one.at - TRUNCATED <= at <= (one.ended_at or at):
             return place
     return None
 
