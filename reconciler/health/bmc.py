@@ -12,7 +12,6 @@ from datetime import datetime
 
 from reconciler.health.table import HealthTable, table_of
 from reconciler.health.xids import is_hardware
-from reconciler.model.bmc_log import unread_part
 from reconciler.model.desired import Profile
 from reconciler.model.observed import Answered, BmcEvent, Drive, Observed, RedfishInventory, Sensor, Silent, Xid
 from reconciler.model.vocab import BootPhase, Health, Power
@@ -76,7 +75,7 @@ def unread_bmc_signals(observed: Observed, own_events: Iterable[str] = ()) -> tu
         names += ["drive_failed", "drive_failing"]
     if found.sensors is None or "sensors" in found.unknown:
         names.append("sensor_critical")
-    if found.events is None or unread_part(observed.inventory):
+    if found.events is None or "events" in found.unknown:
         names += ["dimm_ue", "bmc_event_critical", "board_xid", *own_events]
     if "events.boards" in found.unknown:
         names.append("board_xid")

@@ -17,6 +17,7 @@ MOST: Final = 2000  # kept of those that are late
 # Rows count entries of 48 h (health/signals.yaml), and a log is read once a day: what is older was read before.
 LOOKED_BACK_S: Final = 3 * _DAY_S
 OLD_IN_A_ROW: Final = 10  # that many old entries end a look back: a single one may be wrongly dated (B6)
+NO_LOG: Final = "the BMC keeps no log"
 _CLEAR_IT: Final = "save it, find what floods it, and clear it"
 
 
@@ -26,10 +27,17 @@ def is_old(event: BmcEvent) -> bool:
 
 
 def unread_part(inventory: Answered[RedfishInventory] | Silent) -> str:
-    """Return why entries of a node's log may have gone unread; "" if none has, or its BMC told nothing of a log."""
-    if isinstance(inventory, Silent) or inventory.value.events is None:
+    """Return why entries of a node's logs may have gone unread; "" if none has, or its BMC keeps no log.
+
+    The logs are that of the host's events and those of its boards, as an HGX baseboard, which keeps the GPUs' (S)Xids.
+    """
+    if isinstance(inventory, Silent):
         return ""
-    return inventory.value.unknown.get("events", "")
+    for name, what in (("events", "log"), ("events.boards", "log of a board")):
+        why = inventory.value.unknown.get(name, "")
+        if why and not why.startswith(NO_LOG):
+            return why if why.startswith("the log ") else f"the {what} could not be read: {why}"
+    return ""
 
 
 def kept_events(

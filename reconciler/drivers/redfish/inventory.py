@@ -129,7 +129,12 @@ def _events(tree: Tree, found: Document, manager: Document, survey: Survey) -> t
 
 
 def _of_boards(tree: Tree, host: Document, survey: Survey) -> tuple[BmcEvent, ...]:
-    return tuple(event for board in tree.boards(host) for event in _board_events(tree, board.body, survey))
+    """Return what the logs of all boards say. One that can't be read costs its own events only."""
+    of_each = [
+        survey.read("events.boards", lambda board=board: tuple(_board_events(tree, board.body, survey)))
+        for board in tree.boards(host)
+    ]
+    return tuple(event for found in of_each for event in found or ())
 
 
 def _board_events(tree: Tree, board: Document, survey: Survey) -> Iterator[BmcEvent]:

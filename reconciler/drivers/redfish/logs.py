@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from reconciler.drivers.redfish import devices, events
+from reconciler.drivers.redfish.failures import HttpError
 from reconciler.drivers.redfish.fields import Document, Unknown, integer, last_segment, link, links, text
 from reconciler.drivers.redfish.tree import Tree, is_content, is_newest_first, numbers
-from reconciler.model.bmc_log import NEWEST, OLD_IN_A_ROW, is_old, kept_events
+from reconciler.model.bmc_log import NEWEST, NO_LOG, OLD_IN_A_ROW, is_old, kept_events
+from reconciler.model.errors import Failure
 from reconciler.model.observed import BmcEvent
 
 # The first that is there and has entries: Lenovo's SEL can only be cleared, and its events are in the platform log.
@@ -116,14 +118,24 @@ def _service(tree: Tree, system: Document) -> Document:
     for of_manager in (False, True):
         body = tree.manager(system).body if of_manager else system
         if link(body, "LogServices") is not None:
-            others += links(tree.follow(body, "LogServices").body, "Members")
+            others += _listed(tree, body)
         for where in sorted(others, key=_rank):
             if _rank(where) < len(_LOGS) and link(found := tree.get(where).body, "Entries") is not None:
                 return found
     for where in others:
         if link(found := tree.get(where).body, "Entries") is not None:
             return found
-    raise Unknown("the BMC keeps no log with entries" if others else "the BMC keeps no log")
+    raise Unknown(f"{NO_LOG} with entries" if others else NO_LOG)
+
+
+def _listed(tree: Tree, body: Document) -> tuple[str, ...]:
+    """Return the log services of a system or manager; () where the link leads nowhere, as a BMC without logs has it."""
+    try:
+        return links(tree.follow(body, "LogServices").body, "Members")
+    except HttpError as error:
+        if error.kind is not Failure.UNSUPPORTED:
+            raise
+        return ()
 
 
 def _rank(uri: str) -> int:

@@ -17,8 +17,8 @@ from reconciler.drivers.redfish import RedfishBmc, logs
 from reconciler.health.bmc import bmc_signals, unread_bmc_signals
 from reconciler.lab.hardware.parts import MAX_RECORDS
 from reconciler.lab.inprocess.bmc import MachineBmc
-from reconciler.model.bmc_log import LOOKED_BACK_S, MOST, NEWEST, kept_events
-from reconciler.model.observed import BmcEvent, RedfishInventory
+from reconciler.model.bmc_log import LOOKED_BACK_S, MOST, NEWEST, NO_LOG, kept_events, unread_part
+from reconciler.model.observed import Answered, BmcEvent, RedfishInventory
 from reconciler.model.vocab import Health
 from tests import builders as b
 from tests.drivers.redfish.bench import NOW, ROOT, SYSTEM, Bench, machine, play
@@ -177,3 +177,57 @@ def test_nothing_of_late_is_dropped_in_silence(rows: list[tuple[float | None, st
     assert set(events[-NEWEST:]) <= set(kept)
     assert len(kept) <= MOST
     assert [one for one in events if one in set(kept)] == list(kept)
+
+
+LISTED = {"Members": [{"@odata.id": f"{ENTRIES}/1"}]}  # only links
+
+
+@pytest.mark.parametrize(
+    ("where", "status", "told"),
+    [
+        (f"{SYSTEM}/LogServices", 404, ""),  # it keeps none
+        (f"{SYSTEM}/LogServices", 500, "the log could not be read: "),
+        (SEL, 404, "the log could not be read: "),
+        (ENTRIES, 404, "the log could not be read: "),
+        (ENTRIES, 503, "the log could not be read: "),
+        (f"{ENTRIES}/1", 404, "the log could not be read: "),
+    ],
+)
+def test_a_log_of_which_nothing_is_read_is_unread_and_one_that_is_not_there_is_not(
+    where: str, status: int, told: str
+) -> None:
+    async def steps(bench: Bench, bmc: RedfishBmc) -> RedfishInventory:
+        bench.documents[ROOT]["ProtocolFeaturesSupported"] = {}
+        bench.documents[ENTRIES] = LISTED
+        bench.answer("GET", where, status, forever=True)
+        return await inventory(bmc)
+
+    found = play(machine(), steps)
+    assert found.events is None
+    why = unread_part(b.observed(inventory=found).inventory)
+    assert why.startswith(told)
+    assert bool(why) == bool(told)
+    assert "dimm_ue" in unread_bmc_signals(b.observed(inventory=found))
+
+
+@pytest.mark.parametrize(
+    ("events", "unknown", "admitted"),
+    [
+        ((), {}, True),
+        (None, {"events": NO_LOG}, True),
+        (None, {"events": "HTTP 404"}, False),
+        ((), {"events": "the log at /x was not read whole: it is full"}, False),
+        ((), {"events.boards": "HTTP 500"}, False),
+        ((), {"events.boards": f"{NO_LOG} with entries"}, True),
+    ],
+)
+def test_a_node_that_is_out_is_admitted_only_when_its_logs_were_read(
+    events: tuple[BmcEvent, ...] | None, unknown: dict[str, str], admitted: bool
+) -> None:
+    node = b.node()
+    seen = b.observed(inventory=b.inventory(events=events, unknown=unknown))
+    out = replace(seen, member=Answered(b.NOW, b.member(mark=b.our_mark())))
+    plan = b.planner().plan(node, out, b.record(node, out))
+    assert ("admit" in [action.name for action in plan.actions]) is admitted, plan.blocked
+    serving = b.planner().plan(node, seen, b.record(node, seen))
+    assert not serving.actions, "an unknown takes no node out"

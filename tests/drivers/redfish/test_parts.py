@@ -13,6 +13,7 @@ import pytest
 
 from reconciler.drivers.redfish import RedfishBmc, events, inventory_budget
 from reconciler.health.bmc import bmc_signals, unread_bmc_signals
+from reconciler.model.bmc_log import unread_part
 from reconciler.model.desired import DesiredInventory
 from reconciler.model.observed import Answered, Observed, Part, RedfishInventory
 from reconciler.model.vocab import Health
@@ -493,3 +494,4 @@ def test_a_log_of_a_board_that_can_t_be_read_hides_its_own_signal_and_not_the_ho
     found = play(bench, read)
     assert {one.id for one in found.events or ()} == {"1", "2"}
     assert "events.boards" in found.unknown
+    assert unread_part(b.observed(inventory=found).inventory).startswith("the log of a board could not be read: ")
