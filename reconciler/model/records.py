@@ -42,7 +42,7 @@ IN_BOOT = " in boot "  # after that path, and before a digest of the boot that i
 SHARED = "shared "  # before a path, beside a node's silences: since when it shows what its failure domain may cause
 WAS_SHARED, BEGUN = "was shared ", " begun "  # before a path, before when it began: since when it shows that no more
 # Events of a node's journal, before and after which its attempts are counted.
-RELEASE, CLOCK_SET = "release", "clock set"
+RELEASE, REPAIR, CLOCK_SET = "release", "repair", "clock set"
 TOMBSTONE = "decommissioned/"  # subject of a hold, before a chassis' serial: that machine does not come back by itself
 CHANGES = (
     "changes/"  # before a fleet's name: the record that keeps since when version, spec and drivers are what they are

@@ -42,6 +42,30 @@ def test_an_order_stays_until_its_parts_are_accepted(reopen: Open) -> None:
     assert not ledger.audit().problem
 
 
+def test_a_repair_that_an_older_version_closed_counts_as_the_release_that_it_is(
+    ledger: SqlLedger, reopen: Open
+) -> None:
+    """Those versions wrote a row of the repair, and none of a release."""
+    token = ledger.acquire("fleet", "me", 1e9, T0).token
+
+    def fails(at: datetime) -> None:
+        ledger.finish(ledger.begin("run", "n0", "run_gate", "", "", {}, token, at), "permanent", "", at)
+
+    ledger.hold("n0", "looked at", "ann", None, T0)
+    ledger.release("n0", "ann", T0)
+    fails(T0)
+    made = ledger.save_repair(ORDER, "ann begins", T0 + HOUR)
+    ledger.save_repair(replace(made, phase=RepairPhase.CLOSED, exchanged=((OLD, NEW),)), "accepted", T0 + HOUR)
+    with ledger._database.write([]) as connection:
+        last = "(SELECT MAX(id) FROM journal WHERE event = 'release')"
+        connection.exec_driver_sql(f"DELETE FROM journal WHERE id = {last}")
+    record = reopen().node("n0")
+    assert record.is_seen_to(record.attempts[0])
+    fails(T0 - HOUR)  # by a clock that was set back
+    record = ledger.node("n0")
+    assert [record.is_seen_to(one) for one in record.attempts] == [True, False]
+
+
 def test_a_part_that_is_put_back_and_accepted_is_not_retired_any_more(ledger: SqlLedger) -> None:
     for old, new in ((OLD, NEW), (NEW, OLD)):
         order = replace(ORDER, phase=RepairPhase.CLOSED, exchanged=((old, new),))

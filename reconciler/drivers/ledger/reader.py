@@ -27,19 +27,20 @@ from reconciler.model.records import (
     CLOCK_SET,
     IDLE,
     RELEASE,
+    REPAIR,
     Applied,
     Attempt,
     ClockStep,
     Hold,
     NodeRecord,
 )
-from reconciler.model.repairs import Repair
+from reconciler.model.repairs import Repair, RepairPhase
 
 T = TypeVar("T")
 Query = Callable[[sa.ColumnElement[bool]], sa.Select[Any]]  # its argument selects nodes
 
 # The newest events of a node among which its attempts are counted, and how many of each are read.
-_KEPT = {"certificate": 1, RELEASE: 1, CLOCK_SET: 50}
+_KEPT = {"certificate": 1, RELEASE: 1, REPAIR: 1, CLOCK_SET: 50}
 _LONGEST_STEP_S = 1e10  # 300 years
 _OUTCOMES = frozenset({"done", "transient", "permanent", "ambiguous", "refused"})
 
@@ -197,7 +198,11 @@ class _Reader:
         places = {attempt: row.id for attempt, row in resumed.items()}
         intents = sorted((row for row in rows if row.event == "intent"), key=lambda row: places.get(row.id, row.id))
         issued = {row.node: row.id for row in rows if row.event == "certificate"}
-        released = {row.node: row.id for row in rows if row.event == RELEASE}
+        released = {
+            row.node: row.id
+            for row in rows
+            if row.event == RELEASE or (row.event == REPAIR and self._decoded(row.node, _is_closed, row))
+        }
         newer, after = dict.fromkeys(issued, 0), dict.fromkeys(released, 0)
         steps: dict[str, list[tuple[int, ClockStep]]] = defaultdict(list)
         for row in rows:
@@ -292,6 +297,11 @@ def _as_set_since(attempt: Attempt, begun: int, ended: int, steps: Iterable[tupl
         if attempt.ended_at is not None and at > ended:
             ended_since = step.after(attempt.ended_at, ended_since)
     return replace(attempt, since_set=since, ended_since_set=ended_since) if since or ended_since else attempt
+
+
+def _is_closed(row: Any) -> bool:
+    """Return whether a repair ended here. Versions before this one did not note its end as the release that it is."""
+    return bool(to_object(row.data, f"journal row {row.id}").get("phase") == RepairPhase.CLOSED.value)
 
 
 def _step(row: Any) -> ClockStep:

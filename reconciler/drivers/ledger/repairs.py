@@ -15,10 +15,8 @@ from reconciler.drivers.ledger.holds import end_of_hold
 from reconciler.drivers.ledger.rows import clean, instant
 from reconciler.drivers.ledger.schema import holds, journal, repairs
 from reconciler.drivers.ledger.writing import write_journal
-from reconciler.model.records import RELEASE
+from reconciler.model.records import RELEASE, REPAIR
 from reconciler.model.repairs import Repair, RetiredPart, retired_parts
-
-_EVENT = "repair"
 
 
 class SqlRepairs(SqlRole):
@@ -41,7 +39,7 @@ class SqlRepairs(SqlRole):
             if not made.is_open:
                 end = end_of_hold(connection, made.node, now)
                 connection.execute(holds.insert().values(_as_hold(made, end)))
-            write_journal(connection, instant(now), "", made.node, _EVENT, detail=told, data=values["document"])
+            write_journal(connection, instant(now), "", made.node, REPAIR, detail=told, data=values["document"])
             if not made.is_open:
                 write_journal(connection, instant(now), "", made.node, RELEASE, detail=clean(made.who))
         return made

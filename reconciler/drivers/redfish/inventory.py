@@ -5,7 +5,7 @@ Fields are independent: one that a BMC lacks or can't tell is unknown, with the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -131,22 +131,25 @@ def _events(tree: Tree, found: Document, manager: Document, survey: Survey) -> t
 def _of_boards(tree: Tree, host: Document, survey: Survey) -> tuple[BmcEvent, ...]:
     """Return what the logs of all boards say. One that can't be read costs its own events only."""
     of_each = [
-        survey.read("events.boards", lambda board=board: tuple(_board_events(tree, board.body, survey)))
-        for board in tree.boards(host)
+        survey.read("events.boards", partial(_board_events, tree, board.body, survey)) for board in tree.boards(host)
     ]
     return tuple(event for found in of_each for event in found or ())
 
 
-def _board_events(tree: Tree, board: Document, survey: Survey) -> Iterator[BmcEvent]:
-    """Yield what the log of a board says of its GPUs and NVSwitches: (S)Xids outlive the host's kernel log there.
+def _board_events(tree: Tree, board: Document, survey: Survey) -> tuple[BmcEvent, ...]:
+    """Return what the log of a board says of its GPUs and NVSwitches: (S)Xids outlive the host's kernel log there.
 
     Other entries are of parts that are read themselves. Ages are by the clock of the board's own manager.
     """
     if link(board, "LogServices") is None:
-        return
+        return ()
     told, unread = read_log(tree, board, tree.manager(board).body)
     if unread:
         survey.unknown["events.boards"] = unread
-    for found in told:
-        if found.kind.startswith((events.XID, events.SXID)):
-            yield replace(found, id=f"{text(board, 'Id')}/{found.id}")
+    return tuple(
+        [
+            replace(found, id=f"{text(board, 'Id')}/{found.id}")
+            for found in told
+            if found.kind.startswith((events.XID, events.SXID))
+        ]
+    )
