@@ -299,6 +299,11 @@ def events_since(silent_since: Mapping[str, datetime]) -> list[datetime]:
     return [at for key, at in silent_since.items() if is_event_key(key)]
 
 
+def is_wide(subject: str) -> bool:
+    """Return whether a hold is of no node or pool: of the fleet, the storm brake, a signal, a machine by its serial."""
+    return subject in (FLEET, STORM) or subject.startswith((RETRACTED, TOMBSTONE))
+
+
 def after(now: datetime, *earlier: datetime | None) -> datetime:
     """Return now, or the moment after the last of what is known to be earlier, where the clock was set back since.
 

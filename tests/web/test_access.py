@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,10 +18,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from reconciler.drivers.secrets import SecretStore
+from reconciler.drivers.web import server
 from reconciler.drivers.web.access import Access, AccessRefusedError, Asked, WebOptions
 from reconciler.model.access_role import AccessRole
 from reconciler.model.errors import UsageError
-from tests.web.conftest import TOKENS, Live, serving, token
+from tests.cli.shell import until
+from tests.web.conftest import TOKENS, Live, secret_store, serving, token
 
 GROUPS = {"gpu-viewers": AccessRole.VIEWER, "gpu-ops": AccessRole.OPERATOR}
 PEM = Path("some.pem")  # only its being given counts
@@ -138,6 +141,21 @@ def test_who_is_let_in(
     except AccessRefusedError as refused:
         found = refused.status
     assert found == who
+
+
+@pytest.mark.parametrize("now", ["", "\n", "x" * 23])
+def test_a_token_whose_file_is_being_written_lets_nobody_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now: str
+) -> None:
+    kept = secret_store(tmp_path)
+    access, where = Access(WebOptions("127.0.0.1:0", tokens=TOKENS), kept), {"host": "localhost"}
+    assert access.caller(Asked("GET", where | token("eve")), AccessRole.ADMIN).name == "eve"
+    (tmp_path / "eve").write_text(now)
+    monkeypatch.setattr("reconciler.drivers.secrets.REREAD_S", -1.0)
+    for given in ("", now.strip()):
+        with pytest.raises(AccessRefusedError, match="not known"):
+            access.caller(Asked("GET", where | {"authorization": f"Bearer {given}"}), AccessRole.VIEWER)
+    assert access.caller(Asked("GET", where | token("bob")), AccessRole.OPERATOR).name == "bob"
 
 
 def test_behind_a_proxy_a_write_carries_the_csrf_token_of_its_own_user() -> None:
@@ -259,3 +277,44 @@ def test_a_key_that_is_none_is_a_clear_error(live: Live, tmp_path: Path) -> None
     options = WebOptions("127.0.0.1:0", tmp_path / "bad.pem", tmp_path / "bad.pem")
     with pytest.raises(UsageError, match=r"can't serve TLS with .*bad\.pem"), serving(live, options):
         pass
+
+
+@pytest.mark.wire
+def test_a_renewed_certificate_is_served_without_a_restart(
+    live: Live, store: SecretStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_RENEW_S", 0.05)
+    certificate(tmp_path, "ca")
+    pem, key = certificate(tmp_path, "server", "ca")
+    options = WebOptions("127.0.0.1:0", pem, key, tokens=TOKENS)
+    with serving(live, options, store=store) as url:
+        port = int(url.rpartition(":")[2])
+
+        def served() -> bytes:
+            with (
+                socket.create_connection(("127.0.0.1", port), 10) as plain,
+                tls(tmp_path).wrap_socket(plain, server_hostname="localhost") as found,
+            ):
+                return found.getpeercert(binary_form=True) or b""
+
+        first = served()
+        pem.write_text("half of a file")
+        time.sleep(0.3)
+        assert served() == first, "one that can't be used leaves that of before"
+        certificate(tmp_path, "server", "ca")
+        until(lambda: served() != first, seconds=20)
+
+
+@pytest.mark.wire
+def test_connections_that_ask_nothing_do_not_keep_the_probes_out(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_FIRST_S", 0.3)
+    monkeypatch.setattr(server, "_AT_ONCE", 8)
+    with serving(live) as url:
+        port = int(url.rpartition(":")[2])
+        idle = [socket.create_connection(("127.0.0.1", port), 10) for _ in range(10)]
+        idle[0].sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")  # and never the rest
+        until(lambda: httpx.get(f"{url}/healthz").status_code == 200, seconds=20)
+        for one in idle:
+            one.settimeout(10)
+            assert one.recv(1) == b"", "closed"
+            one.close()

@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from reconciler.converge.events import ActionFinished, ActionStep, ignore
 from reconciler.drivers.secrets import SecretStore
+from reconciler.drivers.web import stream
 from reconciler.drivers.web.access import WebOptions
 from reconciler.drivers.web.application import Asset
 from reconciler.model.outcome import Done
@@ -72,7 +73,9 @@ def opened(live: Live, browser: Browser, store: SecretStore) -> Iterator[Opened]
             ):  # a refusal, which the page shows
                 wrong.append(text)
 
-        def open_page(fragment: str = "", *, width: int = 1280, without: str = "", **more: Any) -> Page:
+        def open_page(
+            fragment: str = "", *, width: int = 1280, without: str = "", timed: bool = False, **more: Any
+        ) -> Page:
             context = browser.new_context(viewport={"width": width, "height": 900}, **more)
             contexts.append(context)
             tab = context.new_page()
@@ -80,6 +83,8 @@ def opened(live: Live, browser: Browser, store: SecretStore) -> Iterator[Opened]
             tab.on("pageerror", lambda error: wrong.append(str(error)))
             ours = (url, "data:,")
             tab.on("request", lambda asked: None if asked.url.startswith(ours) else wrong.append(asked.url))
+            if timed:
+                tab.clock.install()
             if without:
                 tab.route(without, lambda route: route.fulfill(status=422))
             tab.goto(url + fragment)
@@ -453,3 +458,16 @@ def test_axe_finds_nothing(live: Live, opened: Opened, width: int, scheme: Any) 
 def violations(tab: Page) -> list[str]:
     found = Axe().run(tab).response["violations"]
     return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found]
+
+
+def test_a_stream_in_which_nothing_comes_is_asked_for_anew(
+    live: Live, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a sleep, or behind a network that has forgotten the connection: nothing ends, and nothing comes."""
+    monkeypatch.setattr(stream, "_ALIVE_S", 1e6)
+    tab = opened(timed=True)
+    tab.clock.fast_forward("50")
+    expect(tab.locator("#stream")).to_have_text("reconnecting", timeout=30_000)
+    expect(tab.locator("#stream")).to_have_text("live", timeout=30_000)
+    live.ledger.note("gpu-00017", "note", "heard again", live.workspace.clock.now())
+    expect(tab.locator("#events")).to_contain_text("heard again", timeout=30_000)

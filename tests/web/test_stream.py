@@ -8,14 +8,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from reconciler.drivers.web import stream
+from reconciler.drivers.web.access import WebOptions
 from tests.cli.shell import until
-from tests.web.conftest import Live, serving
+from tests.web.conftest import TOKENS, Live, secret_store, serving, token
 
 pytestmark = pytest.mark.wire
 
@@ -132,3 +134,23 @@ def test_a_server_that_ends_ends_its_streams(live: Live) -> None:
     assert time.monotonic() - ended < 3
     assert list(told) == []
     follower.__exit__(None, None, None)
+
+
+def test_a_stream_ends_when_its_client_may_not_read_any_more(
+    live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "_ALIVE_S", 0.1)
+    store = secret_store(tmp_path)
+    options = WebOptions("127.0.0.1:0", tokens=TOKENS, proxy_roles={})
+    with (
+        serving(live, options, store=store) as url,
+        httpx.Client(timeout=20, headers={"accept": "text/event-stream"} | token("ann")) as client,
+        client.stream("GET", f"{url}/api/v1/events") as answer,
+    ):
+        lines = answer.iter_lines()
+        assert next(lines).startswith("retry")
+        (tmp_path / "ann").write_text(f"other-{'x' * 30}\n")
+        monkeypatch.setattr("reconciler.drivers.secrets.REREAD_S", 0.0)
+        with pytest.raises(httpx.RemoteProtocolError, match="incomplete"):
+            for _ in lines:
+                pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -124,6 +125,10 @@ WRITES = [
     ("POST", "approvals", {"nodes": {"gpu-00000": "0"}, "reason": "x"}, "admin"),
     ("POST", "holds", {"subject": "gpu-00000", "reason": "x"}, "operator"),
     ("DELETE", "holds/gpu-00000", None, "operator"),
+    ("DELETE", "holds/fleet/%2A", None, "admin"),
+    ("DELETE", "holds/fleet/storm", None, "admin"),
+    ("DELETE", "holds/isolation/xid_79", None, "admin"),
+    ("DELETE", "holds/decommissioned/S1", None, "admin"),
     ("POST", "stop", {"reason": "x"}, "operator"),
     ("DELETE", "stop", None, "admin"),
 ]
@@ -149,5 +154,5 @@ def test_each_write_takes_its_role_and_an_origin_of_ours(
 def test_no_write_is_left_out_of_that_table(writer: httpx.Client) -> None:
     told = document(writer)["paths"]
     methods = {(method.upper(), path) for path, found in told.items() for method in found if method != "get"}
-    tabled = {(m, "/api/v1/" + p.replace("gpu-00000", "{subject}")) for m, p, _, _ in WRITES}
+    tabled = {(m, "/api/v1/" + re.sub(r"^holds/.+", "holds/{subject}", p)) for m, p, _, _ in WRITES}
     assert methods == tabled

@@ -184,4 +184,5 @@ async def events(
         raise HTTPException(503, f"{CLIENTS} streams are open, which is all: close one")
     if last_event_id is not None and last_event_id.isdecimal():
         after = int(last_event_id)
-    return EventStream(bell, after)
+    asked = Asked(request.method, request.headers)
+    return EventStream(bell, after, lambda: access_of(request).caller(asked, AccessRole.VIEWER))

@@ -7,6 +7,7 @@ may take its time to read it: neither delays a call to a BMC here.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 import threading
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from reconciler.drivers.web.access import Access, WebOptions
 from reconciler.drivers.web.application import Served, application
@@ -24,6 +26,21 @@ _SHUTDOWN_S: Final = 1
 _CLOSING_S: Final = 5.0
 _AT_ONCE: Final = 256  # connections and requests; probes need one of them
 _BACKLOG: Final = 128
+_FIRST_S: Final = 10.0  # until the first request of a connection: those that send none would keep the probes out
+_RENEW_S: Final = 60.0  # between two looks at the files of the certificate
+_LOG: Final = logging.getLogger("reconciler")
+
+
+class _Protocol(H11Protocol):
+    """HTTP on one connection, which is closed when no whole request has come in time."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        self.loop.call_later(_FIRST_S, self._close_unused)
+
+    def _close_unused(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.close()
 
 
 class _Server(uvicorn.Server):
@@ -46,13 +63,14 @@ class WebServer:
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
         self._failed: BaseException | None = None
+        self._tls: ssl.SSLContext | None = None
 
     async def start(self) -> str:
         """Start to listen; return the URL. Raise UsageError when the address or a certificate can't be used."""
         options = self._options
         listener = _listener(options)
         config = uvicorn.Config(
-            self._app, http="h11", ws="none", loop="asyncio", lifespan="off", log_config=None, log_level="warning",
+            self._app, http=_Protocol, ws="none", loop="asyncio", lifespan="off", log_config=None, log_level="warning",
             access_log=False, server_header=False, proxy_headers=False, limit_concurrency=_AT_ONCE,
             timeout_graceful_shutdown=_SHUTDOWN_S, ssl_certfile=options.tls_cert, ssl_keyfile=options.tls_key,
             ssl_ca_certs=None if options.tls_client_ca is None else str(options.tls_client_ca),
@@ -63,6 +81,7 @@ class WebServer:
         except OSError as error:  # ssl.SSLError is one
             listener.close()
             raise UsageError(f"can't serve TLS with {options.tls_cert}: {error.strerror or error}") from error
+        self._tls = config.ssl
         self._server = _Server(config)
         self._thread = threading.Thread(target=self._run, args=(self._server, listener), name="web", daemon=True)
         self._thread.start()
@@ -84,12 +103,13 @@ class WebServer:
 
     def _run(self, server: _Server, listener: socket.socket) -> None:
         async def serve() -> None:
-            following = asyncio.create_task(self.bell.follow())
+            beside = [asyncio.create_task(work) for work in (self.bell.follow(), self._renew())]
             try:
                 await server.serve([listener])
             finally:
-                following.cancel()
-                await asyncio.wait([following])
+                for task in beside:
+                    task.cancel()
+                await asyncio.wait(beside)
 
         try:
             asyncio.run(serve())
@@ -97,6 +117,38 @@ class WebServer:
             self._failed = error
         finally:
             server.began.set()
+
+    async def _renew(self) -> None:
+        """Give new connections the certificate that its files have now. One that can't be used leaves that of before.
+
+        It is done where connections are accepted: OpenSSL's contexts may not be changed by another thread.
+        """
+        cert, key = self._options.tls_cert, self._options.tls_key
+        if self._tls is None or cert is None:
+            return
+        before = _changed_at(cert, key)
+        while True:
+            await asyncio.sleep(_RENEW_S)
+            now = _changed_at(cert, key)
+            if now == before or None in now:
+                continue
+            try:
+                self._tls.load_cert_chain(cert, key)
+            except OSError as error:  # ssl.SSLError is one; the key may come a moment after its certificate
+                _LOG.warning("can't serve TLS with the new %s: %s; that of before stays", cert, error.strerror or error)
+            else:
+                before = now
+
+
+def _changed_at(*files: Path | None) -> list[int | None]:
+    """Return when each file was changed last, behind links, too; None for one that is not there."""
+    found: list[int | None] = []
+    for file in files:
+        try:
+            found.append(None if file is None else file.stat().st_mtime_ns)
+        except OSError:
+            found.append(None)
+    return found
 
 
 def _listener(options: WebOptions) -> socket.socket:

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from reconciler.drivers.web.access import AccessRefusedError
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.live import FeedEntry, FleetView
 
@@ -90,10 +91,14 @@ class Bell:
 
 
 class EventStream(Response):
-    """An answer that ends when its client goes, is too slow, or the server ends. `after`: the last entry it has."""
+    """An answer that ends when its client goes, is too slow or may not read any more, or the server ends.
 
-    def __init__(self, bell: Bell, after: int | None) -> None:
+    `after`: the last entry it has. `check`: raises AccessRefusedError when its client may not read.
+    """
+
+    def __init__(self, bell: Bell, after: int | None, check: Callable[[], object]) -> None:
         super().__init__()
+        self._check = check
         self._bell = bell
         self._after = after
         self._changes = bell.changes  # as of the request: what changes while it is answered is told
@@ -120,6 +125,8 @@ class EventStream(Response):
             await _send(send, {"type": "http.response.body", "body": b"", "more_body": False})
         except (TimeoutError, OSError):
             return  # too slow, or gone: it comes back with its Last-Event-ID
+        except AccessRefusedError:
+            return  # it is told why when it comes back
         except ReconcilerError:
             return  # the ledger fails: the page says so when it reads, and asks for the stream again
 
@@ -128,8 +135,11 @@ class EventStream(Response):
         entries = await self._read(None, 1) if self._after is None else ()
         after = self._after if self._after is not None else (entries[-1].id if entries else 0)
         yield f"retry: 2000\nid: {after}\nevent: begun\ndata: {{}}\n\n"
-        told = time.monotonic()
+        told = checked = time.monotonic()
         while not bell.closed:
+            if time.monotonic() - checked > _ALIVE_S:
+                await asyncio.to_thread(self._check)  # its token may be read from a program
+                checked = time.monotonic()
             seen = bell.news  # before the journal is read: what comes meanwhile is not missed
             changed, changes = changes != bell.changes, bell.changes
             if changed:  # first: reading the journal takes as long as showing what runs

@@ -10,6 +10,7 @@ from reconciler.drivers.web.access import Caller
 from reconciler.drivers.web.reads import needs
 from reconciler.model.access_role import AccessRole
 from reconciler.model.live import Done, FleetControl, NewApproval, NewHold, NewStop
+from reconciler.model.records import is_wide
 
 _CSRF: Final[dict[str, Any]] = {
     "parameters": [
@@ -52,7 +53,13 @@ def hold(wanted: NewHold, control: Control, caller: Operator) -> Done:
 
 @writes.delete("/holds/{subject:path}", openapi_extra=_CSRF)
 def release(subject: str, control: Control, caller: Operator) -> Done:
-    """Release every hold of a node or a pool, as `reconciler release` does. Takes the role operator."""
+    """Release every hold of a node or a pool, as `reconciler release` does. Takes the role operator.
+
+    What else is held takes the role admin: the stop, the storm brake, a signal that was retracted, and a machine that
+    was decommissioned.
+    """
+    if is_wide(subject):
+        caller.check(AccessRole.ADMIN)
     return control.release(subject, caller.name)
 
 

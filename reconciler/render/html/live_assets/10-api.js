@@ -29,12 +29,19 @@ async function write(method, path, body) {
 }
 
 // The stream is read by fetch, since an EventSource sends no token. It goes on after the last entry that it had.
+// The server says at least every 30 s that it is there: a computer that slept, or a network that is gone, ends nothing.
+const SILENT_MS = 45000;
+
 async function follow(told) {
   let last = "", wait = 1000;
   for (;;) {
+    const silent = new AbortController();
+    let timer;
+    const heard = () => { clearTimeout(timer); timer = setTimeout(() => silent.abort(new Error("the server is silent")), SILENT_MS); };
     try {
+      heard();
       const more = { Accept: "text/event-stream", ...(last ? { "Last-Event-ID": last } : {}) };
-      const answer = await fetch("/api/v1/events", { headers: headersOf(more) });
+      const answer = await fetch("/api/v1/events", { headers: headersOf(more), signal: silent.signal });
       if (!answer.ok) throw await failed(answer);
       told("open");
       wait = 1000;
@@ -42,6 +49,7 @@ async function follow(told) {
       for (let text = "";;) {
         const { value, done } = await reader.read();
         if (done) break;
+        heard();
         text += value;
         const frames = text.split("\n\n");
         text = frames.pop();
@@ -54,6 +62,8 @@ async function follow(told) {
       told("closed");
     } catch (error) {
       told("closed", error);
+    } finally {
+      clearTimeout(timer);
     }
     await new Promise((done) => setTimeout(done, wait));
     wait = Math.min(2 * wait, 30000);

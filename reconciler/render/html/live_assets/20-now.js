@@ -72,7 +72,7 @@ function showTrouble(fleet, incidents, holds) {
   const set = holds.filter((one) => !one.subject.startsWith("fleet/"));
   if (set.length) parts.push(element("h3", {}, "Held"), limited("Holds", ["held", "owner", "since", "reason"], set, (one) => [
     one.subject.includes("/") ? one.subject : nodeLink(one.subject), one.owner, since(one.since),
-    [one.reason, may("operator") ? button("Release", () => ask(`Release ${one.subject}`, "Release", false, () => write("DELETE", `holds/${encodeURIComponent(one.subject)}`))) : ""]]));
+    [one.reason, may(/^(fleet|isolation|decommissioned)\//.test(one.subject) ? "admin" : "operator") ? button("Release", () => ask(`Release ${one.subject}`, "Release", false, () => write("DELETE", `holds/${encodeURIComponent(one.subject)}`))) : ""]]));
   byId("attention").hidden = !parts.length;
   byId("trouble").replaceChildren(...parts);
 }
