@@ -10,7 +10,7 @@ from functools import cache
 
 from reconciler.model.observed import Xid
 from reconciler.spec.kinds.signals import code_set
-from reconciler.spec.signals import packaged
+from reconciler.spec.signals import is_guarded, packaged, row_for
 
 
 @cache
@@ -42,6 +42,12 @@ def is_hardware(xid: Xid, ignored: tuple[int, ...] = ()) -> bool:
     if xid.code in not_harmless or xid.fatal:
         return True
     return xid.code not in corrected and not (xid.fatal is False and xid.code in non_fatal)
+
+
+def isolates(code: int) -> bool:
+    """Return whether the row of an XID in the package isolates at once: a gate fails for it, whoever ignores it."""
+    row = row_for(f"xid_{code}", packaged().signals)
+    return row is not None and is_guarded(row)
 
 
 def _taken_back(xid: Xid) -> bool:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from reconciler.model.desired import IgnoreRule
 from reconciler.model.errors import Diagnostic, Position, did_you_mean
 from reconciler.model.signal_changes import SignalChange
 from reconciler.spec.kinds.fleet import FleetSpec
 from reconciler.spec.kinds.health import ADDED, SignalOverride
+from reconciler.spec.kinds.remediation_policy import RemediationPolicySpec
 from reconciler.spec.kinds.signals import EVENTS, RAISED, First, SignalClass, SignalRow, code_set
 from reconciler.spec.parse import DeclaredResource
 from reconciler.spec.signals import PREFIX, changed, guarded_by, is_guarded, packaged, row_for, weaker
@@ -137,6 +139,17 @@ def _ignored(fleet: DeclaredResource[FleetSpec]) -> Iterator[Diagnostic]:
             yield _weakened(fleet, ("ignore", index, "path"), problem)
 
 
+def check_ignored_xids(policy: DeclaredResource[RemediationPolicySpec]) -> Iterator[Diagnostic]:
+    """Yield the problems of codes that a policy ignores though their rows are evidence hard enough to isolate."""
+    for index, code in enumerate(policy.spec.ignore_xids):
+        name, steps = f"xid_{code}", ("ignoreXids", index)
+        row = row_for(name, packaged().signals)
+        if row is not None and row.cause is SignalClass.TERMINAL:
+            yield _terminal(policy, steps, name)
+        elif row is not None and is_guarded(row):
+            yield _weakened(policy, steps, f"ignores XID {code}: no node is isolated for it")
+
+
 def _judged(
     fleet: DeclaredResource[FleetSpec], steps: Steps, before: SignalRow | None, now: SignalRow
 ) -> Iterator[Diagnostic]:
@@ -154,11 +167,11 @@ def _judged(
         yield fleet.problem(steps, f"{steps[-1]} isolates nodes at once in this fleet", hint, severity="warning")
 
 
-def _terminal(fleet: DeclaredResource[FleetSpec], steps: Steps, name: object, lost: str = "") -> Diagnostic:
+def _terminal(fleet: DeclaredResource[Any], steps: Steps, name: object, lost: str = "") -> Diagnostic:
     problem = f"{name} is terminal, and no fleet may weaken it" + (f": {lost}" if lost else "")
     hint = f"if its telemetry errs, `reconciler isolation retract {name} --for ...` takes it back for a time"
     return fleet.problem(steps, problem, hint)
 
 
-def _weakened(fleet: DeclaredResource[FleetSpec], steps: Steps, problem: str) -> Diagnostic:
+def _weakened(fleet: DeclaredResource[Any], steps: Steps, problem: str) -> Diagnostic:
     return fleet.problem(steps, problem, "each plan says so", severity="warning")

@@ -19,7 +19,7 @@ from reconciler.spec.cohorts import read_references
 from reconciler.spec.combinations import check_combinations, check_installable
 from reconciler.spec.decommission import check_decommissioned
 from reconciler.spec.fleetwide import check_fleet
-from reconciler.spec.health import check_health
+from reconciler.spec.health import check_health, check_ignored_xids
 from reconciler.spec.k3s import check_k3s
 from reconciler.spec.kubelets import check_kubelets
 from reconciler.spec.limits import ended_holds
@@ -121,6 +121,8 @@ def _releases(found: list[DeclaredRelease]) -> tuple[DesiredRelease, ...]:
 def _across(declared: Declarations, nodes: list[NodeSource]) -> Iterator[Diagnostic]:
     """Yield the problems of resources that have to fit together, also where others can't be read."""
     yield from check_health(declared.fleets[0])
+    for policy in declared.remediation.values():
+        yield from check_ignored_xids(policy)
     yield from check_combinations(declared)
     yield from check_decommissioned(declared, nodes)
     yield from check_networks(declared)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from reconciler.gate.tools import TOOLS
 from reconciler.model.desired import GateTest
 from reconciler.model.gate import Verdict
-from reconciler.model.observed import ClockState, Daemons, DcgmIncident
+from reconciler.model.observed import ClockState, Daemons, DcgmIncident, Xid
 from tests import builders as b
 
 
@@ -34,3 +35,11 @@ def test_a_setting_or_a_warning_of_a_program_keeps_no_node_out(facts: dict[str, 
 
 def test_what_dcgm_judges_as_failed_does() -> None:
     assert verdict(dcgm=(DcgmIncident("GPU 0", "Memory system", "Failure", "DBE"),)) is Verdict.FAIL
+
+
+@pytest.mark.parametrize(("code", "found"), [(13, Verdict.PASS), (119, Verdict.PASS), (79, Verdict.FAIL)])
+def test_a_code_that_isolates_fails_a_gate_whoever_ignores_it(code: int, found: Verdict) -> None:
+    policy = replace(b.REMEDIATION, ignore_xids=(code,))
+    test = GateTest("xid", "xid", {}, (), 60.0)
+    seen = b.observed(host=b.facts(xids=(Xid(code, "0000:03:00", 1),)))
+    assert TOOLS["xid"].judge(test, b.node(profile=b.profile(remediation=policy)), seen, ()).verdict is found

@@ -81,3 +81,9 @@ def test_a_plan_says_which_hard_evidence_is_weakened_and_why() -> None:
     assert made.nodes["n0"].goal is Goal.IN_SERVICE, "it is drained and treated as the budget allows"
     assert any(action.name == "drain" for action in made.nodes["n0"].actions)
     assert made_after(timedelta(days=2), fleet_with(), b.facts()).notes == ()
+    deaf = b.profile(remediation=replace(b.REMEDIATION, ignore_xids=(13, 79)))
+    base = fleet_with()
+    told = made_after(
+        timedelta(days=2), replace(base, nodes={n: replace(o, profile=deaf) for n, o in base.nodes.items()}), b.facts()
+    ).notes
+    assert told == ("nobody is isolated for xid_79, which ignoreXids of a RemediationPolicy names",)

@@ -1,7 +1,7 @@
 """Judge passive health: no XID or SXid since boot, no health signal, every NVLink up, and every cell read.
 
 Acceptance is stricter than operation: on an idle node even the XID of an application is suspect, so only those that the
-remediation policy lists are allowed (acceptance 3.1).
+remediation policy lists are allowed (acceptance 3.1), and of these none that isolates a node in service.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from reconciler.diff.gpus import lacks_ecc_counters, summarise_gpus
 from reconciler.diff.readings import Missing
 from reconciler.gate.tools.common import ResultBuilder, Tool
 from reconciler.health.signals import strictest_host_signals
+from reconciler.health.xids import isolates
 from reconciler.model.desired import Desired, GateTest
 from reconciler.model.gate import CommandResult, TestResult
 from reconciler.model.gpus import Gpu
@@ -50,7 +51,7 @@ def _judge(test: GateTest, desired: Desired, observed: Observed, outputs: Sequen
         if told_by_host and isinstance(seen := row.read(observed), Missing):
             builder.unjudged(f"{row.path}: {seen.reason} {seen.detail}".strip())
     ignored = desired.profile.remediation.ignore_xids if desired.profile.remediation else ()
-    bad = [xid for xid in facts.xids or () if xid.code not in ignored]
+    bad = [xid for xid in facts.xids or () if xid.code not in ignored or isolates(xid.code)]
     for xid in bad:
         builder.fail(f"{'SXid' if xid.switch else 'XID'} {xid.code} on {xid.device}, {xid.count} times since boot")
     for signal in strictest_host_signals(desired.profile, observed):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 
 from reconciler.health.table import health_table
+from reconciler.health.xids import isolates
 from reconciler.model.desired import Fleet, IgnoreRule
 from reconciler.spec.signals import PREFIX, guarded_by
 
@@ -24,6 +25,11 @@ def weakened_rows(fleet: Fleet, expired: Container[IgnoreRule]) -> Iterator[str]
         if rule not in expired and (names := guarded_by(rule)):
             shown = ", ".join(f"{name}*" if name.endswith("_") else name for name in names)
             yield f"nobody is isolated for {shown}, which {_whose(rule.pools, rule.nodes)}: {rule.reason}"
+    profiles = {id(node.profile): node.profile for node in fleet.nodes.values()}  # equal nodes share theirs
+    policies = [profile.remediation for profile in profiles.values() if profile.remediation is not None]
+    for code in sorted({code for policy in policies for code in policy.ignore_xids}):
+        if isolates(code):
+            yield f"nobody is isolated for xid_{code}, which ignoreXids of a RemediationPolicy names"
 
 
 def _whose(pools: tuple[str, ...], nodes: tuple[str, ...]) -> str:
