@@ -171,6 +171,12 @@ def _judge(node: NodePlan, seen: Observed) -> Notice | bool | None:
     treated = any(TREATED in action.achieves for action in node.actions)
     if isolation_signals(seen) or node.isolation or (out and (signals or treated)):
         return _of_node(node, NoticeEvent.ISOLATED, _reason(signals), evidence or node.situation)
+    if node.in_service and node.illness and node.blocked is not None:  # nobody drains it now, whatever it shows
+        held = node.blocked.code is BlockCode.HELD
+        why = "held" if held else f"waits for {node.blocked.code.value.replace('_', ' ')}"
+        reason = f"is ill and still in service ({why}): {', '.join(signals)}"
+        event = NoticeEvent.REPAIR if held else NoticeEvent.ISOLATED
+        return _of_node(node, event, reason, f"{evidence}. {node.blocked.detail}")
     returned = node.in_service or (node.goal is Goal.SPARE and not node.actions)  # a spare is well where it is
     return False if returned and not (node.illness or treated or node.incomplete) else None
 

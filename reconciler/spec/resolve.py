@@ -362,6 +362,7 @@ class _Resolver:
         if "remediation" not in chosen:
             return None
         policy = self._declared.remediation[chosen["remediation"].value]
+        limit = policy.spec.limit
         return Remediation(
             name=policy.name,
             ladder=tuple(Rung(rung.action.value, rung.attempts) for rung in policy.spec.ladder),
@@ -371,9 +372,11 @@ class _Resolver:
             node_conditions=tuple(
                 NodeCondition(condition.type, condition.status.value) for condition in policy.spec.node_conditions
             ),
-            most=None if policy.spec.limit is None else policy.spec.limit.attempts,
-            most_of_class=() if policy.spec.limit is None else _by_class(policy.spec.limit),
-            most_within_s=parse_duration(policy.spec.limit.within if policy.spec.limit is not None else "7d"),
+            # One ladder a week: a node that falls ill again has a fault that no rung finds (health.md 1.8: NVSentinel
+            # asks for a person at the second repair within 7 days, gpud at the third).
+            most=sum(rung.attempts for rung in policy.spec.ladder) if limit is None else limit.attempts,
+            most_of_class=() if limit is None else _by_class(limit),
+            most_within_s=parse_duration(limit.within if limit is not None else "7d"),
         )
 
 

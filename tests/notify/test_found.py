@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,9 +10,11 @@ from typing import Any, cast
 import pytest
 
 from reconciler.health.ladder import REMEDIATION
-from reconciler.model.plan import NodePlan
+from reconciler.model.notices import NoticeEvent
+from reconciler.model.observed import Xid
+from reconciler.model.plan import BlockCode, Blocked, NodePlan
 from reconciler.model.records import ISOLATED, Attempt
-from reconciler.notify.found import _missed, _until_back
+from reconciler.notify.found import Notice, _judge, _missed, _until_back
 from tests import builders as b
 
 NODE = cast("NodePlan", SimpleNamespace(node="n1", pool="train"))
@@ -74,3 +77,29 @@ def test_an_outage_that_ended_is_told_though_the_next_has_begun_and_nobody_can_j
     found = _missed(NODE, known, b.NOW + 20 * MINUTE)
     assert found is not None
     assert found.reason == "is out of service for health.xid_79"
+
+
+@pytest.mark.parametrize(
+    ("code", "event", "says"),
+    [
+        (BlockCode.HELD, NoticeEvent.REPAIR, "is ill and still in service (held): health.xid_79"),
+        (BlockCode.BUDGET, NoticeEvent.ISOLATED, "is ill and still in service (waits for budget): health.xid_79"),
+        (None, None, ""),
+    ],
+)
+def test_a_node_that_is_ill_and_may_not_be_taken_out_is_told(
+    code: BlockCode | None, event: NoticeEvent | None, says: str
+) -> None:
+    node, seen = b.node(), b.observed(host=b.facts(xids=(Xid(79, "0000:03:00", 1),)))
+    plan = b.planner().plan(node, seen, b.record(node, seen))
+    assert plan.illness
+    blocked = None if code is None else Blocked(code, "a maintenance of ann's")
+    told = _judge(replace(plan, blocked=blocked, isolation=(), in_service=True), seen)
+    if event is None:
+        assert told is None, "it is being taken out"
+    else:
+        assert isinstance(told, Notice)
+        assert (told.event, told.reason) == (event, says)
+        assert "a maintenance of ann's" in told.detail
+    well = b.planner().plan(node, b.observed(), b.record(node, b.observed()))
+    assert _judge(replace(well, blocked=blocked), b.observed()) is False

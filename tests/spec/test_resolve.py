@@ -467,3 +467,15 @@ def test_what_an_install_would_not_keep_is_refused(image: str, why: str) -> None
     new = "" if not image else f"    layout: {{esp: 1GiB, root: 32GiB, state: 16GiB, {image}}}\n"
     told = messages(persona, ("image.yaml", layout, new), ("image.yaml", "    preserve: [/state, /data]\n", ""))
     assert [line for line in told if why in line], told
+
+
+@pytest.mark.parametrize(
+    ("said", "most"),
+    [("", 3), ("  limit: {attempts: 9}\n", 9)],
+)
+def test_without_a_limit_a_node_goes_up_its_ladder_once_a_week(said: str, most: int) -> None:
+    ladder = "  ladder: [{action: power_cycle, attempts: 1}]\n"
+    longer = "  ladder: [{action: soft_restart, attempts: 2}, {action: power_cycle}]\n"
+    (policy,) = {node.profile.remediation for node in load(("persona.yaml", ladder, longer + said)).nodes.values()}
+    assert policy is not None
+    assert (policy.most, policy.most_within_s) == (most, 7 * 86400)

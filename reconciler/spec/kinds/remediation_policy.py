@@ -107,7 +107,8 @@ class RemediationPolicySpec(Model):
     )
     limit: RepairLimit | None = Field(
         default=None,
-        description="How often one node is repaired at most, whatever the rungs and signals. Absent: as rungs say.",
+        description="How often one node is repaired at most, whatever the rungs and signals. Absent: as often within "
+        "7d as the ladder has attempts, which is once up the whole of it.",
     )
     ignore_xids: tuple[Annotated[int, Field(ge=1, le=9999)], ...] = Field(
         default=(), description="XID codes that say nothing about the hardware, such as 13 or 31."
