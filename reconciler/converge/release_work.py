@@ -29,6 +29,19 @@ _FINAL: Final = (Failure.REJECTED, Failure.AUTH, Failure.UNSUPPORTED)
 
 
 @dataclass(frozen=True, slots=True)
+class _Begun:
+    """An attempt that has not ended. `fingerprint`: of the install or upgrade that it began with; "" = there is none.
+
+    An attempt of an earlier version has none either.
+    """
+
+    attempt: int
+    revision: int  # before it
+    inputs: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseResult:
     """How the work on a release ended, or why it has not begun."""
 
@@ -44,13 +57,16 @@ class ReleaseWork:
         self._run = run
         self._approved = None if approved is None else {plan.name: plan for plan in approved.releases}
         self._tries: dict[str, int] = {}
-        self._begun: dict[str, tuple[int, int]] = {}  # name -> attempt that did not end, revision before it
+        self._begun: dict[str, _Begun] = {}
         self.results: dict[str, ReleaseResult] = {}
         for attempt, node, _, name, intent in run.ledger.unfinished():
             if node == self._journal:
                 if name in self._begun:
-                    run.ledger.finish(self._begun[name][0], "ambiguous", "a later run began it again", run.clock.now())
-                self._begun[name] = attempt, int(intent.get("revision", 0))
+                    run.ledger.finish(
+                        self._begun[name].attempt, "ambiguous", "a later run began it again", run.clock.now()
+                    )
+                inputs, bound = (str(intent.get(key, "")) for key in ("inputs", "fingerprint"))
+                self._begun[name] = _Begun(attempt, int(intent.get("revision", 0)), inputs, bound)
 
     @property
     def _journal(self) -> str:
@@ -90,7 +106,7 @@ class ReleaseWork:
         if store is None or not settings.releases:
             return False
         found = await read_releases(store, settings, run.clock)
-        began = {name: revision for name, (_, revision) in self._begun.items()}
+        began = {name: one.revision for name, one in self._begun.items()}
         plans = plan_releases(settings.releases, found, run.clock.now(), began)
         wanted = {one.name: one for one in settings.releases}
         for plan in plans:
@@ -109,11 +125,22 @@ class ReleaseWork:
             return self.results[plan.name].detail
         if (stop := self._run.stop() or self._run.brake()) is not None:
             return stop.detail
-        if self._approved is not None and plan.action is not ReleaseAction.RECOVER and plan.name not in self._begun:
-            known = self._approved.get(plan.name)
-            if known is None or known.fingerprint != plan.fingerprint:
-                return "it is not as in the approved plan: make a new one"
+        if not self._is_approved(plan):
+            return "it is not as in the approved plan: make a new one"
         return await self._nobody_runs_pods(plan.name)
+
+    def _is_approved(self, plan: ReleasePlan) -> bool:
+        """Return whether the approved plan binds this: it shows the same, or began what is gone on with.
+
+        What ends an attempt that died is approved with it. An install after somebody else's shows what nobody has seen.
+        """
+        if self._approved is None:
+            return True
+        known, begun = self._approved.get(plan.name), self._begun.get(plan.name)
+        if known is None or known.fingerprint == plan.fingerprint:
+            return known is not None
+        wanted = next(one.inputs for one in self._run.fleet.settings.releases if one.name == plan.name)
+        return begun is not None and begun.fingerprint == known.fingerprint and begun.inputs == wanted
 
     def _is_over(self, name: str) -> bool:
         return name in self.results and self.results[name].state is Ended.FAILED
@@ -163,15 +190,21 @@ class ReleaseWork:
         self._tries[plan.name] = self._tries.get(plan.name, 0) + 1
         token, now = run.ports.lease.token(), run.clock.now()
         if plan.name not in self._begun:
-            intent = {"revision": facts.revision, "chart": plan.chart, "inputs": wanted.inputs}
+            bound = "" if plan.action is ReleaseAction.RECOVER else plan.fingerprint
+            intent = {
+                "revision": facts.revision, "chart": plan.chart, "inputs": wanted.inputs,
+                "fingerprint": bound,
+            }  # fmt: skip
             attempt = run.ledger.begin(
                 run.context.run_id, self._journal, plan.action.value, plan.name, plan.why, intent, token, now
             )
-            self._begun[plan.name] = attempt, facts.revision
+            self._begun[plan.name] = _Begun(attempt, facts.revision, wanted.inputs, bound)
         self._tell(f"release {plan.name}: {plan.action.value} of {plan.chart}, since {plan.why}")
         try:
             if plan.action is ReleaseAction.RECOVER:
                 await store.recover(wanted, facts)
+                if not self._begun[plan.name].fingerprint:
+                    self._close(plan.name, "done", "what had not ended is ended")
                 return True
             await store.install(wanted)
             problem = await self._unproved(store, wanted)
@@ -206,7 +239,7 @@ class ReleaseWork:
         """Journal how the attempt at a release ended, if there is one."""
         begun = self._begun.pop(name, None)
         if begun is not None:
-            self._run.ledger.finish(begun[0], outcome, detail, self._run.clock.now())
+            self._run.ledger.finish(begun.attempt, outcome, detail, self._run.clock.now())
 
     def _tell(self, message: str, *, problem: bool = False) -> None:
         self._run.ports.progress(LoopTold("release", message, problem=problem))

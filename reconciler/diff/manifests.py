@@ -26,7 +26,7 @@ def changes_between(live: str, wanted: str, namespace: str) -> tuple[ObjectChang
 
     `namespace`: of objects that name none.
     """
-    before, after = _objects(live, namespace), _objects(wanted, namespace)
+    before, after = objects_of(live, namespace), objects_of(wanted, namespace)
     found = [ObjectChange(_name(key), "added") for key in after.keys() - before.keys()]
     found += [ObjectChange(_name(key), "removed") for key in before.keys() - after.keys()]
     for key in before.keys() & after.keys():
@@ -37,7 +37,11 @@ def changes_between(live: str, wanted: str, namespace: str) -> tuple[ObjectChang
     return tuple(sorted(found, key=lambda one: one.object))
 
 
-def _objects(text: str, namespace: str) -> dict[Identity, Json]:
+def objects_of(text: str, namespace: str) -> dict[Identity, Json]:
+    """Return the objects of a manifest by kind with its group, namespace and name.
+
+    `namespace`: of objects that name none. Raise ValueError where it is no YAML.
+    """
     if not text.strip():
         return {}
     try:

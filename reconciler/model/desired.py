@@ -155,10 +155,11 @@ class DesiredMembership:
     join: tuple[str, ...] = ()  # argv run on the host when it is not a member; () = verify only
     allocatable: Mapping[str, int] = field(default_factory=dict)  # resources that it must offer before it is admitted
     validated: bool = False  # NVIDIA's GPU Operator has to have validated it before
+    networked: bool = False  # NVIDIA's Network Operator has to be done with it before
 
     @property
     def waits_for_operators(self) -> bool:
-        return self.validated or bool(self.allocatable)
+        return self.validated or self.networked or bool(self.allocatable)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,11 @@ _AMD: Final = "amd"  # begins the names of GPUs that NVIDIA's operator leaves al
 _SINGLE, _MIXED = "single", "mixed"
 
 
+def is_networked(releases: Sequence[DesiredRelease]) -> bool:
+    """Return whether NVIDIA's Network Operator brings a node's network drivers, which its node waits for."""
+    return any(one.kind is OperatorKind.NETWORK for one in releases)
+
+
 def is_validated(releases: Sequence[DesiredRelease], gpus: int | None, model: str | None) -> bool:
     """Return whether a GPU Operator of the spec validates such a node."""
     return bool(gpus) and not _is_amd(model) and _gpu_operator(releases) is not None

@@ -59,7 +59,7 @@ from reconciler.spec.layers import (
 from reconciler.spec.measurements import boot_measurements, platform_measurements
 from reconciler.spec.node_source import NodeSource
 from reconciler.spec.nodes import root_disk, spec_hold
-from reconciler.spec.operands import is_validated, offered_gpus
+from reconciler.spec.operands import is_networked, is_validated, offered_gpus
 from reconciler.spec.parse import Declarations, DeclaredResource
 from reconciler.spec.policies import acceptance_of, backup_of, drain_of, layout_of
 from reconciler.spec.policy_positions import policy_positions
@@ -328,11 +328,11 @@ class _Resolver:
         hardware, mig = below(merged, "hardware."), merged["gpu.mig"].value if "gpu.mig" in merged else None
         gpus = hardware.get("gpus"), hardware.get("gpu_model")
         follows = offered_gpus(self._releases, *gpus, mig)
-        validated = is_validated(self._releases, *gpus)
+        waits = is_validated(self._releases, *gpus), is_networked(self._releases)
         places = {f"cluster.allocatable.{name}": merged["hardware.gpus"].at for name in follows}
         places |= {"cluster.validated": cluster.at("operators")}
         allocatable = dict(sorted((follows | below(merged, "cluster.allocatable.")).items()))
-        return DesiredMembership(below(merged, "cluster.labels."), taints, join, allocatable, validated), {
+        return DesiredMembership(below(merged, "cluster.labels."), taints, join, allocatable, *waits), {
             "cluster.member": fleet.at("cluster"),
             "cluster.join": cluster.at("join", "command"),
             **{path: at for path, at in places.items() if path not in merged},

@@ -18,6 +18,7 @@ from reconciler.model.errors import Position
 from reconciler.model.operands import DEVICE_PLUGIN, GPU_RESOURCE, VALIDATOR
 from reconciler.model.outcome import Done, Transient
 from reconciler.model.releases import Chart, CrdPolicy, DesiredRelease, OperatorKind
+from tests import builders as b
 from tests.converge.world import PROFILE, World
 
 Worlds = Callable[..., World]
@@ -190,3 +191,18 @@ def test_a_run_that_dies_while_it_waits_is_gone_on_with(world: Worlds, seconds: 
     built.apply()
     assert built.serves("n0")
     assert not [name for _, _, name, _, _ in built.ledger.unfinished() if name == "await_operators"]
+
+
+@pytest.mark.parametrize("label", ["mofed", "nic-configuration"])
+def test_a_node_whose_nics_the_network_operator_is_not_done_with_is_not_admitted(label: str) -> None:
+    membership = b.PROFILE.membership
+    assert membership is not None
+    key = f"network.nvidia.com/operator.{label}.wait"
+    for networked in (True, False):
+        node = b.node(profile=b.profile(membership=replace(membership, networked=networked)))
+        labels = {"workload": "training", key: "true"}
+        seen = b.observed(member=b.member(mark=b.our_mark(), labels=labels))
+        plan = b.planner().plan(node, seen, b.record(node, seen))
+        assert (b.actions(plan)[0] == "await_operators") is networked, b.actions(plan)
+        done = b.observed(member=b.member(mark=b.our_mark(), labels=labels | {key: "false"}))
+        assert b.actions(b.planner().plan(node, done, b.record(node, done))) == ["admit"]

@@ -15,7 +15,16 @@ from reconciler.converge.run import Ended
 from reconciler.lab.hardware.helm_site import HelmSite, LabRelease
 from reconciler.lab.inprocess.releases import INSTALL_S
 from reconciler.model.errors import Position, StalePlan
-from reconciler.model.releases import JOURNAL, Chart, CrdPolicy, DesiredRelease, OperatorKind, ReleaseStatus
+from reconciler.model.plan import Plan
+from reconciler.model.releases import (
+    JOURNAL,
+    Chart,
+    CrdPolicy,
+    DesiredRelease,
+    OperatorKind,
+    ReleaseAction,
+    ReleaseStatus,
+)
 from tests.converge.world import World
 
 Worlds = Callable[..., World]
@@ -129,16 +138,51 @@ def test_an_approved_plan_binds_what_is_installed(here: World) -> None:
         here.apply(approved=approved)
 
 
+def test_an_approved_plan_goes_on_with_what_it_had_begun(here: World) -> None:
+    approved = here.plan()
+    stop_after(here, INSTALL_S / 2, approved)
+    assert site(here).releases[GPU].status.is_pending
+    assert ends(here.apply(approved=approved)) == {GPU: Ended.DONE, NETWORK: Ended.DONE}
+    assert site(here).log[:3] == [("install", GPU), ("recover", GPU), ("install", GPU)]
+
+
+@pytest.mark.parametrize("whose", ["ours", "somebody else's"])
+def test_who_approved_the_end_of_what_died_has_approved_no_install(here: World, whose: str) -> None:
+    """Nobody has seen what would be installed then: by the spec of before, or over what somebody else had begun."""
+    if whose == "ours":
+        stop_after(here, INSTALL_S / 2)
+        declare(here, release(GPU, "v2"), release(NETWORK))
+    else:
+        site(here).releases[GPU] = LabRelease(ReleaseStatus.PENDING_INSTALL, 1, since=here.clock.now())
+        here.clock.elapsed += 601
+    site(here).log.clear()
+    approved = here.plan()
+    assert approved.releases[0].action is ReleaseAction.RECOVER
+    assert ends(here.apply(approved=approved))[GPU] is Ended.STALE
+    assert site(here).log == [("recover", GPU)]
+    assert ends(here.apply(approved=replace(here.plan(), id="seen")))[GPU] is Ended.DONE
+    assert left(here) == []
+
+
+def test_what_died_is_no_leave_for_another_spec(here: World) -> None:
+    stop_after(here, INSTALL_S / 2)
+    approved = here.plan()
+    declare(here, release(GPU, "v3"), release(NETWORK))
+    site(here).log.clear()
+    assert ends(here.apply(approved=approved))[GPU] is Ended.STALE
+    assert site(here).log == []
+
+
 def test_a_run_of_some_nodes_leaves_releases_alone(here: World) -> None:
     report = here.apply(selected=["n0"])
     assert (ends(report), site(here).log) == ({}, [])
 
 
-def stop_after(here: World, seconds: float) -> None:
+def stop_after(here: World, seconds: float, approved: Plan | None = None) -> None:
     """End a run in the midst of its work, without a word to anybody."""
 
     async def stopped() -> None:
-        work = asyncio.create_task(here.applying())
+        work = asyncio.create_task(here.applying(approved=approved))
         await asyncio.wait([work], timeout=seconds)
         work.cancel()
         await asyncio.wait([work])

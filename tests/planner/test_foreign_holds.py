@@ -14,6 +14,7 @@ DRIVER = "nvidia.com/gpu-driver-upgrade-state"
 OFED = "nvidia.com/ofed-driver-upgrade-state"
 INITIAL = "nvidia.com/gpu-driver-upgrade.node-initial-state.unschedulable"
 WAITS = "nvidia.com/ofed-driver-upgrade.driver-wait-for-safe-load"
+MIG = "nvidia.com/mig.config.state"
 OWN = {"workload": "training"}
 
 
@@ -31,6 +32,8 @@ SIGNS: list[tuple[dict[str, Any], str]] = [
         "upgrade-failed",
     )),
     ({"labels": OWN | {OFED: "drain-required"}}, f"the ofed driver ({OFED}=drain-required)"),
+    *(({"labels": OWN | {MIG: state}}, f"NVIDIA's MIG manager works on it ({MIG}={state})")
+      for state in ("pending", "rebooting")),
     ({"annotations": {INITIAL: "true"}}, "the gpu driver"),
     ({"annotations": {WAITS: "pod"}}, "the ofed driver"),
     ({"taints": (Taint("medik8s.io/remediation", "self-node-remediation", "NoExecute"),)}, "medik8s maintains it"),
@@ -47,6 +50,11 @@ def test_what_disrupts_waits_and_says_for_whom(member: dict[str, Any], who: str)
     assert plan.blocked.code is BlockCode.FOREIGN_HOLD
     assert who in plan.blocked.detail
     assert {"mark", "drain", "reimage", "admit"}.isdisjoint(b.actions(plan))
+
+
+@pytest.mark.parametrize("state", ["success", "failed", HIDDEN])
+def test_a_mig_manager_that_is_done_holds_nothing(state: str) -> None:
+    assert "drain" in b.actions(planned(labels=OWN | {MIG: state}))
 
 
 @pytest.mark.parametrize("state", ["", "upgrade-done", HIDDEN])

@@ -21,7 +21,7 @@ POLICIES: Final[Mapping[OperatorKind, tuple[str, str]]] = {
 READY: Final = "ready"
 _IGNORED: Final = ("ignored", "ignore")
 # Kind -> the fields of its status with how many are wanted (None: spec.replicas, or 1), and how many are ready.
-_WORKLOADS: Final[Mapping[str, tuple[str | None, str, str]]] = {
+WORKLOADS: Final[Mapping[str, tuple[str | None, str, str]]] = {
     "Deployment": (None, "updatedReplicas", "readyReplicas"),
     "StatefulSet": (None, "updatedReplicas", "readyReplicas"),
     "DaemonSet": ("desiredNumberScheduled", "updatedNumberScheduled", "numberReady"),
@@ -31,7 +31,7 @@ _WORKLOADS: Final[Mapping[str, tuple[str | None, str, str]]] = {
 def workloads_not_ready(items: Sequence[Json]) -> Iterator[str]:
     """Yield a sentence for each workload of these objects that is not ready."""
     for item in items:
-        fields = _WORKLOADS.get(str(item.get("kind")))
+        fields = WORKLOADS.get(str(item.get("kind")))
         if fields is None:
             continue
         status, spec, metadata = _map(item, "status"), _map(item, "spec"), _map(item, "metadata")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from reconciler.diff.manifests import changes_between
+from reconciler.diff.manifests import changes_between, objects_of
 from reconciler.drivers.helm.charts import Charts
 from reconciler.drivers.helm.process import Helm, NoRelease
-from reconciler.drivers.helm.readiness import POLICIES, policy_not_ready, workloads_not_ready
+from reconciler.drivers.helm.readiness import POLICIES, WORKLOADS, policy_not_ready, workloads_not_ready
 from reconciler.drivers.kube.failures import KubeFailure
 from reconciler.drivers.kube.process import Kubectl
 from reconciler.model.confined import Confined
@@ -111,18 +112,34 @@ class HelmReleases(Confined):
 
     async def _not_ready(self, wanted: DesiredRelease, manifest: str) -> tuple[str, ...] | None:
         try:
-            found = [*workloads_not_ready(await self._objects(wanted, manifest))]
+            found = [*workloads_not_ready(await self._workloads(wanted, manifest))]
             if wanted.kind in POLICIES:
                 found += policy_not_ready(wanted.kind, await self._policies(wanted))
         except KubeFailure:
             return None
         return tuple(found)
 
-    async def _objects(self, wanted: DesiredRelease, manifest: str) -> list[Any]:
-        if not manifest.strip():
+    async def _workloads(self, wanted: DesiredRelease, manifest: str) -> list[Any]:
+        """Read the workloads of a release as they are. Each is named with its namespace: charts have some in others.
+
+        With --namespace, kubectl refuses objects of any other (cli-runtime, pkg/resource/visitor.go: RequireNamespace).
+        """
+        try:
+            found = objects_of(manifest, wanted.namespace)
+        except ValueError as error:
+            raise DriverError(Failure.MALFORMED, f"helm printed no manifest: {error}") from None
+        asked = [
+            {
+                "apiVersion": data["apiVersion"], "kind": data["kind"],
+                "metadata": {"namespace": namespace, "name": name},
+            }
+            for (_, namespace, name), data in found.items()
+            if data.get("kind") in WORKLOADS
+        ]  # fmt: skip
+        if not asked:
             return []
-        arguments = ["get", "-f", "-", "-o", "json", "--ignore-not-found", f"--namespace={wanted.namespace}"]
-        said = await self._kubectl.run(arguments, manifest.encode())
+        listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": asked}).encode()
+        said = await self._kubectl.run(["get", "-f", "-", "-o", "json", "--ignore-not-found"], listed)
         if not said.strip():
             return []
         found = parse_json(said)

@@ -125,7 +125,7 @@ class SlurmCluster(Confined):
         finding = reasons.is_finding(node.reason, self._access.take_over)
         if ours is None and node.reason and node.is_out and not finding:
             raise DriverError(Failure.REJECTED, f"{node.by or 'somebody'} keeps it out of Slurm: {node.reason}")
-        before = reasons.taken_over(node.reason) if ours else node.reason if node.is_out else ""
+        before = reasons.taken_over(node.reason) if ours else node.reason  # a note on a node in service, too
         await self._update(node, "state=drain", f"reason={reasons.write(mark, before)}")
 
     async def unmark(self, member: Member, *, uncordon: bool) -> None:  # noqa: ARG002 - a drain of ours has our reason

@@ -21,6 +21,9 @@ _NVIDIA_UNDER_WAY: Final = re.compile(
     r"nvidia\.com/([a-z0-9]+)-driver-upgrade\.(node-initial-state\.unschedulable|driver-wait-for-safe-load)"
 )
 _NO_UPGRADE: Final = ("", "upgrade-done", HIDDEN)
+# As k8s-mig-manager sets it (scripts of NVIDIA/mig-parted, deployments/container); then it is success or failed.
+_MIG: Final = "nvidia.com/mig.config.state"
+_MIG_AT_WORK: Final = ("pending", "rebooting")
 _KUBEVIRT: Final = "kubevirt.io/drain"
 
 
@@ -41,6 +44,8 @@ def _signs(member: Member) -> Iterator[str]:
     for key, state in member.labels.items():
         if (found := _NVIDIA.fullmatch(key)) and state not in _NO_UPGRADE:
             yield f"NVIDIA's operator upgrades the {found[1]} driver ({key}={state})"
+        elif key == _MIG and state in _MIG_AT_WORK:
+            yield f"NVIDIA's MIG manager works on it ({key}={state})"
     for key, state in member.annotations.items():
         if (found := _NVIDIA_UNDER_WAY.fullmatch(key)) and state != HIDDEN:
             yield f"NVIDIA's operator upgrades the {found[1]} driver (annotation {key})"

@@ -41,7 +41,7 @@ def lacking(membership: DesiredMembership, member: Member) -> Iterator[str]:
             yield f"no pod of {VALIDATOR} is on it"
         elif not any(pod.ready for pod in pods):
             yield f"its pod of {VALIDATOR} is not Ready"
-    if membership.allocatable:
+    if membership.networked or membership.allocatable:
         for label in _NOT_YET:
             if member.labels.get(label) == "true":
                 yield f"the Network Operator is not done with it ({label})"
