@@ -32,7 +32,7 @@ from reconciler.lab.wire.facts.installed import arguments, fingerprint
 from reconciler.model.gpus import Gpu, MigDevice, SmiAnswer
 from reconciler.model.installed import InstalledFacts
 from reconciler.model.k3s import DATASTORE, DUE, IMAGES, NONE, RESTART_DUE, UNIT_FILES, K3sFacts
-from reconciler.model.kernel_log import XidBurst
+from reconciler.model.kernel_log import POWER_SMOOTHING_BACK, POWER_SMOOTHING_GONE, XidBurst
 from reconciler.model.observed import (
     DiskHealth,
     HostFacts,
@@ -305,6 +305,8 @@ def _xids(lines: Sequence[str]) -> tuple[Xid, ...]:
         kind = int(match["code"]), f"0000{match['pci']}.0".upper()
         texts.setdefault(kind, match["rest"])
         counts[kind] += 1
+        if kind[0] == POWER_SMOOTHING_BACK:
+            texts.pop((POWER_SMOOTHING_GONE, kind[1]), None)
         if match["at"] and kind[0] == MMU_FAULT:
             bursts[kind] = (*bursts.get(kind, ()), XidBurst("", float(match["at"])))
     return tuple(
