@@ -28,7 +28,7 @@ from reconciler.health.parts import (
 )
 from reconciler.health.table import Effect, HealthTable, SignalRule, health_table, table_of
 from reconciler.health.telemetry import telemetry_signals, unread_telemetry
-from reconciler.health.xids import AGAIN, again, signal_of, words_of
+from reconciler.health.xids import again, signal_of, words_of
 from reconciler.model.desired import NodeCondition, Profile
 from reconciler.model.gpus import Gpu, GpuCells
 from reconciler.model.observed import Answered, HostFacts, Member, Observed, Silent
@@ -275,7 +275,7 @@ def _of_log(profile: Profile, facts: HostFacts, table: HealthTable) -> Iterator[
         if name := signal_of(xid, ignored):
             kind = "SXid" if xid.switch else "XID"
             yield name, f"{kind} {xid.code} on {xid.device}{_times(xid.count)}{words_of(xid)}"
-    yield from again(facts.xids or (), table.threshold(AGAIN), table.window_s(AGAIN), ignored)
+    yield from again(facts.xids or (), table, ignored)
     for event in facts.kernel_events or ():
         about = f" on {event.device}" if event.device else ""
         yield event.kind.value, f"{KERNEL_EVENTS[event.kind]}{about}{_times(event.count)}, says the kernel log"

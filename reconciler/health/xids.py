@@ -6,11 +6,13 @@ The lists of codes are in signals.yaml, with their sources. A code whose remedy 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Final
 
+from reconciler.health.table import HealthTable
 from reconciler.model.kernel_log import POWER_SMOOTHING_BACK, POWER_SMOOTHING_GONE, RECOVERY_ACTION_CHANGED
 from reconciler.model.observed import Xid
 from reconciler.spec.kinds.signals import code_set
@@ -59,25 +61,23 @@ def words_of(xid: Xid) -> str:
     return f": {said}" if said and not xid.switch else ""
 
 
-def again(
-    xids: Sequence[Xid], times: float, within_s: float, ignored: Collection[int] = ()
-) -> Iterator[tuple[str, str]]:
+def again(xids: Sequence[Xid], table: HealthTable, ignored: Collection[int] = ()) -> Iterator[tuple[str, str]]:
     """Yield name and detail for codes of applications that came again at one place alone: it may be the hardware.
 
     The place is the GPU, or a part of it that the line names. An application's fault moves with its work, so codes of
     several places are its own.
     """
     for xid in xids:
-        places = {burst.place for burst in xid.bursts}
+        places, name = {burst.place for burst in xid.bursts}, f"{AGAIN}{xid.code}"
         alone = sum(one.code == xid.code and not one.switch for one in xids) == 1
         if len(places) != 1 or not alone or xid.switch or xid.code in ignored:
             continue
-        at = [burst.uptime_s for burst in xid.bursts]
-        near = [last - first for first, last in zip(at, at[max(int(times), 1) - 1 :], strict=False)]
-        if any(took <= within_s for took in near):
+        at, times = [burst.uptime_s for burst in xid.bursts], max(math.ceil(table.threshold(name)), 1)
+        near = [last - first for first, last in zip(at, at[times - 1 :], strict=False)]
+        if any(took <= table.window_s(name) for took in near):
             where = ", ".join(filter(None, (xid.device, *places)))
             told = f"XID {xid.code} came {len(at)} times at {where}, and nowhere else on this node"
-            yield f"{AGAIN}{xid.code}", f"{told}: the program that runs there, or this GPU, which a gate would show"
+            yield name, f"{told}: the program that runs there, or this GPU, which a gate would show"
 
 
 def reset_answers(name: str) -> bool:

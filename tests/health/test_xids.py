@@ -124,6 +124,10 @@ def test_a_fleet_may_ask_for_more_of_them_and_its_policy_may_leave_them_out() ->
     assert told(at(100.0, 400.0), profile=often) == {}
     assert told(at(100.0, 400.0, 900.0), profile=often)
     assert told(at(100.0, 4000.0, 8000.0), profile=often) == {}
+    one = b.profile(health=(SignalChange("xid_again_31", "our jobs do that", threshold=3.0),))
+    assert told(at(100.0, 400.0), at(100.0, 400.0, code=13, place="GPC 0, TPC 4"), profile=one).keys() == {
+        "xid_again_13"
+    }
     assert b.PROFILE.remediation is not None
     silent = b.profile(remediation=replace(b.PROFILE.remediation, ignore_xids=(31,)))
     assert told(at(100.0, 400.0), profile=silent) == {}
