@@ -105,8 +105,8 @@ def profile(**changes: Any) -> d.Profile:
 CELLS = g.GpuCells(
     recovery_action="None", sram_threshold_exceeded=False, unrepairable_memory=False, channel_repair_pending=False,
     tpc_repair_pending=False, fabric_state="Completed", fabric_status="Success", fabric_health="",
-    thermal_slowdown=False, power_brake=False, pcie_width=16, pcie_width_max=16, pcie_gen=5, pcie_gen_max=5,
-    persistence=True, loaded=False,
+    thermal_slowdown=False, over_limit=False, power_brake=False, pcie_width=16, pcie_width_max=16, pcie_gen=5,
+    pcie_gen_max=5, persistence=True, loaded=False,
 )  # fmt: skip
 
 

@@ -15,9 +15,10 @@ from reconciler.health.parts import RDMA, cell_signals, dimm_signals, gpu_signal
 from reconciler.health.signals import Signal, device_of
 from reconciler.health.table import HealthTable, table_of
 from reconciler.health.telemetry import amd_signals
-from reconciler.health.xids import is_hardware
+from reconciler.health.xids import AGAIN, signal_of
 from reconciler.model.desired import Profile
 from reconciler.model.gpus import Gpu
+from reconciler.model.kernel_log import POWER_SMOOTHING_BACK, RECOVERY_ACTION_CHANGED
 from reconciler.model.observed import AmdGpu, HostFacts, Observed, Part, Silent, Xid
 from reconciler.model.vocab import Health
 
@@ -40,18 +41,20 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A cause that the GPUs of a node share: all of them show `symptom`. `culprit`: the signal of the part at fault."""
+    """A cause that the GPUs of a node share: all of them show a symptom. `culprit`: the signal of the part at fault."""
 
-    symptom: str
+    symptoms: frozenset[str]
     culprit: str
     kind: str  # of that part, as the BMC names it
     parts: str
     beyond: str  # the cause when the parts are well
 
 
+_BRAKE: Final = frozenset({"power_brake"})
+_HEAT: Final = frozenset({"thermal_slowdown", "thermal_margin"})
 SHARED: Final = (
-    Shared("power_brake", "psu_failed", "power_supply", "power supplies", "the power feed of the node or its rack"),
-    Shared("thermal_slowdown", "fan_failed", "fan", "fans", "the cooling of the node or its rack"),
+    Shared(_BRAKE, "psu_failed", "power_supply", "power supplies", "the power feed of the node or its rack"),
+    Shared(_HEAT, "fan_failed", "fan", "fans", "the cooling of the node or its rack"),
 )
 _NAMES_A_MODULE: Final = frozenset(
     {"edac_ue", "edac_ce", "ras_ue", "ras_ue_before", "ras_deferred", "ras_ce", "dimm_ue", "dimm_failed"}
@@ -87,7 +90,7 @@ def finding(
     if not found:
         return Finding("the application, not the node", ruled_out=tuple(of_work)) if of_work else None
     made = seen.shared() or seen.module() or seen.one_gpu() or seen.gpus_of_amd() or seen.cable(domains or {})
-    made = made or seen.silence() or Finding(UNKNOWN, found)
+    made = made or seen.again() or seen.silence() or Finding(UNKNOWN, found)
     apart = tuple(one for one in found if one not in made.evidence)
     return Finding(made.cause, made.evidence, apart, (*made.ruled_out, *of_work), made.open)
 
@@ -112,17 +115,20 @@ class _Seen:
 
     @property
     def of_application(self) -> list[Xid]:
-        found = (one for one in self._xids if not one.switch and one.code != 154 and not is_hardware(one))
+        of_gpu = (RECOVERY_ACTION_CHANGED, POWER_SMOOTHING_BACK)  # what they say is well is not of its work
+        told = (one for one in self._xids if not one.switch and one.code not in of_gpu and not signal_of(one))
+        found = (one for one in told if f"{AGAIN}{one.code}" not in self._names)
         return sorted(found, key=lambda one: (one.code, one.device))
 
     def shared(self) -> Finding | None:
         """Return the cause that all GPUs have in common. One GPU alone can't show that it shares anything."""
         for row in SHARED:
             many = len(self._gpus)
-            if many < 2 or row.symptom not in self._names or not all(row.symptom in self._shown(g) for g in self._gpus):
+            symptoms = row.symptoms & self._names
+            if many < 2 or not symptoms or not all(symptoms & self._shown(gpu) for gpu in self._gpus):
                 continue
-            evidence = self._signals({row.symptom, row.culprit})
-            out: tuple[str, ...] = (f"a fault of one GPU: all {many} show {row.symptom}",)
+            evidence = self._signals(symptoms | {row.culprit})
+            out: tuple[str, ...] = (f"a fault of one GPU: all {many} show {' or '.join(sorted(symptoms))}",)
             parts = [part for part in self._parts or () if part.kind == row.kind]
             ill = [part.id for part in parts if part.health is Health.CRITICAL]
             if row.culprit in self._names:
@@ -195,6 +201,18 @@ class _Seen:
         )
         return Finding(cause, self._signals(_OF_PORT), ruled_out=out, open=(f"{lacks}: no source names the far end",))
 
+    def again(self) -> Finding | None:
+        """Return the GPU where an application's code came again, and nowhere else: no source tells whose fault."""
+        names = frozenset(name for name in self._names if name.startswith(AGAIN))
+        if not names:
+            return None
+        at = [f"GPU {gpu.index} at {gpu.pci}" for gpu in self._gpus if any(self._again(gpu, names))]
+        return Finding(
+            f"the application, or {', '.join(at) or 'a GPU that is not known'}",
+            self._signals(names),
+            open=("which of the two: a gate, or NVIDIA's field diagnosis, with the node out of service",),
+        )
+
     def silence(self) -> Finding | None:
         """Return the silence of sources, where that is all: nothing is known against the node, and nothing for it."""
         if not self._names or not self._names <= _SILENCES:
@@ -211,9 +229,14 @@ class _Seen:
 
     def _codes(self, gpu: Gpu) -> Iterator[str]:
         for xid in self._xids:
-            name = f"xid_{xid.code}"
-            if not xid.switch and name in self._names and is_hardware(xid) and _slot(xid.device) == _slot(gpu.pci):
+            name = signal_of(xid)
+            if not xid.switch and name in self._names and _slot(xid.device) == _slot(gpu.pci):
                 yield name
+
+    def _again(self, gpu: Gpu, names: frozenset[str]) -> Iterator[str]:
+        for xid in self._xids:
+            if not xid.switch and f"{AGAIN}{xid.code}" in names and _slot(xid.device) == _slot(gpu.pci):
+                yield xid.device
 
     def _shown(self, gpu: Gpu) -> frozenset[str]:
         own = () if gpu.lost else (*gpu_signals(gpu, self._table), *cell_signals(gpu.cells))

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 from reconciler.health.table import Effect, HealthTable
-from reconciler.health.xids import is_hardware
+from reconciler.health.xids import signal_of
 from reconciler.model.desired import DesiredInventory
 from reconciler.model.gpus import Gpu, GpuCells
 from reconciler.model.observed import DimmErrors, DimmRecord, DiskHealth, Link, NvmeHealth, Xid
@@ -50,6 +50,7 @@ GPU_SIGNALS: Final[Mapping[str, tuple[str, ...]]] = {
     "fabric_status": ("fabric",),
     "fabric_health": ("fabric", "fabric_recovers"),
     "thermal_slowdown": ("thermal_slowdown",),
+    "over_limit": ("thermal_margin",),
     "power_brake": ("power_brake",),
     "pcie_width": ("pcie_width", "pcie_narrow"),
     "pcie_width_max": ("pcie_width", "pcie_narrow"),
@@ -80,7 +81,8 @@ def gpu_signals(gpu: Gpu, table: HealthTable) -> Iterator[NameAndDetail]:
 
 def ill_gpus(gpus: Sequence[Gpu], xids: Sequence[Xid], table: HealthTable) -> tuple[Gpu, ...]:
     """Return the GPUs that show a signal which takes the node out, of their own or in the kernel log."""
-    logged = {xid.device for xid in xids if not xid.switch and is_hardware(xid)}
+    told = {(xid.device, signal_of(xid)) for xid in xids if not xid.switch}
+    logged = {device for device, name in told if name and table.effect_of(name) is not Effect.REPORTS}
     return tuple([gpu for gpu in gpus if gpu.lost or gpu.pci in logged or _is_ill(gpu, table)])
 
 
@@ -125,6 +127,8 @@ def _cell_signals(cells: GpuCells) -> Iterator[NameAndDetail]:
     yield from _of_fabric(cells)
     if cells.loaded and cells.thermal_slowdown:
         yield "thermal_slowdown", "the hardware slows its clocks under load, as it is too hot"
+    if cells.over_limit:
+        yield "thermal_margin", "it is hotter than where its hardware slows it: no margin (T.Limit) is left"
     if cells.loaded and cells.power_brake:
         yield "power_brake", "its power brake is on under load: see power supplies and PDU"
     if is_narrow(cells):

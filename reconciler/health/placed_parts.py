@@ -21,7 +21,7 @@ from reconciler.health.parts import (
 )
 from reconciler.health.table import table_of
 from reconciler.health.telemetry import OF_AMD, amd_signals
-from reconciler.health.xids import is_hardware
+from reconciler.health.xids import signal_of
 from reconciler.model.desired import Profile
 from reconciler.model.gpus import Gpu
 from reconciler.model.observed import AmdGpu, HostFacts, Observed, RedfishInventory, Silent
@@ -179,8 +179,9 @@ def _of_gpu(profile: Profile, facts: HostFacts, gpu: Gpu, counts: Counts) -> Ite
         if counts(name) or (name == NARROW and counts("pcie_width")):
             yield f"{name}: {detail}"
     for xid in facts.xids or ():
-        if not xid.switch and is_hardware(xid) and _slot(xid.device) == _slot(gpu.pci) and counts(f"xid_{xid.code}"):
-            yield f"xid_{xid.code}: {xid.count} times in the kernel log" if xid.count > 1 else f"xid_{xid.code}"
+        name = "" if xid.switch or _slot(xid.device) != _slot(gpu.pci) else signal_of(xid)
+        if name and counts(name):
+            yield f"{name}: {xid.count} times in the kernel log" if xid.count > 1 else name
 
 
 def _slot(address: str) -> str:

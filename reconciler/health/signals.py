@@ -28,7 +28,7 @@ from reconciler.health.parts import (
 )
 from reconciler.health.table import Effect, HealthTable, SignalRule, health_table, table_of
 from reconciler.health.telemetry import telemetry_signals, unread_telemetry
-from reconciler.health.xids import is_hardware
+from reconciler.health.xids import again, signal_of, words_of
 from reconciler.model.desired import NodeCondition, Profile
 from reconciler.model.gpus import Gpu, GpuCells
 from reconciler.model.observed import Answered, HostFacts, Member, Observed, Silent
@@ -228,7 +228,7 @@ def _of_host(profile: Profile, facts: HostFacts, table: HealthTable) -> Iterator
     for name, found in facts.raised.items():
         if name in table.rules:  # the packaged table has none of an extension
             yield from ((name, detail) for detail in found)
-    yield from _of_log(profile, facts)
+    yield from _of_log(profile, facts, table)
 
 
 def _of_gpus(profile: Profile, facts: HostFacts, table: HealthTable) -> Iterator[NameAndDetail]:
@@ -269,13 +269,13 @@ def _of_nvlinks(profile: Profile, facts: HostFacts) -> Iterator[NameAndDetail]:
         yield "nvlink_slow", f"GPU {index}: {slow} of its NVLinks are slower than others of the node"
 
 
-def _of_log(profile: Profile, facts: HostFacts) -> Iterator[NameAndDetail]:
+def _of_log(profile: Profile, facts: HostFacts, table: HealthTable) -> Iterator[NameAndDetail]:
     ignored = profile.remediation.ignore_xids if profile.remediation else ()
     for xid in facts.xids or ():
-        if is_hardware(xid, ignored):
+        if name := signal_of(xid, ignored):
             kind = "SXid" if xid.switch else "XID"
-            said = f": {xid.text}" if xid.code == 154 else ""
-            yield f"xid_{xid.code}", f"{kind} {xid.code} on {xid.device}{_times(xid.count)}{said}"
+            yield name, f"{kind} {xid.code} on {xid.device}{_times(xid.count)}{words_of(xid)}"
+    yield from again(facts.xids or (), table, ignored)
     for event in facts.kernel_events or ():
         about = f" on {event.device}" if event.device else ""
         yield event.kind.value, f"{KERNEL_EVENTS[event.kind]}{about}{_times(event.count)}, says the kernel log"

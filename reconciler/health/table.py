@@ -15,7 +15,7 @@ from reconciler.model.after import Exchanged
 from reconciler.model.desired import Profile
 from reconciler.model.signal_changes import SignalChange
 from reconciler.model.units import parse_duration
-from reconciler.spec.kinds.signals import First, Next, Scope, SignalClass, SignalRow
+from reconciler.spec.kinds.signals import First, Next, Proof, Scope, SignalClass, SignalRow
 from reconciler.spec.signals import FILE, PREFIX, is_guarded, packaged, row_for, rows_of, weaker
 
 
@@ -63,7 +63,8 @@ class SignalRule:
         self.effect = _EFFECTS[row.first]
         self.latched = row.reads == 1
         self.remedy = Remedy.LADDER if row.next is None else _REMEDIES[row.next]
-        self.part = _PARTS.get(row.scope) if row.next is Next.PERSON else None
+        exchanged = row.next is Next.PERSON or row.healed_by == (Proof.NEW_SERIAL,)
+        self.part = _PARTS.get(row.scope) if exchanged else None
         self.domains = row.may_be_caused_by
 
     @property

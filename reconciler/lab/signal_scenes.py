@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from reconciler.lab.hardware import kernel_log
 from reconciler.lab.hardware.faults import FAULTS, FaultValue
 from reconciler.lab.hardware.gpu_cells import RECOVERING
 from reconciler.lab.hardware.machine import Machine
@@ -157,6 +158,11 @@ def _recorded(kind: str, count: int, before_boot_s: float = 0.0) -> Callable[[Ma
     return record
 
 
+def _with_mmu_faults(machine: Machine) -> None:
+    """Log two illegal accesses on one GPU, an hour apart."""
+    machine.system().kernel_log += [kernel_log.mmu_fault(machine.state.gpus[1], at) for at in (100.0, 100.0 + HOUR)]
+
+
 def _on_board(machine: Machine) -> None:
     """Log an Xid as the baseboard of a DGX H100 does (a recording in NVIDIA/libredfish)."""
     machine._log("Critical", "Driver Event Message has detected errors of type '[2][00] XID 119 Timeout'.")
@@ -179,6 +185,7 @@ SCENES: Final[Mapping[str, Scene]] = {
     "fabric": _scene("fabric_manager"),
     "fabric_recovers": _cell("fabric_health", RECOVERING),
     "thermal_slowdown": _scene("gpu_cell", prepare=_loaded, gpu=1, cell="thermal_slowdown", text="Active"),
+    "thermal_margin": _cell("over_limit", "-5 C"),
     "power_brake": _scene("throttle", prepare=_loaded, by="power_brake"),
     "pcie_width": _cell("pcie_width", "8x"),
     "pcie_narrow": _scene(prepare=_narrow, ends=_with_other_gpus),
@@ -248,6 +255,11 @@ SCENES: Final[Mapping[str, Scene]] = {
     "xid_64": _xid(64),
     "xid_79": _scene("xid_79", gpu=1),
     "xid_95": _xid(95),
+    "xid_163": _xid(163),
+    "xid_164": _xid(164),
+    "xid_165": _xid(165),
+    "xid_nonfatal_": _xid(145),
+    "xid_again_": _scene(prepare=_with_mmu_faults),
     "xid_": _xid(119),
     "condition_": _scene("node_condition"),
     "dimm_ue": _part("dimm", "logged"),

@@ -32,6 +32,7 @@ class GpuCells:
     fabric_status: Annotated[str | None, Privacy.FABRIC_STATUS] = None  # "Success", or the error
     fabric_health: FreeText | None = None  # "" or what is wrong: "bandwidth Degraded, route_unhealthy True"
     thermal_slowdown: bool | None = None  # by the hardware, now
+    over_limit: bool | None = None  # hotter than where the hardware slows it, by its margin (T.Limit) to that
     power_brake: bool | None = None
     pcie_width: int | None = None  # lanes now
     pcie_width_max: int | None = None  # of this board in this slot

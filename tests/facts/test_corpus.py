@@ -145,6 +145,7 @@ def test_a_healthy_h100(samples: Path) -> None:
             fabric_status="Success",
             fabric_health="",
             thermal_slowdown=False,
+            over_limit=False,
             power_brake=False,
             pcie_width=16,
             pcie_width_max=16,

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from reconciler.drivers.ssh.facts import host_facts
-from reconciler.drivers.ssh.facts.kernel_log import COMMAND
+from reconciler.drivers.ssh.facts.kernel_log import COMMAND, MAX_BURSTS
 from reconciler.model.gate import CommandResult
 from reconciler.model.observed import HostFacts
 
@@ -68,3 +68,37 @@ def test_bursts_push_nothing_out(tmp_path: Path) -> None:
     assert {xid.code for xid in facts.xids or ()} == {79, 48}
     (event,) = facts.kernel_events or ()
     assert (event.kind, event.count) == ("memory_ue", 200)
+
+
+def xid(code: int, text: str, at: float = 0.0, pci: str = "0000:18:00") -> str:
+    when = f"[{at:12.6f}] gpu-a001 kernel: " if at else ""
+    return f"{when}NVRM: Xid (PCI:{pci}): {code}, {text}\n"
+
+
+def test_lines_that_are_not_fatal_hide_none_that_is(tmp_path: Path) -> None:
+    """An NVLink that garbles logs thousands of lines; the one that takes the node out comes last."""
+    harmless = "RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000008)"
+    fatal = "RLW_SRC_TRACK Fatal   XC0 i0 Link 13 (0x0409a0c2 0x00000004)"
+    switch = "nvidia-nvswitch1: SXid (PCI:0000:c2:00.0): 20034, "
+    log = "".join(xid(145, harmless, 100.0 + at / 10) + f"{switch}Non-fatal, Link 30\n" for at in range(3000))
+    facts = facts_of(log + xid(145, fatal, 500.0) + f"{switch}Fatal, Link 31\n", tmp_path)
+    assert [(one.code, one.fatal) for one in facts.xids or ()] == [(145, True), (20034, True)]
+
+
+def test_a_burst_hides_none_that_comes_later_at_its_place(tmp_path: Path) -> None:
+    first = "".join(xid(31, "MMU Fault", 100.0 + at / 100) for at in range(3000))  # ends at 130 s
+    places = [f"Graphics SM Warp Exception on (GPC {at % 8}, TPC {at // 8}, SM 0): x" for at in range(60)]
+    flood = "".join(xid(13, place, 100.0 + at) for at in range(10) for place in places)
+    later = xid(31, "MMU Fault", 300.0) + xid(31, "MMU Fault", 310.0) + xid(31, "MMU Fault", 311.0)
+    facts = facts_of(first + flood + later + xid(13, places[0], 4000.0), tmp_path)
+    bursts = {one.code: one.bursts for one in facts.xids or ()}
+    assert [one.uptime_s for one in bursts[31]] == [100.0]
+    assert (bursts[13][-1].place, bursts[13][-1].uptime_s) == ("GPC 0, TPC 0", 4000.0)
+    facts = facts_of(first + xid(31, "MMU Fault", 311.0), tmp_path)
+    assert [one.bursts[-1].uptime_s for one in facts.xids or ()] == [311.0]
+
+
+def test_bursts_without_end_are_cut(tmp_path: Path) -> None:
+    facts = facts_of("".join(xid(31, "MMU Fault", 200.0 * at) for at in range(1, 20_000)), tmp_path)
+    (found,) = facts.xids or ()
+    assert (found.count, len(found.bursts)) == (400, MAX_BURSTS)

@@ -41,6 +41,7 @@ STATES = {
     "sram_threshold_exceeded": "sram_threshold_exceeded",
     "hw_thermal_slowdown": "thermal_slowdown",
     "hw_power_brake_slowdown": "power_brake",
+    "gpu_temp_tlimit": "over_limit",
     "current_link_width": "pcie_width",
     "max_link_width": "pcie_width_max",
     "current_link_gen": "pcie_gen",

@@ -7,6 +7,7 @@ instruction of a program have left.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,39 @@ def read(name: str, log: str = "== 360 lines\n") -> HostFacts:
     )  # fmt: skip
 
 
+def hot(now: str, margin: str, slows: str = "-2 C", name: str = "nvidia-smi-h100-at-work.xml") -> HostFacts:
+    text = (FOLDER / name).read_text()
+    for cell, said in (("gpu_temp", now), ("gpu_temp_tlimit", margin), ("gpu_temp_slow_tlimit_threshold", slows)):
+        text, count = re.subn(rf"<{cell}>[^<]*</{cell}>", f"<{cell}>{said}</{cell}>", text)
+        assert count == 1
+    return host_facts({"nvidia_smi": CommandResult(0, text)})
+
+
+@pytest.mark.parametrize(
+    ("now", "margin", "slows", "over"),
+    [
+        ("60 C", "25 C", "-2 C", False),
+        ("87 C", "-2 C", "-2 C", False),
+        ("88 C", "-3 C", "-2 C", True),
+        ("88 C", "-3 C", "-3 C", False),  # B200
+        ("35 C", "0 C", "0 C", False),  # as NVIDIA's mock of NVML prints it
+        ("45 C", "-40 C", "-2 C", None),  # a cool H100 that gives no margin (gpud)
+        ("88 C", "0 C", "N/A", None),  # A100
+        ("88 C", "N/A", "-2 C", None),
+    ],
+)
+def test_a_gpu_is_too_hot_by_its_own_margin(now: str, margin: str, slows: str, over: bool | None) -> None:
+    found = hot(now, margin, slows).gpus or ()
+    assert [(gpu.cells.over_limit, gpu.cells.unread) for gpu in found] == [(over, ())]
+    shown = host_signals(b.profile(inventory=DesiredInventory(gpus=1)), b.observed(host=hot(now, margin, slows)))
+    assert ("thermal_margin" in {signal.name for signal in shown}) is (over is True)
+
+
+@pytest.mark.parametrize("margin", ["ERR!", "", "25", "25 F", "Unknown Error"])
+def test_a_margin_that_can_t_be_read_is_no_evidence(margin: str) -> None:
+    assert [gpu.cells.unread for gpu in hot("60 C", margin).gpus or ()] == [("over_limit",)]
+
+
 @DOCUMENTS
 def test_a_healthy_gpu_has_every_cell_and_no_signal(name: str) -> None:
     """At 690 of 700 W its clock is lowered for power: that is what a limit is for."""
@@ -46,6 +80,7 @@ def test_a_healthy_gpu_has_every_cell_and_no_signal(name: str) -> None:
     (gpu,) = found.gpus
     assert (found.driver, gpu.cells.unread, gpu.cells.loaded) == ("580.159.04", (), "at-work" in name)
     assert (gpu.cells.pcie_gen, gpu.cells.pcie_width, gpu.cells.recovery_action) == (5, 16, "None")
+    assert gpu.cells.over_limit is False
     assert (gpu.ecc_enabled, gpu.ecc_uncorrectable, gpu.remap_pending, gpu.mig_current) == (True, 0, False, False)
     assert host_signals(b.profile(inventory=DesiredInventory(gpus=1)), b.observed(host=found)) == ()
 

@@ -17,6 +17,7 @@ from reconciler.health.table import Effect, health_table
 from reconciler.health.xids import is_hardware
 from reconciler.model.desired import Remediation, Rung
 from reconciler.model.gpus import GpuCells, SmiAnswer
+from reconciler.model.kernel_log import XidBurst
 from reconciler.model.observed import (
     AmdGpu,
     ClockState,
@@ -36,13 +37,13 @@ from tests import builders as b
 from tests.health.test_bmc import CASES
 
 
-@pytest.mark.parametrize("code", [13, 31, 43, 45, 63, 94, 162, 163])
+@pytest.mark.parametrize("code", [13, 31, 43, 45, 63, 94, 162])
 def test_an_application_s_code_never_sends_a_node_away(code: int) -> None:
     """Pitfall K1."""
     assert not is_hardware(Xid(code, "0", 600))
 
 
-@pytest.mark.parametrize("code", [48, 62, 64, 74, 79, 95, 119, 120, 140, 164, 999])
+@pytest.mark.parametrize("code", [48, 62, 64, 74, 79, 95, 119, 120, 140, 149, 999])
 def test_hardware_and_unknown_codes_do(code: int) -> None:
     assert is_hardware(Xid(code, "0", 1))
     assert not is_hardware(Xid(code, "0", 1), ignored=(code,))
@@ -206,6 +207,7 @@ SIGNALS: list[tuple[str, dict[str, Any], Effect]] = [
     ("fabric_recovers", ill_gpu(fabric_health=RECOVERS), Effect.REPORTS),
     ("fabric_recovers", ill_gpu(fabric_health=f"summary Limited Capacity, {RECOVERS}"), Effect.REPORTS),
     ("thermal_slowdown", ill_gpu(thermal_slowdown=True, loaded=True), Effect.REPORTS),
+    ("thermal_margin", ill_gpu(over_limit=True), Effect.REPORTS),
     ("power_brake", ill_gpu(power_brake=True, loaded=True), Effect.REPORTS),
     ("pcie_width", ill_gpu(pcie_width=8), Effect.REPAIRS),
     ("pcie_narrow", {"gpus": (b.gpu(0), b.gpu(1, name="NVIDIA L4", cells=NARROW))}, Effect.REPORTS),
@@ -250,7 +252,10 @@ SIGNALS: list[tuple[str, dict[str, Any], Effect]] = [
     }.items()),
     *((f"xid_{code}", {"xids": (Xid(code, "x", 1),)}, effect) for code, effect in {
         64: Effect.ISOLATES, 79: Effect.ISOLATES, 95: Effect.ISOLATES, 48: Effect.REPAIRS, 119: Effect.REPAIRS,
+        163: Effect.REPORTS, 164: Effect.REPORTS, 165: Effect.REPORTS,
     }.items()),
+    ("xid_nonfatal_145", {"xids": (Xid(145, "x", 1, fatal=False),)}, Effect.REPORTS),
+    ("xid_again_31", {"xids": (Xid(31, "x", 2, bursts=(XidBurst("", 9.0), XidBurst("", 900.0))),)}, Effect.REPORTS),
 ]  # fmt: skip
 
 

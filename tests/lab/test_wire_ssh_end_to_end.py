@@ -74,6 +74,7 @@ WELL = GpuCells(
     fabric_state="Completed",
     fabric_status="Success",
     thermal_slowdown=False,
+    over_limit=False,
     power_brake=False,
     pcie_width=16,
     pcie_width_max=16,

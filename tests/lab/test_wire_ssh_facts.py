@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.drivers.ssh.facts import host_facts
 from reconciler.lab.hardware.machine import Machine
+from reconciler.lab.inprocess.facts import host_facts as in_process
+from reconciler.lab.signal_scenes import SCENES
 from reconciler.lab.wire.facts import FACTS, answer
 from reconciler.model.gate import CommandResult
 from tests.lab.ssh_bench import Clock, ask, make_machine
@@ -210,6 +213,19 @@ def test_the_kernel_log_is_the_drivers_part_of_it(machine: Machine) -> None:
     assert "usb" not in log
     machine.system().kernel_log.clear()
     assert answer("kernel_log", ask(machine)).exit_status == 1
+
+
+@pytest.mark.parametrize("scene", [name for name in SCENES if name.startswith(("xid_", "thermal_margin"))])
+def test_a_scene_is_read_in_process_as_the_parsers_read_its_text(machine: Machine, scene: str) -> None:
+    SCENES[scene].play_on(machine, "")
+    if scene == "xid_163":
+        machine.inject("xid", gpu=2, code=163)
+        machine.inject("xid", gpu=2, code=162)
+    read = host_facts({name: answer(name, ask(machine)) for name in ("kernel_log", "nvidia_smi")})
+    found = in_process(machine, (), ())
+    assert found.xids == read.xids
+    assert [gpu.cells for gpu in found.gpus or ()] == [gpu.cells for gpu in read.gpus or ()]
+    assert read.gpus is not None
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,8 @@ CELLS = (
     "max_link_width", "current_link_gen", "max_link_gen", "replay_counter", "remapped_row_unc", "remapped_row_pending",
     "remapped_row_failure", "sram_threshold_exceeded", "dram_uncorrectable", "sram_uncorrectable_parity",
     "sram_uncorrectable_secded", "clocks_event_reason_hw_thermal_slowdown",
-    "clocks_event_reason_hw_power_brake_slowdown", "state", "status",
+    "clocks_event_reason_hw_power_brake_slowdown", "state", "status", "gpu_temp", "gpu_temp_tlimit",
+    "gpu_temp_slow_tlimit_threshold",
 )  # fmt: skip
 
 

@@ -238,6 +238,7 @@ PUBLIC = {
     "GpuCells": {"recovery_action", "fabric_state", "unread"},  # words of the driver's own lists, and names of ours
     "Slot": {"name", "layout key", "newer", "lacks"},  # words of ours, and the name of an image
     "Xid": {"device"},
+    "XidBurst": {"place"},  # "GPC 0, TPC 4"
     "DcgmIncident": {"entity", "system", "health"},  # "GPU 3", and words of DCGM's own lists
     "PlacedPart": {"kind"},  # ours
     "Repair": {"node"},

@@ -25,6 +25,7 @@ CELLS: Final[Mapping[str, Mapping[str, object]]] = {
     "fabric_health": {"Full": "", "Degraded": "bandwidth Degraded", RECOVERING: "route_recovery_in_progress True"},
     "loaded": {"97 %": True, "0 %": False},  # its utilisation
     "thermal_slowdown": _ACTIVE,
+    "over_limit": {"-5 C": True, "38 C": False},  # its margin to the limit, where it slows itself below -2 C
     "power_brake": _ACTIVE,
     "pcie_width": _LANES,
     "pcie_gen": _COUNTS,

@@ -8,6 +8,8 @@ from typing import Final
 from reconciler.lab.hardware.state import GpuState
 from reconciler.model import gpu_reset
 
+MMU_FAULT: Final = 31
+
 # Kind of event -> (description, kernel line). Each names its own device.
 EVENTS: Final[Mapping[str, tuple[str, str]]] = {
     "gpu_init_failed": ("00000000:1B:00.0", "NVRM: GPU 0000:1b:00.0: RmInitAdapter failed! (0x24:0x65:1185)"),
@@ -77,6 +79,12 @@ def fallen_off_bus(gpu: GpuState) -> list[str]:
 
 def xid(gpu: GpuState, code: int, text: str) -> str:
     return _xid(gpu, code, text)
+
+
+def mmu_fault(gpu: GpuState, uptime_s: float) -> str:
+    """Return the line of an illegal access of a program, with its time: as two of them are bursts if they are apart."""
+    text = "channel 0x0000001e, intr 00000000. MMU Fault: ENGINE GRAPHICS GPC0 GPCCLIENT_T1_8 faulted @ 0x803c_cfe00000"
+    return f"[{uptime_s:12.6f}] {_xid(gpu, MMU_FAULT, text)}"
 
 
 def unanswered(lines: list[str]) -> list[str]:

@@ -18,6 +18,7 @@ HOLDERS: Final = ("nvidia-dcgm", "nvidia-persistenced")  # they keep GPUs open
 _TEXTS: Final = {
     119: "Timeout after 6s of waiting for RPC response from GPU0 GSP! Expected function 76 (GSP_RM_CONTROL).",
     62: "Channel 0x00000004, ucode halt",
+    145: "RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000008 0x00000001 0x00000000 0x00100000 0x00000004)",
 }
 
 

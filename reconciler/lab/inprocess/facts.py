@@ -20,7 +20,7 @@ from reconciler.lab.hardware.error_counters import (
 from reconciler.lab.hardware.host_network import host_network
 from reconciler.lab.hardware.host_side import K3S_UNITS
 from reconciler.lab.hardware.k3s_site import K3S_FILES, RENEW_S, secret_options, version_of
-from reconciler.lab.hardware.kernel_log import EVENTS, unanswered
+from reconciler.lab.hardware.kernel_log import EVENTS, MMU_FAULT, unanswered
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.parts import dimm_errors, dimm_records
 from reconciler.lab.hardware.software import installed
@@ -32,6 +32,7 @@ from reconciler.lab.wire.facts.installed import arguments, fingerprint
 from reconciler.model.gpus import Gpu, MigDevice, SmiAnswer
 from reconciler.model.installed import InstalledFacts
 from reconciler.model.k3s import DATASTORE, DUE, IMAGES, NONE, RESTART_DUE, UNIT_FILES, K3sFacts
+from reconciler.model.kernel_log import POWER_SMOOTHING_BACK, POWER_SMOOTHING_GONE, XidBurst
 from reconciler.model.observed import (
     DiskHealth,
     HostFacts,
@@ -45,7 +46,10 @@ from reconciler.model.observed import (
 )
 from reconciler.model.vocab import KernelEventKind
 
-_XID = re.compile(r"NVRM: Xid \(PCI:(?P<pci>[0-9a-f:]+)\): (?P<code>\d+), pid=[^,]*, name=[^,]*, (?P<rest>.*)")
+_XID = re.compile(
+    r"(?:\[ *(?P<at>[0-9.]+)\] )?NVRM: Xid \(PCI:(?P<pci>[0-9a-f:]+)\): (?P<code>\d+), "
+    r"pid=[^,]*, name=[^,]*, (?P<rest>.*)"
+)
 
 
 def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]) -> HostFacts:
@@ -296,11 +300,24 @@ def _xids(lines: Sequence[str]) -> tuple[Xid, ...]:
     """Return each kind of error with its count and the text of its first line."""
     texts: dict[tuple[int, str], str] = {}
     counts: Counter[tuple[int, str]] = Counter()
+    bursts: dict[tuple[int, str], tuple[XidBurst, ...]] = {}
     for match in filter(None, map(_XID.match, lines)):
         kind = int(match["code"]), f"0000{match['pci']}.0".upper()
         texts.setdefault(kind, match["rest"])
         counts[kind] += 1
-    return tuple(Xid(code, device, counts[code, device], text=text) for (code, device), text in texts.items())
+        if kind[0] == POWER_SMOOTHING_BACK:
+            texts.pop((POWER_SMOOTHING_GONE, kind[1]), None)
+        if match["at"] and kind[0] == MMU_FAULT:
+            bursts[kind] = (*bursts.get(kind, ()), XidBurst("", float(match["at"])))
+    return tuple(
+        Xid(code, device, counts[code, device], fatal=_fatal(text), text=text, bursts=bursts.get((code, device), ()))
+        for (code, device), text in texts.items()
+    )
+
+
+def _fatal(text: str) -> bool | None:
+    """Return the word of a line of NVLink 5; None for lines without."""
+    return False if " Nonfatal XC" in text else True if " Fatal XC" in text else None
 
 
 def _links(machine: Machine) -> tuple[Link, ...]:

@@ -29,6 +29,7 @@ def as_read(name: str, driver: str, mig: bool, cells: tuple[tuple[str, str], ...
         fabric_state="Completed",
         fabric_status="Success",
         thermal_slowdown=False,
+        over_limit=False,
         power_brake=False,
         pcie_width=16,
         pcie_width_max=16,

@@ -18,7 +18,7 @@ from reconciler.health.bmc import logged
 from reconciler.health.cure import proved_by_reset
 from reconciler.health.signals import Signal, unread_signals
 from reconciler.health.table import SignalRule, table_of
-from reconciler.health.xids import is_hardware
+from reconciler.health.xids import is_hardware, is_withdrawn
 from reconciler.model.desired import Desired
 from reconciler.model.observed import Answered, Observed, Xid
 from reconciler.model.records import IN_BOOT, UNHEALED, Attempt, NodeRecord, isolated_for, unhealed_paths
@@ -169,7 +169,7 @@ class _Seen:
         policy, host = self._desired.profile.remediation, self._observed.host
         told = host.value.xids or () if isinstance(host, Answered) else ()
         ignored = () if policy is None else policy.ignore_xids
-        return any(xid.code == int(code) for xid in told) or not is_hardware(Xid(int(code), "", 1), ignored)
+        return is_withdrawn(int(code), told) or not is_hardware(Xid(int(code), "", 1), ignored)
 
     def has(self, proof: Proof, path: str, rule: SignalRule, key: str, since: datetime) -> bool:
         """Return whether an event has a proof. The gate is asked for at admission, of every node that was out."""

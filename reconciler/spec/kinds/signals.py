@@ -237,6 +237,7 @@ class CodeLists(Model):
 
     application: CodeList = Field(description="XIDs that are no evidence.")
     reset: CodeList = Field(description="XIDs whose remedy is a reset of the GPU.")
+    link_non_fatal: CodeList = Field(description="XIDs of NVLink 5: only reported where the line says Nonfatal.")
     switch_corrected: CodeList = Field(description="SXids that are no evidence unless the line calls them fatal.")
     switch_non_fatal: CodeList = Field(description="SXids that are no evidence where the line calls them non-fatal.")
     switch_not_harmless: CodeList = Field(description="SXids that are evidence, whatever the line calls them.")

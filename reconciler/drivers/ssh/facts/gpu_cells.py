@@ -35,6 +35,8 @@ _NO_STATUS = re.compile(
 # Values of a healthy fabric in fabric/health: summary, bandwidth, and flags that are not set.
 _HEALTHY_WORDS = frozenset({"healthy", "full", "false", "no", "none", "not active", "0"})
 _UNHEALTHY_WORDS = frozenset({"unhealthy", "limited capacity", "degraded", "true", "yes", "active", "incorrect"})
+_CELSIUS = re.compile(r"(-?\d{1,3}) C")
+_COOL = 60  # °C: no card slows itself below it. gpud takes a margin of 0 and less from an H100 for none at all.
 _WIDTH = re.compile(r"(\d{1,2})x")
 _PERCENT = re.compile(r"(\d{1,3}) %")
 
@@ -108,11 +110,12 @@ def health_cells(element: ET.Element) -> GpuCells:
         fabric_state=read("fabric_state", "fabric/state", partial(_like, _FABRIC_STATE)),
         fabric_status=read("fabric_status", "fabric/status", _status),
         fabric_health=_fabric_health(cells),
+        over_limit=_is_over_limit(cells),
         loaded=read("loaded", "utilization/gpu_util", _is_loaded),
         **flags,
         **reasons,
         **link,
-        unread=tuple(cells.unread),
+        unread=tuple(dict.fromkeys(cells.unread)),
     )
 
 
@@ -153,6 +156,23 @@ def _before_570(cells: _Cells) -> str | None:
     if reset is None and drain is None:
         return None
     return "Reset" if reset else "Drain and Reset" if drain else "None"
+
+
+def _is_over_limit(cells: _Cells) -> bool | None:
+    """Return whether the margin of a GPU is below that at which its hardware slows it: -2 C on H100 and H200.
+
+    None where a card or driver lacks one of both (A100), and where a cool GPU contradicts its margin.
+    """
+    names = ("gpu_temp", "gpu_temp_tlimit", "gpu_temp_slow_tlimit_threshold")
+    now, margin, slows = (cells.read("over_limit", f"temperature/{name}", _celsius) for name in names)
+    if now is None or margin is None or slows is None:
+        return None
+    return None if margin < slows and now < _COOL else margin < slows
+
+
+def _celsius(text: str) -> int | None:
+    match = _CELSIUS.fullmatch(text)
+    return int(match[1]) if match else None
 
 
 def _fabric_health(cells: _Cells) -> str | None:

@@ -77,12 +77,17 @@ class Bursts:
 
     def begins(self, key: Hashable, line: str) -> bool:
         """Return whether a line begins a burst, or is in one of an earlier line about the same thing."""
-        match = _TIME.match(line)
-        if match is None or match["uptime"] is None:
+        at, last = uptime_s(line), self._last.get(key)
+        if at is None:
             return True
-        at, last = float(match["uptime"]), self._last.get(key)
         self._last[key] = at
         return last is None or not 0 <= at - last <= BURST_S
+
+
+def uptime_s(line: str) -> float | None:
+    """Return the time of a line, in seconds since the boot; None where it has none."""
+    match = _TIME.match(line)
+    return None if match is None or match["uptime"] is None else float(match["uptime"])
 
 
 def kernel_events(lines: Iterable[str]) -> tuple[KernelEvent, ...]:
