@@ -155,7 +155,7 @@ def _carry_out(workspace: Workspace, ledger: SqlLedger, job: ApplyJob, run: str,
     async def work() -> ApplyReport:
         fabric = workspace.fabric(ledger)
         try:
-            with workspace.frontend.progress("observing", workspace.time_scale, terse=job.redact) as progress:
+            with workspace.frontend.progress("observing", workspace.clock.now, terse=job.redact) as progress:
                 return await apply_nodes(
                     request, fabric=fabric, ledger=ledger, clock=workspace.clock, gate=workspace.gate, progress=progress
                 )

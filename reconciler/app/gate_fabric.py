@@ -80,7 +80,7 @@ def search_fabric(workspace: Workspace, ledger: SqlLedger, test: GateTest) -> Fa
     async def work() -> FabricReport:
         fabric = workspace.fabric(ledger)
         try:
-            with workspace.frontend.progress("observing", workspace.time_scale, terse=False) as progress:
+            with workspace.frontend.progress("observing", workspace.clock.now, terse=False) as progress:
                 return await search(
                     SearchRequest(request, test, bar), fabric=fabric, ledger=ledger, clock=clock, gate=workspace.gate,
                     progress=progress,

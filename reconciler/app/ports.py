@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 from reconciler.model.errors import ReconcilerError
 
 if TYPE_CHECKING:  # every command imports this module, and few show the events of a pass
+    from datetime import datetime
+
     from reconciler.converge.events import Progress as Progress
 
 
@@ -69,15 +71,23 @@ class RecordTarget:
 
 
 class ShowProgress(Protocol):
-    def __call__(self, what: str, time_scale: float, *, terse: bool = False) -> AbstractContextManager[Progress]:
+    def __call__(
+        self, what: str, now: Callable[[], datetime], *, terse: bool = False
+    ) -> AbstractContextManager[Progress]:
         """Show the events of one pass while the context is open.
 
-        `what` names the pass, such as "observing". `terse` leaves out every text that a machine reported.
+        `what` names the pass, such as "observing". `now` is the clock of the fleet. `terse` leaves out every text that
+        a machine reported.
         """
 
 
 @contextmanager
-def no_progress(what: str, time_scale: float, *, terse: bool = False) -> Iterator[Progress]:  # noqa: ARG001  it shows nothing
+def no_progress(
+    what: str,  # noqa: ARG001  it shows nothing
+    now: Callable[[], datetime],  # noqa: ARG001
+    *,
+    terse: bool = False,  # noqa: ARG001
+) -> Iterator[Progress]:
     """Show nothing of a pass: the default of a frontend."""
     from reconciler.converge.events import ignore
 

@@ -70,7 +70,7 @@ class WireFabric(Confined):
         self._fleet = fleet
         self._settings = fleet.settings
         self._clock = clock
-        self._secrets = secrets if overlay is None else overlay.secrets
+        self._secrets = secrets if overlay is None else overlay.secrets_of(fleet.settings)
         self._overlay = overlay
         self._bmc_registry = BmcRegistry(_monotonic_instants(clock))
         self._bmcs: dict[str, RedfishBmc] = {}

@@ -135,7 +135,7 @@ class Workspace:
 
     @cached_property
     def secrets(self) -> SecretStore:
-        return SecretStore.load() if self.overlay is None else self.overlay.secrets
+        return SecretStore.load() if self.overlay is None else self.overlay.secrets_of(self.fleet.settings)
 
     def ledger_place(self, fleet: str) -> str | Path:
         """Return the requested ledger, or that beside the endpoints of a lab, or that in the state directory."""
@@ -248,7 +248,7 @@ class Workspace:
     async def _observe(self, revoked: Sequence[str], previous: Observation | None) -> Observation:
         fabric = self.fabric(revoked=revoked)
         try:
-            with self.frontend.progress("observing", self.time_scale) as progress:
+            with self.frontend.progress("observing", self.clock.now) as progress:
                 return await observe(
                     self.watched, self.selection[0], fabric, self.clock,
                     previous=previous, fresh_inventory=previous is None, progress=progress, time_scale=self.time_scale,

@@ -31,12 +31,14 @@ from reconciler.converge.events import (
     LoopTold,
     NodeObserved,
     NodeSettled,
+    PassEnded,
     RunPlanned,
     Waiting,
 )
 from reconciler.converge.run import Ended
 from reconciler.model.outcome import Ambiguous, Declined, Done, Outcome, Permanent, Transient, outcome_word
 from reconciler.model.printable import json_lines, without_secrets
+from reconciler.model.silences import NewSilences
 from reconciler.model.units import format_duration
 from reconciler.render.text import fold
 
@@ -69,6 +71,7 @@ class JsonLog:
         self._least = least
         self._fields = fields
         self._waiting: tuple[str, ...] = ()
+        self._newly_silent = NewSilences()
 
     def with_(self, **fields: Value) -> JsonLog:
         return JsonLog(self._now, stream=self._stream, least=self._least, **(self._fields | fields))
@@ -92,6 +95,11 @@ class JsonLog:
         match event:
             case NodeObserved(node, done, total):
                 self.say(Level.DEBUG, "node_observed", f"{done} of {total} nodes", node=node, done=done, total=total)
+            case PassEnded(silent):
+                for one in self._newly_silent(silent):
+                    self.say(
+                        Level.WARNING, "silent", one.explained(), source=one.source, reason=one.reason, nodes=one.nodes
+                    )
             case ActionStarted(node, action):
                 self.say(
                     Level.INFO, "action_started", f"{action.id}: started", node=node, action=action.id,

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from reconciler.app.ports import AllowedSigners, FleetRequest, PlanSource, RecordTarget
+from reconciler.cli.completion import expressions
 from reconciler.cli.crash_reports import CRASHES
 from reconciler.model.access_role import AccessRole
 from reconciler.model.printable import shown_url
@@ -160,9 +161,9 @@ def fleet_options(*, rev: bool = False, engine: bool = False) -> Callable[[F], F
     options = [
         spec_argument,
         output_option,
-        click.option("--limit", multiple=True, metavar="EXPR",
+        click.option("--limit", multiple=True, metavar="EXPR", shell_complete=expressions,
                      help="Select only these nodes: a name, gpu-a*, gpu-a[001-008], pool=P or rack=R."),
-        click.option("--exclude", multiple=True, metavar="EXPR",
+        click.option("--exclude", multiple=True, metavar="EXPR", shell_complete=expressions,
                      help="Leave these nodes out. Same syntax as --limit, applied after it."),
         endpoints_option(),
         ledger_option(),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ from reconciler.converge.events import (
     LoopTold,
     NodeObserved,
     NodeSettled,
+    PassEnded,
     Progress,
     RunPlanned,
     RunProgress,
@@ -33,11 +35,14 @@ from reconciler.converge.events import (
 )
 from reconciler.model.outcome import Ambiguous, Declined, Done, Permanent, Transient, outcome_word
 from reconciler.model.printable import visible
+from reconciler.model.silences import NewSilences, Silence
 from reconciler.model.units import format_duration
-from reconciler.render.text import plain
+from reconciler.render.text import fit, plain
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+    Now = Callable[[], datetime]
 
 _REDRAW_S = 0.2
 _ROWS = 12  # running actions shown; more would scroll the finished ones away
@@ -45,39 +50,40 @@ _PROGRESS_S = 1.0  # between two looks at how far the run is, which cost a littl
 
 
 @contextmanager
-def make_progress(what: str, time_scale: float, *, terse: bool = False) -> Iterator[Progress]:
+def make_progress(what: str, now: Now, *, terse: bool = False) -> Iterator[Progress]:
     """Return a Progress for one pass: a table of running actions on a terminal, lines elsewhere.
 
-    `terse`: for logs that others read. Lines name node, action and outcome, and quote no machine.
+    `now`: the clock of the fleet, as in all documents: a lab's times would not fit together otherwise. `terse`: for
+    logs that others read. Lines name node, action and outcome, and quote no machine.
     """
     live = sys.stderr.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb"
     if live and not REQUESTS.wanted:  # lines of others would break the table
-        with LiveProgress(what, time_scale) as shown:
+        with LiveProgress(what, now) as shown:
             yield shown
     else:
-        yield LineProgress(what, terse=terse)
-
-
-def stamp() -> str:
-    """Return the time of day for the beginning of a line, in UTC as in all that we print."""
-    return time.strftime("%H:%M:%S", time.gmtime())
+        yield LineProgress(what, now, terse=terse)
 
 
 class LineProgress:
     """A Progress that prints one line per event, with its time, and how far it is at every tenth of the nodes."""
 
-    def __init__(self, what: str, *, terse: bool = False, stamp: Callable[[], str] = stamp) -> None:
+    def __init__(self, what: str, now: Now, *, terse: bool = False) -> None:
         self._what = what
         self._terse = terse
-        self._stamp = stamp
+        self._now = now
+        self._newly_silent = NewSilences()
         self._tenths = 0
         self._waiting: tuple[str, ...] = ()
         self._planned: RunPlanned | None = None
         self._nodes = self._ended = self._tenths_told = 0  # nodes of the run, how many have ended, tenths of that
 
     def __call__(self, event: Event) -> None:
-        for line in filter(None, (self._line(event), self._far(event))):
-            say(f"{self._stamp()} {line}", err=True)
+        silent = self._silent(event.silent) if isinstance(event, PassEnded) else ()
+        for line in filter(None, (self._line(event), self._far(event), *silent)):
+            say(f"{self._now():%H:%M:%S} {line}", err=True)
+
+    def _silent(self, silent: Sequence[Silence]) -> list[str]:
+        return [one.sentence() if self._terse else told(one) for one in self._newly_silent(silent)]
 
     def _line(self, event: Event) -> str:
         match event:
@@ -122,11 +128,11 @@ class LiveProgress:
     what two threads write at once leaves rows of the table among the lines. Here one lock has both.
     """
 
-    def __init__(self, what: str, time_scale: float, stamp: Callable[[], str] = stamp) -> None:
+    def __init__(self, what: str, now: Now) -> None:
         self._what = what
-        self._time_scale = time_scale
-        self._stamp = stamp
-        self._running: dict[str, tuple[str, str, float]] = {}  # node -> action, step, since
+        self._now = now
+        self._newly_silent = NewSilences()
+        self._running: dict[str, tuple[str, str, datetime]] = {}  # node -> action, step, since
         self._status = ""
         self._planned: RunPlanned | None = None
         self._footer = ""
@@ -155,6 +161,8 @@ class LiveProgress:
     def __call__(self, event: Event) -> None:
         with self._lock:
             self._take(event)
+            for one in self._newly_silent(event.silent) if isinstance(event, PassEnded) else ():
+                self._print(told(one), "yellow", whole=True)
             self._look()
 
     def _take(self, event: Event) -> None:
@@ -164,7 +172,7 @@ class LiveProgress:
             case RunPlanned():
                 self._planned, self._footer_at = event, 0.0
             case ActionStarted(node, action):
-                self._running[node] = (action.id, "", time.monotonic())
+                self._running[node] = (action.id, "", self._now())
                 self._status = ""
             case ActionStep(node, action_id, step):
                 if (running := self._running.get(node)) is not None:  # else it has ended: a row would stay
@@ -184,8 +192,11 @@ class LiveProgress:
 
     def _print(self, line: str, style: str, *, mark: str = "", whole: bool = False) -> None:
         """Print a line above the table. `mark`: what has the style, unless the `whole` line has."""
-        text = (visible(line), style if whole else "")
-        self._console.print(Text.assemble((f"{self._stamp()} ", "dim"), (mark, style), text))
+        at = f"{self._now():%H:%M:%S} "
+        text = Text(fit(at + mark + visible(line), self._console.width), style if whole else "", no_wrap=True)
+        text.stylize("dim", 0, len(at))
+        text.stylize(style, len(at), len(at + mark))
+        self._console.print(text, overflow="ignore", crop=False)
         self._live.refresh()  # the print has drawn the table as it was before
 
     def _look(self) -> None:
@@ -197,14 +208,15 @@ class LiveProgress:
         table = Table.grid(padding=(0, 2))
         for _ in range(4):
             table.add_column(no_wrap=True, overflow="ellipsis")
-        now, rows = time.monotonic(), list(self._running.items())
+        now, rows = self._now(), list(self._running.items())
         for node, (action, step, since) in rows[:_ROWS]:
-            spent = format_duration((now - since) * self._time_scale)
+            spent = format_duration((now - since).total_seconds())
             table.add_row(
                 Text(visible(node), style="bold"), Text(visible(action)), Text(plain(step, 60), style="dim"), spent
             )
         lines = [f"and {len(rows) - _ROWS} more"] if len(rows) > _ROWS else []
-        lines += filter(None, (self._status, self._footer))
+        lines += [self._status] if self._status else []
+        lines += unbroken(self._footer, self._console.width)
         below = (Text(visible(line), style="dim", no_wrap=True, overflow="ellipsis") for line in lines)
         return Group(table, *below)
 
@@ -226,6 +238,16 @@ def footer(run: str, found: RunProgress, now: datetime) -> str:
     return f"{run}: {', '.join(parts)}"
 
 
+def unbroken(line: str, width: int) -> list[str]:
+    """Return the line of a footer in as many lines as a terminal needs, broken between its parts alone."""
+    kept = ", ".join(part.replace(" ", "\u00a0") for part in line.replace(": ", ":, ", 1).split(", "))
+    return [row.replace("\u00a0", " ").replace(":, ", ": ", 1) for row in textwrap.wrap(kept, width)]
+
+
+def told(silence: Silence) -> str:
+    return plain(silence.explained(), 600)
+
+
 def describe(event: Event) -> str:
     """Return a line for an event; "" for an event that is shown otherwise."""
     match event:
@@ -239,7 +261,7 @@ def describe(event: Event) -> str:
             return f"{node}: {state.replace('_', ' ')}" + (f": {plain(detail, 300)}" if detail else "")
         case LoopTold(_, message):
             return plain(message, 1000)
-        case NodeObserved() | Waiting() | RunPlanned():
+        case NodeObserved() | PassEnded() | Waiting() | RunPlanned():
             return ""
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:  # every command's options import this module, and help needs 
 
     from reconciler.model.outcome import Outcome
     from reconciler.model.plan import PlannedAction
+    from reconciler.model.silences import Silence
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,13 @@ class NodeObserved:
     node: str
     done: int
     total: int
+
+
+@dataclass(frozen=True, slots=True)
+class PassEnded:
+    """Every node of a pass was asked. `silent`: the sources that did not answer, and why."""
+
+    silent: tuple[Silence, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +107,8 @@ class LoopTold:
     fields: Mapping[str, str | int | float] = field(default_factory=dict)
 
 
-Event = NodeObserved | RunPlanned | ActionStarted | ActionStep | ActionFinished | NodeSettled | Waiting | LoopTold
+_Run = RunPlanned | ActionStarted | ActionStep | ActionFinished | NodeSettled | Waiting | LoopTold
+Event = NodeObserved | PassEnded | _Run
 Progress = Callable[[Event], None]
 
 

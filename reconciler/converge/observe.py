@@ -14,7 +14,7 @@ from functools import partial
 
 from reconciler.converge.answer import answer as answer
 from reconciler.converge.answer import io_seconds as io_seconds
-from reconciler.converge.events import NodeObserved, Progress, ignore
+from reconciler.converge.events import NodeObserved, PassEnded, Progress, ignore
 from reconciler.converge.node_readings import IN_DOUBT_S as IN_DOUBT_S
 from reconciler.converge.node_readings import OFF_GRACE_S as OFF_GRACE_S
 from reconciler.converge.node_readings import own_readings
@@ -24,6 +24,7 @@ from reconciler.model.observed import Answered, ClusterState, Member, Observatio
 from reconciler.model.observer_port import Readings
 from reconciler.model.ports import Clock, Cluster, Fabric, ReleaseStore
 from reconciler.model.releases import ReleaseFacts
+from reconciler.model.silences import silences
 from reconciler.model.vocab import UnknownReason
 
 OBSERVATION_FORMAT = "1.0"
@@ -71,14 +72,15 @@ async def observe(
         group.create_task(read())
     state = cluster.result()
     versions = ("", "") if isinstance(state, Silent) else (state.value.server_version, state.value.client_version)
+    read_nodes = {name: Observed(name, *readings[name], _member_of(name, state)) for name in nodes}
+    progress(PassEnded(silences(read_nodes, nodes)))
     return Observation(
         format_version=OBSERVATION_FORMAT,
         fleet=settings.fleet,
         spec_commit=fleet.source.commit,
         started_at=started_at,
         finished_at=clock.now(),
-        nodes={name: Observed(name, *readings[name], _member_of(name, state)) for name in nodes}
-        | _memberships(fleet, readings.keys(), state, started_at),
+        nodes=read_nodes | _memberships(fleet, readings.keys(), state, started_at),
         cluster_version=versions[0],
         kubectl_version=versions[1],
         insecure=(*settings.insecure, *fabric.insecure_logins(), *logins),

@@ -21,6 +21,7 @@ from reconciler.drivers.secrets import SecretStore
 from reconciler.drivers.secrets_file import KeySource, SecretsFile, SecretSource
 from reconciler.model.addresses import HTTPS_PORT, SSH_PORT, split_authority
 from reconciler.model.confined import Confined
+from reconciler.model.desired import Settings
 from reconciler.model.errors import DriverError, Failure, UsageError
 from reconciler.strict_yaml.parse import UnreadableFile, parse_yaml
 
@@ -79,6 +80,13 @@ class _Firmware(_Part):
     sha256: str
 
 
+class _Programs(_Part):
+    """The programs of a secret that each node has its own of, as in the secrets file."""
+
+    exec: tuple[str, ...] = Field(min_length=1)
+    write: tuple[str, ...] = Field(min_length=1)
+
+
 class _File(_Part):
     time_scale: float = Field(gt=0, le=1_000_000)
     epoch: datetime | None = Field(default=None, strict=False)  # when the lab's time began; scaled time counts from it
@@ -87,6 +95,7 @@ class _File(_Part):
     ssh: Mapping[str, _Ssh]
     clusters: Mapping[str, _Cluster]
     secrets: Mapping[str, str]
+    secret_programs: Mapping[str, _Programs] = {}  # in place of their files, where passwords of BMCs are changed
     keys: Mapping[str, str]
     installer: _Installer | None = None
     firmware: Mapping[str, _Firmware] = {}  # URL in the spec -> a stand-in for its file
@@ -131,6 +140,15 @@ class Overlay(Confined):
             secrets[_HOST_CA] = SecretSource(file=contents.installer.host_ca)  # it is sent nowhere
         keys = {name: KeySource(file=file) for name, file in contents.keys.items()}
         self.secrets = SecretStore(SecretsFile(secrets=secrets, keys=keys), path)
+        replaced = {
+            name: SecretSource(exec=found.exec, write=found.write, allow=_LOOPBACK)
+            for name, found in contents.secret_programs.items()
+        }
+        self._rotating = SecretStore(SecretsFile(secrets=secrets | replaced, keys=keys), path)
+
+    def secrets_of(self, settings: Settings) -> SecretStore:
+        """Return the secrets for a spec: its BMCs share a login in a file, unless their passwords are changed."""
+        return self.secrets if settings.rotate_after_s is None else self._rotating
 
     def bmc(self, address: str) -> BmcTarget:
         found = self._find(self._contents.bmc, address, "bmc")

@@ -32,6 +32,7 @@ from reconciler.lab.install_network import BOOT_MEDIUM, InstallNetwork
 from reconciler.lab.keys import known_keys
 from reconciler.lab.pki import ImageKey, SshAuthority, TlsAuthority, new_password, write_private
 from reconciler.lab.scenario import Scenario
+from reconciler.lab.secret_writer import PROGRAM, write_program
 from reconciler.lab.wire.kube import KubeServer
 from reconciler.lab.wire.login_server import LoginServer
 from reconciler.lab.wire.redfish import RedfishServer
@@ -196,6 +197,7 @@ class _LabRunner:
             "ssh": ssh,
             "clusters": await self._serve_cluster(lab, context),
             "secrets": self._secrets(lab.fleet),
+            "secret_programs": _programs(lab.fleet),
             "keys": {name: f"secrets/{name}.pub" for name in lab.public_keys},
             "installer": {"listen": "127.0.0.1:0", "iso": await self._serve_iso(iso), "host_ca": _HOST_CA},
             "firmware": await self._serve_firmware(lab),
@@ -306,6 +308,7 @@ class _LabRunner:
         (directory / "pki/ssh-host-ca.pub").write_text(self._ssh.public_key, encoding="utf-8")
         credentials = {"username": USERNAME, "password": self._password}
         write_private(directory / "secrets/bmc.json", json.dumps(credentials))
+        write_program(directory)
         write_private(directory / "secrets/ssh_ed25519", self._ssh.user_private_key)
         write_private(directory / _HOST_CA, self._ssh.private_key)
         write_private(directory / _BACKUP, secrets.token_urlsafe(24))
@@ -325,6 +328,12 @@ class _LabRunner:
         table = "\n".join(map(",".join, [("name", "bmc", "host", "rack"), *sorted(rows)]))
         (directory / "nodes.csv").write_text(f"{table}\n", encoding="utf-8")  # input of `init`
         (directory / "endpoints.json").write_text(json.dumps(endpoints, indent=2) + "\n", encoding="utf-8")
+
+
+def _programs(fleet: Fleet) -> dict[str, Any]:
+    """Return the programs by which passwords of BMCs are read and replaced, where the spec has them changed."""
+    name = fleet.settings.bmc_credentials
+    return {} if name is None else {name: {"exec": [PROGRAM, "get"], "write": [PROGRAM, "put"]}}
 
 
 def _of_backups(fleet: Fleet) -> set[str]:

@@ -13,7 +13,7 @@ from reconciler.diff.readings import Missing
 from reconciler.health.signals import watched_conditions
 from reconciler.model.desired import Desired, Fleet, LineOrigin
 from reconciler.model.drift import DriftItem
-from reconciler.model.errors import Position, UsageError
+from reconciler.model.errors import Position, UsageError, did_you_mean
 from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.plan import NodePlan, Plan
 from reconciler.model.records import Hold, NodeRecord
@@ -101,8 +101,10 @@ def values(made: Explanation) -> list[Value]:
     everything = list(_all(made))
     found = [value for value in everything if within(value.path, made.path)]
     if made.path and not found:
-        known = ", ".join(sorted({value.path for value in everything}))
-        raise UsageError(f"{made.node} has no managed value {made.path!r}; it has {known}")
+        known = sorted({value.path for value in everything})
+        stems = {path.partition(".")[0] for path in known}
+        hint = did_you_mean(made.path, {*known, *stems}) or f"it has values of {', '.join(sorted(stems))}"
+        raise UsageError(f"{made.node} has no managed value {made.path!r}; {hint}")
     return found
 
 

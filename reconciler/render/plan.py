@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -222,7 +223,7 @@ def human(plan: Plan) -> str:
         lines += table(("what", "pods"), [(what, f"{shown_pods(pods)} ({len(pods)})") for what, pods in lost.items()])
     if plan.workloads:
         lines += ["", "Interrupted by the drains:"]
-        lines += table(("workload", "pods evicted", "what follows"), [interrupted(cost) for cost in plan.workloads])
+        lines += table(("workload", "pods evicted", "what follows"), interruptions(plan.workloads))
     if waits := drain_waits(plan):
         lines += ["", "Before they evict, the drains wait:"]
         lines += table(
@@ -248,6 +249,7 @@ def human(plan: Plan) -> str:
     return page(lines)
 
 
+_NUMBER = re.compile(r"\d+")
 _HEAD = ("", "action", "disruption", "certainty", "because")
 REPORTED = "Reported, and left as it is:"
 HELD = ("nodes", "code", "begins (UTC)", "why")
@@ -306,6 +308,17 @@ def at_stake(plan: Plan) -> dict[str, list[str]]:
         "data of pods with local storage": [pod for node in nodes for pod in node.local_pods],
     }
     return {what: pods for what, pods in found.items() if pods}
+
+
+def interruptions(costs: Iterable[WorkloadCost]) -> list[tuple[str, str, str]]:
+    """Return a row for workloads whose names differ in a number alone and that lose as much: a job for each node."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for name, pods, follows in map(interrupted, costs):
+        alike.setdefault((_NUMBER.sub("0", name), pods, follows), []).append(name)
+    return [
+        (f"{fold(names)} ({len(names)})", f"{pods} each", follows) if len(names) > 1 else (names[0], pods, follows)
+        for (_, pods, follows), names in alike.items()
+    ]
 
 
 def interrupted(cost: WorkloadCost) -> tuple[str, str, str]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # every command prints, and --help needs no model
     from reconciler.model.plan import Incident, PlannedAction
     from reconciler.model.vocab import Disruption
 
+_NARROWEST = 22  # of a last column: its lines go on below the row when it has less room
 MAX_VALUE = 120  # characters of one value in a table; JSON always has all of it
 _OURS = "\t\u200b"  # the last parts links and mentions in Markdown
 _BLANKS = str.maketrans("\t\r\n", "   ")
@@ -72,8 +73,8 @@ def fit(text: str, width: int) -> str:
             lines.append(line)
             continue
         leading = len(line) - len(line.lstrip())
-        gap = line.rfind("  ", leading, width * 2 // 3)  # between columns
-        indent = gap + 2 if 0 <= gap <= width - 30 else min(leading + 4, width // 2)
+        gap = line.rfind("  ", leading, width)  # before the last column
+        indent = gap + 2 if 0 <= gap <= width - _NARROWEST else min(leading + 4, width // 2)
         lines += textwrap.wrap(line, width, subsequent_indent=" " * indent, break_on_hyphens=False)
     return "\n".join(lines)
 

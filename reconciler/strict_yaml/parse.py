@@ -36,6 +36,7 @@ _LARGEST: Final = 2**63 - 1  # what databases, and Redfish's integers, hold
 
 _OURS: Final = "<<<<<<< "  # how git begins and ends a conflict
 _THEIRS: Final = ">>>>>>> "
+_LEFT: Final = re.compile(r"^(<<<<<<<|>>>>>>>|\|\|\|\|\|\|\|) |^=======$", re.MULTILINE)
 
 Steps = tuple[str | int, ...]  # from the top of a document to a value: ("spec", "nodes", 2, "bmc")
 
@@ -108,7 +109,7 @@ def parse_yaml(text: str, file: str) -> tuple[list[Document], list[Diagnostic]]:
         at = Position(file, before.count("\n") + 1, error.position - before.rfind("\n"))
         raise UnreadableFile(at, f"character U+{ord(text[error.position]):04X} is not allowed in YAML") from None
     except MarkedYAMLError as error:
-        raise _syntax_problem(error, file) from None
+        raise _left_marker(text, file) or _syntax_problem(error, file) from None
     if not nodes and not builder.problems:
         raise UnreadableFile(
             Position(file), "the file is empty", "it needs at least one document with apiVersion and kind"
@@ -133,6 +134,14 @@ def _refuse_conflict(text: str, file: str) -> None:
         elif first and line.startswith(_THEIRS):
             hint = "keep one side, and delete the lines that begin with <<<<<<<, ======= and >>>>>>>"
             raise UnreadableFile(Position(file, first, 1), f"an unresolved merge conflict, to line {number}", hint)
+
+
+def _left_marker(text: str, file: str) -> UnreadableFile | None:
+    """Return the problem of a file that is no YAML and has one line of a merge conflict left: that line is why."""
+    if (found := _LEFT.search(text)) is None:
+        return None
+    at = Position(file, text.count("\n", 0, found.start()) + 1, 1)
+    return UnreadableFile(at, f"a line of a merge conflict is left: {found[0].strip()}", "delete that line")
 
 
 def _syntax_problem(error: MarkedYAMLError, file: str) -> UnreadableFile:

@@ -39,6 +39,8 @@ def completed(*words: str, at: Path = ROOT) -> list[str]:
         (("gate", "run", "gpu-a001", "gpu-a00"), [f"gpu-a00{number}" for number in range(2, 9)]),
         (("hold", "pool/"), ["pool/infer", "pool/train"]),
         (("history", "nobody"), []),
+        (("plan", "--limit", "po"), ["pool=infer", "pool=train"]),
+        (("apply", "--exclude", "gpu-a00"), [f"gpu-a00{number}" for number in range(1, 9)]),
     ],
 )
 def test_bash_completes_what_there_is(words: tuple[str, ...], offered: list[str]) -> None:

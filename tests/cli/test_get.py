@@ -34,6 +34,7 @@ def test_names_are_one_a_line_and_go_where_a_limit_goes(place: Path) -> None:
     names = reconciler("get", "nodes", "pool=infer", *at, "-o", "name").out.split("\n")
     assert names == ["gpu-b001", "gpu-b002", "gpu-b003", "gpu-b004", ""]
     assert reconciler("get", "pools", *at, "-o", "name").out == "infer\ntrain\n"
+    assert reconciler("get", "node", "gpu-b001", *at, "-o", "name").out == "gpu-b001\n", "as kubectl takes it"
     limited = reconciler("get", "nodes", ",".join(names[:2]), *at, "-o", "json").json
     assert [row["name"] for row in limited] == names[:2]
 

@@ -23,6 +23,7 @@ from reconciler.converge.events import (
     LoopTold,
     NodeObserved,
     NodeSettled,
+    PassEnded,
     RunPlanned,
     RunProgress,
     Waiting,
@@ -30,7 +31,8 @@ from reconciler.converge.events import (
 from reconciler.drivers.secrets import Credentials, Secret
 from reconciler.model.outcome import Ambiguous, Declined, Done, Outcome, Permanent, Transient
 from reconciler.model.plan import PlannedAction
-from reconciler.model.vocab import Certainty, Concern, Disruption
+from reconciler.model.silences import Silence
+from reconciler.model.vocab import Certainty, Concern, Disruption, UnknownReason
 from tests.render.test_text import HOSTILE
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=UTC)
@@ -39,6 +41,7 @@ FLASH = PlannedAction(
 )
 EVENTS: tuple[Event, ...] = (
     NodeObserved("n1", 1, 2),
+    PassEnded((Silence("redfish", UnknownReason.AUTH, "refused secret 'bmc'", ("n1", "n2"), True),)),
     RunPlanned("run-1", lambda: RunProgress(4, 1, 1, 2, 2, 3, 1, 2, NOW), lambda: NOW),
     ActionStarted("n1", FLASH),
     ActionStep("n1", FLASH.id, "waiting for the task"),
@@ -61,7 +64,7 @@ def test_every_kind_of_event_is_a_line() -> None:
     assert {type(event) for event in EVENTS} == set(typing.get_args(events.Event))
     told = lines(*EVENTS, run="run-1", fleet="demo")
     assert [line["event"] for line in told] == [
-        "node_observed", "run_planned", "action_started", "action_step", "action_finished", "node_settled",
+        "node_observed", "silent", "run_planned", "action_started", "action_step", "action_finished", "node_settled",
         "waiting", "leading",
     ]  # fmt: skip
     for line in told:
@@ -71,9 +74,11 @@ def test_every_kind_of_event_is_a_line() -> None:
 
 
 def test_an_action_says_which_and_on_what() -> None:
-    _, planned, started, step, finished, settled, waiting, leading = lines(*EVENTS)
+    _, silent, planned, started, step, finished, settled, waiting, leading = lines(*EVENTS)
     for line in (started, step, finished):
         assert (line["node"], line["action"]) == ("n1", "update_firmware:bmc")
+    assert (silent["level"], silent["source"], silent["reason"]) == ("warning", "redfish", "auth")
+    assert (silent["nodes"], "refused secret 'bmc'" in silent["message"]) == (["n1", "n2"], True)
     assert (planned["nodes"], planned["done"], planned["limit"]) == (4, 1, 3)
     assert (started["disruption"], started["because"]) == ("firmware", ["firmware.bmc"])
     assert (finished["outcome"], finished["detail"], finished["seconds"]) == ("done", "now 2.0", 95.0)

@@ -17,6 +17,7 @@ from reconciler.converge.events import (
     Event,
     NodeObserved,
     NodeSettled,
+    PassEnded,
     Progress,
     RunPlanned,
     RunProgress,
@@ -24,7 +25,8 @@ from reconciler.converge.events import (
 )
 from reconciler.model.outcome import Done, Permanent
 from reconciler.model.plan import PlannedAction
-from reconciler.model.vocab import Certainty, Concern, Disruption
+from reconciler.model.silences import Silence
+from reconciler.model.vocab import Certainty, Concern, Disruption, UnknownReason
 
 DRAIN = PlannedAction(
     "drain", "", Concern.CLUSTER, ("required by run_gate",), Disruption.DRAIN, 300.0, Certainty.EXACT, (), (), ()
@@ -52,8 +54,8 @@ TOLD = (
 BEGAN = datetime(2026, 11, 27, 2, 0, tzinfo=UTC)
 
 
-def stamp() -> str:
-    return "03:18:00"
+def now() -> datetime:
+    return BEGAN.replace(hour=3, minute=18)
 
 
 def untimed(told: str) -> list[str]:
@@ -70,7 +72,7 @@ def tell(progress: Progress) -> None:
 
 def test_lines_that_others_read_repeat_no_word_of_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
     """What went wrong is in the document, without its names (--redact)."""
-    tell(LineProgress("observing", terse=True, stamp=stamp))
+    tell(LineProgress("observing", now, terse=True))
     _, told = capsys.readouterr()
     assert untimed(told) == [
         "observing: 2 of 2 nodes", "n1 drain ...", "n2 drain ...",
@@ -79,7 +81,7 @@ def test_lines_that_others_read_repeat_no_word_of_a_machine(capsys: pytest.Captu
 
 
 def test_a_line_is_printed_for_each_event(capsys: pytest.CaptureFixture[str]) -> None:
-    tell(LineProgress("observing", stamp=stamp))
+    tell(LineProgress("observing", now))
     out, told = capsys.readouterr()
     assert out == "", "stdout is the document's"
     assert untimed(told) == [
@@ -93,7 +95,7 @@ def test_a_line_is_printed_for_each_event(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_terminal_shows_what_has_happened_above_what_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    with LiveProgress("observing", 60.0) as live:
+    with LiveProgress("observing", now) as live:
         tell(live)
     out, told = capsys.readouterr()
     assert out == ""
@@ -136,7 +138,7 @@ def test_lines_tell_how_far_it_is_at_every_tenth_of_the_nodes(capsys: pytest.Cap
         asked.append(len(ended))
         return replace(PROGRESS, done=len(ended), nodes=40)
 
-    progress = LineProgress("observing", stamp=stamp)
+    progress = LineProgress("observing", now)
     progress(RunPlanned("run-7", how_far, lambda: BEGAN))
     for n in range(40):
         ended.append(f"n{n}")
@@ -148,22 +150,66 @@ def test_lines_tell_how_far_it_is_at_every_tenth_of_the_nodes(capsys: pytest.Cap
 
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
 def test_no_row_of_the_table_is_wider_than_the_terminal_or_stays(
-    width: int, capsys: pytest.CaptureFixture[str]
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+
     def drawn(progress: LiveProgress) -> list[str]:
         file = io.StringIO()
         Console(file=file, width=width).print(progress._draw())
         return file.getvalue().splitlines()
 
     node = "a-node-with-quite-a-long-name"
-    with LiveProgress("observing", 1.0) as live:
+    with LiveProgress("observing", now) as live:
         live(RunPlanned("run-7", lambda: PROGRESS, lambda: BEGAN))
         live(ActionStarted(node, DRAIN))
         live(ActionStep(node, DRAIN.id, "2 pods to go, " * 20))
         live(ActionStep("n9", DRAIN.id, "of an action that has ended"))
         rows = drawn(live)
-        assert len(rows) == 2, "one action, and the footer"
         assert all(len(row) <= width for row in rows)
+        told = " ".join(row.strip() for row in rows[1:])  # below the one action
+        assert told == footer("run-7", PROGRESS, BEGAN), "a narrow terminal loses none of it"
         live(NodeSettled(node, "parked", "the next run continues it"))
-        assert len(drawn(live)) == 1
+        assert not any(node in row for row in drawn(live))
     capsys.readouterr()
+
+
+def test_a_long_line_goes_on_under_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below the times of the other lines it would be taken for a line of its own."""
+    monkeypatch.setenv("COLUMNS", "50")
+    shown = io.StringIO()
+    monkeypatch.setattr("sys.stderr", shown)
+    with LiveProgress("observing", now) as live:
+        live(ActionFinished("n1", DRAIN, Done("rebooted, boot id 957cba87-d406-4220-90e3-8f886f11e536"), 60.0))
+    assert shown.getvalue().splitlines()[:3] == [
+        "03:18:00 ✓ n1 drain: done, rebooted, boot id",
+        "    957cba87-d406-4220-90e3-8f886f11e536 (1m)",
+    ]
+
+
+# --- where it hurts ---
+
+REFUSED = Silence("redfish", UnknownReason.AUTH, "BMC https://10.0.0.1 of n1 refused secret 'bmc'", ("n1", "n2"), False)
+NO_KUBECTL = Silence("kubernetes", UnknownReason.UNSUPPORTED, "kubectl: No such file; install it", ("n1", "n2"), True)
+
+
+def test_lines_say_why_a_source_does_not_answer_and_what_to_do_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """A plan says "unknown" of those nodes; a wrong password or a missing program is found here."""
+    progress = LineProgress("observing", now)
+    for _ in range(3):
+        progress(PassEnded((REFUSED, NO_KUBECTL)))
+    progress(PassEnded((replace(REFUSED, nodes=("n1", "n2", "n3")),)))
+    first = "redfish does not answer for n[1-2] (2): auth: n1: BMC https://10.0.0.1 of n1 refused secret 'bmc'"
+    assert untimed(capsys.readouterr().err) == [
+        first,
+        "kubernetes does not answer for n[1-2] (2): unsupported: kubectl: No such file; install it",
+        first.replace("n[1-2] (2)", "n[1-3] (3)"),
+    ]
+    with LiveProgress("observing", now) as live:
+        live(PassEnded((NO_KUBECTL,)))
+    assert "kubectl: No such file; install it" in " ".join(capsys.readouterr().err.split())
+
+
+def test_lines_that_others_read_quote_no_source(capsys: pytest.CaptureFixture[str]) -> None:
+    LineProgress("observing", now, terse=True)(PassEnded((REFUSED,)))
+    assert untimed(capsys.readouterr().err) == ["redfish does not answer for n[1-2] (2): auth"]

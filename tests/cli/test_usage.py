@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
-from reconciler.cli.main import COMMANDS
+from reconciler.cli.main import COMMANDS, cli
 from tests.cli.shell import SPEC, reconciler
 
 READERS = ["drift", "plan"]  # take an observation from a file
@@ -42,6 +43,9 @@ READERS = ["drift", "plan"]  # take an observation from a file
         (["release", "gpu-a001", "--spec", SPEC], "nothing is held"),
         (["history", "gpu-a999", "--spec", SPEC], "has no 'gpu-a999'"),
         (["explain", "gpu-a999", SPEC, "--offline"], "has no 'gpu-a999'"),
+        (["explain", "gpu-a001.image.verson", SPEC, "--offline"], "did you mean 'image.version'?"),
+        (["explain", "gpu-a001.imag", SPEC, "--offline"], "did you mean 'image'?"),
+        (["explain", "gpu-a001.zzz", SPEC, "--offline"], "it has values of bios, boot, "),
         (["schema", "plam"], "did you mean 'plan'"),
         (["show", "/nonexistent/plan.json"], "/nonexistent/plan.json"),
         (["lab", "nonsense"], "No such command"),
@@ -78,6 +82,18 @@ def test_every_command_explains_itself(name: str) -> None:
     assert done.code == 0
     assert done.err == ""
     assert len(done.out.splitlines()) > 5
+
+
+def _groups() -> list[str]:
+    return [name for name in COMMANDS if isinstance(cli.get_command(click.Context(cli), name), click.Group)]
+
+
+def test_a_group_says_of_each_command_the_whole_sentence() -> None:
+    assert len(_groups()) > 10
+    for name in _groups():
+        shown = reconciler(name, "--help").out.partition("Commands:")[2]
+        assert shown.count(".\n") >= len(re.findall(r"^  \S", shown, re.MULTILINE)), shown
+        assert "..." not in shown
 
 
 @pytest.mark.parametrize(

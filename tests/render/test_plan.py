@@ -214,5 +214,9 @@ def test_what_the_drains_interrupt_is_shown() -> None:
     shown = human(made)
     assert re.search(r"JobSet ml/llama \(queue research\) +8 of 64, on 8 nodes +all of its pods depend", shown)
     assert re.search(r"LeaderWorkerSet serve/vllm +4 of 16, on 4 nodes +1 of 4 replicas restart whole", shown)
+    jobs = tuple(WorkloadCost(f"Job ml/train-{n}", "", 1, 1, 1) for n in range(10, 70))
+    many = human(replace(made, workloads=(*jobs, WorkloadCost("Job ml/train-70", "", 2, 2, 1))))
+    assert "Job ml/train-[10-69] (60)  1 of 1, on 1 node each" in re.sub(" {3,}", "  ", many), "one row for sixty"
+    assert "Job ml/train-70 " in many, "it loses more"
     assert "Interrupted by the drains: 2 workloads" in as_markdown(made)
     assert "ml/llama" not in as_markdown(made), "a comment says how many"

@@ -119,6 +119,11 @@ def test_a_narrow_terminal_breaks_at_spaces_and_keeps_columns() -> None:
         "               the line",
     ]
     assert fit(told, 200) == told
+    steps = "  2.   drain          drain        if needed  because of this and that and more of it"
+    assert fit(steps, 70).split("\n")[1] == " " * 46 + "and more of it", (
+        "under the last column, not under one before it"
+    )
+    assert fit(steps, 60).split("\n")[1] == "      this and that and more of it", "no column of a few letters"
 
 
 @given(HOSTILE, st.integers(20, 80))

@@ -71,6 +71,14 @@ def test_a_merge_conflict_is_named() -> None:
     assert messages(("persona.yaml", "metadata: {name: training}", both)) == [told]
 
 
+@pytest.mark.parametrize("line", ["<<<<<<< HEAD", "=======", ">>>>>>> feature", "||||||| 1d2c3b4"])
+def test_a_line_that_is_left_of_a_merge_conflict_is_named(line: str) -> None:
+    """Somebody chose a side, and overlooked a marker: the parser would complain of the line after it."""
+    told = f"persona.yaml:3:1: a line of a merge conflict is left: {line.split()[0]} (delete that line)"
+    text = "metadata: {name: training}"
+    assert messages(("persona.yaml", text, f"{line}\n{text}")) == [told]
+
+
 def test_all_problems_of_a_spec_are_told_at_once() -> None:
     told = messages(
         ("fleet.yaml", "mode: correct", "mode: corect"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -20,16 +21,26 @@ if TYPE_CHECKING:
     from reconciler.drivers.ledger import SqlLedger
 
 FRESH: Final = timedelta(minutes=1)  # as old as an answer may be: reading thousands of certificates takes a second
+SPANS: Final = (7, 30, 90)  # days that are read at once: a question for fewer takes the last of them
 _Made = TypeVar("_Made")
 
 
+@dataclass(slots=True)
+class _Answer:
+    """An answer as of `at`. `making` is held by who makes it; `value` is None until it is made."""
+
+    at: datetime
+    making: threading.Lock = field(default_factory=threading.Lock)
+    value: Any = None
+
+
 class LivePast:
-    """Answers that take long to make. Each is made once a minute at most, however many ask."""
+    """Answers that take long to make. Each is made once a minute at most, however many ask, and beside the others."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
         self._lock = threading.Lock()
-        self._made: dict[tuple[object, ...], tuple[datetime, Any]] = {}
+        self._answers: dict[tuple[object, ...], _Answer] = {}
 
     def measured(self, ledger: SqlLedger, fleet: Fleet, plan: Plan) -> Spreads:
         def make() -> Spreads:
@@ -38,14 +49,16 @@ class LivePast:
         return self._fresh(("measured",), make)
 
     def availability(self, ledger: SqlLedger, fleet: Fleet, days: int) -> Sequence[DayHours]:
+        span = next((one for one in SPANS if days <= one), days)
+
         def make() -> Sequence[DayHours]:
             now = self._now()
             midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-            edges = [*(midnight - timedelta(days=back) for back in range(days - 1, -1, -1)), now]
+            edges = [*(midnight - timedelta(days=back) for back in range(span - 1, -1, -1)), now]
             found = hours_between(ledger.past(edges[0], now), edges, fleet.nodes)
             return [_day(edges[at], edges[at + 1], one) for at, one in enumerate(found)]
 
-        return self._fresh(("availability", days), make)
+        return self._fresh(("availability", span), make)[-days:]
 
     def rollouts(self, ledger: SqlLedger, plan: Plan) -> Sequence[RolloutPast]:
         def make() -> Sequence[RolloutPast]:
@@ -61,13 +74,16 @@ class LivePast:
         return self._fresh(("rollouts", waves), make)
 
     def _fresh(self, key: tuple[object, ...], make: Callable[[], _Made]) -> _Made:
+        """Return the answer `key`. Who asks while it is made waits for it, and for no other."""
         with self._lock:
             now = self._now()
-            self._made = {one: kept for one, kept in self._made.items() if timedelta() <= now - kept[0] < FRESH}
-            if key not in self._made:
-                self._made[key] = now, make()
-            made: _Made = self._made[key][1]
-            return made
+            self._answers = {one: kept for one, kept in self._answers.items() if timedelta() <= now - kept.at < FRESH}
+            answer = self._answers.setdefault(key, _Answer(now))
+        with answer.making:
+            if answer.value is None:  # still so if making it failed
+                answer.value = make()
+            found: _Made = answer.value
+            return found
 
 
 def _day(start: datetime, end: datetime, hours: Hours) -> DayHours:

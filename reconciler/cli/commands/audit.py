@@ -11,13 +11,14 @@ from reconciler.app.ledger_admin import existing_ledger
 from reconciler.app.ports import FleetRequest
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.frontend import workspace_for
+from reconciler.cli.groups import Group
 from reconciler.cli.listing import print_listing
 from reconciler.cli.options import ledger_location_options, output_option
 from reconciler.cli.terminal import show
 from reconciler.render.text import clock, count, markdown, plain
 
 
-@click.group()
+@click.group(cls=Group)
 def audit() -> None:
     """Verify or list the journal of everything that was done."""
 

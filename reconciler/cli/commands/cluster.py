@@ -18,13 +18,14 @@ from reconciler.cli.commands.apply import exit_code
 from reconciler.cli.completion import node_names
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.frontend import workspace_for
+from reconciler.cli.groups import Group
 from reconciler.cli.options import Duration, output_option, signer_options, spec_options
 from reconciler.cli.terminal import say
 from reconciler.model.errors import UsageError
 from reconciler.render.text import plain
 
 
-@click.group()
+@click.group(cls=Group)
 def cluster() -> None:
     """Restore a K3s cluster from a snapshot of etcd, or take one away."""
 

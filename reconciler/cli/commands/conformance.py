@@ -18,6 +18,7 @@ from reconciler.app.conformance import (
     chosen_checks,
 )
 from reconciler.cli.exit_codes import ExitCode
+from reconciler.cli.groups import Group
 from reconciler.cli.options import endpoints_option, grouped, output_option
 from reconciler.cli.terminal import say, show
 from reconciler.model.conformance import CheckResult, ConformanceReport
@@ -26,7 +27,7 @@ from reconciler.model.observed import AttributeValue
 from reconciler.render.conformance import as_json, as_markdown, human
 
 
-@click.group()
+@click.group(cls=Group)
 def conformance() -> None:
     """Check a BMC, a host, a database, or the driver of a forge against what the reconciler needs of it."""
 

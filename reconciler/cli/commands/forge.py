@@ -10,6 +10,7 @@ from reconciler.app.forge_approvals import require_approvals
 from reconciler.app.forge_request import ForgeRequest, forge_request
 from reconciler.app.forge_request import reply as post_reply
 from reconciler.cli.frontend import TERMINAL
+from reconciler.cli.groups import Group
 from reconciler.cli.terminal import say
 from reconciler.model.forge_commands import CommentCommand, Verb
 
@@ -19,7 +20,7 @@ _REPOSITORY = click.option(
 )  # fmt: skip
 
 
-@click.group()
+@click.group(cls=Group)
 def forge() -> None:
     """Ask the forge (GitHub or GitLab) about pull requests. Token and forge are those of `comment`."""
 

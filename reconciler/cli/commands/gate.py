@@ -29,6 +29,7 @@ from reconciler.cli.commands.apply import exit_code
 from reconciler.cli.completion import node_names
 from reconciler.cli.exit_codes import ExitCode, strongest
 from reconciler.cli.frontend import workspace_for
+from reconciler.cli.groups import Group
 from reconciler.cli.listing import print_listing
 from reconciler.cli.options import Duration, Since, output_option, signer_options, spec_options
 from reconciler.cli.terminal import say, show
@@ -52,7 +53,7 @@ from reconciler.render.gate import (
 from reconciler.render.starting_bars import FIGURES_HEAD, as_phases, figure_cells, published
 
 
-@click.group()
+@click.group(cls=Group)
 def gate() -> None:
     """Run gates by hand, search the fabric, and show what gates measured."""
 

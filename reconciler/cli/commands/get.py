@@ -21,11 +21,19 @@ from reconciler.model.status import NodeStatus
 from reconciler.render.text import clock
 from reconciler.strict_yaml.write import as_yaml
 
+
+class _Kind(click.Choice[str]):
+    """A kind, also in the singular, as kubectl takes it."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return super().convert(f"{value}s" if f"{value}s" in self.choices else value, param, ctx)
+
+
 FORMATS: Final = ("human", "wide", "json", "yaml", "name", "markdown")
 
 
 @click.command()
-@click.argument("kind", type=click.Choice(["nodes", "pools"]))
+@click.argument("kind", type=_Kind(["nodes", "pools"]))
 @click.argument("expressions", metavar="[EXPR]...", nargs=-1, shell_complete=node_names)
 @click.option("--status", "statuses", multiple=True, type=click.Choice([status.value for status in NodeStatus]),
               help="Only nodes that the last pass found so. May be repeated.")  # fmt: skip

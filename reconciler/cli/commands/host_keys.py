@@ -10,6 +10,7 @@ from reconciler.app.host_keys import export_krl, known_keys
 from reconciler.app.ledger_admin import existing_ledger
 from reconciler.app.ports import FleetRequest
 from reconciler.cli.frontend import workspace_for
+from reconciler.cli.groups import Group
 from reconciler.cli.listing import print_listing
 from reconciler.cli.options import ledger_location_options, output_option
 from reconciler.cli.terminal import say
@@ -17,7 +18,7 @@ from reconciler.model.host_certificate import HostCertificate
 from reconciler.render.text import clock, count
 
 
-@click.group(name="host-keys")
+@click.group(cls=Group, name="host-keys")
 def host_keys() -> None:
     """List the SSH host keys of nodes, or export those that are revoked."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from reconciler.app.image_build import BuildRequest, SignRequest, build, digest, entry, inspect, sign
+from reconciler.cli.groups import Group
 from reconciler.cli.terminal import say, show
 from reconciler.render.golden_image import render_entry
 from reconciler.render.image import render_inspection
@@ -14,7 +15,7 @@ from reconciler.render.image import render_inspection
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
-@click.group()
+@click.group(cls=Group)
 def image() -> None:
     """Build, sign and inspect images of nodes."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from reconciler.app.installer_build import ARCHITECTURE_NAMES, BuiltInstaller, InstallerRequest, build_installer
+from reconciler.cli.groups import Group
 from reconciler.cli.options import grouped
 from reconciler.cli.terminal import say, show
 
@@ -33,7 +34,7 @@ class NamedFile(click.ParamType[tuple[str, Path]]):
 _file = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
-@click.group()
+@click.group(cls=Group)
 def installer() -> None:
     """Build the installer that writes images to machines."""
 

@@ -8,11 +8,12 @@ from reconciler.app.inventory.propose import check_committed, difference_of, dra
 from reconciler.app.ports import FleetRequest
 from reconciler.app.proposing import propose_by_hand
 from reconciler.cli.frontend import workspace_for
+from reconciler.cli.groups import Group
 from reconciler.cli.options import spec_options
 from reconciler.cli.terminal import say, show
 
 
-@click.group()
+@click.group(cls=Group)
 def inventory() -> None:
     """Keep the nodes of the spec in step with the inventory that the Fleet names."""
 

@@ -8,12 +8,13 @@ from reconciler.app import isolation as use_case
 from reconciler.app.ports import FleetRequest
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.frontend import workspace_for
+from reconciler.cli.groups import Group
 from reconciler.cli.listing import print_listing
 from reconciler.cli.options import Duration, output_option, spec_options
 from reconciler.cli.terminal import say
 
 
-@click.group()
+@click.group(cls=Group)
 def isolation() -> None:
     """List nodes that are isolated, which a health signal took out of service at once, or retract a signal."""
 

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from reconciler.app.validate import validate_spec
 from reconciler.cli.exit_codes import ExitCode
+from reconciler.cli.groups import Group
 from reconciler.cli.options import TimeScale, spec_argument
 from reconciler.cli.terminal import say, show
 from reconciler.lab.control import clear_fault, exchange_part, inject_fault, read_state, run_slurm, shut_down
@@ -29,7 +30,7 @@ directory = click.option(
 )  # fmt: skip
 
 
-@click.group()
+@click.group(cls=Group)
 def lab() -> None:
     """Run a simulated fleet on loopback: BMCs, hosts and a Kubernetes API, with faults to inject."""
 

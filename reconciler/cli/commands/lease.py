@@ -10,6 +10,7 @@ import click
 from reconciler.app.ledger_admin import existing_ledger, release_lease
 from reconciler.app.ports import FleetRequest
 from reconciler.cli.frontend import workspace_for
+from reconciler.cli.groups import Group
 from reconciler.cli.listing import print_listing
 from reconciler.cli.options import ledger_location_options, output_option
 from reconciler.cli.terminal import say
@@ -17,7 +18,7 @@ from reconciler.model.records import Lease
 from reconciler.render.text import clock
 
 
-@click.group()
+@click.group(cls=Group)
 def lease() -> None:
     """List leases or release one. One run at a time holds the lease of a fleet, one action at a time that of a BMC."""
 

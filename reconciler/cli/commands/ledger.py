@@ -19,6 +19,7 @@ from reconciler.app.waive import waive_tests
 from reconciler.cli.completion import node_names
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.frontend import workspace_for
+from reconciler.cli.groups import Group
 from reconciler.cli.listing import print_listing
 from reconciler.cli.options import Duration, grouped, ledger_location_options, output_option, spec_options
 from reconciler.cli.terminal import say, show
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from reconciler.app.retention import Pruned
 
 
-@click.group()
+@click.group(cls=Group)
 def ledger() -> None:
     """Show the ledger, drop old results, take over nodes of another, waive tests, and accept an exchanged TPM."""
 

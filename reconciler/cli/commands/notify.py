@@ -8,12 +8,13 @@ from reconciler.app.notify import try_channels
 from reconciler.app.ports import FleetRequest
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.frontend import workspace_for
+from reconciler.cli.groups import Group
 from reconciler.cli.options import spec_options
 from reconciler.cli.terminal import say
 from reconciler.render.text import plain
 
 
-@click.group()
+@click.group(cls=Group)
 def notify() -> None:
     """Try the channels through which `run` tells people what happens."""
 

@@ -9,12 +9,13 @@ import click
 from reconciler.app.ports import FleetRequest
 from reconciler.app.reference import build_references
 from reconciler.cli.frontend import workspace_for
+from reconciler.cli.groups import Group
 from reconciler.cli.listing import print_listing
 from reconciler.cli.options import output_option, spec_argument, spec_options
 from reconciler.model.reference import FOLDER
 
 
-@click.group()
+@click.group(cls=Group)
 def reference() -> None:
     """Write what certified nodes measured as documents of the spec, for bars by peers."""
 

@@ -19,6 +19,7 @@ from reconciler.cli.commands.apply import exit_code
 from reconciler.cli.completion import node_names
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.frontend import workspace_for
+from reconciler.cli.groups import Group
 from reconciler.cli.options import Duration, fleet_options, output_option, signer_options, spec_options
 from reconciler.cli.terminal import say, show
 from reconciler.model.errors import UsageError
@@ -32,7 +33,7 @@ _WAIT = click.option(
 )  # fmt: skip
 
 
-@click.group()
+@click.group(cls=Group)
 def repair() -> None:
     """List what waits for a person, and guide the exchange of a part."""
 

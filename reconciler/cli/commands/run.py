@@ -111,7 +111,7 @@ def run(
 @contextmanager
 def _progress(workspace: Workspace, log: str | None) -> Iterator[Progress]:
     if log == "human" or (log is None and sys.stderr.isatty()):
-        with make_progress("observing", workspace.time_scale) as progress:
+        with make_progress("observing", workspace.clock.now) as progress:
             yield progress
         return
     json_log = JsonLog(workspace.clock.now)

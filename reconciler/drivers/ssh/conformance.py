@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
+import time
 from typing import Final
 
 from reconciler.drivers.probes import Probe, WrongAnswerError, expect, run_probes
 from reconciler.drivers.ssh.facts.fact import excerpt
-from reconciler.drivers.ssh.host import SshHost
+from reconciler.drivers.ssh.host import CLOSE_S, KILL_AFTER_S, SshHost
 from reconciler.model.conformance import Check, ConformanceReport
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import Silent
@@ -15,6 +17,7 @@ from reconciler.model.observed import Silent
 _LARGE: Final = 300_000  # bytes: more than a window of SSH, so that both directions are paced
 _TEXT: Final = "reconciler \u00fc\n"
 _WAIT_S: Final = 30.0
+_ENDED_S: Final = 1.0 + KILL_AFTER_S + CLOSE_S + 5.0  # the longest that a command of one second may take
 _AWAY: Final = frozenset({Failure.UNREACHABLE, Failure.TIMEOUT, Failure.BUSY})
 
 
@@ -54,8 +57,19 @@ async def _deadline(host: SshHost) -> None:
     there = await host.run(("sh", "-c", "command -v timeout"), timeout=_WAIT_S)
     if there.exit_status != 0:
         raise DriverError(Failure.UNSUPPORTED, "timeout(1) is not installed: install coreutils")
-    done = await host.run(("sleep", "20"), timeout=1)
+    # It has a child and ignores what timeout(1) sends first, as tools of GPUs do that wait for a driver.
+    mark = f"reconciler-{secrets.token_hex(8)}"
+    hangs = f"trap '' TERM; while :; do sleep 1; done; : {mark}"
+    started = time.monotonic()
+    done = await host.run(("sh", "-c", hangs), timeout=1)
+    took = time.monotonic() - started
     expect(done.timed_out, f"a command with a second to run ended with exit status {done.exit_status}")
+    expect(took < _ENDED_S, f"a command with a second to run was given up after {took:.0f} s")
+    try:
+        left = await host.run(("sh", "-c", _PROCESSES), timeout=_WAIT_S, stdin=f"{mark}\n")
+    except DriverError as error:
+        raise WrongAnswerError(f"after a command that hung, nothing is answered: {error}") from error
+    expect(not left.stdout.strip(), f"a command that hung goes on as process {excerpt(left.stdout)}: end it")
 
 
 async def _channels(host: SshHost) -> None:
@@ -89,6 +103,14 @@ async def _identity(host: SshHost) -> None:
         raise DriverError(Failure.UNSUPPORTED, f"neither serial number nor UUID: {why}")
 
 
+# Prints the numbers of processes with a word in their arguments. It is read: arguments of this one would hold it.
+# ps(1) is not on every host.
+_PROCESSES: Final = """\
+read -r mark
+for at in /proc/[0-9]*; do
+    tr '\\0' ' ' 2>/dev/null <"$at/cmdline" | grep -q -e "$mark" && echo "${at#/proc/}"
+done 2>/dev/null
+true"""
 _DRIVER: Final = "reconciler/drivers/ssh/host.py"
 PROBES: Final[tuple[Probe[SshHost], ...]] = (
     (Check("login", "RFC 4252; host certificate, PROTOCOL.certkeys", "the host is unknown, and nothing is done to it"),
@@ -98,7 +120,7 @@ PROBES: Final[tuple[Probe[SshHost], ...]] = (
     (Check("exit-status", "RFC 4254, section 6.10", "a command that failed is taken for one that worked"), _streams),
     (Check("whole-output", "RFC 4254, section 5.2", "answers are cut, and results unjudged"), _whole),
     (Check("two-channels", "RFC 4254, section 5", "a long test keeps facts from being read"), _channels),
-    (Check("deadline", f"{_DRIVER}: run", "a command that hangs goes on when we are gone"), _deadline),
+    (Check("deadline", f"{_DRIVER}: run", "a command that hangs goes on, or takes the connection with it"), _deadline),
     (Check("facts", "reconciler/model/fact_framing.py", "the host is unknown in each pass"), _facts),
     (Check("identity", "SMBIOS, type 1", "the BMC alone says which machine it is"), _identity),
 )  # fmt: skip

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import getpass
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -59,6 +61,40 @@ def test_a_shell_that_prints_something_first_fails(noisy: Server, words: list[st
     assert "a command that prints nothing answers 'Welcome to the cluster" in failed(done)["silence"]
     assert {"exit-status", "whole-output"} <= failed(done).keys()
     assert results(done)["login"] == "pass"
+
+
+# A timeout(1) that gives a command that hangs up in time, and leaves its processes behind.
+_LEAVES: Final = """\
+#!/bin/sh
+case $* in *"trap "*) ;; *) shift 3; exec "$@" ;; esac
+seconds=$3
+shift 3
+setsid "$@" </dev/null >/dev/null 2>&1 &
+echo $! >>{pids}
+sleep "$seconds"
+exit 124
+"""
+
+
+@pytest.fixture
+def forgetful(tmp_path: Path, keys: Keys) -> Iterator[Server]:
+    programs, pids = tmp_path / "bin", tmp_path / "pids"
+    programs.mkdir()
+    (programs / "timeout").write_text(_LEAVES.format(pids=pids))
+    (programs / "timeout").chmod(0o755)
+    try:
+        command = f'PATH={programs}:$PATH; eval "$SSH_ORIGINAL_COMMAND"'
+        with started(tmp_path / "forgetful", keys, f"ForceCommand {command}\n") as server:
+            yield server
+    finally:
+        for pid in map(int, pids.read_text().split()):
+            os.killpg(pid, signal.SIGKILL)
+
+
+def test_a_command_that_hangs_and_leaves_a_process_behind_fails(forgetful: Server, words: list[str]) -> None:
+    done = conformance(forgetful.port, words)
+    assert done.code == 7, done.out + done.err
+    assert "a command that hung goes on as process" in failed(done)["deadline"]
 
 
 def test_one_session_at_a_time_is_not_enough(tmp_path: Path, keys: Keys, words: list[str]) -> None:
