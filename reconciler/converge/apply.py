@@ -15,6 +15,7 @@ from functools import partial
 from reconciler.converge.clock_steps import ClockSteps
 from reconciler.converge.dispatcher import Dispatcher
 from reconciler.converge.events import Progress, RunPlanned, ignore
+from reconciler.converge.held_queues import let_queues_go
 from reconciler.converge.lease import held_lease
 from reconciler.converge.leftovers import close_needless, lift_forgotten_marks, restore_mains, take_over
 from reconciler.converge.observation_pass import ObservationPass, make_plan, planner_for
@@ -136,6 +137,10 @@ async def apply(
             raise ApplyInterrupted(apply_run.report(interrupted=True)) from None
         except LedgerError as error:
             raise LedgerError(f"{error}; what was under way is parked, and the next run continues it") from error
+        dispatcher = apply_run.dispatcher
+        await let_queues_go(
+            dispatcher.run, dispatcher.plans, dispatcher.observation.nodes, results=dispatcher.results()
+        )
         return apply_run.conclude()
 
 
@@ -206,6 +211,7 @@ async def begin_run(request: ApplyRequest, ports: RunPorts) -> ApplyRun:
     look.remember_drift(plan.nodes, request.run)
     look.remember_statuses(plan.nodes)
     run = Run(ports, Attempts(resumed), context)
+    await let_queues_go(run, plan.nodes, observation.nodes)
     dispatcher = Dispatcher(run, observation, plan.nodes, ledger.nodes(needed))
     return ApplyRun(request, dispatcher, started_at, abandoned, ReleaseWork(run, request.approved))
 

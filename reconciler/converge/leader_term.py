@@ -20,6 +20,7 @@ from reconciler.converge.cluster_listener import ClusterListener
 from reconciler.converge.dispatcher import POLL_S, Dispatcher
 from reconciler.converge.events import LoopTold, Progress, RunPlanned, ignore
 from reconciler.converge.forgotten import forget_gone
+from reconciler.converge.held_queues import let_queues_go
 from reconciler.converge.job_reservations import ReservationKeeper
 from reconciler.converge.lease import HeldLease
 from reconciler.converge.leftovers import close_needless, take_over
@@ -147,7 +148,7 @@ class LeaderTerm:
             term._publish(planned, records)
             term._keep_releases(planned)
             await term._keep_reservations(planned)
-            await term._give_back_partners(planned)
+            await term._give_back(planned)
         except BaseException:  # a cancellation too: nobody else owns the listener yet
             listening.cancel()
             await asyncio.wait([listening])
@@ -289,12 +290,14 @@ class LeaderTerm:
         self._publish(planned, records)
         self._keep_releases(planned)
         await self._keep_reservations(planned)
-        await self._give_back_partners(planned)
+        await self._give_back(planned)
 
-    async def _give_back_partners(self, planned: PlannedPass) -> None:
-        """Give back partners of gates that died, where nothing may begin that would."""
+    async def _give_back(self, planned: PlannedPass) -> None:
+        """Let queues go that are held in vain. Give back partners of dead gates, where nothing may begin that would."""
+        seen, at_work = planned.look.observation.nodes, self._dispatcher.at_work
+        await let_queues_go(self._run, planned.plan.nodes, seen, at_work=at_work)
         if planned.mode and not planned.look.outage:
-            idle = [name for name in planned.look.names if name not in self._dispatcher.at_work]
+            idle = [name for name in planned.look.names if name not in at_work]
             await self._dispatcher.limits.partners.give_back_left(idle)
 
     async def _keep_reservations(self, planned: PlannedPass) -> None:

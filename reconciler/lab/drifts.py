@@ -88,6 +88,13 @@ def _no_slots(draft: Draft, _: Mapping[str, FaultValue]) -> bool:
     return True
 
 
+def _no_zstd(draft: Draft, _: Mapping[str, FaultValue]) -> bool:
+    if draft.disk is None or not draft.disk.slot:
+        return False
+    draft.disk.lacks = ["zstd"]
+    return True
+
+
 def _bios_off(draft: Draft, parameters: Mapping[str, FaultValue]) -> bool:
     """Give these managed attributes (or `count` of all) another value that this BIOS accepts."""
     managed = sorted(draft.desired.profile.bios)
@@ -207,8 +214,9 @@ def _blank(draft: Draft, _: Mapping[str, FaultValue]) -> bool:
 DRIFTS: Mapping[str, DriftKind] = {
     "old_image": DriftKind("an older version of the image, with its kernel and driver", _old_image),
     "no_slots": DriftKind(
-        "a root disk without the layout of the image, so that only an installer can write it", _no_slots
+        "a root disk without the layout of the image: an installer writes it only if it has to keep nothing", _no_slots
     ),
+    "no_zstd": DriftKind("the host lacks zstd, so that only an installer can write it another image", _no_zstd),
     "bios_off": DriftKind("managed BIOS attributes have other values", _bios_off, {"count": 2, "attributes": ""}),
     "old_firmware": DriftKind(
         'the version before of a firmware component ("*": of all)', _old_firmware, {"component": "*"}

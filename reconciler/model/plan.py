@@ -54,7 +54,7 @@ class BlockCode(StrEnum):
     FOREIGN_CORDON = "foreign_cordon"
     FOREIGN_HOLD = "foreign_hold"  # an operator maintains it: nothing that disrupts is done until that ends
     FOREIGN_MARK = "foreign_mark"  # marked by another ledger
-    IMPOSSIBLE = "impossible"  # its BMC can't do what the spec asks for
+    IMPOSSIBLE = "impossible"  # its BMC or disk can't do what the spec asks for
     NO_PATH = "no_path"  # no sequence of actions reaches the goal; the unmet conditions are named
     ATTEMPTS = "attempts"  # the policy's attempts are used up
     GATE = "gate"  # it failed its acceptance tests, and no repair is on record

@@ -31,7 +31,7 @@ HEADLINES = {
     BlockCode.FOREIGN_CORDON: "cordoned by somebody else",
     BlockCode.FOREIGN_HOLD: "an operator of the cluster maintains it",
     BlockCode.FOREIGN_MARK: "another reconciler has it",
-    BlockCode.IMPOSSIBLE: "left alone: its BMC can't do what the spec says",
+    BlockCode.IMPOSSIBLE: "left alone: what the spec says can't be done to it",
     BlockCode.NO_PATH: "left alone: nothing leads to what the spec says",
     BlockCode.ATTEMPTS: "given up: its attempts are used up",
     BlockCode.GATE: "failed its gate, waits for a repair",

@@ -58,14 +58,15 @@ def _pinned(pool: DeclaredResource[Any], steps: Steps, managed: bool) -> Diagnos
 def _image_fits(declared: Declarations, pool: str, chosen: dict[str, Setting]) -> Iterator[Diagnostic]:
     """Yield a problem for an image on hardware that it was not built for (pitfall K9), or that keeps too little."""
     image = declared.images.get(chosen["image.name"].value) if "image.name" in chosen else None
+    persona = declared.personas.get(chosen["persona"].value) if "persona" in chosen else None
     if image is None:
+        yield from check_preserve(declared, pool, persona)
         return
     wanted = chosen["image.version"]
     found = find_version(image, wanted.value)
     if found is None:
         return
     _, version = found
-    persona = declared.personas.get(chosen["persona"].value) if "persona" in chosen else None
     yield from check_preserve(declared, pool, persona, image.name, version)
     fitting = ", ".join(version.hardware)
     name = f"image {image.name} {version.version}"

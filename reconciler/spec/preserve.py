@@ -27,14 +27,23 @@ def with_kept(
 
 
 def check_preserve(
-    declared: Declarations, pool: str, persona: DeclaredResource[PersonaSpec] | None, image: str, version: ImageVersion
+    declared: Declarations,
+    pool: str,
+    persona: DeclaredResource[PersonaSpec] | None,
+    image: str = "",
+    version: ImageVersion | None = None,
 ) -> Iterator[Diagnostic]:
-    """Yield a problem for what an install of this version of `image` would not keep, though the persona says so."""
+    """Yield a problem for what an install of this version of `image` would not keep, though the persona says so.
+
+    Without a version nothing is installed, so that nothing is lost but by a person.
+    """
     if persona is None or not persona.spec.preserve:
         return
     lost = ""
     if declared.pools[pool].spec.reimaged_by is ReimagedBy.PERSON:
         lost = f"a person writes the disks of pool {pool!r}, and what is kept is up to that person"
+    elif version is None:
+        return
     elif version.layout is None:
         lost = f"image {image} {version.version} has no layout: an install writes the whole disk"
     elif "/data" in persona.spec.preserve and not version.layout.data:

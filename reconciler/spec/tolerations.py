@@ -1,7 +1,8 @@
 """Refuse a GPU Operator that could never finish, as its pods don't come to a node that is out of service.
 
 A node waits under our mark, a taint and a cordon, until the operator has validated it. DaemonSets tolerate a cordon by
-themselves (kubernetes.io, "Taints and Tolerations"), our taint they don't.
+themselves (kubernetes.io, "Taints and Tolerations"), our taint they don't. Without Node Feature Discovery the operator
+does not know that a node has GPUs, and the Network Operator may be the one that brings it.
 """
 
 from __future__ import annotations
@@ -32,16 +33,17 @@ def check_tolerations(
 ) -> Iterator[Diagnostic]:
     """Yield a problem for each list of tolerations of a GPU Operator without which admission would wait for ever."""
     with_gpus = [_has_gpus(declared, node) for node in nodes if node.state is NodeState.ACTIVE]
+    with_operator = {release.cluster.name for release in releases if release.operator.kind is OperatorKind.GPU}
     for release in releases:
-        if release.operator.kind is not OperatorKind.GPU or not any(with_gpus):
+        if release.cluster.name not in with_operator or not any(with_gpus):
             continue
-        for path in _of_chart(_ON_NODES, release.values):
+        for path in _looked_at(_ON_NODES, release):
             if not _tolerates(release.values, path, MARK_TAINT):
                 problem = f"its pods would not come to a node that waits for them: they don't tolerate {MARK_TAINT}"
                 yield release.problem(path, problem, _hint(MARK_TAINT))
         if release.cluster.spec.type is not ClusterType.K3S or not all(with_gpus):
             continue  # its own pods may run on nodes that wait for nothing, or that the spec does not have
-        for path in _of_chart(_OF_OPERATOR, release.values):
+        for path in _looked_at(_OF_OPERATOR, release):
             lacks = [key for key in (MARK_TAINT, _CORDON) if not _tolerates(release.values, path, key)]
             if lacks:
                 problem = "every node of the cluster waits for the operator, which could run on none of them"
@@ -50,16 +52,17 @@ def check_tolerations(
 
 def runs_out_of_service(release: DeclaredRelease) -> bool:
     """Return whether the pods of a GPU Operator itself tolerate our mark, so that it needs no node in service."""
-    values = release.values
-    if release.operator.kind is not OperatorKind.GPU:
-        return False
-    paths = _of_chart(_OF_OPERATOR, values)
-    return all(_tolerates(values, path, key) for path in paths for key in (MARK_TAINT, _CORDON))
+    values, paths = release.values, _looked_at(_OF_OPERATOR, release)
+    return release.operator.kind is OperatorKind.GPU and all(
+        _tolerates(values, path, key) for path in paths for key in (MARK_TAINT, _CORDON)
+    )
 
 
-def _of_chart(paths: Sequence[tuple[str, ...]], values: Values) -> list[tuple[str, ...]]:
-    discovery = values.get("nfd", "enabled", default=True)
-    return [path for path in paths if path[0] != _NFD or discovery]
+def _looked_at(paths: Sequence[tuple[str, ...]], release: DeclaredRelease) -> list[tuple[str, ...]]:
+    """Return those of the paths whose pods this release has, and the GPU Operator needs."""
+    kind = release.operator.kind
+    discovery = kind in (OperatorKind.GPU, OperatorKind.NETWORK) and release.values.get("nfd", "enabled", default=True)
+    return [path for path in paths if (discovery if path[0] == _NFD else kind is OperatorKind.GPU)]
 
 
 def _tolerates(values: Values, path: tuple[str, ...], key: str) -> bool:

@@ -67,7 +67,7 @@ CASES = (
     ),
     Case("power_on", "power_on", drift=("powered_off",), done=_CYCLE),
     # The next run starts while the installer still asks for its document.
-    Case("reimage", "reimage", drift=("old_image", "no_slots"), done=_INSTALL, time_scale=20.0),
+    Case("reimage", "reimage", drift=("old_image", "no_zstd"), done=_INSTALL, time_scale=20.0),
     Case("reimage:slot", "reimage", "slot", drift=("old_image",), done=_IN_PLACE),
     Case("configure_host", "configure_host", drift=("sysctl_off", "service_stopped", "wrong_hostname")),
     Case("configure_host, joins", "configure_host", drift=("not_a_member",), persona="joining"),

@@ -196,7 +196,7 @@ def test_what_no_bmc_can_do_is_told_before_anything_is_drained(tmp_path: Path) -
             assert not {"mark", "drain"} & {action["name"] for action in plan["actions"]}
         assert why in lab.run("drift").out.replace("\n", " ")
         told = reconciler("explain", "gpu-0001", lab.spec, "--endpoints", lab.endpoints).out
-        assert "left alone: its BMC can't do what the spec says" in told
+        assert "left alone: what the spec says can't be done to it" in told
 
 
 def test_every_reader_reports_every_silent_source(lab: LabDirectory) -> None:

@@ -113,6 +113,37 @@ def test_the_hold_ends_where_the_image_is_wanted_no_more(world: Worlds) -> None:
     assert "await_reimage" not in here.did("n0")
 
 
+def without_image(here: World) -> None:
+    each(here, lambda node: replace(node, profile=replace(node.profile, image=None, digest="no image")), "n0")
+
+
+def test_without_an_image_nobody_waits_for_a_person(world: Worlds) -> None:
+    """A pool that names no image has nodes whose system the reconciler leaves to others."""
+    here = by_person(world)
+    without_image(here)
+    here.apply(wait_s=0.0)
+    person_reimages(here, "n0", "2030.1.0")
+    here.apply(wait_s=10 * HOUR)
+    assert here.serves("n0")
+    assert here.did("n0") == ["mark", "drain", "run_gate", "admit"], "it restarted, so it is tested anew, and no more"
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_the_hold_ends_where_the_spec_names_no_image_any_more(world: Worlds, written: bool) -> None:
+    """What a person has written meanwhile is taken in all the same: its data is put back, and it is tested."""
+    here = by_person(world, BACKUP)
+    to_new_image(here, "n0")
+    here.apply(wait_s=0.0)
+    assert here.did("n0")[-1] == "hold_for_reimage"
+    if written:
+        person_reimages(here, "n0")
+    without_image(here)
+    here.apply(wait_s=10 * HOUR)
+    assert here.serves("n0"), here.plan().nodes["n0"].blocked
+    assert ("await_reimage" in here.did("n0"), "restore_backup" in here.did("n0")) == (written, written)
+    assert DATA.items() <= here.machine("n0").disk().files.items()
+
+
 def test_nothing_is_done_to_its_power_or_disk(world: Worlds) -> None:
     """Neither for an image, nor for its health, nor when it is off."""
     for prepare in (lambda _: None, lambda machine: machine.inject("xid", code=79), lambda machine: machine.poweroff()):

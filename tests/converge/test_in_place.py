@@ -13,6 +13,7 @@ from reconciler.model.desired import DesiredImage, DiskLayout
 from reconciler.model.drift import ACTIONABLE
 from reconciler.model.observed import Answered
 from reconciler.model.outcome import Done, Transient
+from reconciler.model.vocab import Provision
 from tests.converge.world import IMAGE, PROFILE, SIGNATURES, World
 
 Worlds = Callable[..., World]
@@ -107,10 +108,37 @@ def test_what_the_spec_wants_otherwise_takes_the_installer(slots: Worlds, image:
     assert here.serves("n0")
 
 
-def test_another_layout_takes_the_installer(slots: Worlds) -> None:
-    here = slots()
-    here.machine("n0").disk().layout = {"esp": GIB, "root": 10 * GIB, "state": 4 * GIB, "data": 1}
+OTHER = {"esp": GIB, "root": 10 * GIB, "state": 4 * GIB, "data": 1}
+
+
+def test_another_layout_takes_the_installer_where_nothing_is_to_be_kept(slots: Worlds) -> None:
+    here = slots(replace(SLOTS, preserve=()))
+    here.machine("n0").disk().layout = dict(OTHER)
     assert told(here) == "by the installer: the disk was laid out with another root"
+    here.apply()
+    assert (running(here)[0], here.serves("n0")) == (IMAGE.version, True)
+
+
+@pytest.mark.parametrize(
+    ("layout", "why"),
+    [(OTHER, "the disk was laid out with another root"), ({}, "the disk has no layout")],
+)
+def test_a_node_whose_install_would_lose_what_is_kept_stays_in_service(
+    slots: Worlds, layout: dict[str, int], why: str
+) -> None:
+    """The installer would refuse the disk, and the node would be out of service by then."""
+    here = slots()
+    disk = here.machine("n0").disk()
+    disk.slot, disk.layout = ("a" if layout else ""), dict(layout)
+    result = here.apply().results["n0"]
+    assert f"{why}; /state and /data would be lost" in result.detail, result
+    assert (here.did("n0"), here.serves("n0"), counted(here)) == ([], True, (0, 0, 0, 0))
+
+
+def test_a_blank_disk_has_nothing_to_lose(slots: Worlds) -> None:
+    here = slots(drift={"n0": ["blank"]}, node={"provision": Provision.BLANK})
+    here.apply()
+    assert (running(here)[0], here.serves("n0")) == (IMAGE.version, True)
 
 
 def test_a_bmc_without_virtual_media_needs_none(slots: Worlds) -> None:

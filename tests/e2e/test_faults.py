@@ -22,7 +22,7 @@ from tests.e2e.world import Told, World
 
 NODE = "gpu-a001"
 BIOS: tuple[Any, ...] = ({"bios_off": {}},)
-IMAGE: tuple[Any, ...] = ("old_image", "no_slots")
+IMAGE: tuple[Any, ...] = ("old_image", "no_zstd")
 SLOT: tuple[Any, ...] = ("old_image",)
 NIC: tuple[Any, ...] = ({"old_firmware": {"component": "nic0"}},)
 BIOS_IMAGE: tuple[Any, ...] = ({"old_firmware": {"component": "bios"}},)  # the BIOS's own firmware

@@ -439,3 +439,25 @@ def test_initial_events_end_with_a_bookmark(lab: Bench) -> None:
     assert [event["type"] for event in added] == ["ADDED"] * 3
     assert mark["type"] == "BOOKMARK"
     assert mark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+
+
+# --- Deployments -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"spec": {"paused": True}}, "this server keeps only replicas"),
+        ({"metadata": {"annotations": {"other": "x"}}}, "this server keeps only replicas"),
+        ({"spec": {"replicas": -1}}, "spec.replicas: Invalid value: -1"),
+        ({"metadata": {"resourceVersion": "1"}, "spec": {"replicas": 3}}, "the object has been modified"),
+    ],
+)
+def test_a_deployment_is_scaled_and_nothing_else_is_lost(lab: Bench, change: dict[str, Any], why: str) -> None:
+    made = lab.on_loop(lambda: lab.truth.add_replicated("Deployment", "ml", "llama", 2))
+    lab.ok("patch", "deployment", "-n", "ml", "llama", "--type=merge", "-p", '{"spec": {"replicas": 3}}')
+    told = lab.kubectl("patch", "deployment", "-n", "ml", "llama", "--type=merge", "-p", json.dumps(change))
+    assert told.returncode != 0
+    assert why in told.stderr
+    assert lab.ok("get", "deployments,replicasets", "-n", "ml", "--no-headers").split()[1] == "3/3"
+    assert (made.replicas, made.note) == (3, None)

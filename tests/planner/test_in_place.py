@@ -40,6 +40,35 @@ def test_a_node_that_is_well_writes_its_other_slot() -> None:
     assert planned(found()) == (["reimage:slot"], "in place, by the running system")
 
 
+OTHER = replace(SLOT, layout={**SLOT.layout, "root": 9})
+
+
+@pytest.mark.parametrize(
+    ("slot", "preserve", "why"),
+    [
+        (None, ("/data",), "the disk has no layout; /data would be lost (images.yaml:3:7)"),
+        (OTHER, ("/data",), "the disk was laid out with another root; /data would be lost (images.yaml:3:7)"),
+        (OTHER, (), ""),
+        (replace(SLOT, layout={}), ("/data",), ""),
+    ],
+)
+def test_what_the_installer_would_refuse_is_refused_before_the_drain(
+    slot: o.Slot | None, preserve: tuple[str, ...], why: str
+) -> None:
+    wanted = b.node(profile=b.profile(image=replace(IMAGE, preserve=preserve), provenance=AT))
+    plan = b.planner().plan(wanted, found(slot), b.record(wanted))
+    assert (plan.actions == ()) is bool(why), "a healthy node would be drained in vain"
+    assert why in (plan.blocked.detail if plan.blocked is not None else "")
+    assert (plan.blocked is not None) is bool(why)
+
+
+def test_another_disk_than_the_one_that_runs_may_be_written() -> None:
+    image = b.facts().image
+    assert image is not None
+    seen = b.observed(host=b.facts(image=replace(image, version="2026.10.2", booted_disk="D7")))
+    assert planned(seen)[0] == ["reimage"]
+
+
 def attempt(outcome: str, target: str = "slot", action: str = "reimage") -> Attempt:
     return Attempt(action, target, "image.version", b.NOW, outcome)
 
@@ -47,7 +76,7 @@ def attempt(outcome: str, target: str = "slot", action: str = "reimage") -> Atte
 @pytest.mark.parametrize(
     ("seen", "options", "why"),
     [
-        (found(None), {}, "no slot of a layout runs"),
+        (found(None), {"image": replace(IMAGE, preserve=())}, "no slot of a layout runs"),
         (found(replace(SLOT, lacks=("zstd", "python3"))), {}, "the host lacks zstd, python3 (images.yaml:1:7)"),
         (found(replace(SLOT, layout={})), {}, "another esp and root and state and data (images.yaml:2:7)"),
         (found(), {"image": replace(IMAGE, in_place=False)}, "the image asks for it (images.yaml:1:7)"),

@@ -44,3 +44,11 @@ def test_it_arrives() -> None:
 )
 def test_what_needs_a_bmc_is_refused(more: str, settings: str, why: str) -> None:
     assert any(why in message for message in messages(pool(more, settings)))
+
+
+@pytest.mark.parametrize("image", ["", "\n  image: {name: ubuntu-gpu, version: 2026.11.1}"])
+def test_a_persona_can_have_nothing_kept_where_a_person_writes_the_disk(image: str) -> None:
+    persona = ("persona.yaml", "  gpu: {mig: {3g.40gb: 2}}", "  gpu: {mig: {3g.40gb: 2}}\n  preserve: [/data]")
+    told = messages(persona, pool(settings=f"persona: inference\n  {UNSET}{image}"))
+    why = "preserve: it would not be kept: a person writes the disks of pool 'edge', and what is kept is up to that"
+    assert [line for line in told if line.startswith("persona.yaml:") and why in line], told

@@ -127,7 +127,7 @@ def test_nothing_has_two_owners_and_nothing_has_none() -> None:
 
 
 def test_feature_discovery_runs_once() -> None:
-    [problem] = told(GPU + NETWORK.replace("enabled: false", "enabled: true"))
+    [problem] = told(GPU + NETWORK.replace("{nfd: {enabled: false}}", f"{{nfd: {{enabled: true}}, {TOLERANT}}}"))
     assert "Node Feature Discovery would run twice: gpu-operator brings it, too" in problem
 
 
@@ -233,6 +233,18 @@ def test_an_operator_whose_pods_do_not_come_to_a_waiting_node_is_refused() -> No
         assert bool(told(text)) is refused, toleration
     found = told(GPU.replace("{worker: {tolerations: [{operator: Exists}]}}", "{}"))
     assert any("values.node-feature-discovery.worker.tolerations" in one for one in found)
+
+
+def test_feature_discovery_has_to_come_to_a_waiting_node_also_where_the_network_operator_brings_it() -> None:
+    """Without its labels, the GPU Operator does not know that the node has GPUs. The chart's list lacks our mark."""
+    gpu = GPU.replace("      driver:", "      nfd: {enabled: false}\n      driver:", 1)
+    bringing = NETWORK.replace("{nfd: {enabled: false}}", "{}")
+    [problem] = told(gpu + bringing)
+    assert "values.node-feature-discovery.worker.tolerations: its pods would not come to a node" in problem
+    tolerant = bringing.replace("{}", "{node-feature-discovery: {worker: {tolerations: [{operator: Exists}]}}}")
+    assert told(gpu + tolerant) == []
+    alone = gpu[: gpu.index("  - name: gpu-operator")] + bringing
+    assert told(alone) == [], "no operator waits for the labels"
 
 
 def test_the_operator_itself_may_run_on_nodes_that_wait_for_it() -> None:

@@ -1,7 +1,8 @@
 """Tell from Kubernetes' objects what of a release is not ready. Pure.
 
 Workloads: as `kubectl rollout status` judges them. Policies of NVIDIA's operators: by `status.state`, whose words are
-those of gpu-operator api/nvidia/v1/clusterpolicy_types.go and network-operator api/v1alpha1/nicclusterpolicy_types.go.
+those of gpu-operator api/nvidia/v1/clusterpolicy_types.go, and of network-operator api/v1alpha1, its files
+nicclusterpolicy_types.go and nicnodepolicy_types.go, whose `appliedStates` name each component.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ from reconciler.model.releases import OperatorKind
 
 Json = Mapping[str, Any]
 
-# The kind of an operator -> (path of its policies, their kind); there is one policy in a cluster, others are ignored.
-POLICIES: Final[Mapping[OperatorKind, tuple[str, str]]] = {
-    OperatorKind.GPU: ("/apis/nvidia.com/v1/clusterpolicies", "ClusterPolicy"),
-    OperatorKind.NETWORK: ("/apis/mellanox.com/v1alpha1/nicclusterpolicies", "NicClusterPolicy"),
+# The kind of an operator -> the kinds of its policies, with their paths. One policy of a whole cluster is heeded, and
+# others are ignored; those of groups of nodes are heeded beside it.
+POLICIES: Final[Mapping[OperatorKind, Mapping[str, str]]] = {
+    OperatorKind.GPU: {"ClusterPolicy": "/apis/nvidia.com/v1/clusterpolicies"},
+    OperatorKind.NETWORK: {
+        "NicClusterPolicy": "/apis/mellanox.com/v1alpha1/nicclusterpolicies",
+        "NicNodePolicy": "/apis/mellanox.com/v1alpha1/nicnodepolicies",  # from 26.x on
+    },
 }
 READY: Final = "ready"
 _IGNORED: Final = ("ignored", "ignore")
@@ -48,16 +53,31 @@ def workloads_not_ready(items: Sequence[Json]) -> Iterator[str]:
             yield f"{name}: {fewest} of {wanted} ready"
 
 
-def policy_not_ready(kind: OperatorKind, items: Sequence[Json]) -> Iterator[str]:
-    """Yield why the policy of an operator is not ready; nothing where it is."""
-    name = POLICIES[kind][1]
-    states = [str(_map(item, "status").get("state") or "") for item in items]
-    heeded = [state for state in states if state not in _IGNORED]
+def policies_not_ready(kind: OperatorKind, found: Mapping[str, Sequence[Json]]) -> Iterator[str]:
+    """Yield why the policies of an operator are not ready; nothing where they are. `found`: by the kind of policy."""
+    heeded = [(name, item) for name, items in found.items() for item in items if _state(item) not in _IGNORED]
     if not heeded:
-        yield f"there is no {name}, so the operator does nothing" if not states else f"every {name} is ignored"
-    for state in heeded:
-        if state != READY:
-            yield f"{name}: {state or 'it has no state yet'}"
+        names = " or ".join(POLICIES[kind])
+        there = any(found.values())
+        yield f"every {names} is ignored" if there else f"there is no {names}, so the operator does nothing"
+    for name, item in heeded:
+        if (state := _state(item)) != READY:
+            which = f"{name} {_map(item, 'metadata').get('name', '')}".rstrip()
+            yield f"{which}: {state or 'it has no state yet'}{_components(_map(item, 'status'))}"
+
+
+def _state(item: Json) -> str:
+    return str(_map(item, "status").get("state") or "")
+
+
+def _components(status: Json) -> str:
+    """Return which components are not ready and why, in brackets; "" where the operator does not say."""
+    rows = status.get("appliedStates")
+    states = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    late = [row for row in states if str(row.get("state")) not in (READY, *_IGNORED)]
+    told = [": ".join(str(row[key]) for key in ("name", "state", "message") if row.get(key)) for row in late]
+    reason = status.get("reason")
+    return f" ({'; '.join([*([str(reason)] if reason else []), *told])})" if reason or told else ""
 
 
 def _map(data: Json, key: str) -> Json:

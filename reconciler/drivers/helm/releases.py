@@ -12,14 +12,22 @@ from typing import Any, Final
 from reconciler.diff.manifests import changes_between, objects_of
 from reconciler.drivers.helm.charts import Charts
 from reconciler.drivers.helm.process import Helm, NoRelease
-from reconciler.drivers.helm.readiness import POLICIES, WORKLOADS, policy_not_ready, workloads_not_ready
+from reconciler.drivers.helm.readiness import POLICIES, WORKLOADS, policies_not_ready, workloads_not_ready
 from reconciler.drivers.kube.failures import KubeFailure
 from reconciler.drivers.kube.process import Kubectl
 from reconciler.model.confined import Confined
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.json_text import parse_json
 from reconciler.model.observed import Answered, Silent
-from reconciler.model.releases import DESCRIPTION, CrdPolicy, DesiredRelease, ReleaseFacts, ReleaseStatus, Review
+from reconciler.model.releases import (
+    DESCRIPTION,
+    CrdPolicy,
+    DesiredRelease,
+    OperatorKind,
+    ReleaseFacts,
+    ReleaseStatus,
+    Review,
+)
 from reconciler.model.vocab import UnknownReason
 
 HISTORY: Final = 10  # revisions that are kept, as Helm's own default is
@@ -114,7 +122,7 @@ class HelmReleases(Confined):
         try:
             found = [*workloads_not_ready(await self._workloads(wanted, manifest))]
             if wanted.kind in POLICIES:
-                found += policy_not_ready(wanted.kind, await self._policies(wanted))
+                found += policies_not_ready(wanted.kind, await self._policies(wanted.kind))
         except KubeFailure:
             return None
         return tuple(found)
@@ -145,9 +153,13 @@ class HelmReleases(Confined):
         found = parse_json(said)
         return list(found["items"]) if found.get("kind") == "List" else [found]
 
-    async def _policies(self, wanted: DesiredRelease) -> list[Any]:
+    async def _policies(self, kind: OperatorKind) -> dict[str, list[Any]]:
+        return {name: await self._listed(path) for name, path in POLICIES[kind].items()}
+
+    async def _listed(self, path: str) -> list[Any]:
+        """Return all objects of a kind; none where the cluster does not have the kind."""
         try:
-            return list(parse_json(await self._kubectl.raw("get", POLICIES[wanted.kind][0]))["items"])
+            return list(parse_json(await self._kubectl.raw("get", path))["items"])
         except KubeFailure as failure:
             if failure.problem.code == 404:
                 return []

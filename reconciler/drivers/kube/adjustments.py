@@ -1,7 +1,8 @@
 """`KubeAdjustments`, which implements ports' Adjustments on a cluster: replicas of what serves, and queues of Kueue.
 
 What sets the number of a pod is found from the pod outwards. Where a HorizontalPodAutoscaler keeps the number, its
-minimum is raised; pods of KServe's InferenceService are raised there, since it sets back what it owns.
+minimum is raised; pods of KServe's InferenceService are raised there, since it sets back what it owns, unless it says
+that others scale them (autoscalerClass external).
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ _LWS: Final = "leaderworkerset.sigs.k8s.io/name"
 _SERVICE: Final = "serving.kserve.io/inferenceservice"
 _COMPONENT: Final = "component"  # predictor, transformer, explainer (kserve pkg/constants)
 _MODE: Final = "serving.kserve.io/deploymentMode"
+_SCALER: Final = "serving.kserve.io/autoscalerClass"  # KServe copies it to the Deployment
+_EXTERNAL: Final = "external"  # KServe makes no autoscaler, and leaves the replicas of its Deployment alone
 _KNATIVE: Final = ("Serverless", "Knative")  # there each change of the minimum is a new revision: all pods start anew
 _HPA: Final = "HorizontalPodAutoscaler"
 _SERVICE_KIND: Final = "InferenceService"
@@ -110,7 +113,9 @@ class KubeAdjustments:
         if name := text_of(labels, _LWS):
             return await self._outermost(AdjustedRef("LeaderWorkerSet", space, name))
         if name := text_of(labels, _SERVICE):
-            return AdjustedRef(_SERVICE_KIND, space, name, text_of(labels, _COMPONENT) or "predictor")
+            return await self._of_service(
+                AdjustedRef(_SERVICE_KIND, space, name, text_of(labels, _COMPONENT) or "predictor")
+            )
         kind, name = controller_of(metadata)
         if kind == "StatefulSet":
             return await self._outermost(AdjustedRef(kind, space, name))
@@ -119,6 +124,13 @@ class KubeAdjustments:
         found = await self._read(f"/apis/apps/v1/namespaces/{quote(space, safe='')}/replicasets/{quote(name, safe='')}")
         kind, name = ("", "") if found is None else controller_of(map_of(found, "metadata"))
         return await self._outermost(AdjustedRef(kind, space, name)) if kind == "Deployment" else None
+
+    async def _of_service(self, ref: AdjustedRef) -> AdjustedRef:
+        """Return what keeps the replicas of a part of an InferenceService: itself, or what it leaves that to."""
+        document = await self._document(ref)
+        if document is None or _scaler(document, ref.part) != _EXTERNAL:
+            return ref
+        return await self._outermost(AdjustedRef("Deployment", ref.namespace, _deployment(document, ref)))
 
     async def _outermost(self, ref: AdjustedRef) -> AdjustedRef:
         """Return the autoscaler that keeps the number of these replicas, or what has them."""
@@ -146,9 +158,11 @@ class KubeAdjustments:
             spec = map_of(spec, ref.part)
         running = await self._running(ref, document)
         wanted, ready = (0, 0) if running is None else _counts(running)
+        value = _value(ref, spec)
+        fixed = ref.kind == _SERVICE_KIND and _is_fixed(document, ref.part)
         return Adjusted(
-            ref, text_of(metadata, "resourceVersion"), _value(ref, spec), wanted, ready,
-            most=_number(spec, "maxReplicas") or None,  # 0 of an InferenceService: no limit
+            ref, text_of(metadata, "resourceVersion"), value, wanted, ready,
+            most=max(wanted, value if isinstance(value, int) else 0) if fixed else _most(spec),
             keeper=_keeper(ref, document, running),
             record=read_record(map_of(metadata, "annotations").get(RECORD)),
         )  # fmt: skip
@@ -158,8 +172,8 @@ class KubeAdjustments:
         match ref.kind:
             case "ClusterQueue":
                 return None
-            case "InferenceService":  # kserve names it so in its mode Standard
-                return await self._document(AdjustedRef("Deployment", ref.namespace, f"{ref.name}-{ref.part}"))
+            case "InferenceService":
+                return await self._document(AdjustedRef("Deployment", ref.namespace, _deployment(document, ref)))
             case "HorizontalPodAutoscaler":
                 return await self._document(_target(document, ref.namespace))
             case _:
@@ -169,6 +183,32 @@ class KubeAdjustments:
 def _target(autoscaler: Json, namespace: str) -> AdjustedRef:
     target = map_of(map_of(autoscaler, "spec"), "scaleTargetRef")
     return AdjustedRef(text_of(target, "kind"), namespace, text_of(target, "name"))
+
+
+def _deployment(service: Json, ref: AdjustedRef) -> str:
+    """Return the name of the Deployment of a part in KServe's mode Standard. A predictor may have one of its own."""
+    own = text_of(map_of(map_of(service, "spec"), ref.part), "name") if ref.part == "predictor" else ""
+    return "-".join(filter(None, (ref.name, own, ref.part)))
+
+
+def _scaler(service: Json, part: str) -> str:
+    """Return the class of autoscaler of a part; "" where it is KServe's own default."""
+    of_part = map_of(map_of(map_of(service, "spec"), part), "annotations")
+    return text_of(of_part, _SCALER) or text_of(map_of(map_of(service, "metadata"), "annotations"), _SCALER)
+
+
+def _is_fixed(service: Json, part: str) -> bool:
+    """Return whether one replica more is none that serves.
+
+    With workers, a change starts all of them anew, and a second head gets none. With a canary, KServe takes the
+    canary's replicas out of the minimum again.
+    """
+    spec = map_of(service, "spec")
+    return "workerSpec" in map_of(spec, part) or (part == "predictor" and bool(spec.get("canary")))
+
+
+def _most(spec: Json) -> int | None:
+    return _number(spec, "maxReplicas") or None  # 0 of an InferenceService: no limit
 
 
 def _counts(running: Json) -> tuple[int, int]:
@@ -193,7 +233,7 @@ def _keeper(ref: AdjustedRef, document: Json, running: Json | None) -> str:
     """Return who would set the value back, so that raising it is no use."""
     metadata = map_of(document, "metadata")
     kind, name = controller_of(metadata)
-    if kind:
+    if kind and not (kind == _SERVICE_KIND and text_of(map_of(metadata, "annotations"), _SCALER) == _EXTERNAL):
         return f"{kind} {name}"
     if ref.kind == _SERVICE_KIND:
         mode = text_of(map_of(metadata, "annotations"), _MODE) or text_of(map_of(document, "status"), "deploymentMode")

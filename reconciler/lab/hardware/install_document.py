@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate
 
 from reconciler.lab.hardware.software import DRIVER, KERNEL, installed
 from reconciler.lab.hardware.state import DiskImage, MachineState
@@ -53,6 +54,32 @@ def is_done(document: InstallDocument, state: MachineState) -> bool:
 def layout_of(document: InstallDocument) -> dict[str, int]:
     """Return the sizes of the partitions; {} for an image that is written over the whole disk."""
     return {} if document.layout is None else {name: int(size) for name, size in document.layout}
+
+
+def refuse_loss(document: InstallDocument, old: DiskImage | None, drive: str) -> None:
+    """Raise InstallRefused where a partition that is to be kept would be lost. A blank disk has none to lose."""
+    if not document.preserve or old is None or old.layout == layout_of(document):
+        return
+    here, there = _partitions(old.layout), _partitions(layout_of(document))
+    odd = sorted(name for name in here | there if here.get(name) != there.get(name))
+    raise InstallRefused(
+        f"{drive} does not have the layout: it differs at {', '.join(odd)}; {' and '.join(document.preserve)} would be "
+        "lost, so nothing was written",
+        InstallCause.LAYOUT,
+    )
+
+
+def _partitions(layout: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """Return where each partition of a layout begins, and its size. Those of a foreign disk have names of their own."""
+    if not layout:
+        return {}
+    root, verity = layout["root"], layout["root"] // 10
+    sizes = {"esp": layout["esp"], "root-a": root, "verity-a": verity, "root-b": root, "verity-b": verity}
+    sizes["state"] = layout["state"]
+    if layout.get("data"):
+        sizes["data"] = 0  # the rest of the disk
+    starts = accumulate(sizes.values(), initial=0)
+    return {name: (start, size) for (name, size), start in zip(sizes.items(), starts, strict=False)}
 
 
 def installed_links(network: Network | None) -> list[str]:

@@ -19,6 +19,7 @@ from reconciler.lab.hardware.install_document import (
     image_of,
     is_done,
     layout_of,
+    refuse_loss,
     target_drive,
 )
 from reconciler.lab.hardware.state import DriveState, InstallerCall, InstallerRun
@@ -201,11 +202,12 @@ class InstallerSide(DriveSide, TpmSide):
         if is_done(document, state):
             run.log.append("this attempt is done already: nothing is written")
             return
-        image = image_of(document, state, drive, self.images)
+        image, old = image_of(document, state, drive, self.images), state.disks.get(drive)
+        refuse_loss(document, old, drive)
         self._fail_at(InstallPhase.STARTED)
         run.log.append(f"writing {image.image} {image.version} to {drive}")
         state.counters.writes += 1
-        old, layout = state.disks.get(drive), layout_of(document)
+        layout = layout_of(document)
         keeps = old is not None and old.slot != "" and old.layout == layout
         if not keeps:
             state.disks.pop(drive, None)  # both copies of its partition table are wiped first, and written last

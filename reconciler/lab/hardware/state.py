@@ -161,6 +161,7 @@ class DiskImage:
     kernel_arguments: list[str] = field(default_factory=list)
     slot: str = ""  # a or b, of a disk with a layout
     layout: dict[str, int] = field(default_factory=dict)  # sizes of its partitions
+    lacks: list[str] = field(default_factory=list)  # programs by which a system writes its other slot
     # What its rasdaemon has recorded: time, slot, place, kind, count.
     memory_errors: list[tuple[float, str, str, str, int]] = field(default_factory=list)
     newest: bool = True  # of the two slots of a disk, the one that was installed last

@@ -137,7 +137,12 @@ def _installed(state: MachineState, disk: DiskImage) -> InstalledFacts:
 
 
 def restore_software(disk: DiskImage, facts: HostFacts) -> None:
-    """Give an image the kernel, the driver and the software that were read of a host, as far as they were."""
+    """Give an image the kernel, the driver, the software and the slot that were read of a host, as far as they were."""
+    image = facts.image
+    if image is not None and image.slot is not None:
+        disk.slot, disk.layout, disk.lacks = image.slot.name, dict(image.slot.layout), list(image.slot.lacks)
+    elif image is not None and "image.slot" not in facts.unknown:
+        disk.slot, disk.layout = "", {}
     disk.kernel = facts.kernel or disk.kernel
     if facts.driver is None and "driver" not in facts.unknown:
         disk.driver = ""
@@ -202,7 +207,7 @@ def _image(machine: Machine) -> ImageIdentity:
 def _slot(machine: Machine) -> Slot | None:
     disk, last = machine.disk(), installed_last(machine.state)
     newer = None if last is disk else f"{last.image} {last.version}"
-    return Slot(disk.slot, dict(disk.layout), newer, ()) if disk.slot else None
+    return Slot(disk.slot, dict(disk.layout), newer, tuple(disk.lacks)) if disk.slot else None
 
 
 def _gpu(gpu: GpuState, driver: str) -> Gpu:

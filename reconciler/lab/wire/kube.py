@@ -158,9 +158,10 @@ class KubeServer:
                 return self._shaped(request, self._writes.replace_node(target.name, body, dry=_dry(request)))
             case "DELETE", "nodes", "":
                 return _json(self._writes.delete_node(target.name, _options(body)))
-            case "PATCH", "pods", "" if target.name:
-                place = target.namespace or "", target.name
-                return self._shaped(request, self._writes.patch_pod(*place, request.content_type, body))
+            case "PATCH", "pods" | "deployments", "" if target.name:
+                is_pod = target.resource.name == "pods"
+                patch = self._writes.patch_pod if is_pod else self._writes.patch_deployment
+                return self._shaped(request, patch(target.namespace or "", target.name, request.content_type, body))
             case "DELETE", "pods", "" if target.name:
                 return _json(self._writes.delete_pod(target.namespace or "", target.name, _options(body)))
             case "POST", "pods", "eviction":

@@ -41,6 +41,9 @@ def resources(minor: int) -> tuple[Resource, ...]:
         Resource("pods", "Pod", "", ("v1",), True, (*READ, "patch", "delete"), ("po",), (eviction,)),
         Resource("events", "Event", "", ("v1",), True, (*READ, "create", "update"), ("ev",)),
         Resource("daemonsets", "DaemonSet", "apps", ("v1",), True, READ, ("ds",)),
+        Resource("deployments", "Deployment", "apps", ("v1",), True, (*READ, "patch"), ("deploy",)),
+        Resource("replicasets", "ReplicaSet", "apps", ("v1",), True, READ, ("rs",)),
+        Resource("horizontalpodautoscalers", "HorizontalPodAutoscaler", "autoscaling", ("v1",), True, READ, ("hpa",)),
         Resource("poddisruptionbudgets", "PodDisruptionBudget", "policy", policy, True, READ, ("pdb",)),
         Resource(
             "selfsubjectaccessreviews", "SelfSubjectAccessReview", "authorization.k8s.io", ("v1",), False, ("create",)

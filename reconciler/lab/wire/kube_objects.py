@@ -33,7 +33,7 @@ class Objects:
     def __init__(self, truth: ClusterTruth, epoch: datetime = EPOCH) -> None:
         self._truth = truth
         self._epoch = epoch
-        self._pods: dict[str, tuple[int, Json]] = {}  # uid -> (resourceVersion, document)
+        self._pods: dict[str, tuple[tuple[int, bool], Json]] = {}  # uid -> what decides it, and the document
 
     def instant(self, seconds: float) -> datetime:
         return self._epoch + timedelta(seconds=seconds)
@@ -94,10 +94,11 @@ class Objects:
             self._pods.clear()
         shown = []
         for pod in pods:
-            revision, item = self._pods.get(pod.uid, (0, {}))
-            if revision != pod.resource_version:
+            known, item = self._pods.get(pod.uid, ((0, True), {}))
+            state = pod.resource_version, self._is_ready(pod)
+            if known != state:
                 item = self.pod(pod)
-                self._pods[pod.uid] = pod.resource_version, item
+                self._pods[pod.uid] = state, item
             shown.append(item)
         return shown
 
@@ -138,6 +139,11 @@ class Objects:
             "status": self._pod_status(pod),
         }
 
+    def _is_ready(self, pod: PodObject) -> bool:
+        """Return whether its readiness probe succeeds. Where something starts slowly, time alone changes that."""
+        runs = pod.phase == "Running" and not pod.fails
+        return runs and (not self._truth.replicated or pod.ends is not None or self._truth.is_ready(pod))
+
     def _owners(self, pod: PodObject) -> list[Json]:
         if not pod.owner_kind:
             return []
@@ -151,7 +157,7 @@ class Objects:
         return [owner]
 
     def _pod_status(self, pod: PodObject) -> Json:
-        runs, ready = pod.phase == "Running", pod.phase == "Running" and not pod.fails
+        runs, ready = pod.phase == "Running", self._is_ready(pod)
         if pod.node is None:
             return {"phase": pod.phase, "qosClass": "BestEffort"}
         state = {"running": {"startedAt": self.time(pod.created)}} if runs else {

@@ -13,6 +13,7 @@ from reconciler.lab.hardware.control_plane import ClusterTruth, Gone, NodeObject
 from reconciler.lab.wire import kube_select as select
 from reconciler.lab.wire.kube_objects import Objects, ordered, place
 from reconciler.lab.wire.kube_status import ApiError, bad_request, expired, not_found
+from reconciler.lab.wire.kube_workloads import Workloads
 from reconciler.model.maintenance import OPERATORS
 
 Json = dict[str, Any]
@@ -48,6 +49,7 @@ class Store:
     def __init__(self, truth: ClusterTruth, objects: Objects) -> None:
         self._truth = truth
         self._objects = objects
+        self._workloads = Workloads(truth)
 
     def get(self, query: Query, name: str) -> Json:
         try:
@@ -113,6 +115,10 @@ class Store:
                 return self._objects.namespaces()
             case "daemonsets":
                 return self._objects.daemon_sets()
+            case "deployments":
+                return self._workloads.deployments(self._objects.time(0))
+            case "replicasets":
+                return self._workloads.replica_sets(self._objects.time(0))
             case "poddisruptionbudgets":
                 return [self._objects.budget(each, query.version) for each in self._truth.disruption_budgets()]
             case _ if query.group in {operator.group for operator in OPERATORS}:

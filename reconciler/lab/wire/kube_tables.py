@@ -150,6 +150,11 @@ def _number(*path: str) -> Callable[[Json, datetime], int]:
     return lambda item, now: int(text(item, now))
 
 
+def _count(item: Json, name: str) -> int:
+    """Return a number of pods in the status, which servers leave out where there is none."""
+    return int(item["status"].get(name, 0))
+
+
 _NAME, _AGE = Column("Name", _name), Column("Age", _age)
 _PLAIN = (_NAME, Column("Created At", _at("metadata", "creationTimestamp")))
 COLUMNS: Mapping[str, Sequence[Column]] = {
@@ -182,6 +187,20 @@ COLUMNS: Mapping[str, Sequence[Column]] = {
         Column("Min Available", _at("spec", "minAvailable")),
         Column("Max Unavailable", lambda _item, _now: "N/A"),
         Column("Allowed Disruptions", _number("status", "disruptionsAllowed"), "integer"),
+        _AGE,
+    ),
+    "Deployment": (
+        _NAME,
+        Column("Ready", lambda item, _: f"{_count(item, 'readyReplicas')}/{item['spec']['replicas']}"),
+        Column("Up-to-date", lambda item, _: _count(item, "updatedReplicas"), "integer"),
+        Column("Available", lambda item, _: _count(item, "availableReplicas"), "integer"),
+        _AGE,
+    ),
+    "ReplicaSet": (
+        _NAME,
+        Column("Desired", _number("spec", "replicas"), "integer"),
+        Column("Current", lambda item, _: _count(item, "replicas"), "integer"),
+        Column("Ready", lambda item, _: _count(item, "readyReplicas"), "integer"),
         _AGE,
     ),
     "DaemonSet": (_NAME, Column("Desired", _number("status", "desiredNumberScheduled"), "integer"), _AGE),

@@ -21,6 +21,7 @@ from reconciler.lab.wire.kube_status import (
     success,
     unsupported_media_type,
 )
+from reconciler.lab.wire.kube_workloads import Workloads
 from reconciler.model.observed import Taint
 
 PATCHES = {
@@ -44,6 +45,10 @@ class Writes:
     def __init__(self, truth: ClusterTruth, objects: Objects) -> None:
         self._truth = truth
         self._objects = objects
+        self._workloads = Workloads(truth)
+
+    def patch_deployment(self, namespace: str, name: str, media_type: str, patch: Any) -> Json:
+        return self._workloads.patch(namespace, name, media_type, patch, self._objects.time(0))
 
     # --- nodes ---------------------------------------------------------------------------------------------------
 

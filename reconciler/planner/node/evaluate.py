@@ -39,6 +39,7 @@ from reconciler.planner.node.conditions import (
     firmware_ok,
     firmware_staged,
 )
+from reconciler.planner.node.in_place import why_lost
 from reconciler.planner.node.saved import assess_saved
 from reconciler.planner.node.serving import assess_serving
 from reconciler.planner.node.staged import is_staged
@@ -128,7 +129,10 @@ def _of_inventory(
         return {}
     changes = {item.path for item in items if item.kind in ACTIONABLE} | (set() if installed else {possible.IMAGE})
     awaits = not installed and "boot.order" in changes and bool(possible.missing_entry(desired, found))
-    return {"impossible": impossible(desired, found, changes), "entry_awaits_image": awaits}
+    cant = impossible(desired, found, changes)
+    if lost := why_lost(desired, assessment.facts, found):
+        cant["reimage"] = "; ".join(filter(None, (cant.get("reimage"), lost)))
+    return {"impossible": cant, "entry_awaits_image": awaits}
 
 
 def _paths(items: Iterable[DriftItem], *concerns: Concern) -> tuple[str, ...]:

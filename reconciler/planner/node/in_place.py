@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from reconciler.diff import normalise
 from reconciler.health.signals import Signal
 from reconciler.model.desired import Desired, DesiredImage
-from reconciler.model.observed import HostFacts, Slot
+from reconciler.model.observed import HostFacts, RedfishInventory, Slot
 from reconciler.model.records import Attempt, NodeRecord
 from reconciler.model.vocab import Provision
+from reconciler.planner.node.disks import matching_drives
 from reconciler.planner.node.possible import IN_PLACE, at
 from reconciler.planner.node.record import is_admission
 
@@ -56,6 +58,29 @@ def fell_back(desired: Desired, facts: HostFacts | None, record: NodeRecord) -> 
     if last is None or last.outcome != "done":
         return ""  # the attempt failed, which counts by itself
     return "" if record.is_seen_to(last) else found.fallback
+
+
+def why_lost(desired: Desired, facts: HostFacts | None, found: RedfishInventory) -> str:
+    """Return why an installer would refuse the disk, as what it is to keep would be lost; "" if that is not known.
+
+    It is told of the disk that the system runs from, so it counts only where that is the one to be written.
+    """
+    image, runs = desired.profile.image, None if facts is None else facts.image
+    if image is None or image.layout is None or not image.preserve or facts is None or runs is None or not runs.image:
+        return ""
+    rule, disk = desired.root_disk or image.root_disk, runs.booted_disk or runs.root_disk
+    drives = () if rule is None else matching_drives(rule, found.drives or ())
+    if disk is None or [normalise.text(drive.serial or "") for drive in drives] != [normalise.text(disk)]:
+        return ""
+    wanted = asdict(image.layout)
+    if runs.slot is None:
+        why = "" if "image.slot" in facts.unknown else "the disk has no layout"
+    else:
+        has = runs.slot.layout
+        others = [name for name in wanted if name in has and has[name] != wanted[name]]
+        why = f"the disk was laid out with another {' and '.join(others)}" if others else ""
+    lost = f"{why}; {' and '.join(image.preserve)} would be lost" + at(desired, "image.preserve")
+    return why and f"{lost}: save what is needed, and leave it out of `preserve` for one install"
 
 
 def _of_slot(desired: Desired, image: DesiredImage, slot: Slot) -> str:

@@ -13,5 +13,5 @@ def hold_for_reimage(node: NodeTraits) -> Iterable[Variant]:
 
 
 def await_reimage(node: NodeTraits) -> Iterable[Variant]:
-    if any(hold_for_reimage(node)):
+    if node.desired.by_person:  # also where the spec wants no image any more since one was written
         yield Variant(requires=node.saved, breaks=node.lost_by_install)

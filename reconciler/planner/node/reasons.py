@@ -61,7 +61,7 @@ def no_path(
         if (why := state.impossible.get(row.id)) and full.brings(row) & missing - reached
     }
     if refused:
-        detail = f"its BMC can't do it: {'; '.join(f'{name}: {why}' for name, why in refused.items())}"
+        detail = f"this can't be done: {'; '.join(f'{name}: {why}' for name, why in refused.items())}"
         code = BlockCode.IMPOSSIBLE
     elif state.unread.remedy and c.HOST_UP in missing:
         detail = state.unread.remedy

@@ -2,8 +2,7 @@
 
 `NVIDIA_CHARTS` names a folder with `gpu-operator`, which is deployments/gpu-operator of github.com/NVIDIA/gpu-operator
 with the charts that it depends on, and `network-operator`, which is deployment/network-operator of
-github.com/Mellanox/network-operator. Seen to pass with commits a22dbf67 and b06827e0, of the first with the templates
-of the ClusterPolicy, the operator and Node Feature Discovery alone: cluster roles and hooks were left out.
+github.com/Mellanox/network-operator. Seen to pass with commits a22dbf67 and b06827e0.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from typing import Any, Final
 import pytest
 from ruamel.yaml import YAML
 
+from reconciler.drivers.helm.readiness import POLICIES, policies_not_ready
 from reconciler.model.records import MARK_TAINT
 from reconciler.model.releases import OperatorKind
 from reconciler.spec.ownership import _CLAIMS, _NFD, _Claim
@@ -57,10 +57,10 @@ def documented() -> dict[str, Any]:
     return dict(cluster["spec"]["operators"][0]["values"])
 
 
-def rendered(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What the chart makes of values: kind and name -> object."""
+def rendered(values: Mapping[str, Any], chart: str = "gpu-operator") -> dict[str, Any]:
+    """What a chart makes of values, but for its hooks: kind and name -> object."""
     ran = subprocess.run(
-        [helm(), "template", "x", str(CHARTS / "gpu-operator"), "--namespace", "gpu-operator", "--values", "-"],
+        [helm(), "template", "x", str(CHARTS / chart), "--namespace", chart, "--values", "-", "--no-hooks"],
         input=json.dumps(values), capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
@@ -132,7 +132,9 @@ def test_a_list_of_tolerations_that_is_asked_for_is_that_of_those_pods(path: tup
 
 def test_every_pod_of_the_chart_is_one_that_is_looked_at() -> None:
     made = rendered({})
-    with_pods = {name for name, one in made.items() if "template" in one.get("spec", {}) or name.startswith("Cluster")}
+    with_pods = {
+        name for name, one in made.items() if "template" in one.get("spec", {}) or one["kind"] == "ClusterPolicy"
+    }
     assert with_pods == set(PODS_OF.values())
     assert set(PODS_OF) == {".".join(path) for path in (*_ON_NODES, *_OF_OPERATOR)}
 
@@ -158,3 +160,64 @@ def test_what_the_charts_own_values_take_is_what_we_refuse_without_an_owner() ->
     }
     assert taken == dict.fromkeys(taken, True)
     assert len(taken) == 3
+
+
+# --- the Network Operator --------------------------------------------------------------------------------------------
+
+NETWORK: Final = "network-operator"
+
+
+def workloads(values: Mapping[str, Any]) -> set[str]:
+    return {name for name, one in rendered(values, NETWORK).items() if "template" in one.get("spec", {})}
+
+
+def test_by_its_own_values_it_takes_nothing_of_the_nodes() -> None:
+    """Its policies are objects of the user's own, without which it installs no driver."""
+    made = rendered({}, NETWORK)
+    assert not [name for name in made if name.startswith(("NicClusterPolicy", "NicNodePolicy"))]
+    assert workloads({"nfd": {"enabled": False}}) == {"Deployment x-network-operator"}
+
+
+@pytest.mark.parametrize(
+    "claim", [one for one in _CLAIMS if one.kind is OperatorKind.NETWORK], ids=lambda claim: ".".join(claim.path)
+)
+def test_a_value_of_the_network_operator_that_is_claimed_does_what_is_said(claim: _Claim) -> None:
+    """Those that drain bring an operator that does. The others are of charts that made the policy themselves."""
+    given = with_value({"nfd": {"enabled": False}}, claim.path, True)
+    more = workloads(given) - {"Deployment x-network-operator"}
+    if claim.path[-1] == "enabled":
+        assert len(more) == 1, "an operator of its own"
+        assert "operator" in next(iter(more))
+    else:
+        assert not more
+        assert at(defaults(NETWORK), claim.path) == {}, "this chart knows the value"
+
+
+def test_its_feature_discovery_stays_away_from_our_mark_unless_it_is_told_to_tolerate_it() -> None:
+    worker = "DaemonSet x-node-feature-discovery-worker"
+    assert not tolerated(rendered({}, NETWORK)[worker], MARK_TAINT)
+    path = ("node-feature-discovery", "worker", "tolerations")
+    assert tolerated(rendered(with_value({}, path, EVERYTHING), NETWORK)[worker], MARK_TAINT)
+
+
+@pytest.mark.parametrize("kind", POLICIES[OperatorKind.NETWORK])
+def test_the_states_of_its_policies_are_those_that_are_read(kind: str) -> None:
+    """By their definitions: the words of `state` and `appliedStates`, and the path."""
+    definitions = [read(path.read_text())[0] for path in (CHARTS / NETWORK / "crds").glob("mellanox.com_*.yaml")]
+    spec = next(one["spec"] for one in definitions if one["spec"]["names"]["kind"] == kind)
+    [version] = [one for one in spec["versions"] if one["served"]]
+    path = f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}"
+    assert (spec["scope"], POLICIES[OperatorKind.NETWORK][kind]) == ("Cluster", path)
+    status = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    part = status["appliedStates"]["items"]["properties"]
+    assert status.keys() >= {"state", "reason", "appliedStates"}
+    assert part.keys() == {"name", "state", "message"}
+    for words in (status["state"]["enum"], part["state"]["enum"]):
+        told = {
+            word: list(policies_not_ready(OperatorKind.NETWORK, {kind: [{"status": {"state": word}}]}))
+            for word in words
+        }
+        assert {word: bool(why) for word, why in told.items()} == {
+            "ready": False, "notReady": True, "error": True, "ignore": True,
+        }  # fmt: skip
+        assert "is ignored" in told["ignore"][0]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.drivers.helm.readiness import policy_not_ready, workloads_not_ready
+from reconciler.drivers.helm.readiness import policies_not_ready, workloads_not_ready
 from reconciler.model.releases import OperatorKind
 
 META = {"namespace": "gpu", "name": "x", "generation": 2}
@@ -57,12 +57,38 @@ def test_workloads(item: dict[str, Any], said: str | None) -> None:
 )
 def test_the_policy_of_the_gpu_operator(states: list[str], said: list[str]) -> None:
     items: list[Mapping[str, Any]] = [{"kind": "ClusterPolicy", "status": {"state": state}} for state in states]
-    assert list(policy_not_ready(OperatorKind.GPU, items)) == said
+    assert list(policies_not_ready(OperatorKind.GPU, {"ClusterPolicy": items})) == said
 
 
 @pytest.mark.parametrize(
     ("state", "ready"), [("ready", True), ("notReady", False), ("error", False), ("ignore", False)]
 )
 def test_the_policy_of_the_network_operator(state: str, ready: bool) -> None:
-    found = list(policy_not_ready(OperatorKind.NETWORK, [{"status": {"state": state}}]))
-    assert (not found) is ready
+    found = {"NicClusterPolicy": [{"status": {"state": state}}], "NicNodePolicy": []}
+    assert (not list(policies_not_ready(OperatorKind.NETWORK, found))) is ready
+
+
+def test_policies_of_groups_of_nodes_are_heeded_beside_that_of_the_cluster_or_without_it() -> None:
+    late = {"metadata": {"name": "b300"}, "status": {"state": "notReady"}}
+    ready = {"metadata": {"name": "h100"}, "status": {"state": "ready"}}
+    for of_cluster in ([], [{"status": {"state": "ready"}}]):
+        found = {"NicClusterPolicy": of_cluster, "NicNodePolicy": [ready, late]}
+        assert list(policies_not_ready(OperatorKind.NETWORK, found)) == ["NicNodePolicy b300: notReady"]
+        assert not list(policies_not_ready(OperatorKind.NETWORK, found | {"NicNodePolicy": [ready]}))
+    nothing = list(policies_not_ready(OperatorKind.NETWORK, {"NicClusterPolicy": [], "NicNodePolicy": []}))
+    assert nothing == ["there is no NicClusterPolicy or NicNodePolicy, so the operator does nothing"]
+
+
+def test_the_components_that_are_not_ready_are_named_with_what_the_operator_says_of_them() -> None:
+    status = {
+        "state": "error",
+        "reason": "failed to render",
+        "appliedStates": [
+            {"name": "state-OFED", "state": "notReady", "message": "1 of 2 pods"},
+            {"name": "state-SRIOV-device-plugin", "state": "ready"},
+            {"name": "state-multus-cni", "state": "ignore"},
+            {"name": "state-nv-ipam", "state": "error"},
+        ],
+    }
+    [told] = policies_not_ready(OperatorKind.NETWORK, {"NicClusterPolicy": [{"status": status}]})
+    assert told == "NicClusterPolicy: error (failed to render; state-OFED: notReady: 1 of 2 pods; state-nv-ipam: error)"

@@ -159,11 +159,16 @@ def test_groups_of_a_leader_worker_set_are_raised_as_its_definition_has_it() -> 
     assert objects[f"{LWS}/llama"]["spec"]["replicas"] == 3
 
 
-def service(objects: Objects, mode: str = "Standard", **predictor: int) -> None:
-    status = {"deploymentMode": mode}
-    objects.add(f"{SERVICES}/llama", "InferenceService", spec={"predictor": predictor}, status=status)
-    spec, owner = {"replicas": 2}, owned("InferenceService", "llama")
-    objects.add(f"{DEPLOYMENTS}/llama-predictor", "Deployment", spec=spec, metadata=owner, status={"readyReplicas": 2})
+def service(objects: Objects, mode: str = "Standard", more: dict[str, Any] | None = None, **predictor: Any) -> None:
+    """`more`: annotations of it, which KServe copies to its Deployment, and more of its spec."""
+    status, rest = {"deploymentMode": mode}, dict(more or {})
+    annotations = {"annotations": rest.pop("annotations", {})}
+    spec = {"predictor": predictor, **rest}
+    objects.add(f"{SERVICES}/llama", "InferenceService", spec=spec, status=status, metadata=annotations)
+    metadata = owned("InferenceService", "llama") | annotations
+    name = "-".join(filter(None, ("llama", predictor.get("name"), "predictor")))
+    replicas = {"replicas": 2}
+    objects.add(f"{DEPLOYMENTS}/{name}", "Deployment", spec=replicas, metadata=metadata, status={"readyReplicas": 2})
 
 
 OF_SERVICE = {"serving.kserve.io/inferenceservice": "llama", "component": "predictor"}
@@ -179,6 +184,44 @@ def test_an_inference_service_is_raised_where_its_minimum_is() -> None:
     run(port(objects).write(read, wish.now, wish))
     assert objects[f"{SERVICES}/llama"]["spec"]["predictor"]["minReplicas"] == 3
     assert objects.patches[-1][0] == "inferenceservices.v1beta1.serving.kserve.io/llama"
+
+
+def test_a_predictor_with_a_name_of_its_own_is_found() -> None:
+    """Canaries are told by it, and the one that was promoted keeps it."""
+    objects = cluster(**OF_SERVICE)
+    service(objects, name="v2", minReplicas=2)
+    read = found(objects)
+    assert (read.ref.part, read.wanted, read.ready, read.keeper) == ("predictor", 2, 2, "")
+
+
+@pytest.mark.parametrize(
+    ("more", "predictor"),
+    [({"canary": [{"predictor": {"name": "v2"}, "trafficPercent": 10}]}, {}), ({}, {"workerSpec": {}})],
+    ids=["canary", "workers"],
+)
+def test_a_service_whose_minimum_does_not_add_what_serves_is_not_raised(
+    more: dict[str, Any], predictor: dict[str, Any]
+) -> None:
+    objects = cluster(**OF_SERVICE)
+    service(objects, more=more, minReplicas=2, **predictor)
+    read = found(objects)
+    wish = adjusted(read, "gpu-001", "l", 1)
+    assert (read.most, wish.now) == (2, 3), "none can be added"
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_service_that_others_scale_is_raised_where_they_do(*, by_hand: bool) -> None:
+    """Its own minimum means nothing then, and it leaves the replicas of its Deployment alone."""
+    objects = cluster(**OF_SERVICE)
+    service(objects, more={"annotations": {"serving.kserve.io/autoscalerClass": "external"}}, minReplicas=1)
+    if by_hand:
+        scaler(objects, minReplicas=2, maxReplicas=8)
+        objects[f"{SCALERS}/by-load"]["spec"]["scaleTargetRef"]["name"] = "llama-predictor"
+    read = found(objects)
+    assert (read.ref.kind, read.ref.name) == (
+        ("HorizontalPodAutoscaler", "by-load") if by_hand else ("Deployment", "llama-predictor")
+    )
+    assert (read.value, read.wanted, read.ready, read.keeper) == (2, 2, 2, "")
 
 
 @pytest.mark.parametrize("mode", ["Serverless", "Knative"])

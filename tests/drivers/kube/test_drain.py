@@ -13,7 +13,9 @@ import pytest
 from reconciler.app.clocks import RealClock
 from reconciler.converge.actions import FUNCTIONS, drain
 from reconciler.converge.actions.context import ActionContext, carry_out
+from reconciler.model.adjustments import RECORD, SURGE, AdjustmentRecord, read_record
 from reconciler.model.desired import Checkpoint, DrainPolicy
+from reconciler.model.drain import Surge
 from reconciler.model.errors import Failure
 from reconciler.model.outcome import Declined, Done, Outcome, Transient
 from reconciler.model.records import NodeRecord
@@ -44,6 +46,7 @@ async def drained(world: World, said: list[str], *, ledger: Any = None, **change
     parts |= {
         "ledger": ledger or SimpleNamespace(id=MARK.ledger),
         "resumed": {},
+        "drift": (),
         "clock": RealClock(),
         "step": said.append,
     }
@@ -185,3 +188,52 @@ def test_a_request_to_a_pod_that_listens_nowhere_is_refused(bench: Bench) -> Non
     assert not run(world.driver.answers(pod, 8080, "/save"))
     world.remove_pod("deaf")
     run(world.driver.post(pod, 8080, "/save", "{}"))  # it is gone: success
+
+
+# --- surges ----------------------------------------------------------------------------------------------------------
+
+COLD_S = 30.0  # until a replica is ready
+
+
+def test_a_deployment_is_raised_before_the_drain_and_lowered_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain, "WAIT_ROUND_S", 0.2)
+    world, said, truth = LabWorld(bench), list[str](), bench.truth
+    pod: dict[str, Any] = {"annotations": {SURGE: "true"}}
+    made = bench.on_loop(lambda: truth.add_replicated("Deployment", "ml", "llama", 2, starts_s=COLD_S, **pod))
+    bench.seconds += 2 * COLD_S
+    world.node = next(str(one.node) for one in bench.on_loop(lambda: truth.pods_of(made)))
+    marked(world)
+
+    def shown() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(bench.ok("get", "deployment", "-n", "ml", "llama", "-o", "json"))
+        return found
+
+    before = shown()
+    assert (before["spec"]["replicas"], before["status"]["readyReplicas"]) == (2, 2)
+
+    async def surged() -> Outcome:
+        draining = asyncio.create_task(
+            drained(world, said, ledger=OneAttempt(), surge=Surge(every=False, timeout_s=60.0), timeout_s=60.0)
+        )
+        while not any("2 of 3 ready" in text for text in said) and not draining.done():  # noqa: ASYNC110 -- as above
+            await asyncio.sleep(0.1)
+        raised = await asyncio.to_thread(shown)
+        assert raised["spec"]["replicas"] == 3, said
+        assert read_record(raised["metadata"]["annotations"][RECORD]) == AdjustmentRecord(
+            MARK.ledger, 2, 3, {world.node: 1}
+        )
+        assert (raised["status"]["replicas"], raised["status"]["unavailableReplicas"]) == (3, 1)
+        assert truth.evictions == 0, "nothing goes before what replaces it serves"
+        bench.seconds += 2 * COLD_S
+        return await draining
+
+    assert isinstance(run(surged()), Done)
+    after = shown()
+    assert (after["spec"], after["metadata"]["annotations"]) == (before["spec"], before["metadata"]["annotations"])
+    assert after["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]
+    assert not [
+        one for one in bench.on_loop(lambda: truth.pods_of(made)) if one.node == world.node and one.ends is None
+    ]
+    assert (made.largest, made.least_ready, truth.evictions) == (3, 2, 1)

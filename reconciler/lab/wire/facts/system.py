@@ -58,8 +58,10 @@ def image(context: FactContext) -> CommandResult:
 
 
 def slot_records(context: FactContext) -> CommandResult:
-    """Print the kernel's command line and the records of the slots. No program is missing here."""
-    return CommandResult(0, slots.command_line(context.image) + "".join(slots.files(context.state).values()))
+    """Print the kernel's command line and the records of the slots, and the programs that are missing."""
+    records = slots.files(context.state).values()
+    missing = [f"lacks {name}\n" for name in context.image.lacks] if records else []
+    return CommandResult(0, slots.command_line(context.image) + "".join([*records, *missing]))
 
 
 def root_disk(context: FactContext) -> CommandResult:
