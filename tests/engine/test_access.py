@@ -47,9 +47,7 @@ def test_an_expired_certificate_is_told_in_words_and_one_that_will_expire_before
     assert all("expires in 9 days" in one for one in access.expiring())
     assert str(folder / "cert.pem") in access.expiring()[0]
     old = make_certificates(tmp_path / "old", lasts=-timedelta(minutes=5))
-    with pytest.raises(
-        UsageError, match=r"old/cert.pem expired on 2\d{3}-.* UTC: have the CA of the engine sign a new"
-    ):
+    with pytest.raises(UsageError, match=r"old/cert.pem expired on 2\d{3}-.* UTC: have the CA of the engine"):
         EngineAccess("tls://127.0.0.1:8786", old).check()
     assert EngineAccess("tls://127.0.0.1:8786", make_certificates(tmp_path / "long")).expiring() == ()
 

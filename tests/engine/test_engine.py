@@ -205,7 +205,7 @@ def test_doctor_names_the_workers_of_each_site_and_the_site_without_one(lab: Lab
 def test_doctor_tells_when_the_certificates_of_workers_and_leader_will_expire(
     lab: LabDirectory, tmp_path: Path
 ) -> None:
-    """The worker was started with one that lasts 5 days; all that would be seen in five days is that nothing connects."""
+    """The worker's lasts 5 days, after which TLS would say no more than that connections fail."""
     tls = make_certificates(tmp_path / "tls", lasts=timedelta(days=5, hours=1))
     with running_engine(tmp_path / "engine", tls, lab.endpoints, fra="fra") as engine:
         assert "expires in 5 days" in engine.log("fra")

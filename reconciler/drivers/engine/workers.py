@@ -14,6 +14,7 @@ from typing import Any, Final
 from reconciler.drivers.engine.access import RENEW, expiry, site_of, wall_clock
 
 CERTIFICATE: Final = "certificate_until"  # of what a worker tells the scheduler as it starts: seconds since 1970
+_NEVER: Final = datetime.max.replace(tzinfo=UTC)
 HUNG_S: Final = 15.0  # a worker tells the scheduler every second that it lives, and seldomer where there are hundreds
 
 
@@ -28,7 +29,7 @@ class Worker:
     labels: frozenset[str]
     seen: float
     since: float
-    until: datetime = datetime.max.replace(tzinfo=UTC)
+    until: datetime = _NEVER
 
     @property
     def expiry(self) -> str:
