@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from reconciler.app.doctor_programs import Finding
 from reconciler.app.workspace import Workspace
-from reconciler.drivers.engine.access import EngineError
+from reconciler.drivers.engine.access import RENEW, EngineError, expiry
 from reconciler.model.observer_port import SITE
 
 
@@ -15,11 +15,18 @@ def examine_engine(workspace: Workspace) -> Iterator[Finding]:
     """Yield whether each site of the spec has workers. Whether they read its nodes, the pass over them shows."""
     access = workspace.engine.access
     assert access is not None
+    for path, until in access.lasts_until().items():
+        told = expiry(str(path), until)
+        left = f"{path} lasts until {until:%Y-%m-%d %H:%M} UTC"
+        yield Finding("certificate of the engine", not told, told or left, RENEW if told else "")
     try:
-        workers = workspace.engine.workers_by_site()
+        workers, expiring = workspace.engine.workers_by_site()
     except EngineError as error:
         yield Finding("reach engine", False, str(error), "start the scheduler, or mend --engine and --engine-tls")
         return
+    for told in expiring:
+        if told not in access.expiring():
+            yield Finding("certificate of the engine", False, told, RENEW)
     names, _ = workspace.selection
     sites = Counter(workspace.fleet.nodes[name].domains.get(SITE, "") for name in names)
     for site, nodes in sorted(sites.items()):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
 
 from reconciler.app.ports import FleetRequest
 from reconciler.app.runtime import run_async
+from reconciler.converge.events import LoopTold, Progress
 from reconciler.converge.observer import places_of
-from reconciler.drivers.engine.access import EngineAccess
+from reconciler.drivers.engine.access import RENEW, EngineAccess
 from reconciler.model.desired import Fleet
 from reconciler.model.observed import Observation
 from reconciler.model.observer_port import Observer
@@ -19,6 +21,8 @@ from reconciler.planner.node.kept_plans import KeptPlans
 
 if TYPE_CHECKING:
     from reconciler.drivers.engine.observer import EngineObserver
+
+LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Engine:
@@ -42,16 +46,19 @@ class Engine:
         self.workers = EngineObserver(self.access, clock, revoked)
         return self.workers
 
-    def workers_by_site(self) -> Mapping[str, tuple[str, ...]]:
-        """Ask the scheduler for the names of its workers that are well. Raise EngineError when it does not answer."""
+    def workers_by_site(self) -> tuple[Mapping[str, tuple[str, ...]], tuple[str, ...]]:
+        """Ask the scheduler for the names of its workers that are well, and for certificates that will expire soon.
+
+        Raise EngineError when it does not answer.
+        """
         assert self.access is not None
         from reconciler.drivers.engine.client import EngineClient
 
         client = EngineClient(self.access)
 
-        async def ask() -> Mapping[str, tuple[str, ...]]:
+        async def ask() -> tuple[Mapping[str, tuple[str, ...]], tuple[str, ...]]:
             try:
-                return await client.workers()
+                return await client.workers(), client.expiring()
             finally:
                 await client.close()
 
@@ -82,3 +89,20 @@ class Engine:
 
         run_async(ahead())
         return kept
+
+
+class CertificateWatch:
+    """Tells of certificates that have expired or will soon, at the first pass of a leader and once a day."""
+
+    def __init__(self, engine: Engine, progress: Progress) -> None:
+        self._engine = engine
+        self._progress = progress
+        self._next = LONG_AGO
+
+    def pass_ended(self, now: datetime) -> None:
+        workers = self._engine.workers
+        if workers is None or now < self._next:
+            return
+        self._next = now + timedelta(days=1)
+        for one in workers.client.expiring():
+            self._progress(LoopTold("certificate", f"{one}: {RENEW}", problem=True))

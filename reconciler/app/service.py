@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.app.clocks import RealClock
 from reconciler.app.delivery import delivery
+from reconciler.app.engine import CertificateWatch
 from reconciler.app.extensions import acceptance_gate, check_extensions
 from reconciler.app.live import LiveControl, LiveFleet, web_address
 from reconciler.app.loop_proposals import DriftProposer, InventoryProposer
@@ -227,11 +228,13 @@ class Service:
             return self._run
 
         retention = self._options.retention_s
+        certificates = CertificateWatch(workspace.engine, progress)
         pruner = JournalPruner(ledger, None if retention is None else timedelta(seconds=retention), progress)
 
         def saw(fleet: Fleet, plan: Plan, observation: Observation) -> None:
             self._live.saw(fleet, plan, observation)
             pruner.pass_ended(self._run, workspace.clock.now())
+            certificates.pass_ended(workspace.clock.now())
             self._metrics.ledger_bytes = ledger.size()
             for one in told:
                 one.pass_ended(fleet, plan, observation)

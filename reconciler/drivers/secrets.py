@@ -99,10 +99,11 @@ def others(path: Path) -> int:
     """Return the bits of the mode of `path` that let others in.
 
     systemd gives a service its credentials (LoadCredential=) through an ACL, whose mask is seen as the group's right to
-    read (mode 440, systemd#29435). The directory, which it names, is the service's alone.
+    read (mode 440, systemd#29435). The directory, which it names, is the service's alone, with all that is in it.
     """
     credentials = os.environ.get("CREDENTIALS_DIRECTORY")
-    is_credential = credentials is not None and path.parent == Path(credentials)
+    below = Path(os.path.abspath(path)).parents  # noqa: PTH100 - without "..", and without what links lead to
+    is_credential = credentials is not None and Path(credentials) in below
     return stat.S_IRWXO | (stat.S_IWGRP | stat.S_IXGRP if is_credential else stat.S_IRWXG)
 
 

@@ -20,6 +20,7 @@ from tests.drivers.helm.real_helm import helm
 
 CHART = ROOT / "deploy" / "helm" / "reconciler"
 EXAMPLE = CHART / "ci" / "values.yaml"
+ENGINE_TLS = "RECONCILER_ENGINE_TLS"
 ENGINE = CHART / "ci" / "engine-values.yaml"
 RIGHTS = [ROOT / "deploy" / "kubernetes" / f"{name}.yaml" for name in ("rbac", "rbac-checkpoint", "rbac-adjust")]
 VERSIONS = ("1.25", "1.30", kubernetes_validate.latest_version())
@@ -202,7 +203,7 @@ def test_each_worker_has_the_secrets_of_its_own_site_and_all_have_certificates()
             for one in sources
             if "secret" in one
         }
-    certificates = ["ca.pem", "cert.pem", "key.pem"]
+    certificates = ["engine/ca.pem", "engine/cert.pem", "engine/key.pem"]  # apart: no key of a Secret has a slash
     assert held == {
         "reconciler": {"reconciler-credentials": [], "reconciler-engine": certificates},
         "scheduler": {"reconciler-engine": certificates},
@@ -225,6 +226,8 @@ def test_leader_scheduler_and_workers_understand_their_options(monkeypatch: pyte
         assert command is not None
         given = command.make_context(word, words).params
         assert given[option] == url
+        tls = given.get("engine_tls") or {one["name"]: one.get("value") for one in pods[name]["env"]}[ENGINE_TLS]
+        assert str(tls) == "/run/credentials/engine"
         if word == "worker":
             assert (given["site"], given["listen"]) == ("fra", "$(POD_IP)")
     program, dash, module = pods["reconciler-engine-scheduler"]["command"]
@@ -233,7 +236,7 @@ def test_leader_scheduler_and_workers_understand_their_options(monkeypatch: pyte
     given = scheduler.make_context("scheduler", list(pods["reconciler-engine-scheduler"]["args"])).params
     assert (given["host"], given["dashboard"]) == ("tls://$(POD_IP):8786", False)
     assert {str(given[f"tls_{one}"]) for one in ("ca_file", "cert", "key")} == {
-        f"/run/credentials/{one}.pem" for one in ("ca", "cert", "key")
+        f"/run/credentials/engine/{one}.pem" for one in ("ca", "cert", "key")
     }
 
 

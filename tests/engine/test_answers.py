@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from reconciler.drivers.engine.access import label
+from reconciler.drivers.engine.access import label, wall_clock
 from reconciler.drivers.engine.answers import (
     NO_DIGESTS,
     Digests,
@@ -20,7 +20,7 @@ from reconciler.drivers.engine.answers import (
     sent_of,
     unpacked,
 )
-from reconciler.drivers.engine.workers import HUNG_S, WorkerTable
+from reconciler.drivers.engine.workers import CERTIFICATE, HUNG_S, WorkerTable
 from reconciler.model import observed as o
 from reconciler.model.observer_port import Readings
 from tests.strategies import seen_nodes
@@ -163,6 +163,23 @@ def test_a_worker_of_which_nothing_is_heard_hangs() -> None:
     assert {here.table.choose(label("fra"), f"fra#{at}") for at in range(30)} == {("tls://a", "a")}
     here.hears("b")
     assert here.table.lost("tls://b", "b") == ""
+
+
+def test_nothing_is_given_to_a_worker_whose_certificate_has_expired() -> None:
+    """Nobody can connect to it any more; before that, it is told of."""
+    here = Scheduler()
+    here.hears("a", "b", "c")
+    ends = {"a": timedelta(days=3), "b": timedelta(days=90), "c": -timedelta(seconds=5)}
+    here.table = WorkerTable(lambda: here.now)
+    for name, left in ends.items():
+        here.workers[f"tls://{name}"][CERTIFICATE] = (wall_clock() + left).timestamp()
+    here.table.update({"workers": here.workers})
+    chosen = {here.table.choose(label("fra"), f"fra#{at}") for at in range(30)}
+    assert chosen == {("tls://a", "a"), ("tls://b", "b")}
+    assert here.table.lost("tls://c", "c").startswith("the certificate of the engine of worker c expired on 2")
+    assert [("worker a expires in" in one, "worker c expired" in one) for one in here.table.expiring()] == [
+        (True, False), (False, True)
+    ]  # fmt: skip
 
 
 def test_a_new_leader_sees_by_the_others_who_hangs() -> None:

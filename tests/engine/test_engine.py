@@ -7,6 +7,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,21 @@ def test_doctor_names_the_workers_of_each_site_and_the_site_without_one(lab: Lab
     assert not ok
     assert remedy == f"start there: reconciler worker --site sin --scheduler {engine.url}"
     assert checks(done)["site fra"] == (True, "")
+
+
+def test_doctor_tells_when_the_certificates_of_workers_and_leader_will_expire(
+    lab: LabDirectory, tmp_path: Path
+) -> None:
+    """The worker's lasts 5 days, after which TLS would say no more than that connections fail."""
+    tls = make_certificates(tmp_path / "tls", lasts=timedelta(days=5, hours=1))
+    with running_engine(tmp_path / "engine", tls, lab.endpoints, fra="fra") as engine:
+        assert "expires in 5 days" in engine.log("fra")
+        done = lab.run("doctor", "--output", "json", *engine.options)
+    told = [one for one in done.json if one["check"] == "certificate of the engine"]
+    assert not any(one["ok"] for one in told)
+    assert [one for one in told if "of worker fra-" in one["detail"] and "expires in 5 days, on 2" in one["detail"]]
+    assert all("sign a new one" in one["remedy"] for one in told)
+    assert len(told) == 3, "cert.pem and ca.pem here, and the worker's"
 
 
 def checks(done: Done) -> dict[str, tuple[bool, str]]:

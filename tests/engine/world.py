@@ -21,7 +21,7 @@ from cryptography.x509.oid import NameOID
 START_S = 60.0
 
 
-def make_certificates(directory: Path) -> Path:
+def make_certificates(directory: Path, lasts: timedelta = timedelta(days=60)) -> Path:
     """Write ca.pem, cert.pem and key.pem, as openssl makes them by docs/how-to/engine.md."""
     directory.mkdir(parents=True)
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
@@ -37,7 +37,7 @@ def make_certificates(directory: Path) -> Path:
             .public_key(public)
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - timedelta(hours=1))
-            .not_valid_after(now + timedelta(days=2))
+            .not_valid_after(now + lasts)
             .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
             .sign(ca_key, hashes.SHA256())
         )

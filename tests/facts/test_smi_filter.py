@@ -19,7 +19,7 @@ from reconciler.model.gate import CommandResult
 from tests.facts.test_mutations import NO_VALUES, XML, load
 
 AWKS = {"mawk": "mawk", "gawk": "gawk --posix", "busybox": "busybox awk", "original-awk": "original-awk"}
-LARGEST = 0.27  # of a document of eight GPUs
+LARGEST = 0.25  # of a document of eight GPUs
 
 Filter = Callable[[str], CommandResult]
 
@@ -60,6 +60,18 @@ def test_no_parser_can_tell_that_it_ran(awk: Filter, samples: Path) -> None:
         assert facts(passed.stdout) == facts(text)
         assert text.count("<gpu id=") < 8 or len(passed.stdout) < LARGEST * len(text)
         assert awk(passed.stdout).stdout == passed.stdout, "what is left out once is left out"
+
+
+def test_a_total_passes_of_what_is_read_alone(awk: Filter) -> None:
+    """Before 450, uncorrectable errors are the total of double_bit; memory has totals, too."""
+    memory = "<fb_memory_usage>\n<total>81920 MiB</total>\n</fb_memory_usage>\n"
+    errors = "<double_bit>\n<device_memory>0</device_memory>\n<total>3</total>\n</double_bit>\n"
+    within = "<ecc_errors>\n<volatile>\n{}</volatile>\n</ecc_errors>\n"
+    document = '<nvidia_smi_log>\n<gpu id="0">\n{}</gpu>\n</nvidia_smi_log>\n'
+    passed = awk(document.format(memory + within.format(errors))).stdout
+    assert passed == document.format(within.format(errors.replace("<device_memory>0</device_memory>\n", "")))
+    nested = "<double_bit>\n<texture_memory>\n</texture_memory>\n<total>3</total>\n</double_bit>\n"
+    assert "<total>3</total>" in awk(document.format(within.format(nested))).stdout
 
 
 @given(name=st.sampled_from(XML), data=st.data())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,16 +13,21 @@ import pytest
 import sqlalchemy as sa
 
 from reconciler.drivers.ledger import SqlLedger, schema
-from reconciler.drivers.ledger.cache import Cache, CommitCount, Snapshot
-from reconciler.model.records import Rollout
+from reconciler.drivers.ledger.cache import Cache, CommitCount, Rows, Snapshot
+from reconciler.drivers.ledger.changes import ANY, MOST
+from reconciler.model.period_report import ServiceStatus
+from reconciler.model.records import NodeRecord, Rollout
+from reconciler.model.status import NodeStatus
 from tests.ledger.conftest import Open
 from tests.ledger.postgresql import Server
 from tests.ledger.test_audit import tamper
 from tests.ledger.test_damage import damage
 from tests.ledger.test_ledger import certificate
+from tests.ledger.test_migrating import migrated
 
 T0 = datetime(2026, 11, 1, 12, tzinfo=UTC)
 NODES = ("a", "b", "c")
+DAY = timedelta(days=1)
 
 
 def everything(ledger: SqlLedger) -> object:
@@ -139,20 +144,41 @@ def test_transactions_of_others_that_run_or_end_between_two_snapshots() -> None:
     assert CommitCount(3).ended_since(CommitCount(2)) is None
 
 
-WRITERS = frozenset({5, 7})
+def changes_by(ended: frozenset[int]) -> Iterator[tuple[str, str]]:
+    """Two transactions changed something: holds of two nodes, and too much to list."""
+    if 7 in ended:
+        yield "holds", "a"
+        yield "holds", "pool/train"
+    if 9 in ended:
+        yield ANY, ANY
 
 
 def test_own_transactions_change_nothing_but_what_they_say() -> None:
-    cache = Cache()
-    cache.advance_to(Snapshot.of("5:5:"), WRITERS.intersection)
-    cache.tables["holds"] = ()
-    cache.own.add(5)
-    cache.advance_to(Snapshot.of("6:6:"), WRITERS.intersection)
+    cache, record = Cache(), NodeRecord("a")
+    cache.advance_to(Snapshot.of("7:7:"), changes_by)
+    cache.tables |= {"holds": (), "rollouts": {}, "spells": Rows({"a": 1})}
+    cache.put("a", record)
+    cache.put("b", NodeRecord("b"))
+    cache.own.add(7)
+    cache.advance_to(Snapshot.of("8:8:"), changes_by)
     assert "holds" in cache.tables
-    cache.advance_to(Snapshot.of("7:7:"), WRITERS.intersection)
-    assert "holds" in cache.tables, "transaction 6 wrote nothing that is cached"
-    cache.advance_to(Snapshot.of("8:8:"), WRITERS.intersection)
-    assert "holds" not in cache.tables, "transaction 7 did, and was somebody else's"
+    cache.advance_to(Snapshot.of("9:9:"), changes_by)
+    assert "holds" in cache.tables, "transaction 8 wrote nothing that is cached"
+    cache.advance_to(Snapshot.of("10:10:"), changes_by)
+    assert not cache.records, "transaction 9 changed more than is listed"
+    assert not cache.tables
+
+
+def test_what_others_change_of_some_nodes_is_dropped_of_these_alone() -> None:
+    cache = Cache()
+    cache.advance_to(Snapshot.of("7:7:"), changes_by)
+    cache.tables |= {"holds": (), "rollouts": {}}
+    cache.put("a", NodeRecord("a"))
+    cache.put("b", NodeRecord("b"))
+    cache.advance_to(Snapshot.of("8:8:"), changes_by)
+    assert list(cache.tables) == ["rollouts"]
+    assert cache.record("a") is None
+    assert cache.record("b") is not None
 
 
 def test_transactions_that_write_nothing_of_the_ledger_cost_no_read(
@@ -175,6 +201,50 @@ def test_transactions_that_write_nothing_of_the_ledger_cost_no_read(
     other.close()
 
 
+def test_what_another_fleet_or_an_operator_writes_costs_a_read_of_its_nodes_alone(
+    postgresql: Callable[[], str],
+) -> None:
+    """Records and open intervals of the other nodes stay the very same values."""
+    place, now, names = postgresql(), T0, [f"n{number}" for number in range(2 * MOST)]
+    ledger, foreign = SqlLedger(place, fleet="one"), SqlLedger(place, fleet="two")
+    with ledger.batch():
+        for name in names:
+            ledger.remember_applied(name, {"bios.X": 1}, "d", "c", T0)
+    statuses = {name: ServiceStatus("train", NodeStatus.CONVERGED, False) for name in names}
+    ledger.record_service_status(statuses, now, within=DAY, whole=True)
+    before, known = ledger.nodes(names), ledger.known()
+    read = _statements(ledger)
+    with foreign.batch():
+        foreign.remember_applied("x", {"bios.X": 1}, "d", "c", T0)
+        foreign.remember_paths(["x"], frozenset({"bios.X"}))
+        foreign.start_rollout(rollout(1), "r")
+    foreign.record_service_status({"x": statuses["n1"]}, now, within=DAY, whole=True)
+    foreign.hold("n1", "tracing a fault", "ops", None, T0)
+    after = ledger.nodes(names)
+    assert [name for name in names if after[name] is not before[name]] == ["n1"]
+    assert ledger.known() == known, "x is another fleet's"
+    ledger.record_service_status(statuses, now, within=DAY, whole=True)
+    assert not [one for one in read if "WHERE true" in one or "WHERE" not in one], "no whole table is read"
+    with foreign.batch():
+        for name in names:
+            foreign.set_nonce(name, "new", T0)
+    assert {ledger.node(name).nonce for name in names} == {"new"}, "more than is listed, and all is read again"
+    ledger.close()
+    foreign.close()
+
+
+def _statements(ledger: SqlLedger) -> list[str]:
+    """Return a list that gets the statements about the largest tables from here on."""
+    found: list[str] = []
+
+    def keep(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
+        if any(table in statement for table in ("FROM applied", "FROM spells", "FROM holds", "FROM journal")):
+            found.append(statement)
+
+    sa.event.listen(ledger._database._engine, "before_cursor_execute", keep)
+    return found
+
+
 @pytest.mark.parametrize("statement", ["UPDATE {} SET serial = 'S9'", "DELETE FROM {}", "TRUNCATE {}"])
 def test_what_a_person_writes_with_a_shell_is_seen(postgresql: Callable[[], str], statement: str) -> None:
     place = postgresql()
@@ -194,7 +264,9 @@ def test_the_list_of_writers_is_kept_short_and_is_restored(postgresql: Callable[
     place = postgresql()
     ledger = SqlLedger(place)
     with ledger._database.write([]) as connection:
-        connection.exec_driver_sql("INSERT INTO changes SELECT -number FROM generate_series(100001, 100500) AS number")
+        connection.exec_driver_sql(
+            "INSERT INTO changes (xid) SELECT -number FROM generate_series(100001, 100500) AS number"
+        )
     for number in range(120):  # every fiftieth transaction deletes what is old
         ledger.set_nonce("a", str(number), T0)
     with ledger._database.read() as connection:
@@ -211,7 +283,21 @@ def test_an_older_ledger_gets_the_list_of_writers(ledger: SqlLedger, reopen: Ope
     if "://" in where:
         tamper(where, "DROP FUNCTION ledger_changed CASCADE", "DROP TABLE changes")
     tamper(where, "UPDATE meta SET value = '12' WHERE key = 'schema_version'")
-    one, other = reopen(), reopen()
+    _are_seen(reopen(), reopen())
+
+
+def test_the_list_of_nodes_comes_and_goes_with_its_version(where: str, reopen: Open) -> None:
+    """Going back leaves the older list, which a migration takes up again."""
+    ledger = reopen()
+    ledger.set_nonce("a", "0", T0)
+    ledger.close()
+    migrated(where, 13)
+    if "://" in where:
+        tamper(where, "UPDATE nodes SET nonce = 'x'")  # listed as it was in that version
+    _are_seen(reopen(), reopen())
+
+
+def _are_seen(one: SqlLedger, other: SqlLedger) -> None:
     one.set_nonce("a", "1", T0)
     assert one.node("a").nonce == "1"
     other.set_nonce("a", "2", T0)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 _SITE: Final = "site:"
 CONNECT_S: Final = 10.0
+SOON: Final = timedelta(days=14)  # before its end, a certificate is told of
+RENEW: Final = "have the CA of the engine sign a new one, put it in its place, and start again"
 _SCHEME: Final = "tls://"
 _PORT: Final = 8786
 _SOURCES: Final = frozenset({".py", ".yaml", ".json"})  # quirks, signals and bars are tables
@@ -74,6 +78,16 @@ class EngineAccess:
         folder = self.directory or default_path().parent / "engine"
         return folder / "ca.pem", folder / "cert.pem", folder / "key.pem"
 
+    def lasts_until(self) -> Mapping[Path, datetime]:
+        """Return when the certificates end: that of this process, and that of the CA."""
+        ca, certificate, _ = self._files()
+        return {path: _end_of(path) for path in (certificate, ca)}
+
+    def expiring(self) -> tuple[str, ...]:
+        """Return a sentence for each of them that has expired or will soon."""
+        told = (expiry(str(path), until) for path, until in self.lasts_until().items())
+        return tuple(one for one in told if one)
+
     def _check_files(self) -> None:
         ca, certificate, key = self._files()
         try:
@@ -86,6 +100,31 @@ class EngineAccess:
                 f"the certificates of the engine can't be used: {error.strerror or error}: {ca.parent} must have "
                 "ca.pem, cert.pem and key.pem (--engine-tls DIR)"
             ) from None
+        for path, until in self.lasts_until().items():
+            if until <= wall_clock():
+                raise UsageError(f"{expiry(str(path), until)}: {RENEW}")
+
+
+def wall_clock() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251 - TLS goes by the wall clock, whatever time a lab has
+
+
+def expiry(whose: str, until: datetime) -> str:
+    """Say that a certificate has expired, or will soon. "": it lasts longer."""
+    left, when = until - wall_clock(), f"{until:%Y-%m-%d %H:%M} UTC"
+    if left <= timedelta():
+        return f"the certificate of the engine {whose} expired on {when}"
+    return f"the certificate of the engine {whose} expires in {left.days} days, on {when}" if left <= SOON else ""
+
+
+def _end_of(path: Path) -> datetime:
+    """Return the end of the first certificate of a file: of a chain, that is the member's own."""
+    from cryptography import x509  # 50 ms, which commands without an engine need not spend
+
+    try:
+        return x509.load_pem_x509_certificates(path.read_bytes())[0].not_valid_after_utc
+    except (OSError, ValueError) as error:
+        raise UsageError(f"the certificate of the engine {path} can't be read: {error}") from None
 
 
 def distributed() -> Any:

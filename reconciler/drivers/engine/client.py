@@ -64,6 +64,10 @@ class EngineClient(Confined):
                 raise EngineError(self._table.trouble)
             return self._table.by_site()
 
+    def expiring(self) -> tuple[str, ...]:
+        """Return a sentence for each certificate, of workers and our own, that has expired or will soon."""
+        return (*self._access.expiring(), *self._table.expiring())
+
     async def call(
         self, function: Callable[..., Any], site: str, key: str, pack: Callable[[], bytes], deadline_s: float
     ) -> tuple[bytes, str]:
@@ -116,7 +120,8 @@ class EngineClient(Confined):
                 async with asyncio.timeout(CONNECT_S):
                     self._table.update(await self._identity())
             except Exception as error:  # noqa: BLE001 - whatever Dask raises: the scheduler told nothing
-                self._table.trouble = f"scheduler {self._access.url} does not answer: {words(error)}"
+                why = "; ".join((words(error), *self._access.expiring()))
+                self._table.trouble = f"scheduler {self._access.url} does not answer: {why}"
             connected.set()
             await asyncio.sleep(LOOK_S)
 

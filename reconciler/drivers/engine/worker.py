@@ -19,9 +19,10 @@ from typing import Any, Final, Protocol
 import dask.config
 from distributed import Worker, WorkerPlugin, get_worker
 
-from reconciler.drivers.engine.access import CONNECT_S, EngineAccess, EngineError, label, release
+from reconciler.drivers.engine.access import CONNECT_S, RENEW, EngineAccess, EngineError, label, release
 from reconciler.drivers.engine.answers import NO_DIGESTS, Digests, Known, SentNode, ShardAnswer, packed, sent_of
 from reconciler.drivers.engine.plans import PlanTask, packed_plans
+from reconciler.drivers.engine.workers import CERTIFICATE
 from reconciler.model.confined import Confined
 from reconciler.model.crash import Crash, of_its_own
 from reconciler.model.observed import Observed, Silent
@@ -217,6 +218,7 @@ async def serve(
     `listen`: None listens on loopback.
     """
     dask.config.set({"distributed.worker.profile.enabled": False})
+    until = min(access.lasts_until().values()).timestamp()
     with tempfile.TemporaryDirectory(prefix="reconciler-worker-") as scratch:
         worker: Any = Worker(
             access.url,
@@ -231,12 +233,16 @@ async def serve(
             death_timeout=CONNECT_S,
             memory_limit=0,
             plugins=(plugin,),
+            startup_information={CERTIFICATE: lambda _worker: until},
         )
         try:
             await worker
         except Exception as error:  # noqa: BLE001 - Dask has no error of its own for a scheduler that is not there
             await worker.close()
-            raise EngineError(f"{access.url} takes no worker: {error}") from None
+            why = "; ".join((str(error), *access.expiring()))
+            raise EngineError(f"{access.url} takes no worker: {why}") from None
+        for one in access.expiring():
+            told(f"{one}: {RENEW}")
         told(f"worker {worker.name} of site {site} listens on {worker.address}; its scheduler is {access.url}")
         try:
             await worker.finished()

@@ -8,21 +8,32 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, Final
 
-from reconciler.drivers.engine.access import site_of
+from reconciler.drivers.engine.access import RENEW, expiry, site_of, wall_clock
 
+CERTIFICATE: Final = "certificate_until"  # of what a worker tells the scheduler as it starts: seconds since 1970
+_NEVER: Final = datetime.max.replace(tzinfo=UTC)
 HUNG_S: Final = 15.0  # a worker tells the scheduler every second that it lives, and seldomer where there are hundreds
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """`seen`: when the scheduler heard of it, by its clock; `since`: when that changed last, by ours."""
+    """`seen`: when the scheduler heard of it, by its clock; `since`: when that changed last, by ours.
+
+    `until`: the end of the certificate that it started with.
+    """
 
     name: str
     labels: frozenset[str]
     seen: float
     since: float
+    until: datetime = _NEVER
+
+    @property
+    def expiry(self) -> str:
+        return expiry(f"of worker {self.name}", self.until)
 
 
 class WorkerTable:
@@ -43,6 +54,8 @@ class WorkerTable:
             if known is None or known.name != str(one["name"]):
                 since = self._now() - (newest - one["last_seen"])
                 known = Worker(str(one["name"]), frozenset(one["resources"]), one["last_seen"], since)
+                if CERTIFICATE in one:
+                    known = replace(known, until=datetime.fromtimestamp(one[CERTIFICATE], UTC))
             elif known.seen != one["last_seen"]:
                 known = replace(known, seen=one["last_seen"], since=self._now())
             found[address] = known
@@ -74,6 +87,10 @@ class WorkerTable:
                     found[site] = (*found.get(site, ()), one.name)
         return found
 
+    def expiring(self) -> tuple[str, ...]:
+        """Return a sentence for each worker whose certificate has expired or will soon."""
+        return tuple(told for one in self._workers.values() if (told := one.expiry))
+
     def lost(self, address: str, name: str) -> str:
         """Return why nobody is to wait for a worker any longer; "" when it is well."""
         if self.trouble:
@@ -81,5 +98,7 @@ class WorkerTable:
         one = self._workers.get(address)
         if one is None or one.name != name:
             return f"worker {name} has died"
+        if one.until <= wall_clock():  # nobody can connect to it any more
+            return f"{one.expiry}: {RENEW}"
         quiet_s = self._now() - one.since
         return f"worker {name} hangs: the scheduler has not heard of it for {quiet_s:.0f} s" if quiet_s > HUNG_S else ""

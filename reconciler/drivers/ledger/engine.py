@@ -138,7 +138,7 @@ class Database(Confined):
         with self.read() as connection:
             cache = connection.info.setdefault(_CACHE, Cache())
             version = self._parse(connection.exec_driver_sql(self._question).scalar_one())
-            cache.advance_to(version, lambda some: changes.writers(connection.exec_driver_sql, some))
+            cache.advance_to(version, lambda some: changes.changes_by(connection.exec_driver_sql, some))
             return read(connection, cache)
 
     def _current_cache(self) -> Cache | None:
@@ -153,7 +153,7 @@ class Database(Confined):
             if cache is not None:
                 direct: Any = borrowed.driver_connection
                 (cell,) = direct.execute(self._question).fetchone()
-                cache.advance_to(self._parse(cell), lambda some: changes.writers(direct.execute, some))
+                cache.advance_to(self._parse(cell), lambda some: changes.changes_by(direct.execute, some))
             borrowed.close()
         except failures as error:
             borrowed.invalidate(error)

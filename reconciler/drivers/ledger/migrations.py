@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from reconciler.drivers.ledger import chain, schema, seals
 from reconciler.drivers.ledger.anchors import ANCHOR
-from reconciler.drivers.ledger.changes import list_changes, unlist_changes
+from reconciler.drivers.ledger.changes import list_changes, list_no_nodes, list_nodes, unlist_changes
 from reconciler.drivers.ledger.rows import LONG_AGO, instant, to_json
 from reconciler.drivers.ledger.schema import FENCE, HEAD, LEDGER_ID, VERSION, meta
 from reconciler.model.errors import LedgerError
@@ -20,6 +20,7 @@ from reconciler.model.errors import LedgerError
 def _create(connection: sa.Connection) -> None:
     schema.metadata.create_all(connection, checkfirst=False)  # the database is empty
     list_changes(connection)
+    list_nodes(connection)
     own = str(uuid.uuid4())
     rows = {LEDGER_ID: own, FENCE: "0", HEAD: f"0 {own}"}
     connection.execute(meta.insert(), [{"key": key, "value": value} for key, value in rows.items()])
@@ -239,6 +240,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(_add_history_indices, "indices of the history", _drop_history_indices),
     Migration(_add_index_of_anchors, "an index of what was pruned", _drop_index_of_anchors, _pruned),
     Migration(list_changes, "the list of who wrote to cached tables (PostgreSQL)", unlist_changes),
+    Migration(list_nodes, "the nodes that each of them wrote about (PostgreSQL)", list_no_nodes),
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 

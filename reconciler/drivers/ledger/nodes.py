@@ -14,8 +14,8 @@ import sqlalchemy as sa
 
 from reconciler.drivers.ledger import chain
 from reconciler.drivers.ledger.base import SqlRole
-from reconciler.drivers.ledger.cache import Cache
-from reconciler.drivers.ledger.episodes import of_nodes
+from reconciler.drivers.ledger.cache import Cache, Rows
+from reconciler.drivers.ledger.episodes import MANY, of_nodes
 from reconciler.drivers.ledger.holds import released
 from reconciler.drivers.ledger.reader import read_records
 from reconciler.drivers.ledger.rows import instant, to_certificate, to_json
@@ -43,16 +43,23 @@ class SqlNodes(SqlRole):
         )
 
     def known(self) -> Sequence[str]:
-        def cached(cache: Cache) -> list[str] | None:
-            found: list[str] | None = cache.tables.get(applied.name)
+        def held(cache: Cache) -> Rows[bool] | None:
+            found: Rows[bool] | None = cache.tables.get(applied.name)
             return found if cache.tables.get(nodes.name) is found else None  # it goes by both tables
 
+        def cached(cache: Cache) -> list[str] | None:
+            found = held(cache)
+            return None if found is None or found.again else sorted(found.by_node)
+
         def anew(connection: sa.Connection, cache: Cache) -> list[str]:
-            node = applied.c.node
-            query = sa.select(node).distinct().join(nodes, nodes.c.node == node, isouter=True).order_by(node)
-            found = list(connection.execute(query.where(self._ours(nodes))).scalars())
-            cache.tables[applied.name] = cache.tables[nodes.name] = found
-            return found
+            node, found = applied.c.node, held(cache)
+            query = sa.select(node).distinct().join(nodes, nodes.c.node == node, isouter=True).where(self._ours(nodes))
+            if found is None or len(found.again) > MANY:
+                found = cache.tables[applied.name] = cache.tables[nodes.name] = Rows({})
+            else:
+                query = query.where(node.in_(list(found.again)))
+            found.renew(dict.fromkeys(connection.execute(query).scalars(), True))
+            return sorted(found.by_node)
 
         return self._database.read_cached(cached, anew)
 

@@ -21,8 +21,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from reconciler.drivers.ledger.base import SqlRole
-from reconciler.drivers.ledger.cache import Cache
-from reconciler.drivers.ledger.episodes import of_nodes
+from reconciler.drivers.ledger.cache import Cache, Rows
+from reconciler.drivers.ledger.episodes import MANY, of_nodes
 from reconciler.drivers.ledger.rows import Decoded, clean, instant, instants, or_long_ago
 from reconciler.drivers.ledger.schema import coverage as coverage_table
 from reconciler.drivers.ledger.schema import status_intervals
@@ -77,11 +77,23 @@ class SqlStatuses(SqlRole):
         """Save statuses. The open intervals stay cached and are updated with what is written, except inside a batch."""
         in_batch = self._database.writing
 
-        def read(connection: sa.Connection, cache: Cache) -> dict[str, OpenInterval]:
-            found = open_intervals(connection, self._fleet, None if whole else list(statuses))
-            return cache.tables.setdefault(status_intervals.name, found) if whole else found
+        def cached(cache: Cache) -> dict[str, OpenInterval] | None:
+            rows: Rows[OpenInterval] | None = cache.tables.get(status_intervals.name)
+            return None if rows is None or rows.again else rows.by_node
 
-        known = self._database.read_cached(lambda cache: cache.tables.get(status_intervals.name), read)
+        def read(connection: sa.Connection, cache: Cache) -> dict[str, OpenInterval]:
+            rows: Rows[OpenInterval] | None = cache.tables.get(status_intervals.name)
+            if rows is None and not whole:
+                return open_intervals(connection, self._fleet, list(statuses))
+            if rows is None or len(rows.again) > MANY:
+                rows, names = Rows({}), None
+                cache.tables[status_intervals.name] = rows
+            else:
+                names = list(rows.again)
+            rows.renew(open_intervals(connection, self._fleet, names))
+            return rows.by_node
+
+        known = self._database.read_cached(cached, read)
         with self._database.read() as connection:
             coverage = coverage_of(connection, self._fleet)
         changes = _changes(known, coverage, statuses, now, within, whole=whole)

@@ -36,7 +36,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- define "reconciler.engine.certificates" -}}
-{secret: {name: {{ .Values.engine.tls.secretName }}, items: [{key: ca.crt, path: ca.pem}, {key: tls.crt, path: cert.pem}, {key: tls.key, path: key.pem}]}}
+{secret: {name: {{ .Values.engine.tls.secretName }}, items: [{key: ca.crt, path: engine/ca.pem}, {key: tls.crt, path: engine/cert.pem}, {key: tls.key, path: engine/key.pem}]}}
 {{- end }}
 {{- define "reconciler.egress" -}}
 {{- range . }}
@@ -80,7 +80,7 @@ env:
   - {name: RECONCILER_SECRETS, value: /run/credentials/secrets.yaml}
   # The volume is this pod's alone; kubelet shows its files to the pod's group.
   - {name: CREDENTIALS_DIRECTORY, value: /run/credentials}
-  - {name: RECONCILER_ENGINE_TLS, value: /run/credentials}
+  - {name: RECONCILER_ENGINE_TLS, value: /run/credentials/engine}
   - {name: DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION, value: "true"}
   - {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
 resources: {{- toYaml (.of.resources | default .root.Values.resources) | nindent 2 }}
