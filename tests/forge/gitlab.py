@@ -190,6 +190,12 @@ class FakeGitLab:
             return web.json_response({"message": "Invalid start_sha"}, status=400)
         if body["branch"] in self.branches and not body.get("force"):
             return web.json_response({"message": "A branch called that already exists."}, status=400)
+        there = self.tree(body["start_sha"])
+        for one in body["actions"]:  # in Gitaly's words
+            if one["action"] == "create" and one["file_path"] in there:
+                return web.json_response({"message": "A file with this name already exists"}, status=400)
+            if one["action"] == "update" and one["file_path"] not in there:
+                return web.json_response({"message": "A file with this name doesn't exist"}, status=400)
         made = self.commit(body["commit_message"], body["actions"], body["start_sha"])
         self.push(body["branch"], made["id"])
         return web.json_response(made, status=201)
@@ -205,10 +211,22 @@ class FakeGitLab:
         paths = [one["file_path"] for one in self.commits[request.match_info["sha"]]["actions"]]
         return self._paged(request, [{"old_path": one, "new_path": one, "deleted_file": False} for one in paths])
 
+    def tree(self, sha: str) -> dict[str, str]:
+        """The files of a commit: those of its parents, and what it writes."""
+        said = self.commits[sha]
+        found: dict[str, str] = {}
+        for parent in said["parent_ids"]:
+            found |= self.tree(parent)
+        if isinstance(said["actions"], list | tuple):
+            found |= {one["file_path"]: one["content"] for one in said["actions"]}
+        return found
+
     async def _file(self, request: web.Request) -> web.Response:
-        actions = self.commits[request.query["ref"]]["actions"]
-        (text,) = [one["content"] for one in actions if one["file_path"] == request.match_info["path"]]
-        return web.json_response({"file_path": request.match_info["path"], "blob_id": blob(text)})
+        path, sha = request.match_info["path"], request.query["ref"]
+        text = self.tree(sha).get(path) if sha in self.commits else None
+        if text is None:
+            return web.json_response({"message": "404 File Not Found"}, status=404)
+        return web.json_response({"file_path": path, "blob_id": blob(text)})
 
     async def _compare(self, request: web.Request) -> web.Response:
         to = request.query["to"]

@@ -102,7 +102,8 @@ class Bench:
 @pytest.fixture(params=ForgeKind)
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     with server.serving() if request.param is ForgeKind.GITHUB else gitlab.serving() as fake:
-        made = fake.commit("before", "its tree")
+        before = [{"file_path": path, "content": "as it was\n"} for path in FILES]
+        made = fake.commit("before", "its tree" if request.param is ForgeKind.GITHUB else before)
         yield Bench(request.param, fake, made["sha" if request.param is ForgeKind.GITHUB else "id"])
 
 
@@ -118,6 +119,15 @@ def test_it_is_opened_once_and_edited_in_place(bench: Bench) -> None:
     assert bench.propose(bench.change(files=more))[0].startswith("edited")
     assert bench.proposed() == more
     assert [one["open"] for one in bench.pulls] == [True], "never a second one"
+
+
+def test_a_file_that_is_there_is_changed_and_another_made(bench: Bench) -> None:
+    """GitLab tells the two apart, and refuses the wrong one."""
+    bench.propose(bench.change(files={**FILES, "fleet-spec/pools/train.yaml": "x: 1\n"}))
+    assert bench.proposed() == {**FILES, "fleet-spec/pools/train.yaml": "x: 1\n"}
+    if bench.kind is ForgeKind.GITLAB:
+        sent = bench.fake.commits[bench.fake.branches[BRANCH]]["actions"]
+        assert [one["action"] for one in sent] == ["update", "create"]
 
 
 def test_it_is_closed_when_there_is_nothing_to_propose_and_opened_when_it_comes_back(bench: Bench) -> None:

@@ -178,14 +178,16 @@ class GitLab:
             found[field(entry, "old_path", str)] = ""
             if not field(entry, "deleted_file", object):
                 path = field(entry, "new_path", str)
-                at = f"{self._at}/repository/files/{quote(path, safe='')}?ref={sha}"
-                found[path] = field(await self._rest.call("GET", at), "blob_id", str)
+                found[path] = field(await self._rest.call("GET", self._file(path, commit)), "blob_id", str)
         return found
 
     async def write_branch(
         self, branch: str, base: str, files: Mapping[str, str], message: str, *, over: str | None
     ) -> str:
-        actions = [{"action": "update", "file_path": path, "content": text} for path, text in files.items()]
+        actions = [
+            {"action": await self._action(path, base), "file_path": path, "content": text}
+            for path, text in files.items()
+        ]
         body: dict[str, Any] = {"branch": branch, "start_sha": base, "commit_message": message, "actions": actions}
         if over is not None:
             check_tip(branch, await self.tip(branch), over)
@@ -193,6 +195,19 @@ class GitLab:
         again = over is not None
         made = await self._rest.call("POST", f"{self._at}/repository/commits", body, repeatable=again)
         return str(field(made, "id", str))
+
+    async def _action(self, path: str, base: str) -> str:
+        """Return the word for writing the file on `base`: GitLab creates none that is there, and updates no other."""
+        try:
+            await self._rest.call("GET", self._file(path, base))
+        except DriverError as error:
+            if error.kind is Failure.UNSUPPORTED:
+                return "create"
+            raise
+        return "update"
+
+    def _file(self, path: str, commit: str) -> str:
+        return f"{self._at}/repository/files/{quote(path, safe='')}?ref={quote(commit, safe='')}"
 
     async def open_proposal(self, branch: str, into: str, title: str, text: str) -> Proposal:
         body = {"source_branch": branch, "target_branch": into, "title": cut(title, _TITLE), "description": text}
