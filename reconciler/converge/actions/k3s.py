@@ -26,9 +26,12 @@ from reconciler.model.k3s import (
     DATA,
     ENDPOINT,
     IMAGES,
+    JOIN,
     REGISTRIES,
     RESTART_DUE,
     SECRETS,
+    SERVER_TOKEN,
+    TOKEN,
     Artifact,
     DesiredK3s,
     K3sFacts,
@@ -156,10 +159,31 @@ async def restart(ctx: ActionContext, k3s: DesiredK3s, version: str) -> None:
     While waves hold a new release back, the program on the host is another one than the declared.
     """
     await guard_quorum(ctx)  # downloads take long: another server may have gone meanwhile
+    await begin_no_more(ctx, k3s)
     ctx.step(f"restarting {k3s.role.unit}")
     await run(ctx, ("systemctl", "restart", k3s.role.unit), seconds=STARTS_S)
     await wait_ready(ctx, k3s, version)
     await run(ctx, ("rm", "-f", RESTART_DUE))
+
+
+async def begin_no_more(ctx: ActionContext, k3s: DesiredK3s) -> None:
+    """Let a server that began the cluster join it from now on, should it ever start without its datastore.
+
+    With `cluster-init` it would begin a second, empty cluster then, say when the disk of etcd fails to mount; with
+    neither that nor a URL, one in SQLite (k3s-io/k3s pkg/cluster/managed.go). While a datastore is on its disk, K3s
+    ignores both (docs.k3s.io, "High Availability Embedded etcd"), so this takes no restart.
+    """
+    if k3s.role is K3sRole.AGENT or k3s.external:
+        return
+    found = await ctx.host.run(("cat", JOIN), timeout=max(2.0, ctx.clock.real_seconds(COMMAND_S)))
+    kept = [line for line in found.stdout.splitlines() if not line.startswith("cluster-init:")]
+    if found.exit_status or len(kept) == len(found.stdout.splitlines()):
+        return
+    token = (await run(ctx, ("cat", SERVER_TOKEN))).stdout.strip()
+    await write_file(ctx, TOKEN, f"{token}\n")
+    values = {"server": k3s.endpoint, "token-file": TOKEN}
+    lines = (*kept, *(f"{key}: {json.dumps(value)}" for key, value in values.items()))
+    await write_file(ctx, JOIN, "".join(f"{line}\n" for line in lines))
 
 
 async def wait_ready(ctx: ActionContext, k3s: DesiredK3s, version: str) -> None:

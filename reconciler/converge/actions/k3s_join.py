@@ -60,6 +60,7 @@ async def joining_k3s(ctx: ActionContext, member: Member | None) -> AsyncIterato
     await _start(ctx, k3s)
     if await poll(ctx, lambda: _serves(ctx), within_s=on_node.STARTS_S, every_s=5.0, soon=True) is None:
         raise Stop(Transient("its API server does not become ready"))
+    await on_node.begin_no_more(ctx, k3s)
     yield member is None
 
 
