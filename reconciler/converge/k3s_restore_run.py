@@ -9,7 +9,7 @@ from typing import Final
 
 from reconciler.converge.actions.context import growing_pause_s
 from reconciler.converge.actions.k3s import READY, STARTS_S
-from reconciler.converge.k3s_birth import server_names
+from reconciler.converge.k3s_birth import endpoint_of, server_names
 from reconciler.converge.k3s_hosts import K3sHosts, k3s_hosts, quiet
 from reconciler.converge.k3s_restore import STORE, Found, RestorePhase, RestoreProgress, WantedSnapshot, look
 from reconciler.converge.lease import held_lease
@@ -25,6 +25,7 @@ from reconciler.model.k3s import (
     RESET_FLAG,
     RESTORE,
     SERVER_TOKEN,
+    TOKEN,
     UNIT_FILES,
     K3sRole,
 )
@@ -113,6 +114,7 @@ class _Restore:
         for name in self.found.others:
             await self._put_away(name, progress.id)
         await self._start()
+        await self._begin_no_more()
         await self._forget_others()
         strangers = await self._strangers()
         held = self._hold_those_off(progress.id)
@@ -155,8 +157,7 @@ class _Restore:
         """Let K3s restore the snapshot, with itself as the only member. A dead run may have let it before."""
         server = self.found.server
         # With a URL of another server, K3s refuses a reset (pkg/cli/server/server.go, "cluster-reset").
-        own = {"node-name": server, "node-taint": [f"{MARK_TAINT}=:NoSchedule"], "cluster-init": True}
-        await self._file(JOIN, "".join(f"{key}: {json.dumps(value)}\n" for key, value in own.items()))
+        await self._join_file({"cluster-init": True})
         await self._must(server, "rm", "-f", RESET_FLAG)
         self.servers.tell(f"restoring {progress.path} on {server}")
         # An object store of config.yaml is asked for the name, unless it is turned off (docs.k3s.io, "etcd-snapshot").
@@ -198,6 +199,16 @@ class _Restore:
             if waited > STARTS_S:
                 raise RestoreBroke(f"{server}: its API server does not become ready; {self.way_on}")
             await self.servers.clock.sleep(growing_pause_s(waited, 5.0))
+
+    async def _begin_no_more(self) -> None:
+        """Let the server join, and begin no cluster, should it ever start without its datastore (actions/k3s.py)."""
+        token = (await self._must(self.found.server, "cat", SERVER_TOKEN)).stdout.strip()
+        await self._file(TOKEN, f"{token}\n")
+        await self._join_file({"server": endpoint_of(self.request.fleet), "token-file": TOKEN})
+
+    async def _join_file(self, values: Mapping[str, object]) -> None:
+        own = {"node-name": self.found.server, "node-taint": [f"{MARK_TAINT}=:NoSchedule"], **values}
+        await self._file(JOIN, "".join(f"{key}: {json.dumps(value)}\n" for key, value in own.items()))
 
     async def _is_ready(self) -> bool:
         result = await self.servers.ask(self.found.server, *READY)

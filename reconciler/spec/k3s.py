@@ -7,7 +7,7 @@ from typing import Final
 
 from reconciler.model.errors import Diagnostic
 from reconciler.model.k3s import KUBECONFIG, minor_of
-from reconciler.model.kubelets import OLDER
+from reconciler.model.kubelets import may_be_behind
 from reconciler.model.vocab import NodeState
 from reconciler.spec.kinds.cluster import ClusterSpec, ClusterType
 from reconciler.spec.kinds.k3s import Datastore, K3s
@@ -40,13 +40,14 @@ def _checked(
         return
     ours = declared.fleets and declared.fleets[0].spec.cluster == cluster.name
     servers = [node for node in nodes if node.pool == k3s.servers and node.state is NodeState.ACTIVE]
+    aside = [node.name for node in nodes if node.pool == k3s.servers and node.state is not NodeState.ACTIVE]
     yield from _check_datastore(cluster, k3s)
+    yield from _check_images(cluster, k3s)
     if ours and k3s.datastore is Datastore.EXTERNAL:
         if not servers:
             yield cluster.problem(("k3s", "servers"), "it has no active node that could serve")
     elif ours and len(servers) not in SERVERS:
-        hint = "etcd keeps its quorum best with 3, or 5; 1 survives no failure"
-        yield cluster.problem(("k3s", "servers"), f"it has {len(servers)} active nodes, and 1, 3 or 5 can serve", hint)
+        yield _wrong_count(cluster, len(servers), aside)
     if ours and k3s.allow_downtime and len(servers) > 1:
         problem = f"{len(servers)} servers go one at a time, and the API stays: nothing has to be allowed"
         yield cluster.problem(("k3s", "allowDowntime"), problem, "take it away")
@@ -63,6 +64,31 @@ def _checked(
         hint = f"name a secret with the {KUBECONFIG} of a server, which has the address 127.0.0.1 in it"
         yield cluster.problem(("type",), "Events are written in it, for which it needs a `kubeconfig`", hint)
     yield from _skew(cluster, k3s)
+
+
+def _wrong_count(cluster: DeclaredResource[ClusterSpec], servers: int, aside: Sequence[str]) -> Diagnostic:
+    """Return what is wrong with a count of active servers: no error where some are set aside, as a lost one has to be.
+
+    An invalid spec would keep the whole fleet on the one before, in which the lost server is still active.
+    """
+    problem = f"it has {servers} active nodes, and 1, 3 or 5 can serve"
+    if not servers or not aside:
+        hint = "etcd keeps its quorum best with 3, or 5; 1 survives no failure"
+        return cluster.problem(("k3s", "servers"), problem, hint)
+    hint = f"{', '.join(aside)} {'is' if len(aside) == 1 else 'are'} not active: put another node in the pool"
+    return cluster.problem(("k3s", "servers"), problem, hint, "warning")
+
+
+def _check_images(cluster: DeclaredResource[ClusterSpec], k3s: K3s) -> Iterator[Diagnostic]:
+    """Yield a problem for each release whose images nobody would load.
+
+    K3s loads them into the containerd that it brings, and into nothing else (k3s-io/k3s#600, #4502, #3100).
+    """
+    for at, release in (("release", k3s.release), ("agents", k3s.agents)):
+        if k3s.docker and release is not None and release.images is not None:
+            problem = "with `docker: true` nothing would load them: K3s does so in its own containerd alone"
+            hint = "let `registries` name a mirror of the site in place of them, or take `docker` away"
+            yield cluster.problem(("k3s", at, "images"), problem, hint)
 
 
 def _check_datastore(cluster: DeclaredResource[ClusterSpec], k3s: K3s) -> Iterator[Diagnostic]:
@@ -86,8 +112,8 @@ def _skew(cluster: DeclaredResource[ClusterSpec], k3s: K3s) -> Iterator[Diagnost
     where = ("k3s", "agents", "version")
     if _order(agents) > _order(newest):
         yield cluster.problem(where, f"agents of {agents} would be newer than the servers, which run {newest}")
-    elif minor_of(agents)[1] < minor_of(newest)[1] - OLDER:
-        problem = f"agents of {agents} are more than {OLDER} minors behind the servers, which run {newest}"
+    elif minor_of(agents)[1] < minor_of(newest)[1] - (most := may_be_behind(minor_of(agents))):
+        problem = f"agents of {agents} are more than {most} minors behind the servers, which run {newest}"
         yield cluster.problem(where, problem, "upgrade the agents first, as far as the servers are now")
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from reconciler.model.k3s import (
     CONFIG,
+    DATASTORE,
     ENDPOINT,
     REGISTRIES,
     SECRETS,
@@ -24,13 +25,14 @@ from reconciler.model.k3s import (
 from reconciler.spec.kinds.k3s import Database, Download, K3s, Snapshots
 
 # As install.sh writes it, without the network-dependent parts. KillMode=process leaves containers running in a restart.
+# A server does not start without the mounts on the way to its datastore (systemd.unit(5)): it would find none there.
 _UNIT: Final = """\
 [Unit]
 Description=Lightweight Kubernetes
 Documentation=https://k3s.io
 Wants=network-online.target
 After=network-online.target
-
+{mounts}
 [Install]
 WantedBy=multi-user.target
 
@@ -62,7 +64,9 @@ def k3s_of(spec: K3s, pool: str) -> DesiredK3s:
         CONFIG: _yaml(_config(spec, role), _secrets(spec) if role is K3sRole.SERVER else {}),
         REGISTRIES: _registries(spec.registries),
         f"{UNIT_FILES}/{role.unit}.service": _UNIT.format(
-            type="notify" if role is K3sRole.SERVER else "exec", role=role.value
+            type="notify" if role is K3sRole.SERVER else "exec",
+            role=role.value,
+            mounts=f"RequiresMountsFor={DATASTORE}\n" if role is K3sRole.SERVER else "",
         ),
     }
     binary, images = _artifact(release.binary), release.images

@@ -26,9 +26,12 @@ from reconciler.model.k3s import (
     DATA,
     ENDPOINT,
     IMAGES,
+    JOIN,
     REGISTRIES,
     RESTART_DUE,
     SECRETS,
+    SERVER_TOKEN,
+    TOKEN,
     Artifact,
     DesiredK3s,
     K3sFacts,
@@ -42,6 +45,7 @@ from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transie
 DOWNLOAD_S: Final = 1800.0
 STARTS_S: Final = 600.0  # a server that joins copies the datastore first
 COMMAND_S: Final = 60.0
+_OWN_IMAGES: Final = re.compile(r"[0-9a-f]{16}\.tar\.zst(\.[0-9a-f]{16}\.part)?")
 READY: Final = (BINARY, "kubectl", "get", "--raw", "/readyz")
 
 
@@ -66,15 +70,18 @@ async def install_k3s(ctx: ActionContext) -> Outcome:
     if k3s.images is not None and k3s.image_file not in found.images:
         await run(ctx, ("mkdir", "-p", IMAGES))
         await _fetch(ctx, k3s.images, f"{IMAGES}/{k3s.image_file}")
+    if runs:
+        await guard_quorum(ctx)  # before anything changes that a restart by others would take up
     if found.version != version:
         if runs and k3s.role is K3sRole.SERVER:
-            await guard_quorum(ctx)
             await _snapshot(ctx, k3s)
         if runs:
             await announce_restart(ctx)
         await _fetch(ctx, k3s.binary, BINARY, mode="755")
     if runs:
         await restart(ctx, k3s, version)
+    if version == k3s.version:
+        await _remove_images(ctx, k3s, found)
     return Done(f"{version} is in place" + (", and runs" if runs else ""))
 
 
@@ -151,10 +158,32 @@ async def restart(ctx: ActionContext, k3s: DesiredK3s, version: str) -> None:
 
     While waves hold a new release back, the program on the host is another one than the declared.
     """
+    await guard_quorum(ctx)  # downloads take long: another server may have gone meanwhile
+    await begin_no_more(ctx, k3s)
     ctx.step(f"restarting {k3s.role.unit}")
     await run(ctx, ("systemctl", "restart", k3s.role.unit), seconds=STARTS_S)
     await wait_ready(ctx, k3s, version)
     await run(ctx, ("rm", "-f", RESTART_DUE))
+
+
+async def begin_no_more(ctx: ActionContext, k3s: DesiredK3s) -> None:
+    """Let a server that began the cluster join it from now on, should it ever start without its datastore.
+
+    With `cluster-init` it would begin a second, empty cluster then, say when the disk of etcd fails to mount; with
+    neither that nor a URL, one in SQLite (k3s-io/k3s pkg/cluster/managed.go). While a datastore is on its disk, K3s
+    ignores both (docs.k3s.io, "High Availability Embedded etcd"), so this takes no restart.
+    """
+    if k3s.role is K3sRole.AGENT or k3s.external:
+        return
+    found = await ctx.host.run(("cat", JOIN), timeout=max(2.0, ctx.clock.real_seconds(COMMAND_S)))
+    kept = [line for line in found.stdout.splitlines() if not line.startswith("cluster-init:")]
+    if found.exit_status or len(kept) == len(found.stdout.splitlines()):
+        return
+    token = (await run(ctx, ("cat", SERVER_TOKEN))).stdout.strip()
+    await write_file(ctx, TOKEN, f"{token}\n")
+    values = {"server": k3s.endpoint, "token-file": TOKEN}
+    lines = (*kept, *(f"{key}: {json.dumps(value)}" for key, value in values.items()))
+    await write_file(ctx, JOIN, "".join(f"{line}\n" for line in lines))
 
 
 async def wait_ready(ctx: ActionContext, k3s: DesiredK3s, version: str) -> None:
@@ -238,6 +267,16 @@ async def _fetch(ctx: ActionContext, artifact: Artifact, path: str, *, mode: str
 _COMPLETE: Final = 33
 _REFUSED: Final = 22
 _BEYOND: Final = "returned error: 416"
+
+
+async def _remove_images(ctx: ActionContext, k3s: DesiredK3s, found: K3sFacts) -> None:
+    """Remove the images that we fetched for other releases: K3s would load all of them at each start.
+
+    What they hold stays in containerd until the kubelet needs the room. Files of others stay.
+    """
+    old = [name for name in found.images if _OWN_IMAGES.fullmatch(name) and not name.startswith(k3s.image_file or "?")]
+    if old:
+        await run(ctx, ("rm", "-f", *(f"{IMAGES}/{name}" for name in sorted(old))))
 
 
 async def _transfer(ctx: ActionContext, argv: tuple[str, ...]) -> CommandResult:

@@ -55,9 +55,12 @@ async def joining_k3s(ctx: ActionContext, member: Member | None) -> AsyncIterato
         return
     if not await _has(ctx, k3s.begun):
         member = await _prepare_server(ctx, k3s, member)
+    elif await _runs(ctx, k3s):
+        await on_node.guard_quorum(ctx)  # its kubelet is not Ready, and its etcd may be one that the quorum needs
     await _start(ctx, k3s)
     if await poll(ctx, lambda: _serves(ctx), within_s=on_node.STARTS_S, every_s=5.0, soon=True) is None:
         raise Stop(Transient("its API server does not become ready"))
+    await on_node.begin_no_more(ctx, k3s)
     yield member is None
 
 
@@ -181,6 +184,13 @@ async def _start(ctx: ActionContext, k3s: DesiredK3s) -> None:
     ctx.step(f"starting {unit}")
     await run(ctx, ("systemctl", "enable", unit))
     await run(ctx, ("systemctl", "restart", unit), seconds=on_node.STARTS_S)
+
+
+async def _runs(ctx: ActionContext, k3s: DesiredK3s) -> bool:
+    """Return whether K3s runs or starts: its etcd votes before systemd calls the unit active."""
+    argv = ("systemctl", "is-active", k3s.role.unit)
+    result = await ctx.host.run(argv, timeout=max(2.0, ctx.clock.real_seconds(on_node.COMMAND_S)))
+    return result.timed_out or result.stdout.strip() in ("active", "activating", "reloading")
 
 
 async def _has(ctx: ActionContext, path: str) -> bool:

@@ -149,6 +149,8 @@ class HostSide(Lifecycle):
                 system.service_since.pop(name, None)
         else:
             system.service_since.pop(name, None)
+            if self.k3s is not None and name in K3S_UNITS:
+                self.k3s.healthy()  # a member of etcd is out from here on, though a restart takes no time in the lab
 
     # --- MIG ---
 

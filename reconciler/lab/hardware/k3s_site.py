@@ -256,7 +256,12 @@ class K3sSite:
             self.begun += 1
             self.members = [name]
             disk.files[SERVER_TOKEN] = f"K10{self.authority}::server:{self.rng.getrandbits(128):032x}\n"
+        elif not option(disk, "server"):
+            self.begun += 1
+            return "nothing says where the cluster is: K3s begins another one, in SQLite"
         else:
+            if name in self.members:
+                return "duplicate node name found, please use a unique name for this node"
             token = disk.files.get(option(disk, "token-file"), "")
             source = next((one for one in self.members if self.serves(one)), None)
             if source is None:

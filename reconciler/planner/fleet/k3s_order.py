@@ -11,6 +11,7 @@ from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 
 from reconciler.model.k3s import DeprecatedApi, DesiredK3s, K3sRole, minor_of, removed_by, why_not_away
+from reconciler.model.kubelets import may_be_behind
 from reconciler.model.plan import BlockCode, Blocked, NodePlan, PlannedAction
 from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.workload import disrupts
@@ -85,7 +86,9 @@ class K3sOrder:
         starts_again = names == {JOIN} and node in self.ready
         if not starts_again and (why := why_not_away(self.ready, node, external=own.external)):
             return why
-        return (self._skips(node, own) or self._removes(node, own)) if INSTALL in names else ""
+        return (
+            (self._skips(node, own) or self._strands(node, own) or self._removes(node, own)) if INSTALL in names else ""
+        )
 
     def _skips(self, node: str, own: DesiredK3s) -> str:
         """Return why this version can't follow the one that the server runs ("Version Skew Policy", upgrade order)."""
@@ -104,6 +107,21 @@ class K3sOrder:
             f"it runs {runs}, and {own.version} is {step} minors newer: servers go up one minor at a time; declare the "
             "versions between, one after the other"
         )
+
+    def _strands(self, node: str, own: DesiredK3s) -> str:
+        """Return which agent runs a kubelet too old for the version ("Version Skew Policy"), whatever the spec says."""
+        if not self._is_newer(node, own):
+            return ""
+        minor = minor_of(own.version)
+        for name, runs in sorted(self.versions.items()):
+            if self.wanted[name].role is K3sRole.SERVER or "+k3s" not in runs:
+                continue
+            if minor[1] - minor_of(runs)[1] > (most := may_be_behind(minor_of(runs))):
+                return (
+                    f"agent {name} runs {runs}, and servers of {own.version} support kubelets of at most {most} minors "
+                    f"less: declare a version between for all, and let {name} be upgraded, or quarantine it"
+                )
+        return ""
 
     def _removes(self, node: str, own: DesiredK3s) -> str:
         """Return which APIs that are in use the version would end; each API server counts what it was asked for."""

@@ -106,8 +106,8 @@ class K3s(Model):
     """A K3s cluster, with etcd within its servers or with a database."""
 
     servers: Name = Field(
-        description="NodePool whose nodes are the servers: 1, 3 or 5 with etcd, any number with a database. All others "
-        "are agents."
+        description="NodePool whose nodes are the servers: 1, 3 or 5 active ones with etcd, any number with a "
+        "database. All others are agents."
     )
     endpoint: Endpoint = Field(description="Where nodes reach the servers: an address that outlives each of them.")
     release: Release = Field(description="What servers run, and agents that have no release of their own.")
@@ -124,7 +124,11 @@ class K3s(Model):
         default=None, description="Snapshots of etcd. Absent: every 12 hours, and 5 stay on each server's disk."
     )
     disable: tuple[Packaged, ...] = Field(default=(), description="Components of K3s that are left out.")
-    docker: bool = Field(default=False, description="Containers run in Docker, by cri-dockerd, not in containerd.")
+    docker: bool = Field(
+        default=False,
+        description="Containers run in Docker, by cri-dockerd, not in containerd. `images` of a release, which K3s "
+        "loads into its own containerd alone, are refused then.",
+    )
     registries: Mapping[Name, tuple[WebUrl, ...]] = Field(
         default={}, description="Mirrors of a registry, in order of use: docker.io: [https://mirror.example]."
     )

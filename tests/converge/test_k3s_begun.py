@@ -1,0 +1,83 @@
+"""A server whose disk of etcd fails to mount begins no second cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from reconciler.model.k3s import CONFIG, DATASTORE, JOIN, SERVER_TOKEN, TOKEN, UNIT_FILES
+from tests.converge.k3s_world import declare, k3s_world, site, spec
+from tests.converge.test_k3s import NOT_THERE, converged
+from tests.converge.test_k3s_restore import restored, saved, whole
+from tests.converge.world import World
+
+Worlds = Callable[..., World]
+BEGINS = 'node-name: "n0"\ncluster-init: true\n'
+
+
+def starts_without_its_datastore(here: World, name: str) -> None:
+    """Boot a server whose disk of etcd does not mount, by a unit that does not see that."""
+    machine = here.machine(name)
+    del machine.disk().files[DATASTORE]
+    machine.service_set("k3s", active=False)
+    machine.service_set("k3s", active=True)
+
+
+def begins_nothing(here: World, name: str = "n0") -> None:
+    before = site(here).begun
+    starts_without_its_datastore(here, name)
+    assert site(here).begun == before
+    assert site(here).refused == [f"{name}: duplicate node name found, please use a unique name for this node"]
+    assert sorted(site(here).members) == ["n0", "n1", "n2"]
+
+
+def test_the_first_server_begins_a_cluster_once(world: Worlds) -> None:
+    here = k3s_world(world, spec(bootstrap=True), nodes=4, drift=NOT_THERE)
+    converged(here)
+    files = here.machine("n0").disk().files
+    assert "cluster-init" not in files[JOIN]
+    assert 'node-name: "n0"' in files[JOIN], "and all else is kept"
+    assert "node-taint" in files[JOIN]
+    assert files[TOKEN] == files[SERVER_TOKEN]
+    begins_nothing(here)
+
+
+def test_one_that_an_earlier_version_began_is_mended_with_its_next_restart(world: Worlds) -> None:
+    here = k3s_world(world, spec(), nodes=4)
+    here.adopt()
+    here.machine("n0").disk().files[JOIN] = BEGINS
+    declare(here, spec(registries={"docker.io": ["https://mirror.example"]}))
+    converged(here)
+    begins_nothing(here)
+
+
+def test_without_that_it_would_begin_one(world: Worlds) -> None:
+    """The lab does as K3s would, with `cluster-init` and without anything."""
+    for text in (BEGINS, 'node-name: "n0"\n'):
+        here = k3s_world(world, spec(), nodes=4)
+        here.adopt()
+        here.machine("n0").disk().files[JOIN] = text
+        starts_without_its_datastore(here, "n0")
+        assert site(here).begun == 2
+
+
+def test_a_restored_server_begins_none_either(world: Worlds) -> None:
+    here, snapshot = saved(world)
+    restored(here, snapshot)
+    files = here.machine("n1").disk().files
+    assert "cluster-init" not in files[JOIN]
+    assert files[TOKEN] == files[SERVER_TOKEN]
+    whole(here)
+    begins_nothing(here, "n1")
+
+
+@pytest.mark.parametrize(("name", "unit", "waits"), [("n0", "k3s", True), ("n3", "k3s-agent", False)])
+def test_a_server_waits_for_the_mounts_of_its_datastore(world: Worlds, name: str, unit: str, waits: bool) -> None:
+    here = k3s_world(world, spec(), nodes=4)
+    wanted = here.fleet.nodes[name].profile.k3s
+    assert wanted is not None
+    text = wanted.files[f"{UNIT_FILES}/{unit}.service"]
+    assert (f"RequiresMountsFor={DATASTORE}\n\n[Install]" in text) == waits
+    assert "After=network-online.target\n" in text
+    assert CONFIG in wanted.files
