@@ -20,7 +20,6 @@ from reconciler.converge.k3s_teardown import TeardownRequest, TornDown, database
 from reconciler.converge.k3s_teardown import concerned as concerned
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import LedgerError, ReconcilerError, Refused, UsageError
-from reconciler.model.k3s import ENDPOINT
 from reconciler.model.ports import Fabric
 
 if TYPE_CHECKING:
@@ -47,10 +46,9 @@ def wanted_snapshot(workspace: Workspace, name: str, server: str, *, stored: boo
     servers = [workspace.fleet.nodes[one].profile.k3s for one in server_names(workspace.fleet)]
     first = next((one for one in servers if one is not None), None)
     if first is not None and first.external:
-        where = first.secrets[ENDPOINT].server
         raise Refused(
-            f"the cluster's state is in the database at {where}, and not in etcd: stop K3s on all servers, restore the "
-            "database from a backup of its own, with the same token, and start K3s again"
+            f"the cluster's state is in the database at {first.database}, and not in etcd: stop K3s on all servers, "
+            "restore the database from a backup of its own, with the same token, and start K3s again"
         )
     bucket = first.bucket if first is not None and stored else ""
     if stored and not bucket:

@@ -1,8 +1,9 @@
 """Tell a K3s cluster that does not exist yet from one that is silent.
 
 A silent API server proves nothing, and a second cluster beside the first would split the fleet. So a cluster counts as
-unborn only where the spec says `bootstrap: true` and every server was asked and has no datastore. A server that does
-not answer counts as one without a datastore if the spec says that its machine is `provision: blank`.
+unborn only where the spec says `bootstrap: true` and every server was asked and has no datastore: neither etcd, nor
+SQLite, nor keys beside the name of a database. A server that does not answer counts as one without a datastore if the
+spec says that its machine is `provision: blank`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from reconciler.model.adjustment_port import Adjustments
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import DriverError
 from reconciler.model.gate import CommandResult
-from reconciler.model.k3s import DATASTORE, K3sRole
+from reconciler.model.k3s import K3sRole
+from reconciler.model.k3s_datastore import PROBE, is_begun
 from reconciler.model.observed import Answered, ClusterState, Member, Pod, Silent, Taint
 from reconciler.model.ports import Clock, Cluster
 from reconciler.model.records import Mark
@@ -32,20 +34,20 @@ class Asked(Protocol):
 class K3sServer:
     """A server of the spec. `host` None: it has no address. `blank`: the spec says that nothing is on its machine.
 
-    `begun`: the file by which it is known to belong to a cluster.
+    `external`: it is to keep the cluster's state in a database.
     """
 
     name: str
     host: Asked | None
     blank: bool = False
-    begun: str = DATASTORE
+    external: bool = False
 
 
 def server_of(fleet: Fleet, name: str, host: Asked | None) -> K3sServer:
     """Return a server of the fleet's K3s cluster, which is asked over `host`."""
     node = fleet.nodes[name]
-    begun = DATASTORE if node.profile.k3s is None else node.profile.k3s.begun
-    return K3sServer(name, host, node.provision is Provision.BLANK, begun)
+    external = node.profile.k3s is not None and node.profile.k3s.external
+    return K3sServer(name, host, node.provision is Provision.BLANK, external)
 
 
 def is_awaited(fleet: Fleet) -> bool:
@@ -79,11 +81,13 @@ async def _has_none(server: K3sServer, clock: Clock) -> bool:
     timeout = max(2.0, clock.real_seconds(_ASK_S))
     try:
         user = await server.host.run(("id", "-u"), timeout=timeout)
-        found = await server.host.run(("test", "-e", server.begun), timeout=timeout)
+        found = await server.host.run(("sh", "-c", PROBE), timeout=timeout)
     except DriverError:
         return server.blank
     # Without root the directory can't be searched, and everything in it seems absent.
-    return user.exit_status == 0 and user.stdout.strip() == "0" and found.exit_status == 1 and not found.timed_out
+    root = user.exit_status == 0 and user.stdout.strip() == "0"
+    lines = found.stdout.splitlines()
+    return root and not found.timed_out and lines[-1:] == ["end"] and not is_begun(lines, external=server.external)
 
 
 class AwaitedCluster:

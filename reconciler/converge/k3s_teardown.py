@@ -17,7 +17,7 @@ from reconciler.converge.k3s_hosts import K3sHosts, answers_root, k3s_hosts, qui
 from reconciler.converge.lease import held_lease
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import DriverError, PartlyDone, Refused
-from reconciler.model.k3s import ENDPOINT, NONE, K3sFacts
+from reconciler.model.k3s import NONE, K3sFacts
 from reconciler.model.k3s_removal import REMOVAL
 from reconciler.model.ports import Clock, Fabric, Ledger
 from reconciler.model.records import FLEET
@@ -67,7 +67,7 @@ def concerned(fleet: Fleet) -> tuple[list[str], list[str], list[str]]:
 def database_of(fleet: Fleet) -> str:
     """Return where the database of the cluster is, HOST:PORT; "" = its state is in etcd."""
     found = (node.profile.k3s for node in fleet.nodes.values() if node.profile.k3s is not None)
-    return next((one.secrets[ENDPOINT].server for one in found if one.external), "")
+    return next((one.database for one in found if one.external), "")
 
 
 async def tear_down(

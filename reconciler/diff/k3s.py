@@ -30,6 +30,8 @@ def k3s_rows(profile: Profile) -> list[Managed]:
         rows.append(_row(row_of(path).removeprefix(K3S), digest, partial(_file, path)))
     wanted_secrets = " ".join(sorted(wanted.secrets)) or ABSENT
     rows.append(_row("secrets", wanted_secrets, _secrets))
+    if wanted.external:
+        rows.append(_row("database", wanted.database, lambda found: found.database or ABSENT))
     return [*rows, _row("restart", NONE, lambda found: found.restart), _row("renewal", NONE, _renewal)]
 
 

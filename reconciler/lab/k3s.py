@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 
-from reconciler.lab.hardware.k3s_site import ADMIN, LEAF, Database, K3sSite, option
+from reconciler.lab.hardware.k3s_site import ADMIN, LEAF, Database, K3sSite, location, option
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.state import DiskImage
 from reconciler.model.desired import Desired, Fleet
@@ -22,6 +22,7 @@ from reconciler.model.k3s import (
     TOKEN,
     K3sRole,
 )
+from reconciler.model.k3s_datastore import DATABASE_LINE
 
 _SECRET = "00" * 16
 
@@ -43,7 +44,8 @@ def install(desired: Desired, disk: DiskImage | None) -> None:
         disk.files[KUBECONFIG] = ADMIN
     if k3s.secrets:
         values = {option: f"secret {one.name} of {one.server}" for option, one in k3s.secrets.items()}
-        disk.files[SECRETS] = "".join(f'{option}: "{value}"\n' for option, value in values.items())
+        head = f"{DATABASE_LINE}{k3s.database}\n" if k3s.external else ""
+        disk.files[SECRETS] = head + "".join(f'{option}: "{value}"\n' for option, value in values.items())
     if k3s.token is not None:
         disk.files[TOKEN] = f"secret {k3s.token.name} of {k3s.token.server}\n"
         disk.files[JOIN] += f'token-file: "{TOKEN}"\n'
@@ -76,7 +78,7 @@ def k3s_site(fleet: Fleet, machines: Mapping[str, Machine], clock: Callable[[], 
     for name in site.members:
         for disk in machines[name].state.disks.values():
             if SERVER_TOKEN in disk.files:
-                site.databases[option(disk, ENDPOINT)] = Database(disk.files[TOKEN])
+                site.databases[location(option(disk, ENDPOINT))] = Database(disk.files[TOKEN])
             elif DATASTORE in disk.files:
                 disk.files[SERVER_TOKEN] = f"K10{site.authority}::server:{_SECRET}\n"
     return site

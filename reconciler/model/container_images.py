@@ -112,7 +112,8 @@ exit 1
 )
 
 # `sh -c LACKING sh RUNTIME` with lines of LIST on stdin: prints those of images that are not here. One that is here
-# under its name with another digest is named, and is an error: nothing of a node that serves is replaced.
+# under its name with another digest is named, and is an error: nothing of a node that serves is replaced. Of one that
+# came here since a copy broke off, what was copied goes: no other program would ever look at it again.
 LACKING: Final = (
     _COMMON
     + """\
@@ -122,8 +123,9 @@ while read -r digest name archive; do
   if [ -z "$here" ]; then echo "$digest $name $archive"
   elif [ "$here" != "$digest" ]; then
     echo "$name is $here here, and $digest there: give versions names of their own, or remove it here" >&2; exit 1
-  fi
+  else rm -f "$archive" "$archive.part" "$home/.rsync-partial/${archive##*/}"; fi
 done
+rmdir "$home/.rsync-partial" "$home" 2>/dev/null || true
 """
 )
 

@@ -83,8 +83,9 @@ class DesiredK3s:
     `endpoint`: the URL under which servers register and agents join. `bootstrap`: the spec consents to a new cluster
     where none exists. `allow_deprecated`: APIs that may be in use though the version of an upgrade lacks them.
     `allow_downtime`: the only server of the cluster may be taken out of service. `secrets`: options of K3s that hold a
-    secret. `token`: the token of all servers, where they keep the cluster's state in a database. `bucket`: where
-    snapshots of etcd are copied to, BUCKET/FOLDER; "" = nowhere.
+    secret. `token`: the token of all servers, where they keep the cluster's state in a database. `saved_before`: the
+    version before which a person has saved that. `bucket`: where snapshots of etcd are copied to, BUCKET/FOLDER; "" =
+    nowhere. `keep`: how many of those before upgrades stay on a server.
     """
 
     role: K3sRole
@@ -99,11 +100,18 @@ class DesiredK3s:
     secrets: Mapping[str, HostSecret] = field(default_factory=dict)
     token: HostSecret | None = None
     bucket: str = ""
+    saved_before: str = ""
+    keep: int = 5
 
     @property
     def external(self) -> bool:
         """Return whether the servers keep the cluster's state in a database, and not in etcd of their own."""
         return ENDPOINT in self.secrets
+
+    @property
+    def database(self) -> str:
+        """Return HOST:PORT of the database; "" = the state is in etcd."""
+        return self.secrets[ENDPOINT].server if self.external else ""
 
     @property
     def begun(self) -> str:
@@ -123,6 +131,8 @@ class K3sFacts:
     `renewal`: whether a certificate ends so soon that K3s renews it when it starts: none | due; None: it can't be read.
     `deprecated`: what its API server was asked for; () on a host without one, None: it did not say.
     `datastore`: of etcd. `secrets`: the options in the file of secrets, which is not read any further.
+    `sqlite`, `began`: it has a database of SQLite, or keys of a cluster. `endpoints`, `data_dirs`: where a database, or
+    another folder of data, is set. `database`: HOST:PORT of the one that we have set; "" = none.
     """
 
     version: PublicText
@@ -134,20 +144,11 @@ class K3sFacts:
     renewal: PublicText | None = NONE
     deprecated: tuple[DeprecatedApi, ...] | None = ()
     secrets: Unpublished[tuple[PublicText, ...]] = ()
-
-
-def other_datastore(wanted: DesiredK3s, found: K3sFacts) -> str:
-    """Return why a server can't keep its state where the spec says, as it has it elsewhere; "" = it can.
-
-    K3s would begin a new, empty cluster there (docs.k3s.io, "Cluster Datastore").
-    """
-    if wanted.role is K3sRole.AGENT:
-        return ""
-    if wanted.external and found.datastore:
-        return "its state is in etcd, and the spec says `datastore: external`: it would begin an empty cluster"
-    if not wanted.external and ENDPOINT in found.secrets:
-        return "its state is in a database, and the spec says `datastore: etcd`: it would begin an empty cluster"
-    return ""
+    sqlite: bool = False
+    began: bool = False
+    endpoints: Unpublished[tuple[PublicText, ...]] = ()
+    data_dirs: Unpublished[tuple[PublicText, ...]] = ()
+    database: Unpublished[PublicText] = ""
 
 
 def servers_away(servers: Mapping[str, bool], node: str) -> list[str]:

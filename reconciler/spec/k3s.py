@@ -93,9 +93,6 @@ def _check_images(cluster: DeclaredResource[ClusterSpec], k3s: K3s) -> Iterator[
 
 def _check_datastore(cluster: DeclaredResource[ClusterSpec], k3s: K3s) -> Iterator[Diagnostic]:
     external = k3s.datastore is Datastore.EXTERNAL
-    if external:  # a second, empty cluster would begin beside one that has its state elsewhere
-        hint = "let the servers keep the state in etcd, and put copies of it in an object store (`snapshots.s3`)"
-        yield cluster.problem(("k3s", "datastore"), "external: not enforced by this version", hint)
     if external and k3s.database is None:
         yield cluster.problem(("k3s", "datastore"), "`external` needs `database`, which says where the state is kept")
     if not external and k3s.database is not None:

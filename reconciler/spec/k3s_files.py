@@ -78,6 +78,8 @@ def k3s_of(spec: K3s, pool: str) -> DesiredK3s:
         _secrets(spec) if serves else {},
         HostSecret(spec.database.token, spec.database.server) if serves and spec.database is not None else None,
         f"{store.bucket}/{store.folder}" if serves and store is not None else "",
+        (spec.database.saved_before or "") if serves and spec.database is not None else "",
+        Snapshots().keep if spec.snapshots is None else spec.snapshots.keep,
     )  # fmt: skip
 
 

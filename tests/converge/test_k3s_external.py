@@ -15,6 +15,7 @@ from reconciler.lab.hardware.k3s_site import option
 from reconciler.lab.inprocess import LabFabric
 from reconciler.model.errors import Refused, UsageError
 from reconciler.model.k3s import CONFIG, DATASTORE, JOIN, SECRETS, SERVER_TOKEN
+from reconciler.model.k3s_datastore import DATABASE_LINE
 from reconciler.model.outcome import Permanent
 from tests.converge.k3s_world import NEW, OLD, declare, k3s_world, site, spec
 from tests.converge.test_k3s import NOT_THERE, converged, lose, overlapping
@@ -28,6 +29,10 @@ DATABASE = {"server": SERVER, "endpoint": "database", "token": "k3s-token"}
 
 def external(version: str = OLD, **changes: Any) -> Any:
     return spec(version, **{"datastore": "external", "database": DATABASE, **changes})
+
+
+def saved(version: str) -> Any:
+    return external(version, database={**DATABASE, "savedBefore": version})
 
 
 def there(world: Worlds, **changes: Any) -> World:
@@ -63,6 +68,12 @@ def test_one_of_two_servers_may_be_away_for_an_upgrade_and_no_snapshot_is_asked_
     """With etcd, two members allow no one to go."""
     here = there(world)
     declare(here, external(NEW), SERVERS)
+    report = here.apply(wait_s=0.0)
+    for name in SERVERS:
+        assert f"savedBefore: {NEW}" in report.results[name].detail, "nobody said that the database is saved"
+        assert here.did(name) == []
+    assert "not_saved" in str(here.act("install_k3s", "n0"))
+    declare(here, saved(NEW), SERVERS)
     converged(here)
     assert site(here).snapshots == []
     assert site(here).begun == 1
@@ -72,7 +83,7 @@ def test_one_of_two_servers_may_be_away_for_an_upgrade_and_no_snapshot_is_asked_
 
 def test_the_last_server_that_is_ready_stays(world: Worlds) -> None:
     here = there(world, faults={"n1": {"kubelet_not_ready": {}}})
-    declare(here, external(NEW), SERVERS)
+    declare(here, saved(NEW), SERVERS)
     report = here.apply(wait_s=0.0)
     assert "install_k3s" not in here.did("n0")
     assert "no other server is Ready" in report.results["n0"].detail, report.results["n0"]
@@ -95,12 +106,13 @@ def test_another_secret_is_written_and_servers_restart_one_by_one(
     here.events.clear()
     declare(here, external(database={**DATABASE, "endpoint": "database-2027"}), SERVERS)
     for name in SERVERS:
-        here.machine(name).disk().files[SECRETS] = 'datastore-endpoint: "an older word"\n'
+        old = f'datastore-endpoint: "postgres://k3s:old@{SERVER}/k3s"'
+        here.machine(name).disk().files[SECRETS] = f"{DATABASE_LINE}{SERVER}\n{old}\n"
     converged(here)
     assert [name for name in here.fleet.nodes if "configure_k3s" in here.did(name)] == list(SERVERS)
     for name in SERVERS:
         written = here.machine(name).disk().files[SECRETS]
-        assert json.loads(written.partition(": ")[2]) == f"postgres://k3s:word@{SERVER}/k3s"
+        assert json.loads(written.partition("endpoint: ")[2]) == f"postgres://k3s:word@{SERVER}/k3s"
     assert site(here).begun == 1
     assert "word@" not in repr(here.observe())
     assert "word@" not in repr(here.plan())
@@ -124,7 +136,7 @@ def test_the_state_is_never_left_behind(world: Worlds, to_database: bool) -> Non
     here.adopt()
     declare(here, after)
     report = here.apply(wait_s=0.0)
-    assert "it would begin an empty cluster" in report.results["n0"].detail, report.results["n0"]
+    assert "would begin an empty cluster" in report.results["n0"].detail, report.results["n0"]
     assert all(here.serves(name) for name in here.fleet.nodes)
     assert not [name for name in ("n0", "n1", "n2") if "drain" in here.did(name)]
     assert "other_datastore" in str(here.act("configure_k3s", "n1"))

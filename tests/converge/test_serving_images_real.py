@@ -100,6 +100,22 @@ def test_only_what_lacks_is_sent(site: Site, tmp_path: Path) -> None:
     assert images(site.nodes["n1"]) == images(site.nodes["n0"])
 
 
+def test_what_a_broken_off_copy_left_goes_once_the_image_is_there(site: Site) -> None:
+    """The image came by another way meanwhile, so nothing loads what was copied. What is of another image stays."""
+    assert isinstance(site.world.act("sync_serving"), Done)
+    there = site.nodes["n1"]
+    listed = there.run("sh", "-c", LIST, "sh", ENGINE).splitlines()[1]
+    archive = listed.split()[2]
+    partial = f"{HOME}/.rsync-partial/{archive.rpartition('/')[2]}"
+    there.run("sh", "-c", f"mkdir -p {HOME}/.rsync-partial && touch {archive} {partial} {HOME}/another.tar")
+    assert left(site).count("\n") == 3
+    assert isinstance(site.world.act("sync_serving"), Done)
+    assert left(site) == f"{HOME}/another.tar\n"
+    there.run("sh", "-c", f"rm {HOME}/another.tar")
+    assert isinstance(site.world.act("sync_serving"), Done)
+    assert there.run("sh", "-c", f"ls -d {HOME} 2>/dev/null || true") == "", "nor is an empty folder left"
+
+
 def test_another_image_of_the_name_is_not_replaced(site: Site, tmp_path: Path) -> None:
     other = write_archive(tmp_path / "other.tar", BASE, b"another")
     ctr(site.nodes["n1"], "images", "import", str(tmp_path / "other.tar"))

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from reconciler.drivers.ssh.facts.k3s import K3S, parse_k3s
+from reconciler.lab.hardware.k3s_disk import same_place
+from reconciler.lab.hardware.state import DiskImage
 from reconciler.model.gate import CommandResult
 from reconciler.model.k3s import (
     BINARY,
@@ -24,6 +26,7 @@ from reconciler.model.k3s import (
     UNIT_FILES,
     K3sFacts,
 )
+from reconciler.model.k3s_datastore import DATABASE_LINE, ENVIRONMENT, SAME, SQLITE, place_of
 
 pytestmark = [
     pytest.mark.tool,
@@ -123,3 +126,97 @@ def test_of_secrets_the_options_alone_are_told(tmp_path: Path) -> None:
     host.file(SERVER_TOKEN, "K10::server:token\n")
     assert [api.name for api in host.facts().deprecated or ()] == ["v1/x"]
     assert not host.facts().datastore
+
+
+OURS = f"{DATABASE_LINE}db.example:5432\ndatastore-endpoint: "
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (CONFIG, "datastore-endpoint: {}\n"),
+        (f"{CONFIG}.d/10-own.yaml", '"datastore-endpoint": "{}"\n'),
+        (
+            f"{UNIT_FILES}/k3s.service",
+            "ExecStart=/usr/local/bin/k3s \\\n  server \\\n\t'--datastore-endpoint' \\\n\t'{}' \\\n",
+        ),
+        (f"{UNIT_FILES}/k3s.service.env", "K3S_DATASTORE_ENDPOINT='{}'\n"),
+        (f"{UNIT_FILES}/k3s.service.d/own.conf", "[Service]\nEnvironment=K3S_DATASTORE_ENDPOINT={}\n"),
+        ("/etc/default/k3s", "K3S_DATASTORE_ENDPOINT={}\n"),
+        ("/etc/sysconfig/k3s", "K3S_DATASTORE_ENDPOINT={}\n"),
+    ],
+)
+def test_where_an_endpoint_is_set_is_told_and_not_what_it_is(tmp_path: Path, path: str, text: str) -> None:
+    host = Host(tmp_path)
+    host.program(BINARY, 'echo "k3s version v1.31.5+k3s1 (56ec5dd4)"')
+    host.file(path, f"# datastore-endpoint is in {SECRETS}\n")
+    assert host.facts().endpoints == (), "a comment sets nothing"
+    host.file(path, text.format("postgres://k3s:word@db.example:5432/k3s"))
+    found = host.facts()
+    assert (found.endpoints, found.database, found.data_dirs) == ((path,), "", ())
+    assert "word" not in host.read().stdout
+
+
+def test_where_the_state_is(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.program(BINARY, 'echo "k3s version v1.31.5+k3s1 (56ec5dd4)"')
+    host.file(SECRETS, f'{OURS}"postgres://k3s:word@db.example:5432/k3s"\n')
+    found = host.facts()
+    assert (found.endpoints, found.database, found.began, found.sqlite) == ((SECRETS,), "db.example:5432", False, False)
+    host.file(SQLITE, "")
+    host.file(SERVER_TOKEN, "K10::server:token\n")
+    assert (host.facts().began, host.facts().sqlite, host.facts().datastore) == (True, True, False)
+    host.file(CONFIG, f'data-dir: "{host.root}{DATA}"\n')
+    assert host.facts().data_dirs == (), "it is where K3s has it by itself"
+    host.file(CONFIG, f"data-dir: {host.root}{DATA}-own\n")
+    assert host.facts().data_dirs == (CONFIG,)
+
+
+def test_the_environment_of_the_process_counts_whatever_set_it(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.program(BINARY, 'echo "k3s version v1.31.5+k3s1 (56ec5dd4)"')
+    program = ["sleep", "60"]
+    with subprocess.Popen(program, env={"K3S_DATASTORE_ENDPOINT": "mysql://word", "PATH": "/usr/bin:/bin"}) as running:
+        try:
+            host.program("bin/systemctl", f"case $1 in show) echo {running.pid};; *) echo active;; esac")
+            assert host.facts().endpoints == (ENVIRONMENT,)
+            assert "word" not in host.read().stdout
+        finally:
+            running.kill()
+    host.program("bin/systemctl", "case $1 in show) echo 0;; *) echo inactive; exit 3;; esac")
+    assert host.facts().endpoints == ()
+    assert not host.read().stderr
+
+
+POSTGRES = "postgres://k3s:word@db.example:5432/k3s"
+
+
+@pytest.mark.parametrize(
+    ("file", "wanted", "answer"),
+    [
+        (f'{OURS}"{POSTGRES}"\n', POSTGRES.replace("word", "other?word"), "same"),
+        (f"datastore-endpoint: {POSTGRES}?sslmode=require\n", POSTGRES, "same"),
+        (f"datastore-endpoint: '{POSTGRES}'\n", POSTGRES + "?sslmode=require", "same"),
+        (f"{OURS}{POSTGRES}2\n", POSTGRES, "other"),
+        (f"{OURS}{POSTGRES.replace('db.', 'my-db.')}\n", POSTGRES, "other"),
+        (f"{OURS}{POSTGRES.replace('5432', '54321')}\n", POSTGRES, "other"),
+        (f"{OURS}mysql://k3s:word@tcp(db.example:5432)/k3s\n", "mysql://a:b@tcp(db.example:5432)/k3s", "same"),
+        (f"{OURS}mysql://k3s:word@tcp(db.example:5432)/k3s\n", "mysql://a:b@tcp(db.example:5432)/k4s", "other"),
+        (f"{OURS}https://a:2379,https://db.example:5432,https://c:1\n", "https://db.example:5432,https://d:1", "same"),
+        ("etcd-s3-secret-key: word\n", POSTGRES, "none"),
+        (None, POSTGRES, "none"),
+    ],
+)
+def test_whether_two_endpoints_are_of_one_database(tmp_path: Path, file: str | None, wanted: str, answer: str) -> None:
+    host = Host(tmp_path)
+    if file is not None:
+        host.file(SECRETS, file)
+    place = place_of(wanted, "db.example:5432")
+    assert place
+    assert "word" not in place
+    script = SAME.replace(SECRETS, f"{host.root}{SECRETS}")
+    ran = subprocess.run(["sh", "-c", script], input=f"{place}\n", capture_output=True, text=True, check=True)
+    assert (ran.stdout, ran.stderr) == (f"{answer}\n", "")
+    disk = DiskImage("ubuntu", "1", "", "", None, "", "", "n0", files={} if file is None else {SECRETS: file})
+    played = same_place(disk, place)
+    assert played == answer, "the lab says so, too"

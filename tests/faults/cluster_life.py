@@ -6,7 +6,7 @@ effect and before it can know of that; nothing that it does on its way out has a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -23,6 +23,7 @@ from reconciler.model.operands import GPU_RESOURCE, VALIDATOR
 from reconciler.model.releases import ReleaseStatus
 from tests.converge.k3s_world import BASE, NEW, OLD, SERVERS, declare, k3s_world, site, spec
 from tests.converge.test_k3s import lose
+from tests.converge.test_k3s_external import external
 from tests.converge.test_operators import RELEASE
 from tests.converge.world import World
 from tests.soak.invariant_checker import CheckedFabric, CheckedLedger, CrashTrigger, PowerCut
@@ -234,7 +235,7 @@ class Life:
         world.clock.elapsed += TTL_S
         checks = {
             f"out of service: {out}": not out,
-            f"members of etcd: {shared.members}": sorted(shared.members) == list(SERVERS),
+            f"servers: {shared.members}": sorted(shared.members) == list(SERVERS),
             f"versions: {runs}": runs == {version},
             f"the release is {release.status.value}": release.status is ReleaseStatus.DEPLOYED,
             f"intents without an outcome: {unfinished}": not unfinished,
@@ -251,12 +252,17 @@ class Life:
 
 @dataclass(frozen=True)
 class Stage:
-    """`prepare`: makes it due. `run`: what a process does. `finished`: adds to `wrong` what is not as it must be."""
+    """`prepare`: makes it due. `run`: what a process does. `finished`: adds to `wrong` what is not as it must be.
+
+    `actions`: those whose calls are played; () = all, and what is done between them.
+    """
 
     prepare: Callable[[Life], None]
     run: Callable[[Life], None]
     finished: Callable[[Life], None]
     blank: bool = False  # it starts from machines without K3s
+    database: bool = False  # its state is in a database
+    actions: Collection[str] = ()
 
 
 def _tear_down(life: Life) -> None:
@@ -281,16 +287,19 @@ STAGES: Final[Mapping[str, Stage]] = {
     ),
     "replace a lost server": Stage(_lose, Life.apply, lambda life: life.serving(OLD)),
     "tear down": Stage(lambda _: None, _tear_down, Life.gone),
+    "replace a lost server, with a database": Stage(
+        _lose, Life.apply, lambda life: life.serving(OLD), database=True, actions=("configure_k3s", "join")
+    ),
 }
 
 
 @contextmanager
-def a_life(nodes: int, *, blank: bool) -> Iterator[Life]:
+def a_life(nodes: int, *, blank: bool, database: bool = False) -> Iterator[Life]:
     """A cluster with operators as it is kept; `blank`: its machines, before it was ever begun."""
     watch = Watch()
     world = k3s_world(
         lambda **given: World(Path(), **given),
-        spec(bootstrap=blank),
+        external(bootstrap=blank) if database else spec(bootstrap=blank),
         profile=PROFILE,
         nodes=nodes,
         settings={"releases": (RELEASE,)},
@@ -312,7 +321,7 @@ def a_life(nodes: int, *, blank: bool) -> Iterator[Life]:
 def calls_of(name: str, nodes: int) -> list[Point]:
     """Return the calls of an undisturbed run of a stage, in order. Raise AssertionError where it does not end well."""
     stage = STAGES[name]
-    with a_life(nodes, blank=stage.blank) as life:
+    with a_life(nodes, blank=stage.blank, database=stage.database) as life:
         stage.prepare(life)
         life.run(stage)
         stage.finished(life)
@@ -323,7 +332,7 @@ def calls_of(name: str, nodes: int) -> list[Point]:
 def interrupted(name: str, nodes: int, *calls: int) -> list[str]:
     """Kill the runs of a stage after so many calls each, let the last one end, and return what is wrong."""
     stage = STAGES[name]
-    with a_life(nodes, blank=stage.blank) as life:
+    with a_life(nodes, blank=stage.blank, database=stage.database) as life:
         stage.prepare(life)
         for at in calls:
             if not life.dies(stage, at):

@@ -51,8 +51,10 @@ def column_of(point: Point) -> str:
 def points(stage: str, calls: Sequence[Point]) -> list[Cell]:
     """Return the cells of a stage: of equal calls of an action the first, the last and one between."""
     found: dict[Point, list[int]] = defaultdict(list)
+    only = STAGES[stage].actions
     for at, point in enumerate(calls, start=1):
-        found[point].append(at)
+        if not only or point.action in only:
+            found[point].append(at)
     chosen = {at: point for point, ats in found.items() for at in (ats[0], ats[len(ats) // 2], ats[-1])}
     return [Cell(stage, point, at) for at, point in sorted(chosen.items())]
 

@@ -50,6 +50,8 @@ def test_twelve_nodes_from_blank_to_teardown() -> None:
     """Three servers and nine agents, as one cluster through all stages."""
     with a_life(12, blank=True) as life:
         for name, stage in STAGES.items():
+            if stage.database:
+                continue
             if name != "begin":
                 declare(life.world, spec(NEW if name != "upgrade by one minor" else OLD))
             stage.prepare(life)

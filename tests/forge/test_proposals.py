@@ -103,7 +103,8 @@ class Bench:
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     with server.serving() if request.param is ForgeKind.GITHUB else gitlab.serving() as fake:
         before = [{"file_path": path, "content": "as it was\n"} for path in FILES]
-        made = fake.commit("before", "its tree" if request.param is ForgeKind.GITHUB else before)
+        tree: Any = "its tree" if request.param is ForgeKind.GITHUB else before
+        made = fake.commit("before", tree)
         yield Bench(request.param, fake, made["sha" if request.param is ForgeKind.GITHUB else "id"])
 
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from ruamel.yaml import YAML
 
-from reconciler.model.k3s import CONFIG, REGISTRIES, TOKEN, UNIT_FILES, K3sRole
+from reconciler.model.k3s import CONFIG, REGISTRIES, TOKEN, UNIT_FILES, HostSecret, K3sRole
 from tests.conftest import ROOT
 from tests.spec.example import FILES, Edit, load, messages
 
@@ -118,7 +118,7 @@ def test_what_cannot_be_is_refused(change: tuple[str, str], why: str) -> None:
 
 DATABASE = (
     "datastore: external\n    database: {server: 'db.example:5432', endpoint: k3s-database, token: k3s-token, "
-    "caFile: /etc/ssl/db.pem}"
+    "caFile: /etc/ssl/db.pem, savedBefore: v1.31.5+k3s1}"
 )
 STORE = (
     "snapshots: {schedule: '0 */6 * * *', keep: 12, s3: {server: 's3.example:9000', bucket: k3s, folder: main, "
@@ -126,10 +126,23 @@ STORE = (
 )
 
 
-def test_a_database_is_refused() -> None:
-    """A server with a new disk would begin a second cluster beside one whose state is elsewhere."""
-    [found] = told(("bootstrap: true", DATABASE), ("[1-3]", "[1-2]"))
-    assert found.startswith("external: not enforced by this version"), found
+def test_a_database_is_named_and_its_secrets_stay_out_of_every_file_of_the_spec() -> None:
+    fleet = load(*edits(("bootstrap: true", DATABASE), ("[1-3]", "[1-2]")))
+    server, agent = fleet.nodes["c1"].profile.k3s, fleet.nodes["gpu-a001"].profile.k3s
+    assert server is not None
+    assert agent is not None
+    assert (server.external, server.database) == (True, "db.example:5432")
+    assert server.secrets == {"datastore-endpoint": HostSecret("k3s-database", "db.example:5432")}
+    assert server.token == HostSecret("k3s-token", "db.example:5432")
+    assert (server.saved_before, server.keep) == ("v1.31.5+k3s1", 5)
+    assert (agent.secrets, agent.token, agent.external) == ({}, None, False)
+    config = server.files[CONFIG]
+    assert read(config) == {
+        "disable": ["servicelb", "traefik"], "tls-san": ["10.0.0.10"], "write-kubeconfig-mode": "0600",
+        "datastore-cafile": "/etc/ssl/db.pem",
+    }  # fmt: skip
+    assert "k3s-database" in config, "so that another name is a change"
+    assert "k3s-database" not in agent.files[CONFIG]
 
 
 def test_snapshots_go_to_an_object_store() -> None:
@@ -145,6 +158,7 @@ def test_snapshots_go_to_an_object_store() -> None:
         "etcd-s3-region": "us-east-1",
     }  # fmt: skip
     assert sorted(server.secrets) == ["etcd-s3-access-key", "etcd-s3-secret-key"]
+    assert server.keep == 12
     assert (server.bucket, agent.secrets, agent.bucket) == ("k3s/main", {}, "")
 
 

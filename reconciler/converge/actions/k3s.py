@@ -13,7 +13,9 @@ from typing import Final
 
 from reconciler.converge.actions.command import run
 from reconciler.converge.actions.context import ActionContext, Stop, action, poll
-from reconciler.converge.actions.host_secret import secret_line
+from reconciler.converge.actions.files import write_file
+from reconciler.converge.actions.k3s_database import same_datastore, write_secrets
+from reconciler.converge.actions.k3s_snapshots import prune, save_before
 from reconciler.converge.actions.service import is_active
 from reconciler.converge.k3s_birth import Asked
 from reconciler.converge.observe import control_plane
@@ -24,19 +26,16 @@ from reconciler.model.k3s import (
     BINARY,
     CONFIG,
     DATA,
-    ENDPOINT,
     IMAGES,
     JOIN,
     REGISTRIES,
     RESTART_DUE,
-    SECRETS,
     SERVER_TOKEN,
     TOKEN,
     Artifact,
     DesiredK3s,
     K3sFacts,
     K3sRole,
-    other_datastore,
     why_not_away,
 )
 from reconciler.model.observed import Answered
@@ -59,9 +58,7 @@ def wanted_of(ctx: ActionContext) -> DesiredK3s:
 async def install_k3s(ctx: ActionContext) -> Outcome:
     """Put program and images of the declared release in place, by digest, and let a running K3s change to it."""
     k3s = wanted_of(ctx)
-    found = (await ctx.facts()).k3s
-    if found is None:
-        return Transient("it can't be read what of K3s is on the host")
+    found = same_datastore(k3s, (await ctx.facts()).k3s)
     other = next(role for role in K3sRole if role is not k3s.role)
     if other.unit in found.units:
         return Declined("other_role", f"the host has the unit {other.unit}: install it anew before it changes its role")
@@ -74,7 +71,7 @@ async def install_k3s(ctx: ActionContext) -> Outcome:
         await guard_quorum(ctx)  # before anything changes that a restart by others would take up
     if found.version != version:
         if runs and k3s.role is K3sRole.SERVER:
-            await _snapshot(ctx, k3s)
+            await save_before(ctx, k3s)
         if runs:
             await announce_restart(ctx)
         await _fetch(ctx, k3s.binary, BINARY, mode="755")
@@ -82,7 +79,8 @@ async def install_k3s(ctx: ActionContext) -> Outcome:
         await restart(ctx, k3s, version)
     if version == k3s.version:
         await _remove_images(ctx, k3s, found)
-    return Done(f"{version} is in place" + (", and runs" if runs else ""))
+    said = await prune(ctx, k3s, version) if runs and found.version != version else ""
+    return Done(f"{version} is in place" + (", and runs" if runs else "") + said)
 
 
 @action
@@ -92,13 +90,13 @@ async def configure_k3s(ctx: ActionContext) -> Outcome:
     A restart renews certificates which end soon.
     """
     k3s = wanted_of(ctx)
-    found = _same_datastore(k3s, (await ctx.facts()).k3s)
+    found = same_datastore(k3s, (await ctx.facts()).k3s)
     runs = await is_active(ctx, k3s.role.unit)
     if runs:
         await guard_quorum(ctx)
         await announce_restart(ctx)
-    if f"{K3S}secrets" not in ctx.postponed and row_of(CONFIG) not in ctx.postponed:  # which names the secrets
-        await _write_secrets(ctx, k3s)
+    if not {f"{K3S}secrets", f"{K3S}database", row_of(CONFIG)} & set(ctx.postponed):  # CONFIG names the secrets
+        await write_secrets(ctx, k3s)
     for path, text in k3s.files.items():
         if row_of(path) in ctx.postponed:
             continue
@@ -112,40 +110,6 @@ async def configure_k3s(ctx: ActionContext) -> Outcome:
     else:
         await run(ctx, ("rm", "-f", RESTART_DUE))
     return Done("its files are as declared" + (", and it was restarted" if runs else ""))
-
-
-def _same_datastore(k3s: DesiredK3s, found: K3sFacts | None) -> K3sFacts:
-    """Return what is on the host. Raise Stop where it would begin anew: K3s moves no state from etcd, or back."""
-    if found is None:
-        raise Stop(Transient("it can't be read what of K3s is on the host"))
-    if why := other_datastore(k3s, found):
-        raise Stop(Declined("other_datastore", why))
-    return found
-
-
-async def _write_secrets(ctx: ActionContext, k3s: DesiredK3s) -> None:
-    """Write the options that hold secrets to a file that root alone reads, or remove it."""
-    if not k3s.secrets:
-        await run(ctx, ("rm", "-f", SECRETS))
-        return
-    values = {option: secret_line(ctx, f"{option} of K3s", one.name, one.server) for option, one in k3s.secrets.items()}
-    if k3s.external and not _names(values[ENDPOINT], k3s.secrets[ENDPOINT].server):
-        name, server = k3s.secrets[ENDPOINT].name, k3s.secrets[ENDPOINT].server
-        raise Stop(Permanent(f"secret {name} does not name {server}, which the spec says the database has"))
-    await write_file(ctx, SECRETS, "".join(f"{option}: {json.dumps(value)}\n" for option, value in values.items()))
-
-
-def _names(endpoint: str, server: str) -> bool:
-    """Return whether an endpoint has this server, and not one whose name or port only contains it."""
-    return re.search(rf"(?<![A-Za-z0-9.-]){re.escape(server)}(?![0-9])", endpoint) is not None
-
-
-async def write_file(ctx: ActionContext, path: str, text: str, *, mode: str = "600") -> None:
-    """Write a file so that a power cut leaves the old one or the new one, and nobody else ever reads it."""
-    await run(ctx, ("mkdir", "-p", path.rpartition("/")[0]))
-    await run(ctx, ("install", "-m", mode, "/dev/stdin", f"{path}.new"), stdin=text)
-    await run(ctx, ("sync", f"{path}.new"))
-    await run(ctx, ("mv", "-f", f"{path}.new", path))
 
 
 async def announce_restart(ctx: ActionContext) -> None:
@@ -231,19 +195,6 @@ async def servers_of(ctx: ActionContext) -> Mapping[str, bool]:
     if not isinstance(state, Answered):
         raise Stop(Transient(f"whether the other servers are Ready is not known: {state.detail}"))
     return control_plane(state)
-
-
-async def _snapshot(ctx: ActionContext, k3s: DesiredK3s) -> None:
-    """Save etcd before another version touches it, and see it in the list (docs.k3s.io, "etcd-snapshot")."""
-    if k3s.external:
-        ctx.step(f"the database at {k3s.secrets[ENDPOINT].server} is backed up by its own means, and not here")
-        return
-    name = f"before-{k3s.version.replace('+', '-')}"
-    ctx.step(f"saving etcd as {name}")
-    await run(ctx, (BINARY, "etcd-snapshot", "save", "--name", name), seconds=STARTS_S)
-    listed = await run(ctx, (BINARY, "etcd-snapshot", "ls"), seconds=COMMAND_S)
-    if name not in listed.stdout:
-        raise Stop(Permanent(f"etcd was saved as {name}, and the list of snapshots does not show it"))
 
 
 async def _fetch(ctx: ActionContext, artifact: Artifact, path: str, *, mode: str = "644") -> None:

@@ -16,7 +16,9 @@ from reconciler.converge.actions import k3s as on_node
 from reconciler.converge.actions.adjust import take_back_all
 from reconciler.converge.actions.command import run
 from reconciler.converge.actions.context import ActionContext, Stop, poll
+from reconciler.converge.actions.files import write_file
 from reconciler.converge.actions.host_secret import secret_line
+from reconciler.converge.actions.k3s_database import check_refusal, check_shared, same_datastore
 from reconciler.converge.k3s_birth import Asked, is_unborn
 from reconciler.model.errors import DriverError
 from reconciler.model.k3s import (
@@ -53,15 +55,35 @@ async def joining_k3s(ctx: ActionContext, member: Member | None) -> AsyncIterato
             await _start(ctx, k3s)
             yield member is None
         return
+    same_datastore(k3s, (await ctx.facts()).k3s)
     if not await _has(ctx, k3s.begun):
         member = await _prepare_server(ctx, k3s, member)
     elif await _runs(ctx, k3s):
         await on_node.guard_quorum(ctx)  # its kubelet is not Ready, and its etcd may be one that the quorum needs
-    await _start(ctx, k3s)
-    if await poll(ctx, lambda: _serves(ctx), within_s=on_node.STARTS_S, every_s=5.0, soon=True) is None:
-        raise Stop(Transient("its API server does not become ready"))
+    await _start_server(ctx, k3s)
     await on_node.begin_no_more(ctx, k3s)
     yield member is None
+
+
+async def _start_server(ctx: ActionContext, k3s: DesiredK3s) -> None:
+    """Start a server, and let its own node register: a database still has the password of the disk before.
+
+    Its API server answers all the same, also where it is the only one: K3s asks for the password only of the node.
+    """
+    began = ctx.clock.monotonic()
+    try:
+        await _start(ctx, k3s)
+        await _wait_serving(ctx)
+    except Stop:
+        await check_refusal(ctx, k3s, ctx.clock.monotonic() - began)
+        raise
+    if k3s.external:
+        await _forget_password(ctx, ctx.host)
+
+
+async def _wait_serving(ctx: ActionContext) -> None:
+    if await poll(ctx, lambda: _serves(ctx), within_s=on_node.STARTS_S, every_s=5.0, soon=True) is None:
+        raise Stop(Transient("its API server does not become ready"))
 
 
 async def _serves(ctx: ActionContext) -> bool | None:
@@ -120,7 +142,7 @@ async def _prepare_server(ctx: ActionContext, k3s: DesiredK3s, member: Member | 
         return member
     name, issuer = await _issuer(ctx)
     if k3s.external:
-        await _forget_password(ctx, issuer)
+        await check_shared(ctx, k3s, name, issuer)
         ctx.step(f"joining as a server, beside {name}")
         await _write_join(ctx, {"token-file": TOKEN}, _shared_token(ctx, k3s))
         return member
@@ -173,10 +195,10 @@ async def _forget_password(ctx: ActionContext, issuer: Asked) -> None:
 
 async def _write_join(ctx: ActionContext, values: dict[str, object], token: str) -> None:
     if token:
-        await on_node.write_file(ctx, TOKEN, f"{token}\n")
+        await write_file(ctx, TOKEN, f"{token}\n")
     own = {"node-name": ctx.node, "node-taint": [f"{MARK_TAINT}=:NoSchedule"]}  # it registers out of service
     lines = [f"{key}: {json.dumps(value)}\n" for key, value in {**own, **values}.items()]
-    await on_node.write_file(ctx, JOIN, "".join(lines))
+    await write_file(ctx, JOIN, "".join(lines))
 
 
 async def _start(ctx: ActionContext, k3s: DesiredK3s) -> None:

@@ -69,7 +69,7 @@ def _shell(call: Call) -> Ran:
             return run(call.machine, _in_environment(call, words))
     ran = (
         tpm.attestation_script(call)
-        or k3s.removal_script(call)
+        or k3s.k3s_script(call)
         or backup.backup_script(call)
         or serving.serving_script(call)
         or soak.soak_script(call, lambda argv: run(call.machine, argv))
@@ -224,7 +224,15 @@ def _systemctl(call: Call) -> Ran:
             if enabled is not None:
                 return failed(1, f"Failed to {verb} unit: Unit file {unit}.service does not exist.\n")
             return failed(5, f"Failed to {verb} {unit}.service: {refused.detail}\n")
-    return done(seconds=1.0)
+    return _started(machine, units) if active else done(seconds=1.0)
+
+
+def _started(machine: Machine, units: Sequence[str]) -> Ran:
+    """Answer for units that were told to start: systemd waits for one of Type=notify, as the server of K3s is."""
+    if "k3s" not in units or machine.system().services_active.get("k3s"):
+        return done(seconds=1.0)
+    why = "Job for k3s.service failed because the control process exited with error code."
+    return failed(1, f'{why}\nSee "systemctl status k3s.service" and "journalctl -xeu k3s.service" for details.\n')
 
 
 def _in_place_unit(machine: Machine, verb: str) -> Ran:

@@ -51,6 +51,8 @@ class HostSide(Lifecycle):
         system = self.state.os
         if system is None or system.hung or system.stopping or not system.services_active.get(self.kubelet_unit):
             return False
+        if self.k3s is not None and self.kubelet_unit == K3sRole.SERVER.unit and self.k3s.rejects(self):
+            return False
         return self.now - system.service_since[self.kubelet_unit] >= self.timings.kubelet_ready_s
 
     @property

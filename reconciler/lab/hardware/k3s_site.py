@@ -36,6 +36,7 @@ from reconciler.model.k3s import (
     K3sRole,
     removed_by,
 )
+from reconciler.model.k3s_datastore import SQLITE
 from reconciler.model.observed import Taint
 
 if TYPE_CHECKING:
@@ -66,14 +67,21 @@ def version_of(disk: DiskImage) -> str:
 
 
 def option(disk: DiskImage, key: str) -> str:
-    """Return a scalar of config.yaml and config.yaml.d, the latter over the former; "" = not given."""
-    value = ""
+    """Return a scalar of the environment, config.yaml and config.yaml.d, each over the one before; "" = not given."""
+    value, variable = "", f"K3S_{key.upper().replace('-', '_')}="
+    for line in disk.files.get("/etc/default/k3s", "").splitlines():
+        value = line.removeprefix(variable).strip("'\"") if line.startswith(variable) else value
     for path in (CONFIG, SECRETS, JOIN):
         for line in disk.files.get(path, "").splitlines():
             name, colon, rest = line.partition(":")
             if colon and name == key:
-                value = rest.strip().strip('"')
+                value = rest.strip().strip("\"'")
     return value
+
+
+def location(endpoint: str) -> str:
+    """Return which database an endpoint names, whoever logs in. Secrets of the lab say "secret NAME of SERVER"."""
+    return re.split(r"[@ ]", endpoint)[-1].partition("?")[0]
 
 
 def first_taints(disk: DiskImage) -> tuple[Taint, ...]:
@@ -88,7 +96,7 @@ def first_taints(disk: DiskImage) -> tuple[Taint, ...]:
 def secret_options(disk: DiskImage) -> tuple[str, ...]:
     """Return the options that the file of secrets holds, in order."""
     lines = disk.files.get(SECRETS, "").splitlines()
-    return tuple(sorted(line.partition(":")[0] for line in lines if ": " in line))
+    return tuple(sorted(line.partition(":")[0] for line in lines if ": " in line and line[0] != "#"))
 
 
 @dataclass(slots=True)
@@ -133,7 +141,7 @@ class K3sSite:
     passwords: dict[str, str] = field(default_factory=dict)
     snapshots: list[str] = field(default_factory=list)
     saved: dict[str, Snapshot] = field(default_factory=dict)  # by the text of its file
-    databases: dict[str, Database] = field(default_factory=dict)  # by the endpoint that servers have
+    databases: dict[str, Database] = field(default_factory=dict)  # by their location
     bucket: dict[str, str] = field(default_factory=dict)  # of an object store: name of a snapshot -> its text
     restores: int = 0
     undone: int = 0  # restores that took away what had been written since the one before
@@ -144,6 +152,7 @@ class K3sSite:
     fewest: int = 99
     learner_until: float = -1.0
     refused: list[str] = field(default_factory=list)  # why units that started ended again
+    said: dict[str, str] = field(default_factory=dict)  # why the last start of a machine's unit ended again
     asked: dict[str, tuple[DeprecatedApi, ...]] = field(default_factory=dict)  # of each API server since its start
     mute: set[str] = field(default_factory=set)  # servers that don't tell it
     breaking: set[str] = field(default_factory=set)  # machines whose downloads break off at half
@@ -231,11 +240,16 @@ class K3sSite:
         disk, name = machine.disk(), machine.state.name
         if not version_of(disk):
             return f"{BINARY}: No such file or directory"
-        why = self._server(disk, name) if unit == K3sRole.SERVER.unit else self._agent(disk, name)
-        why = why or self._password(disk, name)
+        serves = unit == K3sRole.SERVER.unit
+        why = self._server(disk, name) if serves else self._agent(disk, name) or self._password(disk, name)
+        self.said.pop(name, None)
         if why:
+            self.said[name] = why
             self.refused.append(f"{name}: {why}")
             return why
+        if RESET_FLAG in disk.files:  # K3s forgets the password that a snapshot has (pkg/cluster/managed.go, start)
+            self.passwords.pop(name, None)
+        self.rejects(machine)
         issued = float(disk.files.get(LEAF, "-inf"))
         if issued + VALID_S - self.clock() < RENEWED_S:
             disk.files[LEAF] = str(self.clock())
@@ -246,14 +260,18 @@ class K3sSite:
 
     def _server(self, disk: DiskImage, name: str) -> str:
         if DATASTORE not in disk.files and (endpoint := option(disk, ENDPOINT)):
-            return self._with_database(disk, name, endpoint)
+            return self._with_database(disk, name, location(endpoint))
         if DATASTORE in disk.files:
             if disk.files[DATASTORE] != self._datastore:
                 self.revived.append(name)
                 return "etcdserver: mismatched cluster ID"
             return "" if name in self.members else "this server has been removed from the etcd cluster"
-        if option(disk, "cluster-init") == "true":
-            self.begun += 1
+        joins = option(disk, "server")
+        if not joins and option(disk, "cluster-init") != "true":
+            return self._with_sqlite(disk, name)
+        if not joins:
+            if not disk.files.pop(SQLITE, ""):  # K3s moves what is in it (docs.k3s.io/datastore/ha-embedded)
+                self.begun += 1
             self.members = [name]
             disk.files[SERVER_TOKEN] = f"K10{self.authority}::server:{self.rng.getrandbits(128):032x}\n"
         elif not option(disk, "server"):
@@ -276,9 +294,21 @@ class K3sSite:
         disk.files |= {DATASTORE: self._datastore, KUBECONFIG: ADMIN}
         return ""
 
-    def _with_database(self, disk: DiskImage, name: str, endpoint: str) -> str:
-        """Play a server whose state is in a database: the first one with its token begins the cluster in it."""
-        database = self.databases.setdefault(endpoint, Database())
+    def _with_sqlite(self, disk: DiskImage, name: str) -> str:
+        """Play a server that is told of no datastore: without one on its disk, it begins a cluster of its own."""
+        if SQLITE not in disk.files:
+            self.begun += 1
+            self.members = [name]
+        token = f"K10{self.authority}::server:{self.rng.getrandbits(128):032x}\n"
+        disk.files |= {SQLITE: "K3s", SERVER_TOKEN: disk.files.get(SERVER_TOKEN, token), KUBECONFIG: ADMIN}
+        return ""
+
+    def _with_database(self, disk: DiskImage, name: str, where: str) -> str:
+        """Play a server whose state is in a database: the first one with its token begins the cluster in it.
+
+        Words and order are those of pkg/cluster/storage.go, getBootstrapKeyFromStorage (v1.31).
+        """
+        database = self.databases.setdefault(where, Database())
         if not database.up:
             return "building kine: dial tcp: connect: connection refused"
         token = disk.files.get(option(disk, "token-file"), "")
@@ -308,6 +338,14 @@ class K3sSite:
         if option(disk, "etcd-s3") == "true":
             self.bucket[whole] = text
         return whole
+
+    def delete(self, machine: HostSide, name: str) -> bool:
+        """Delete a snapshot of a server, here and in the store. Return whether there was one."""
+        if name not in self.snapshots or machine.disk().files.pop(f"{SNAPSHOTS}/{name}", None) is None:
+            return False
+        self.snapshots.remove(name)
+        self.bucket.pop(name, None)
+        return True
 
     def reset(self, machine: HostSide, path: str, token: str, *, local: bool) -> str:
         """Play `k3s server --cluster-reset --cluster-reset-restore-path`. Return why it fails; "" = it is done.
@@ -347,6 +385,10 @@ class K3sSite:
         if LEAF in disk.files and self.known(name):
             return ""  # its own certificate is enough (docs.k3s.io, "token")
         return "" if self._admits(disk.files.get(option(disk, "token-file"), "")) else "not authorized"
+
+    def rejects(self, machine: HostSide) -> bool:
+        """Return whether a server's own node is refused. Its API server answers all the same, and K3s asks again."""
+        return bool(self._password(machine.disk(), machine.state.name))
 
     def _password(self, disk: DiskImage, name: str) -> str:
         own = disk.files.setdefault(PASSWORD, f"{self.rng.getrandbits(128):032x}\n")

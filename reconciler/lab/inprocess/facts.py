@@ -19,6 +19,7 @@ from reconciler.lab.hardware.error_counters import (
 )
 from reconciler.lab.hardware.host_network import host_network
 from reconciler.lab.hardware.host_side import K3S_UNITS
+from reconciler.lab.hardware.k3s_disk import has_k3s, state_lines
 from reconciler.lab.hardware.k3s_site import K3S_FILES, RENEW_S, secret_options, version_of
 from reconciler.lab.hardware.kernel_log import EVENTS, MMU_FAULT, unanswered
 from reconciler.lab.hardware.machine import Machine
@@ -31,7 +32,7 @@ from reconciler.lab.inprocess.gpu_cells import as_read, with_own_cells
 from reconciler.lab.wire.facts.installed import arguments, fingerprint
 from reconciler.model.gpus import Gpu, MigDevice, SmiAnswer
 from reconciler.model.installed import InstalledFacts
-from reconciler.model.k3s import DATASTORE, DUE, IMAGES, NONE, RESTART_DUE, UNIT_FILES, K3sFacts
+from reconciler.model.k3s import DUE, IMAGES, NONE, RESTART_DUE, UNIT_FILES, K3sFacts
 from reconciler.model.kernel_log import POWER_SMOOTHING_BACK, POWER_SMOOTHING_GONE, XidBurst
 from reconciler.model.observed import (
     DiskHealth,
@@ -118,16 +119,22 @@ def _k3s(machine: Machine) -> K3sFacts:
     files = {path: hashlib.sha256(text.encode()).hexdigest() for path, text in disk.files.items() if path in K3S_FILES}
     images = sorted(path.rpartition("/")[2] for path in disk.files if path.startswith(f"{IMAGES}/"))
     due = machine.k3s is not None and machine.k3s.renewal_due(disk, RENEW_S)
+    state = [line.partition(" ")[::2] for line in state_lines(disk)] if has_k3s(disk) else []
     return K3sFacts(
         version=version_of(disk),
         units={unit: active.get(unit, False) for unit in K3S_UNITS if f"{UNIT_FILES}/{unit}.service" in disk.files},
         files=files,
         images=tuple(images),
-        datastore=DATASTORE in disk.files,
+        datastore=("datastore", "") in state,
         restart=DUE if RESTART_DUE in disk.files else NONE,
         renewal=DUE if due else NONE,
         deprecated=() if machine.k3s is None else machine.k3s.deprecated(machine.name),
         secrets=secret_options(disk),
+        sqlite=("sqlite", "") in state,
+        began=("began", "") in state,
+        endpoints=tuple(sorted({place for word, place in state if word == "endpoint"})),
+        data_dirs=tuple(sorted({place for word, place in state if word == "data-dir"})),
+        database=next((server for word, server in state if word == "database"), ""),
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 
 from reconciler.model.k3s import DeprecatedApi, DesiredK3s, K3sRole, minor_of, removed_by, why_not_away
+from reconciler.model.k3s_datastore import not_saved
 from reconciler.model.kubelets import may_be_behind
 from reconciler.model.plan import BlockCode, Blocked, NodePlan, PlannedAction
 from reconciler.planner.node.actions import spec_of
@@ -31,9 +32,10 @@ def goes_in_order(action: PlannedAction, k3s: DesiredK3s | None) -> bool:
 class K3sOrder:
     """`wanted`: active nodes -> what they are to run. `versions`: those in the cluster -> version of their kubelet.
 
-    `elsewhere`: servers -> why they can't keep their state where the spec says. `ready`: members of the control plane
-    -> Ready. `at_work`: nodes that are worked on. `deprecated`: servers -> the deprecated APIs that theirs was asked
-    for; None or no entry: it is not known.
+    `elsewhere`: servers -> why they can't keep their state where the spec says. `in_database`: servers that keep it in
+    a database -> HOST:PORT of that; "" = not told. `ready`: members of the control plane -> Ready. `at_work`: nodes
+    that are worked on. `deprecated`: servers -> the deprecated APIs that theirs was asked for; None or no entry: it is
+    not known.
     """
 
     wanted: Mapping[str, DesiredK3s] = field(default_factory=dict)
@@ -42,6 +44,7 @@ class K3sOrder:
     at_work: Collection[str] = ()
     deprecated: Mapping[str, tuple[DeprecatedApi, ...] | None] = field(default_factory=dict)
     elsewhere: Mapping[str, str] = field(default_factory=dict)
+    in_database: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def servers(self) -> list[str]:
@@ -70,7 +73,7 @@ class K3sOrder:
         return frozenset(action.name for action in actions if goes_in_order(action, own))
 
     def _server(self, node: str, own: DesiredK3s, names: Collection[str]) -> str:
-        if why := self.elsewhere.get(node):
+        if why := self._elsewhere(node):
             return why
         busy = [name for name in self.servers if name != node and name in self.at_work]
         if busy:
@@ -81,14 +84,30 @@ class K3sOrder:
         if set(self.ready) == {node} and any(spec_of(name).installs for name in names):
             if not own.external:
                 return "it is the only server, and etcd with all that the cluster knows would go with its disk"
+            if self.in_database.get(node) != own.database:
+                return f"it is the only server, and whether its state is in the database at {own.database} is not known"
             if not own.bootstrap:
                 return "it is the only server: it begins again with its database only with `k3s.bootstrap: true`"
         starts_again = names == {JOIN} and node in self.ready
-        if not starts_again and (why := why_not_away(self.ready, node, external=own.external)):
+        external = bool(self.in_database) and not self.elsewhere
+        if not starts_again and (why := why_not_away(self.ready, node, external=external)):
             return why
+        if INSTALL not in names:
+            return ""
         return (
-            (self._skips(node, own) or self._strands(node, own) or self._removes(node, own)) if INSTALL in names else ""
+            self._skips(node, own) or self._strands(node, own) or self._removes(node, own) or self._unsaved(node, own)
         )
+
+    def _elsewhere(self, node: str) -> str:
+        """Return why no server is changed while one has its state elsewhere: a new one would begin a second cluster."""
+        if node in self.elsewhere:
+            return self.elsewhere[node]
+        other = next(iter(sorted(self.elsewhere)), "")
+        return f"server {other}: {self.elsewhere[other]}" if other else ""
+
+    def _unsaved(self, node: str, own: DesiredK3s) -> str:
+        """Return why the server stays with its version: nobody said that the database is saved."""
+        return not_saved(own) if self.versions.get(node, "") not in ("", own.version) else ""
 
     def _skips(self, node: str, own: DesiredK3s) -> str:
         """Return why this version can't follow the one that the server runs ("Version Skew Policy", upgrade order)."""

@@ -13,7 +13,8 @@ from typing import Any
 
 from reconciler.gate.asked import kept_values
 from reconciler.model.desired import Fleet
-from reconciler.model.k3s import DeprecatedApi, other_datastore
+from reconciler.model.k3s import DeprecatedApi, DesiredK3s, K3sFacts
+from reconciler.model.k3s_datastore import database_of, other_datastore
 from reconciler.model.observed import Answered, Observation, Observed, Silent, was_asked
 from reconciler.model.plan import Blocked, NodePlan
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, NodeRecord, Rollout, is_spare, read_mark
@@ -107,6 +108,7 @@ class LivePermit:
         self._images = _kubelets_of_images(fleet)
         self._deprecated: dict[str, tuple[DeprecatedApi, ...] | None] = {}
         self._elsewhere: dict[str, str] = {}  # servers -> why they can't keep their state where the spec says
+        self._in_database: dict[str, str] = {}  # servers that keep it in a database -> HOST:PORT of it; "" = not told
         self._elected: dict[str, bool] = {}  # nodes of the fleet that are in the control plane -> ready
         for name in sorted(fleet.nodes):
             seen = observation.nodes.get(name)
@@ -128,7 +130,8 @@ class LivePermit:
         self._see_workloads(name, observed)
         if plan is not None:
             self._see_plan(plan)
-        if self._see_election(observed):
+        was_external = self._external
+        if self._see_election(observed) or self._external != was_external:
             self._count_members()
 
     def see_control_plane(self, members: Mapping[str, bool]) -> None:
@@ -157,7 +160,7 @@ class LivePermit:
         member = seen.member.value if isinstance(seen.member, Answered) else None
         if seen.node in self._k3s and isinstance(seen.host, Answered) and seen.host.value.k3s is not None:
             self._deprecated[seen.node] = seen.host.value.k3s.deprecated
-            self._elsewhere[seen.node] = other_datastore(self._k3s[seen.node], seen.host.value.k3s)
+            self._see_datastore(seen.node, self._k3s[seen.node], seen.host.value.k3s)
         if seen.node in self._k3s and isinstance(seen.member, Answered):
             self._versions[seen.node] = "" if member is None else member.kubelet_version
             if member is None and self._elected.pop(seen.node, None) is not None:
@@ -173,11 +176,26 @@ class LivePermit:
             self._kubelets[seen.node] = member.kubelet_version
         return True
 
+    def _see_datastore(self, node: str, wanted: DesiredK3s, found: K3sFacts) -> None:
+        if why := other_datastore(wanted, found):
+            self._elsewhere[node] = why
+        else:
+            self._elsewhere.pop(node, None)
+        if (database := database_of(found)) is None:
+            self._in_database.pop(node, None)
+        else:
+            self._in_database[node] = database
+
+    @property
+    def _external(self) -> bool:
+        """Return whether the cluster has its state in a database, as its servers show, and not in etcd."""
+        return bool(self._in_database) and not self._elsewhere
+
     def _count_members(self) -> None:
         members = {**self._others, **self._elected}
-        external = any(k3s.external for k3s in self._k3s.values())
         only = self._k3s.get(next(iter(members))) if len(members) == 1 else None
-        self._budget.see_control_plane(members, downtime=only is not None and only.allow_downtime, quorum=not external)
+        downtime = only is not None and only.allow_downtime
+        self._budget.see_control_plane(members, downtime=downtime, quorum=not self._external)
 
     def reserve(self, node: str) -> None:
         """Count a node as out of service that is about to be taken out."""
@@ -209,7 +227,9 @@ class LivePermit:
             return K3sOrder()
         versions = {name: version for name, version in self._versions.items() if version}
         ready = {**self._others, **self._elected}
-        return K3sOrder(self._k3s, versions, ready, frozenset(self._reserved), self._deprecated, self._elsewhere)
+        return K3sOrder(
+            self._k3s, versions, ready, frozenset(self._reserved), self._deprecated, self._elsewhere, self._in_database
+        )
 
 
 @dataclass(slots=True)

@@ -69,6 +69,11 @@ class Database(Model):
         description="Name of a secret that holds the token of all servers. K3s encrypts the cluster's keys in the "
         "database with it: a backup of the database is of no use without it, and it can't be changed here."
     )
+    saved_before: K3sVersion | None = Field(
+        default=None,
+        description="The release of K3s before which you have saved the database and the token, as K3s saves neither. "
+        "Servers go to another release only with it.",
+    )
     ca_file: SavedPath | None = Field(default=None, description="File on the servers that has the database's CA.")
     cert_file: SavedPath | None = Field(default=None, description="File on the servers with a client's certificate.")
     key_file: SavedPath | None = Field(default=None, description="File on the servers with the key of `certFile`.")
@@ -97,7 +102,9 @@ class Snapshots(Model):
 
     schedule: Cron = Field(default="0 */12 * * *", description="When, as five fields of cron in the servers' time.")
     keep: Annotated[int, Field(ge=1, le=1000)] = Field(
-        default=5, description="How many stay, on disk and in the store."
+        default=5,
+        description="How many stay, on disk and in the store: of those by schedule, and on each server of those before "
+        "an upgrade.",
     )
     s3: ObjectStore | None = Field(default=None, description="Where each snapshot is copied to. Absent: nowhere.")
 
@@ -116,10 +123,10 @@ class K3s(Model):
     )
     datastore: Datastore = Field(
         default=Datastore.ETCD,
-        description="Where the servers keep the cluster's state: in etcd within them. `external`, the database of "
-        "`database`, is not enforced by this version, and refused.",
+        description="Where the servers keep the cluster's state: in etcd within them, or in the database of "
+        "`database`. Servers that have it elsewhere are left as they are, and the plan says so.",
     )
-    database: Database | None = Field(default=None, description="The database of `datastore: external`: refused.")
+    database: Database | None = Field(default=None, description="The database of `datastore: external`.")
     snapshots: Snapshots | None = Field(
         default=None, description="Snapshots of etcd. Absent: every 12 hours, and 5 stay on each server's disk."
     )

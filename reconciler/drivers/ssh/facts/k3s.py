@@ -1,4 +1,4 @@
-"""The fact of K3s: its program, units, files, images and datastore, and whether its certificates end soon.
+"""The fact of K3s: its program, units, files and images, where its state is, and whether its certificates end soon.
 
 Each line is a word and a value; `end` tells that all of it was read. A host without K3s prints `end` alone. Below
 /var/lib/rancher/k3s/server only root may look: to anybody else a datastore would seem absent, so the fact fails.
@@ -30,10 +30,15 @@ from reconciler.model.k3s import (
     K3sFacts,
     K3sRole,
 )
+from reconciler.model.k3s_datastore import STATE
 
 ANSWERS_S: Final = 5  # an API server answers its metrics, some MB of text, in less than one second
 RENEW_S: Final = 60 * 86400  # K3s renews what ends within 120 days, and before May 2025 within 90
 _ASKED: Final = "deprecated "
+_NAMING = ("image", "secret", "endpoint", "data-dir", "database")  # begin a line with one name
+_WORDS = frozenset(
+    {"datastore", "sqlite", "began", "restart", "renewal due", "renewal unknown", "deprecated unknown", "end"}
+)
 _VERSION = re.compile(r"k3s version (v\S+) \(\w+\)")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _UNITS = tuple(role.unit for role in K3sRole)
@@ -47,7 +52,7 @@ if [ -e {BINARY} ] || [ -e {DATA} ]; then
   done
   for f in {" ".join(_FILES)}; do if [ -e $f ]; then echo "file $(sha256sum $f)"; fi; done
   for f in {IMAGES}/*; do if [ -e "$f" ]; then echo "image ${{f##*/}}"; fi; done
-  if [ -e {DATASTORE} ]; then echo datastore; fi
+  {STATE}
   if [ -e {SECRETS} ]; then sed -n 's/^\\([a-z0-9-]*\\): .*/secret \\1/p' {SECRETS}; fi
   if [ -e {DATASTORE} ] || {{ [ -e {SERVER_TOKEN} ] && grep -qs '^{ENDPOINT}: ' {SECRETS}; }}; then
     if m=$(timeout {ANSWERS_S} {BINARY} kubectl get --raw /metrics 2>/dev/null); then
@@ -68,7 +73,8 @@ def parse_k3s(answer: CommandResult) -> Parsed[K3sFacts]:
     lines = [line.split() for line in answer.stdout.splitlines()]
     if not lines or lines[-1] != ["end"]:
         raise Unreadable(f"the fact broke off: {excerpt(answer.stdout, 80)!r}")
-    version, units, files, images, secrets, words = "", {}, {}, [], [], set()
+    version, units, files, words = "", {}, {}, set()
+    named: dict[str, list[str]] = {word: [] for word in _NAMING}
     metrics = [line.removeprefix(_ASKED) for line in answer.stdout.splitlines() if line.startswith(_ASKED)]
     for line in lines:
         match line:
@@ -78,19 +84,16 @@ def parse_k3s(answer: CommandResult) -> Parsed[K3sFacts]:
                 units[unit] = state in ("active", "activating")
             case ["file", digest, path] if _DIGEST.fullmatch(digest):
                 files[path] = digest
-            case ["image", name]:
-                images.append(name)
-            case ["secret", option]:
-                secrets.append(option)
+            case [word, name] if word in named:
+                named[word].append(name)
             case ["deprecated", text, _] if text.startswith(METRIC):
                 pass
-            case ["datastore"] | ["restart"] | ["renewal", "due" | "unknown"] | ["deprecated", "unknown"] | ["end"]:
+            case _ if " ".join(line) in _WORDS:
                 words.add(" ".join(line))
             case _:
                 raise Unreadable(f"no line of this fact: {excerpt(' '.join(line), 80)!r}")
     renewal = DUE if "renewal due" in words else None if "renewal unknown" in words else NONE
     notes = {} if renewal is not None else {"k3s.renewal": "malformed: openssl can't read a certificate"}
-    restart = DUE if "restart" in words else NONE
     try:
         asked = None if "deprecated unknown" in words else parse_deprecated(metrics)
     except ValueError as error:
@@ -98,9 +101,15 @@ def parse_k3s(answer: CommandResult) -> Parsed[K3sFacts]:
     if asked is None:
         notes["k3s.deprecated"] = "its API server does not say which deprecated APIs are in use"
     found = K3sFacts(
-        version, units, files, tuple(images), "datastore" in words, restart, renewal, asked, tuple(sorted(secrets))
-    )
+        version, units, files, tuple(named["image"]), "datastore" in words, DUE if "restart" in words else NONE,
+        renewal, asked, _sorted(named["secret"]), "sqlite" in words, "began" in words, _sorted(named["endpoint"]),
+        _sorted(named["data-dir"]), "".join(named["database"][:1]),
+    )  # fmt: skip
     return Parsed(found, notes)
+
+
+def _sorted(names: list[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(names)))
 
 
 def _version(text: str) -> str:

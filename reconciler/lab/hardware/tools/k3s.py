@@ -11,10 +11,12 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from reconciler.lab.hardware.k3s_disk import same_place, state_lines
 from reconciler.lab.hardware.k3s_site import K3sSite, version_of
 from reconciler.lab.hardware.tools.call import Call, Ran, Tool, done, failed, parse_options
 from reconciler.lab.hardware.tools.serving import compare, probe
 from reconciler.model.gate import CommandResult
+from reconciler.model.k3s_datastore import PROBE, SAME
 from reconciler.model.k3s_removal import REMOVAL
 
 _MINUTES = re.compile(r"(\d+)m")
@@ -37,8 +39,12 @@ def _k3s(call: Call) -> Ran:
     return ran or failed(1, f'No help topic for "{" ".join(call.args)}"\n')
 
 
-def removal_script(call: Call) -> Ran | None:
-    """Run the program that takes K3s away, as `sh -c PROGRAM`; None for any other."""
+def k3s_script(call: Call) -> Ran | None:
+    """Run a program of the reconciler as `sh -c PROGRAM`; None for any other: it takes K3s away, or finds its state."""
+    if call.args == ("-c", PROBE):
+        return done("".join(f"{line}\n" for line in (*state_lines(call.machine.disk()), "end")))
+    if call.args == ("-c", SAME):
+        return done(f"{same_place(call.machine.disk(), call.stdin.rstrip(chr(10)))}\n")
     if call.args != ("-c", REMOVAL):
         return None
     if call.machine.k3s is not None:
@@ -91,6 +97,12 @@ def _snapshot(site: K3sSite, call: Call) -> Ran | None:
     match call.args[1:]:
         case ("save", "--name", name):
             return done(f"Snapshot {site.save(call.machine, name)} saved.\n", seconds=5.0)
+        case ("delete", *names):
+            gone = {name: site.delete(call.machine, name) for name in names}
+            said = "".join(f"Snapshot {name} deleted.\n" for name, there in gone.items() if there)
+            if missing := [name for name, there in gone.items() if not there]:
+                return failed(1, f'level=fatal msg="Error: snapshot {missing[0]} not found"\n', stdout=said)
+            return done(said)
         case ("ls",):
             rows = [f"{one} file:///var/lib/rancher/k3s/server/db/snapshots/{one} 3678240\n" for one in site.snapshots]
             rows += [f"{one} s3://bucket/folder/{one} 3678240\n" for one in site.bucket]
@@ -113,6 +125,15 @@ def _listed(site: K3sSite) -> list[dict[str, object]]:
         if token.description:
             listed[-1]["description"] = token.description
     return listed
+
+
+def _journalctl(call: Call) -> Ran:
+    """Print what K3s logged when its last start ended, of `journalctl -u k3s`."""
+    said = None if call.machine.k3s is None else call.machine.k3s.said.get(call.machine.name)
+    if "-u" not in call.args or said is None:
+        return done()
+    why = f"starting kubernetes: preparing server: {said}"
+    return done(f'time="2026-11-27T04:00:00Z" level=fatal msg="{why}"\n')
 
 
 def _curl(call: Call) -> Ran:
@@ -163,6 +184,7 @@ TOOLS: Mapping[str, Tool] = {
     "sha256sum": _sha256sum,
     "install": _install,
     "rm": _rm,
+    "journalctl": _journalctl,
     "chmod": lambda _: done(),
     "id": lambda call: done("0\n") if call.args == ("-u",) else failed(1, "id: extra operand\n"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
+from reconciler.lab.hardware.k3s_disk import has_k3s, state_lines
 from reconciler.lab.hardware.k3s_site import K3S_FILES, LEAF, RENEW_S, VALID_S, secret_options, version_of
 from reconciler.lab.wire.facts.context import FactContext
 from reconciler.model.gate import CommandResult
@@ -23,7 +24,7 @@ def k3s(context: FactContext) -> CommandResult:
         if path in disk.files:
             lines.append(f"file {hashlib.sha256(disk.files[path].encode()).hexdigest()}  {path}")
     lines += [f"image {path.rpartition('/')[2]}" for path in sorted(disk.files) if path.startswith(f"{IMAGES}/")]
-    lines += ["datastore"] if DATASTORE in disk.files else []
+    lines += state_lines(disk) if has_k3s(disk) else []
     lines += [f"secret {option}" for option in secret_options(disk)]
     has_database = ENDPOINT in secret_options(disk) and SERVER_TOKEN in disk.files
     lines += _deprecated(context) if DATASTORE in disk.files or has_database else []
