@@ -70,6 +70,28 @@ def test_bursts_push_nothing_out(tmp_path: Path) -> None:
     assert (event.kind, event.count) == ("memory_ue", 200)
 
 
+def test_corrected_errors_and_messages_of_other_kinds_hide_none(tmp_path: Path) -> None:
+    """Firmware numbers its reports, and a driver its jobs, so each line is another one."""
+    corrected = "".join(
+        f"[{at:12.6f}] {{{at}}}[Hardware Error]: event severity: corrected\n"
+        f"[{at:12.6f}] {{{at}}}[Hardware Error]:   section_type: memory error\n"
+        for at in range(1, 3001)
+    )
+    jobs = "".join(
+        f"[{4000 + at:12.6f}] amdgpu 0000:03:00.0: amdgpu: ring gfx_0.0.0 timeout, signaled seq={at}, emitted seq={at}\n"
+        for at in range(3000)
+    )
+    rest = (
+        "[ 9000.000000] {9001}[Hardware Error]: event severity: fatal\n"
+        "[ 9000.000001] {9001}[Hardware Error]:   section_type: memory error\n"
+        "[ 9001.000000] pcieport 0000:00:02.1: AER: Uncorrectable (Fatal) error message received from 0000:09:05.0\n"
+        "[ 9002.000000] amdgpu 0000:03:00.0: amdgpu: Saved bad pages 256 reaches threshold value 256\n"
+    )
+    kinds = {event.kind.value for event in facts_of(corrected + jobs + rest, tmp_path).kernel_events or ()}
+    assert kinds == {"memory_ue", "machine_check", "pcie_fatal", "amd_bad_pages", "amd_ring_timeout"}
+    assert facts_of(corrected, tmp_path).kernel_events == ()
+
+
 def xid(code: int, text: str, at: float = 0.0, pci: str = "0000:18:00") -> str:
     when = f"[{at:12.6f}] gpu-a001 kernel: " if at else ""
     return f"{when}NVRM: Xid (PCI:{pci}): {code}, {text}\n"

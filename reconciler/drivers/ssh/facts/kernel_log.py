@@ -48,9 +48,12 @@ TELLING = re.compile(_FILTER.encode())  # lines that a signal may be in
 # awk reads the whole log and prints a count of its lines at the end, which tells "no message" from "no log". It prints
 # each message of a device at most 200 times, so that a burst can't push others out of the limited answer; one that the
 # line calls fatal is another message, and 200 later lines pass that begin a burst at their place. Other lines
-# count as the same message when only time, process and hexadecimal numbers differ; at most 2000 of them are printed.
+# count as the same message when only time, process, sequence and hexadecimal numbers differ; at most 400 of one kind are
+# printed. Of reports of the firmware (APEI) only those of errors that were not corrected are: thousands of others in a
+# boot are normal, and each has a number of its own.
 # A reset of GPUs begins all counts anew: what comes after it must be seen.
-COMMAND = r"""
+COMMAND = (
+    r"""
 pick() {
     awk '
         function part(pattern) { return match($0, pattern) ? substr($0, RSTART, RLENGTH) : "" }
@@ -65,17 +68,27 @@ pick() {
                 last[place] = at
                 if (seen[key]++ >= 200 && !(begins && later[key]++ < 200)) next
             } else {
+                if (/event severity:/) {
+                    live = /[{][0-9]+[}]\[Hardware Error\]: event severity: (fatal|recoverable)/
+                    if (!live) next
+                }
+                if (/section_type: memory error/ && !live) next
+                kind = part("@EVENTS@")
+                gsub(/[0-9]+/, "", kind)
                 key = $0
                 sub(/^\[[^]]*\] */, "", key)
-                gsub(/0x[0-9a-fA-F]+|pid [0-9]+| [0-9a-f]+$/, "", key)
-                if (seen[key]++ >= 200 || others++ >= 2000) next
+                gsub(/0x[0-9a-fA-F]+|pid [0-9]+|seq=[0-9]+|[{][0-9]+[}]| [0-9a-f]+$/, "", key)
+                if (seen[key]++ >= 200 || others[kind]++ >= 400) next
             }
             print substr($0, 1, 500)
         }
         END { if (!NR) exit 1; print "== " NR " lines" }'
 }
 journalctl -q -k -b -o short-monotonic --no-pager 2>/dev/null | pick || dmesg | pick
-""".replace("@FILTER@", _FILTER).replace("@BURST@", f"{kernel_events.BURST_S:.0f}")
+""".replace("@FILTER@", _FILTER)
+    .replace("@EVENTS@", kernel_events.FILTER.replace("\\", "\\\\"))
+    .replace("@BURST@", f"{kernel_events.BURST_S:.0f}")
+)
 
 
 _Found = dict[tuple[bool, int, str], Xid]
