@@ -78,7 +78,7 @@ def test_corrected_errors_and_messages_of_other_kinds_hide_none(tmp_path: Path) 
         for at in range(1, 3001)
     )
     jobs = "".join(
-        f"[{4000 + at:12.6f}] amdgpu 0000:03:00.0: amdgpu: ring gfx_0.0.0 timeout, signaled seq={at}, emitted seq={at}\n"
+        f"[{4000 + at:12.6f}] amdgpu 0000:03:00.0: amdgpu: ring gfx_0.0.0 timeout, signaled seq={at}\n"
         for at in range(3000)
     )
     rest = (

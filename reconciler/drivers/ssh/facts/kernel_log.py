@@ -48,7 +48,7 @@ TELLING = re.compile(_FILTER.encode())  # lines that a signal may be in
 # awk reads the whole log and prints a count of its lines at the end, which tells "no message" from "no log". It prints
 # each message of a device at most 200 times, so that a burst can't push others out of the limited answer; one that the
 # line calls fatal is another message, and 200 later lines pass that begin a burst at their place. Other lines
-# count as the same message when only time, process, sequence and hexadecimal numbers differ; at most 400 of one kind are
+# count as the same message when only time, process, sequence and hexadecimal numbers differ; at most 400 of a kind are
 # printed. Of reports of the firmware (APEI) only those of errors that were not corrected are: thousands of others in a
 # boot are normal, and each has a number of its own.
 # A reset of GPUs begins all counts anew: what comes after it must be seen.
@@ -85,7 +85,10 @@ pick() {
         END { if (!NR) exit 1; print "== " NR " lines" }'
 }
 journalctl -q -k -b -o short-monotonic --no-pager 2>/dev/null | pick || dmesg | pick
-""".replace("@FILTER@", _FILTER)
+"""
+_EVENTS_IN_QUOTES = kernel_events.FILTER.replace("\\", "\\\\")  # awk reads a string before it reads the expression
+COMMAND = COMMAND.replace("@FILTER@", _FILTER).replace("@EVENTS@", _EVENTS_IN_QUOTES)
+COMMAND = COMMAND.replace("@BURST@", f"{kernel_events.BURST_S:.0f}")
     .replace("@EVENTS@", kernel_events.FILTER.replace("\\", "\\\\"))
     .replace("@BURST@", f"{kernel_events.BURST_S:.0f}")
 )
