@@ -26,7 +26,7 @@ from reconciler.planner.fleet.domain_incidents import shared_updates
 from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.boot_proofs import boot_signals
 from reconciler.planner.node.counted import counter_signals, counter_updates
-from reconciler.planner.node.unhealed import event_updates, unhealed_signals
+from reconciler.planner.node.unhealed import kept_updates, unhealed_signals
 
 NEWS = timedelta(hours=1)
 FLAPS = timedelta(days=1)  # a signal that returns within a day after a change is still that change's
@@ -90,14 +90,14 @@ def after_change(
 def kept_signals(
     desired: Desired, seen: Observed, record: NodeRecord
 ) -> tuple[tuple[Signal, ...], tuple[tuple[str, bool], ...]]:
-    """Return the signals of a node, and what the ledger keeps to judge them later: events, and looks at counters.
+    """Return the signals of a node, and what the ledger keeps to judge them later: signals, and looks at counters.
 
     The latter as (key, whether it is kept from now on).
     """
     risen = counter_signals(desired, seen, record)
     found = (*signals(desired.profile, seen), *boot_signals(desired, seen, record), *risen)
     earlier = unhealed_signals(desired, seen, record, found)
-    looks, events = counter_updates(desired, seen, record, risen), event_updates(seen, record, found, earlier)
+    looks, events = counter_updates(desired, seen, record, risen), kept_updates(desired, seen, record, found)
     return (*found, *earlier), (*looks, *events)
 
 
