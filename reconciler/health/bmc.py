@@ -8,15 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from reconciler.health.table import HealthTable, table_of
+from reconciler.health.table import Effect, HealthTable, table_of
 from reconciler.health.xids import is_hardware
 from reconciler.model.desired import Profile
 from reconciler.model.observed import Answered, BmcEvent, Drive, Observed, RedfishInventory, Sensor, Silent, Xid
 from reconciler.model.vocab import BootPhase, Health, Power
 
 _FATAL = re.compile(r"\b(non-)?fatal\b", re.IGNORECASE)  # as the driver of NVSwitches says it
+# A machine whose log nobody has read for longer is as one that is adopted: its old entries are not held against it.
+LONGEST_AWAY = timedelta(days=14)
 _NAMED = 4  # how many names a sentence lists
 
 _OF_KIND: Mapping[str, str] = {
@@ -151,16 +153,23 @@ def _folded(name: str) -> str:
     return "".join(letter for letter in name.casefold() if letter.isalnum() or letter == "/")
 
 
-def _of_events(events: Iterable[BmcEvent], table: HealthTable) -> Iterator[tuple[str, str]]:
+def late_events(observed: Observed, table: HealthTable, away_s: float) -> Iterator[tuple[str, str]]:
+    """Yield name and detail of signals for entries of a BMC's log that nobody has read for so long."""
+    if isinstance(observed.inventory, Answered):
+        yield from _of_events(observed.inventory.value.events or (), table, away_s)
+
+
+def _of_events(events: Iterable[BmcEvent], table: HealthTable, away_s: float = 0.0) -> Iterator[tuple[str, str]]:
     """Yield signals for events that are recent by the BMC's own clock, which may be wrong (pitfall B6).
 
-    An inventory is at most a day old (observation.inventoryMaxAge), so at least one reading sees each event; and a log
-    that nobody ever cleared does not condemn a node for an event of years ago. An uncorrectable error of unknown time
-    is only reported, for a person to judge.
+    An inventory is no older than the least window (observation.inventoryMaxAge), so a reading sees each event while
+    there is one at least in that time; and a log that nobody ever cleared does not condemn a node for an event of years
+    ago. An uncorrectable error of unknown time is only reported, for a person to judge. `away_s`: for how long nobody
+    has read the log.
     """
     open_ = [event for event in events if not event.settled]
-    ue = [event for event in _recent(open_, "dimm_ue", table) if event.kind == "memory_ue"]
-    critical = _recent(open_, "bmc_event_critical", table)
+    ue = [event for event in _recent(open_, "dimm_ue", table, least_s=away_s) if event.kind == "memory_ue"]
+    critical = _recent(open_, "bmc_event_critical", table, least_s=away_s)
     reported = [
         event for event in critical if event.severity is Health.CRITICAL and event not in ue and _xid(event) is None
     ]
@@ -169,9 +178,9 @@ def _of_events(events: Iterable[BmcEvent], table: HealthTable) -> Iterator[tuple
         yield "dimm_ue", f"the BMC's log has {_events_text(ue, 'uncorrectable memory error')}"
     if reported:
         yield "bmc_event_critical", f"the BMC's log has {_events_text(reported, 'critical event')}"
-    yield from _of_boards(_recent(open_, "board_xid", table))
+    yield from _of_boards(_recent(open_, "board_xid", table, least_s=away_s))
     for name, text in table.own_events.items():
-        if own := [event for event in _recent(open_, name, table) if text in event.message.casefold()]:
+        if own := [event for event in _recent(open_, name, table, least_s=away_s) if text in event.message.casefold()]:
             yield name, f"the BMC's log has {_events_text(own, 'event')}"
 
 
@@ -209,6 +218,8 @@ def logged(signal: str, observed: Observed, table: HealthTable, since: datetime)
     if isinstance(observed.inventory, Silent):
         return Logged()
     later_s = max(0.0, (observed.inventory.at - since).total_seconds())
+    if table.effect_of(signal) is not Effect.REPORTS:
+        later_s += LONGEST_AWAY.total_seconds()  # it may have been as old when it was first read
     found = _recent(observed.inventory.value.events or (), signal, table, later_s)
     mine = [event.settled for event in found if _is_of(event, signal, table)]
     return Logged(not all(mine), bool(mine) and all(mine))
@@ -222,9 +233,14 @@ def _is_of(event: BmcEvent, signal: str, table: HealthTable) -> bool:
     return event.kind == "memory_ue" if signal == "dimm_ue" else event.severity is Health.CRITICAL
 
 
-def _recent(events: Iterable[BmcEvent], signal: str, table: HealthTable, later_s: float = 0.0) -> list[BmcEvent]:
-    """Return the events whose age is known and within the window of the signal, as of `later_s` ago."""
-    window_s = table.window_s(signal) + later_s
+def _recent(
+    events: Iterable[BmcEvent], signal: str, table: HealthTable, later_s: float = 0.0, least_s: float = 0.0
+) -> list[BmcEvent]:
+    """Return the events whose age is known and within the window of the signal, as of `later_s` ago.
+
+    `least_s`: the least window.
+    """
+    window_s = max(table.window_s(signal), least_s) + later_s
     return [event for event in events if event.age_s is not None and event.age_s <= window_s]
 
 

@@ -36,8 +36,10 @@ IN_PLACE_OF = "in place of "  # before the name of the node that failed, as the 
 REFUTED = "its TPM refutes this boot: "  # before the reasons, as the detail of the attempt that asked it
 UNPROVED = "its TPM does not prove this boot: "  # the same, where no quote came that could be judged
 UNHEALED = "unhealed "  # before a signal's value path, in a key beside a node's silences: an event that was seen
+HEALED = "healed "  # in its place: what heals the signal has happened, and the node is still out
 IDLE = "idle"  # a key beside a node's silences: since when no work is on it
 COUNTED = "counted "  # before a look at counters, in a key beside a node's silences (planner/node/counted.py)
+LOG_READ = "log read"  # a key beside a node's silences: when its BMC's log was last read, about
 IN_BOOT = " in boot "  # after that path, and before a digest of the boot that it was seen in; "" = not known
 SHARED = "shared "  # before a path, beside a node's silences: since when it shows what its failure domain may cause
 WAS_SHARED, BEGUN = "was shared ", " begun "  # before a path, before when it began: since when it shows that no more
@@ -291,7 +293,7 @@ def is_spare(mark: Mark | None, persona: str) -> bool:
 
 def is_event_key(key: str) -> bool:
     """Return whether a key beside a node's silences is of what was seen, which a person may judge and let go."""
-    return key.startswith((UNHEALED, SHARED, COUNTED))
+    return key.startswith((UNHEALED, HEALED, SHARED, COUNTED))
 
 
 def events_since(silent_since: Mapping[str, datetime]) -> list[datetime]:

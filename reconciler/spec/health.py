@@ -13,6 +13,7 @@ from typing import Any
 from reconciler.model.desired import IgnoreRule
 from reconciler.model.errors import Diagnostic, Position, did_you_mean
 from reconciler.model.signal_changes import SignalChange
+from reconciler.model.units import parse_duration
 from reconciler.spec.kinds.fleet import FleetSpec
 from reconciler.spec.kinds.health import ADDED, SignalOverride
 from reconciler.spec.kinds.remediation_policy import RemediationPolicySpec
@@ -44,7 +45,7 @@ def health_positions(fleet: DeclaredResource[FleetSpec]) -> Mapping[str, Positio
 def check_health(fleet: DeclaredResource[FleetSpec]) -> Iterator[Diagnostic]:
     """Yield the problems of the rows, and a warning for each that weakens evidence which isolates."""
     yield from _ignored(fleet)
-    rows = dict(packaged().signals) if fleet.spec.health.signals else {}
+    rows = dict(packaged().signals)
     for name, said in sorted(fleet.spec.health.signals.items(), key=lambda item: (not item[0].endswith("_"), item[0])):
         steps: Steps = ("health", "signals", name)
         before = row_for(name, rows)
@@ -59,6 +60,18 @@ def check_health(fleet: DeclaredResource[FleetSpec]) -> Iterator[Diagnostic]:
             else:
                 problems = list(_judged(fleet, steps, before, rows[name]))
         yield from problems
+    yield from _read_too_seldom(fleet, rows)
+
+
+def _read_too_seldom(fleet: DeclaredResource[FleetSpec], rows: Mapping[str, SignalRow]) -> Iterator[Diagnostic]:
+    """Yield a problem where a BMC's log is read so seldom that a row's entries are too old when they are first read."""
+    windows = {name: row.window for name, row in rows.items() if row.fact == EVENTS and row.window is not None}
+    name = min(windows, key=lambda one: (parse_duration(windows[one]), one))
+    asked = fleet.spec.observation.inventory_max_age
+    if parse_duration(asked) > parse_duration(windows[name]):
+        window = windows[name]
+        problem = f"{name} looks for entries of a BMC's log of the last {window}, and logs are read every {asked}"
+        yield fleet.problem(("observation", "inventoryMaxAge"), problem, f"at most {window}")
 
 
 def _change(name: str, row: SignalOverride) -> SignalChange:

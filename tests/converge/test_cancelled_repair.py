@@ -38,9 +38,17 @@ def rungs(here: World) -> list[str]:
 
 
 def test_a_state_that_is_gone_after_the_drain_needs_no_rung(world: Worlds) -> None:
-    here = sick(world, gpu_cell={"cell": "recovery_action", "text": "Reset"})
+    """Its row asks for nothing more than that, and for the gate."""
+    here = sick(world, gpu_cell={"cell": "pcie_width", "text": "8x"})
     during_drain(here, lambda: here.machine("n0").clear("gpu_cell"))
     assert rungs(here) == []
+    assert here.serves("n0")
+
+
+def test_a_state_whose_row_asks_for_a_reset_needs_it_though_it_is_gone(world: Worlds) -> None:
+    here = sick(world, gpu_cell={"cell": "recovery_action", "text": "Reset"})
+    during_drain(here, lambda: here.machine("n0").clear("gpu_cell"))
+    assert rungs(here) == ["gpu_reset"]
     assert here.serves("n0")
 
 

@@ -16,7 +16,6 @@ from reconciler.model.limits import Brake
 from reconciler.model.observed import Answered
 from reconciler.model.records import FLEET, ISOLATED, OWNER_ANNOTATION, RETRACTED, STORM, read_mark
 from reconciler.model.vocab import DriftMode, WindowKind
-from tests import builders as b
 from tests.converge.test_loop import HOUR, MINUTE, Looped
 from tests.converge.world import PROFILE, World
 
@@ -185,21 +184,21 @@ def test_what_is_not_latched_is_read_twice(adopted: Worlds, reads: int, isolated
     assert here.serves("n1") is not isolated
 
 
-@pytest.mark.parametrize("certified", [True, False])
-def test_evidence_that_is_gone_is_no_proof(adopted: Worlds, certified: bool) -> None:
-    """Its mark is never merely lifted: it is admitted, for which it needs a certificate."""
+def test_evidence_that_is_gone_is_no_proof(adopted: Worlds) -> None:
+    """Its mark is never merely lifted: its row asks for a gate (K2), so it is drained, which waits for the budget."""
     here = adopted(settings={"budgets": NONE_OUT})
     left = lose_gpu(here, "n1", 99)
     here.apply(wait_s=0.0)
     assert here.marked("n1")
     left[0] = 0
-    if not certified:
-        strict = replace(WATCHED, digest="strict", acceptance=replace(b.ACCEPTANCE, validity_s=1.0))
-        here.fleet = replace(here.fleet, nodes={"n1": replace(here.fleet.nodes["n1"], profile=strict)})
     report = here.apply(wait_s=0.0)
     assert "health" not in {item.concern.value for item in report.plan.nodes["n1"].drift}
-    assert ("admit" in attempts(here, "n1")) is certified
-    assert here.serves("n1") is certified
+    assert "admit" not in attempts(here, "n1")
+    assert not here.serves("n1")
+    here.fleet = replace(here.fleet, settings=replace(here.fleet.settings, budgets=(BudgetLimit("fleet", "100%"),)))
+    here.apply(wait_s=0.0)
+    assert attempts(here, "n1")[-3:] == ["drain", "run_gate", "admit"]
+    assert here.serves("n1")
 
 
 # --- caps ------------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from reconciler.model.observed import Answered, Observation, Observed, Taint
 from reconciler.model.outcome import Outcome, outcome_word
 from reconciler.model.plan import Plan, PlannedAction
 from reconciler.model.ports import Bmc, Clock, Host
-from reconciler.model.records import COUNTED, MARK_TAINT, OWNER_ANNOTATION, SHARED, WAS_SHARED, NodeRecord
+from reconciler.model.records import COUNTED, LOG_READ, MARK_TAINT, OWNER_ANNOTATION, SHARED, WAS_SHARED, NodeRecord
 from reconciler.model.vocab import Activation, Certainty, Concern, Disruption, DrainProvider
 from reconciler.planner.fleet.plan_request import PlanRequest, take_snapshot
 from reconciler.planner.fleet.planner import plan_fleet
@@ -136,7 +136,7 @@ class QuickGate:
 
 def silences(record: NodeRecord) -> Mapping[str, datetime]:
     """Return since when sources are silent, without what the planner keeps beside that for itself."""
-    kept = (COUNTED, SHARED, WAS_SHARED)
+    kept = (COUNTED, SHARED, WAS_SHARED, LOG_READ)
     return {key: at for key, at in record.silent_since.items() if not key.startswith(kept)}
 
 

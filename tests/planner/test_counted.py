@@ -14,7 +14,7 @@ from reconciler.health.table import Effect, health_table
 from reconciler.model.observed import Answered, Observed
 from reconciler.model.records import COUNTED, NodeRecord
 from reconciler.planner.node.counted import counter_signals, counter_updates
-from reconciler.planner.node.unhealed import event_updates, unhealed_signals
+from reconciler.planner.node.unhealed import kept_updates, unhealed_signals
 from tests import builders as b
 
 NODE = b.node()
@@ -42,7 +42,7 @@ def passed(record: NodeRecord, look: Observed) -> tuple[NodeRecord, list[str]]:
     shown = counter_signals(NODE, look, record)
     earlier = unhealed_signals(NODE, look, record, shown)
     kept = dict(record.silent_since)
-    updates = [*event_updates(look, record, shown, earlier), *counter_updates(NODE, look, record, shown)]
+    updates = [*kept_updates(NODE, look, record, shown), *counter_updates(NODE, look, record, shown)]
     for key, is_kept in sorted(updates, key=lambda one: one[1]):  # what is over goes first, as in the ledger
         kept.pop(key, None)
         if is_kept:

@@ -16,7 +16,7 @@ from reconciler.model.plan import Goal
 from reconciler.model.records import ISOLATED, Attempt, NodeRecord
 from reconciler.model.signal_changes import SignalChange
 from reconciler.model.vocab import Health
-from reconciler.planner.node.unhealed import event_updates, unhealed_signals
+from reconciler.planner.node.unhealed import kept_updates, unhealed_signals
 from tests import builders as b
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -49,7 +49,7 @@ def noted(record: NodeRecord, observed: Observed, node: Desired = NODE) -> NodeR
     """The record after a pass that noted what is shown and what is not healed."""
     shown = signals(node.profile, observed)
     kept = dict(record.silent_since)
-    news = list(event_updates(observed, record, shown, unhealed_signals(node, observed, record, shown)))
+    news = list(kept_updates(node, observed, record, shown))
     for key, new in sorted(news, key=lambda one: one[1]):
         if new:
             kept[key] = observed.host.at

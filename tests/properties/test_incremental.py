@@ -20,10 +20,10 @@ from reconciler.model.records import COUNTED, IN_BOOT, UNHEALED, Hold, NodeRecor
 from reconciler.model.vocab import NodeState
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest, records_needed, take_snapshot
 from reconciler.planner.fleet.planner import plan_fleet
+from reconciler.planner.node.kept_keys import boot_digest
 from reconciler.planner.node.kept_plans import KeptPlans
 from reconciler.planner.node.moment import Moment
 from reconciler.planner.node.node_inputs import NodeInputs
-from reconciler.planner.node.unhealed import boot_digest
 from tests import builders as b
 from tests import strategies as s
 from tests.properties.test_execute import DRIFTS, FAULTS, Case, cases, few, fleet_of

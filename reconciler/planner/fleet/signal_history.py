@@ -26,7 +26,8 @@ from reconciler.planner.fleet.domain_incidents import shared_updates
 from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.boot_proofs import boot_signals
 from reconciler.planner.node.counted import counter_signals, counter_updates
-from reconciler.planner.node.unhealed import event_updates, unhealed_signals
+from reconciler.planner.node.late_events import log_updates, with_late
+from reconciler.planner.node.unhealed import kept_updates, unhealed_signals
 
 NEWS = timedelta(hours=1)
 FLAPS = timedelta(days=1)  # a signal that returns within a day after a change is still that change's
@@ -90,15 +91,16 @@ def after_change(
 def kept_signals(
     desired: Desired, seen: Observed, record: NodeRecord
 ) -> tuple[tuple[Signal, ...], tuple[tuple[str, bool], ...]]:
-    """Return the signals of a node, and what the ledger keeps to judge them later: events, and looks at counters.
+    """Return the signals of a node, and what the ledger keeps to judge them later: signals, and looks at counters.
 
     The latter as (key, whether it is kept from now on).
     """
     risen = counter_signals(desired, seen, record)
     found = (*signals(desired.profile, seen), *boot_signals(desired, seen, record), *risen)
+    found = with_late(found, desired, seen, record)
     earlier = unhealed_signals(desired, seen, record, found)
-    looks, events = counter_updates(desired, seen, record, risen), event_updates(seen, record, found, earlier)
-    return (*found, *earlier), (*looks, *events)
+    looks, events = counter_updates(desired, seen, record, risen), kept_updates(desired, seen, record, found)
+    return (*found, *earlier), (*looks, *events, *log_updates(seen, record))
 
 
 def signal_updates(
@@ -112,7 +114,10 @@ def signal_updates(
     rules = IgnoreRules(fleet.settings.ignore, now)
     for name, seen in observation.nodes.items():
         desired, record = fleet.nodes.get(name), records.get(name)
-        if desired is None or record is None or desired.state is not NodeState.ACTIVE:
+        if desired is None or record is None:
+            continue
+        if desired.state is not NodeState.ACTIVE:  # whoever has it reads its log
+            yield from ((name, key, new) for key, new in log_updates(seen, record))
             continue
         kept = {first_seen(key)[0]: key for key in record.silent_since if key.startswith("health.")}
         found, updates = kept_signals(desired, seen, record)

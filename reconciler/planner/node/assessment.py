@@ -14,7 +14,6 @@ from reconciler.gate.certificate import ahead_of_clock, binding_of, due_tests, i
 from reconciler.health.signals import Signal
 from reconciler.health.table import Effect, table_of
 from reconciler.model.adjustments import passing
-from reconciler.model.bmc_log import unread_part
 from reconciler.model.desired import Desired
 from reconciler.model.gate import Binding
 from reconciler.model.observed import Answered, HostFacts, Member, Observed, RedfishInventory, Silent
@@ -50,10 +49,16 @@ from reconciler.planner.node.corroboration import (
 from reconciler.planner.node.counted import watched_until
 from reconciler.planner.node.decommission import Leaving, assess_leaving
 from reconciler.planner.node.foreign_holds import foreign_hold
+from reconciler.planner.node.health_condition import assess_health, not_read
 from reconciler.planner.node.in_place import fell_back, why_installer
 from reconciler.planner.node.operands import assess_operators
 from reconciler.planner.node.provision import never_answered, unread_disk
-from reconciler.planner.node.record import gate_failure, is_drained, stale_signals_until, was_tested
+from reconciler.planner.node.record import (
+    gate_failure,
+    is_drained,
+    stale_signals_until,
+    was_tested,
+)
 from reconciler.planner.node.renewals import assess_host_certificate
 from reconciler.planner.node.repair import assess_repair
 from reconciler.planner.node.retest import asked_again, both, owed_since_isolation, renewals, voided_since_certificate
@@ -116,7 +121,7 @@ def assess(
         waiting = f"{unconfirmed[0].detail}, maybe from before the treatment: its detector has time to take it back"
     else:
         until = None
-    _health(builder, observed, found, unconfirmed)
+    assess_health(builder, observed, found, unconfirmed, not_read(desired, observed, record, rules, retracted))
     mark, foreign_mark, foreign_cordon = _cluster(builder, desired, observed, record, context)
     moved, asked = _gate(builder, desired, observed, record, context)
     _identity(builder, desired, observed, facts, record)
@@ -224,29 +229,6 @@ def _power(
         if record.silent_since.keys() >= {"ssh", "not_ready"} and (why := unproved_source(desired, observed, record)):
             reason += f"; whether the host is down is not known: {why}"
         builder.set(HOST_UP, None, reason)
-
-
-def _health(
-    builder: ConditionBuilder, observed: Observed, found: tuple[Signal, ...], unconfirmed: tuple[Signal, ...]
-) -> None:
-    if found:
-        builder.because[HEALTHY] = tuple(signal.path for signal in found)
-    elif unconfirmed:
-        builder.unknown[HEALTHY] = f"{unconfirmed[0].detail}, maybe from before the treatment"
-    elif isinstance(observed.host, Answered):
-        facts = observed.host.value
-        blind = [name for name, value in (("GPUs", facts.gpus), ("kernel log", facts.xids)) if value is None]
-        why = [*(f"{name} could not be read" for name in blind), unread_part(observed.inventory)]
-        why = [one for one in why if one]
-        builder.set(HEALTHY, None if why else True, *why)
-    elif HOST_UP not in builder.true and HOST_UP not in builder.unknown and POWER_ON in builder.true:
-        absent = isinstance(observed.member, Answered) and observed.member.value is None
-        if absent or HOST_UP in builder.explained:
-            builder.set(HEALTHY, None)  # nothing is installed, or not to its end, so health has no meaning
-        else:
-            builder.because[HEALTHY] = ("health.host_down",)
-    else:
-        builder.set(HEALTHY, None, builder.unknown.get(HOST_UP) or "the host does not answer")
 
 
 def _gpu_plain(facts: HostFacts | None) -> bool | None:

@@ -29,8 +29,8 @@ from reconciler.model.desired import Desired
 from reconciler.model.observed import Answered, Counters, HostFacts, Observed
 from reconciler.model.records import COUNTED, IN_BOOT, OWNER_ANNOTATION, NodeRecord, read_mark
 from reconciler.model.units import format_duration
+from reconciler.planner.node.kept_keys import boot_digest
 from reconciler.planner.node.record import is_drained
-from reconciler.planner.node.unhealed import boot_digest
 
 WATCHED_S: Final = 60.0
 _UNREAD: Final = "unread"  # in a key in the place of a device: the counters, and devices, that a look has no value of

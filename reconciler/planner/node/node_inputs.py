@@ -20,7 +20,7 @@ from reconciler.planner.node.conditions import Context
 from reconciler.planner.node.holds import Holds
 from reconciler.planner.node.moment import Horizon, Moment
 from reconciler.planner.node.signal_cache import SignalCache
-from reconciler.planner.node.unhealed import kept_events
+from reconciler.planner.node.unhealed import kept_of
 
 _DOWN: Final = frozenset({"ssh", "not_ready"})  # silences without which no host is taken for down
 
@@ -92,7 +92,7 @@ class NodeInputs:
         host: Any = seen.host if isinstance(seen.host, Silent) else seen.host.value
         member: Any = seen.member if isinstance(seen.member, Silent) else seen.member.value
         facts = host if isinstance(host, HostFacts) else None
-        timed = facts is not None and (facts.dimm_errors or kept_events(record))
+        timed = facts is not None and (facts.dimm_errors or kept_of(record))
         return cls(
             desired,
             record,

@@ -6,10 +6,13 @@ from datetime import datetime, timedelta
 
 from reconciler.gate.certificate import same_machine
 from reconciler.health.ladder import REMEDIATION
-from reconciler.model.desired import Acceptance
+from reconciler.model.desired import Acceptance, Desired
 from reconciler.model.gate import Binding
-from reconciler.model.records import TRUNCATED, Attempt, Mark, NodeRecord, isolated_for
+from reconciler.model.observed import Answered, Observed
+from reconciler.model.records import OWNER_ANNOTATION, TRUNCATED, Attempt, Mark, NodeRecord, isolated_for
+from reconciler.model.vocab import UnknownReason
 from reconciler.planner.node.actions import spec_of
+from reconciler.spec.signals import PREFIX
 
 DETECTOR_S = 600.0  # a detector runs in a container, on drivers in containers: after a boot it needs minutes
 _NO_TRY = frozenset({"refused", "started"})
@@ -19,6 +22,44 @@ _UNEVENTFUL = frozenset({"done", *_NO_TRY})
 def is_admission(attempt: Attempt) -> bool:
     """Return whether this attempt put the node into service."""
     return attempt.action == "admit" and attempt.outcome == "done"
+
+
+def taken_out_for(attempt: Attempt) -> tuple[str, ...]:
+    """Return the signals (value paths) for which an attempt marked, drained or treated its node."""
+    if attempt.outcome == "refused":
+        return ()
+    named = attempt.treated
+    if attempt.action in ("mark", "drain"):
+        named = isolated_for(attempt.cause) or tuple(attempt.cause.split(", "))
+    return tuple([path for path in named if path.startswith(PREFIX)])
+
+
+def was_taken_out_for(record: NodeRecord) -> tuple[str, ...]:
+    """Return the signals (value paths) that a node was taken out or treated for and that nobody has looked at since.
+
+    Those since it was last admitted, and since a person last released it.
+    """
+    found: dict[str, None] = {}
+    for attempt in reversed(record.since_release):
+        if is_admission(attempt):
+            break
+        found |= dict.fromkeys(taken_out_for(attempt))
+    return tuple(found)
+
+
+def is_known_to_serve(desired: Desired, observed: Observed, record: NodeRecord) -> bool:
+    """Return whether no reconciler has taken the node out of service, as far as cluster or ledger tell."""
+    if isinstance(observed.member, Answered):
+        member = observed.member.value
+        return member is not None and OWNER_ANNOTATION not in member.annotations
+    if desired.profile.membership is None or observed.member.reason is UnknownReason.NOT_ASKED:
+        return not is_drained(record, None)
+    for attempt in reversed(record.attempts):
+        if is_admission(attempt):
+            break
+        if attempt.action in ("mark", "drain") and attempt.outcome != "refused":
+            return False
+    return True
 
 
 def is_done_since_service(record: NodeRecord, action: str, target: str = "") -> bool:

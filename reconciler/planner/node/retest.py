@@ -31,7 +31,6 @@ from reconciler.planner.node import conditions as c
 from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.catalogue import Row
 from reconciler.planner.node.record import is_admission
-from reconciler.planner.node.unhealed import is_event
 from reconciler.spec.kinds.signals import Proof
 
 ACCEPTS: Final = "accept_parts"  # ends the repair by a person
@@ -101,10 +100,10 @@ def _released_since_failure(record: NodeRecord) -> bool:
 
 
 def owed_since_isolation(record: NodeRecord, acceptance: Acceptance, table: HealthTable) -> Reasons:
-    """Return every test of a node that is out since it was isolated for an event, if the event's row asks for a gate.
+    """Return every test of a node that is out since it was isolated for a signal whose row asks for a gate.
 
-    Nobody may have treated it since, and a log tells no more of it after a boot. A state that was read wrongly, and is
-    read rightly again, asks for nothing; neither does a node that is back in service, as a retraction brings it.
+    Nobody may have treated it since, and what is gone may come back under load (pitfall K2). A node that is back in
+    service, as a retraction brings it, is asked for nothing.
     """
     for attempt in reversed(record.since_certificate):
         if is_admission(attempt):
@@ -117,7 +116,7 @@ def owed_since_isolation(record: NodeRecord, acceptance: Acceptance, table: Heal
 
 
 def _asks_for_gate(rule: SignalRule | None) -> bool:
-    return rule is not None and is_event(rule) and Proof.GATE in rule.row.healed_by
+    return rule is not None and Proof.GATE in rule.row.healed_by
 
 
 def asked_again(desired: Desired, record: NodeRecord) -> Reasons:

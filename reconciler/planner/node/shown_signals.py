@@ -17,6 +17,7 @@ from reconciler.model.vocab import Source
 from reconciler.planner.node.boot_proofs import boot_signals
 from reconciler.planner.node.conditions import Context
 from reconciler.planner.node.counted import counter_signals
+from reconciler.planner.node.late_events import with_late
 from reconciler.planner.node.unhealed import unhealed_signals
 from reconciler.planner.node.watchdog import silence_signals
 
@@ -28,6 +29,7 @@ def shown_signals(desired: Desired, observed: Observed, record: NodeRecord, cont
     if record.certificate is not None and record.certificate.first:
         shown = (*shown, *_gray_decline(record.certificate, desired.profile))
     shown = (*shown, *_unlike_peers(desired, observed, context))
+    shown = with_late(shown, desired, observed, record)
     return (*shown, *unhealed_signals(desired, observed, record, shown))
 
 

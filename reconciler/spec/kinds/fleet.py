@@ -242,7 +242,9 @@ class ObservationPolicy(Model):
     )
     deadlines: Deadlines = Field(default=Deadlines(), description="How long one reading may take.")
     inventory_max_age: PositiveDuration = Field(
-        default="1d", description="Age from which slowly changing Redfish facts are read again."
+        default="1d",
+        description="Age from which slowly changing Redfish facts are read again. At most the shortest window of "
+        "signals that are read from a BMC's log: 2d, unless a row of `health` says less.",
     )
 
 

@@ -52,8 +52,7 @@ TELLING = re.compile(_FILTER.encode())  # lines that a signal may be in
 # printed. Of reports of the firmware (APEI) only those of errors that were not corrected are: thousands of others in a
 # boot are normal, and each has a number of its own.
 # A reset of GPUs begins all counts anew: what comes after it must be seen.
-COMMAND = (
-    r"""
+COMMAND = r"""
 pick() {
     awk '
         function part(pattern) { return match($0, pattern) ? substr($0, RSTART, RLENGTH) : "" }
@@ -89,9 +88,6 @@ journalctl -q -k -b -o short-monotonic --no-pager 2>/dev/null | pick || dmesg | 
 _EVENTS_IN_QUOTES = kernel_events.FILTER.replace("\\", "\\\\")  # awk reads a string before it reads the expression
 COMMAND = COMMAND.replace("@FILTER@", _FILTER).replace("@EVENTS@", _EVENTS_IN_QUOTES)
 COMMAND = COMMAND.replace("@BURST@", f"{kernel_events.BURST_S:.0f}")
-    .replace("@EVENTS@", kernel_events.FILTER.replace("\\", "\\\\"))
-    .replace("@BURST@", f"{kernel_events.BURST_S:.0f}")
-)
 
 
 _Found = dict[tuple[bool, int, str], Xid]
