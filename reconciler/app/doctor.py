@@ -228,14 +228,15 @@ def _secrets(workspace: Workspace) -> Iterator[Finding]:
     settings = fleet.settings
     where = f"see docs/how-to/secrets.md; the file is {default_path()}, and a lab's is RECONCILER_ENDPOINTS"
     names, _ = workspace.selection
+    logins = workspace.secrets if workspace.overlay is None else workspace.overlay.secrets_of(settings)
     node, bmc = next(((n, bmc) for n in names if (bmc := fleet.nodes[n].endpoints.bmc)), ("", None))
     host = next((fleet.nodes[n].endpoints.host for n in names if fleet.nodes[n].endpoints.host), None)
     if settings.bmc_credentials and bmc:
         address = bmc if workspace.overlay is None else workspace.overlay.bmc(bmc).url
         name = settings.bmc_credentials
-        read = partial(workspace.secrets.credentials, name, address, node=node)
+        read = partial(logins.credentials, name, address, node=node)
         yield _tried(f"secret {name}", lambda: (read(), "for BMCs")[1], where)
-        if settings.rotate_after_s is not None and not workspace.secrets.is_of_each_node(name):
+        if settings.rotate_after_s is not None and not logins.is_of_each_node(name):
             told = "redfish.rotateAfter is given, and no program writes this secret"
             yield Finding(f"password {name}", False, told, f"give it `exec` and `write`: {where}")
     if settings.ssh_credentials and host:
