@@ -270,9 +270,12 @@ def _factory_logins(workspace: Workspace) -> Iterator[Finding]:
     bmcs = ((bmc, name) for name in names if (bmc := nodes[name].endpoints.bmc))
     pdus = ((outlet.pdu, outlet.pdu) for name in names for outlet in nodes[name].outlets if outlet.pdu)
     nowhere = (None, "")
-    uses = ((settings.bmc_credentials, *next(bmcs, nowhere)), (settings.pdu_credentials, *next(pdus, nowhere)))
+    uses = (
+        (settings.bmc_credentials, *next(bmcs, nowhere), "whoever reaches the BMCs owns the machines"),
+        (settings.pdu_credentials, *next(pdus, nowhere), "whoever reaches the PDUs can turn the machines off"),
+    )
     asked: set[str] = set()
-    for name, address, node in uses:  # often one secret for both
+    for name, address, node, risk in uses:  # often one secret for both
         if name is None or name in asked or address is None or workspace.overlay is not None:
             continue
         asked.add(name)
@@ -281,7 +284,7 @@ def _factory_logins(workspace: Workspace) -> Iterator[Finding]:
         except ReconcilerError:
             continue  # reported by the check of the secret
         if vendor:
-            told = f"the login that {vendor} comes with: whoever reaches the BMCs owns the machines"
+            told = f"the login that {vendor} comes with: {risk}"
             yield Finding(f"password {name}", False, told, "set another one on each of them, then in the secret")
 
 
