@@ -228,14 +228,15 @@ def _secrets(workspace: Workspace) -> Iterator[Finding]:
     settings = fleet.settings
     where = f"see docs/how-to/secrets.md; the file is {default_path()}, and a lab's is RECONCILER_ENDPOINTS"
     names, _ = workspace.selection
+    logins = workspace.secrets if workspace.overlay is None else workspace.overlay.secrets_of(settings)
     node, bmc = next(((n, bmc) for n in names if (bmc := fleet.nodes[n].endpoints.bmc)), ("", None))
     host = next((fleet.nodes[n].endpoints.host for n in names if fleet.nodes[n].endpoints.host), None)
     if settings.bmc_credentials and bmc:
         address = bmc if workspace.overlay is None else workspace.overlay.bmc(bmc).url
         name = settings.bmc_credentials
-        read = partial(workspace.secrets.credentials, name, address, node=node)
+        read = partial(logins.credentials, name, address, node=node)
         yield _tried(f"secret {name}", lambda: (read(), "for BMCs")[1], where)
-        if settings.rotate_after_s is not None and not workspace.secrets.is_of_each_node(name):
+        if settings.rotate_after_s is not None and not logins.is_of_each_node(name):
             told = "redfish.rotateAfter is given, and no program writes this secret"
             yield Finding(f"password {name}", False, told, f"give it `exec` and `write`: {where}")
     if settings.ssh_credentials and host:
@@ -269,9 +270,12 @@ def _factory_logins(workspace: Workspace) -> Iterator[Finding]:
     bmcs = ((bmc, name) for name in names if (bmc := nodes[name].endpoints.bmc))
     pdus = ((outlet.pdu, outlet.pdu) for name in names for outlet in nodes[name].outlets if outlet.pdu)
     nowhere = (None, "")
-    uses = ((settings.bmc_credentials, *next(bmcs, nowhere)), (settings.pdu_credentials, *next(pdus, nowhere)))
+    uses = (
+        (settings.bmc_credentials, *next(bmcs, nowhere), "whoever reaches the BMCs owns the machines"),
+        (settings.pdu_credentials, *next(pdus, nowhere), "whoever reaches the PDUs can turn the machines off"),
+    )
     asked: set[str] = set()
-    for name, address, node in uses:  # often one secret for both
+    for name, address, node, risk in uses:  # often one secret for both
         if name is None or name in asked or address is None or workspace.overlay is not None:
             continue
         asked.add(name)
@@ -280,7 +284,7 @@ def _factory_logins(workspace: Workspace) -> Iterator[Finding]:
         except ReconcilerError:
             continue  # reported by the check of the secret
         if vendor:
-            told = f"the login that {vendor} comes with: whoever reaches the BMCs owns the machines"
+            told = f"the login that {vendor} comes with: {risk}"
             yield Finding(f"password {name}", False, told, "set another one on each of them, then in the secret")
 
 

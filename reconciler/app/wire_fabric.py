@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -24,6 +23,7 @@ from reconciler.drivers.installer import HttpInstaller
 from reconciler.drivers.kube import KubectlCluster, NodeWatch
 from reconciler.drivers.node_login import NodeLogin
 from reconciler.drivers.redfish import BmcEventWatch, BmcRegistry, RedfishBmc, RedfishPdu
+from reconciler.drivers.redfish.factory_logins import factory_logins
 from reconciler.drivers.secrets import SecretError, SecretStore
 from reconciler.drivers.slurm import SlurmCluster, SlurmReservations
 from reconciler.drivers.ssh import KernelLogWatch, SshHost
@@ -345,13 +345,9 @@ class WireFabric(Confined):
         return self._secrets.resolve(name, address, fresh=True).reveal()
 
     def insecure_logins(self) -> tuple[str, ...]:
-        makes = Counter(make for bmc in self._bmcs.values() if (make := bmc.factory_login))
-        read, secret = sum(bmc.answers for bmc in self._bmcs.values()), self._settings.bmc_credentials
-        return tuple(
-            f"{many} of {read} BMCs take the login that {make} comes with (secret {secret}): whoever reaches them owns "
-            "the machines; docs/how-to/bmc-passwords.md"
-            for make, many in sorted(makes.items())
-        )
+        makes = {node: bmc.factory_login for node, bmc in self._bmcs.items()}
+        read = sum(bmc.answers for bmc in self._bmcs.values())
+        return factory_logins(makes, read, self._settings.bmc_credentials or "")
 
     def conceal(self, text: str) -> str:
         return self._secrets.conceal(text)

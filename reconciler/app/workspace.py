@@ -135,7 +135,7 @@ class Workspace:
 
     @cached_property
     def secrets(self) -> SecretStore:
-        return SecretStore.load() if self.overlay is None else self.overlay.secrets_of(self.fleet.settings)
+        return SecretStore.load() if self.overlay is None else self.overlay.secrets
 
     def ledger_place(self, fleet: str) -> str | Path:
         """Return the requested ledger, or that beside the endpoints of a lab, or that in the state directory."""

@@ -49,6 +49,7 @@ KERNEL_EVENTS: Mapping[Kind, str] = {
     Kind.AMD_BAD_PAGES: "a GPU of AMD's has more bad pages of memory than its threshold",
     Kind.AMD_RING_TIMEOUT: "work on a GPU of AMD's did not end in time",
     Kind.TASK_HUNG: "a process of the GPU's driver has hung in the kernel for more than five minutes",
+    Kind.FS_READ_ONLY: "a file system was ended or made read-only by its errors",
 }
 
 

@@ -215,6 +215,7 @@ SCENES: Final[Mapping[str, Scene]] = {
     "nic_failed": _event("nic_failed"),
     "nic_module": _event("nic_module"),
     "task_hung": _event("task_hung"),
+    "fs_read_only": _event("fs_read_only"),
     "fabric_manager_down": _scene("service_dead"),
     "clock_free": _scene("clock", seconds=0.0),
     "clock_off": _scene("clock", seconds=90.0),

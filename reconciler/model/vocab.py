@@ -97,6 +97,7 @@ class KernelEventKind(StrEnum):
     AMD_BAD_PAGES = "amd_bad_pages"
     AMD_RING_TIMEOUT = "amd_ring_timeout"
     TASK_HUNG = "task_hung"  # a process of the GPU's driver
+    FS_READ_ONLY = "fs_read_only"  # a file system that its errors have ended
 
 
 class UnknownReason(StrEnum):

@@ -35,7 +35,12 @@ def test_a_machine_that_is_off_does_not_answer_over_ssh_and_is_no_problem() -> N
 
 
 def logins(
-    tmp_path: Path, username: str, password: str, allow: str = "10.0.0.0/8", pdus: tuple[str, ...] = ()
+    tmp_path: Path,
+    username: str,
+    password: str,
+    allow: str = "10.0.0.0/8",
+    pdus: tuple[str, ...] = (),
+    bmcs: str = "bmc",
 ) -> list[tuple[str, bool, str]]:
     """What doctor says of a fleet of one node, and of PDUs, whose secret this is."""
     (tmp_path / "bmc.json").write_text(json.dumps({"username": username, "password": password}))
@@ -43,7 +48,7 @@ def logins(
     (tmp_path / "secrets.yaml").write_text(f"secrets: {{bmc: {{file: bmc.json, allow: ['{allow}']}}}}\n")
     outlets = tuple(SimpleNamespace(pdu=pdu) for pdu in pdus)
     node = SimpleNamespace(endpoints=SimpleNamespace(bmc="https://10.0.0.1"), outlets=outlets)
-    settings = SimpleNamespace(bmc_credentials="bmc", pdu_credentials="bmc")  # as a spec without pduCredentials has it
+    settings = SimpleNamespace(bmc_credentials=bmcs, pdu_credentials="bmc")  # as a spec without pduCredentials has it
     workspace: Any = SimpleNamespace(
         fleet=SimpleNamespace(settings=settings, nodes={"n1": node}),
         selection=(("n1",), ()), secrets=SecretStore.load(tmp_path / "secrets.yaml"), overlay=None,
@@ -62,6 +67,14 @@ def test_a_login_that_machines_are_shipped_with_is_told_without_showing_it(
     assert "comes with: whoever reaches the BMCs owns the machines" in told
     assert f"{username}/" not in told
     assert password not in told
+
+
+def test_the_login_of_a_pdu_is_told_as_one_of_a_pdu(tmp_path: Path) -> None:
+    [(_, ok, told)] = logins(tmp_path, "apc", "apc", pdus=("https://10.0.0.9",), bmcs="own")
+    assert (ok, told) == (
+        False,
+        "the login that APC's rack PDU comes with: whoever reaches the PDUs can turn the machines off",
+    )
 
 
 def test_logins_of_ones_own_and_secrets_that_fail_are_no_such_finding(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def seen(tmp_path: Path, username: str, password: str, own: str) -> tuple[d.Flee
 def test_it_is_told_in_every_report_and_never_tried_elsewhere(tmp_path: Path) -> None:
     fleet, observation = seen(tmp_path, "root", "calvin", "another")
     [told] = observation.insecure
-    assert "1 of 1 BMCs take the login that Dell's iDRAC comes with (secret bmc)" in told
+    assert told.startswith("1 of 1 BMCs take the login that Dell's iDRAC comes with (secret bmc), those of n0: ")
     assert "calvin" not in told
     plan = plan_fleet(fleet, observation, LedgerSnapshot("ledger"), observation.finished_at, PlanRequest("plan", {}))
     assert plan.insecure == (told,)

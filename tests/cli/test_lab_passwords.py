@@ -54,6 +54,8 @@ def test_a_lab_shows_how_passwords_are_changed(lab: LabDirectory) -> None:
     assert len({first["password"], *(one["password"] for one in changed)}) == 3, "each BMC has one of its own"
     at = (lab.path / "fleet-spec", "--endpoints", lab.endpoints)
     assert reconciler("drift", *at, "--detailed-exitcode").code == 0, "everybody is read with the new passwords"
+    doctor = reconciler("doctor", *at)
+    assert (doctor.code, "ok   secret bmc: for BMCs" in doctor.out, "password bmc" in doctor.out) == (0, True, False)
     told = reconciler("history", NODES[0], "--spec", at[0], "--endpoints", lab.endpoints).out
     assert "rotate_bmc_password" in told
     assert not any(one["password"] in told for one in changed)

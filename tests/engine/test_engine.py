@@ -267,11 +267,12 @@ def test_a_worker_that_is_killed_or_stopped_costs_its_nodes_one_pass(
     lab.fault("gpu-0001", "ssh_hang")  # the shard takes as long as SSH may
     words = leader.words("observe", "--output", "json", *engine.options)
     before = engine.log("fra").count("reads ")
-    began, process = time.monotonic(), started(*words)
+    process = started(*words)
     try:
-        engine.until_reads("fra", before)
+        engine.until_reads("fra", process, before)
         engine.start_worker("spare", "fra")
         engine.kill("fra", number)
+        began = time.monotonic()
         done = ended(process, 120)
     finally:
         lab.clear("gpu-0001")
@@ -294,7 +295,7 @@ def test_a_scheduler_that_dies_meanwhile_leaves_its_nodes_unread(
     with running_engine(lab.path / "dying", tls, lab.endpoints, fra="fra", ams="ams") as engine:
         process = started(*leader.words("observe", "--output", "json", *engine.options))
         try:
-            engine.until_reads("fra")
+            engine.until_reads("fra", process)
             began = time.monotonic()
             engine.kill("scheduler")
             done = ended(process, 120)

@@ -14,16 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.drivers.ssh.facts import host_facts
+from reconciler.gate.tools.xid import TOOL as XID
 from reconciler.health.finding import finding
 from reconciler.health.parts import ill_gpus
 from reconciler.health.placed_parts import faulty_parts
 from reconciler.health.signals import signals
 from reconciler.health.table import Effect, health_table
+from reconciler.model.desired import GateTest
 from reconciler.model.gate import CommandResult
 from reconciler.model.kernel_log import XidBurst
-from reconciler.model.observed import HostFacts, Xid
+from reconciler.model.observed import HostFacts, KernelEvent, Xid
 from reconciler.model.plan import Goal
 from reconciler.model.signal_changes import SignalChange
+from reconciler.model.vocab import KernelEventKind
 from tests import builders as b
 from tests.planner.test_unhealed import HOUR, PASSED, goal, noted, seen, unhealed
 
@@ -200,3 +203,18 @@ def test_power_smoothing_that_is_worn_out_is_told_and_no_rung_is_climbed(code: i
         assert unhealed(record, later) == [f"xid_{code}"]
     exchanged = seen(after=HOUR, boot="b2", gpus=(b.gpu(0, serial="G9", uuid="GPU-9"), b.gpu(1)))
     assert unhealed(record, exchanged) == []
+
+
+# --- beside the codes ------------------------------------------------------------------------------------------------
+
+
+def test_a_volume_of_the_network_that_went_away_keeps_no_node_out() -> None:
+    """It is told, and no gate fails for it: the tests of drives measure the node's own. A hung driver fails one."""
+    test = GateTest("passive", "xid", {}, (), 60)
+
+    def refused(kind: KernelEventKind) -> bool:
+        found = b.observed(host=b.facts(kernel_events=(KernelEvent(kind, "sdf", 1),)))
+        return "sdf" in str(XID.judge(test, b.node(), found, ()).reasons)
+
+    assert refused(KernelEventKind.TASK_HUNG)
+    assert not refused(KernelEventKind.FS_READ_ONLY)

@@ -215,7 +215,9 @@ def test_the_kernel_log_is_the_drivers_part_of_it(machine: Machine) -> None:
     assert answer("kernel_log", ask(machine)).exit_status == 1
 
 
-@pytest.mark.parametrize("scene", [name for name in SCENES if name.startswith(("xid_", "thermal_margin"))])
+@pytest.mark.parametrize(
+    "scene", [name for name in SCENES if name.startswith(("xid_", "thermal_margin", "fs_read_only"))]
+)
 def test_a_scene_is_read_in_process_as_the_parsers_read_its_text(machine: Machine, scene: str) -> None:
     SCENES[scene].play_on(machine, "")
     if scene == "xid_163":
@@ -223,7 +225,7 @@ def test_a_scene_is_read_in_process_as_the_parsers_read_its_text(machine: Machin
         machine.inject("xid", gpu=2, code=162)
     read = host_facts({name: answer(name, ask(machine)) for name in ("kernel_log", "nvidia_smi")})
     found = in_process(machine, (), ())
-    assert found.xids == read.xids
+    assert (found.xids, found.kernel_events) == (read.xids, read.kernel_events)
     assert [gpu.cells for gpu in found.gpus or ()] == [gpu.cells for gpu in read.gpus or ()]
     assert read.gpus is not None
 

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pickle
 import socket
+import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -90,9 +91,7 @@ class SitePlugin(Confined, WorkerPlugin):
 
     async def teardown(self, worker: Worker) -> None:  # noqa: ARG002 - Dask's signature
         if self._process is not None:
-            for child in tuple((self._process._processes or {}).values()):  # Python would wait for its run at exit
-                child.kill()
-            self._process.shutdown(wait=False, cancel_futures=True)
+            _kill(self._process)  # Python would wait for its run at exit
         await self._reader.close()
 
     async def run(self, leader: str, data: bytes) -> bytes:
@@ -181,6 +180,16 @@ class SitePlugin(Confined, WorkerPlugin):
         sent, digests = sent_of(task.known.get(name, NO_DIGESTS), self._last.get(place), readings)
         self._last[place] = Known(readings, digests)
         return sent
+
+
+def _kill(pool: ProcessPoolExecutor) -> None:
+    """End a pool at once, whatever it runs."""
+    if sys.version_info >= (3, 14):
+        pool.kill_workers()
+        return
+    for child in tuple((pool._processes or {}).values()):  # before 3.14, only the pool itself knows them
+        child.kill()
+    pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _check_version(leader: str) -> None:

@@ -24,6 +24,7 @@ EVENTS: Final[Mapping[str, tuple[str, str]]] = {
         "mlx5_core 0000:5e:00.0: poll_health:174: device's health compromised - reached miss count.",
     ),
     "task_hung": ("nvidia-smi", "INFO: task nvidia-smi:41204 blocked for more than 362 seconds."),
+    "fs_read_only": ("nvme1n1p1", "EXT4-fs (nvme1n1p1): Remounting filesystem read-only"),
     "amd_uncorrectable": (
         "00000000:1B:00.0",
         "amdgpu 0000:1b:00.0: amdgpu: {4}socket: 0, die: 2, 1 new uncorrectable hardware errors detected in umc block",

@@ -20,6 +20,7 @@ BURST_S = 180.0  # lines of one kind and device that follow one another within t
 _TEXT_LIMIT = 300
 _PCI = r"(?P<device>[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
 _LONG = r"(?:[3-9]\d\d|\d{4,9})"  # more than five minutes
+_DISK = r"(?P<device>(?!loop)[\w!.-]{1,40})"
 _UNCORRECTED = r"Uncorrect(?:ed|able) \(Fatal\)"
 
 # The first match counts. `device`: the device that the line names, if any.
@@ -52,6 +53,9 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     (Kind.AMD_RING_TIMEOUT, re.compile(r"amdgpu_job_timedout.*ring (?P<device>[\w.]{1,40}) timeout, signaled")),
     # The kernel repeats the line, with a longer time each: others than the driver's wait for disks and network.
     (Kind.TASK_HUNG, re.compile(rf"INFO: task (?P<device>nvidia[\w.-]{{0,40}}):\d+ blocked for more than {_LONG} s")),
+    # Linux, fs/ext4/super.c and fs/xfs/xfs_fsops.c. A loop device is a file, which tests and containers break at will.
+    (Kind.FS_READ_ONLY, re.compile(rf"EXT4-fs \({_DISK}\): Remounting filesystem read-only")),
+    (Kind.FS_READ_ONLY, re.compile(rf"XFS \({_DISK}\): .*[Ss]hutting down filesystem")),
 )  # fmt: skip
 # As dmesg prints it, or journalctl with the host's name; lines of other programs than the kernel are not asked for.
 _TIME = re.compile(r"^\[(?!Hardware Error)\s*(?P<uptime>\d{1,12}\.\d{1,9})?[^\]]*\] *(?:\S+ kernel: )?")
@@ -65,6 +69,7 @@ FILTER = (
     r"|section_type: memory error|leak of a command resource|health compromised|health poll failed|unrecoverable"
     r"|Port module event\[error\]|INFO: task nvidia"
     r"|Fatal error during GPU init|uncorrectable hardware error|Saved bad pages|RAS records:[0-9]"
+    r"|Remounting filesystem read-only|hutting down filesystem"
     r"|GPU reset end with ret = -|GPU reset\([0-9]+\) failed|ring [a-z0-9_.]+ timeout,"
 )
 
