@@ -106,7 +106,7 @@ def shortfalls(
 
     A certificate without tests (`adopted`) lacks metrics only where a test itself has changed: a bar does not void it.
     """
-    if not any([_moved(path, asked, record) for path in asked]):
+    if not any(_moved(path, asked, record) for path in asked):
         return
     moved = moved_tests(asked, record, [test.name for test in acceptance.tests])
     certificate = record.certificate

@@ -184,13 +184,10 @@ class Budget:
 
     def _limit(self, limit: BudgetLimit, active: Mapping[str, Desired], taken: TimesTakenOut, current: bool) -> None:
         members: dict[str, list[str]] = {}
-        if limit.scope == "fleet":
-            members = {"": list(active)} if active else {}
-        elif limit.scope != WORKLOAD:
-            for name, node in active.items():
-                key = node.pool if limit.scope == "pool" else node.domains.get(limit.scope)
-                if key is not None:
-                    members.setdefault(key, []).append(name)
+        for name, node in active.items() if limit.scope != WORKLOAD else ():
+            key = node.pool if limit.scope == "pool" else "" if limit.scope == "fleet" else node.domains.get(limit.scope)
+            if key is not None:
+                members.setdefault(key, []).append(name)
         reasons, period, counted, per = frozenset(limit.reasons) or ANY, None, "out", ""
         if limit.per_s is not None:
             period = timedelta(seconds=limit.per_s)

@@ -139,9 +139,8 @@ class Look:
 
 def active_incidents(look: Look) -> tuple[DomainIncident, ...]:
     """Return the incidents that are not over."""
-    signs = [
-        sign for name, node in look.fleet.nodes.items() if _may_show(look, name, node) for sign in _signs(look, name, node)
-    ]
+    nodes = [(name, node) for name, node in look.fleet.nodes.items() if _may_show(look, name, node)]
+    signs = [sign for name, node in nodes for sign in _signs(look, name, node)]
     found = incidents(signs, look.fleet.nodes, health_table(look.fleet.settings.health)) if signs else ()
     return tuple(one for one in found if one.ended is None)
 
