@@ -106,9 +106,9 @@ def shortfalls(
 
     A certificate without tests (`adopted`) lacks metrics only where a test itself has changed: a bar does not void it.
     """
-    moved = moved_tests(asked, record, [test.name for test in acceptance.tests])
-    if not moved:
+    if not any(_moved(path, asked, record) for path in asked):
         return
+    moved = moved_tests(asked, record, [test.name for test in acceptance.tests])
     certificate = record.certificate
     results = by_test(certificate.results) if certificate is not None else {}
     other = digests.each if certificate is None else tests_changed(certificate, acceptance, digests)

@@ -109,11 +109,14 @@ def too_few(cohort: Cohort, tool_version: str, tool: str) -> str:
 def without_peers(nodes: Iterable[tuple[Desired, Certificate | None]]) -> tuple[Peerless, ...]:
     """Return each reason for which a bar by peers does not count on certified nodes, with these nodes."""
     found: dict[str, list[str]] = {}
+    by_peers: dict[int, list[GateTest]] = {}  # by the id of an Acceptance, which equal nodes share
     for desired, certificate in nodes:
         acceptance = desired.profile.acceptance
         if acceptance is None or certificate is None or certificate.adopted:
             continue
-        tests = [test for test in acceptance.tests if any(bar.cohort is not None for bar in test.thresholds)]
+        if id(acceptance) not in by_peers:
+            by_peers[id(acceptance)] = [t for t in acceptance.tests if any(b.cohort is not None for b in t.thresholds)]
+        tests = by_peers[id(acceptance)]
         results = {result.test: result for result in certificate.results} if tests else {}
         for said in (said for test in tests for said in notes(test, results.get(test.name))):
             found.setdefault(said, []).append(desired.node)

@@ -35,11 +35,14 @@ def ports_of_pools(seen: Iterable[tuple[str, Sequence[Link] | None]]) -> dict[st
     read: dict[str, Counter[str]] = {}
     up: dict[str, Counter[str]] = {}
     for (pool, key), count in rows.items():
+        if pool not in read:
+            read[pool], up[pool] = Counter(), Counter()
+        read_here, up_here = read[pool], up[pool]
         for link in kept[key]:
             if link.up is not None:
-                read.setdefault(pool, Counter())[link.name] += count
-                up.setdefault(pool, Counter())[link.name] += count * link.up
-    return {pool: PoolPorts(read[pool], up[pool]) for pool in read}
+                read_here[link.name] += count
+                up_here[link.name] += count * link.up
+    return {pool: PoolPorts(read[pool], up[pool]) for pool in read if read[pool]}
 
 
 def unlike_peers(

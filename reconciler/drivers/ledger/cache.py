@@ -64,7 +64,7 @@ Version = CommitCount | Snapshot
 
 @dataclass(slots=True)
 class Rows(Generic[T]):
-    """What a whole table says, by node. `again`: the nodes whose rows have to be read again."""
+    """The cached contents of a whole table, by node. `again`: the nodes whose rows have to be read again."""
 
     by_node: dict[str, T]
     again: set[str] = field(default_factory=set)

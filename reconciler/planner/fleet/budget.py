@@ -185,7 +185,8 @@ class Budget:
     def _limit(self, limit: BudgetLimit, active: Mapping[str, Desired], taken: TimesTakenOut, current: bool) -> None:
         members: dict[str, list[str]] = {}
         for name, node in active.items() if limit.scope != WORKLOAD else ():
-            key = {"fleet": "", "pool": node.pool}.get(limit.scope, node.domains.get(limit.scope))
+            domain = "" if limit.scope == "fleet" else node.domains.get(limit.scope)
+            key = node.pool if limit.scope == "pool" else domain
             if key is not None:
                 members.setdefault(key, []).append(name)
         reasons, period, counted, per = frozenset(limit.reasons) or ANY, None, "out", ""
@@ -194,8 +195,7 @@ class Budget:
             counted, per = f"taken out within {format_duration(limit.per_s)}", f" per {format_duration(limit.per_s)}"
         only = "" if reasons == ANY else f" for {', '.join(in_order(reasons))}"
         for key in sorted(members):
-            total = len(members[key])
-            count = parse_nodes(limit.nodes, total)
+            count = parse_nodes(limit.nodes, total := len(members[key]))
             shown = f"{limit.nodes} of {total} = {count}" if limit.nodes.endswith("%") else limit.nodes
             name = f"{limit.scope} {key}".strip()
             words = (f"budget of {name}{only} is used up", counted)

@@ -139,9 +139,17 @@ class Look:
 
 def active_incidents(look: Look) -> tuple[DomainIncident, ...]:
     """Return the incidents that are not over."""
-    signs = [sign for name, node in look.fleet.nodes.items() for sign in _signs(look, name, node)]
+    nodes = [(name, node) for name, node in look.fleet.nodes.items() if _may_show(look, name, node)]
+    signs = [sign for name, node in nodes for sign in _signs(look, name, node)]
     found = incidents(signs, look.fleet.nodes, health_table(look.fleet.settings.health)) if signs else ()
     return tuple(one for one in found if one.ended is None)
+
+
+def _may_show(look: Look, name: str, node: Desired) -> bool:
+    """Return whether `_signs` has anything to look at: nearly all nodes are well, and were."""
+    seen, record = look.observation.nodes.get(name), look.records.get(name)
+    shows = seen is not None and look.signals.of(node.profile, seen)
+    return bool(shows or (record is not None and record.silent_since))
 
 
 def _signs(look: Look, name: str, node: Desired) -> Iterator[Sign]:

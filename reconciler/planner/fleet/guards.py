@@ -39,7 +39,8 @@ def refusals(
     worst = {
         name: hardest
         for name, plan in plans.items()
-        if plan.goal is not Goal.DECOMMISSIONED
+        if (plan.actions or name in whole)
+        and plan.goal is not Goal.DECOMMISSIONED
         and (hardest := _hardest(plan, whole.get(name))) >= Disruption.REBOOT
         and not _is_new(plan, records.get(name))
     }

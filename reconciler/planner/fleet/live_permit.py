@@ -56,8 +56,8 @@ def kept_as_spare(fleet: Fleet, observed: Observed | None) -> bool:
     """Return whether the node's mark says that it is a spare, whoever set it."""
     if observed is None or isinstance(observed.member, Silent) or observed.member.value is None:
         return False
-    mark = read_mark(observed.member.value.annotations.get(OWNER_ANNOTATION))
-    return is_spare(mark, fleet.nodes[observed.node].persona)
+    annotation = observed.member.value.annotations.get(OWNER_ANNOTATION)
+    return annotation is not None and is_spare(read_mark(annotation), fleet.nodes[observed.node].persona)
 
 
 def _kubelets_of_images(fleet: Fleet) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import chain
 
 from reconciler import __version__
 from reconciler.diff.compare import Comparer
@@ -248,26 +249,26 @@ def answering_domains(fleet: Fleet, observation: Observation) -> frozenset[str]:
     For a node that is alone in all of its domains, any host of the fleet counts as a neighbour: otherwise nobody could
     ever tell that it is down.
     """
-    members = Counter(domain for node in fleet.nodes.values() for domain in _domains(node))
-    nodes = fleet.nodes
-    answering = (name for name, seen in observation.nodes.items() if name in nodes and host_is_own(nodes[name], seen))
-    found = {domain for name in answering for domain in _domains(nodes[name])}
+    found: set[tuple[str, str]] = set()
+    for name, seen in observation.nodes.items():
+        node = fleet.nodes.get(name)
+        if node is not None and not found.issuperset(node.domains.items()) and host_is_own(node, seen):
+            found.update(node.domains.items())
     if found:
-        alone = (node for node in fleet.nodes.values() if all(members[domain] == 1 for domain in _domains(node)))
-        found |= {domain for node in alone for domain in _domains(node)}
-    return frozenset(found)
-
-
-def _domains(node: Desired) -> list[str]:
-    return [f"{label}={value}" for label, value in node.domains.items()]
+        members = Counter(chain.from_iterable(node.domains.items() for node in fleet.nodes.values()))
+        of_one = {domain for domain, count in members.items() if count == 1}
+        alone = (node for node in fleet.nodes.values() if of_one and of_one.issuperset(node.domains.items()))
+        found.update(domain for node in alone for domain in node.domains.items())
+    return frozenset(f"{label}={value}" for label, value in found)
 
 
 def _totals(fleet: Fleet, times: Timetable, observation: Observation, out_before: int) -> Totals:
     plans = times.nodes.values()
-    disrupted = [plan for plan in plans if takes_out(plan) or plan.disruption >= Disruption.DRAIN] + list(times.later)
+    acting = [plan for plan in plans if plan.actions]
+    disrupted = [plan for plan in acting if takes_out(plan) or plan.disruption >= Disruption.DRAIN] + list(times.later)
     gpu_s = sum(out_s(plan) * (fleet.nodes[plan.node].profile.inventory.gpus or 0) for plan in disrupted)
     return Totals(
-        nodes_with_changes=sum(plan.changes for plan in plans),
+        nodes_with_changes=len(acting),
         nodes_disrupted=len({plan.node for plan in disrupted}),
         nodes_blocked=sum(plan.blocked is not None for plan in plans if _counts(fleet.nodes[plan.node], plan)),
         nodes_unknown=sum(bool(plan.incomplete) for plan in plans),
