@@ -4,6 +4,7 @@
 #   OUT/image: the OCI layout, with one image "latest"; OUT/sbom.cdx.json; OUT/digest: the image's, sha256:...
 #   PYTHON: the python3 of the environment that `make venv` made.
 #   KUBECTL, HELM: programs to put in; without KUBECTL, Debian's. SUITE, MIRROR: which Debian.
+#   PACKAGES: what to install beside the lock, with spaces between: extensions that the Fleet names, by their wheels.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -31,6 +32,10 @@ mkdir -p "$work/root/$libraries"
     --require-hashes -r deploy/requirements.lock
 "$python" -m build --wheel --no-isolation --outdir "$work/wheel" . >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
 "$python" -m zipfile -e "$work"/wheel/*.whl "$work/root/$libraries"
+if [[ -n ${PACKAGES:-} ]]; then # what the lock names stays as it is: a package that wants another version is refused
+    xargs "$tools/uv" pip install --quiet --target "$work/root/$libraries" --python-version 3.11 --only-binary :all: \
+        --find-links "$work/wheel" --constraint deploy/requirements.lock <<<"$PACKAGES"
+fi
 rm -rf "$work/root/$libraries/bin" # they start the python of this machine
 version=$("$python" -m hatchling version)
 

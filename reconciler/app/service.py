@@ -19,6 +19,7 @@ from reconciler.app.extensions import acceptance_gate, check_extensions
 from reconciler.app.live import LiveControl, LiveFleet, web_address
 from reconciler.app.loop_proposals import DriftProposer, InventoryProposer
 from reconciler.app.loop_proposer import LoopProposer, ProposerOptions
+from reconciler.app.pod_role import PodRole
 from reconciler.app.ports import AllowedSigners
 from reconciler.app.recording import LoopRecorder
 from reconciler.app.retention import JournalPruner
@@ -29,6 +30,7 @@ from reconciler.app.workspace import Workspace
 from reconciler.converge.events import LoopTold, Progress
 from reconciler.converge.leader_term import LoopDeps
 from reconciler.converge.loop import Loop
+from reconciler.drivers.kube import OwnPod
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.drivers.signers import Signers
 from reconciler.drivers.spec_directory import SpecDirectory
@@ -79,7 +81,10 @@ class ServiceOptions:
 
 @dataclass(frozen=True, slots=True)
 class WebRequest:
-    """The address to serve on, and for whom, as drivers.web.access.WebOptions. `listen` OFF: nowhere."""
+    """The address to serve on, and for whom, as drivers.web.access.WebOptions. `listen` OFF: nowhere.
+
+    `pod`: NAMESPACE/NAME of the pod to label with our role; "" = none.
+    """
 
     listen: str
     tls_cert: Path | None
@@ -87,6 +92,7 @@ class WebRequest:
     tls_client_ca: Path | None
     tokens: Mapping[str, AccessRole]
     proxy_roles: Mapping[str, AccessRole]
+    pod: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +138,10 @@ class Service:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._end, task)
         async with AsyncExitStack() as closing:
             server = None
+            if self._web.pod:
+                closing.push_async_callback(
+                    PodRole(OwnPod(self._web.pod), lambda: self._metrics.status.role, progress).close
+                )
             if self._web.listen != OFF:
                 server = self._server()
                 closing.push_async_callback(server.close)

@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from reconciler.drivers.git_compare import differences
+from reconciler.drivers.merge_requests import FORMAT, brought
 from reconciler.model.desired import LineOrigin, SpecSource
 from reconciler.model.errors import Diagnostic, Position, SpecError, UsageError
 from reconciler.model.reference import FOLDER
@@ -61,6 +62,7 @@ REPOSITORY_VARIABLES: Final = (  # git sets them for its hooks; they would lead 
     "GIT_NAMESPACE",
 )
 _LINK: Final = 0o120000
+_SEARCHED: Final = 10_000  # commits whose requests are known
 _BLAMED: Final = 16 * 1024 * 1024  # bytes of a file that are searched for lines
 _HASH: Final = re.compile(r"[0-9a-f]{40}")
 _READ_BY_US: Final = (".yaml", ".yml", ".csv")
@@ -161,6 +163,20 @@ def origins(source: SpecSource, places: Iterable[Position]) -> Mapping[Position,
             lines = _blame(repo, source, path, {place.line for place in places_in}, shallow)
             found |= {place: lines[place.line] for place in places_in if place.line in lines}
     return found
+
+
+def requests(source: SpecSource) -> Mapping[str, int]:
+    """Return the number of the pull or merge request that brought each of the newest commits of a spec."""
+    from git import GitCommandError
+
+    with _repository(Path(source.directory)) as repo:
+        if repo is None or not source.commit:
+            return {}
+        try:  # rev-list, since `log` would run the program that log.showSignature takes
+            listing = repo.git.rev_list(FORMAT, f"--max-count={_SEARCHED}", source.commit)
+        except GitCommandError:  # a partial clone
+            return {}
+    return brought(str(listing))
 
 
 def _blame(repo: Repo, source: SpecSource, path: str, lines: set[int], shallow: bool) -> Mapping[int, LineOrigin]:

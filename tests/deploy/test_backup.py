@@ -73,12 +73,42 @@ def server() -> Iterator[Server]:
 def test_postgresql_is_restored(server: Server, tmp_path: Path) -> None:
     before, after = server.database(), server.database()
     head = written(before)
-    typed(line("pg_dump"), tmp_path, RECONCILER_LEDGER=before)
+    command = line("pg_dump").replace("postgresql://reconciler@db.example.com/fleet", f"'{before}'")
+    assert before in command
+    typed(command, tmp_path)
     written(before, "run-2")  # which the backup does not have
     assert "createdb" in line("createdb"), "the server of the test has made it"
     typed(line("pg_restore"), tmp_path, RECONCILER_LEDGER=after)
     assert verified(after, "--head", head)["head"] == head
     assert verified(before)["head"] != head
+
+
+def test_no_program_is_given_a_password_by_its_arguments() -> None:
+    """Which everybody on the machine may read."""
+    calls = [one for one in LINES if one.startswith(("pg_", "createdb"))]
+    assert {one.split()[0] for one in calls} == {"pg_dump", "pg_restore", "createdb"}
+    [given] = [one.partition("RECONCILER_LEDGER=")[2] for one in LINES if "RECONCILER_LEDGER=" in one]
+    named = [*re.findall(r"postgresql[^ ]*", " ".join(calls)), given]
+    assert len(named) == 2
+    for url in named:  # as the page sets it before
+        assert re.fullmatch(r"postgresql://[a-z]+@[a-z.]+/[a-z]+", url), url
+    assert "$RECONCILER_LEDGER" not in line("pg_dump"), "what a service is given may hold one"
+
+
+@pytest.mark.wire
+def test_a_password_file_is_enough(server: Server, tmp_path: Path) -> None:
+    """For pg_dump and for the reconciler: the file's line is asked for, on a server that wants a password."""
+    with server.with_password("s3cret") as url:
+        passwords = tmp_path / "pgpass"
+        passwords.write_text("*:*:*:*:s3cret\n")
+        passwords.chmod(0o600)
+        command = line("pg_dump").replace("postgresql://reconciler@db.example.com/fleet", f"'{url}'")
+        typed(command, tmp_path, PGPASSFILE=str(passwords))
+        done = reconciler("ledger", "info", "--ledger", url, "--create-ledger", env={"PGPASSFILE": str(passwords)})
+        assert done.code == 0, done.err
+        passwords.write_text("*:*:*:*:other\n")
+        with pytest.raises(AssertionError, match="password authentication failed"):
+            typed(command, tmp_path, PGPASSFILE=str(passwords))
 
 
 @pytest.mark.skipif(shutil.which("sqlite3") is None, reason="there is no sqlite3")

@@ -15,6 +15,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from reconciler.cli.main import cli
+from reconciler.drivers.kube.own_pod import ROLE_LABEL
+from reconciler.model.status import Role
 from tests.conftest import ROOT
 from tests.drivers.helm.real_helm import helm
 
@@ -89,11 +91,20 @@ def test_its_rights_are_those_of_the_role() -> None:
             key=lambda one: (one["kind"], one["name"]),
         )
 
-    assert grants(rendered()) == grants([one for file in RIGHTS for one in load(file.read_text())])
+    own = {"Role", "RoleBinding"}, "reconciler-role"  # of a pod for its label: who runs elsewhere has no pod
+
+    def of_clusters(documents: list[dict[str, Any]]) -> list[Any]:
+        return [one for one in grants(documents) if one["kind"] not in own[0] or one["name"] != own[1]]
+
+    assert of_clusters(rendered()) == grants([one for file in RIGHTS for one in load(file.read_text())])
     least = grants(rendered("rbac.checkpoint=false", "rbac.adjust=false", "rbac.events=false"))
     assert [(one["kind"], one["name"]) for one in least] == [
-        ("ClusterRole", "reconciler"), ("ClusterRoleBinding", "reconciler")
+        ("ClusterRole", "reconciler"), ("ClusterRoleBinding", "reconciler"),
+        ("Role", "reconciler-role"), ("RoleBinding", "reconciler-role"),
     ]  # fmt: skip
+    [role] = [one for one in least if one["kind"] == "Role"]
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "patch"]}]
+    assert role["namespace"] == "reconciler"
 
 
 @pytest.mark.parametrize("name", ["reconciler", "reconciler-engine-scheduler", "reconciler-engine-fra"])
@@ -137,6 +148,23 @@ def test_run_understands_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
     assert given["listen"] == f"0.0.0.0:{ports['https']}"
     probes = {container[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert probes == {"/healthz", "/readyz"}
+
+
+def test_the_service_chooses_who_leads_and_each_pod_says_which_it_is() -> None:
+    """By the label that OwnPod writes; no pod has it before it has said so. tests/deploy/test_two_pods.py tries it."""
+    documents = rendered()
+    template = only("Deployment", documents)["spec"]["template"]
+    selector = only("Service", documents)["spec"]["selector"]
+    assert selector.pop(ROLE_LABEL) == Role.LEADER.value
+    assert selector.items() <= template["metadata"]["labels"].items()
+    assert ROLE_LABEL not in template["metadata"]["labels"]
+    (container,) = template["spec"]["containers"]
+    assert "--pod=$(POD_NAMESPACE)/$(POD_NAME)" in container["args"]
+    fields = {one["name"]: one["valueFrom"]["fieldRef"]["fieldPath"] for one in container["env"]
+              if "fieldRef" in one.get("valueFrom", {})}  # fmt: skip
+    assert fields == {"POD_NAMESPACE": "metadata.namespace", "POD_NAME": "metadata.name"}
+    for kubeconfig in ("true", "false"):
+        assert deployments(rendered(f"rbac.kubeconfig={kubeconfig}"))["reconciler"]["automountServiceAccountToken"]
 
 
 def test_it_reaches_what_is_listed_and_dns_alone() -> None:

@@ -6,6 +6,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import re
 import runpy
 import shutil
 import ssl
@@ -89,6 +90,15 @@ class Image:
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
+def extension(folder: Path) -> Path:
+    """The wheel of the example of an extension."""
+    source = shutil.copytree(ROOT / "docs/examples/acme-fleet", folder / "source")
+    words: list[str | Path] = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, source]
+    subprocess.run(words, check=True, capture_output=True)
+    [wheel] = folder.glob("*.whl")
+    return wheel
+
+
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     for program, package in PROGRAMS.items():
@@ -97,10 +107,8 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     if os.geteuid() != 0:
         pytest.skip("a container with a user of its own takes root here")
     folder = tmp_path_factory.mktemp("container")
-    built = subprocess.run(
-        [BUILD, folder / "out"], env=os.environ | {"PYTHON": sys.executable, "HELM": helm()}, capture_output=True,
-        text=True,
-    )  # fmt: skip
+    given = {"PYTHON": sys.executable, "HELM": helm(), "PACKAGES": str(extension(folder / "extension"))}
+    built = subprocess.run([BUILD, folder / "out"], env=os.environ | given, capture_output=True, text=True)
     if "mmdebstrap" in built.stderr and ("Could not resolve" in built.stderr or "Failed to fetch" in built.stderr):
         pytest.skip(f"Debian's archive can't be reached: {built.stderr.strip()[-200:]}")
     assert built.returncode == 0, built.stderr
@@ -129,6 +137,14 @@ def test_the_program_and_what_it_starts_are_in_it(image: Image, tmp_path: Path) 
         assert done.returncode == 0, (words, done.stdout, done.stderr)
 
 
+def test_an_extension_that_was_asked_for_is_in_it(image: Image, tmp_path: Path) -> None:
+    """With the place that docs/how-to/extend.md names for a derived image."""
+    done = image.run(tmp_path, "reconciler", "--version")
+    assert "acme-fleet 1.2.0" in done.stdout, (done.stdout, done.stderr)
+    [place] = re.findall(r"COPY --from=packages /packages (\S+)", (ROOT / "docs/how-to/extend.md").read_text())
+    assert image.bundle.joinpath("rootfs", place.strip("/"), "acme_fleet/raid.py").is_file()
+
+
 def test_nothing_in_it_may_be_written_or_gives_rights(image: Image, tmp_path: Path) -> None:
     done = image.run(tmp_path, "sh", "-c", "id -un; touch /usr/x || touch /var/lib/reconciler/x")
     assert done.stdout.split() == ["reconciler"]
@@ -145,9 +161,10 @@ def test_the_list_of_contents_has_every_package(image: Image) -> None:
     shown = {(canonicalize_name(name), version) for name, version in of_python}
     python = image.bundle / "rootfs/usr/local/lib/python3.11/dist-packages"
     there = {(canonicalize_name(one.name), one.version) for one in importlib.metadata.distributions(path=[str(python)])}
+    assert ("acme-fleet", "1.2.0") in there
     there = {(name, version) for name, version in there if name != "gpu-fleet-reconciler"}
     assert there <= shown
-    assert there <= {(name, version) for name, (version, _) in pins().items()}, "what the lock does not have"
+    assert there - {("acme-fleet", "1.2.0")} <= {(name, version) for name, (version, _) in pins().items()}, "what the lock does not have"
     assert {"asyncssh", "psycopg", "sushy"} <= {name for name, _ in there}
     [put_in] = (one for one in listed["components"] if one["name"] == "helm")
     assert put_in["hashes"][0]["content"] == hashlib.sha256(Path(helm()).read_bytes()).hexdigest()

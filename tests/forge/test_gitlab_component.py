@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,13 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from tests.cli.shell import reconciler
+from reconciler.drivers.ledger import SqlLedger
+from tests.cli.shell import reconciler, running_lab
 from tests.conftest import ROOT
 from tests.forge.gitlab import FakeGitLab, serving
+from tests.forge.index import needed, without_network, write_wheel
 from tests.forge.runner import git
+from tests.ledger.postgresql import NoServer, Server, running_server
 
 FILE = ROOT / "deploy" / "gitlab" / "templates" / "reconciler.yml"
 GIVEN = {"source": "gpu-fleet-reconciler==1.0", "runner": "fleet"}
@@ -149,12 +153,19 @@ def test_what_decides_is_no_variable_that_a_pipeline_can_be_given() -> None:
     """Variables of whoever starts a pipeline go before those of a job: what is installed and who approves is none."""
     inputs = HEADER["spec"]["inputs"]
     scripts = "\n".join(line for line in FILE.read_text().partition("\n---\n")[2].splitlines() if "[[" in line)
-    pasted = set(re.findall(r"^ {4,}(?:- )?(?:env|if|reconciler).*$", scripts, re.MULTILINE))
-    assert {name for line in pasted for name in re.findall(r"inputs\.(\w+)", line)} == {"source", "token", "approvals"}
+    pasted = set(re.findall(r"^ {4,}(?:- )?(?:echo|xargs|env|if|reconciler).*$", scripts, re.MULTILINE))
+    named = {name for line in pasted for name in re.findall(r"inputs\.(\w+)", line)}
+    assert named == {"source", "packages", "token", "approvals"}
     assert inputs["approvals"]["type"] == "number"
     for name, good, bad in (
-        ("source", "git+https://x.example/a/b@0123abc", 'x"; id; "'), ("token", "GITLAB_TOKEN", "A B"),
-    ):  # fmt: skip
+        ("source", "git+https://x.example/a/b@0123abc", 'x"; id; "'),
+        ("source", "gpu-fleet-reconciler[postgresql,notifications]==1.0", "x y"),
+        ("packages", "", "a\nb"),
+        ("packages", "acme-fleet==1.2.0 x[y]@git+https://x.example/a/b@0123abc", "a $(id)"),
+        ("packages", "acme_fleet==1.2.0", 'a" | id; echo "b'),
+        ("packages", "acme_fleet==1.2.0", "`id`"),
+        ("token", "GITLAB_TOKEN", "A B"),
+    ):
         assert re.fullmatch(inputs[name]["regex"], good)
         assert not re.fullmatch(inputs[name]["regex"], bad)
 
@@ -229,6 +240,48 @@ def gitlab() -> Iterator[FakeGitLab]:
 @pytest.fixture
 def pipeline(tmp_path: Path, gitlab: FakeGitLab) -> Pipeline:
     return Pipeline(tmp_path, gitlab)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    try:
+        with running_server() as found:
+            yield found
+    except NoServer as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.wire
+@pytest.mark.tool
+def test_what_a_job_installs_can_plan(tmp_path: Path, server: Server) -> None:
+    """From nothing, as GitLab starts it: before_script and script in one shell, and an extension beside the tool."""
+    index = tmp_path / "index"
+    index.mkdir()
+    wanted = [*tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]]
+    for one in needed("gpu-fleet-reconciler[postgresql]", *wanted):
+        if one.name != "gpu-fleet-reconciler":
+            write_wheel(one, index)
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(index)]
+    extension = shutil.copytree(ROOT / "docs/examples/acme-fleet", tmp_path / "acme-fleet")
+    subprocess.run([*build, str(extension)], check=True, capture_output=True)
+    database = server.database()
+    SqlLedger(database).close()
+    _, body = documents(GIVEN | {"source": str(ROOT), "packages": "acme-fleet==1.2.0"})
+    before = "\n".join([body[".reconciler-fleet"]["before_script"][0], *body[".reconciler"]["before_script"]])
+    with running_lab(tmp_path / "lab", "--scenario", "clean", nodes=2) as lab:
+        env = without_network(index) | {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(tmp_path), "LANG": "C.UTF-8",
+            "RECONCILER_SPEC": str(lab.spec), "RECONCILER_LEDGER": database, "TMPDIR": str(tmp_path),
+            "RECONCILER_ENDPOINTS": str(lab.endpoints), "RECONCILER_SECRETS": str(lab.path / "secrets.yaml"),
+        }  # fmt: skip
+        script = "\n".join([before, "reconciler --version", *body["reconciler-plan"]["script"]])
+        words = ("bash", "-eo", "pipefail", "-c", script)
+        done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    log = tmp_path / "plan.log"
+    assert done.returncode == 0, done.stdout + done.stderr + (log.read_text() if log.exists() else "")
+    assert "acme-fleet 1.2.0" in done.stdout
+    assert json.loads((tmp_path / "plan.json").read_text())["nodes"] is not None
+    assert (tmp_path / "code").read_text().strip() in ("0", "2")
 
 
 @pytest.mark.wire

@@ -330,7 +330,7 @@ def test_artifacts_name_no_machine() -> None:
 def test_nobody_plans_or_acts_without_a_ledger_that_lasts(name: str, key: str) -> None:
     own = [step for step in steps(name) if step.job == key]
     [setup] = [step for step in own if step.said.get("uses") == "./"]
-    assert setup.said["with"] == {"ledger": "required"}
+    assert setup.said["with"]["ledger"] == "required"
     assert "RECONCILER_LEDGER" in setup.env
     [check, *_] = read(ACTION)["runs"]["steps"]
     assert check["if"] == "inputs.ledger != 'none'"
@@ -345,10 +345,27 @@ def installing() -> dict[str, Any]:
     return dict(found)
 
 
+@pytest.mark.parametrize("name", FLEET)
+def test_extensions_are_named_once_for_all_jobs(name: str) -> None:
+    """Which a Fleet needs wherever its spec is read; a report may go to the forge of one."""
+    setups = [step for step in steps(name) if step.said.get("uses") == "./"]
+    assert setups
+    assert {step.said["with"]["packages"] for step in setups} == {"${{ vars.RECONCILER_PACKAGES }}"}
+
+
 @pytest.mark.parametrize(
-    ("given", "words"), [("", []), (".github/my pins.txt", ["--constraint", ".github/my pins.txt"])]
-)
-def test_what_it_needs_can_be_pinned(tmp_path: Path, given: str, words: list[str]) -> None:
+    ("constraints", "packages", "words"),
+    [
+        ("", "", ["src[postgresql]"]),
+        (".github/my pins.txt", "", ["--constraint", ".github/my pins.txt", "src[postgresql]"]),
+        ("", "acme-fleet==1.2.0  x[y]>=2\nz@git+https://git.example.com/z@c0ffee\n",
+         ["src[postgresql]", "acme-fleet==1.2.0", "x[y]>=2", "z@git+https://git.example.com/z@c0ffee"]),
+        ("", "$(touch gone) `touch gone` *", ["src[postgresql]", "$(touch", "gone)", "`touch", "gone`", "*"]),
+    ],
+)  # fmt: skip
+def test_what_it_needs_can_be_pinned_and_more_installed_beside_it(
+    tmp_path: Path, constraints: str, packages: str, words: list[str]
+) -> None:
     bin_, log = tmp_path / "reconciler" / "bin", tmp_path / "log"
     bin_.mkdir(parents=True)
     for path in (tmp_path / "python", bin_ / "python", bin_ / "reconciler"):
@@ -357,9 +374,12 @@ def test_what_it_needs_can_be_pinned(tmp_path: Path, given: str, words: list[str
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "RUNNER_TEMP": str(tmp_path), "SOURCE": "src",
            "GITHUB_PATH": str(tmp_path / "path"), "GITHUB_OUTPUT": str(tmp_path / "output")}  # fmt: skip
     assert installing()["env"]["CONSTRAINTS"] == "${{ inputs.constraints }}"
-    subprocess.run(("bash", "-e", "-c", installing()["run"]), env=env | {"CONSTRAINTS": given}, check=True)
+    assert installing()["env"]["PACKAGES"] == "${{ inputs.packages }}"
+    given = env | {"CONSTRAINTS": constraints, "PACKAGES": packages}
+    subprocess.run(("bash", "-e", "-c", installing()["run"]), env=given, cwd=tmp_path, check=True)
     said = log.read_text().splitlines()
-    assert said[said.index("--disable-pip-version-check") + 1 : -1] == [*words, "src[postgresql]"]
+    assert said[said.index("--disable-pip-version-check") + 1 : -1] == words
+    assert not (tmp_path / "gone").exists()
 
 
 def test_the_action_is_one_that_others_can_use() -> None:

@@ -72,6 +72,22 @@ class Server:
         self._call("createdb", "-h", self._home, "-U", "r", name)
         return f"postgresql://r@/{name}?host={self._home}"
 
+    @contextlib.contextmanager
+    def with_password(self, password: str) -> Iterator[str]:
+        """While the block runs, an account needs a password: the URL of a new database as that."""
+        url = self.database()
+        sql = f"CREATE ROLE p LOGIN PASSWORD '{password}'; GRANT ALL ON SCHEMA public TO p"
+        self._call("psql", "-q", "-v", "ON_ERROR_STOP=1", "-c", sql, url)
+        rules = self._data / "pg_hba.conf"
+        before = rules.read_text()
+        rules.write_text(f"local all p scram-sha-256\n{before}")
+        self._call("pg_ctl", "-D", self._data, "reload")
+        try:
+            yield url.replace("//r@", "//p@")
+        finally:
+            rules.write_text(before)
+            self._call("pg_ctl", "-D", self._data, "reload")
+
     def restored(self, url: str) -> str:
         """Dump a database with pg_dump, and restore it into a new one; its URL."""
         dump, there = self._home / "dump", self.database()

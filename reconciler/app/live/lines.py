@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from reconciler.app.live.forge_links import commit_url, pull_url
+from reconciler.app.live.forge_links import SpecPages
 from reconciler.converge.status import node_status
 from reconciler.diff.facts import Managed, managed
 from reconciler.diff.readings import Missing
@@ -105,17 +105,16 @@ def version_lines(plan: Plan, made: Explanation, seen: Observation) -> Iterator[
         yield VersionLine(pool, what, version, same, many)
 
 
-def value_lines(made: Explanation, web: str) -> list[ValueLine]:
-    """Return what the spec manages of a node. `web`: the address of the repository for people; "" = unknown."""
-    return [_value_line(one, web) for one in values(made)]
+def value_lines(made: Explanation, pages: SpecPages, requests: Mapping[str, int]) -> list[ValueLine]:
+    """Return what the spec manages of a node. `requests`: the number of the pull request that brought a commit."""
+    return [_value_line(one, pages, requests) for one in values(made)]
 
 
-def _value_line(one: Value, web: str) -> ValueLine:
+def _value_line(one: Value, pages: SpecPages, requests: Mapping[str, int]) -> ValueLine:
     commit = "" if one.origin is None else one.origin.commit
-    summary = "" if one.origin is None else one.origin.summary
     return ValueLine(
         one.path, one.wanted, one.found, one.verdict, position(one.place), one.origin,
-        commit_url(web, commit), pull_url(web, summary),
+        pages.commit(commit), pages.pull(requests.get(commit, 0)),
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.app.live.activity import Activity
-from reconciler.app.live.forge_links import commit_url
+from reconciler.app.live.forge_links import SpecPages
 from reconciler.app.live.lines import (
     difference,
     explained,
@@ -27,7 +27,7 @@ from reconciler.app.under_way import under_way
 from reconciler.app.workspace import Workspace
 from reconciler.converge.events import Event, Progress
 from reconciler.converge.node_approvals import NodeApprovals
-from reconciler.drivers.git import origins
+from reconciler.drivers.git import origins, requests
 from reconciler.drivers.status import PrometheusMetrics
 from reconciler.model.desired import Fleet
 from reconciler.model.fleet_overview import FleetOverview
@@ -84,6 +84,12 @@ class _Pass:
     @cached_property
     def overview(self) -> FleetOverview:
         return overview_of(self.workspace, self.ledger, self.plan, self.seen)
+
+    @cached_property
+    def requests(self) -> Mapping[str, int]:
+        """Return the number of the pull request that brought each commit of the spec."""
+        source = self.fleet.source
+        return requests(source) if Path(source.directory).is_dir() else {}
 
     @cached_property
     def versions(self) -> tuple[VersionLine, ...]:
@@ -181,7 +187,7 @@ class LiveFleet:
             spec_commit=status.spec_commit,
             spec_head=status.spec_head,
             spec_trouble=status.spec_trouble,
-            spec_url=commit_url(self._web, status.spec_commit),
+            spec_url=SpecPages.of(self._web, None if found is None else found.fleet).commit(status.spec_commit),
             last_pass=status.last_pass,
             now=now,
             stopped=status.stopped,
@@ -223,7 +229,9 @@ class LiveFleet:
         made = explained(found.explanation, name, far.get(name, ""))
         made = _with_records(made, found, name, holds)
         plan = found.plan.nodes[name]
-        lines = value_lines(made, self._web)
+        with self._lock:
+            brought = found.requests
+        lines = value_lines(made, SpecPages.of(self._web, found.fleet), brought)
         work = self._activity.at_work(found.plan, far)
         return NodeDetail(
             line=self._line(found, name, far.get(name, ""), self._activity.nodes()),

@@ -71,6 +71,8 @@ _WEB = (
                  help="The secret NAME is a bearer token with a role: viewer, operator or admin. Repeatable."),
     click.option("--proxy-role", "proxy_roles", type=Roles(), multiple=True, metavar="GROUP=ROLE", callback=by_name,
                  help="Users of GROUP in X-Forwarded-Groups of the proxy have a role. Repeatable."),
+    click.option("--pod", default="", metavar="NAMESPACE/NAME",
+                 help="Pod that this runs in. Its label reconciler.dev/role says which of several leads, for a Service."),
 )  # fmt: skip
 
 
