@@ -15,7 +15,7 @@ from reconciler.model.after import Exchanged
 from reconciler.model.desired import Profile
 from reconciler.model.signal_changes import SignalChange
 from reconciler.model.units import parse_duration
-from reconciler.spec.kinds.signals import First, Next, Proof, Scope, SignalClass, SignalRow
+from reconciler.spec.kinds.signals import LASTING, First, Next, Proof, Scope, SignalClass, SignalRow
 from reconciler.spec.signals import FILE, PREFIX, is_guarded, packaged, row_for, rows_of, weaker
 
 
@@ -53,15 +53,16 @@ class SignalRule:
     A `latched` signal is evidence after one reading: an event, or a state that only a repair or a reset clears. Others
     need two readings. `remedy` matters for signals that isolate or repair. `part`: what a person exchanges to heal
     it, where that is one kind of part and nothing else. `domains`: labels, as patterns, of the failure domains that
-    may be its cause.
+    may be its cause. `lasts_s`: for how many seconds it has to be shown before it counts.
     """
 
-    __slots__ = ("domains", "effect", "latched", "part", "remedy", "row")
+    __slots__ = ("domains", "effect", "lasts_s", "latched", "part", "remedy", "row")
 
     def __init__(self, row: SignalRow) -> None:
         self.row = row
         self.effect = _EFFECTS[row.first]
         self.latched = row.reads == 1
+        self.lasts_s = parse_duration(row.window) if row.fact == LASTING and row.window is not None else 0.0
         self.remedy = Remedy.LADDER if row.next is None else _REMEDIES[row.next]
         exchanged = row.next is Next.PERSON or row.healed_by == (Proof.NEW_SERIAL,)
         self.part = _PARTS.get(row.scope) if exchanged else None

@@ -72,6 +72,9 @@ nodes = st.builds(
 fleets = st.lists(nodes, min_size=1, max_size=8).map(tuple)
 
 
+LASTS = 4  # minutes, of port_missing
+
+
 def planned(shown: tuple[Node, ...], **more: NodeRecord) -> Plan:
     wanted, seen, records = {}, {}, {}
     for at, node in enumerate(shown):
@@ -82,6 +85,7 @@ def planned(shown: tuple[Node, ...], **more: NodeRecord) -> Plan:
         since: dict[str, datetime] = {}
         if node.shows:
             since = {SHARED + f"health.{node.shows}": b.NOW - timedelta(minutes=node.age)}
+            since |= {f"health.{node.shows}": b.NOW - timedelta(minutes=max(node.age, LASTS))}  # it counts by now
         records[name] = more.get(name) or replace(b.record(wanted[name], seen[name]), silent_since=since)
     fleet = d.Fleet(replace(b.SETTINGS, budgets=(d.BudgetLimit("fleet", "100%"),)), d.SpecSource("spec"), wanted, "d")
     observation = Observation("1.0", "test", "", b.NOW, b.NOW, seen)

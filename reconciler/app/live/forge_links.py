@@ -37,7 +37,10 @@ class SpecPages:
         """Return those of the forge that the Fleet names; else the host's name tells GitLab from GitHub."""
         settings = None if fleet is None else fleet.settings
         inventory = None if settings is None else settings.inventory
-        for forge in (None if settings is None else settings.drift_forge, None if inventory is None else inventory.forge):
+        for forge in (
+            None if settings is None else settings.drift_forge,
+            None if inventory is None else inventory.forge,
+        ):
             if forge is not None:
                 return cls(address, forge.kind)
         host = address.partition("://")[2].partition("/")[0]

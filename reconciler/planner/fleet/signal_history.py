@@ -28,17 +28,17 @@ from reconciler.planner.node.boot_proofs import boot_signals
 from reconciler.planner.node.counted import counter_signals, counter_updates
 from reconciler.planner.node.late_events import log_updates, with_late
 from reconciler.planner.node.unhealed import kept_updates, unhealed_signals
+from reconciler.planner.node.withheld import AFTER
 
 NEWS = timedelta(hours=1)
 FLAPS = timedelta(days=1)  # a signal that returns within a day after a change is still that change's
-_AFTER = " after "
 
 
 def first_seen(key: str) -> tuple[str, str]:
     """Split a key of `NodeRecord.silent_since` into (signal, the change before it); ("", "") if it is no signal's."""
     if not key.startswith("health."):
         return "", ""
-    signal, _, change = key.partition(_AFTER)
+    signal, _, change = key.partition(AFTER)
     return signal, change
 
 
@@ -130,7 +130,7 @@ def signal_updates(
         shown = {path for path in hard if rules.match(desired, path) is None}
         for signal in sorted(shown - kept.keys()):
             change = after_change(fleet, seen, record, changes, now)
-            yield name, signal + (_AFTER + change if change else ""), True
+            yield name, signal + (AFTER + change if change else ""), True
         missing = unread_signals(desired.profile, seen)
         for signal, key in kept.items():
             if signal in shown or (missing and signal.startswith(missing)):

@@ -19,7 +19,7 @@ from reconciler.model.gate import Binding
 from reconciler.model.observed import Answered, HostFacts, Member, Observed, RedfishInventory, Silent
 from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, Mark, NodeRecord, is_spare, read_mark
 from reconciler.model.stakes import stakes
-from reconciler.model.vocab import DrainProvider, Power, Source
+from reconciler.model.vocab import DrainProvider, Power
 from reconciler.planner.node.bmc_password import assess_bmc_password
 from reconciler.planner.node.bmc_reset import assess_bmc
 from reconciler.planner.node.conditions import (
@@ -56,13 +56,13 @@ from reconciler.planner.node.provision import never_answered, unread_disk
 from reconciler.planner.node.record import (
     gate_failure,
     is_drained,
-    stale_signals_until,
     was_tested,
 )
 from reconciler.planner.node.renewals import assess_host_certificate
 from reconciler.planner.node.repair import assess_repair
 from reconciler.planner.node.retest import asked_again, both, owed_since_isolation, renewals, voided_since_certificate
 from reconciler.planner.node.shown_signals import shown_signals, split_ignored
+from reconciler.planner.node.withheld import withheld
 
 _ON = frozenset({Power.ON, Power.POWERING_ON})
 
@@ -76,7 +76,7 @@ class Assessment:
     signals: tuple[Signal, ...]
     reported: tuple[Signal, ...]
     ignored: tuple[Signal, ...]
-    unconfirmed: tuple[Signal, ...]
+    withheld: tuple[tuple[Signal, str], ...]
     mark: Mark | None
     foreign_mark: Mark | None
     foreign_cordon: bool
@@ -114,14 +114,12 @@ def assess(
     counted, ignored = split_ignored(desired, shown_signals(desired, observed, record, context), rules)
     found = tuple(s for s in counted if s.path not in retracted and s.effect is not Effect.REPORTS)
     reported = tuple(signal for signal in counted if signal not in found)
-    until = stale_signals_until(record, context.now) if found else None
-    unconfirmed = tuple(s for s in found if s.source is Source.KUBERNETES) if until is not None else ()
-    found = tuple(s for s in found if s not in unconfirmed) if unconfirmed else found
-    if unconfirmed and not found and not waiting:
-        waiting = f"{unconfirmed[0].detail}, maybe from before the treatment: its detector has time to take it back"
-    else:
-        until = None
-    assess_health(builder, observed, found, unconfirmed, not_read(desired, observed, record, rules, retracted))
+    later = withheld(found, record, context.now)
+    if later.signals:
+        found = tuple(signal for signal in found if all(signal is not one for one, _ in later.signals))
+    until = later.until if later.signals and not found and not waiting else None
+    waiting = waiting or (later.sentence if until is not None else "")
+    assess_health(builder, observed, found, later, not_read(desired, observed, record, rules, retracted))
     mark, foreign_mark, foreign_cordon = _cluster(builder, desired, observed, record, context)
     moved, asked = _gate(builder, desired, observed, record, context)
     _identity(builder, desired, observed, facts, record)
@@ -134,7 +132,7 @@ def assess(
         signals=found,
         reported=reported,
         ignored=ignored,
-        unconfirmed=unconfirmed,
+        withheld=later.signals,
         mark=mark,
         foreign_mark=foreign_mark,
         foreign_cordon=foreign_cordon,

@@ -160,7 +160,7 @@ class Conditions:
     signals: tuple[Signal, ...]
     reported: tuple[Signal, ...]  # shown and not acted upon, by the table of signals or because a person retracted them
     ignored: tuple[Signal, ...]  # shown and not acted upon, by an ignore rule of the spec
-    unconfirmed: tuple[Signal, ...]  # may date from before the latest treatment
+    withheld: tuple[tuple[Signal, str], ...]  # signals that do not count yet, each with why
     mark: Mark | None  # of this ledger
     foreign_mark: Mark | None
     foreign_cordon: bool
@@ -192,7 +192,7 @@ class Conditions:
         reasons = (self.unknown, self.explained, self.because)
         return (
             self.true, *[tuple(words.items()) for words in reasons], self.signals, self.reported, self.ignored,
-            self.unconfirmed, self.foreign_cordon, self.foreign_hold, self.tampered, self.waiting, self.waits_until,
+            self.withheld, self.foreign_cordon, self.foreign_hold, self.tampered, self.waiting, self.waits_until,
             self.watched_until, self.gate_failed, tuple(self.impossible.items()), self.entry_awaits_image, self.unread,
             None if self.leaving is None else self.leaving.key(), self.needs_installer, self.fell_back,
             self.asked_tests, tuple(self.of_domain.items()), self.repair, self.spare,

@@ -98,7 +98,7 @@ def with_drift(
         signals=assessment.signals,
         reported=assessment.reported,
         ignored=assessment.ignored,
-        unconfirmed=assessment.unconfirmed,
+        withheld=assessment.withheld,
         mark=assessment.mark,
         foreign_mark=assessment.foreign_mark,
         foreign_cordon=assessment.foreign_cordon,

@@ -227,7 +227,10 @@ def _unhealthy(
         most, name = limit
         of_class = f" for signals of class {name}" if name else ""
         within = format_duration(policy.most_within_s)
-        why = f"it was repaired {most} times within {within}{of_class}, the policy's limit: a person must look"
+        if name or most < sum(one.attempts for one in policy.ladder):
+            why = f"it was repaired {most} times within {within}{of_class}, the policy's limit: a person must look"
+        else:
+            why += f" within {within}: a person must look"
     elif policy is not None and not all(may_heal(rung.action, cure) for rung in policy.ladder):
         why += ", but for those that can't help"
     if policy is not None:

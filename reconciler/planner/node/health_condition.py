@@ -12,6 +12,7 @@ from reconciler.model.observed import Answered, HostFacts, Observed
 from reconciler.model.records import NodeRecord
 from reconciler.planner.node.conditions import HEALTHY, HOST_UP, POWER_ON, ConditionBuilder
 from reconciler.planner.node.unhealed import unread_causes
+from reconciler.planner.node.withheld import Withheld
 
 
 def not_read(
@@ -35,14 +36,14 @@ def assess_health(
     builder: ConditionBuilder,
     observed: Observed,
     found: Sequence[Signal],
-    unconfirmed: Sequence[Signal],
+    withheld: Withheld,
     unread: Sequence[str],
 ) -> None:
     """Set HEALTHY. `unread`: as `not_read` says it."""
     if found:
         builder.because[HEALTHY] = tuple(signal.path for signal in found)
-    elif unconfirmed:
-        builder.unknown[HEALTHY] = f"{unconfirmed[0].detail}, maybe from before the treatment"
+    elif withheld.signals:
+        builder.unknown[HEALTHY] = withheld.sentence
     elif isinstance(observed.host, Answered):
         why = (*_blind(observed.host.value, observed), *unread)
         builder.set(HEALTHY, None if why else True, *why)

@@ -15,7 +15,7 @@ def signal_items(desired: Desired, state: Conditions, rules: IgnoreRules) -> lis
     """Return an item for each signal: what is acted upon, what waits to be told anew, and what is only shown."""
     told = [
         *((signal, DriftClass.DRIFTED, "") for signal in state.signals),
-        *((signal, DriftClass.UNKNOWN, "maybe from before the treatment") for signal in state.unconfirmed),
+        *((signal, DriftClass.UNKNOWN, why) for signal, why in state.withheld),
         *((signal, DriftClass.REPORTED, _reported(signal)) for signal in state.reported),
         *((s, DriftClass.IGNORED, rule.reason) for s in state.ignored if (rule := rules.match(desired, s.path))),
     ]

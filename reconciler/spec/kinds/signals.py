@@ -63,6 +63,7 @@ class Proof(StrEnum):
     NEW_SERIAL = "new_serial"
 
 
+LASTING: Final = "host.links"  # the fact of signals whose `window` says for how long they have to be shown
 EVENTS: Final = "bmc.events"
 RAISED: Final = "host.raised"  # signals that an extension judges
 COUNTED: Final = (
@@ -129,7 +130,7 @@ class SignalRow(Model):
     window: PositiveDuration | None = Field(
         default=None,
         description="How old an event of a log may be when it is first read, or the time that `threshold` counts in. "
-        "Absent: since the last boot.",
+        "Of host.links: for how long it has to be shown before it counts. Absent: since the last boot, or at once.",
     )
     threshold: float | None = Field(
         default=None, ge=0, description="The least value that is evidence, or the greatest that is none. Absent: any."
