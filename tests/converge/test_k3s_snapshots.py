@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.converge.actions.k3s_snapshots import due_to_go
+from reconciler.lab.hardware.k3s_site import K3sSite
 from reconciler.lab.hardware.tools import k3s as lab_k3s
 from reconciler.lab.hardware.tools.call import Call, Ran, failed
 from reconciler.model.k3s import SNAPSHOTS
@@ -52,7 +53,7 @@ def test_an_old_file_that_stays_is_told_and_fails_no_upgrade(world: Worlds, monk
     have(here, "n0", [f"before-v1.30.1-k3s1-n0-{at}" for at in (1, 2)])
     snapshot = lab_k3s._snapshot
 
-    def refusing(shared: lab_k3s.K3sSite, call: Call) -> Ran | None:
+    def refusing(shared: K3sSite, call: Call) -> Ran | None:
         return failed(1, "the disk is read-only") if call.args[1] == "delete" else snapshot(shared, call)
 
     monkeypatch.setattr(lab_k3s, "_snapshot", refusing)
