@@ -51,10 +51,11 @@ then echo 'endpoint {ENVIRONMENT}'; fi 2>/dev/null
 """
 PROBE: Final = f"{STATE}echo end"  # `sh -c PROBE`; only root sees it all
 
-# `sh -c SAME`, with what `place_of` returns on stdin: whether the file of secrets names that place. No value leaves
-# the host, and none is an argument of a program.
+# `sh -c SAME`, with what `place_of` returns on stdin: whether the file of secrets names that place, and K3s has no
+# etcd, which it would go on with. No value leaves the host, and none is an argument of a program.
 SAME: Final = f"""\
 IFS= read -r place
+[ ! -e {DATASTORE} ] || {{ echo other; exit; }}
 [ -e {SECRETS} ] || {{ echo none; exit; }}
 value=$(sed -n 's/^{ENDPOINT}: *//p' {SECRETS} | head -n 1)
 value=${{value%[\\"\\']}}

@@ -13,7 +13,7 @@ from reconciler.lab.inprocess.host import MachineHost
 from reconciler.model.gate import CommandResult
 from reconciler.model.k3s import CONFIG, DATA, DATASTORE, PASSWORD, SECRETS, TOKEN, UNIT_FILES
 from reconciler.model.k3s_datastore import DATABASE_LINE, SQLITE
-from reconciler.model.outcome import Declined
+from reconciler.model.outcome import Declined, Permanent
 from tests.converge.k3s_world import OLD, declare, k3s_world, site, spec
 from tests.converge.test_k3s import NOT_THERE, converged, lose
 from tests.converge.test_k3s_external import DATABASE, SERVER, external
@@ -200,6 +200,18 @@ def test_the_token_of_another_cluster_is_told_and_not_tried_for_ever(world: Worl
     here.clock.elapsed += 86400.0
     converged(here)
     assert site(here).begun == 0, "it went on with the cluster in the database"
+
+
+def test_a_database_that_was_exchanged_for_another_clusters_is_told_when_a_server_restarts(world: Worlds) -> None:
+    here = k3s_world(world, external(), servers=TWO, nodes=3)
+    here.adopt()
+    site(here).databases[SERVER] = Database("a token of before\n")
+    here.machine("n1").disk().files[CONFIG] += "debug: true\n"
+    outcome = here.act("configure_k3s", "n1")
+    assert isinstance(outcome, Permanent)
+    assert "begun with another token" in outcome.detail
+    assert not here.machine("n1").system().services_active["k3s"]
+    assert here.machine("n0").system().services_active["k3s"], "the others run on, with what they know"
 
 
 def test_no_password_of_the_database_gets_out(world: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:

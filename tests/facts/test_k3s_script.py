@@ -214,9 +214,13 @@ def test_whether_two_endpoints_are_of_one_database(tmp_path: Path, file: str | N
     place = place_of(wanted, "db.example:5432")
     assert place
     assert "word" not in place
-    script = SAME.replace(SECRETS, f"{host.root}{SECRETS}")
+    script = SAME.replace(SECRETS, f"{host.root}{SECRETS}").replace(DATASTORE, f"{host.root}{DATASTORE}")
     ran = subprocess.run(["sh", "-c", script], input=f"{place}\n", capture_output=True, text=True, check=True)
     assert (ran.stdout, ran.stderr) == (f"{answer}\n", "")
     disk = DiskImage("ubuntu", "1", "", "", None, "", "", "n0", files={} if file is None else {SECRETS: file})
     played = same_place(disk, place)
     assert played == answer, "the lab says so, too"
+    host.file(f"{DATASTORE}/member/wal", "")
+    ran = subprocess.run(["sh", "-c", script], input=f"{place}\n", capture_output=True, text=True, check=True)
+    disk.files[DATASTORE] = "K3s"
+    assert (ran.stdout, same_place(disk, place)) == ("other\n", "other"), "K3s goes on with etcd on its disk"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.model.k3s import Artifact, DeprecatedApi, DesiredK3s, K3sRole, minor_of
+from reconciler.model.k3s import Artifact, DeprecatedApi, DesiredK3s, HostSecret, K3sRole, minor_of
 from reconciler.model.plan import PlannedAction
 from reconciler.model.vocab import Certainty
 from reconciler.planner.fleet.k3s_order import K3sOrder, goes_in_order
@@ -121,3 +123,42 @@ def test_no_server_goes_to_a_minor_that_lacks_what_is_in_use(
     )
     own = order.wanted["s1"]
     assert bool(order.why("s1", [planned("install_k3s")])) == bool(ended(order, own))
+
+
+DATABASE = "db.example:5432"
+SECRET = {"datastore-endpoint": HostSecret("database", DATABASE)}
+
+
+@given(
+    order=orders(), in_database=st.dictionaries(st.sampled_from(SERVERS), st.sampled_from(["", DATABASE, "other:1"])),
+    elsewhere=st.sets(st.sampled_from(SERVERS)), bootstrap=st.booleans(), saved=st.sampled_from(["", *VERSIONS]),
+    name=st.sampled_from(sorted(ACTIONS)), node=st.sampled_from(SERVERS),
+)  # fmt: skip
+def test_a_database_changes_what_is_proved_and_nothing_else(
+    order: K3sOrder, in_database: dict[str, str], elsewhere: set[str], bootstrap: bool, saved: str, name: str, node: str
+) -> None:
+    """None is changed while one has its state elsewhere; the quorum of etcd counts unless a database is proved."""
+    wanted = {
+        one: replace(own, secrets=SECRET if one in SERVERS else {}, bootstrap=bootstrap, saved_before=saved)
+        for one, own in order.wanted.items()
+    }
+    why_elsewhere = dict.fromkeys(elsewhere, "its state is elsewhere")
+    external = replace(order, wanted=wanted, in_database=in_database, elsewhere=why_elsewhere)
+    action, own = planned(name), wanted[node]
+    why = external.why(node, [action])
+    if not goes_in_order(action, own):
+        assert why == ""
+        return
+    if elsewhere:
+        assert "its state is elsewhere" in why
+        return
+    others = {one: ready for one, ready in order.ready.items() if one != node}
+    if not why and order.ready and not (name == "join" and node in order.ready):
+        assert not others or any(others.values()), "one that is Ready stays"
+        if not in_database:
+            assert all(others.values()), "nothing proves that there is no etcd"
+            assert node not in order.ready or len(order.ready) != 2
+    if not why and set(order.ready) == {node} and ACTIONS[name].installs:
+        assert (bootstrap, in_database.get(node)) == (True, DATABASE), "it comes back to its cluster"
+    if not why and name == "install_k3s":
+        assert external.versions.get(node, own.version) in (own.version, "") or saved == own.version

@@ -14,8 +14,8 @@ from typing import Final
 from reconciler.converge.actions.command import run
 from reconciler.converge.actions.context import ActionContext, Stop, action, poll
 from reconciler.converge.actions.files import write_file
-from reconciler.converge.actions.k3s_database import same_datastore, write_secrets
-from reconciler.converge.actions.k3s_snapshots import prune, save_before
+from reconciler.converge.actions.k3s_database import same_datastore, told_of_refusal, write_secrets
+from reconciler.converge.actions.k3s_snapshots import check_saved, prune, save_etcd
 from reconciler.converge.actions.service import is_active
 from reconciler.converge.k3s_birth import Asked
 from reconciler.converge.observe import control_plane
@@ -70,8 +70,10 @@ async def install_k3s(ctx: ActionContext) -> Outcome:
     if runs:
         await guard_quorum(ctx)  # before anything changes that a restart by others would take up
     if found.version != version:
+        if found.began:
+            check_saved(k3s)
         if runs and k3s.role is K3sRole.SERVER:
-            await save_before(ctx, k3s)
+            await save_etcd(ctx, k3s)
         if runs:
             await announce_restart(ctx)
         await _fetch(ctx, k3s.binary, BINARY, mode="755")
@@ -125,8 +127,9 @@ async def restart(ctx: ActionContext, k3s: DesiredK3s, version: str) -> None:
     await guard_quorum(ctx)  # downloads take long: another server may have gone meanwhile
     await begin_no_more(ctx, k3s)
     ctx.step(f"restarting {k3s.role.unit}")
-    await run(ctx, ("systemctl", "restart", k3s.role.unit), seconds=STARTS_S)
-    await wait_ready(ctx, k3s, version)
+    async with told_of_refusal(ctx, k3s):
+        await run(ctx, ("systemctl", "restart", k3s.role.unit), seconds=STARTS_S)
+        await wait_ready(ctx, k3s, version)
     await run(ctx, ("rm", "-f", RESTART_DUE))
 
 

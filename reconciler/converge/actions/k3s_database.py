@@ -8,6 +8,8 @@ hosts (model/k3s_datastore.py): no endpoint leaves a host, and none is an argume
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 from reconciler.converge.actions.command import run
@@ -82,7 +84,18 @@ async def _answer(ctx: ActionContext, host: Asked, place: str) -> str:
     return answer
 
 
-async def check_refusal(ctx: ActionContext, k3s: DesiredK3s, within_s: float) -> None:
+@asynccontextmanager
+async def told_of_refusal(ctx: ActionContext, k3s: DesiredK3s) -> AsyncIterator[None]:
+    """Start a server within. Where that fails, tell whether the database is another token's."""
+    began = ctx.clock.monotonic()
+    try:
+        yield
+    except Stop:
+        await _check_refusal(ctx, k3s, ctx.clock.monotonic() - began)
+        raise
+
+
+async def _check_refusal(ctx: ActionContext, k3s: DesiredK3s, within_s: float) -> None:
     """Raise Stop where K3s said that the database is another token's, and end it: it would try again for ever.
 
     `within_s`: since when it was started. Nothing else of its log is used: it may have a part of the endpoint in it.

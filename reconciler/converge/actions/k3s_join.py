@@ -18,7 +18,7 @@ from reconciler.converge.actions.command import run
 from reconciler.converge.actions.context import ActionContext, Stop, poll
 from reconciler.converge.actions.files import write_file
 from reconciler.converge.actions.host_secret import secret_line
-from reconciler.converge.actions.k3s_database import check_refusal, check_shared, same_datastore
+from reconciler.converge.actions.k3s_database import check_shared, same_datastore, told_of_refusal
 from reconciler.converge.k3s_birth import Asked, is_unborn
 from reconciler.model.errors import DriverError
 from reconciler.model.k3s import (
@@ -70,13 +70,9 @@ async def _start_server(ctx: ActionContext, k3s: DesiredK3s) -> None:
 
     Its API server answers all the same, also where it is the only one: K3s asks for the password only of the node.
     """
-    began = ctx.clock.monotonic()
-    try:
+    async with told_of_refusal(ctx, k3s):
         await _start(ctx, k3s)
         await _wait_serving(ctx)
-    except Stop:
-        await check_refusal(ctx, k3s, ctx.clock.monotonic() - began)
-        raise
     if k3s.external:
         await _forget_password(ctx, ctx.host)
 

@@ -20,10 +20,14 @@ COMMAND_S: Final = 60.0
 _BEFORE: Final = "before-"
 
 
-async def save_before(ctx: ActionContext, k3s: DesiredK3s) -> None:
-    """Save etcd, and see it in the list. A database is another's to save, who says so in the spec."""
+def check_saved(k3s: DesiredK3s) -> None:
+    """Raise Stop where nobody said that the database is saved, also for a server that does not run."""
     if why := not_saved(k3s):
         raise Stop(Declined("not_saved", why))
+
+
+async def save_etcd(ctx: ActionContext, k3s: DesiredK3s) -> None:
+    """Save etcd, if the state is there, and see it in the list."""
     if k3s.external:
         return
     name = f"{_BEFORE}{_word(k3s.version)}"

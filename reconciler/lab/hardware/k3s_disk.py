@@ -39,6 +39,8 @@ def same_place(disk: DiskImage, place: str) -> str:
     """Return what SAME says of a place."""
     named = any(line.startswith(f"{ENDPOINT}: ") for line in disk.files.get(SECRETS, "").splitlines())
     value = option(disk, ENDPOINT) if named else ""
+    if DATASTORE in disk.files:
+        return "other"
     if not value:
         return "none"
     head, found, tail = value.partition(place)

@@ -387,7 +387,10 @@ class K3sSite:
         return "" if self._admits(disk.files.get(option(disk, "token-file"), "")) else "not authorized"
 
     def rejects(self, machine: HostSide) -> bool:
-        """Return whether a server's own node is refused. Its API server answers all the same, and K3s asks again."""
+        """Return whether a server's own node is refused. Its API server answers all the same, and K3s asks again.
+
+        It tells systemd that it is ready before its agent has registered (pkg/cli/server/server.go of v1.31, run).
+        """
         return bool(self._password(machine.disk(), machine.state.name))
 
     def _password(self, disk: DiskImage, name: str) -> str:
