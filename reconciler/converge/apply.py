@@ -133,14 +133,12 @@ async def apply(
         progress(RunPlanned(request.run, partial(run_progress, apply_run.dispatcher), clock.now))
         try:
             await apply_run.work()
+            ended = apply_run.dispatcher
+            await let_queues_go(ended.run, ended.plans, ended.observation.nodes, results=ended.results())
         except asyncio.CancelledError:
             raise ApplyInterrupted(apply_run.report(interrupted=True)) from None
         except LedgerError as error:
             raise LedgerError(f"{error}; what was under way is parked, and the next run continues it") from error
-        dispatcher = apply_run.dispatcher
-        await let_queues_go(
-            dispatcher.run, dispatcher.plans, dispatcher.observation.nodes, results=dispatcher.results()
-        )
         return apply_run.conclude()
 
 

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from reconciler.drivers.ssh.facts import host_facts
+from reconciler.drivers.ssh.facts.slots import parse_slots
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.inprocess.facts import host_facts as in_process
 from reconciler.lab.signal_scenes import SCENES
 from reconciler.lab.wire.facts import FACTS, answer
 from reconciler.model.gate import CommandResult
+from reconciler.model.observed import Slot
 from tests.lab.ssh_bench import Clock, ask, make_machine
 
 LOST = "GPU is lost"
@@ -289,3 +291,13 @@ def test_facts_change_nothing(machine: Machine) -> None:
     for name in FACTS:
         answer(name, ask(machine, f"{name} -p Id x"))
     assert machine.dump() == before
+
+
+def test_programs_that_a_system_lacks_for_its_other_slot_are_told_behind_the_records(machine: Machine) -> None:
+    disk = machine.disk()
+    disk.lacks = ["zstd"]
+    assert parse_slots(CommandResult(0, text(machine, "slots"), "")).value.running is None, "it has no slot"
+    disk.slot, disk.layout = "b", {"esp": 1, "root": 2, "state": 3, "data": 1}
+    running = parse_slots(CommandResult(0, text(machine, "slots"), "")).value.running
+    assert running is not None
+    assert running.slot == Slot("b", {"esp": 1, "root": 2, "state": 3, "data": 1}, None, ("zstd",))

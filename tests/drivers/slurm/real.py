@@ -1,19 +1,23 @@
 """A real Slurm on loopback: munged, slurmctld, and three slurmd that differ by name and port (`slurmd -N`).
 
 Everything runs as the user of the tests, in one folder, in the foreground, and ends with `stop`.
+
+On a loaded machine its programs are late, not wrong. So Slurm gives its daemons and clients minutes before it takes
+them for dead, jobs end when a test says so, and tests wait for a state for as long as it takes.
 """
 
 from __future__ import annotations
 
 import getpass
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from reconciler.model.gate import CommandResult
@@ -41,15 +45,20 @@ MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 ReturnToService=0
-SlurmdTimeout=10
-ResumeTimeout=12
-MessageTimeout=5
+SlurmdTimeout={silent_s}
+ResumeTimeout=40
+MessageTimeout=60
 KillWait=5
 RebootProgram=/bin/true
 SchedulerParameters=bf_interval=5,sched_interval=2
 {nodes}
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
+_PATIENT_S, _IMPATIENT_S = 600, 10  # until a slurmd that does not answer is taken for dead
+_PORTS = range(15000, 30000)  # below those that the kernel gives to clients, which could take one meanwhile
+ENOUGH_S = 300.0  # for what a loaded machine does in seconds
+# What a batch job does: it is ready, and ends by itself when it is told to.
+WORKS = 'touch "$SLURM_JOB_ID.ready"; while [ ! -e "$SLURM_JOB_ID.ends" ]; do sleep 0.2; done'
 
 
 def missing() -> str:
@@ -68,13 +77,25 @@ class RealSlurm:
         key = folder / "munge.key"
         key.write_bytes(os.urandom(1024))
         key.chmod(0o600)
+        self._configure(_PATIENT_S)
+        self._environment = {**os.environ, "PATH": _PATH, "SLURM_CONF": str(folder / "slurm.conf")}
+
+    def _configure(self, silent_s: int) -> None:
         nodes = "\n".join(
             f"NodeName={name} NodeHostname={name} NodeAddr=127.0.0.1 Port={port} CPUs=2 State=UNKNOWN"
             for name, port in zip(NODES, self._ports[1:], strict=True)
         )
-        text = _CONF.format(ctld=self._ports[0], user=getpass.getuser(), folder=folder, nodes=nodes)
-        (folder / "slurm.conf").write_text(text)
-        self._environment = {**os.environ, "PATH": _PATH, "SLURM_CONF": str(folder / "slurm.conf")}
+        values = {"ctld": self._ports[0], "user": getpass.getuser(), "folder": self.folder}
+        (self.folder / "slurm.conf").write_text(_CONF.format(**values, silent_s=silent_s, nodes=nodes))
+
+    @contextmanager
+    def impatient(self) -> Iterator[None]:
+        """Let slurmctld give up a node after seconds of silence. A loaded machine may be as slow as that."""
+        for silent_s, body in ((_IMPATIENT_S, True), (_PATIENT_S, False)):
+            self._configure(silent_s)
+            self.done("scontrol", "reconfigure")
+            if body:
+                yield
 
     def start(self) -> None:
         files = {"key-file": "munge.key", "socket": "munge.sock", "pid-file": "munged.pid"}
@@ -85,7 +106,22 @@ class RealSlurm:
         self.start_controller()
         for name in NODES:
             self.start_daemon(name)
-        _until(lambda: all(self.state(name) == {"IDLE"} for name in NODES), "all nodes are idle")
+        self.idle()
+
+    def idle(self) -> None:
+        """Wait until all nodes are idle, with no job left, whatever there was before."""
+
+        def all_idle() -> bool:
+            jobs = self.call("squeue", "--noheader")
+            if jobs.returncode == 0 and not jobs.stdout and all(self.state(name) == {"IDLE"} for name in NODES):
+                return True
+            self.call("scancel", "--full", "--signal=KILL", "--state=RUNNING")
+            self.call("scancel", "--state=PENDING")
+            for name in NODES:  # a node that is idle refuses it, and so would the others of one command
+                self.call("scontrol", "update", f"nodename={name}", "state=resume")
+            return False
+
+        _until(all_idle, "all nodes are idle")
 
     def start_controller(self) -> None:
         self._start("slurmctld", ["slurmctld", "-D", "-i"])
@@ -118,19 +154,25 @@ class RealSlurm:
     # --- what a person types ---
 
     def call(self, *argv: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(argv, env=self._environment, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(
+            argv, env=self._environment, capture_output=True, text=True, timeout=ENOUGH_S, check=False
+        )
 
     def done(self, *argv: str) -> str:
         found = self.call(*argv)
         assert found.returncode == 0, (argv, found.stdout, found.stderr)
         return found.stdout.strip()
 
-    def batch(self, script: str, *options: str) -> str:
-        """Submit a batch job and return its number once it runs."""
-        wrap = ("--output", str(self.folder / "job-%j.out"), "--time=30", *options, "--wrap", script)
-        number = self.done("sbatch", "--parsable", *wrap)
-        _until(lambda: "JobState=RUNNING" in self.done("scontrol", "show", "job", number), f"job {number} runs")
+    def batch(self, *options: str, script: str = WORKS) -> str:
+        """Submit a batch job and return its number once its program is ready for signals."""
+        out = ("--output", str(self.folder / "job-%j.out"), "--chdir", str(self.folder))
+        number = self.done("sbatch", "--parsable", *out, "--time=120", *options, "--wrap", script)
+        _until((self.folder / f"{number}.ready").exists, f"job {number} runs")
         return number
+
+    def end(self, number: str) -> None:
+        """Let a job end by itself."""
+        (self.folder / f"{number}.ends").touch()
 
     def job_state(self, number: str) -> str:
         return self._field("job", number, "JobState=")
@@ -174,7 +216,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _until(holds: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+def _until(holds: Callable[[], bool], what: str, seconds: float = ENOUGH_S) -> None:
     ends = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < ends, f"not within {seconds:g} s: {what}"
@@ -182,11 +224,14 @@ def _until(holds: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
 
 
 def _free_ports(number: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+    found: list[int] = []
+    for port in random.sample(_PORTS, len(_PORTS)):
+        with socket.socket() as one, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == number:
+            return found
+    raise AssertionError("no ports are free")
 
 
 until = _until

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.converge.actions import drain
 from reconciler.drivers.slurm import SlurmCluster
 from reconciler.lab.inprocess import LabFabric
 from reconciler.model import desired as d
@@ -26,7 +27,7 @@ from reconciler.model.reservations import Reservation, Reservations
 from reconciler.model.vocab import CheckpointWay, DrainProvider
 from reconciler.planner.node.foreign_holds import hold_of
 from tests.converge.world import PROFILE, QuickGate, World
-from tests.drivers.slurm.real import NODES, LocalLogin, RealSlurm, missing, until
+from tests.drivers.slurm.real import WORKS, LocalLogin, RealSlurm, missing, until
 
 pytestmark = [
     pytest.mark.tool,
@@ -35,7 +36,7 @@ pytestmark = [
 ]
 ACCESS = SlurmAccess("login:22", take_over=("NHC",))
 SIGNAL = Checkpoint(CheckpointWay.SIGNAL, 600.0, signal="USR1")
-SAVES = "trap 'echo saved; exit 0' USR1; while :; do sleep 0.2; done"
+SAVES = f"trap 'echo saved; exit 0' USR1; {WORKS}"
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +53,7 @@ def running() -> Iterator[RealSlurm]:
 @pytest.fixture
 def slurm(running: RealSlurm) -> RealSlurm:
     """Three idle nodes, whatever the test before left."""
-    running.call("scancel", "--full", "--signal=KILL", "--state=RUNNING")
-    running.call("scancel", "--state=PENDING")
-    running.call("scontrol", "update", f"nodename={','.join(NODES)}", "state=resume")
-    until(lambda: all(running.state(name) == {"IDLE"} for name in NODES), "all nodes are idle")
+    running.idle()
     return running
 
 
@@ -64,9 +62,9 @@ def world(tmp_path: Path, slurm: RealSlurm) -> Iterator[Callable[..., World]]:
     built: list[World] = []
 
     def build(policy: dict[str, Any] | None = None, **differences: Any) -> World:
-        drain = d.DrainPolicy(DrainProvider.SLURM, **{"timeout_s": 60.0, "wait_for_jobs_s": 1.0, **(policy or {})})
+        chosen = d.DrainPolicy(DrainProvider.SLURM, **{"timeout_s": 600.0, "wait_for_jobs_s": 1.0, **(policy or {})})
         here = World(
-            tmp_path, profile=replace(PROFILE, drain=drain, membership=d.DesiredMembership({}, (), ())), **differences
+            tmp_path, profile=replace(PROFILE, drain=chosen, membership=d.DesiredMembership({}, (), ())), **differences
         )
         access = ClusterAccess("hpc", None, kubernetes=False, slurm=ACCESS)
         here.fleet = replace(here.fleet, settings=replace(here.fleet.settings, cluster=access))
@@ -85,12 +83,17 @@ def cluster(slurm: RealSlurm, access: SlurmAccess = ACCESS, ledger: str = "") ->
 
 
 def test_a_job_that_ends_in_time_ends_by_itself(world: Callable[..., World], slurm: RealSlurm) -> None:
-    here = world({"wait_for_jobs_s": 3600.0})
-    job, said = slurm.batch("sleep 20", "-w", "n0"), list[str]()
+    here = world({"wait_for_jobs_s": 3 * 3600.0})
+    job, said = slurm.batch("-w", "n0"), list[str]()
     assert isinstance(here.act("mark"), Done)
     assert slurm.state("n0") == {"MIXED", "DRAIN"}
     assert slurm.reason("n0").startswith("reconciler ledger=")
-    outcome = here.act("drain", step=said.append)
+
+    def told(text: str) -> None:
+        said.append(text)
+        slurm.end(job)
+
+    outcome = here.act("drain", step=told)
     assert isinstance(outcome, Done), outcome
     assert slurm.job_state(job) == "COMPLETED"
     assert "for finite work to end: " in said[0]
@@ -101,22 +104,23 @@ def test_a_job_that_ends_in_time_ends_by_itself(world: Callable[..., World], slu
 
 def test_a_long_job_saves_its_state_when_it_is_signalled(world: Callable[..., World], slurm: RealSlurm) -> None:
     here = world({"checkpoint": SIGNAL})
-    job = slurm.batch(SAVES, "-w", "n0", "--comment=nightly reconciler.dev/checkpoint")
-    other = slurm.batch("sleep 300", "-w", "n0", "--comment=no reconciler.dev/checkpoints")
+    job = slurm.batch("-w", "n0", "--comment=nightly reconciler.dev/checkpoint", script=SAVES)
+    other = slurm.batch("-w", "n0", "--comment=no reconciler.dev/checkpoints")
     here.act("mark")
     outcome = here.act("drain")
     assert isinstance(outcome, Done), outcome
     assert "1 of 1 saved their state" in outcome.detail
     assert slurm.job_state(job) == "COMPLETED"
     assert (slurm.folder / f"job-{job}.out").read_text() == "saved\n"
-    assert slurm.job_state(other) == "PENDING"  # the one that does not take part was requeued
+    until(lambda: slurm.job_state(other) == "PENDING", "the one that does not take part is requeued")
 
 
 def test_a_job_that_may_not_be_requeued_is_cancelled_by_force_alone(
-    world: Callable[..., World], slurm: RealSlurm
+    world: Callable[..., World], slurm: RealSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(drain, "FORCED_S", 600.0)  # of the virtual clock, which runs faster than Slurm's
     here = world({"timeout_s": 20.0})
-    job = slurm.batch("sleep 300", "-w", "n0", "--no-requeue")
+    job = slurm.batch("-w", "n0", "--no-requeue")
     here.act("mark")
     outcome = here.act("drain")
     assert isinstance(outcome, Transient), outcome
@@ -131,7 +135,7 @@ def test_a_job_that_may_not_be_requeued_is_cancelled_by_force_alone(
 
 def test_a_requeued_job_of_the_same_number_is_left_alone(slurm: RealSlurm) -> None:
     port = cluster(slurm)
-    job = slurm.batch("sleep 300", "-w", "n0")
+    job = slurm.batch("-w", "n0")
     member = asyncio.run(port.member("n0"))
     assert member is not None
     asyncio.run(port.evict(member.pods[0], grace_s=None))
@@ -143,7 +147,7 @@ def test_a_requeued_job_of_the_same_number_is_left_alone(slurm: RealSlurm) -> No
         slurm.call("scontrol", "update", f"jobid={job}", "starttime=now")  # a busy slurmctld puts it off again
         return False
 
-    until(runs, "it runs again", 240)
+    until(runs, "it runs again", 600)
     asyncio.run(port.evict(member.pods[0], grace_s=None))
     asyncio.run(port.delete(member.pods[0], grace_s=0.0))
     assert slurm.job_state(job) == "RUNNING"
@@ -151,7 +155,7 @@ def test_a_requeued_job_of_the_same_number_is_left_alone(slurm: RealSlurm) -> No
 
 def test_a_node_comes_back_by_its_gate_alone(world: Callable[..., World], slurm: RealSlurm) -> None:
     here = world(nodes=3, gate=QuickGate(n1=Verdict.FAIL))  # no node has a certificate
-    jobs = [slurm.batch("sleep 300", "-w", name) for name in ("n1", "n2")]
+    jobs = [slurm.batch("-w", name) for name in ("n1", "n2")]
     here.apply()
     assert here.did("n1") == ["mark", "drain", "run_gate!permanent"]
     assert slurm.state("n1") == {"IDLE", "DRAIN"}
@@ -159,7 +163,7 @@ def test_a_node_comes_back_by_its_gate_alone(world: Callable[..., World], slurm:
     assert here.did("n2") == ["mark", "drain", "run_gate", "admit"]
     assert "DRAIN" not in slurm.state("n2")
     assert slurm.reason("n2") == ""
-    assert slurm.job_state(jobs[0]) == "PENDING"
+    until(lambda: slurm.job_state(jobs[0]) == "PENDING", "it waits for another node")
 
 
 def test_a_persons_drain_is_kept(world: Callable[..., World], slurm: RealSlurm) -> None:
@@ -215,8 +219,8 @@ def test_a_mark_is_read_as_it_was_written(slurm: RealSlurm) -> None:
 
 
 def test_a_controller_that_is_killed_is_waited_for(world: Callable[..., World], slurm: RealSlurm) -> None:
-    here = world({"wait_for_jobs_s": 3600.0, "timeout_s": 600.0})
-    job = slurm.batch("sleep 3", "-w", "n0")
+    here = world({"wait_for_jobs_s": 3 * 3600.0})
+    job = slurm.batch("-w", "n0")
     here.act("mark")
     reason = slurm.reason("n0")
     saved = slurm.folder / "state" / "node_state"
@@ -228,6 +232,7 @@ def test_a_controller_that_is_killed_is_waited_for(world: Callable[..., World], 
         assert "Unable to contact slurm controller" in state.detail
     finally:
         slurm.start_controller()
+    slurm.end(job)
     outcome = here.act("drain")
     assert isinstance(outcome, Done), outcome
     until(lambda: slurm.job_state(job) == "COMPLETED", "the job is over")
@@ -239,7 +244,7 @@ def test_a_drain_that_slurmctld_forgot_ends_before_any_job_is_touched(
 ) -> None:
     """slurmctld saves its state seconds after a change: one that is killed at once comes back without our drain."""
     here = world()
-    job = slurm.batch("sleep 300", "-w", "n0")
+    job = slurm.batch("-w", "n0")
     here.act("mark")
     slurm.done("scontrol", "update", "nodename=n0", "state=resume")
     outcome = here.act("drain")
@@ -251,11 +256,11 @@ def test_a_drain_that_slurmctld_forgot_ends_before_any_job_is_touched(
 def test_a_node_whose_reboot_takes_too_long_is_a_finding_and_no_hold(slurm: RealSlurm) -> None:
     port = cluster(slurm)
     slurm.done("scontrol", "reboot", "ASAP", "nextstate=DOWN", "n2")
-    until(lambda: "REBOOT_ISSUED" in slurm.state("n2"), "Slurm reboots it")
+    until(lambda: "REBOOT_ISSUED" in slurm.state("n2"), "Slurm reboots it")  # for ResumeTimeout from now on
     member = asyncio.run(port.member("n2"))
     assert member is not None
     assert "Slurm reboots it" in hold_of(member)
-    until(lambda: slurm.state("n2") == {"DOWN"}, "the reboot has timed out", 120)
+    until(lambda: slurm.state("n2") == {"DOWN"}, "the reboot has timed out")
     member = asyncio.run(port.member("n2"))
     assert member is not None
     assert "reboot timed out" in slurm.reason("n2")
@@ -270,24 +275,25 @@ def test_a_silent_node_of_ours_keeps_our_reason(slurm: RealSlurm) -> None:
     asyncio.run(port.mark(member, Mark("L", "P", "why", "at", True)))
     slurm.kill("n2")
     try:
-        until(lambda: "DOWN" in slurm.state("n2"), "slurmctld has given it up", 120)
+        with slurm.impatient():
+            until(lambda: "DOWN" in slurm.state("n2"), "slurmctld has given it up")
         silent = asyncio.run(port.member("n2"))
     finally:
         slurm.start_daemon("n2")
     assert silent is not None
     assert not silent.ready
     assert OWNER_ANNOTATION in silent.annotations
-    until(lambda: "NOT_RESPONDING" not in slurm.state("n2"), "it answers again", 120)
+    until(lambda: "NOT_RESPONDING" not in slurm.state("n2"), "it answers again")
     back = asyncio.run(port.member("n2"))
     assert back is not None
     assert back.ready  # DOWN, as ReturnToService is 0, and ours to resume
     asyncio.run(port.unmark(back, uncordon=True))
-    until(lambda: slurm.state("n2") == {"IDLE"}, "it is idle", 120)
+    until(lambda: slurm.state("n2") == {"IDLE"}, "it is idle")
 
 
 def test_a_job_on_two_nodes_is_one_workload(slurm: RealSlurm) -> None:
     port = cluster(slurm, replace(ACCESS, names={"gpu-a": "n1", "gpu-b": "n2"}))
-    job = slurm.batch("sleep 300", "-N2", "-w", "n[1-2]")
+    job = slurm.batch("-N2", "-w", "n[1-2]")
     state = asyncio.run(port.state())
     assert isinstance(state, Answered)
     pods = [pod for name in ("gpu-a", "gpu-b") for pod in state.value.members[name].pods]
@@ -315,12 +321,12 @@ def minutes_from_now(minutes: float) -> datetime:
 
 def test_no_job_begins_that_would_run_into_a_reservation(reserved: RealSlurm) -> None:
     port = cluster(reserved, ledger="L1").reservations()
-    running = reserved.batch("sleep 300", "-w", "n0", "--time=3-0")
+    running = reserved.batch("-w", "n0", "--time=3-0")
     wanted = Reservation("n0", minutes_from_now(90), minutes_from_now(150))
     asyncio.run(port.reserve(wanted, None))
     assert asyncio.run(port.found()) == Reservations({"n0": wanted})
     long = reserved.done("sbatch", "--parsable", "-w", "n0", "--time=5:00:00", "--output=/dev/null", "--wrap", "true")
-    short = reserved.batch("sleep 5", "-w", "n0", "--time=30")
+    short = reserved.batch("-w", "n0", "--time=30")
     assert reserved.job_state(running) == "RUNNING"  # IGNORE_JOBS: it began before
     assert (reserved.job_state(long), reserved.job_state(short)) == ("PENDING", "RUNNING")
     asyncio.run(port.release("n0"))
