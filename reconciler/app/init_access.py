@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from reconciler.app.runtime import run_async
 from reconciler.drivers.secrets import Secret, SecretError, SecretStore, default_path
@@ -18,7 +18,11 @@ from reconciler.model.addresses import SSH_PORT, split_authority
 from reconciler.model.errors import UsageError
 from reconciler.render.draft.kinds import Row
 from reconciler.render.draft.text import Access
+from reconciler.spec.access import check_certificates, check_public_keys
 from reconciler.strict_yaml.edit import inline
+
+# Option -> what the text of its file is checked for before it goes into the spec: no secret may be taken for a CA.
+CA_CHECKS: Final[Mapping[str, Callable[[str], None]]] = {"--bmc-ca": check_certificates, "--host-ca": check_public_keys}
 
 
 @dataclass(frozen=True, slots=True)

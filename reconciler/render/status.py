@@ -57,7 +57,7 @@ def _lines(found: FleetOverview, most: int) -> list[str]:
         lines += ["", "Next: `reconciler explain NODE` says why a node stands still, and what would let it go."]
     elif found.changes:
         lines += ["", "Next: `reconciler plan` shows what would be done."]
-    if found.silent:
+    if found.incomplete:
         lines += ["", "Next: `reconciler doctor` says what to do about what does not answer."]
     return lines
 

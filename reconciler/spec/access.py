@@ -201,17 +201,17 @@ class _Files:
     def tls(self, tls: Tls) -> TlsPolicy:
         if tls.ca is None:
             return TlsPolicy(ca=None, insecure=True)
-        return TlsPolicy(ca=self._read(tls.ca, ("redfish", "tls", "ca"), _check_certificates))
+        return TlsPolicy(ca=self._read(tls.ca, ("redfish", "tls", "ca"), check_certificates))
 
     def host_keys(self, keys: HostKeys) -> HostKeyPolicy:
         authorities: list[str] = []
         for index, name in enumerate(keys.authorities or ()):
-            text = self._read(name, ("ssh", "hostKeys", "authorities", index), _check_public_keys)
+            text = self._read(name, ("ssh", "hostKeys", "authorities", index), check_public_keys)
             authorities += _lines(text)
         return HostKeyPolicy(authorities=tuple(authorities), insecure=keys.authorities is None)
 
     def user_ca(self, name: str) -> tuple[str, ...]:
-        return tuple(_lines(self._read(name, ("ssh", "userCa"), _check_public_keys)))
+        return tuple(_lines(self._read(name, ("ssh", "userCa"), check_public_keys)))
 
     def _read(self, name: str, steps: Steps, check: Callable[[str], None]) -> str:
         try:
@@ -226,7 +226,8 @@ class _Files:
         return ""
 
 
-def _check_certificates(text: str) -> None:
+def check_certificates(text: str) -> None:
+    """Raise ValueError unless this is PEM of certificates alone."""
     _refuse_private_key(text)
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
@@ -234,7 +235,8 @@ def _check_certificates(text: str) -> None:
         raise ValueError("not a PEM file of certificates") from None
 
 
-def _check_public_keys(text: str) -> None:
+def check_public_keys(text: str) -> None:
+    """Raise ValueError unless this is a public key of OpenSSH on each line."""
     _refuse_private_key(text)
     lines = _lines(text)
     if not lines:

@@ -160,14 +160,26 @@ def test_an_answer_that_can_not_be_is_asked_for_again(home: Path, lab: LabDirect
         at = given.index(flag)
         del given[at : at + 2]
     nodes, ca, kubeconfig = (str(words[words.index(flag) + 1]) for flag in ("--nodes", "--bmc-ca", "--kubeconfig"))
-    answers = ["no/such.csv", "gpu-a[001-", nodes, "no.pem", ca, "no.kubeconfig", kubeconfig]
+    secret = words[words.index("--bmc-credentials") + 1]
+    answers = ["no/such.csv", "gpu-a[001-", nodes, "no.pem", str(secret), ca, "no.kubeconfig", kubeconfig]
     said = typed(command("init", *given), "".join(f"{answer}\n" for answer in answers).encode(), os.environ)
     assert said.code == 0, said.out
     assert "there is no file no/such.csv" in said.out
     assert "gpu-a[001-" in said.out
     assert "no.pem: No such file" in said.out
+    assert f"{secret}, as --bmc-ca: not a PEM file of certificates" in said.out, "it would be in the spec"
     assert "there is no file no.kubeconfig" in said.out
     assert Path("fleet-spec/fleet.yaml").exists()
+
+
+@pytest.mark.parametrize("flag", ["--bmc-ca", "--host-ca"])
+def test_a_private_key_is_taken_for_no_ca(home: Path, lab: LabDirectory, flag: str) -> None:
+    """What is taken for one is written into the spec, which goes to git."""
+    words = list(flags(lab))
+    words[words.index(flag) + 1] = words[words.index("--ssh-key") + 1]
+    done = reconciler("init", *words)
+    assert (done.code, f", as {flag}: " in done.err) == (64, True), done.err
+    assert not Path("fleet-spec").exists()
 
 
 def test_ranges_that_name_other_numbers_are_asked_for_again(home: Path) -> None:

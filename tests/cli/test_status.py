@@ -21,7 +21,7 @@ from tests.cli.shell import SPEC, LabDirectory, command, ended, reconciler, runn
 HOUR = 3600
 
 
-def test_each_node_is_counted_once_in_its_pool_and_in_the_fleet(demo: Path) -> None:
+def test_each_node_is_counted_once_in_its_pool_and_in_the_fleet(demo: Path, clean: Path) -> None:
     found = reconciler("status", SPEC, "--observation", demo, "-o", "json").json
     assert found["counts"]["nodes"] == 12
     for counts in (found["counts"], *found["pools"].values()):
@@ -30,6 +30,9 @@ def test_each_node_is_counted_once_in_its_pool_and_in_the_fleet(demo: Path) -> N
         assert sum(pool[key] for pool in found["pools"].values()) == found["counts"][key]
     assert found["incomplete"] == ["gpu-a008"]
     assert found["silent"] == {"redfish unreachable": 1, "ssh explained": 1}
+    doctor = "Next: `reconciler doctor` says what to do about what does not answer."
+    assert doctor in reconciler("status", SPEC, "--observation", demo).out
+    assert doctor not in reconciler("status", SPEC, "--observation", clean).out
 
 
 def test_what_plan_finds_is_what_status_counts(demo: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.converge.events import Event, NodeObserved
+from reconciler.converge.events import Event, NodeObserved, PassEnded
 from reconciler.converge.observe import IN_DOUBT_S, OFF_GRACE_S, observe, observe_node
 from reconciler.model.desired import Desired, Endpoints
 from reconciler.model.errors import DriverError, Failure
@@ -368,6 +368,23 @@ def test_progress_counts_up_to_all(world: Worlds) -> None:
     events: list[Event] = []
     world(nodes=3).observe(progress=events.append)
     assert [event.done for event in events if isinstance(event, NodeObserved)] == [1, 2, 3]
+
+
+def test_the_end_of_a_pass_says_who_did_not_answer_and_why(world: Worlds) -> None:
+    """One that is off explains its silence, and is no trouble."""
+    here = world(nodes=4, drift={"n3": ["powered_off"]})
+    for name in ("n0", "n1"):
+        here.machine(name).inject("bmc_unreachable")
+    here.machine("n0").inject("ssh_refused")
+    events: list[Event] = []
+    here.observe(progress=events.append)
+    [end] = [event for event in events if isinstance(event, PassEnded)]
+    assert events[-1] is end
+    found = {(one.source, one.reason): one for one in end.silent}
+    assert {key: one.nodes for key, one in found.items()} == {
+        ("redfish", UnknownReason.UNREACHABLE): ("n0", "n1"), ("ssh", UnknownReason.UNREACHABLE): ("n0",),
+    }  # fmt: skip
+    assert all(one.detail in one.explained() and one.detail for one in end.silent)
 
 
 def test_a_member_read_that_fails_is_silence_with_its_reason(world: Worlds) -> None:

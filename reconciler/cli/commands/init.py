@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +22,14 @@ from reconciler.app.init import (
     read_rows,
     rows_in_ranges,
 )
-from reconciler.app.init_access import PresentedKey, SecretFiles, SecretPrompts, prepare_secrets, presented_host_key
+from reconciler.app.init_access import (
+    CA_CHECKS,
+    PresentedKey,
+    SecretFiles,
+    SecretPrompts,
+    prepare_secrets,
+    presented_host_key,
+)
 from reconciler.app.inventory.sources import parse_source, read_inventory
 from reconciler.app.ports import FleetRequest
 from reconciler.cli.exit_codes import ExitCode
@@ -237,19 +245,24 @@ def _authority(
             return presented.authority
     if file is None:
         flags = f"{flag} or {flag.rpartition('-')[0]}-insecure"
-        return _ask_for(_text_unless_insecure, flags, f"file of {what} (insecure: verify nothing)")
-    return _text(file)
+        read = partial(_text_unless_insecure, flag)
+        return _ask_for(read, flags, f"file of {what} (insecure: verify nothing)")
+    return _text(flag, file)
 
 
-def _text_unless_insecure(answer: str) -> str | None:
-    return None if answer == "insecure" else _text(Path(answer).expanduser())
+def _text_unless_insecure(flag: str, answer: str) -> str | None:
+    return None if answer == "insecure" else _text(flag, Path(answer).expanduser())
 
 
-def _text(file: Path) -> str:
+def _text(flag: str, file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8")
+        CA_CHECKS[flag](text)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from None
+    except ValueError as error:
+        raise UsageError(f"{file}, as {flag}: {error}") from None
+    return text
 
 
 def _kubeconfig(answer: str) -> Path | None:
