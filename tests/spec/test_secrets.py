@@ -229,8 +229,14 @@ def test_credentials_of_systemd_have_an_acl(
     private(credentials, "bmc", VALUE, mode)
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(credentials))
     assert _accepted(store(tmp_path, "secrets:\n  bmc: {file: credentials/bmc}\n")) is accepted
-    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
-    assert _accepted(store(tmp_path, "secrets:\n  bmc: {file: credentials/bmc}\n")) is (mode == 0o400)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))  # a folder of it is as much the service's alone
+    assert _accepted(store(tmp_path, "secrets:\n  bmc: {file: credentials/bmc}\n")) is accepted
+    for elsewhere in (tmp_path / "other", credentials / "other", tmp_path / "cred"):
+        monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(elsewhere))
+        assert _accepted(store(tmp_path, "secrets:\n  bmc: {file: credentials/bmc}\n")) is (mode == 0o400)
+    (credentials / "other").mkdir()
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(credentials / "other"))
+    assert _accepted(store(tmp_path, "secrets:\n  bmc: {file: credentials/other/../bmc}\n")) is (mode == 0o400)
 
 
 def _accepted(secrets: SecretStore) -> bool:

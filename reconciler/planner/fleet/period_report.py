@@ -103,7 +103,7 @@ def hours(past: Past, since: datetime, until: datetime, nodes: Collection[str]) 
     """Add up node-hours: of each node from when it was first looked at, and until it was last seen if it left."""
     spent = [sum(times, timedelta()) for times in zip(*time_by_node(past, since, until).values(), strict=True)]
     in_service, out, aside = (one / _HOUR for one in spent or (timedelta(),) * 3)
-    last = {interval.node: interval.end for interval in past.status_intervals}
+    last = {interval.node: interval.end for interval in past.status_intervals if interval.node not in nodes}
     total = timedelta()
     for node, first in past.first.items():
         end = until if node in nodes else min(last.get(node, since), until)
@@ -119,13 +119,17 @@ def time_by_node(past: Past, since: datetime, until: datetime) -> dict[str, list
     found: dict[str, list[timedelta]] = {}
     for interval, after in zip_longest(past.status_intervals, past.status_intervals[1:]):
         node, begin, end = interval.node, interval.since, interval.end
-        if after is not None and after.node == node and after.since < end:
+        if after is not None and after.since < end and after.node == node:
             end = after.since
-        begin, end = max(begin, since), min(end, until)
+        if begin < since:
+            begin = since
+        if end > until:
+            end = until
         if end > begin and (part := _PARTS.get(_part(interval))) is not None:
-            if node not in found:
-                found[node] = [timedelta()] * len(_PARTS)
-            found[node][part] += end - begin
+            spent = found.get(node)
+            if spent is None:
+                spent = found[node] = [timedelta()] * len(_PARTS)
+            spent[part] += end - begin
     return found
 
 
@@ -179,6 +183,7 @@ def days(
     """Return an entry for each hour or day (UTC), also without events. The first may begin before the period."""
     first = since - (since - datetime(1970, 1, 1, tzinfo=UTC)) % bucket
     number = max(math.ceil((until - first) / bucket), 1)
+    edges = [first + at * bucket for at in range(number)]
     came, went = [0] * number, [0] * number
     still_open = 0
     for one in drift:
@@ -188,13 +193,13 @@ def days(
         if one.since < since:
             still_open += 1
         else:
-            came[min((one.since - first) // bucket, number - 1)] += 1
+            came[bisect_right(edges, one.since) - 1] += 1
         if over and one.until is not None:
-            went[min(max((one.until - first) // bucket, 0), number - 1)] += 1
+            went[max(bisect_right(edges, one.until) - 1, 0)] += 1
     found = []
-    for at in range(number):
+    for at, edge in enumerate(edges):
         still_open += came[at] - went[at]
-        found.append(Day(first + at * bucket, came[at], went[at], still_open))
+        found.append(Day(edge, came[at], went[at], still_open))
     return tuple(found)
 
 
