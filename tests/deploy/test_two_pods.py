@@ -119,9 +119,7 @@ class Pair:
 
     def __init__(self, lab: LabDirectory, api: ApiServer, kubeconfig: Path) -> None:
         documents = rendered()
-        (service,) = (
-            one for one in documents if one["kind"] == "Service" and one["metadata"]["name"] == "reconciler"
-        )
+        (service,) = (one for one in documents if one["kind"] == "Service" and one["metadata"]["name"] == "reconciler")
         self.selector = service["spec"]["selector"].items()
         (container,) = only("Deployment", documents)["spec"]["template"]["spec"]["containers"]
         (self.option,) = (one for one in container["args"] if one.startswith("--pod"))
