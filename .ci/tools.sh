@@ -21,6 +21,7 @@ present() { # package -> is what we want of it here, from whatever source?
     openssh-client) has ssh ;;
     openssh-server) has sshd ;;
     postgresql) has initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null ;;
+    nodejs) has node ;;
     prometheus) has promtool ;;
     tpm2-tools) has tpm2 ;;
     python3-venv) "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null ;;

@@ -72,6 +72,7 @@ def fleet_status(
         halted=tuple(rollout.pool for rollout in plan.rollouts if rollout.halted),
         braked=plan.braked,
         held_by_brake=len(held_by_brake(plan)),
+        insecure=len(plan.insecure),
         isolated=Counter(node.pool for node in plan.nodes.values() if isolation_signals(observation.nodes[node.node])),
         spares={
             (line.persona, state): len(names)

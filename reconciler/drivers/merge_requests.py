@@ -1,4 +1,4 @@
-"""Which pull or merge request brought a commit, by the messages that forges write into a repository's history."""
+"""The pull or merge request that brought a commit, by the messages that forges write into a repository."""
 
 from __future__ import annotations
 

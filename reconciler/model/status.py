@@ -96,6 +96,7 @@ class FleetStatus:
     halted: tuple[str, ...] = ()  # pools whose rollout is halted
     braked: str = ""  # by the storm brake, why and since when
     held_by_brake: int = 0  # nodes
+    insecure: int = 0  # what reports call INSECURE: each is a sentence there
     isolated: Mapping[str, int] = field(default_factory=dict)  # by pool: nodes with a mark on evidence of illness
     incidents: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (signal or cause, scope) -> nodes
     personas: Mapping[str, PersonaStatus] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from reconciler.converge.events import ActionFinished, ActionStarted, ActionStep, Event
 from reconciler.converge.status import fleet_status, measured, service_statuses
+from reconciler.drivers.status import PrometheusMetrics
 from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.notices import ChannelStatus
 from reconciler.model.observed import Observation, Observed
@@ -30,6 +32,16 @@ def observation(*seen: Observed, at: Any = b.NOW) -> Observation:
 def status(*nodes: NodePlan, before: FleetStatus | None = None, at: Any = b.NOW, **more: Any) -> FleetStatus:
     seen = observation(*(b.observed(one.node) for one in nodes), at=at)
     return fleet_status(plan(*nodes), seen, before, **more)
+
+
+def test_what_is_insecure_is_counted_and_served() -> None:
+    """As plans and reports tell of it: what the spec lets be unverified, and logins that vendors ship."""
+    told = replace(plan(node("a1")), insecure=("SSH host keys are not verified (fleet.yaml:9)", "2 of 2 BMCs take it"))
+    found = fleet_status(told, observation(b.observed("a1")))
+    assert (found.insecure, status(node("a1")).insecure) == (2, 0)
+    metrics = PrometheusMetrics()
+    metrics.passed(found)
+    assert b"\nreconciler_insecure 2.0\n" in metrics.page("")[0]
 
 
 def drift(first_seen: Any, kind: DriftClass = DriftClass.DRIFTED) -> DriftItem:

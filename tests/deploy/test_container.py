@@ -164,9 +164,8 @@ def test_the_list_of_contents_has_every_package(image: Image) -> None:
     assert ("acme-fleet", "1.2.0") in there
     there = {(name, version) for name, version in there if name != "gpu-fleet-reconciler"}
     assert there <= shown
-    assert there - {("acme-fleet", "1.2.0")} <= {(name, version) for name, (version, _) in pins().items()}, (
-        "what the lock does not have"
-    )
+    locked = {(name, version) for name, (version, _) in pins().items()}
+    assert there - {("acme-fleet", "1.2.0")} <= locked, "what the lock does not have"
     assert {"asyncssh", "psycopg", "sushy"} <= {name for name, _ in there}
     [put_in] = (one for one in listed["components"] if one["name"] == "helm")
     assert put_in["hashes"][0]["content"] == hashlib.sha256(Path(helm()).read_bytes()).hexdigest()

@@ -208,6 +208,13 @@ def test_an_incident_and_the_versions_of_a_pool_are_shown(live: Live, opened: Op
     expect(row.locator("td").nth(2)).to_contain_text(re.compile(rf"{re.escape(other.version)} . {other.nodes}"))
 
 
+def test_what_is_insecure_stands_on_top(live: Live, opened: Opened) -> None:
+    told = "2 of 60 BMCs take the login that Dell comes with"
+    live.material = replace(live.material, plan=replace(live.material.plan, insecure=(told,)))
+    live.pass_again()
+    expect(opened().locator("#attention .alert", has_text="INSECURE")).to_contain_text(f"INSECURE: {told}")
+
+
 def test_a_standby_says_who_leads(live: Live, opened: Opened) -> None:
     live.lead(Role.STANDBY)
     expect(opened().locator("#alerts")).to_contain_text("This process does not lead")

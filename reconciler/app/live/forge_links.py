@@ -35,14 +35,11 @@ class SpecPages:
     @classmethod
     def of(cls, address: str, fleet: Fleet | None) -> SpecPages:
         """Return those of the forge that the Fleet names; else the host's name tells GitLab from GitHub."""
-        settings = None if fleet is None else fleet.settings
-        inventory = None if settings is None else settings.inventory
-        for forge in (
-            None if settings is None else settings.drift_forge,
-            None if inventory is None else inventory.forge,
-        ):
-            if forge is not None:
-                return cls(address, forge.kind)
+        if fleet is not None:
+            inventory = fleet.settings.inventory
+            for forge in (fleet.settings.drift_forge, None if inventory is None else inventory.forge):
+                if forge is not None:
+                    return cls(address, forge.kind)
         host = address.partition("://")[2].partition("/")[0]
         return cls(address, ForgeKind.GITLAB if "gitlab" in host else ForgeKind.GITHUB)
 

@@ -72,7 +72,7 @@ _WEB = (
     click.option("--proxy-role", "proxy_roles", type=Roles(), multiple=True, metavar="GROUP=ROLE", callback=by_name,
                  help="Users of GROUP in X-Forwarded-Groups of the proxy have a role. Repeatable."),
     click.option("--pod", default="", metavar="NAMESPACE/NAME",
-                 help="Pod that this runs in. Its label reconciler.dev/role says which of several leads, for a Service."),
+                 help="Pod that this runs in: its label reconciler.dev/role tells a Service which of several leads."),
 )  # fmt: skip
 
 

@@ -216,6 +216,8 @@ def _of_fleet(fleet: FleetStatus) -> Iterator[Metric]:
     yield halted
     yield _gauge("reconciler_storm_brake", "Whether the storm brake is set.", bool(fleet.braked))
     yield _gauge("reconciler_storm_brake_held_nodes", "Nodes that the storm brake holds back.", fleet.held_by_brake)
+    help_text = "What reports call INSECURE: certificates or keys that are not verified, logins that vendors ship."
+    yield _gauge("reconciler_insecure", help_text, fleet.insecure)
     help_text = "Nodes that are cordoned and marked on evidence of illness."
     isolated = GaugeMetricFamily("reconciler_nodes_isolated", help_text, labels=["pool"])
     for pool in sorted({node.pool for node in fleet.nodes.values()}):

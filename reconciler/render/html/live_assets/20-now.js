@@ -62,7 +62,7 @@ function showRun(run) {
 
 function showTrouble(fleet, incidents, holds) {
   const parts = [];
-  for (const text of [fleet.stopped && `Stopped: ${fleet.stopped}`, fleet.braked && `Storm brake: ${fleet.braked}`, ...fleet.refused.map((why) => `The plan is refused: ${why}`), ...fleet.notes]) if (text) parts.push(alertOf(text));
+  for (const text of [fleet.stopped && `Stopped: ${fleet.stopped}`, fleet.braked && `Storm brake: ${fleet.braked}`, ...fleet.refused.map((why) => `The plan is refused: ${why}`), ...fleet.insecure.map((what) => `INSECURE: ${what}`), ...fleet.notes]) if (text) parts.push(alertOf(text));
   for (const one of fleet.clusters) if (one.trouble) parts.push(alertOf(`Cluster ${one.cluster} can't be read: ${one.trouble}`));
   for (const one of fleet.rollouts) if (one.halted) parts.push(alertOf(`The rollout of ${one.pool} is halted: ${one.halted}`));
   for (const one of incidents) parts.push(alertOf([element("strong", {}, `Incident: ${one.signal} in ${one.scope}, ${plural(one.nodes.length, "node")}. `), one.detail]));
