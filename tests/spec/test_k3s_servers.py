@@ -41,8 +41,8 @@ def test_images_for_docker_are_refused_as_nothing_would_load_them() -> None:
     agents = AGENTS.format(version="v1.31.5+k3s1", digest=DIGEST)
     images = f'images: {{url: "https://files.example/i.tar.zst", sha256: {DIGEST}}}'
     own = agents.replace("{version", f"{{{images}, version", 1)
-    found = told(("bootstrap: true", "docker: true"), ("    disable: [traefik, servicelb]\n", own))
-    assert len(found) == 2, found
+    both = told(("bootstrap: true", "docker: true"), ("    disable: [traefik, servicelb]\n", own))
+    assert len(both) == 2, both
 
 
 def test_a_kubelet_before_1_25_may_be_two_minors_behind() -> None:

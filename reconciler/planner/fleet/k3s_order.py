@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 
-from reconciler.model.k3s import DeprecatedApi, DesiredK3s, K3sRole, minor_of, removed_by, why_not_away
+from reconciler.model.k3s import (
+    DeprecatedApi,
+    DesiredK3s,
+    K3sRole,
+    minor_of,
+    removed_by,
+    servers_away,
+    way_without,
+    why_not_away,
+)
 from reconciler.model.kubelets import may_be_behind
 from reconciler.model.plan import BlockCode, Blocked, NodePlan, PlannedAction
 from reconciler.planner.node.actions import spec_of
@@ -85,7 +94,7 @@ class K3sOrder:
                 return "it is the only server: it begins again with its database only with `k3s.bootstrap: true`"
         starts_again = names == {JOIN} and node in self.ready
         if not starts_again and (why := why_not_away(self.ready, node, external=own.external)):
-            return why
+            return why + way_without(servers_away(self.ready, node)[:1], self.wanted)
         return (
             (self._skips(node, own) or self._strands(node, own) or self._removes(node, own)) if INSTALL in names else ""
         )
