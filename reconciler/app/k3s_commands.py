@@ -1,4 +1,4 @@
-"""The `cluster` use cases: restore a K3s cluster from a snapshot, so that servers can join again, or take it away."""
+"""The `cluster` use cases: restore a K3s cluster from a snapshot, take a lost server out of it, or take it away."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from reconciler.app.runtime import new_id, run_async, whoami
 from reconciler.app.workspace import Workspace
 from reconciler.converge.k3s_birth import server_names as server_names
 from reconciler.converge.k3s_hosts import k3s_hosts
+from reconciler.converge.k3s_lost_server import LostServer, remove_server
+from reconciler.converge.k3s_lost_server import find as find_lost
 from reconciler.converge.k3s_restore import NOT_READ as NOT_READ
 from reconciler.converge.k3s_restore import Found as Found
 from reconciler.converge.k3s_restore import WantedSnapshot as WantedSnapshot
@@ -80,6 +82,32 @@ def restore_cluster(workspace: Workspace, ledger: SqlLedger, name: str, wanted: 
     return _as_run(
         workspace, ledger, "cluster restore",
         lambda fabric: restore(request, fabric=fabric, ledger=ledger, clock=workspace.clock, tell=tell),
+    )  # fmt: skip
+
+
+def find_lost_server(workspace: Workspace, ledger: SqlLedger, node: str) -> LostServer:
+    """Return the server that would be taken out. Nothing is changed. Raise as converge.k3s_lost_server does."""
+
+    async def work() -> LostServer:
+        fabric = workspace.fabric(ledger)
+        try:
+            return await find_lost(
+                workspace.fleet, node, fabric=fabric, ledger=ledger, clock=workspace.clock, holder=whoami()
+            )
+        finally:
+            await fabric.close()
+
+    return run_async(work())
+
+
+def remove_lost_server(workspace: Workspace, ledger: SqlLedger, node: str) -> None:
+    """Take a lost server out of the cluster, as one run of the ledger."""
+    tell, fleet = workspace.frontend.say, workspace.fleet
+    _as_run(
+        workspace, ledger, "cluster remove-server",
+        lambda fabric: remove_server(
+            fleet, node, fabric=fabric, ledger=ledger, clock=workspace.clock, holder=whoami(), tell=tell
+        ),
     )  # fmt: skip
 
 

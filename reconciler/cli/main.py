@@ -55,7 +55,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "release": ("hold", "Release the holds of a node or a pool."),
     "isolation": ("isolation", "List isolated nodes, or retract a health signal."),
     "repair": ("repair", "Guide the exchange of a part, or list what waits."),
-    "cluster": ("cluster", "Restore a K3s cluster from a snapshot, or take it away."),
+    "cluster": ("cluster", "Restore a K3s cluster, take a lost server out of it, or take it away."),
     "stop": ("stop", "Stop the whole fleet."),
     "resume": ("stop", "Lift the stop of the whole fleet, and the storm brake."),
     "notify": ("notify", "Try the channels through which people are told."),

@@ -156,6 +156,15 @@ def servers_away(servers: Mapping[str, bool], node: str) -> list[str]:
     return sorted(name for name, ready in servers.items() if not ready and name != node)
 
 
+def way_without(away: Iterable[str], active: Iterable[str]) -> str:
+    """Return how to go on without the first server that is away and that the spec sets aside, or has no more; "" = no.
+
+    `active`: nodes that are to be there.
+    """
+    lost = next((name for name in away if name not in set(active)), "")
+    return f"; if it is gone for good, `reconciler cluster remove-server CLUSTER {lost}` takes it out" if lost else ""
+
+
 def why_not_away(servers: Mapping[str, bool], node: str, *, external: bool = False) -> str:
     """Return why etcd would lose its quorum, or may, if this node went away now; "" if it keeps it.
 

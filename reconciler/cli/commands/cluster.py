@@ -27,7 +27,7 @@ from reconciler.render.text import plain
 
 @click.group(cls=Group)
 def cluster() -> None:
-    """Restore a K3s cluster from a snapshot of etcd, or take one away."""
+    """Restore a K3s cluster from a snapshot of etcd, take a lost server out of it, or take it away."""
 
 
 @cluster.command()
@@ -133,6 +133,33 @@ def teardown(request: FleetRequest, signers: AllowedSigners, name: str, confirm:
                   "there, or begin the cluster again with it and the same token", 600))  # fmt: skip
     if done.untouched:
         say(plain(f"not active, so nothing was done to them: {', '.join(done.untouched)}", 600))
+
+
+@cluster.command(name="remove-server")
+@click.argument("name", metavar="CLUSTER")
+@click.argument("node", metavar="NODE", shell_complete=node_names)
+@click.option("--confirm", default="", metavar="TEXT", help="'remove NODE': the consent, off a terminal.")
+@spec_options()
+@signer_options
+def remove_server(request: FleetRequest, signers: AllowedSigners, name: str, node: str, confirm: str) -> None:
+    """Take the lost server NODE out of CLUSTER, so that another machine can join in its place.
+
+    Its node object is deleted, and with it its member of etcd. The spec has to set the node aside, or have it no more.
+    What is on its disk is of no use afterwards: it comes back only with a new image.
+    """
+    workspace = workspace_for(request)
+    use_case.check_cluster(workspace, name)
+    sentence = f"remove {node}"
+    _check_consent(sentence, confirm)
+    with workspace.ledger() as ledger:
+        require_signed_spec(workspace, ledger, signers)
+        found = use_case.find_lost_server(workspace, ledger, node)
+        if found.member is not None:
+            known = "its BMC says that it is off" if found.off else "nothing says that it is off: only you know"
+            say(plain(f"{node} leaves {name} for good, and its member leaves etcd; {known}", 600), err=True)
+            _consent(sentence, confirm)
+        use_case.remove_lost_server(workspace, ledger, node)
+    say(plain(f"{node} is out of {name}", 600))
 
 
 def _tell(name: str, done: Restored) -> None:

@@ -30,6 +30,7 @@ from reconciler.model.k3s import (
     DesiredK3s,
     K3sRole,
     servers_away,
+    way_without,
 )
 from reconciler.model.observed import Member
 from reconciler.model.outcome import Declined, Permanent, Transient
@@ -162,7 +163,8 @@ def _shared_token(ctx: ActionContext, k3s: DesiredK3s) -> str:
 async def _make_room(ctx: ActionContext, member: Member | None) -> None:
     """See that etcd is whole without this node. A lost server is deleted first: K3s drops its member."""
     if away := servers_away(await on_node.servers_of(ctx), ctx.node):
-        raise Stop(Transient(f"server {away[0]} is not Ready: no member of etcd is added meanwhile", 30.0))
+        way = way_without(away[:1], (server.name for server in ctx.servers))
+        raise Stop(Transient(f"server {away[0]} is not Ready: no member of etcd is added meanwhile{way}", 30.0))
     if member is not None:
         ctx.step("deleting the node object of the lost server, and with it its member of etcd")
         await take_back_all(ctx.cluster, member, ctx.ledger.id)

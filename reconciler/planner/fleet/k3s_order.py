@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 
-from reconciler.model.k3s import DeprecatedApi, DesiredK3s, K3sRole, minor_of, removed_by, why_not_away
+from reconciler.model.k3s import (
+    DeprecatedApi,
+    DesiredK3s,
+    K3sRole,
+    minor_of,
+    removed_by,
+    servers_away,
+    way_without,
+    why_not_away,
+)
 from reconciler.model.k3s_datastore import not_saved
 from reconciler.model.kubelets import may_be_behind
 from reconciler.model.plan import BlockCode, Blocked, NodePlan, PlannedAction
@@ -91,7 +100,7 @@ class K3sOrder:
         starts_again = names == {JOIN} and node in self.ready
         external = bool(self.in_database) and not self.elsewhere
         if not starts_again and (why := why_not_away(self.ready, node, external=external)):
-            return why
+            return why + way_without(servers_away(self.ready, node)[:1], self.wanted)
         if INSTALL not in names:
             return ""
         return (
