@@ -105,15 +105,21 @@ form=(-t cdx --cdx-schema-version 1.6 --timestamp "$created")
 "$tools/debsbom" merge "${form[@]}" --distro-name gpu-fleet-reconciler --distro-version "$version" \
     --cdx-serialnumber "$serial" \
     -o "$out/sbom" "$work/debian.cdx.json" "$work/python.cdx.json" >/dev/null
-# Programs that were put in are known by their digests alone.
+# `debsbom merge` writes the newest form of CycloneDX, whichever is asked for. Programs that were put in are known by their
+# digests alone.
 "$python" - "$out/sbom.cdx.json" ${KUBECTL:+"$programs/kubectl"} ${HELM:+"$programs/helm"} <<'PROGRAM'
 import hashlib
 import json
 import sys
 from pathlib import Path
 
+from cyclonedx.model.bom import Bom
+from cyclonedx.output import make_outputter
+from cyclonedx.schema import OutputFormat, SchemaVersion
+
 listing, *programs = map(Path, sys.argv[1:])
-listed = json.loads(listing.read_text())
+merged = Bom.from_json(json.loads(listing.read_text()))
+listed = json.loads(make_outputter(merged, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string())
 for program in programs:
     digest = hashlib.sha256(program.read_bytes()).hexdigest()
     hashes = [{"alg": "SHA-256", "content": digest}]

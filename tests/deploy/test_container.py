@@ -155,6 +155,7 @@ def test_nothing_in_it_may_be_written_or_gives_rights(image: Image, tmp_path: Pa
 
 def test_the_list_of_contents_has_every_package(image: Image) -> None:
     listed = json.loads((image.out / "sbom.cdx.json").read_text())
+    assert listed["specVersion"] == "1.6", "which readers of attestations know"
     assert listed["metadata"]["component"]["name"] == "gpu-fleet-reconciler"
     purls = {one["purl"].partition("?")[0] for one in listed["components"] if "purl" in one}
     of_python = [purl.removeprefix("pkg:pypi/").split("@") for purl in purls if purl.startswith("pkg:pypi/")]
