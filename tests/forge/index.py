@@ -36,8 +36,9 @@ def write_wheel(found: importlib.metadata.Distribution, folder: Path) -> None:
     with zipfile.ZipFile(folder / name, "w") as wheel:
         for file in found.files or ():
             made_here = file.parts[0] == ".." or file.suffix == ".pyc" or file.name in ("INSTALLER", "REQUESTED")
-            if not made_here and Path(str(found.locate_file(file))).is_file():
-                wheel.write(str(found.locate_file(file)), str(file))
+            place = Path(str(found.locate_file(file)))
+            if not made_here and place.is_file():
+                wheel.write(place, str(file))
 
 
 def without_network(folder: Path) -> dict[str, str]:

@@ -102,9 +102,10 @@ class Bench:
 @pytest.fixture(params=ForgeKind)
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     with server.serving() if request.param is ForgeKind.GITHUB else gitlab.serving() as fake:
-        before = [{"file_path": path, "content": "as it was\n"} for path in FILES]
-        tree: Any = "its tree" if request.param is ForgeKind.GITHUB else before
-        made = fake.commit("before", tree)
+        before: Any = "its tree"
+        if request.param is ForgeKind.GITLAB:
+            before = [{"file_path": path, "content": "as it was\n"} for path in FILES]
+        made = fake.commit("before", before)
         yield Bench(request.param, fake, made["sha" if request.param is ForgeKind.GITHUB else "id"])
 
 
