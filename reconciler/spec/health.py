@@ -59,6 +59,8 @@ def check_health(fleet: DeclaredResource[FleetSpec]) -> Iterator[Diagnostic]:
                 problems = [fleet.problem(steps, str(error))]
             else:
                 problems = list(_judged(fleet, steps, before, rows[name]))
+        if before is not None and any(one.severity == "error" for one in problems):
+            rows[name] = before  # what is refused changes nothing else
         yield from problems
     yield from _read_too_seldom(fleet, rows)
 

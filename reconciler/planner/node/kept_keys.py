@@ -21,7 +21,7 @@ _KEY: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class KeptKey:
-    """What a key tells of a signal.
+    """A key in its parts.
 
     `boot`: digest of the boot that it was seen in; "" = not known. `resets`: resets of GPUs in that boot before it was
     seen. `parts`: digests of the serial numbers of the parts that it speaks against; () = not all are known. `total`:

@@ -56,11 +56,12 @@ def is_kept(rule: SignalRule) -> bool:
 def kept_of(record: NodeRecord) -> Mapping[str, Kept]:
     """Return the signals that the ledger keeps, by value path.
 
-    What the node was isolated, drained or treated for counts as seen, unless it was admitted or certified since: it may
-    be gone before the next look at it. A ledger of an older version kept no states, and at first no events.
+    What the node was isolated, drained or treated for counts as seen, unless it was admitted, certified or released by
+    a person since: it may be gone before the next look at it. A ledger of an older version kept no states, and at first
+    no events.
     """
     found: dict[str, Kept] = {}
-    for attempt in reversed(record.since_certificate):
+    for attempt in reversed(min(record.since_certificate, record.since_release, key=len)):
         if is_admission(attempt):
             break
         for path in taken_out_for(attempt):
