@@ -32,7 +32,7 @@ from reconciler.lab.hardware.cluster_objects import (
     detect_conditions,
     node_of,
 )
-from reconciler.lab.hardware.k3s_site import first_taints
+from reconciler.lab.hardware.k3s_disk import first_taints
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.outages import Outages
 from reconciler.lab.hardware.replicas import Replicas

@@ -1,16 +1,33 @@
-"""Play the programs that ask where K3s has its state, on a disk of the lab."""
+"""Read what of K3s is on a disk of the lab: options, taints, and where it has its state."""
 
 from __future__ import annotations
 
+import json
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING
 
 from reconciler.lab.hardware.k3s_site import option
-from reconciler.model.k3s import BINARY, DATA, DATASTORE, ENDPOINT, SECRETS, SERVER_TOKEN
+from reconciler.model.k3s import BINARY, DATA, DATASTORE, ENDPOINT, JOIN, SECRETS, SERVER_TOKEN
 from reconciler.model.k3s_datastore import DATABASE_LINE, SOURCES, SQLITE
+from reconciler.model.observed import Taint
 
 if TYPE_CHECKING:
     from reconciler.lab.hardware.state import DiskImage
+
+
+def first_taints(disk: DiskImage) -> tuple[Taint, ...]:
+    """Return the taints with which K3s registers a node, and which it never sets on one that is registered."""
+    for line in disk.files.get(JOIN, "").splitlines():
+        if line.startswith("node-taint: "):
+            parts = (text.partition("=") for text in json.loads(line.partition(": ")[2]))
+            return tuple(Taint(key, value.partition(":")[0], value.partition(":")[2]) for key, _, value in parts)
+    return ()
+
+
+def secret_options(disk: DiskImage) -> tuple[str, ...]:
+    """Return the options that the file of secrets holds, in order."""
+    lines = disk.files.get(SECRETS, "").splitlines()
+    return tuple(sorted(line.partition(":")[0] for line in lines if ": " in line and line[0] != "#"))
 
 
 def has_k3s(disk: DiskImage) -> bool:

@@ -9,7 +9,6 @@ Embedded etcd", "How Agent Node Registration Works").
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 import re
 import string
@@ -37,7 +36,6 @@ from reconciler.model.k3s import (
     removed_by,
 )
 from reconciler.model.k3s_datastore import SQLITE
-from reconciler.model.observed import Taint
 
 if TYPE_CHECKING:
     from reconciler.lab.hardware.cluster_objects import NodeObject
@@ -82,21 +80,6 @@ def option(disk: DiskImage, key: str) -> str:
 def location(endpoint: str) -> str:
     """Return which database an endpoint names, whoever logs in. Secrets of the lab say "secret NAME of SERVER"."""
     return re.split(r"[@ ]", endpoint)[-1].partition("?")[0]
-
-
-def first_taints(disk: DiskImage) -> tuple[Taint, ...]:
-    """Return the taints with which K3s registers a node, and which it never sets on one that is registered."""
-    for line in disk.files.get(JOIN, "").splitlines():
-        if line.startswith("node-taint: "):
-            parts = (text.partition("=") for text in json.loads(line.partition(": ")[2]))
-            return tuple(Taint(key, value.partition(":")[0], value.partition(":")[2]) for key, _, value in parts)
-    return ()
-
-
-def secret_options(disk: DiskImage) -> tuple[str, ...]:
-    """Return the options that the file of secrets holds, in order."""
-    lines = disk.files.get(SECRETS, "").splitlines()
-    return tuple(sorted(line.partition(":")[0] for line in lines if ": " in line and line[0] != "#"))
 
 
 @dataclass(slots=True)

@@ -19,8 +19,8 @@ from reconciler.lab.hardware.error_counters import (
 )
 from reconciler.lab.hardware.host_network import host_network
 from reconciler.lab.hardware.host_side import K3S_UNITS
-from reconciler.lab.hardware.k3s_disk import has_k3s, state_lines
-from reconciler.lab.hardware.k3s_site import K3S_FILES, RENEW_S, secret_options, version_of
+from reconciler.lab.hardware.k3s_disk import has_k3s, secret_options, state_lines
+from reconciler.lab.hardware.k3s_site import K3S_FILES, RENEW_S, version_of
 from reconciler.lab.hardware.kernel_log import EVENTS, MMU_FAULT, unanswered
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.parts import dimm_errors, dimm_records

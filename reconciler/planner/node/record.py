@@ -24,12 +24,17 @@ def is_admission(attempt: Attempt) -> bool:
     return attempt.action == "admit" and attempt.outcome == "done"
 
 
+def _ends_service(action: str) -> bool:
+    spec = spec_of(action)
+    return spec.takes_out and not spec.on_others
+
+
 def taken_out_for(attempt: Attempt) -> tuple[str, ...]:
     """Return the signals (value paths) for which an attempt marked, drained or treated its node."""
     if attempt.outcome == "refused":
         return ()
     named = attempt.treated
-    if attempt.action in ("mark", "drain"):
+    if _ends_service(attempt.action):
         named = isolated_for(attempt.cause) or tuple(attempt.cause.split(", "))
     return tuple([path for path in named if path.startswith(PREFIX)])
 
@@ -57,7 +62,7 @@ def is_known_to_serve(desired: Desired, observed: Observed, record: NodeRecord) 
     for attempt in reversed(record.attempts):
         if is_admission(attempt):
             break
-        if attempt.action in ("mark", "drain") and attempt.outcome != "refused":
+        if _ends_service(attempt.action) and attempt.outcome != "refused":
             return False
     return True
 

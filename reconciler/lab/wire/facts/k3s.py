@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from reconciler.lab.hardware.k3s_disk import has_k3s, state_lines
-from reconciler.lab.hardware.k3s_site import K3S_FILES, LEAF, RENEW_S, VALID_S, secret_options, version_of
+from reconciler.lab.hardware.k3s_disk import has_k3s, secret_options, state_lines
+from reconciler.lab.hardware.k3s_site import K3S_FILES, LEAF, RENEW_S, VALID_S, version_of
 from reconciler.lab.wire.facts.context import FactContext
 from reconciler.model.gate import CommandResult
 from reconciler.model.k3s import DATASTORE, ENDPOINT, IMAGES, RESTART_DUE, SERVER_TOKEN, UNIT_FILES, K3sRole
