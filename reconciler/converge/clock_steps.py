@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from reconciler.model.ports import Clock, Ledger
-from reconciler.model.records import NodeRecord
+from reconciler.model.records import LASTS, NodeRecord
 from reconciler.planner.node.watchdog import BMC_LOG, WATCHED
 
 STEP: Final = timedelta(seconds=60)  # since the last call: a clock that is slewed loses 0.5 ms in a second (adjtime)
@@ -45,7 +45,7 @@ class ClockSteps:
         running = [
             (name, key)
             for name, record in known.items()
-            for key in sorted(_SILENCES & record.silent_since.keys())
+            for key in sorted(key for key in record.silent_since if key in _SILENCES or key.startswith(LASTS))
             if was_set or record.silent_since[key] > now + STEP
         ]
         steps = [(name, found) for name, record in known.items() if (found := _step_of(record, now, step))]

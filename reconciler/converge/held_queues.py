@@ -51,6 +51,8 @@ async def let_queues_go(
         desired = run.fleet.nodes.get(node)
         if node in at_work or (desired is not None and node not in plans):
             return ""
+        if desired is None and run.ledger.node(node).fleet:
+            return ""  # another fleet of this ledger holds it
         ended = results.get(node)
         why = "it left the spec" if desired is None else why_in_vain(desired, plans[node], noted.get(node), ref)
         return why or (ended.detail if ended is not None and ended.state in _NOBODY_GOES_ON else "")

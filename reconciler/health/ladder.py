@@ -27,12 +27,14 @@ def next_rung(
     now: datetime,
     may_help: Callable[[str], bool] = lambda _: True,
     treated: Treated = Treated(),
+    unseen: tuple[Attempt, ...] | None = None,
 ) -> Rung | None:
     """Return the first rung that has attempts left within the policy's window; None if there is none.
 
-    `may_help`: whether an action can be tried on the node and may heal it; other rungs are passed over.
+    `may_help`: whether an action can be tried on the node and may heal it; other rungs are passed over. `unseen`: the
+    attempts since a person last saw to the node, which the policy's limit counts; None = all.
     """
-    if policy is None or limit_reached(policy, attempts, now, treated):
+    if policy is None or limit_reached(policy, attempts if unseen is None else unseen, now, treated):
         return None
     since = now - timedelta(seconds=policy.window_s)
     for rung in policy.ladder:

@@ -40,6 +40,7 @@ HEALED = "healed "  # in its place: what heals the signal has happened, and the 
 IDLE = "idle"  # a key beside a node's silences: since when no work is on it
 COUNTED = "counted "  # before a look at counters, in a key beside a node's silences (planner/node/counted.py)
 LOG_READ = "log read"  # a key beside a node's silences: when its BMC's log was last read, about
+LASTS = "lasts "  # the same, before the path of a signal that has to last: since when it is shown
 IN_BOOT = " in boot "  # after that path, and before a digest of the boot that it was seen in; "" = not known
 SHARED = "shared "  # before a path, beside a node's silences: since when it shows what its failure domain may cause
 WAS_SHARED, BEGUN = "was shared ", " begun "  # before a path, before when it began: since when it shows that no more

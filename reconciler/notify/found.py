@@ -11,6 +11,7 @@ from datetime import datetime
 
 from reconciler.gate.fabric.still_open import key_of
 from reconciler.health.ladder import REMEDIATION
+from reconciler.model.drift import DriftClass
 from reconciler.model.fabric_report import OpenPart
 from reconciler.model.notices import NoticeEvent, Severity
 from reconciler.model.observed import Observation, Observed
@@ -171,7 +172,8 @@ def _judge(node: NodePlan, seen: Observed) -> Notice | bool | None:
     treated = any(TREATED in action.achieves for action in node.actions)
     if isolation_signals(seen) or node.isolation or (out and (signals or treated)):
         return _of_node(node, NoticeEvent.ISOLATED, _reason(signals), evidence or node.situation)
-    if node.in_service and node.illness and node.blocked is not None:  # nobody drains it now, whatever it shows
+    shown = any(item.kind is DriftClass.DRIFTED for item in node.illness)  # and is not withheld, as a port that trains
+    if node.in_service and shown and node.blocked is not None:  # nobody drains it now, whatever it shows
         held = node.blocked.code is BlockCode.HELD
         why = "held" if held else f"waits for {node.blocked.code.value.replace('_', ' ')}"
         reason = f"is ill and still in service ({why}): {', '.join(signals)}"

@@ -16,6 +16,7 @@ from reconciler.model.privacy import FreeText, FreeValue, NodeName, PublicText, 
 from reconciler.model.records import (
     COUNTED,
     HEALED,
+    LASTS,
     LOG_READ,
     SHARED,
     WAS_SHARED,
@@ -107,7 +108,7 @@ def _status(history: NodeHistory) -> Iterator[tuple[str, str]]:
         action = f"{attempt.action}:{attempt.target}" if attempt.target else attempt.action
         yield "in flight", f"{action}, begun {_ago(attempt.at, now)}, for {attempt.cause}"
     events = unhealed_paths(record.silent_since)
-    kept = (SHARED, WAS_SHARED, COUNTED, HEALED, LOG_READ)  # by the planner for itself: no silence
+    kept = (SHARED, WAS_SHARED, COUNTED, HEALED, LOG_READ, LASTS)  # by the planner for itself: no silence
     silences = {key: at for key, at in record.silent_since.items() if not key.startswith(kept)}
     if silent := {source: at for source, at in silences.items() if source not in events}:
         yield "silent", ", ".join(f"{source} since {_ago(at, now)}" for source, at in silent.items())

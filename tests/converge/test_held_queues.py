@@ -99,6 +99,18 @@ def test_a_node_that_does_not_come_back_holds_no_queue(
     assert (queue.stop_policy, queue.stops, queue.note) == (RUNS, 1, None)
 
 
+def test_a_node_of_another_fleet_of_the_ledger_keeps_its_queue(world: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, queue = two_drained(world)
+    leaves_the_spec(here)
+    known = here.ledger.node
+    monkeypatch.setattr(
+        here.ledger, "node", lambda name: replace(known(name), fleet="west") if name == "n0" else known(name)
+    )
+    here.apply(selected=["n2"], wait_s=0.0)
+    assert (queue.stop_policy, holders(queue)) == (HELD, ["n0", "n1"])
+    assert told(here) == []
+
+
 def test_a_node_whose_work_fails_lets_its_queue_go_at_the_end_of_the_run(world: Worlds) -> None:
     here = world(drift={"n0": ["old_image"]}, **of(hold=HOLD))
     queue = queued(here)

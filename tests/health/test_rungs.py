@@ -71,6 +71,16 @@ def test_a_node_is_repaired_so_often_and_then_a_person_must_look() -> None:
     assert planned(119, attempts=older, most=3).goal is Goal.IN_SERVICE
 
 
+def test_what_was_done_before_a_person_saw_to_the_node_counts_for_no_limit() -> None:
+    node = b.node(profile=b.profile(remediation=replace(POLICY, most=2)))
+    seen = b.observed(host=b.facts(xids=(Xid(119, "0000:03:00", 1),)))
+    before = tuple(tried("soft_restart", timedelta(days=day)) for day in (4, 3))
+    record = b.record(node, b.observed(), attempts=before)
+    assert b.planner().plan(node, seen, record).goal is Goal.ISOLATED
+    looked_at = replace(record, released_at=b.NOW - timedelta(days=2), after_release=0)
+    assert b.planner().plan(node, seen, looked_at).goal is Goal.IN_SERVICE
+
+
 def test_a_class_of_signals_has_its_own_bound_in_the_policys_week() -> None:
     """What was done for other classes counts for the limit of all alone."""
     bounded = replace(POLICY, most=9, most_of_class=(("environment", 1), ("persistent", 2)))

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from reconciler.model.observed import HIDDEN, Taint, Xid
+from reconciler.model.observed import HIDDEN, Silent, Taint, Xid
 from reconciler.model.plan import BlockCode, Goal, NodePlan
+from reconciler.model.vocab import UnknownReason
+from reconciler.planner.node.foreign_holds import foreign_hold
 from tests import builders as b
 
 DRIVER = "nvidia.com/gpu-driver-upgrade-state"
@@ -55,6 +57,14 @@ def test_what_disrupts_waits_and_says_for_whom(member: dict[str, Any], who: str)
 @pytest.mark.parametrize("state", ["success", "failed", HIDDEN])
 def test_a_mig_manager_that_is_done_holds_nothing(state: str) -> None:
     assert "drain" in b.actions(planned(labels=OWN | {MIG: state}))
+
+
+def test_a_host_that_hangs_in_the_mig_manager_s_reboot_is_repaired() -> None:
+    """Its pod on the node would change the label, and can't run."""
+    dark = Silent(b.NOW, UnknownReason.TIMEOUT, "no answer")
+    seen = b.observed(host=dark, member=b.member(ready=False, labels=OWN | {MIG: "rebooting"}))
+    assert foreign_hold(seen) == ""
+    assert "MIG manager" in foreign_hold(b.observed(member=b.member(labels=OWN | {MIG: "rebooting"})))
 
 
 @pytest.mark.parametrize("state", ["", "upgrade-done", HIDDEN])

@@ -20,7 +20,7 @@ from reconciler.health.table import Effect, health_table
 from reconciler.model import desired as d
 from reconciler.model.observed import KernelEvent, Link, Observation, Xid
 from reconciler.model.plan import BlockCode, NodePlan, Plan, is_crashed
-from reconciler.model.records import CHANGES, SHARED, WAS_SHARED, NodeRecord
+from reconciler.model.records import CHANGES, LASTS, SHARED, WAS_SHARED, NodeRecord
 from reconciler.model.vocab import Disruption, KernelEventKind
 from reconciler.notify.found import find
 from reconciler.planner.fleet.domain_incidents import WITHIN, threshold
@@ -72,7 +72,7 @@ nodes = st.builds(
 fleets = st.lists(nodes, min_size=1, max_size=8).map(tuple)
 
 
-LASTS = 4  # minutes, of port_missing
+FOR = 4  # minutes that a missing port has to last
 
 
 def planned(shown: tuple[Node, ...], **more: NodeRecord) -> Plan:
@@ -85,7 +85,7 @@ def planned(shown: tuple[Node, ...], **more: NodeRecord) -> Plan:
         since: dict[str, datetime] = {}
         if node.shows:
             since = {SHARED + f"health.{node.shows}": b.NOW - timedelta(minutes=node.age)}
-            since |= {f"health.{node.shows}": b.NOW - timedelta(minutes=max(node.age, LASTS))}  # it counts by now
+            since |= {f"{LASTS}health.{node.shows}": b.NOW - timedelta(minutes=max(node.age, FOR))}  # it counts by now
         records[name] = more.get(name) or replace(b.record(wanted[name], seen[name]), silent_since=since)
     fleet = d.Fleet(replace(b.SETTINGS, budgets=(d.BudgetLimit("fleet", "100%"),)), d.SpecSource("spec"), wanted, "d")
     observation = Observation("1.0", "test", "", b.NOW, b.NOW, seen)

@@ -19,7 +19,7 @@ from reconciler.health.signals import Signal, signals, unread_signals
 from reconciler.health.table import Effect
 from reconciler.model.desired import Desired, DesiredInventory, Fleet, Profile, Remediation
 from reconciler.model.observed import Answered, Observation, Observed
-from reconciler.model.records import NodeRecord
+from reconciler.model.records import LASTS, NodeRecord
 from reconciler.model.signal_changes import SignalChange
 from reconciler.model.vocab import NodeState
 from reconciler.planner.fleet.domain_incidents import shared_updates
@@ -28,9 +28,10 @@ from reconciler.planner.node.boot_proofs import boot_signals
 from reconciler.planner.node.counted import counter_signals, counter_updates
 from reconciler.planner.node.late_events import log_updates, with_late
 from reconciler.planner.node.unhealed import kept_updates, unhealed_signals
-from reconciler.planner.node.withheld import AFTER
+from reconciler.planner.node.withheld import lasting_updates
 
 NEWS = timedelta(hours=1)
+AFTER = " after "
 FLAPS = timedelta(days=1)  # a signal that returns within a day after a change is still that change's
 
 
@@ -124,14 +125,15 @@ def signal_updates(
         yield from ((name, key, new) for key, new in updates)
         outside = {one.path for one in found if one.rule.domains and rules.match(desired, one.path) is None}
         yield from ((name, key, new) for key, new in shared_updates(desired, seen, record, outside, now))
-        if not kept and not found:
+        if not kept and not found and not any(key.startswith(LASTS) for key in record.silent_since):
             continue
+        missing = unread_signals(desired.profile, seen)
+        yield from ((name, key, new) for key, new in lasting_updates(found, missing, record))
         hard = (signal.path for signal in found if signal.effect is Effect.ISOLATES)
         shown = {path for path in hard if rules.match(desired, path) is None}
         for signal in sorted(shown - kept.keys()):
             change = after_change(fleet, seen, record, changes, now)
             yield name, signal + (AFTER + change if change else ""), True
-        missing = unread_signals(desired.profile, seen)
         for signal, key in kept.items():
             if signal in shown or (missing and signal.startswith(missing)):
                 continue

@@ -82,7 +82,8 @@ def symptom(desired: Desired, seen: Observed, rules: IgnoreRules) -> str | None:
     if is_unread(seen):
         return None
     for signal in signals(desired.profile, seen):
-        if signal.effect is not Effect.REPORTS and rules.match(desired, signal.path) is None:
+        lasts = signal.rule.lasts_s  # it may be over in a moment, and an incident of its domain is told apart
+        if signal.effect is not Effect.REPORTS and not lasts and rules.match(desired, signal.path) is None:
             return signal.name
     lost = isinstance(member, Silent) and member.reason is not UnknownReason.NOT_ASKED
     return None if joined and lost else ""

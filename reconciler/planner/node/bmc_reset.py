@@ -112,7 +112,7 @@ def is_in_use(record: NodeRecord) -> bool:
 def _may_be_tried(desired: Desired, record: NodeRecord, now: datetime) -> bool:
     policy = desired.profile.remediation
     rungs = () if policy is None else [rung for rung in policy.ladder if rung.action == RungAction.RESET_BMC]
-    if policy is None or not rungs or limit_reached(policy, record.attempts, now, Treated()):
+    if policy is None or not rungs or limit_reached(policy, record.since_release, now, Treated()):
         return False
     since = now - timedelta(seconds=policy.window_s)
     tried = [one for one in record.attempts if one.action == ACTION and one.outcome not in NOT_TRIED]

@@ -30,21 +30,22 @@ _KUBEVIRT: Final = "kubevirt.io/drain"
 def foreign_hold(observed: Observed) -> str:
     """Return who maintains the node, and by which sign; "" where nobody is known to."""
     member = observed.member.value if isinstance(observed.member, Answered) else None
-    return "" if member is None else hold_of(member)
+    return "" if member is None else hold_of(member, answers=isinstance(observed.host, Answered))
 
 
-def hold_of(member: Member) -> str:
-    return "; ".join(_signs(member))
+def hold_of(member: Member, *, answers: bool = True) -> str:
+    """Return the same from a node object. `answers`: whether the host does: on one that hangs, no manager works."""
+    return "; ".join(_signs(member, answers))
 
 
-def _signs(member: Member) -> Iterator[str]:
+def _signs(member: Member, answers: bool) -> Iterator[str]:
     for one in member.requests:
         said = [word for word in (one.name, one.state) if word and word != HIDDEN]
         yield f"{one.who} maintains it ({': '.join([' '.join([one.kind, *said[:1]]), *said[1:]])})"
     for key, state in member.labels.items():
         if (found := _NVIDIA.fullmatch(key)) and state not in _NO_UPGRADE:
             yield f"NVIDIA's operator upgrades the {found[1]} driver ({key}={state})"
-        elif key == _MIG and state in _MIG_AT_WORK:
+        elif key == _MIG and state in _MIG_AT_WORK and answers:
             yield f"NVIDIA's MIG manager works on it ({key}={state})"
     for key, state in member.annotations.items():
         if (found := _NVIDIA_UNDER_WAY.fullmatch(key)) and state != HIDDEN:

@@ -217,13 +217,14 @@ def _unhealthy(
         return replace(found, wanted=found.wanted | {c.QUIESCED}, evidence=paths)
     may_help = partial(_may_be_tried, state=state, cure=cure)
     treated = Treated(frozenset(signal.rule.row.cause for signal in own), table.class_at)
-    rung = next_rung(desired.profile.remediation, record.attempts, now, may_help, treated)
+    unseen = record.since_release
+    rung = next_rung(desired.profile.remediation, record.attempts, now, may_help, treated, unseen)
     if rung is not None:
         sentence = f"unhealthy ({evidence}); next rung of the ladder: {rung.action}"
         return Situation(Goal.IN_SERVICE, sentence, wanted, rung=rung, service=cure.service)
     policy = desired.profile.remediation
     why = "the ladder's attempts are used up" if policy else "no remediation policy"
-    if policy is not None and (limit := limit_reached(policy, record.attempts, now, treated)) is not None:
+    if policy is not None and (limit := limit_reached(policy, unseen, now, treated)) is not None:
         most, name = limit
         of_class = f" for signals of class {name}" if name else ""
         within = format_duration(policy.most_within_s)

@@ -6,18 +6,17 @@ switch restarts, is soon up again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from reconciler.health.signals import Signal
-from reconciler.model.records import NodeRecord
+from reconciler.model.records import LASTS, NodeRecord
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import Source
 from reconciler.planner.node.record import stale_signals_until
 
-AFTER: Final = " after "  # in a key of `NodeRecord.silent_since`, after a signal's path and before a change
 _OLD: Final = "maybe from before the treatment: its detector has time to take it back"
 
 
@@ -58,6 +57,18 @@ def _lasts_until(signal: Signal, record: NodeRecord, now: datetime) -> datetime 
     """Return until when a signal has to last before it counts; None when it has, or need not."""
     if not signal.rule.lasts_s:
         return None
-    seen = (since for key, since in record.silent_since.items() if key.partition(AFTER)[0] == signal.path)
-    until = min(seen, default=now) + timedelta(seconds=signal.rule.lasts_s)
+    since = record.silent_since.get(LASTS + signal.path)
+    begun = now if since is None or since > now else since  # a clock may have been set back
+    until = begun + timedelta(seconds=signal.rule.lasts_s)
     return until if until > now else None
+
+
+def lasting_updates(found: Sequence[Signal], unread: tuple[str, ...], record: NodeRecord) -> Iterator[tuple[str, bool]]:
+    """Yield (key, whether it is kept from now on) for signals that have to last: since when each is shown.
+
+    `unread`: beginnings of the paths of which nothing is known now. One that was seen to be gone begins anew.
+    """
+    shown = {LASTS + signal.path for signal in found if signal.rule.lasts_s}
+    kept = {key for key in record.silent_since if key.startswith(LASTS)}
+    yield from ((key, True) for key in sorted(shown - kept))
+    yield from ((key, False) for key in sorted(kept - shown) if not key.removeprefix(LASTS).startswith(unread))
