@@ -18,7 +18,7 @@ from reconciler.converge.k3s_restore import WantedSnapshot as WantedSnapshot
 from reconciler.converge.k3s_restore import look
 from reconciler.converge.k3s_restore_run import Restored as Restored
 from reconciler.converge.k3s_restore_run import RestoreRequest, restore
-from reconciler.converge.k3s_teardown import TeardownRequest, TornDown, database_of, tear_down
+from reconciler.converge.k3s_teardown import TeardownRequest, TornDown, bucket_of, database_of, tear_down
 from reconciler.converge.k3s_teardown import concerned as concerned
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import LedgerError, ReconcilerError, Refused, UsageError
@@ -115,6 +115,8 @@ def lost_with(fleet: Fleet) -> str:
     """Return what of the cluster goes with its servers, beside volumes and images."""
     if database := database_of(fleet):
         return f"keys and files (all but the database at {database})"
+    if bucket := bucket_of(fleet):
+        return f"snapshots of etcd (all but the copies in {bucket}) and all that the cluster knows"
     return "snapshots of etcd and all that the cluster knows"
 
 

@@ -46,13 +46,14 @@ class TornDown:
     """The end of a cluster. `kept`: node -> what is still there, as its host told: mounts with what is on them.
 
     `untouched`: nodes that are not active, and may have K3s still. `database`: the one that has the cluster's state
-    still; "" = it was in etcd, and is gone.
+    still; "" = it was in etcd, and is gone. `bucket`: where copies of snapshots of etcd still are; "" = nowhere.
     """
 
     nodes: tuple[str, ...]
     kept: Mapping[str, tuple[str, ...]]
     untouched: tuple[str, ...]
     database: str = ""
+    bucket: str = ""
 
 
 def concerned(fleet: Fleet) -> tuple[list[str], list[str], list[str]]:
@@ -62,6 +63,12 @@ def concerned(fleet: Fleet) -> tuple[list[str], list[str], list[str]]:
     servers = server_names(fleet)
     agents = [name for name in active if name not in servers]
     return agents, list(servers), [name for name in wanted if name not in active]
+
+
+def bucket_of(fleet: Fleet) -> str:
+    """Return where snapshots of etcd are copied to, BUCKET/FOLDER; "" = nowhere."""
+    found = (node.profile.k3s for node in fleet.nodes.values() if node.profile.k3s is not None)
+    return next((one.bucket for one in found if one.bucket), "")
 
 
 def database_of(fleet: Fleet) -> str:
@@ -98,7 +105,7 @@ async def tear_down(
             ledger.release(FLEET, HOLDER, clock.now())
         for name in (*agents, *servers):
             ledger.note(name, "teardown", f"of cluster {request.cluster}", clock.now())
-        return TornDown((*agents, *servers), kept, tuple(untouched), database_of(fleet))
+        return TornDown((*agents, *servers), kept, tuple(untouched), database_of(fleet), bucket_of(fleet))
 
 
 def _way_on(request: TeardownRequest) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.converge.k3s_teardown import HOLDER, TeardownBroke, TeardownRequest, TornDown, tear_down
+from reconciler.app.k3s_commands import lost_with
+from reconciler.converge.k3s_teardown import HOLDER, TeardownBroke, TeardownRequest, TornDown, bucket_of, tear_down
 from reconciler.lab.inprocess.host import MachineHost
 from reconciler.model.errors import Refused
 from reconciler.model.gate import CommandResult
@@ -119,3 +120,11 @@ def test_it_is_refused_before_anything_is_changed(world: Worlds) -> None:
              for name, one in here.fleet.nodes.items()}  # fmt: skip
     here.fleet = replace(here.fleet, nodes=nodes)
     assert torn_down(here).untouched == ("n3",)
+
+
+def test_copies_of_snapshots_in_a_bucket_are_named_and_left(world: Worlds) -> None:
+    store = {"server": "s3.example:9000", "bucket": "k3s", "folder": "main", "accessKey": "a", "secretKey": "b"}
+    for snapshots, bucket in (({"s3": store}, "k3s/main"), ({}, "")):
+        fleet = k3s_world(world, spec(snapshots=snapshots), nodes=4).fleet
+        assert bucket_of(fleet) == bucket
+        assert ("all but the copies in k3s/main" in lost_with(fleet)) is bool(bucket)
