@@ -132,8 +132,8 @@ def teardown(request: FleetRequest, signers: AllowedSigners, name: str, confirm:
         say(plain(f"the database at {done.database} was not touched, and has all that the cluster knew: delete it "
                   "there, or begin the cluster again with it and the same token", 600))  # fmt: skip
     if done.bucket:
-        say(plain(f"the snapshots of etcd in {done.bucket} were not touched, and hold the cluster's secrets: delete them "
-                  "there once nobody needs them", 600))  # fmt: skip
+        say(plain(f"the snapshots of etcd in {done.bucket} were not touched, and hold the cluster's secrets: delete "
+                  "them there once nobody needs them", 600))  # fmt: skip
     if done.untouched:
         say(plain(f"not active, so nothing was done to them: {', '.join(done.untouched)}", 600))
 
