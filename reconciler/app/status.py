@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reconciler import __version__
+from reconciler.app.k3s_overview import k3s_overview
 from reconciler.app.runtime import new_id
 from reconciler.app.under_way import under_way
 from reconciler.app.workspace import Workspace
@@ -172,6 +173,7 @@ def _clusters(workspace: Workspace, plan: Plan, seen: Observation) -> Iterable[C
         Counter(member.kubelet_version for member in members if member.kubelet_version),
         sum(control_plane.values()),
         len(control_plane),
+        k3s_overview(workspace.fleet, plan.nodes, seen),
     )
 
 

@@ -32,6 +32,25 @@ class NodeCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class K3sOverview:
+    """The K3s of a cluster that the spec builds, of the selected nodes.
+
+    `members`: servers whose host has a member of etcd. `spare`: how many of those that are Ready etcd can lose; below 0
+    it has no quorum; None: a server's host was not read, or the state is in a database. `ending`: nodes with a
+    certificate that ends within 60 days, which K3s renews when it starts again.
+    """
+
+    servers: int
+    servers_ready: int
+    agents: int
+    agents_ready: int
+    members: int
+    spare: int | None
+    database: PublicText  # HOST:PORT; "" = the state is in etcd
+    ending: tuple[PublicText, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterOverview:
     """The cluster as its API server tells it. `trouble`: why it could not be read; the counts are then of nobody."""
 
@@ -45,6 +64,7 @@ class ClusterOverview:
     kubelets: Mapping[PublicText, int]  # version -> nodes
     control_plane_ready: int
     control_plane: int
+    k3s: K3sOverview | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from reconciler.model.fleet_overview import ClusterOverview, FleetOverview, NodeCounts, Trouble
+from reconciler.model.fleet_overview import ClusterOverview, FleetOverview, K3sOverview, NodeCounts, Trouble
 from reconciler.model.plan import BlockCode
 from reconciler.model.status import NodeStatus
 from reconciler.model.units import format_duration
@@ -93,7 +93,7 @@ def sections(found: FleetOverview) -> Iterator[Section]:
         yield _rollouts(found)
     yield _pools(found.pools)
     for cluster in found.clusters:
-        yield Section(_cluster(cluster), _kubelets(cluster))
+        yield Section(_cluster(cluster), (*_kubelets(cluster), *_k3s(cluster)))
     if found.releases:
         rows = [(one.name, one.runs, one.status, "; ".join((said(one), *one.not_ready))) for one in found.releases]
         yield Section(f"Helm releases ({len(rows)})", (), ("release", "chart", "status", "what"), rows)
@@ -162,6 +162,27 @@ def _cluster(cluster: ClusterOverview) -> str:
     if cluster.control_plane:
         parts.append(f"control plane {cluster.control_plane_ready} of {cluster.control_plane} ready")
     return f"{name} {plain(cluster.version, 40)}: {', '.join(parts)}"
+
+
+def _k3s(cluster: ClusterOverview) -> Iterator[str]:
+    found = cluster.k3s
+    if found is None or cluster.trouble:
+        return
+    state = f"state in the database at {plain(found.database)}" if found.database else _etcd(found)
+    yield (
+        f"K3s: servers {found.servers_ready} of {found.servers} ready, agents {found.agents_ready:,} of "
+        f"{found.agents:,} ready; {state}"
+    )
+    if found.ending:
+        more = f" and {len(found.ending) - 4:,} more" if found.ending[4:] else ""
+        yield f"certificates end within 60 days on {', '.join(map(plain, found.ending[:4]))}{more}: a start renews them"
+
+
+def _etcd(found: K3sOverview) -> str:
+    members = f"etcd has {found.members} {'member' if found.members == 1 else 'members'}"
+    if found.spare is None:
+        return f"{members}, as far as their hosts were read"
+    return f"{members} and no quorum" if found.spare < 0 else f"{members}, of which {found.spare} may be lost now"
 
 
 def _kubelets(cluster: ClusterOverview) -> tuple[str, ...]:
