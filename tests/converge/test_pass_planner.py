@@ -119,7 +119,7 @@ def test_what_the_ledger_was_asked_is_asked_again_once_anybody_has_written_it(le
     with closing(SqlLedger(leader.where / "ledger.sqlite")) as other:
         for ledger in (leader.ledger, other):
             before = leader.ledger.known(), leader.ledger.durations()
-            assert leader.ledger.known() is before[0]
+            assert leader.ledger.known() == before[0]
             assert leader.ledger.durations() is before[1]
             name = f"new-{ledger is other}"
             ledger.remember_applied(name, {"bios.A": "1"}, "d", "c", leader.clock.now())

@@ -12,6 +12,7 @@ from reconciler.model.plan import Goal
 from reconciler.model.records import COUNTED, LOG_READ, NodeRecord
 from reconciler.model.vocab import Health
 from reconciler.planner.fleet.signal_history import kept_signals
+from reconciler.planner.node.late_events import log_updates
 from tests import builders as b
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -101,3 +102,13 @@ def test_when_a_log_was_read_is_noted_seldom_and_only_where_it_was() -> None:
     assert noted(known, seen(1e4)) == known
     ahead = read_before(-DAY)
     assert noted(ahead, seen(1e4)).silent_since == {LOG_READ: b.NOW}, "the clock was set back"
+
+
+def test_a_log_is_noted_once_in_six_hours_though_the_note_is_younger_than_the_reading() -> None:
+    """Each note changes the record, and with it what is kept of the node's plan."""
+    seen = b.observed(inventory=b.inventory(events=()))
+    record = b.record(b.node(), seen)
+    assert list(log_updates(seen, record)) == [(LOG_READ, True)]
+    for minutes, due in ((1, False), (59, False), (-359, False), (-361, True), (70, True)):
+        noted = replace(record, silent_since={LOG_READ: b.NOW + timedelta(minutes=minutes)})
+        assert bool(list(log_updates(seen, noted))) is due, minutes

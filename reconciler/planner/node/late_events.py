@@ -55,7 +55,7 @@ def log_updates(observed: Observed, record: NodeRecord) -> Iterator[tuple[str, b
     if inventory.events is None or "events" in inventory.unknown or abs(observed.hot.at - at) > _FRESH:
         return
     since: datetime | None = record.silent_since.get(LOG_READ)
-    if since is not None and timedelta() <= at - since < _APART:
+    if since is not None and -_SPARE < at - since < _APART:  # the note is made after the reading
         return
     if since is not None:
         yield LOG_READ, False
