@@ -106,7 +106,7 @@ def other_datastore(wanted: DesiredK3s, found: K3sFacts) -> str:
         return _not_in_database(wanted, found)
     if found.datastore:
         return ""
-    if found.endpoints:
+    if found.endpoints and not only_told(found):
         where = found.database or found.endpoints[0]
         return (
             f"its state is in a database ({where}), and the spec says `datastore: etcd`: it would begin an empty "
@@ -120,6 +120,11 @@ def other_datastore(wanted: DesiredK3s, found: K3sFacts) -> str:
     return ""
 
 
+def only_told(found: K3sFacts) -> bool:
+    """Return whether our file alone names a database, and the server never began or joined a cluster in it."""
+    return found.endpoints == (SECRETS,) and not (found.began or found.sqlite or found.datastore)
+
+
 def _not_in_database(wanted: DesiredK3s, found: K3sFacts) -> str:
     begins = "K3s moves no state, and would begin an empty cluster there"
     foreign = [place for place in found.endpoints if place != SECRETS]
@@ -131,7 +136,7 @@ def _not_in_database(wanted: DesiredK3s, found: K3sFacts) -> str:
             f"{wanted.database} is not known. If it is, move the line to {SECRETS} (owner root, mode 0600) as "
             f"`{ENDPOINT}: VALUE`, and restart K3s"
         )
-    if found.endpoints and found.database not in ("", wanted.database):
+    if found.endpoints and not only_told(found) and found.database not in ("", wanted.database):
         return (
             f"its state is in the database at {found.database}, and the spec says {wanted.database}: {begins}. To move "
             "the database, stop K3s on all servers, copy it, change "

@@ -7,8 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from reconciler.model.k3s import CONFIG, DATASTORE, JOIN, SERVER_TOKEN, TOKEN, UNIT_FILES
+from reconciler.model.outcome import Declined, Done
 from tests.converge.k3s_world import declare, k3s_world, site, spec
 from tests.converge.test_k3s import NOT_THERE, converged
+from tests.converge.test_k3s_external import external
 from tests.converge.test_k3s_restore import restored, saved, whole
 from tests.converge.world import World
 
@@ -81,3 +83,25 @@ def test_a_server_waits_for_the_mounts_of_its_datastore(world: Worlds, name: str
     assert (f"RequiresMountsFor={DATASTORE}\n\n[Install]" in text) == waits
     assert "After=network-online.target\n" in text
     assert CONFIG in wanted.files
+
+
+@pytest.mark.parametrize("database", [False, True])
+def test_a_member_whose_disk_is_not_mounted_stays_one_and_goes_on_once_it_is(world: Worlds, database: bool) -> None:
+    """It would be taken out of etcd and could not start; what is on its disk could then never join again."""
+    here = k3s_world(world, external() if database else spec(), nodes=4)
+    here.adopt()
+    machine, servers = here.machine("n1"), tuple(here.fabric.servers())  # type: ignore[attr-defined]
+    machine.service_set("k3s", active=False)
+    files = machine.disk().files
+    files["/etc/fstab"] = "# of the image\nUUID=1 / ext4 defaults 0 1\nUUID=2 /var/lib/rancher xfs defaults 0 2\n"
+    site(here).unmounted["n1"] = "/var/lib/rancher"
+    away = {path: files.pop(path) for path in [*files] if path.startswith("/var/lib/rancher/")}
+    outcome = here.act("join", "n1", servers=servers)
+    assert isinstance(outcome, Declined)
+    assert "/var/lib/rancher is in /etc/fstab and is not mounted" in outcome.detail
+    assert site(here).known("n1"), "its node object stays, and with it its member"
+    assert sorted(site(here).members) == ["n0", "n1", "n2"]
+    del site(here).unmounted["n1"]
+    files |= away
+    assert isinstance(here.act("join", "n1", servers=servers), Done)
+    assert (site(here).begun, sorted(site(here).members)) == (1, ["n0", "n1", "n2"])

@@ -13,7 +13,7 @@ from reconciler.lab.inprocess.host import MachineHost
 from reconciler.model.gate import CommandResult
 from reconciler.model.k3s import CONFIG, DATA, DATASTORE, PASSWORD, SECRETS, TOKEN, UNIT_FILES
 from reconciler.model.k3s_datastore import DATABASE_LINE, SQLITE
-from reconciler.model.outcome import Declined, Permanent
+from reconciler.model.outcome import Declined, Done, Permanent
 from tests.converge.k3s_world import OLD, declare, k3s_world, site, spec
 from tests.converge.test_k3s import NOT_THERE, converged, lose
 from tests.converge.test_k3s_external import DATABASE, SERVER, external
@@ -212,6 +212,39 @@ def test_a_database_that_was_exchanged_for_another_clusters_is_told_when_a_serve
     assert "begun with another token" in outcome.detail
     assert not here.machine("n1").system().services_active["k3s"]
     assert here.machine("n0").system().services_active["k3s"], "the others run on, with what they know"
+
+
+def test_a_server_that_was_refused_starts_with_the_token_that_the_secret_has_since(
+    world: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the message says to go on, and the server has begun: nothing else writes its token anew."""
+    theirs = "a token of before"
+    here = k3s_world(world, external(), servers=TWO, nodes=3)
+    here.adopt()
+    site(here).databases[SERVER] = Database(f"{theirs}\n")
+    here.machine("n1").disk().files[CONFIG] += "debug: true\n"
+    assert isinstance(here.act("configure_k3s", "n1"), Permanent)
+    right = f"secret database of {SERVER}"
+    monkeypatch.setattr(LabFabric, "host_secret", lambda _, name, *__: theirs if name == "k3s-token" else right)
+    servers = tuple(here.fabric.servers())  # type: ignore[attr-defined]
+    assert isinstance(here.act("join", "n1", servers=servers), Done)
+    assert here.machine("n1").system().services_active["k3s"]
+
+
+@pytest.mark.parametrize("wants_database", [True, False])
+def test_a_wrong_database_that_no_server_ever_began_in_is_simply_declared_anew(
+    world: Worlds, wants_database: bool
+) -> None:
+    """The files of a server are written before its first start, and a typo in them blocks nothing."""
+    wanted = external(bootstrap=True) if wants_database else spec(bootstrap=True)
+    here = k3s_world(world, wanted, servers=TWO, nodes=3, drift=NOT_THERE)
+    for name in TWO:
+        typo = "datastore-endpoint: postgres://k3s:word@tpyo.example:5432/k3s"
+        here.machine(name).disk().files[SECRETS] = f"{DATABASE_LINE}tpyo.example:5432\n{typo}\n"
+    converged(here)
+    assert site(here).begun == 1
+    for name in TWO:
+        assert "tpyo" not in here.machine(name).disk().files.get(SECRETS, "")
 
 
 def test_no_password_of_the_database_gets_out(world: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:

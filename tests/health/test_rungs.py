@@ -66,7 +66,10 @@ def test_a_node_is_repaired_so_often_and_then_a_person_must_look() -> None:
     assert planned(119, attempts=before, most=4).goal is Goal.IN_SERVICE
     plan = planned(119, attempts=before, most=3)
     assert plan.goal is Goal.ISOLATED
-    assert "it was repaired 3 times within 7d00h, the policy's limit: a person must look" in plan.situation
+    assert "the ladder's attempts are used up within 7d00h: a person must look" in plan.situation
+    fewer = planned(119, attempts=before[1:], most=2)
+    assert fewer.goal is Goal.ISOLATED
+    assert "it was repaired 2 times within 7d00h, the policy's limit: a person must look" in fewer.situation
     older = tuple(replace(one, at=one.at - timedelta(days=2)) for one in before)
     assert planned(119, attempts=older, most=3).goal is Goal.IN_SERVICE
 

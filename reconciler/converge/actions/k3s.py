@@ -98,7 +98,7 @@ async def configure_k3s(ctx: ActionContext) -> Outcome:
         await guard_quorum(ctx)
         await announce_restart(ctx)
     if not {f"{K3S}secrets", f"{K3S}database", row_of(CONFIG)} & set(ctx.postponed):  # CONFIG names the secrets
-        await write_secrets(ctx, k3s)
+        await write_secrets(ctx, k3s, found)
     for path, text in k3s.files.items():
         if row_of(path) in ctx.postponed:
             continue

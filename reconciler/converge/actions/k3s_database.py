@@ -17,8 +17,8 @@ from reconciler.converge.actions.context import ActionContext, Stop
 from reconciler.converge.actions.files import write_file
 from reconciler.converge.actions.host_secret import secret_line
 from reconciler.converge.k3s_birth import Asked
-from reconciler.model.k3s import ENDPOINT, SECRETS, SERVER_TOKEN, DesiredK3s, K3sFacts, K3sRole
-from reconciler.model.k3s_datastore import DATABASE_LINE, SAME, other_datastore, place_of
+from reconciler.model.k3s import ENDPOINT, SECRETS, SERVER_TOKEN, TOKEN, DesiredK3s, K3sFacts, K3sRole
+from reconciler.model.k3s_datastore import DATABASE_LINE, SAME, only_told, other_datastore, place_of
 from reconciler.model.outcome import Declined, Permanent, Transient
 
 COMMAND_S: Final = 60.0
@@ -35,15 +35,19 @@ def same_datastore(k3s: DesiredK3s, found: K3sFacts | None) -> K3sFacts:
     return found
 
 
-async def write_secrets(ctx: ActionContext, k3s: DesiredK3s) -> None:
-    """Write the options that hold secrets to a file that root alone reads, or remove it."""
+async def write_secrets(ctx: ActionContext, k3s: DesiredK3s, found: K3sFacts) -> None:
+    """Write the options that hold secrets to a file that root alone reads, or remove it.
+
+    A server that never began has nothing in the database that its file names: a wrong line is simply written anew.
+    """
     if not k3s.secrets:
         await run(ctx, ("rm", "-f", SECRETS))
         return
     values = {option: secret_line(ctx, f"{option} of K3s", one.name, one.server) for option, one in k3s.secrets.items()}
     head = ""
     if k3s.external:
-        if await _answer(ctx, ctx.host, _place(k3s, values[ENDPOINT])) == "other":
+        place = _place(k3s, values[ENDPOINT])
+        if not only_told(found) and await _answer(ctx, ctx.host, place) == "other":
             why = (
                 f"{SECRETS} names another database than secret {k3s.secrets[ENDPOINT].name}, and is left as it is: K3s "
                 "would begin an empty cluster there. To move the database, stop K3s on all servers, copy it, change "
@@ -115,3 +119,15 @@ async def _check_refusal(ctx: ActionContext, k3s: DesiredK3s, within_s: float) -
         f"{k3s.token.name}, or let secret {k3s.secrets[ENDPOINT].name} name an empty database"
     )
     raise Stop(Permanent(why))
+
+
+async def write_token(ctx: ActionContext, k3s: DesiredK3s) -> None:
+    """Write the token of all servers as the spec names it now, by which a server finds its cluster in the database."""
+    await write_file(ctx, TOKEN, f"{shared_token(ctx, k3s)}\n")
+
+
+def shared_token(ctx: ActionContext, k3s: DesiredK3s) -> str:
+    """Return the token of all servers, by which those with a database know one another."""
+    if k3s.token is None:
+        raise Stop(Declined("no_token", "the spec names no token of the servers"))
+    return secret_line(ctx, "the token of K3s' servers", k3s.token.name, k3s.token.server)

@@ -17,12 +17,18 @@ from reconciler.converge.actions.adjust import take_back_all
 from reconciler.converge.actions.command import run
 from reconciler.converge.actions.context import ActionContext, Stop, poll
 from reconciler.converge.actions.files import write_file
-from reconciler.converge.actions.host_secret import secret_line
-from reconciler.converge.actions.k3s_database import check_shared, same_datastore, told_of_refusal
+from reconciler.converge.actions.k3s_database import (
+    check_shared,
+    same_datastore,
+    shared_token,
+    told_of_refusal,
+    write_token,
+)
 from reconciler.converge.k3s_birth import Asked, is_unborn
 from reconciler.model.errors import DriverError
 from reconciler.model.k3s import (
     BINARY,
+    DATASTORE,
     JOIN,
     PASSWORD,
     SERVER_TOKEN,
@@ -58,12 +64,42 @@ async def joining_k3s(ctx: ActionContext, member: Member | None) -> AsyncIterato
         return
     same_datastore(k3s, (await ctx.facts()).k3s)
     if not await _has(ctx, k3s.begun):
+        await _check_mount(ctx)
         member = await _prepare_server(ctx, k3s, member)
     elif await _runs(ctx, k3s):
         await on_node.guard_quorum(ctx)  # its kubelet is not Ready, and its etcd may be one that the quorum needs
+    elif k3s.external:
+        await write_token(ctx, k3s)  # K3s may have refused the one before (told_of_refusal)
     await _start_server(ctx, k3s)
     await on_node.begin_no_more(ctx, k3s)
     yield member is None
+
+
+async def _check_mount(ctx: ActionContext) -> None:
+    """Raise Stop where a disk on the way to the datastore is not mounted: the datastore seems absent then.
+
+    A server that would join anew loses its member of etcd first, and could never go on with what is on that disk. Its
+    unit would not start without the mount either (RequiresMountsFor).
+    """
+    away = {
+        path for path in await _targets(ctx, "--fstab") if f"{DATASTORE}/".startswith(f"{path.rstrip('/')}/")
+    } - await _targets(ctx)
+    if away:
+        why = (
+            f"{min(away)} is in /etc/fstab and is not mounted, so whether {DATASTORE} is there is not known: mount "
+            "it, and K3s goes on with what it has; if that disk is gone for good, mount a new one there, or take the "
+            "line out of /etc/fstab"
+        )
+        raise Stop(Declined("not_mounted", why))
+
+
+async def _targets(ctx: ActionContext, *source: str) -> set[str]:
+    """Return the mount points that are mounted, or with --fstab those of /etc/fstab, which may be none."""
+    argv = ("findmnt", *source, "--noheadings", "--raw", "--output", "TARGET")
+    result = await ctx.host.run(argv, timeout=max(2.0, ctx.clock.real_seconds(on_node.COMMAND_S)))
+    if result.timed_out or result.exit_status not in (0, 1):  # 1: nothing found
+        raise Stop(Transient("what is mounted on its host can't be read", 30.0))
+    return set(result.stdout.splitlines())
 
 
 async def _start_server(ctx: ActionContext, k3s: DesiredK3s) -> None:
@@ -133,7 +169,7 @@ async def _prepare_server(ctx: ActionContext, k3s: DesiredK3s, member: Member | 
             raise Stop(Declined("no_bootstrap", why))
         ctx.step("beginning a new cluster")
         if k3s.external:
-            await _write_join(ctx, {"token-file": TOKEN}, _shared_token(ctx, k3s))
+            await _write_join(ctx, {"token-file": TOKEN}, shared_token(ctx, k3s))
         else:
             await _write_join(ctx, {"cluster-init": True}, "")
         return member
@@ -141,7 +177,7 @@ async def _prepare_server(ctx: ActionContext, k3s: DesiredK3s, member: Member | 
     if k3s.external:
         await check_shared(ctx, k3s, name, issuer)
         ctx.step(f"joining as a server, beside {name}")
-        await _write_join(ctx, {"token-file": TOKEN}, _shared_token(ctx, k3s))
+        await _write_join(ctx, {"token-file": TOKEN}, shared_token(ctx, k3s))
         return member
     await _make_room(ctx, member)
     token = (await _on(ctx, issuer, ("cat", SERVER_TOKEN))).strip()
@@ -151,13 +187,6 @@ async def _prepare_server(ctx: ActionContext, k3s: DesiredK3s, member: Member | 
     ctx.step(f"joining as a server, with the help of {name}")
     await _write_join(ctx, {"server": k3s.endpoint, "token-file": TOKEN}, token)
     return None
-
-
-def _shared_token(ctx: ActionContext, k3s: DesiredK3s) -> str:
-    """Return the token of all servers, by which those with a database know one another."""
-    if k3s.token is None:
-        raise Stop(Declined("no_token", "the spec names no token of the servers"))
-    return secret_line(ctx, "the token of K3s' servers", k3s.token.name, k3s.token.server)
 
 
 async def _make_room(ctx: ActionContext, member: Member | None) -> None:

@@ -112,7 +112,7 @@ class Snapshot:
 @dataclass(slots=True)
 class K3sSite:
     """`members`: of etcd, in the order in which they joined. `begun`: how many clusters were begun; more than one is a
-    split. `fewest`: the least spare members of etcd ever, above its quorum; below 0 it was lost. `restores`: of
+    split. `fewest`: the least spare members of etcd of several, above its quorum; below 0 it was lost. `restores`: of
     snapshots; a datastore of before is another cluster's. `revived`: servers that ran with such a one.
     """
 
@@ -138,6 +138,7 @@ class K3sSite:
     said: dict[str, str] = field(default_factory=dict)  # why the last start of a machine's unit ended again
     asked: dict[str, tuple[DeprecatedApi, ...]] = field(default_factory=dict)  # of each API server since its start
     mute: set[str] = field(default_factory=set)  # servers that don't tell it
+    unmounted: dict[str, str] = field(default_factory=dict)  # machine -> a line of /etc/fstab that failed to mount
     breaking: set[str] = field(default_factory=set)  # machines whose downloads break off at half
     curl_says: tuple[int, str] | None = None  # exit status and words of each download
     # What is of the cluster, which sets these: whether a node object is there, all of them, and what takes one away.
@@ -176,7 +177,7 @@ class K3sSite:
         running = sum(self._runs(name) for name in self.members)
         if self.databases:
             return running > 0 and all(database.up for database in self.databases.values())
-        if self.members:
+        if len(self.members) > 1:  # one alone has none to spare, and a restart of it takes nothing from others
             self.fewest = min(self.fewest, running - (len(self.members) // 2 + 1))
         return running > len(self.members) // 2
 
@@ -188,13 +189,13 @@ class K3sSite:
     def removed(self, machine: HostSide) -> None:
         """Play the end of K3s on a machine. With its last server the cluster is gone, and all that it knew."""
         disk, name = machine.disk(), machine.state.name
+        if name in self.members:  # before it stops: a teardown ends etcd on purpose, and `fewest` tells of accidents
+            self.members.remove(name)
         for unit in [role.unit for role in K3sRole if role.unit in disk.services]:
             machine.service_set(unit, active=False)
             del disk.services[unit]
         for path in [path for path in disk.files if "rancher" in path or "/k3s" in path]:
             del disk.files[path]
-        if name in self.members:
-            self.members.remove(name)
         if not self.members:
             self.passwords, self.tokens = {}, {}
 
@@ -257,9 +258,6 @@ class K3sSite:
                 self.begun += 1
             self.members = [name]
             disk.files[SERVER_TOKEN] = f"K10{self.authority}::server:{self.rng.getrandbits(128):032x}\n"
-        elif not option(disk, "server"):
-            self.begun += 1
-            return "nothing says where the cluster is: K3s begins another one, in SQLite"
         else:
             if name in self.members:
                 return "duplicate node name found, please use a unique name for this node"
