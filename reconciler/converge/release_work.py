@@ -111,13 +111,13 @@ class ReleaseWork:
         wanted = {one.name: one for one in settings.releases}
         for plan in plans:
             reading = found[plan.name]
-            why = await self._why_not(plan)
+            why = await self._why_not(plan, reading)
             if not why and plan.changes_something and isinstance(reading, Answered):
                 return await self._act(store, wanted[plan.name], plan, reading.value)
             self._settle(plan, why)
         return False
 
-    async def _why_not(self, plan: ReleasePlan) -> str:
+    async def _why_not(self, plan: ReleasePlan, reading: Answered[ReleaseFacts] | Silent) -> str:
         """Return why nothing is done to a release now; "" if something may be, or nothing has to be."""
         if plan.waits or not plan.changes_something:
             return plan.waits
@@ -125,11 +125,11 @@ class ReleaseWork:
             return self.results[plan.name].detail
         if (stop := self._run.stop() or self._run.brake()) is not None:
             return stop.detail
-        if not self._is_approved(plan):
+        if isinstance(reading, Silent) or not self._is_approved(plan, reading.value):
             return "it is not as in the approved plan: make a new one"
         return await self._nobody_runs_pods(plan.name)
 
-    def _is_approved(self, plan: ReleasePlan) -> bool:
+    def _is_approved(self, plan: ReleasePlan, facts: ReleaseFacts) -> bool:
         """Return whether the approved plan binds this: it shows the same, or began what is gone on with.
 
         What ends an attempt that died is approved with it. An install after somebody else's shows what nobody has seen.
@@ -140,7 +140,9 @@ class ReleaseWork:
         if known is None or known.fingerprint == plan.fingerprint:
             return known is not None
         wanted = next(one.inputs for one in self._run.fleet.settings.releases if one.name == plan.name)
-        return begun is not None and begun.fingerprint == known.fingerprint and begun.inputs == wanted
+        if begun is None or begun.fingerprint != known.fingerprint or begun.inputs != wanted:
+            return False
+        return _is_left_by(begun, facts) and (facts.status.is_pending or _goes_over_the_same(plan, known))
 
     def _is_over(self, name: str) -> bool:
         return name in self.results and self.results[name].state is Ended.FAILED
@@ -243,6 +245,20 @@ class ReleaseWork:
 
     def _tell(self, message: str, *, problem: bool = False) -> None:
         self._run.ports.progress(LoopTold("release", message, problem=problem))
+
+
+def _is_left_by(begun: _Begun, facts: ReleaseFacts) -> bool:
+    """Return whether the newest revision can be of an attempt that died: its own, or the rollback that followed it.
+
+    What is deployed right after the revision before it is somebody else's: ours would have our inputs.
+    """
+    after = facts.revision - begun.revision
+    return facts.revision == 0 or after in ((0, 1, 2) if facts.status.is_pending else (0, 2))
+
+
+def _goes_over_the_same(plan: ReleasePlan, known: ReleasePlan) -> bool:
+    """Return whether a plan replaces what the approved one does, though a rollback has lost our description of that."""
+    return (plan.runs, plan.changes) == (known.runs, known.changes)
 
 
 def _is_marked(member: Member) -> bool:

@@ -5,6 +5,7 @@ Paths and units are those of K3s' own install script and documents (github.com/k
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -197,3 +198,8 @@ def minor_of(version: str) -> tuple[int, int]:
     """Return major and minor of v1.31.5+k3s1. Raise ValueError for another text."""
     major, minor = version.removeprefix("v").split(".")[:2]
     return int(major), int(minor)
+
+
+def release_of(version: str) -> tuple[int, ...]:
+    """Return a key that sorts releases of K3s, of v1.31.5+k3s1 1, 31, 5 and 1."""
+    return tuple(int(number) for number in re.findall(r"[0-9]+", version.replace("+k3s", ".")))

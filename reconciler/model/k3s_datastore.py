@@ -28,8 +28,10 @@ from reconciler.model.k3s import (
 SQLITE: Final = f"{DB}/state.db"
 ENVIRONMENT: Final = "environment"  # of the process, whatever set it
 _UNIT: Final = f"{UNIT_FILES}/{K3sRole.SERVER.unit}.service"
+# K3s reads files of both endings, in any case (pkg/configfilearg/parser.go, dotDFiles).
 SOURCES: Final = (
-    CONFIG, f"{CONFIG}.d/*.yaml", _UNIT, f"{_UNIT}.env", f"{_UNIT}.d/*.conf", "/etc/default/k3s", "/etc/sysconfig/k3s",
+    CONFIG, f"{CONFIG}.d/*.[yY][aA][mM][lL]", f"{CONFIG}.d/*.[yY][mM][lL]", _UNIT, f"{_UNIT}.env", f"{_UNIT}.d/*.conf",
+    "/etc/default/k3s", "/etc/sysconfig/k3s",
 )  # fmt: skip
 DATABASE_LINE: Final = "# database: "  # of SECRETS: the server of the database, which is no secret
 

@@ -52,6 +52,5 @@ def test_servers_go_up_no_further_than_each_kubelet_may_be_behind(
         assert "quarantine it" in found
 
 
-def test_a_server_that_joins_anew_is_not_kept_out_for_it() -> None:
-    """Its version is that of the others: nothing gets further away."""
+def test_a_server_of_a_cluster_that_nobody_is_in_yet_is_not_kept_out_for_it() -> None:
     assert why("", "v1.33.0+k3s1", "v1.28.9+k3s1") == ""

@@ -49,6 +49,13 @@ def orders(draw: st.DrawFn) -> K3sOrder:
     )
 
 
+def before(order: K3sOrder, node: str) -> str:
+    """The release that a server goes on from: one that joins anew, from the oldest of the others."""
+    if node in order.versions:
+        return order.versions[node]
+    return min((order.versions[name] for name in SERVERS if name in order.versions), default="")
+
+
 def ended(order: K3sOrder, own: DesiredK3s) -> list[str]:
     """APIs in use on servers of an older minor that the version lacks, and servers that don't tell theirs."""
     minor = minor_of(own.version)
@@ -76,9 +83,9 @@ def test_never_two_servers_at_once(order: K3sOrder, node: str, names: list[str])
         assert not away or ({one.name for one in touching} == {"join"} and node in order.ready)
         assert order.ready or node == SERVERS[0]
         assert len(order.ready) != 2 or node not in order.ready or {one.name for one in touching} == {"join"}
-        if "install_k3s" in names and node in order.versions:
-            assert minor_of(own.version)[1] - minor_of(order.versions[node])[1] in (0, 1)
-            assert minor_of(own.version) == minor_of(order.versions[node]) or not ended(order, own)
+        if "install_k3s" in names and (runs := before(order, node)):
+            assert minor_of(own.version)[1] - minor_of(runs)[1] in (0, 1)
+            assert minor_of(own.version) == minor_of(runs) or not ended(order, own)
     else:
         assert "join" not in names or any(order.ready.values())
         assert "install_k3s" not in names or all(
@@ -161,4 +168,25 @@ def test_a_database_changes_what_is_proved_and_nothing_else(
     if not why and set(order.ready) == {node} and ACTIONS[name].installs:
         assert (bootstrap, in_database.get(node)) == (True, DATABASE), "it comes back to its cluster"
     if not why and name == "install_k3s":
-        assert external.versions.get(node, own.version) in (own.version, "") or saved == own.version
+        assert before(external, node) in (own.version, "") or saved == own.version
+
+
+@given(st.sampled_from(VERSIONS[1:]), st.integers(0, 2), st.booleans(), st.sampled_from(["", *VERSIONS]))
+def test_what_keeps_a_new_server_out_would_keep_the_others_from_an_upgrade(
+    runs: str, later: int, external: bool, saved: str
+) -> None:
+    """So no ring of waits begins where two of three members of etcd are left: neither may be away for an upgrade."""
+    version = [*VERSIONS, "v1.34.1+k3s1", "v1.35.0+k3s1"][VERSIONS.index(runs) + later]
+    servers = SERVERS[:4]
+    secrets = SECRET if external else {}
+    wanted = {name: replace(k3s(name, version), secrets=secrets, saved_before=saved) for name in servers}
+    state = dict.fromkeys(servers, DATABASE) if external else {}
+    old, asked = dict.fromkeys(servers[:3], runs), dict.fromkeys(servers, ())
+    order = K3sOrder(wanted, old, dict.fromkeys(old, True), (), asked, {}, state)
+    joins, upgrade = (order.why(node, [planned("install_k3s")]) for node in ("s3", "s0"))
+    assert bool(joins) == bool(upgrade) == (later > 1 or (external and later > 0 and saved != version))
+    assert joins.replace("it joins anew, and server s0 runs", "it runs") == upgrade
+    if not external:
+        two = replace(order, versions=dict.fromkeys(servers[:2], runs), ready=dict.fromkeys(servers[:2], True))
+        assert bool(two.why("s0", [planned("install_k3s")]))
+        assert bool(two.why("s2", [planned("install_k3s")])) == bool(joins)

@@ -38,7 +38,7 @@ from reconciler.model.k3s import (
     K3sRole,
     why_not_away,
 )
-from reconciler.model.observed import Answered
+from reconciler.model.observed import Answered, ClusterState
 from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transient
 
 DOWNLOAD_S: Final = 1800.0
@@ -70,7 +70,7 @@ async def install_k3s(ctx: ActionContext) -> Outcome:
     if runs:
         await guard_quorum(ctx)  # before anything changes that a restart by others would take up
     if found.version != version:
-        if found.began:
+        if found.began or await _joins_another_release(ctx, version):
             check_saved(k3s)
         if runs and k3s.role is K3sRole.SERVER:
             await save_etcd(ctx, k3s)
@@ -112,6 +112,14 @@ async def configure_k3s(ctx: ActionContext) -> Outcome:
     else:
         await run(ctx, ("rm", "-f", RESTART_DUE))
     return Done("its files are as declared" + (", and it was restarted" if runs else ""))
+
+
+async def _joins_another_release(ctx: ActionContext, version: str) -> bool:
+    """Return whether a new server would take a database that others use to its own release."""
+    if not wanted_of(ctx).external:
+        return False
+    members = (await _cluster_of(ctx)).value.members.values()
+    return any(one.control_plane and one.kubelet_version not in ("", version) for one in members)
 
 
 async def announce_restart(ctx: ActionContext) -> None:
@@ -194,10 +202,14 @@ async def guard_quorum(ctx: ActionContext) -> None:
 
 async def servers_of(ctx: ActionContext) -> Mapping[str, bool]:
     """Return the members of the control plane as they are now -> Ready. Raise Stop where that is not known."""
+    return control_plane(await _cluster_of(ctx))
+
+
+async def _cluster_of(ctx: ActionContext) -> Answered[ClusterState]:
     state = await ctx.cluster.state()
     if not isinstance(state, Answered):
         raise Stop(Transient(f"whether the other servers are Ready is not known: {state.detail}"))
-    return control_plane(state)
+    return state
 
 
 async def _fetch(ctx: ActionContext, artifact: Artifact, path: str, *, mode: str = "644") -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from reconciler.converge.actions import k3s as on_node
@@ -37,6 +37,7 @@ from reconciler.model.k3s import (
     K3sRole,
     servers_away,
     way_without,
+    why_not_away,
 )
 from reconciler.model.observed import Member
 from reconciler.model.outcome import Declined, Permanent, Transient
@@ -67,7 +68,7 @@ async def joining_k3s(ctx: ActionContext, member: Member | None) -> AsyncIterato
         await _check_mount(ctx)
         member = await _prepare_server(ctx, k3s, member)
     elif await _runs(ctx, k3s):
-        await on_node.guard_quorum(ctx)  # its kubelet is not Ready, and its etcd may be one that the quorum needs
+        await _guard_quorum(ctx, k3s)  # its kubelet is not Ready, and its etcd may be one that the quorum needs
     elif k3s.external:
         await write_token(ctx, k3s)  # K3s may have refused the one before (told_of_refusal)
     await _start_server(ctx, k3s)
@@ -100,6 +101,24 @@ async def _targets(ctx: ActionContext, *source: str) -> set[str]:
     if result.timed_out or result.exit_status not in (0, 1):  # 1: nothing found
         raise Stop(Transient("what is mounted on its host can't be read", 30.0))
     return set(result.stdout.splitlines())
+
+
+async def _guard_quorum(ctx: ActionContext, k3s: DesiredK3s) -> None:
+    """Raise Stop where etcd would lack another server beside this one. Those whose API server answers are there.
+
+    Two that are not Ready would wait for each other, if that counted. So would the second server of a new cluster for
+    a third, which waits until the second is Ready: of two members, one that is not Ready may restart.
+    """
+    servers = dict(await on_node.servers_of(ctx))
+    if not servers.get(ctx.node, True):
+        del servers[ctx.node]
+    hosts = {server.name: server.host for server in ctx.servers if server.host is not None}
+    for name in servers_away(servers, ctx.node):
+        if name in hosts:
+            with suppress(DriverError):
+                servers[name] = await on_node.answers(ctx, hosts[name])
+    if why := why_not_away(servers, ctx.node, external=k3s.external):
+        raise Stop(Transient(why, 30.0))
 
 
 async def _start_server(ctx: ActionContext, k3s: DesiredK3s) -> None:

@@ -15,6 +15,7 @@ from reconciler.model.k3s import (
     DesiredK3s,
     K3sRole,
     minor_of,
+    release_of,
     removed_by,
     servers_away,
     way_without,
@@ -114,13 +115,27 @@ class K3sOrder:
         other = next(iter(sorted(self.elsewhere)), "")
         return f"server {other}: {self.elsewhere[other]}" if other else ""
 
+    def _from(self, node: str) -> tuple[str, str]:
+        """Return the version from which a server takes the cluster to its own, and how that is said; "" = from none.
+
+        One that joins anew goes on from the oldest of the other servers, as each of those would with an upgrade: it
+        uses their database, and its API server serves the same agents and clients.
+        """
+        if runs := self.versions.get(node, ""):
+            return runs, f"it runs {runs}"
+        known = [(runs, name) for name in self.servers if "+k3s" in (runs := self.versions.get(name, ""))]
+        if not known:
+            return "", ""
+        runs, name = min(known, key=lambda one: (release_of(one[0]), one[1]))
+        return runs, f"it joins anew, and server {name} runs {runs}"
+
     def _unsaved(self, node: str, own: DesiredK3s) -> str:
-        """Return why the server stays with its version: nobody said that the database is saved."""
-        return not_saved(own) if self.versions.get(node, "") not in ("", own.version) else ""
+        """Return why the server may not have this version: nobody said that the database is saved."""
+        return not_saved(own) if self._from(node)[0] not in ("", own.version) else ""
 
     def _skips(self, node: str, own: DesiredK3s) -> str:
         """Return why this version can't follow the one that the server runs ("Version Skew Policy", upgrade order)."""
-        runs = self.versions.get(node, "")
+        runs, said = self._from(node)
         if "+k3s" not in runs:
             return ""
         step = minor_of(own.version)[1] - minor_of(runs)[1]
@@ -128,11 +143,11 @@ class K3sOrder:
             return ""
         if step < 0:
             return (
-                f"it runs {runs}, and {own.version} is older: K3s goes back to an older minor only together with a "
+                f"{said}, and {own.version} is older: K3s goes back to an older minor only together with a "
                 "snapshot of etcd that was taken on it (docs.k3s.io/upgrades/roll-back), and never server by server"
             )
         return (
-            f"it runs {runs}, and {own.version} is {step} minors newer: servers go up one minor at a time; declare the "
+            f"{said}, and {own.version} is {step} minors newer: servers go up one minor at a time; declare the "
             "versions between, one after the other"
         )
 
@@ -169,8 +184,8 @@ class K3sOrder:
         return ""
 
     def _is_newer(self, node: str, own: DesiredK3s) -> bool:
-        """Return whether the version is of a later minor than the one that a server runs."""
-        runs = self.versions.get(node, "")
+        """Return whether the version is of a later minor than the one that a server goes on from."""
+        runs, _ = self._from(node)
         return "+k3s" in runs and minor_of(own.version) > minor_of(runs)
 
     def _agent(self, names: Collection[str]) -> str:

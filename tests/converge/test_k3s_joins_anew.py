@@ -1,0 +1,59 @@
+"""A server that joins a cluster anew is bound by the release of the others, as their own upgrade would be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from reconciler.model.outcome import Declined
+from tests.converge.k3s_world import NEW, OLD, declare, k3s_world, site, spec
+from tests.converge.test_k3s import converged
+from tests.converge.test_k3s_external import external, saved
+from tests.converge.world import World
+
+Worlds = Callable[..., World]
+SERVERS = ("n0", "n1", "n2")
+FAR = "v1.33.0+k3s1"
+
+
+def kubelets(here: World) -> set[str]:
+    assert here.lab.cluster is not None
+    return {here.lab.cluster.node(name).kubelet_version for name in here.fleet.nodes}
+
+
+def test_no_server_brings_a_release_to_a_database_that_nobody_has_saved(world: Worlds) -> None:
+    """The others wait for `savedBefore`, and so does one that is new."""
+    here = k3s_world(world, external(), servers=SERVERS, nodes=4, drift={"n2": ["not_a_member"]})
+    here.adopt()
+    declare(here, external(NEW))
+    report = here.apply(wait_s=0.0)
+    assert f"savedBefore: {NEW}" in report.results["n2"].detail, report.results["n2"]
+    assert sorted(site(here).members) == ["n0", "n1"]
+    outcome = here.act("install_k3s", "n2")  # what the plan was made of may be over
+    assert isinstance(outcome, Declined)
+    assert outcome.code == "not_saved"
+    declare(here, saved(NEW))
+    converged(here)
+    assert kubelets(here) == {NEW}
+    assert site(here).begun == 1
+
+
+def test_it_joins_with_their_release_without_a_word(world: Worlds) -> None:
+    here = k3s_world(world, external(), servers=SERVERS, nodes=4, drift={"n2": ["not_a_member"]})
+    here.adopt()
+    converged(here)
+    assert kubelets(here) == {OLD}
+
+
+def test_a_minor_between_is_not_left_out_by_one_that_is_new(world: Worlds) -> None:
+    """Once it is declared, the new one joins with it: of two members of etcd none could be upgraded first."""
+    here = k3s_world(world, spec(), nodes=4, drift={"n2": ["not_a_member"]})
+    here.adopt()
+    declare(here, spec(FAR))
+    report = here.apply(wait_s=0.0)
+    why = f"it joins anew, and server n0 runs {OLD}, and {FAR} is 2 minors newer"
+    assert why in report.results["n2"].detail, report.results["n2"]
+    assert sorted(site(here).members) == ["n0", "n1"]
+    declare(here, spec(NEW))
+    converged(here)
+    assert kubelets(here) == {NEW}
+    assert site(here).fewest >= 0
