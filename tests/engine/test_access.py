@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 from reconciler.app.clocks import RealClock
 from reconciler.app.engine import CertificateWatch, Engine
 from reconciler.app.ports import FleetRequest
-from reconciler.drivers.engine.access import SOON, EngineAccess, expiry, wall_clock
+from reconciler.drivers.engine.access import SOON, EngineAccess, EngineError, expiry, wall_clock
+from reconciler.drivers.engine.client import EngineClient
 from reconciler.model.errors import UsageError
 from tests.engine.world import make_certificates
 
@@ -79,3 +81,36 @@ def test_a_leader_tells_of_certificates_at_its_first_pass_and_once_a_day(tmp_pat
     assert len(told) == 4, "of two certificates, twice"
     assert "expires in 2 days" in told[0]
     assert told[0].endswith("and start again")
+
+
+def test_of_several_cas_the_one_that_lasts_longest_counts(tmp_path: Path) -> None:
+    """As while a CA is exchanged: the old one stands first until no certificate of its own is left."""
+    folder, old = make_certificates(tmp_path / "new"), make_certificates(tmp_path / "old", lasts=-timedelta(minutes=5))
+    new = (folder / "ca.pem").read_bytes()
+    for both in ((old / "ca.pem").read_bytes() + new, new + (old / "ca.pem").read_bytes()):
+        (folder / "ca.pem").write_bytes(both)
+        access = EngineAccess("tls://127.0.0.1:8786", folder)
+        access.check()
+        assert access.expiring() == ()
+
+
+@pytest.mark.parametrize("text", [None, "", "half of a file"])
+def test_a_certificate_that_can_not_be_read_now_is_told_and_nobody_waits_for_it(
+    tmp_path: Path, text: str | None
+) -> None:
+    folder = make_certificates(tmp_path / "engine")
+    access = EngineAccess("tls://127.0.0.1:1", folder)
+    if text is None:
+        (folder / "cert.pem").unlink()
+    else:
+        (folder / "cert.pem").write_text(text)
+    assert any("cert.pem can't be read" in one for one in access.expiring())
+
+    async def ask() -> str:
+        client = EngineClient(access)
+        async with asyncio.timeout(60), client.working():
+            with pytest.raises(EngineError) as raised:
+                await client.workers()
+        return str(raised.value)
+
+    assert "does not answer" in asyncio.run(ask())

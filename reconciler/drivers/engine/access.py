@@ -81,12 +81,15 @@ class EngineAccess:
     def lasts_until(self) -> Mapping[Path, datetime]:
         """Return when the certificates end: that of this process, and that of the CA."""
         ca, certificate, _ = self._files()
-        return {path: _end_of(path) for path in (certificate, ca)}
+        return {certificate: _ends(certificate)[0], ca: max(_ends(ca))}
 
     def expiring(self) -> tuple[str, ...]:
-        """Return a sentence for each of them that has expired or will soon."""
-        told = (expiry(str(path), until) for path, until in self.lasts_until().items())
-        return tuple(one for one in told if one)
+        """Return a sentence for each of them that has expired or will soon, or that can't be read now."""
+        try:
+            told = tuple([expiry(str(path), until) for path, until in self.lasts_until().items()])
+        except UsageError as error:
+            return (str(error),)
+        return tuple([one for one in told if one])
 
     def _check_files(self) -> None:
         ca, certificate, key = self._files()
@@ -117,12 +120,15 @@ def expiry(whose: str, until: datetime) -> str:
     return f"the certificate of the engine {whose} expires in {left.days} days, on {when}" if left <= SOON else ""
 
 
-def _end_of(path: Path) -> datetime:
-    """Return the end of the first certificate of a file: of a chain, that is the member's own."""
+def _ends(path: Path) -> list[datetime]:
+    """Return the ends of the certificates of a file, of which there is one at least.
+
+    Of a chain, the first is the member's own. Of several CAs, as while one is exchanged, each is trusted while it lasts.
+    """
     from cryptography import x509  # 50 ms, which commands without an engine need not spend
 
     try:
-        return x509.load_pem_x509_certificates(path.read_bytes())[0].not_valid_after_utc
+        return [one.not_valid_after_utc for one in x509.load_pem_x509_certificates(path.read_bytes())]
     except (OSError, ValueError) as error:
         raise UsageError(f"the certificate of the engine {path} can't be read: {error}") from None
 

@@ -122,7 +122,8 @@ class EngineClient(Confined):
             except Exception as error:  # noqa: BLE001 - whatever Dask raises: the scheduler told nothing
                 why = "; ".join((words(error), *self._access.expiring()))
                 self._table.trouble = f"scheduler {self._access.url} does not answer: {why}"
-            connected.set()
+            finally:
+                connected.set()  # whatever comes: nobody may wait for this without end
             await asyncio.sleep(LOOK_S)
 
     async def _identity(self) -> Any:
