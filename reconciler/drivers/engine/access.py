@@ -123,7 +123,7 @@ def expiry(whose: str, until: datetime) -> str:
 def _ends(path: Path) -> list[datetime]:
     """Return the ends of the certificates of a file, of which there is one at least.
 
-    Of a chain, the first is the member's own. Of several CAs, as while one is exchanged, each is trusted while it lasts.
+    The first of a chain is the member's own. Each of several CAs, as while one is exchanged, is trusted while it lasts.
     """
     from cryptography import x509  # 50 ms, which commands without an engine need not spend
 
