@@ -164,7 +164,9 @@ def test_the_list_of_contents_has_every_package(image: Image) -> None:
     there = {(canonicalize_name(one.name), one.version) for one in importlib.metadata.distributions(path=[str(python)])}
     assert ("acme-fleet", "1.2.0") in there
     there = {(name, version) for name, version in there if name != "gpu-fleet-reconciler"}
-    assert there <= shown
+    named = {(canonicalize_name(one["name"]), one.get("version", "")) for one in listed["components"]}
+    assert ("acme-fleet", "1.2.0") in named, "a wheel of a folder has no address in an index"
+    assert there - {("acme-fleet", "1.2.0")} <= shown
     locked = {(name, version) for name, (version, _) in pins().items()}
     assert there - {("acme-fleet", "1.2.0")} <= locked, "what the lock does not have"
     assert {"asyncssh", "psycopg", "sushy"} <= {name for name, _ in there}
@@ -230,10 +232,12 @@ def pod(image: Image, folder: Path, lab: LabDirectory, ledger: str, port: int) -
         "0.0.0.0:8090": f"127.0.0.1:{port}",
     }
     arguments = container["args"]
+    fields = {"POD_NAMESPACE": "gpu-fleet", "POD_NAME": "reconciler-0"}  # as the kubelet fills them in
+    places |= {f"$({name})": value for name, value in fields.items()}
     for old, new in places.items():
         arguments = [argument.replace(old, new) for argument in arguments]
     config["process"]["args"] += arguments
-    variables = {one["name"]: one.get("value", ledger) for one in container["env"]}
+    variables = {one["name"]: one.get("value", ledger) for one in container["env"]} | fields
     config["process"]["env"] += [f"{name}={value}" for name, value in variables.items()]
     wanted = template["securityContext"]
     config["process"]["user"] = {

@@ -85,8 +85,10 @@ class Isolation:
     def _recall(self, name: str, record: NodeRecord) -> None:
         pool = self._fleet.nodes[name].pool
         for attempt in reversed(record.attempts):
-            if attempt.begun <= self._now - HOUR:  # the next may be younger, where a clock was set
-                continue
+            if attempt.begun <= self._now - HOUR:
+                if not attempt.since_set:
+                    break
+                continue  # the next may be younger, where a clock was set
             for signal in isolated_for(attempt.cause) if attempt.action == "mark" else ():
                 if attempt.outcome != "refused":
                     self._recent.setdefault((pool, signal), set()).add(name)

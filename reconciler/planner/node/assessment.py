@@ -49,7 +49,7 @@ from reconciler.planner.node.corroboration import (
 from reconciler.planner.node.counted import watched_until
 from reconciler.planner.node.decommission import Leaving, assess_leaving
 from reconciler.planner.node.foreign_holds import foreign_hold
-from reconciler.planner.node.health_condition import assess_health, not_read
+from reconciler.planner.node.health_condition import assess_health, not_read, unread_log
 from reconciler.planner.node.in_place import fell_back, why_installer
 from reconciler.planner.node.operands import assess_operators
 from reconciler.planner.node.provision import never_answered, unread_disk
@@ -85,6 +85,7 @@ class Assessment:
     waiting: str
     waits_until: datetime | None
     watched_until: datetime | None  # see `Conditions`
+    unread_log: str  # the same
     gate_failed: str
     unproved: str  # why it is not known that this boot is the declared one; "" = it is, or nothing is declared
     inventory: RedfishInventory | None  # as the BMC told it
@@ -141,6 +142,7 @@ def assess(
         waiting=waiting,
         waits_until=until,
         watched_until=watched_until(desired, observed, record),
+        unread_log=unread_log(desired, observed, rules),
         gate_failed=_failed_gate(builder, desired, observed, record, context),
         unproved=_unproved(desired, facts, record, context.of_profile(desired.profile).reference),
         inventory=observed.inventory.value if isinstance(observed.inventory, Answered) else None,

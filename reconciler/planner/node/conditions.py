@@ -169,6 +169,7 @@ class Conditions:
     waiting: str  # why to look again later: a boot, an installation or a detector is under way; "" if nothing is
     waits_until: datetime | None  # the end of the wait, if known
     watched_until: datetime | None  # before it is admitted: until when its counters of errors are watched
+    unread_log: str  # before it is admitted: why entries of its BMC's logs may have gone unread; "" if none has
     gate_failed: str  # why the gate failed on this machine, which has not been repaired since; "" if it did not
     impossible: Mapping[str, str] = field(default_factory=dict)  # actions that its BMC can't do, each with the reason
     entry_awaits_image: bool = False  # the boot order names an entry that only an installed system brings
@@ -193,7 +194,8 @@ class Conditions:
         return (
             self.true, *[tuple(words.items()) for words in reasons], self.signals, self.reported, self.ignored,
             self.withheld, self.foreign_cordon, self.foreign_hold, self.tampered, self.waiting, self.waits_until,
-            self.watched_until, self.gate_failed, tuple(self.impossible.items()), self.entry_awaits_image, self.unread,
+            self.watched_until, self.unread_log, self.gate_failed, tuple(self.impossible.items()),
+            self.entry_awaits_image, self.unread,
             None if self.leaving is None else self.leaving.key(), self.needs_installer, self.fell_back,
             self.asked_tests, tuple(self.of_domain.items()), self.repair, self.spare,
         )  # fmt: skip

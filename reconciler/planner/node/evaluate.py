@@ -107,6 +107,7 @@ def with_drift(
         waiting=assessment.waiting,
         waits_until=assessment.waits_until,
         watched_until=assessment.watched_until,
+        unread_log=assessment.unread_log,
         gate_failed=assessment.gate_failed,
         unread=assessment.unread,
         leaving=assessment.leaving,

@@ -90,7 +90,11 @@ def _with_password(found: Situation, state: Conditions) -> Situation:
 
 def _watched(state: Conditions, wanted: frozenset[str]) -> Blocked | None:
     """Return why a node of which all else is as wanted is not admitted yet; None where it may be."""
-    if state.watched_until is None or c.IN_SERVICE in state.true or not wanted - _SERVES <= state.true:
+    if c.IN_SERVICE in state.true or not wanted - _SERVES <= state.true:
+        return None
+    if state.unread_log:
+        return Blocked(BlockCode.UNKNOWN, f"{state.unread_log}; it is not admitted before that is read")
+    if state.watched_until is None:
         return None
     why = "its counters of errors are watched for a minute of this boot before it serves"
     return Blocked(BlockCode.UNDER_WAY, why, state.watched_until)

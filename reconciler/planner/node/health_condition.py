@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import Final
 
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.health.signals import Signal
@@ -13,6 +14,8 @@ from reconciler.model.records import NodeRecord
 from reconciler.planner.node.conditions import HEALTHY, HOST_UP, POWER_ON, ConditionBuilder
 from reconciler.planner.node.unhealed import unread_causes
 from reconciler.planner.node.withheld import Withheld
+
+_TOLD: Final = "health.facts_silent"  # tells of a log that is not read, and may be ignored
 
 
 def not_read(
@@ -45,7 +48,7 @@ def assess_health(
     elif withheld.signals:
         builder.unknown[HEALTHY] = withheld.sentence
     elif isinstance(observed.host, Answered):
-        why = (*_blind(observed.host.value, observed), *unread)
+        why = (*_blind(observed.host.value), *unread)
         builder.set(HEALTHY, None if why else True, *why)
     elif HOST_UP not in builder.true and HOST_UP not in builder.unknown and POWER_ON in builder.true:
         absent = isinstance(observed.member, Answered) and observed.member.value is None
@@ -57,10 +60,17 @@ def assess_health(
         builder.set(HEALTHY, None, builder.unknown.get(HOST_UP) or "the host does not answer")
 
 
-def _blind(facts: HostFacts, observed: Observed) -> Iterator[str]:
+def _blind(facts: HostFacts) -> Iterator[str]:
     """Yield what was not read of a host that answers, without which nobody is healthy."""
     for name, value in (("GPUs", facts.gpus), ("kernel log", facts.xids)):
         if value is None:
             yield f"{name} could not be read"
-    if why := unread_part(observed.inventory):
-        yield why
+
+
+def unread_log(desired: Desired, observed: Observed, rules: IgnoreRules | None) -> str:
+    """Return why entries of the logs of a node's BMC may have gone unread; "" where none have, or that is ignored.
+
+    Nobody is admitted meanwhile, and all else goes on: new firmware may be what makes the log readable.
+    """
+    why = unread_part(observed.inventory)
+    return "" if not why or (rules is not None and rules.match(desired, _TOLD) is not None) else why

@@ -18,6 +18,7 @@ from reconciler.health.bmc import bmc_signals, unread_bmc_signals
 from reconciler.lab.hardware.parts import MAX_RECORDS
 from reconciler.lab.inprocess.bmc import MachineBmc
 from reconciler.model.bmc_log import LOOKED_BACK_S, MOST, NEWEST, NO_LOG, kept_events, unread_part
+from reconciler.model.desired import IgnoreRule
 from reconciler.model.observed import Answered, BmcEvent, RedfishInventory
 from reconciler.model.vocab import Health
 from tests import builders as b
@@ -231,3 +232,23 @@ def test_a_node_that_is_out_is_admitted_only_when_its_logs_were_read(
     assert ("admit" in [action.name for action in plan.actions]) is admitted, plan.blocked
     serving = b.planner().plan(node, seen, b.record(node, seen))
     assert not serving.actions, "an unknown takes no node out"
+
+
+def test_an_unread_log_keeps_nothing_but_an_admission_from_a_node_and_may_be_ignored() -> None:
+    """New firmware of a BMC may be what makes its log readable, and some never give theirs."""
+    node = b.node(profile=b.profile(bios={"Mode": "A"}))
+    inventory = b.inventory(events=None, bios={"Mode": "B"}, unknown={"events": "HTTP 500"})
+    seen = b.observed(inventory=inventory)
+    record = b.record(node, b.observed(inventory=b.inventory(bios={"Mode": "A"})))
+    planned = [action.name for action in b.planner().plan(node, seen, record).actions]
+    assert "set_bios" in planned, "a node in service is worked on"
+    out = replace(seen, member=Answered(b.NOW, b.member(mark=b.our_mark())))
+    assert "set_bios" in [action.name for action in b.planner().plan(node, out, record).actions]
+    well = b.node()
+    waits = replace(out, inventory=Answered(b.NOW, b.inventory(events=None, unknown={"events": "HTTP 500"})))
+    plan = b.planner().plan(well, waits, b.record(well, waits))
+    assert plan.actions == ()
+    assert plan.blocked is not None
+    assert "it is not admitted before that is read" in plan.blocked.detail
+    rule = IgnoreRule("health.facts_silent", "its firmware gives no log")
+    assert b.actions(b.planner(rules=(rule,)).plan(well, waits, b.record(well, waits))) == ["admit"]
