@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
+from reconciler.converge.clock_steps import STEP
 from reconciler.converge.events import LoopTold, Progress
 from reconciler.model.crash import of_its_own, of_its_own_async
 from reconciler.model.desired import Fleet
@@ -75,6 +76,7 @@ class Notifier:
         self._trackers: dict[str, TrackerState] = {}
         self._saved: dict[str, datetime] = {}  # when the state of a channel was saved
         self._status: dict[str, ChannelStatus] = {}
+        self._decided: tuple[datetime, float] | None = None  # the last pass, by both clocks
         self._wake = asyncio.Event()
         self._sending: asyncio.Task[None] | None = None
         self._tries: dict[str, asyncio.Task[None]] = {}  # by channel
@@ -119,14 +121,23 @@ class Notifier:
             known = states.get(channel.name) or ChannelState(seen_at=now)
             if known.seen_at not in seen:
                 seen[known.seen_at] = find(
-                    news.plan, news.observation, news.records, since=known.seen_at, outage=news.outage,
+                    news.plan, news.observation, news.records, since=self._by_clock_now(known.seen_at, now),
+                    outage=news.outage,
                     fabric=search.open if search else (),
                 )  # fmt: skip
             state, messages = decide(channel, known, seen[known.seen_at], now, context, backlog=backlog[channel.name])
             self._save(channel, known, state, messages, now)
             states[channel.name] = state
+        self._decided = now, self._clock.monotonic()
         if trackers:
             self._pass_tickets(news, trackers, now, {one.message.thread for one in unsent})
+
+    def _by_clock_now(self, seen_at: datetime, now: datetime) -> datetime:
+        """Return the time of an earlier pass by the wall clock as it goes now, where it was set since."""
+        if self._decided is None or self._decided[0] != seen_at:
+            return seen_at
+        at = now - timedelta(seconds=self._clock.monotonic() - self._decided[1])
+        return at if abs(at - seen_at) > STEP else seen_at
 
     def _pass_tickets(
         self, news: PassNews, trackers: Sequence[Tracker], now: datetime, unsent: Collection[str]

@@ -194,7 +194,7 @@ def _until_back(attempts: Sequence[Attempt], since: datetime) -> Sequence[Attemp
         if (last := attempts[at - 1]).action in _RETURNS
         and last.outcome == "done"
         and last.ended_at is not None
-        and last.ended_at > since
+        and last.ended > since
     )
     return attempts[: next(back, 0)]
 
@@ -209,16 +209,16 @@ def _missed(node: NodePlan, attempts: Sequence[Attempt], since: datetime) -> Not
     begun: datetime | None = None
     goes_back = False
     for attempt in reversed(attempts):
-        if attempt.action in _RETURNS and attempt.ended_at is not None and attempt.ended_at > since:
+        if attempt.action in _RETURNS and attempt.ended_at is not None and attempt.ended > since:
             goes_back = True
-        if attempt.at <= since and not goes_back:
+        if attempt.begun <= since and not goes_back:
             break
         if attempt.action == "mark":
             goes_back = False
         shown = isolated_for(attempt.cause) if attempt.action == "mark" else ()
         treats = attempt.cause == REMEDIATION
         if attempt.outcome != "refused" and (shown or treats):
-            signals, begun = shown or signals, attempt.at
+            signals, begun = shown or signals, attempt.begun
             treatments += [attempt.action] if treats else []
     if begun is None:
         return None

@@ -103,3 +103,18 @@ def test_a_node_that_is_ill_and_may_not_be_taken_out_is_told(
         assert "a maintenance of ann's" in told.detail
     well = b.planner().plan(node, b.observed(), b.record(node, b.observed()))
     assert _judge(replace(well, blocked=blocked), b.observed()) is False
+
+
+@pytest.mark.parametrize("set_by", [timedelta(minutes=-37), timedelta(), timedelta(hours=5)])
+def test_an_outage_between_two_passes_is_told_once_though_the_clock_was_set(set_by: timedelta) -> None:
+    """The last pass was at 0 by the clock of then; the outage is at 1 to 31 minutes, and the one before was over."""
+    earlier = tuple(
+        replace(one, at=one.at - timedelta(hours=1), ended_at=(one.ended_at or one.at) - timedelta(hours=1),
+                since_set=set_by, ended_since_set=set_by)
+        for one in OUTAGE
+    )  # fmt: skip
+    later = tuple(replace(one, at=one.at + set_by, ended_at=(one.ended_at or one.at) + set_by) for one in OUTAGE)
+    last_pass = b.NOW - MINUTE + set_by  # by the clock as it goes now
+    assert _missed(NODE, (*earlier, *later), last_pass) == _missed(NODE, later, last_pass) is not None
+    assert _missed(NODE, earlier, last_pass) is None
+    assert _until_back((*earlier, *later), last_pass) == (*earlier, *later)
