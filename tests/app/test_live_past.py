@@ -101,3 +101,25 @@ def test_an_answer_that_failed_is_tried_again() -> None:
     with pytest.raises(OSError, match="away"):
         ask(past, books, 7)
     assert ask(past, books, 7) == 7
+
+
+def test_an_answer_that_takes_longer_than_it_may_be_old_is_made_once(books: Books) -> None:
+    books.go_on.clear()
+    clock = [NOW]
+    past = LivePast(lambda: clock[0])
+    with ThreadPoolExecutor(1) as threads:
+        slow = threads.submit(ask, past, books, 30)
+        assert books.begun.wait(30)
+        try:
+            clock[0] += 2 * FRESH
+            past.rollouts(cast("SqlLedger", books), cast("Plan", Nothing))  # every question drops what is old
+        finally:
+            books.go_on.set()
+        assert slow.result(30) == 30
+    ask(past, books, 30)
+    clock[0] += FRESH - timedelta(seconds=1)
+    ask(past, books, 30)
+    assert len(books.reads) == 1
+    clock[0] += timedelta(seconds=1)
+    ask(past, books, 30)
+    assert len(books.reads) == 2

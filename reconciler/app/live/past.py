@@ -27,11 +27,15 @@ _Made = TypeVar("_Made")
 
 @dataclass(slots=True)
 class _Answer:
-    """An answer as of `at`. `making` is held by who makes it; `value` is None until it is made."""
+    """An answer, made `at`; before, that is when it was asked for. `making` is held by who makes or takes it."""
 
     at: datetime
     making: threading.Lock = field(default_factory=threading.Lock)
-    value: Any = None
+    value: Any = None  # until it is made
+
+    def stays(self, now: datetime) -> bool:
+        """Return whether it is young enough, or being made: dropped then, it would be made twice at a time."""
+        return timedelta() <= now - self.at < FRESH or (self.value is None and self.making.locked())
 
 
 class LivePast:
@@ -77,11 +81,12 @@ class LivePast:
         """Return the answer `key`. Who asks while it is made waits for it, and for no other."""
         with self._lock:
             now = self._now()
-            self._answers = {one: kept for one, kept in self._answers.items() if timedelta() <= now - kept.at < FRESH}
+            self._answers = {one: kept for one, kept in self._answers.items() if kept.stays(now)}
             answer = self._answers.setdefault(key, _Answer(now))
         with answer.making:
             if answer.value is None:  # still so if making it failed
-                answer.value = make()
+                made = make()
+                answer.at, answer.value = self._now(), made  # in this order: without a value, it is being made
             found: _Made = answer.value
             return found
 
