@@ -6,8 +6,8 @@ import asyncio
 import pickle
 import time
 import zlib
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -144,6 +144,41 @@ def test_a_worker_is_sent_one_run_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
 
     assert asyncio.run(all_runs()) == [b"played"] * 9
     assert most == 1
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda client: client.workers(),
+        lambda client: client.call(observe_shard, "fra", "fra#0", lambda: b"", 0.1),
+        lambda client: client.call_any(observe_shard, lambda: b"", 6 * 3600.0),
+    ],
+    ids=["workers", "a shard", "a run"],
+)
+def test_nobody_waits_without_end_for_a_look_that_can_not_be_stopped(
+    monkeypatch: pytest.MonkeyPatch, asked: Callable[[EngineClient], Awaitable[Any]]
+) -> None:
+    """A look has a limit of its own, which only asks what hangs to end."""
+    for limit in ("CONNECT_S", "GRACE_S"):
+        monkeypatch.setattr(module, limit, 0.1)
+    ends = asyncio.Event()
+
+    async def deaf() -> Any:
+        while not ends.is_set():
+            with suppress(asyncio.CancelledError):
+                await ends.wait()
+        raise OSError("it ended")
+
+    async def ask() -> None:
+        client = EngineClient(NOWHERE)
+        monkeypatch.setattr(client, "_identity", deaf)
+        async with asyncio.timeout(20), client.working():
+            with pytest.raises(EngineError, match=r"scheduler tls://127.0.0.1:1 does not answer"):
+                await asked(client)
+        ends.set()
+        await asyncio.sleep(0.05)  # what was deaf ends
+
+    asyncio.run(ask())
 
 
 def plans_of(observer: EngineObserver, monkeypatch: pytest.MonkeyPatch, *keys: str) -> tuple[Any, list[Crash]]:

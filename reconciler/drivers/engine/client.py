@@ -47,7 +47,15 @@ class EngineClient(Confined):
             yield
         finally:
             looking.cancel()
-            await asyncio.gather(looking, return_exceptions=True)
+            await asyncio.wait([looking], timeout=GRACE_S)  # nobody waits for one that can't be stopped
+
+    async def _looked(self) -> None:
+        """Wait for the first look at the scheduler. Raise EngineError where it outlasts its own limit."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CONNECT_S + GRACE_S):
+                await self._connected.wait()
+                return
+        raise EngineError(f"scheduler {self._access.url} does not answer: its connection can't be ended either")
 
     async def close(self) -> None:
         client, self._client = self._client, None
@@ -59,7 +67,7 @@ class EngineClient(Confined):
     async def workers(self) -> Mapping[str, tuple[str, ...]]:
         """Return the names of the workers that are well, by site. Raise EngineError when no scheduler answers."""
         async with self.working():
-            await self._connected.wait()
+            await self._looked()
             if self._table.trouble:
                 raise EngineError(self._table.trouble)
             return self._table.by_site()
@@ -75,7 +83,7 @@ class EngineClient(Confined):
 
         `pack` makes the argument when it is the task's turn. Raise EngineError with the reason why there is no answer.
         """
-        await self._connected.wait()
+        await self._looked()
         if not site:
             raise EngineError(f"no domains.{SITE} in the spec says whose workers reach it")
         while True:
@@ -97,7 +105,7 @@ class EngineClient(Confined):
         A worker has one at a time, as each that waits there takes the place of a shard; `pack` makes the argument when
         it is the task's turn. Raise EngineError with the reason why there is no answer.
         """
-        await self._connected.wait()
+        await self._looked()
         while True:
             if self._table.trouble:
                 raise EngineError(self._table.trouble)
