@@ -46,6 +46,8 @@ _COUNTS: Mapping[str, tuple[str, str, Callable[[RedfishInventory], int | None]]]
     "processor_missing": ("processors", "processors", lambda found: found.processors),
 }
 
+MISSING = frozenset(_COUNTS)  # signals of parts that are not there, and so have no serial number
+
 
 def bmc_signals(profile: Profile, observed: Observed) -> Iterator[tuple[str, str]]:
     """Yield name and detail of each signal of the BMC, each name at most once. A silent BMC gives no signal."""

@@ -77,6 +77,8 @@ STATES: Final[Mapping[str, State]] = {
         {"gpus": gpus("G1", cells=cells(unrepairable_memory=True))}, {"gpus": gpus("G1")}, {"gpus": None},
         {"gpus": gpus("G9")},
     ),
+    "dimm_missing": State({"dimms": 31}, {"dimms": 32}, {"dimms": None}, of_bmc=True),
+    "processor_missing": State({"processors": 1}, {"processors": 2}, {"processors": None}, of_bmc=True),
     "ecc": State({"gpus": gpus("G1", ecc_uncorrectable=3)}, {"gpus": gpus("G1")}, {"gpus": None}),
     "edac_ue": State(
         {"dimm_errors": (DimmErrors("mc0/dimm0", "A", 0, 1),)}, {"dimm_errors": ()}, {"dimm_errors": None}
@@ -98,7 +100,9 @@ STATES: Final[Mapping[str, State]] = {
         {"gpus": gpus("G1", cells=cells(fabric_status=None))},
     ),
 }  # fmt: skip
-NODE: Final = b.node(profile=b.profile(inventory=replace(b.PROFILE.inventory, rdma_rate_gbps=400)))
+NODE: Final = b.node(
+    profile=b.profile(inventory=replace(b.PROFILE.inventory, rdma_rate_gbps=400, dimms=32, processors=2))
+)
 MORE: Final = (
     "dimm_failed",
     "nvme_critical",
@@ -108,6 +112,7 @@ MORE: Final = (
     "unrepairable_memory",
 )
 BOOT: Final = ("ecc", "edac_ue", "ras_ue", "dcgm_failure", "amd_ecc")
+GONE: Final = ("dimm_missing", "processor_missing")  # parts without a serial number: those that are there again
 ALONE: Final = ("port_slow", "fabric")  # that it is gone, and a gate
 
 

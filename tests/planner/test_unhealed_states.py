@@ -15,6 +15,7 @@ from tests import builders as b
 from tests.planner.ill_states import (
     ALONE,
     BOOT,
+    GONE,
     LEFT,
     MINUTE,
     MODULES,
@@ -64,6 +65,18 @@ def test_a_state_that_asks_for_another_part_is_not_healed_by_being_gone(name: st
     assert acts(record, other)[-2:] == ["run_gate", "admit"]
     (key,) = noted(record, other).silent_since or {HEALED}
     assert key.startswith(HEALED)
+
+
+@pytest.mark.parametrize("name", GONE)
+@pytest.mark.parametrize("seen_before", [False, True])
+def test_a_part_that_was_missing_is_healed_by_being_there_and_a_gate(name: str, seen_before: bool) -> None:
+    """Nobody can say that it is another one; and a BMC that counts nothing has not counted it."""
+    record = ill_and_drained(name) if seen_before else drained(name)
+    for seen in (look(name, STATES[name].ill, LATER), look(name, STATES[name].unread, LATER + MINUTE)):
+        assert not {"run_gate", "admit"} & set(acts(record, seen)), plan_of(record, seen).situation
+        record = noted(record, seen)
+    there = look(name, STATES[name].well, LATER + 2 * MINUTE)
+    assert acts(record, there) == ["run_gate", "admit"], plan_of(record, there).situation
 
 
 @pytest.mark.parametrize("name", BOOT)

@@ -8,7 +8,7 @@ from typing import Final
 
 from reconciler.gate.certificate import binding_of, tests_digest
 from reconciler.gate.exchanged import exchanged
-from reconciler.health.bmc import logged
+from reconciler.health.bmc import MISSING, logged
 from reconciler.health.cure import proved_by_reset
 from reconciler.health.placed_parts import faulty_parts, placed_parts
 from reconciler.health.signals import unread_signals
@@ -122,6 +122,8 @@ class Proofs:
         name = kept.path.removeprefix(PREFIX)
         if proof is Proof.FACT_CLEAR:
             return rule.row.fact != EVENTS or not logged(name, self._observed, self._table, since).is_open
+        if proof is Proof.NEW_SERIAL and name in MISSING:
+            return not self.is_unread(kept.path)  # as many as declared are there again: those are the other parts
         if proof is Proof.NEW_SERIAL:
             return self._has_other_parts(kept, rule) if kept.parts else self._has_other_kind(rule)
         return (proved_by_reset(name, rule.row) and self._was_reset(kept, since)) or self._was_booted(kept, since)

@@ -140,6 +140,8 @@ def kept_updates(
     new: whoever reset them has read the log again since, and it is as long as the boot.
     """
     kept = kept_of(record)
+    if not kept and not any(is_kept(signal.rule) for signal in shown):
+        return  # as of most nodes
     known = {path: one.text for path, one in kept.items() if one.text}
     wanted = {one.key.path: one.text or one.key.text for one, *_ in _open(desired, observed, record, shown)}
     old, again = _is_from_before_a_reset(observed, record), set()
