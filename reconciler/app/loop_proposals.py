@@ -39,7 +39,7 @@ class DriftProposer(LoopProposer):
     def _forge(self, fleet: Fleet) -> SpecForge | None:
         return fleet.settings.drift_forge if fleet.settings.drift_mode is DriftMode.PROPOSE else None
 
-    def _interval_s(self, fleet: Fleet) -> float:  # noqa: ARG002 - another one's is in the spec
+    def _interval_s(self, fleet: Fleet) -> float:  # noqa: ARG002 - as `_interval_s` of the others, of which some have theirs in the spec
         return self._options.interval_s
 
     async def _change(self, fleet: Fleet, plan: Plan, observation: Observation) -> ProposedChange | None:
@@ -73,7 +73,7 @@ class InventoryProposer(LoopProposer):
     def _interval_s(self, fleet: Fleet) -> float:
         return max(self._options.interval_s, policy_of(fleet).interval_s)
 
-    async def _change(self, fleet: Fleet, plan: Plan, observation: Observation) -> ProposedChange | None:  # noqa: ARG002 - another one's is of them
+    async def _change(self, fleet: Fleet, plan: Plan, observation: Observation) -> ProposedChange | None:  # noqa: ARG002 - as `_change` of the others
         policy = policy_of(fleet)
         rows = await read_source(policy, self._workspace.secrets)
         records = self._ledger.nodes(list(fleet.nodes))

@@ -83,10 +83,10 @@ class ShowProgress(Protocol):
 
 @contextmanager
 def no_progress(
-    what: str,  # noqa: ARG001  it shows nothing
-    now: Callable[[], datetime],  # noqa: ARG001
+    what: str,  # noqa: ARG001 - as `ShowProgress` has it: nothing is shown
+    now: Callable[[], datetime],  # noqa: ARG001 - likewise
     *,
-    terse: bool = False,  # noqa: ARG001
+    terse: bool = False,  # noqa: ARG001 - likewise
 ) -> Iterator[Progress]:
     """Show nothing of a pass: the default of a frontend."""
     from reconciler.converge.events import ignore

@@ -20,6 +20,7 @@ from enum import Enum, IntEnum
 from typing import Any, TextIO, assert_never
 
 from reconciler.cli.crash_reports import CRASHES
+from reconciler.cli.new_silences import NewSilences
 from reconciler.cli.progress import outcome_text
 from reconciler.cli.terminal import discard
 from reconciler.cli.verbosity import REQUESTS
@@ -38,7 +39,6 @@ from reconciler.converge.events import (
 from reconciler.converge.run import Ended
 from reconciler.model.outcome import Ambiguous, Declined, Done, Outcome, Permanent, Transient, outcome_word
 from reconciler.model.printable import json_lines, without_secrets
-from reconciler.model.silences import NewSilences
 from reconciler.model.units import format_duration
 from reconciler.render.text import fold
 

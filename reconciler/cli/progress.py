@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from reconciler.cli.new_silences import NewSilences
 from reconciler.cli.terminal import say
 from reconciler.cli.verbosity import REQUESTS
 from reconciler.converge.events import (
@@ -35,7 +36,7 @@ from reconciler.converge.events import (
 )
 from reconciler.model.outcome import Ambiguous, Declined, Done, Permanent, Transient, outcome_word
 from reconciler.model.printable import visible
-from reconciler.model.silences import NewSilences, Silence
+from reconciler.model.silences import Silence
 from reconciler.model.units import format_duration
 from reconciler.render.text import fit, plain
 

@@ -36,17 +36,6 @@ class Silence:
         return f"{self.sentence()}: {of}{self.detail}" if self.detail else self.sentence()
 
 
-class NewSilences:
-    """Picks the silences that say something new: a node that answered in the pass before, or was not asked yet."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, UnknownReason], tuple[str, ...]] = {}
-
-    def __call__(self, silent: Sequence[Silence]) -> list[Silence]:
-        known, self._known = self._known, {(one.source, one.reason): one.nodes for one in silent}
-        return [one for one in silent if not set(one.nodes) <= set(known.get((one.source, one.reason), ()))]
-
-
 def silences(nodes: Mapping[str, Observed], names: Sequence[str]) -> tuple[Silence, ...]:
     """Return why sources did not answer for the nodes `names`, those of the cluster last."""
     from reconciler.model.observed import Silent
