@@ -19,7 +19,8 @@ import pytest
 from reconciler.drivers.ledger import SqlLedger
 from tests.cli.shell import ROOT, until
 from tests.docs.pages import blocks, page, text
-from tests.ledger.postgresql import NoServer, Server, running_server
+from tests.ledger.conftest import server as server  # a fixture
+from tests.ledger.postgresql import Server
 
 LINES = [line for block in blocks("sh", text(page("how-to/deploy"))) for line in block.splitlines()]
 [INSTALL] = [line for line in LINES if line.startswith("pipx install")]
@@ -32,15 +33,6 @@ pytestmark = [
     pytest.mark.wire,
     pytest.mark.skipif(bool(_MISSING), reason=f"there is no {' and no '.join(_MISSING)}"),
 ]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    try:
-        with running_server() as found:
-            yield found
-    except NoServer as error:
-        pytest.skip(str(error))
 
 
 def fresh(home: Path) -> dict[str, str]:

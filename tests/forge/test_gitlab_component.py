@@ -22,7 +22,8 @@ from tests.conftest import ROOT
 from tests.forge.gitlab import FakeGitLab, serving
 from tests.forge.index import needed, without_network, write_wheel
 from tests.forge.runner import git
-from tests.ledger.postgresql import NoServer, Server, running_server
+from tests.ledger.conftest import server as server  # a fixture
+from tests.ledger.postgresql import Server
 
 FILE = ROOT / "deploy" / "gitlab" / "templates" / "reconciler.yml"
 GIVEN = {"source": "gpu-fleet-reconciler==1.0", "runner": "fleet"}
@@ -240,15 +241,6 @@ def gitlab() -> Iterator[FakeGitLab]:
 @pytest.fixture
 def pipeline(tmp_path: Path, gitlab: FakeGitLab) -> Pipeline:
     return Pipeline(tmp_path, gitlab)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    try:
-        with running_server() as found:
-            yield found
-    except NoServer as error:
-        pytest.skip(str(error))
 
 
 @pytest.mark.wire

@@ -12,8 +12,6 @@ import asyncio
 import json
 import os
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +23,7 @@ from reconciler.drivers.forge import connect
 from reconciler.drivers.forge.gitlab import GitLab
 from reconciler.model.forge import Account, Check, ForgeKind, Pull, Remark
 from tests.drivers.forge.test_github import Pacer
-from tests.forge.test_prism import mocked, referred
+from tests.forge.test_prism import mocked, referred, refused_with
 
 DOCUMENT: Final = Path(os.environ.get("GITLAB_OPENAPI", "/nonexistent"))
 PROJECT, TOKEN = "5", "glpat-fake0123456789secret"
@@ -196,10 +194,5 @@ REFUSED = [("POST", "/issues", {"state": "done"}), ("GET", "/no-such-thing", Non
 @pytest.mark.parametrize(("method", "path", "body"), REFUSED)
 def test_what_gitlab_does_not_describe_is_refused(prism: str, method: str, path: str, body: Any) -> None:
     """That Prism checks at all."""
-    data = None if body is None else json.dumps(body).encode()
-    headers = {"Content-Type": "application/json", "PRIVATE-TOKEN": "x"}
-    request = urllib.request.Request(f"{prism}/projects/{PROJECT}{path}", data, headers, method=method)
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(request, timeout=30)
-    refused.value.close()
-    assert refused.value.code in (400, 404, 422)
+    token = {"PRIVATE-TOKEN": "x"}
+    assert refused_with(method, f"{prism}/projects/{PROJECT}{path}", body, **token) in (400, 404, 422)

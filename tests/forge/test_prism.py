@@ -158,10 +158,14 @@ REFUSED = [("PATCH", "/pulls/7", {"state": "done"}), ("GET", "/no-such-thing", N
 @pytest.mark.parametrize(("method", "path", "body"), REFUSED)
 def test_what_github_does_not_describe_is_refused(prism: str, method: str, path: str, body: Any) -> None:
     """That Prism checks at all."""
+    assert refused_with(method, f"{prism}/repos/{REPOSITORY}{path}", body, Authorization="Bearer x") in (404, 422)
+
+
+def refused_with(method: str, url: str, body: Any, **headers: str) -> int:
+    """Send a request that Prism refuses; the status of its answer."""
     data = None if body is None else json.dumps(body).encode()
-    headers = {"Content-Type": "application/json", "Authorization": "Bearer x"}
-    request = urllib.request.Request(f"{prism}/repos/{REPOSITORY}{path}", data, headers, method=method)
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json", **headers}, method=method)
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(request, timeout=30)
     refused.value.close()
-    assert refused.value.code in (404, 422)
+    return refused.value.code
