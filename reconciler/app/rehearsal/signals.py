@@ -244,6 +244,7 @@ class _Play:
         self.people = _People()
         self.images = [node.profile.image for node in self.fleet.nodes.values() if node.profile.image is not None]
         self.shown = False
+        self.was_out = False
         self.acting = ""
         self.did: list[str] = []
         self.began = 0.0
@@ -308,8 +309,12 @@ class _Play:
         return replace(ended, did=tuple(self.did), told=self._told())
 
     def _is_shown(self) -> bool:
-        """Return whether a reported row is shown, or will not be, as the node is out for something else."""
-        return self.shown or (self._marked() and self._since > _SHOWN_S)
+        """Return whether a reported row is shown, or will not be, as the node went out for something else.
+
+        A fault that a GPU reset ends is over before the next whole pass, which alone shows what is reported.
+        """
+        self.was_out = self.was_out or self._marked()
+        return self.shown or (self.was_out and self._since > _SHOWN_S)
 
     @property
     def _since(self) -> float:
