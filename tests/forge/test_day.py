@@ -171,7 +171,7 @@ def day(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
         shutil.copytree(lab.spec, desk / "fleet-spec")
         git(desk, "checkout", "-q", "-b", "main")
         git(desk, "add", "-A")
-        git(desk, "commit", "-q", "-m", "As it is")
+        git(desk, "commit", "-q", "-m", "As it is", "--date", "2026-01-01T00:00:00Z")  # not in one second with the next
         git(desk, "push", "-q", "-u", "origin", "main")
         env = {
             "GITHUB_API_URL": github.url, "GITHUB_REPOSITORY": REPOSITORY, "GITHUB_RUN_ID": "7",
