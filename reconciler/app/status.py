@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from reconciler.model.fleet_overview import (
 )
 from reconciler.model.observed import Answered, Member, Observation, Silent
 from reconciler.model.plan import NodePlan, Plan, RolloutPlan, WaveState
-from reconciler.model.records import BMC_SCOPE, Lease
+from reconciler.model.records import BMC_SCOPE, Lease, NodeRecord
 from reconciler.model.status import FleetStatus, NodeStatus
 from reconciler.model.vocab import UnknownReason
 from reconciler.planner.fleet.observer_outage import observer_outage
@@ -53,12 +54,14 @@ def with_work(workspace: Workspace, overview: FleetOverview) -> FleetOverview:
     """Return the overview with what runs by now: the ledger is read, and no node."""
     with workspace.present_ledger() as ledger:
         work, who = _work(workspace, ledger), holders(workspace, ledger)
+    ends = {(one.node, one.action): one.end for one in overview.work}
+    work = tuple(replace(one, end=ends.get((one.node, one.action))) for one in work)
     return replace(overview, work=work, holders=who, generated_at=workspace.clock.now())
 
 
 def overview_of(workspace: Workspace, ledger: SqlLedger, plan: Plan, seen: Observation) -> FleetOverview:
     """Return the status as a plan and the observation that it was made from tell it."""
-    work = _work(workspace, ledger)
+    work = _work(workspace, ledger, plan)
     status = fleet_status(plan, seen, acting={one.node for one in work})
     pools = dict.fromkeys(node.pool for node in plan.nodes.values())
     outage = observer_outage(workspace.watched, seen)
@@ -106,16 +109,37 @@ def _counts(plans: Iterable[NodePlan], status: FleetStatus) -> NodeCounts:
     )
 
 
-def _work(workspace: Workspace, ledger: SqlLedger) -> tuple[Work, ...]:
+def _work(workspace: Workspace, ledger: SqlLedger, plan: Plan | None = None) -> tuple[Work, ...]:
     """Return the unfinished actions on the selected nodes. The newest of a node is the one that runs."""
-    names = set(workspace.selection[0])
-    far = under_way(ledger, workspace.clock.now())
-    running = {
-        node: f"{action}:{target}" if target else action
-        for _, node, action, target, _ in ledger.unfinished()
-        if node in names
-    }
-    return tuple(Work(node, action, far.get(node, "")) for node, action in sorted(running.items()))
+    names, now = set(workspace.selection[0]), workspace.clock.now()
+    far = under_way(ledger, now)
+    running = {node: (action, target) for _, node, action, target, _ in ledger.unfinished() if node in names}
+    records = ledger.nodes(sorted(running))
+    found = []
+    for node, (action, target) in sorted(running.items()):
+        one = Work(node, f"{action}:{target}" if target else action, far.get(node, ""), _begun(records[node]))
+        found.append(replace(one, end=expected_end(plan.nodes[node], one, now)) if plan is not None else one)
+    return tuple(found)
+
+
+def _begun(record: NodeRecord) -> datetime | None:
+    newest = record.attempts[-1] if record.attempts else None
+    return newest.begun if newest is not None and newest.ended_at is None else None
+
+
+def expected_end(plan: NodePlan, work: Work, now: datetime) -> datetime | None:
+    """Return when the node of the work is expected to be done with it and what follows; None: nobody can say.
+
+    A plan counts the action that runs as if it began now, except for what it waits for others. A soak knows its own
+    end, which `Work.far` tells.
+    """
+    if plan.end is None or (work.action == "run_gate" and work.far):
+        return None
+    first = plan.actions[0] if plan.actions else None
+    if first is None or first.id != work.action or work.since is None:
+        return plan.end
+    over = min((now - work.since).total_seconds(), first.estimate_s - first.waits_s)
+    return plan.end - timedelta(seconds=max(over, 0.0))
 
 
 def holders(workspace: Workspace, ledger: SqlLedger) -> tuple[Holder, ...]:

@@ -83,11 +83,17 @@ class RolloutOverview:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """An action that a run has begun and not ended. `far`: how far it is; "" where nothing tells."""
+    """An action that a run has begun and not ended. `far`: how far it is; "" where nothing tells.
+
+    `since`: when it began, or a later run went on with it. `end`: when the node is expected to be done with this and
+    what follows; None where nobody can say.
+    """
 
     node: NodeName
     action: PublicText
     far: FreeText
+    since: datetime | None = None
+    end: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

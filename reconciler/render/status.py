@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 
 from reconciler.model.fleet_overview import ClusterOverview, FleetOverview, K3sOverview, NodeCounts, Trouble
 from reconciler.model.plan import BlockCode
@@ -108,8 +109,12 @@ def _now(found: FleetOverview) -> Section:
         says.append(f"{one.holder} acts on {one.scope}{since}")
     if not found.holders:
         says.append("no run holds the fleet: the next one goes on with what is unfinished")
-    rows = [(one.node, one.action, one.far) for one in found.work]
-    return Section(f"Runs now ({len(rows):,})", tuple(says), ("node", "action", "how far"), rows)
+    rows = [
+        (one.node, one.action, "" if one.since is None else clock(one.since), one.far, _end(one.end))
+        for one in found.work
+    ]
+    head = ("node", "action", "since", "how far", "node done")
+    return Section(f"Runs now ({len(rows):,})", tuple(says), head, rows)
 
 
 def _trouble(found: tuple[Trouble, ...]) -> Iterator[tuple[Cell, ...]]:
@@ -124,11 +129,14 @@ def _trouble(found: tuple[Trouble, ...]) -> Iterator[tuple[Cell, ...]]:
 def _rollouts(found: FleetOverview) -> Section:
     rows = []
     for one in sorted(found.rollouts, key=lambda one: (not one.halted, one.pool)):
-        end = "" if one.end is None else f"about {clock(one.end)}"
         what = "rollback" if one.rollback else "rollout"
         state = f"HALTED: {one.halted}" if one.halted else what
-        rows.append((one.pool, f"{one.wave} of {one.waves}", f"{one.done:,} of {one.nodes:,}", state, end))
+        rows.append((one.pool, f"{one.wave} of {one.waves}", f"{one.done:,} of {one.nodes:,}", state, _end(one.end)))
     return Section(f"Rollouts ({len(rows)})", (), ("pool", "wave", "nodes done", "state", "through"), rows)
+
+
+def _end(expected: datetime | None) -> str:
+    return "" if expected is None else f"about {clock(expected)}"
 
 
 _COLUMNS = (
