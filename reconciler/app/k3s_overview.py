@@ -26,9 +26,10 @@ def k3s_overview(fleet: Fleet, names: Iterable[str], seen: Observation) -> K3sOv
     known = not database and all(facts[name] is not None for name in servers)
     spare = len(ready.intersection(members)) - (len(members) // 2 + 1) if known and members else None
     ending = tuple(sorted(name for name, found in facts.items() if found is not None and found.renewal == DUE))
+    ends = [(found.ends, name) for name, found in facts.items() if found is not None and found.ends is not None]
     return K3sOverview(
         len(servers), len(ready.intersection(servers)), len(agents), len(ready.intersection(agents)), len(members),
-        spare, database, ending,
+        spare, database, ending, min(ends, default=None),
     )  # fmt: skip
 
 

@@ -38,6 +38,7 @@ class K3sOverview:
     `members`: servers whose host has a member of etcd. `spare`: how many of those that are Ready etcd can lose; below 0
     it has no quorum; None: a server's host was not read, or the state is in a database. `ending`: nodes with a
     certificate that ends within 60 days, which K3s renews when it starts again.
+    `first_end`: when the first certificate of all ends, and on which node; None where no host was read that has one.
     """
 
     servers: int
@@ -48,6 +49,7 @@ class K3sOverview:
     spare: int | None
     database: PublicText  # HOST:PORT; "" = the state is in etcd
     ending: tuple[PublicText, ...]
+    first_end: tuple[datetime, NodeName] | None = None
 
 
 @dataclass(frozen=True, slots=True)

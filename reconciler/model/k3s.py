@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
@@ -130,6 +131,7 @@ class K3sFacts:
     """K3s as a host shows it. `version`: of the binary; "" = there is none.
 
     `renewal`: whether a certificate ends so soon that K3s renews it when it starts: none | due; None: it can't be read.
+    `ends`: when the first of its certificates ends; None where it has none.
     `deprecated`: what its API server was asked for; () on a host without one, None: it did not say.
     `datastore`: of etcd. `secrets`: the options in the file of secrets, which is not read any further.
     `sqlite`, `began`: it has a database of SQLite, or keys of a cluster. `endpoints`, `data_dirs`: where a database, or
@@ -150,6 +152,7 @@ class K3sFacts:
     endpoints: Unpublished[tuple[PublicText, ...]] = ()
     data_dirs: Unpublished[tuple[PublicText, ...]] = ()
     database: Unpublished[PublicText] = ""
+    ends: datetime | None = None
 
 
 def servers_away(servers: Mapping[str, bool], node: str) -> list[str]:

@@ -181,6 +181,8 @@ def _k3s(cluster: ClusterOverview) -> Iterator[str]:
         f"K3s: servers {found.servers_ready} of {found.servers} ready, agents {found.agents_ready:,} of "
         f"{found.agents:,} ready; {state}"
     )
+    if found.first_end is not None:
+        yield f"the first certificate ends {clock(found.first_end[0])}, on {plain(found.first_end[1])}"
     if found.ending:
         more = f" and {len(found.ending) - 4:,} more" if found.ending[4:] else ""
         yield f"certificates end within 60 days on {', '.join(map(plain, found.ending[:4]))}{more}: a start renews them"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -49,9 +50,13 @@ def not_ready(seen: Observation, *names: str) -> Observation:
 
 def test_a_cluster_that_is_well(here: World) -> None:
     found = overview(here, here.observe())
-    assert found == K3sOverview(3, 3, 2, 2, 3, 1, "", ())
+    assert found.first_end is not None
+    assert found == K3sOverview(3, 3, 2, 2, 3, 1, "", (), found.first_end)
+    end, name = found.first_end
+    assert timedelta(days=364) < end - here.clock.now() <= timedelta(days=365)
     assert lines(found) == [
-        "K3s: servers 3 of 3 ready, agents 2 of 2 ready; etcd has 3 members, of which 1 may be lost now"
+        "K3s: servers 3 of 3 ready, agents 2 of 2 ready; etcd has 3 members, of which 1 may be lost now",
+        f"the first certificate ends {end:%Y-%m-%d %H:%M:%S} UTC, on {name}",
     ]
 
 
@@ -76,7 +81,7 @@ def test_certificates_that_end_are_named(here: World) -> None:
     due = replace(host, value=replace(host.value, k3s=replace(host.value.k3s, renewal=DUE)))
     found = overview(here, replace(seen, nodes={**seen.nodes, "n3": replace(seen.nodes["n3"], host=due)}))
     assert found.ending == ("n3",)
-    assert lines(found)[1] == "certificates end within 60 days on n3: a start renews them"
+    assert lines(found)[2] == "certificates end within 60 days on n3: a start renews them"
 
 
 def test_a_database_has_no_quorum(world: Worlds) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from reconciler.drivers.ssh.facts.fact import Unreadable
 from reconciler.drivers.ssh.facts.k3s import K3S, parse_k3s
 from reconciler.lab.hardware.k3s_disk import same_place
 from reconciler.lab.hardware.state import DiskImage
@@ -87,6 +89,8 @@ def test_a_server(tmp_path: Path) -> None:
     found = host.facts()
     assert (found.version, found.units, found.images) == ("v1.31.5+k3s1", {"k3s": True}, ("9082.tar.zst",))
     assert (found.datastore, found.restart, found.renewal) == (True, NONE, NONE)
+    assert found.ends is not None
+    assert timedelta() <= datetime.now(UTC) + timedelta(days=300) - found.ends < timedelta(minutes=5)
     assert set(found.files) == {CONFIG, f"{UNIT_FILES}/k3s.service"}
 
 
@@ -96,10 +100,19 @@ def test_what_is_due(tmp_path: Path) -> None:
     host.file(RESTART_DUE, "")
     host.certificate(f"{DATA}/agent/client-kubelet.crt", 300)
     host.certificate(f"{DATA}/agent/serving-kubelet.crt", 59)
-    assert (host.facts().restart, host.facts().renewal) == (DUE, DUE)
+    found = host.facts()
+    assert (found.restart, found.renewal) == (DUE, DUE)
+    assert found.ends is not None
+    assert found.ends < datetime.now(UTC) + timedelta(days=59), "the first of them"
     host.file(f"{DATA}/agent/broken.crt", "no certificate")
     host.certificate(f"{DATA}/agent/serving-kubelet.crt", 300)
     assert host.facts().renewal is None
+
+
+@pytest.mark.parametrize("text", ["", "Nov 31 05:49:00 2027 GMT", "2027-11-08", "Nov  8 05:49:00 2027"])
+def test_an_end_that_is_no_date_is_unreadable(text: str) -> None:
+    with pytest.raises(Unreadable, match="no end of a certificate"):
+        parse_k3s(CommandResult(0, f"ends {text}\nend\n"))
 
 
 def test_whoever_is_not_root_learns_nothing(tmp_path: Path) -> None:

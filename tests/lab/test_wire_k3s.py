@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from datetime import timedelta
 
 import pytest
 
@@ -12,7 +13,7 @@ from reconciler.drivers.ssh import SshHost
 from reconciler.lab.hardware.k3s_site import K3sSite
 from reconciler.lab.inprocess.facts import host_facts
 from reconciler.model.k3s import BINARY, CONFIG, IMAGES, JOIN, UNIT_FILES
-from tests.lab.ssh_bench import Bench
+from tests.lab.ssh_bench import EPOCH, Bench
 from tests.lab.test_wire_ssh_end_to_end import read, with_host
 
 pytestmark = pytest.mark.wire
@@ -54,8 +55,10 @@ def test_a_first_server_is_put_on_a_machine_over_ssh() -> None:
         assert await run(BINARY, "token", "delete", identity) == f'bootstrap token "{identity}" deleted\n'
         assert not site.valid()
         found = (await read(host)).k3s
-        assert found == host_facts(bench.machine, (), ()).k3s
+        date = EPOCH + timedelta(seconds=bench.machine.now)
+        assert found == host_facts(bench.machine, (), (), date).k3s
         assert found is not None
+        assert found.ends is not None
         assert (found.version, found.units, found.datastore) == ("v1.31.5+k3s1", {"k3s": True}, True)
         assert found.images == ("1234.tar.zst",)
 

@@ -9,11 +9,13 @@ Embedded etcd", "How Agent Node Registration Works").
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 import re
 import string
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from reconciler.model.k3s import (
@@ -382,3 +384,11 @@ class K3sSite:
 
     def renewal_due(self, disk: DiskImage, within_s: float) -> bool:
         return LEAF in disk.files and float(disk.files[LEAF]) + VALID_S - self.clock() < within_s
+
+
+def certificates_end(disk: DiskImage, now: float, date: datetime) -> datetime | None:
+    """Return when K3s' certificates on this disk end, to the second; None where there are none. `date`: of `now`."""
+    if LEAF not in disk.files:
+        return None
+    end = date.timestamp() + float(disk.files[LEAF]) + VALID_S - now
+    return datetime.fromtimestamp(math.floor(round(end, 1)), UTC)  # round: the same second at each look

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import lru_cache
 from operator import attrgetter
 
@@ -20,7 +21,7 @@ from reconciler.lab.hardware.error_counters import (
 from reconciler.lab.hardware.host_network import host_network
 from reconciler.lab.hardware.host_side import K3S_UNITS
 from reconciler.lab.hardware.k3s_disk import has_k3s, secret_options, state_lines
-from reconciler.lab.hardware.k3s_site import K3S_FILES, RENEW_S, version_of
+from reconciler.lab.hardware.k3s_site import K3S_FILES, RENEW_S, certificates_end, version_of
 from reconciler.lab.hardware.kernel_log import EVENTS, MMU_FAULT, unanswered
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.parts import dimm_errors, dimm_records
@@ -29,6 +30,7 @@ from reconciler.lab.hardware.state import SPARE_THRESHOLD, DiskImage, DriveState
 from reconciler.lab.hardware.telemetry import amd_gpus, clock_state, daemons, dcgm_incidents
 from reconciler.lab.hardware.tools.slots import installed_last
 from reconciler.lab.inprocess.gpu_cells import as_read, with_own_cells
+from reconciler.lab.inprocess.virtual_time import EPOCH
 from reconciler.lab.wire.facts.installed import arguments, fingerprint
 from reconciler.model.gpus import Gpu, MigDevice, SmiAnswer
 from reconciler.model.installed import InstalledFacts
@@ -53,7 +55,10 @@ _XID = re.compile(
 )
 
 
-def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]) -> HostFacts:
+def host_facts(
+    machine: Machine, sysctls: Sequence[str], services: Sequence[str], date: datetime | None = None
+) -> HostFacts:
+    """Return the facts of a machine that runs. `date`: what its clock shows now; None: a lab's first date goes on."""
     state, system, disk = machine.state, machine.system(), machine.disk()
     lost = [gpu.index for gpu in state.gpus if gpu.lost and disk.driver]
     unknown = {f"dcgm_counters.gpu{index}": "unsupported: DCGM has no value" for index in lost}
@@ -98,7 +103,7 @@ def host_facts(machine: Machine, sysctls: Sequence[str], services: Sequence[str]
         dcgm=dcgm_incidents(state) if disk.driver and state.gpus else None,
         dcgm_counters=dcgm_counters(state, machine.now) if disk.driver and state.gpus else None,
         amd_gpus=amd_gpus(state),
-        k3s=_k3s(machine),
+        k3s=_k3s(machine, date or EPOCH + timedelta(seconds=machine.now)),
     )
     return _without_nvidia(found) if state.gpus and not of_nvidia(state.gpus) else found
 
@@ -114,7 +119,7 @@ def _without_nvidia(facts: HostFacts) -> HostFacts:
     )  # fmt: skip
 
 
-def _k3s(machine: Machine) -> K3sFacts:
+def _k3s(machine: Machine, date: datetime) -> K3sFacts:
     disk, active = machine.disk(), machine.system().services_active
     files = {path: hashlib.sha256(text.encode()).hexdigest() for path, text in disk.files.items() if path in K3S_FILES}
     images = sorted(path.rpartition("/")[2] for path in disk.files if path.startswith(f"{IMAGES}/"))
@@ -135,6 +140,7 @@ def _k3s(machine: Machine) -> K3sFacts:
         endpoints=tuple(sorted({place for word, place in state if word == "endpoint"})),
         data_dirs=tuple(sorted({place for word, place in state if word == "data-dir"})),
         database=next((server for word, server in state if word == "database"), ""),
+        ends=certificates_end(disk, machine.now, date),
     )
 
 

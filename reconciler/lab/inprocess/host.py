@@ -59,7 +59,7 @@ class MachineHost:
             timed_out = error.kind is Failure.TIMEOUT
             reason = UnknownReason.TIMEOUT if timed_out else UnknownReason.UNREACHABLE
             return Silent(self._clock.now(), reason, error.detail)
-        return Answered(self._clock.now(), host_facts(self._machine, sysctls, services))
+        return Answered(self._clock.now(), host_facts(self._machine, sysctls, services, self._clock.now()))
 
     async def run(self, argv: Sequence[str], *, timeout: float, stdin: str = "") -> CommandResult:
         await self._connect()

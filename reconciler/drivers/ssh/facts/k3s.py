@@ -1,13 +1,14 @@
-"""The fact of K3s: its program, units, files and images, where its state is, and whether its certificates end soon.
+"""The fact of K3s: its program, units, files and images, where its state is, and when its certificates end.
 
 Each line is a word and a value; `end` tells that all of it was read. A host without K3s prints `end` alone. Below
 /var/lib/rancher/k3s/server only root may look: to anybody else a datastore would seem absent, so the fact fails.
-`openssl x509 -checkend` compares each leaf certificate by itself: K3s puts the leaf first (docs.k3s.io, "certificate").
+`openssl x509` reads the first certificate of a file: K3s puts the leaf first (docs.k3s.io, "certificate").
 """
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Final
 
 from reconciler.drivers.deprecated_apis import METRIC, parse_deprecated
@@ -62,8 +63,11 @@ if [ -e {BINARY} ] || [ -e {DATA} ]; then
   if [ -e {RESTART_DUE} ]; then echo restart; fi
   for f in {DATA}/agent/*.crt {DATA}/server/tls/*.crt {DATA}/server/tls/etcd/*.crt; do
     case $f in *-ca.crt|*'*'*) continue;; esac
-    if ! openssl x509 -noout -in "$f" >/dev/null 2>&1; then echo renewal unknown
-    elif ! openssl x509 -noout -checkend {RENEW_S} -in "$f" >/dev/null 2>&1; then echo renewal due; fi
+    soon=0
+    e=$(openssl x509 -noout -enddate -checkend {RENEW_S} -in "$f" 2>/dev/null) || soon=1
+    case $e in notAfter=*) ;; *) echo renewal unknown; continue;; esac
+    printf '%s\\n' "$e" | sed -n 's/^notAfter=/ends /p'
+    if [ $soon = 1 ]; then echo renewal due; fi
   done
 fi
 echo end"""
@@ -73,7 +77,7 @@ def parse_k3s(answer: CommandResult) -> Parsed[K3sFacts]:
     lines = [line.split() for line in answer.stdout.splitlines()]
     if not lines or lines[-1] != ["end"]:
         raise Unreadable(f"the fact broke off: {excerpt(answer.stdout, 80)!r}")
-    version, units, files, words = "", {}, {}, set()
+    version, units, files, words, ends = "", {}, {}, set(), []
     named: dict[str, list[str]] = {word: [] for word in _NAMING}
     metrics = [line.removeprefix(_ASKED) for line in answer.stdout.splitlines() if line.startswith(_ASKED)]
     for line in lines:
@@ -86,6 +90,8 @@ def parse_k3s(answer: CommandResult) -> Parsed[K3sFacts]:
                 files[path] = digest
             case [word, name] if word in named:
                 named[word].append(name)
+            case ["ends", *rest]:
+                ends.append(_date(" ".join(rest)))
             case ["deprecated", text, _] if text.startswith(METRIC):
                 pass
             case _ if " ".join(line) in _WORDS:
@@ -103,7 +109,7 @@ def parse_k3s(answer: CommandResult) -> Parsed[K3sFacts]:
     found = K3sFacts(
         version, units, files, tuple(named["image"]), "datastore" in words, DUE if "restart" in words else NONE,
         renewal, asked, _sorted(named["secret"]), "sqlite" in words, "began" in words, _sorted(named["endpoint"]),
-        _sorted(named["data-dir"]), "".join(named["database"][:1]),
+        _sorted(named["data-dir"]), "".join(named["database"][:1]), min(ends, default=None),
     )  # fmt: skip
     return Parsed(found, notes)
 
@@ -117,6 +123,14 @@ def _version(text: str) -> str:
     if match is None:
         raise Unreadable(f"no version of K3s: {excerpt(text, 80)!r}")
     return match[1]
+
+
+def _date(text: str) -> datetime:
+    """Parse what `openssl x509 -enddate` prints: Nov  8 05:49:00 2027 GMT."""
+    try:
+        return datetime.strptime(text, "%b %d %H:%M:%S %Y GMT").replace(tzinfo=UTC)
+    except ValueError:
+        raise Unreadable(f"no end of a certificate: {excerpt(text, 80)!r}") from None
 
 
 K3S = Fact("k3s", _COMMAND, parse_k3s, ("k3s",), timeout_s=10.0)
