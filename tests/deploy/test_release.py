@@ -53,7 +53,8 @@ def test_the_lock_is_what_the_bounds_resolve_to(tmp_path: Path) -> None:
 
 def compiled(out: Path) -> subprocess.CompletedProcess[str]:
     """Carry out what `make lock` says."""
-    dry = ["make", "--dry-run", "--always-make", "--no-print-directory", "lock", f"BIN={Path(sys.executable).parent}"]
+    ours = (f"BIN={Path(sys.executable).parent}", "ARGS=")  # not those of a `make test` that this may be part of
+    dry = ["make", "--dry-run", "--always-make", "--no-print-directory", "lock", *ours]
     shown = subprocess.run(dry, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     [command] = re.findall(r"^\S+/uv pip compile (?:.*\\\n)*.*$", shown, re.MULTILINE)
     command = command.replace("deploy/requirements.lock", str(out))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import time
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from hypothesis import given
@@ -20,6 +20,7 @@ from reconciler.planner.node.why import Alternative, Question, alternatives, cos
 from tests import builders as b
 from tests import strategies as s
 from tests.properties.test_planner import NAMES, cost, exhaustive, rows
+from tests.work import calls
 
 
 def without(full: Catalogue, name: str) -> Catalogue:
@@ -131,27 +132,21 @@ def test_nothing_planned_asks_nothing() -> None:
     assert b.planner().question(wanted, b.observed(), b.record(wanted)) is None
 
 
-def seconds(question: Question) -> float:
-    began = time.process_time()
-    alternatives(question)
-    return time.process_time() - began
-
-
-def test_the_worst_node_is_explained_in_a_tenth_of_a_second() -> None:
-    """Every start of an all but wholly drifted node. CPU time, and the better of two: others share the machine."""
+def test_the_worst_node_is_explained_with_little_work() -> None:
+    """Every start of an all but wholly drifted node. Two hundred thousand calls take a twentieth of a second."""
     wanted = b.node(profile=b.profile(gpu=DesiredGpu({"3g.40gb": 2})))
     full = catalogue(NodeTraits(wanted, clustered=True, registered=True, busy=True, cordoned=False))
     goal = frozenset({*admission_requires(wanted), c.IN_SERVICE})
     given_ = frozenset({c.IDENTITY, c.SIGNATURE, c.HEALTHY, c.HARDWARE})
     varied = (c.HOST_UP, c.POWER_ON, c.REGISTERED, c.MEMBER, c.IN_SERVICE, c.GPU_PLAIN)
-    slowest, asked = 0.0, 0
+    most, asked = 0, 0
     for some in itertools.chain.from_iterable(itertools.combinations(varied, n) for n in range(len(varied) + 1)):
         start = given_ | set(some)
         found = search(full, start, goal)
         if found is None:
             continue
         asked += 1
-        if (spent := seconds(Question(full, start, goal, found))) > slowest:
-            slowest = max(slowest, min(spent, seconds(Question(full, start, goal, found))))
+        _, work = calls(partial(alternatives, Question(full, start, goal, found)))
+        most = max(most, work)
     assert asked > 20
-    assert slowest < 0.1
+    assert most < 400_000
