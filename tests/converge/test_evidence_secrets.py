@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reconciler.converge.evidence_bundle import LONGEST_PART, bundle_text
@@ -180,3 +180,10 @@ def test_the_forms_of_a_secret_are_made_once_for_all_texts(monkeypatch: pytest.M
     store = SecretStore(SecretsFile(), Path("none"), {"bmc": Secret("first-value")})
     assert [store.conceal(text) for text in ("a first-value", "b", "first-value c")] == ["a «»", "b", "«» c"]
     assert made == ["first-value"]
+
+
+@given(st.from_regex(r"\A[A-Za-z0-9_]{0,19}\Z"))
+@example("gho_aaaaaaaaaaaaaaa")
+def test_no_form_is_a_short_word(text: str) -> None:
+    """So that words are passed over, of which documents are full."""
+    assert not any(kind.form.search(text) for kind in TYPES)
