@@ -213,7 +213,7 @@ def test_a_window_is_told_before_it_begins(telling: Callable[..., Telling]) -> N
     from datetime import timedelta
 
     here = telling(nodes=2)
-    begins = (here.clock.now() + timedelta(hours=4)).replace(minute=0)
+    begins = (here.clock.now() + timedelta(hours=4)).replace(minute=0, second=0, microsecond=0)
     night = Window(WindowKind.ALLOW, Hours(tuple(range(7)), begins.hour * 60, (begins.hour + 2) % 24 * 60, "UTC"))
     settings = replace(here.fleet.settings, windows=(night,))
     here.put(replace(here.fleet, settings=settings))
