@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -52,16 +52,16 @@ def fleet_overview(workspace: Workspace, file: Path | None, seen: Observation | 
 
 def with_work(workspace: Workspace, overview: FleetOverview) -> FleetOverview:
     """Return the overview with what runs by now: the ledger is read, and no node."""
+    ends = {one.node: one.end for one in overview.work}
     with workspace.present_ledger() as ledger:
-        work, who = _work(workspace, ledger), holders(workspace, ledger)
-    ends = {(one.node, one.action): one.end for one in overview.work}
-    work = tuple(replace(one, end=ends.get((one.node, one.action))) for one in work)
+        work, who = _work(workspace, ledger, lambda one: ends.get(one.node)), holders(workspace, ledger)
     return replace(overview, work=work, holders=who, generated_at=workspace.clock.now())
 
 
 def overview_of(workspace: Workspace, ledger: SqlLedger, plan: Plan, seen: Observation) -> FleetOverview:
     """Return the status as a plan and the observation that it was made from tell it."""
-    work = _work(workspace, ledger, plan)
+    now = workspace.clock.now()
+    work = _work(workspace, ledger, lambda one: expected_end(plan.nodes[one.node], one, now))
     status = fleet_status(plan, seen, acting={one.node for one in work})
     pools = dict.fromkeys(node.pool for node in plan.nodes.values())
     outage = observer_outage(workspace.watched, seen)
@@ -70,7 +70,7 @@ def overview_of(workspace: Workspace, ledger: SqlLedger, plan: Plan, seen: Obser
         tool_version=__version__,
         fleet=plan.fleet,
         source=plan.source,
-        generated_at=workspace.clock.now(),
+        generated_at=now,
         started_at=seen.started_at,
         finished_at=seen.finished_at,
         scope=plan.scope,
@@ -109,17 +109,18 @@ def _counts(plans: Iterable[NodePlan], status: FleetStatus) -> NodeCounts:
     )
 
 
-def _work(workspace: Workspace, ledger: SqlLedger, plan: Plan | None = None) -> tuple[Work, ...]:
+def _work(workspace: Workspace, ledger: SqlLedger, end_of: Callable[[Work], datetime | None]) -> tuple[Work, ...]:
     """Return the unfinished actions on the selected nodes. The newest of a node is the one that runs."""
-    names, now = set(workspace.selection[0]), workspace.clock.now()
-    far = under_way(ledger, now)
-    running = {node: (action, target) for _, node, action, target, _ in ledger.unfinished() if node in names}
+    names = set(workspace.selection[0])
+    far = under_way(ledger, workspace.clock.now())
+    running = {
+        node: f"{action}:{target}" if target else action
+        for _, node, action, target, _ in ledger.unfinished()
+        if node in names
+    }
     records = ledger.nodes(sorted(running))
-    found = []
-    for node, (action, target) in sorted(running.items()):
-        one = Work(node, f"{action}:{target}" if target else action, far.get(node, ""), _begun(records[node]))
-        found.append(replace(one, end=expected_end(plan.nodes[node], one, now)) if plan is not None else one)
-    return tuple(found)
+    found = (Work(node, action, far.get(node, ""), _begun(records[node])) for node, action in sorted(running.items()))
+    return tuple(replace(one, end=end_of(one)) for one in found)
 
 
 def _begun(record: NodeRecord) -> datetime | None:

@@ -109,12 +109,15 @@ def _now(found: FleetOverview) -> Section:
         says.append(f"{one.holder} acts on {one.scope}{since}")
     if not found.holders:
         says.append("no run holds the fleet: the next one goes on with what is unfinished")
-    rows = [
-        (one.node, one.action, "" if one.since is None else clock(one.since), one.far, _end(one.end))
-        for one in found.work
-    ]
-    head = ("node", "action", "since", "how far", "node done")
+    now = found.generated_at
+    rows = [(one.node, one.action, _span(one.since, now), one.far, _span(now, one.end)) for one in found.work]
+    head = ("node", "action", "for", "how far", "node done in about")
     return Section(f"Runs now ({len(rows):,})", tuple(says), head, rows)
+
+
+def _span(begin: datetime | None, end: datetime | None) -> str:
+    """Return the time between, at least 0s; "" where one of them is not known."""
+    return "" if begin is None or end is None else format_duration(max((end - begin).total_seconds(), 0.0))
 
 
 def _trouble(found: tuple[Trouble, ...]) -> Iterator[tuple[Cell, ...]]:
@@ -129,14 +132,11 @@ def _trouble(found: tuple[Trouble, ...]) -> Iterator[tuple[Cell, ...]]:
 def _rollouts(found: FleetOverview) -> Section:
     rows = []
     for one in sorted(found.rollouts, key=lambda one: (not one.halted, one.pool)):
+        end = "" if one.end is None else f"about {clock(one.end)}"
         what = "rollback" if one.rollback else "rollout"
         state = f"HALTED: {one.halted}" if one.halted else what
-        rows.append((one.pool, f"{one.wave} of {one.waves}", f"{one.done:,} of {one.nodes:,}", state, _end(one.end)))
+        rows.append((one.pool, f"{one.wave} of {one.waves}", f"{one.done:,} of {one.nodes:,}", state, end))
     return Section(f"Rollouts ({len(rows)})", (), ("pool", "wave", "nodes done", "state", "through"), rows)
-
-
-def _end(expected: datetime | None) -> str:
-    return "" if expected is None else f"about {clock(expected)}"
 
 
 _COLUMNS = (

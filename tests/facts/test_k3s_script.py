@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.drivers.ssh.facts.fact import Unreadable
 from reconciler.drivers.ssh.facts.k3s import K3S, parse_k3s
 from reconciler.lab.hardware.k3s_disk import same_place
 from reconciler.lab.hardware.state import DiskImage
@@ -109,10 +108,15 @@ def test_what_is_due(tmp_path: Path) -> None:
     assert host.facts().renewal is None
 
 
-@pytest.mark.parametrize("text", ["", "Nov 31 05:49:00 2027 GMT", "2027-11-08", "Nov  8 05:49:00 2027"])
-def test_an_end_that_is_no_date_is_unreadable(text: str) -> None:
-    with pytest.raises(Unreadable, match="no end of a certificate"):
-        parse_k3s(CommandResult(0, f"ends {text}\nend\n"))
+@pytest.mark.parametrize(
+    "text", ["", "Bad time value", "Nov 31 05:49:00 2027 GMT", "2027-11-08", "Nov  8 05:49:00 2027"]
+)
+def test_an_end_that_is_no_date_leaves_the_rest_of_the_fact(text: str) -> None:
+    """As a certificate that can't be read does: whether it is due is not known then."""
+    found = parse_k3s(CommandResult(0, f"unit k3s active\nends Nov  8 05:49:00 2027 GMT\nends {text}\nend\n"))
+    assert (found.value.units, found.value.renewal) == ({"k3s": True}, None)
+    assert found.value.ends == datetime(2027, 11, 8, 5, 49, tzinfo=UTC)
+    assert "k3s.renewal" in found.notes
 
 
 def test_whoever_is_not_root_learns_nothing(tmp_path: Path) -> None:

@@ -72,6 +72,16 @@ def test_ten_thousand_nodes_in_trouble_fit_on_a_screen() -> None:
     assert sum("more rows: --output json has all of them" in line for line in lines) == 6, "each that was cut says so"
 
 
+def test_what_runs_says_for_how_long_and_when_its_node_is_expected_to_be_done() -> None:
+    began, end = b.NOW - timedelta(minutes=4), b.NOW + timedelta(minutes=27)
+    work = (Work("n1", "drain", "", began, end), Work("n2", "run_gate", "soak"), Work("n3", "admit", "", end, began))
+    found = overview(work=work, generated_at=b.NOW)
+    rows = [line.split() for line in human(found).split("Runs now (3)")[1].splitlines()]
+    assert ["n1", "drain", "4m", "27m"] in rows
+    assert ["n2", "run_gate", "soak"] in rows
+    assert ["n3", "admit", "0s", "0s"] in rows, "a clock that was set back, and a plan that is late"
+
+
 def test_equal_troubles_are_one_row_and_the_largest_comes_first() -> None:
     found = overview(trouble=(*map(trouble, range(3)), trouble(9, "other")))
     rows = human(found).split("Needs a person (4)\n")[1].splitlines()

@@ -244,7 +244,6 @@ class _Play:
         self.people = _People()
         self.images = [node.profile.image for node in self.fleet.nodes.values() if node.profile.image is not None]
         self.shown = False
-        self.was_out = False
         self.acting = ""
         self.did: list[str] = []
         self.began = 0.0
@@ -313,8 +312,7 @@ class _Play:
 
         A fault that a GPU reset ends is over before the next whole pass, which alone shows what is reported.
         """
-        self.was_out = self.was_out or self._marked()
-        return self.shown or (self.was_out and self._since > _SHOWN_S)
+        return self.shown or (self._since > _SHOWN_S and (self._marked() or OUT in self._told()))
 
     @property
     def _since(self) -> float:

@@ -383,12 +383,16 @@ class K3sSite:
         return ""
 
     def renewal_due(self, disk: DiskImage, within_s: float) -> bool:
-        return LEAF in disk.files and float(disk.files[LEAF]) + VALID_S - self.clock() < within_s
+        return certificates_last_s(disk, self.clock()) < within_s
+
+
+def certificates_last_s(disk: DiskImage, now: float) -> float:
+    """Return for how many seconds K3s' certificates on this disk are still valid; infinite where there are none."""
+    return float(disk.files.get(LEAF, "inf")) + VALID_S - now
 
 
 def certificates_end(disk: DiskImage, now: float, date: datetime) -> datetime | None:
     """Return when K3s' certificates on this disk end, to the second; None where there are none. `date`: of `now`."""
-    if LEAF not in disk.files:
+    if math.isinf(lasts := certificates_last_s(disk, now)):
         return None
-    end = date.timestamp() + float(disk.files[LEAF]) + VALID_S - now
-    return datetime.fromtimestamp(math.floor(round(end, 1)), UTC)  # round: the same second at each look
+    return datetime.fromtimestamp(math.floor(round(date.timestamp() + lasts, 1)), UTC)  # the same second at each look

@@ -91,7 +91,8 @@ def parse_k3s(answer: CommandResult) -> Parsed[K3sFacts]:
             case [word, name] if word in named:
                 named[word].append(name)
             case ["ends", *rest]:
-                ends.append(_date(" ".join(rest)))
+                ends.append(end := _date(" ".join(rest)))
+                words |= {"renewal unknown"} if end is None else set()
             case ["deprecated", text, _] if text.startswith(METRIC):
                 pass
             case _ if " ".join(line) in _WORDS:
@@ -109,7 +110,7 @@ def parse_k3s(answer: CommandResult) -> Parsed[K3sFacts]:
     found = K3sFacts(
         version, units, files, tuple(named["image"]), "datastore" in words, DUE if "restart" in words else NONE,
         renewal, asked, _sorted(named["secret"]), "sqlite" in words, "began" in words, _sorted(named["endpoint"]),
-        _sorted(named["data-dir"]), "".join(named["database"][:1]), min(ends, default=None),
+        _sorted(named["data-dir"]), "".join(named["database"][:1]), min(filter(None, ends), default=None),
     )  # fmt: skip
     return Parsed(found, notes)
 
@@ -125,12 +126,12 @@ def _version(text: str) -> str:
     return match[1]
 
 
-def _date(text: str) -> datetime:
-    """Parse what `openssl x509 -enddate` prints: Nov  8 05:49:00 2027 GMT."""
+def _date(text: str) -> datetime | None:
+    """Parse what `openssl x509 -enddate` prints, as Nov  8 05:49:00 2027 GMT; None for what is no date."""
     try:
         return datetime.strptime(text, "%b %d %H:%M:%S %Y GMT").replace(tzinfo=UTC)
     except ValueError:
-        raise Unreadable(f"no end of a certificate: {excerpt(text, 80)!r}") from None
+        return None
 
 
 K3S = Fact("k3s", _COMMAND, parse_k3s, ("k3s",), timeout_s=10.0)

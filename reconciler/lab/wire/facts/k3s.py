@@ -6,7 +6,7 @@ import hashlib
 from typing import Final
 
 from reconciler.lab.hardware.k3s_disk import has_k3s, secret_options, state_lines
-from reconciler.lab.hardware.k3s_site import K3S_FILES, LEAF, RENEW_S, VALID_S, certificates_end, version_of
+from reconciler.lab.hardware.k3s_site import K3S_FILES, RENEW_S, certificates_end, certificates_last_s, version_of
 from reconciler.lab.wire.facts.context import FactContext
 from reconciler.model.gate import CommandResult
 from reconciler.model.k3s import DATASTORE, ENDPOINT, IMAGES, RESTART_DUE, SERVER_TOKEN, UNIT_FILES, K3sRole
@@ -31,7 +31,7 @@ def k3s(context: FactContext) -> CommandResult:
     lines += ["restart"] if RESTART_DUE in disk.files else []
     if (end := certificates_end(disk, context.now, context.date)) is not None:
         lines.append(f"ends {end:%b %e %H:%M:%S %Y GMT}")
-    if LEAF in disk.files and float(disk.files[LEAF]) + VALID_S - context.now < RENEW_S:
+    if certificates_last_s(disk, context.now) < RENEW_S:
         lines.append("renewal due")
     return CommandResult(0, "".join(f"{line}\n" for line in (*lines, "end")))
 
