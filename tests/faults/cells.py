@@ -162,7 +162,10 @@ def play(scene: Scene, fault: Fault) -> CellResult:
 
 
 def interrupted(scene: Scene, calls: int, *, hard: bool) -> tuple[bool, list[str]]:
-    """Interrupt a run at its `calls`-th call, and go on. Return whether it got there, and what is wrong."""
+    """Interrupt a run at its `calls`-th call that leaves something new behind, and go on.
+
+    Return whether it got there, and what is wrong.
+    """
     cell = _Cell(scene, Fault(""))
     cell.injected = True  # nothing else strikes: the fault would crash the run that goes on
     world = cell.world
@@ -171,7 +174,7 @@ def interrupted(scene: Scene, calls: int, *, hard: bool) -> tuple[bool, list[str
         for kind in scene.drift:
             world.spoil(NODE, kind)
         world.wait(60.0)
-        if not world.crash(calls, hard=hard, wait_s=0.0):
+        if not world.crash(calls, hard=hard, alike=True, wait_s=0.0):
             return False, []
         lost = cell.lost_data()
         for _ in range(2):

@@ -56,9 +56,9 @@ class Trigger(CrashTrigger):
 
     seen: list[Point] = field(default_factory=list)
 
-    def after_call(self) -> None:
+    def after_call(self, name: str) -> None:
         self.seen.append(Point(_AT.get(), *_CALL.get()))
-        super().after_call()
+        super().after_call(name)
 
 
 @dataclass
@@ -95,7 +95,7 @@ class _Releases:
             try:
                 result = await call(*given)
                 _CALL.set(("helm", name))
-                trigger.after_call()
+                trigger.after_call(name)
             finally:
                 _AT.reset(token)
             return result
@@ -138,7 +138,7 @@ class _Ledger(CheckedLedger):
             result = call(*args, **keys)
             if name != "batch":
                 _CALL.set(("ledger", name))
-                trigger.after_call()
+                trigger.after_call(name)
             return result
 
         return watched

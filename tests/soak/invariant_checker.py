@@ -40,22 +40,35 @@ class PowerCut(BaseException):
     """The reconciler's machine lost power: no later call of the run has any effect."""
 
 
+# What a run calls without leaving anything behind that another run would find, but a longer lease.
+READS = frozenset({
+    "facts", "holder", "holds", "hot", "inventory", "known", "media", "member", "node", "nodes", "progress", "prove",
+    "renew", "rollouts", "state", "unfinished",
+})  # fmt: skip
+
+
 @dataclass
 class CrashTrigger:
-    """Crashes a run at its `calls`-th call, by calling `signal`, or with PowerCut if that is None."""
+    """Crashes a run at its `calls`-th call, by calling `signal`, or with PowerCut if that is None.
+
+    `alike`: passes over calls at which a crash does what one just before would do. What a power cut leaves behind is
+    the same until something is written; what Ctrl-C stops differs from call to call, but for those that are repeated.
+    """
 
     calls: int = 0  # 0 = never
     signal: Callable[[], object] | None = None
+    alike: bool = False
     fired: bool = False
+    _read: set[str] = field(default_factory=set)  # since something was written
 
     def check(self) -> None:
         if self.fired and self.signal is None:
             raise PowerCut
 
-    def after_call(self) -> None:
+    def after_call(self, name: str) -> None:
         """Count a call after its effect and before the run can record it; crash the run at the last one."""
         self.check()
-        if self.calls == 0 or self.fired:
+        if self.calls == 0 or self.fired or (self.alike and self._passes(name)):
             return
         self.calls -= 1
         if self.calls == 0:
@@ -63,6 +76,14 @@ class CrashTrigger:
             if self.signal is not None:
                 self.signal()
             self.check()
+
+    def _passes(self, name: str) -> bool:
+        if name not in READS:
+            self._read.clear()
+            return False
+        passes = self.signal is None or name in self._read
+        self._read.add(name)
+        return passes
 
 
 @dataclass
@@ -474,7 +495,7 @@ class _Port:
             checker.crash_trigger.check()
             checker.before(*self._about, name, args, keys)
             result = await call(*args, **keys)
-            checker.crash_trigger.after_call()
+            checker.crash_trigger.after_call(name)
             return result
 
         return watched
@@ -496,7 +517,7 @@ class CheckedLedger:
             checker.crash_trigger.check()
             result = call(*args, **keys)
             if name != "batch":  # a crash here would leave nothing to roll back
-                checker.crash_trigger.after_call()
+                checker.crash_trigger.after_call(name)
             return result
 
         return watched

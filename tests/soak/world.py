@@ -173,12 +173,15 @@ class SmallFleet(World):
 
         return self.run(both())
 
-    def crash(self, calls: int, *, hard: bool, **changes: Any) -> bool:
-        """End a run at its `calls`-th call, by a power cut if `hard`, else by Ctrl-C. Return whether it got there."""
+    def crash(self, calls: int, *, hard: bool, alike: bool = False, **changes: Any) -> bool:
+        """End a run at its `calls`-th call, by a power cut if `hard`, else by Ctrl-C. Return whether it got there.
+
+        `alike`: as of CrashTrigger.
+        """
 
         async def killed() -> None:
             work = asyncio.create_task(self.applying(**changes))
-            self.checker.crash_trigger = CrashTrigger(calls, None if hard else work.cancel)
+            self.checker.crash_trigger = CrashTrigger(calls, None if hard else work.cancel, alike)
             await asyncio.wait([work])
             crash_trigger, self.checker.crash_trigger = self.checker.crash_trigger, CrashTrigger()
             self.died = crash_trigger.fired
