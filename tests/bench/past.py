@@ -65,6 +65,10 @@ def _questions(ledger: SqlLedger, nodes: Sequence[str]) -> Mapping[str, Callable
             past = ledger.past(END - WEEK, END)
             period_report(past, WHOSE, frozenset(nodes), END - WEEK, END)
 
+    def histories(most: int) -> None:
+        with paused_garbage_collection():  # as `report --html` does
+            ledger.histories(page, most)
+
     return {
         "floor: count(*) of the journal": count,
         "report: a week": report,
@@ -73,8 +77,8 @@ def _questions(ledger: SqlLedger, nodes: Sequence[str]) -> Mapping[str, Callable
         "unfinished attempts": ledger.unfinished,
         "how long actions took, the newest 20,000": lambda: durations_of(ledger),
         "history of a node": lambda: ledger.history(node, 101, pool="training-1"),
-        f"histories of {len(page) - 2:,} nodes, 6 entries each": lambda: ledger.histories(page, 6),
-        f"histories of {len(page) - 2:,} nodes, 20 entries each": lambda: ledger.histories(page, 20),
+        f"histories of {len(page) - 2:,} nodes, 6 entries each": lambda: histories(6),
+        f"histories of {len(page) - 2:,} nodes, 20 entries each": lambda: histories(20),
     }
 
 

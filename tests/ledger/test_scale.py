@@ -182,3 +182,16 @@ def test_whoever_hides_an_attempt_that_did_not_end_is_found(
     tamper(where, statement)
     found = ledger.audit()
     assert (found.row, found.problem, found.detail) == (row, "attempt", told)
+
+
+def test_histories_read_no_attempt_again_that_they_have(filled: SqlLedger) -> None:
+    """Most outcomes stand on the page of their intent: only those of others are looked up by number."""
+    nodes = [f"gpu-{at:05d}" for at in range(50)]
+    with statements(filled) as asked:
+        entries = [entry for of_node in filled.histories(nodes, 20).values() for entry in of_node]
+    intents = {entry.attempt for entry in entries if entry.event == "intent"}
+    outcomes = [entry for entry in entries if entry.event == "outcome"]
+    looked_up = [numbers for text, numbers in asked if "journal.at \nFROM journal" in text]
+    assert [{*numbers} for numbers in looked_up] == [{entry.attempt for entry in outcomes} - intents]
+    assert len(outcomes) > 2 * len(looked_up[0])
+    assert all(entry.seconds is not None for entry in outcomes)
