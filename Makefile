@@ -98,6 +98,10 @@ docs: $(DOCS_STAMP) ## Build docs/ into build/docs; a broken link or reference f
 schemas: venv ## Write schemas/ anew from the models
 	$(BIN)/reconciler schema --write schemas
 
+.PHONY: signals
+signals: venv ## Write reconciler/health/signals.json anew from signals.yaml
+	$(BIN)/python -m tests.health.compiled
+
 .PHONY: lock
 lock: venv ## Write deploy/requirements.lock anew for changed bounds; ARGS=--upgrade takes what is newest
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --extra postgresql \

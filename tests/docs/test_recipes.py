@@ -42,6 +42,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for edit in recipe.edits:
             edit.make(root)
     run(root, "-m", "reconciler", "schema", "--write", "schemas")
+    run(root, "-m", "tests.health.compiled")
     return root
 
 

@@ -14,14 +14,19 @@ from reconciler.health.table import health_table
 from reconciler.health.xids import is_hardware
 from reconciler.model.observed import HostFacts, Member, RedfishHot, RedfishInventory, Xid
 from reconciler.spec.kinds.signals import First, Next, Proof, Scope, SignalClass, SignalTable, code_set
-from reconciler.spec.signals import packaged
+from reconciler.spec.signals import COMPILED, packaged
 from reconciler.strict_yaml.read import InvalidFile, model_of
+from tests.health.compiled import compiled
 
 # Written by the closed table of Python and the sets of codes that the YAML replaced.
 BEFORE: dict[str, Any] = json.loads(Path(__file__).with_name("decisions.json").read_text())
 TEXT = (pkgutil.get_data("reconciler.health", "signals.yaml") or b"").decode()
 TABLE = health_table()
 ROWS = {name: rule.row for name, rule in TABLE.rules.items()}
+
+
+def test_the_table_that_commands_read_is_the_one_that_people_write() -> None:
+    assert (pkgutil.get_data("reconciler.health", COMPILED) or b"").decode() == compiled(TEXT), "run: make signals"
 
 
 def test_each_signal_that_was_in_code_is_decided_as_before() -> None:
