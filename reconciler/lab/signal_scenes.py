@@ -216,6 +216,8 @@ SCENES: Final[Mapping[str, Scene]] = {
     "nic_module": _event("nic_module"),
     "task_hung": _event("task_hung"),
     "fs_read_only": _event("fs_read_only"),
+    "nvme_timeout": _event("nvme_timeout"),
+    "md_degraded": _event("md_degraded"),
     "fabric_manager_down": _scene("service_dead"),
     "clock_free": _scene("clock", seconds=0.0),
     "clock_off": _scene("clock", seconds=90.0),
