@@ -1,4 +1,4 @@
-"""Which arrays of disks (Linux md) the kernel log leaves without a disk.
+"""Tell which arrays of disks (Linux md) the kernel log leaves without a disk.
 
 "recovery done" is no proof by itself: a rebuild that a second failure ended says so too, and one that ends well leaves
 an array of which two disks were lost without the other one.
