@@ -145,6 +145,14 @@ def _logged(severity: str, message: str) -> Callable[[Machine], None]:
     return log
 
 
+def own_event(text: str) -> Scene:
+    """Return the scene of a row of a fleet's own: an entry in the BMC's log that has the text which the row looks for.
+
+    A person takes it out of the log.
+    """
+    return _scene(prepare=_logged("Warning", f"Asserted: {text.upper()}."), ends=_with_empty_log)
+
+
 def _recorded(kind: str, count: int, before_boot_s: float = 0.0) -> Callable[[Machine], None]:
     """Have rasdaemon record errors now, or so long before the boot, an hour ago."""
 
