@@ -25,6 +25,7 @@ from reconciler.model.measurements import SignedMeasurements
 from reconciler.model.observed import (
     Answered,
     AttributeValue,
+    BmcEvent,
     BmcTask,
     ClusterState,
     HostFacts,
@@ -152,6 +153,9 @@ class GuardedBmc:
 
     async def inventory(self) -> Answered[RedfishInventory] | Silent:
         return await answer(self._bmc.inventory, self._deadlines.seconds, self._clock)
+
+    async def log_news(self, told: Sequence[BmcEvent]) -> Answered[bool] | Silent:
+        return await answer(lambda: self._bmc.log_news(told), self._deadlines.seconds, self._clock)
 
     async def media(self) -> str | None:
         return await self._deadlines.read(self._bmc.media())

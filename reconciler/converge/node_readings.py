@@ -87,6 +87,8 @@ async def _read_redfish(
     if hot.value.power is Power.OFF:
         powered_off()
     kept = _still_good(desired, before, hot, clock, settings)
+    if kept is not None and await _log_tells(desired, bmc, kept, clock, settings):
+        kept = None
     return hot, kept or await _read_inventory(bmc, clock, settings, desired.node)
 
 
@@ -115,6 +117,21 @@ def _still_good(
     oldest = min(doubt_s, settings.inventory_max_age_s)
     age = (clock.now() - before.inventory.at).total_seconds()  # below 0: the clock was set back, so its age is unknown
     return before.inventory if 0 <= age <= oldest else None
+
+
+async def _log_tells(
+    desired: Desired, bmc: Bmc, kept: Answered[RedfishInventory], clock: Clock, settings: Settings
+) -> bool:
+    """Return whether the log has a new sign of illness, or can't be read any more, so that the inventory is due.
+
+    Many BMCs push no events, and an inventory is good for a day. One that is younger than a doubt lasts is not asked.
+    """
+    age = (clock.now() - kept.at).total_seconds()
+    if age < IN_DOUBT_S:
+        return False
+    deadline_s = INVENTORY_DEADLINES * settings.redfish_deadline_s
+    found = await answer(lambda: bmc.log_news(kept.value.events or ()), deadline_s, clock, node=desired.node)
+    return age > UNREAD_LOG_S if isinstance(found, Silent) else found.value
 
 
 def _moved(before: RedfishHot, now: RedfishHot) -> bool:

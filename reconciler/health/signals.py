@@ -50,6 +50,8 @@ KERNEL_EVENTS: Mapping[Kind, str] = {
     Kind.AMD_RING_TIMEOUT: "work on a GPU of AMD's did not end in time",
     Kind.TASK_HUNG: "a process of the GPU's driver has hung in the kernel for more than five minutes",
     Kind.FS_READ_ONLY: "a file system was ended or made read-only by its errors",
+    Kind.NVME_TIMEOUT: "a drive did not answer in time, and its controller was reset or given up",
+    Kind.MD_DEGRADED: "an array works without one of its disks",
 }
 
 

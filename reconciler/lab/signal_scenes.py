@@ -145,6 +145,14 @@ def _logged(severity: str, message: str) -> Callable[[Machine], None]:
     return log
 
 
+def own_event(text: str) -> Scene:
+    """Return the scene of a row of a fleet's own: an entry in the BMC's log that has the text which the row looks for.
+
+    A person takes it out of the log.
+    """
+    return _scene(prepare=_logged("Warning", f"Asserted: {text.upper()}."), ends=_with_empty_log)
+
+
 def _recorded(kind: str, count: int, before_boot_s: float = 0.0) -> Callable[[Machine], None]:
     """Have rasdaemon record errors now, or so long before the boot, an hour ago."""
 
@@ -216,6 +224,8 @@ SCENES: Final[Mapping[str, Scene]] = {
     "nic_module": _event("nic_module"),
     "task_hung": _event("task_hung"),
     "fs_read_only": _event("fs_read_only"),
+    "nvme_timeout": _event("nvme_timeout"),
+    "md_degraded": _event("md_degraded"),
     "fabric_manager_down": _scene("service_dead"),
     "clock_free": _scene("clock", seconds=0.0),
     "clock_off": _scene("clock", seconds=90.0),

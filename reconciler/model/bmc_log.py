@@ -5,11 +5,12 @@ Signs of illness stand among others: a BMC that floods its log pushes them back,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from reconciler.model.observed import Answered, BmcEvent, RedfishInventory, Silent
 from reconciler.model.units import format_duration
+from reconciler.model.vocab import Health
 
 _DAY_S: Final = 86400.0
 NEWEST: Final = 200  # kept however old they are
@@ -24,6 +25,19 @@ _CLEAR_IT: Final = "save it, find what floods it, and clear it"
 def is_old(event: BmcEvent) -> bool:
     """Return whether earlier readings have told of an entry. One of unknown time may be new."""
     return event.age_s is not None and event.age_s > LOOKED_BACK_S
+
+
+def has_news(events: Iterable[BmcEvent], told: Iterable[BmcEvent]) -> bool:
+    """Return whether a log has a sign of illness that is not among `told`, the entries of an earlier reading.
+
+    What is OK, settled or old is none: BMCs log every login.
+    """
+    known = {(event.id, event.at, event.message) for event in told}
+    return any(
+        (event.id, event.at, event.message) not in known
+        for event in events
+        if not event.settled and not is_old(event) and (event.kind or event.severity is not Health.OK)
+    )
 
 
 def unread_part(inventory: Answered[RedfishInventory] | Silent) -> str:

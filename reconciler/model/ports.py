@@ -31,6 +31,7 @@ from reconciler.model.metrics_port import Metrics as Metrics
 from reconciler.model.observed import (
     Answered,
     AttributeValue,
+    BmcEvent,
     BmcTask,
     ClusterState,
     HostFacts,
@@ -43,6 +44,7 @@ from reconciler.model.observed import (
 )
 from reconciler.model.observer_port import Observer
 from reconciler.model.password_port import PasswordPort
+from reconciler.model.pdu_port import Pdu as Pdu
 from reconciler.model.records import Mark
 from reconciler.model.release_ports import ReleaseStore as ReleaseStore
 from reconciler.model.reservations import ReservationStore as ReservationStore
@@ -102,6 +104,12 @@ class Bmc(PasswordPort, Protocol):
 
     async def inventory(self) -> Answered[RedfishInventory] | Silent:
         """Read what changes rarely: BIOS attributes, firmware, parts, sensors, events. It takes dozens of GETs."""
+
+    async def log_news(self, told: Sequence[BmcEvent]) -> Answered[bool] | Silent:
+        """Say whether its log has a sign of illness that is not among `told`. It takes a GET each five minutes.
+
+        Silent: the log could not be read. A log that has changed is read, every 15 minutes at most.
+        """
 
     async def power(self, action: PowerAction) -> None:
         """Ask for a change of power. The BMC answers before the machine has obeyed: poll `hot`.
@@ -192,22 +200,6 @@ class Bmc(PasswordPort, Protocol):
 
     async def close(self) -> None:
         """Delete the session, of which a BMC has few (pitfall B1). Never raises; a closed port opens another one."""
-
-
-class Pdu(Protocol):
-    """The Redfish service of rack PDUs (DSP0268: PowerDistribution, Outlet)."""
-
-    async def outlets(self, names: Sequence[str]) -> Mapping[str, bool]:
-        """Return whether each of these outlets gives power. Raise DriverError.
-
-        REJECTED: there is no such outlet. UNSUPPORTED: it can't be switched, or does not tell.
-        """
-
-    async def switch(self, names: Sequence[str], *, on: bool) -> None:
-        """Let these outlets give power, or not. Idempotent: read them back. Raise DriverError as a Bmc does."""
-
-    async def close(self) -> None:
-        """Delete the session. Never raises."""
 
 
 class Host(Protocol):

@@ -98,6 +98,8 @@ class KernelEventKind(StrEnum):
     AMD_RING_TIMEOUT = "amd_ring_timeout"
     TASK_HUNG = "task_hung"  # a process of the GPU's driver
     FS_READ_ONLY = "fs_read_only"  # a file system that its errors have ended
+    NVME_TIMEOUT = "nvme_timeout"
+    MD_DEGRADED = "md_degraded"
 
 
 class UnknownReason(StrEnum):

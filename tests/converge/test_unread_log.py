@@ -1,14 +1,18 @@
-"""A BMC that floods its log: a node that serves goes on, and one that is out waits until its log was read whole."""
+"""Logs of BMCs between two inventories, and those that are flooded: what is new is read, and nobody is harmed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from reconciler.converge.observe import IN_DOUBT_S
 from reconciler.lab.hardware.parts import MAX_RECORDS
+from reconciler.model.observed import Answered
 from tests.converge.test_isolation import adopted as adopted  # a fixture
 from tests.converge.test_isolation import attempts, fall_ill
 from tests.converge.test_loop import HOUR
+from tests.converge.test_observe import Worlds
 from tests.converge.world import World
 
 
@@ -37,3 +41,25 @@ def test_a_node_whose_log_was_not_read_whole_serves_on_and_is_not_newly_admitted
     here.clock.elapsed += HOUR
     here.apply()
     assert here.serves("n1")
+
+
+@pytest.mark.parametrize(
+    ("severity", "message", "due"), [("Critical", "Uncorrectable ECC @ DIMM7", True), ("OK", "Login", False)]
+)
+def test_a_sign_in_the_log_of_a_bmc_that_pushes_nothing_is_read_within_a_quarter_of_an_hour(
+    world: Worlds, severity: str, message: str, due: bool
+) -> None:
+    """A broken module waited for the next day's inventory; a login is none, and BMCs log each (A12)."""
+    here = world(nodes=1)
+    first = here.observe()
+    machine = here.machine("n0")
+    etag = machine.state.etag
+    machine._log(severity, message)
+    machine.state.etag = etag
+    here.clock.elapsed += 60
+    soon = here.observe(previous=first)
+    assert soon.nodes["n0"].inventory is first.nodes["n0"].inventory
+    here.clock.elapsed += IN_DOUBT_S
+    later = here.observe(previous=soon).nodes["n0"].inventory
+    assert isinstance(later, Answered)
+    assert (later.at > first.finished_at) is due

@@ -52,7 +52,7 @@ def stage(name: str) -> Stage:
 
 def stage_with(name: str, ladder: tuple[Rung, ...], health: tuple[SignalChange, ...] = ()) -> Stage:
     """Return two nodes on which a row is played with this ladder, in a fleet that has these rows otherwise."""
-    profile = profile_of(SCENES[name])
+    profile = profile_of(SCENES.get(name, Scene()))
     policy = replace(POLICY, ladder=ladder)
     profile = replace(profile, digest=repr((name, ladder, health)), remediation=policy, health=health)
     nodes = [desired_node(f"n{at}", at, profile=profile, outlets=outlets(at)) for at in range(2)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -13,20 +15,24 @@ from reconciler.lab.signal_scenes import SCENES
 from reconciler.model.desired import Rung
 from reconciler.model.played_signal import NEEDED, OUT, PERSON
 from reconciler.model.signal_changes import SignalChange
-from reconciler.spec.kinds.signals import First, Next, Proof
+from reconciler.spec.kinds.signals import First, Next, Proof, Scope, SignalClass
 from tests.faults.signal_matrix import RUNGS, stage_with
 
+OWN: Final = "lid_open"
 ladders = st.lists(st.tuples(st.sampled_from(RUNGS), st.integers(1, 2)), unique_by=lambda one: one[0])
 some_rungs = st.lists(st.sampled_from(RUNGS), min_size=1, unique=True).map(lambda found: sorted(found, key=RUNGS.index))
 
 
 @st.composite
-def changes(draw: st.DrawFn) -> SignalChange:
-    """Draw a row of a fleet; most of the table's own rows in its place are rows that a spec may have."""
+def changes(draw: st.DrawFn, *, own: bool = False) -> SignalChange:
+    """Draw a row of a fleet; most of the table's own rows in its place are rows that a spec may have.
+
+    `own`: the row looks for a text of its own in the BMC's log.
+    """
     first = draw(st.sampled_from(First))
     reported = first is First.REPORT
     change = SignalChange(
-        draw(st.sampled_from(sorted(SCENES))),
+        draw(st.just(OWN) if own else st.sampled_from(sorted(SCENES))),
         "drawn",
         first=first.value,
         next=None if reported else draw(st.sampled_from(Next)).value,
@@ -34,6 +40,11 @@ def changes(draw: st.DrawFn) -> SignalChange:
         healed_by=(*draw(st.sets(st.sampled_from(sorted({*Proof} - {Proof.GATE})))), Proof.GATE.value),
         reads=draw(st.none() | st.sampled_from((1, 2))),
     )
+    if own:
+        scope, cause = draw(st.sampled_from(Scope)).value, draw(st.sampled_from(SignalClass)).value
+        change = replace(
+            change, fact="bmc.events", contains="chassis Lid", scope=scope, cause=cause, window="2d", source="x"
+        )
     try:
         health_table((change,))
     except ValueError:
@@ -43,14 +54,16 @@ def changes(draw: st.DrawFn) -> SignalChange:
 
 @settings(max_examples=max(settings().max_examples // 4, 10))
 @given(
-    changes(), st.lists(st.tuples(st.sampled_from(RUNGS), st.integers(1, 2)), unique_by=lambda one: one[0]), st.data()
+    changes() | changes(own=True),
+    st.lists(st.tuples(st.sampled_from(RUNGS), st.integers(1, 2)), unique_by=lambda one: one[0]),
+    st.data(),
 )
 def test_any_row_climbs_its_ladder_in_order_and_is_healed_by_the_rung_that_ends_its_cause(
     change: SignalChange, ladder: list[tuple[str, int]], data: st.DataObject
 ) -> None:
     rungs = tuple(Rung(name, times) for name, times in sorted(ladder, key=lambda one: RUNGS.index(one[0])))
     here = stage_with(change.name, rungs, (change,))
-    rung = data.draw(st.sampled_from(here.rungs(change.name) or ("",)))
+    rung = data.draw(st.sampled_from(here.rungs(change.name)[-1 if change.contains else 0 :] or ("",)))
     played = play_signal(here, change.name, rung)
     assume("no fault of a GPU" not in played.unplayed)  # the lab plays no cause that no machine has
     assert played.out_s is not None, played
@@ -78,3 +91,16 @@ def climb(here: Stage, signal: str, ladder: Sequence[Rung]) -> list[str]:
     """Return what is climbed for a signal that nothing heals: each rung that may help, as often as its bound says."""
     usable = here.rungs(signal)
     return [one.action for one in ladder for _ in range(one.attempts) if one.action in usable]
+
+
+def test_a_fleets_own_row_is_played_by_an_entry_in_the_log_which_a_person_alone_ends() -> None:
+    """The lab had no cause for it, so nobody saw what such a row does before it met a machine."""
+    drain = SignalChange(
+        OWN, "drawn", fact="bmc.events", contains="chassis Lid", scope="node", cause="persistent", window="2d",
+        first="drain", next="ladder", healed_by=("fact_clear", "gate"), source="x",
+    )  # fmt: skip
+    here = stage_with(OWN, (Rung("power_cycle"),), (drain,))
+    played = play_signal(here, OWN, PERSON)
+    assert (played.shown, played.did) == (("health.lid_open",), ("power_cycle",))
+    assert played.back_s is not None
+    assert play_signal(here, OWN, "power_cycle").unplayed.startswith("no rung takes an entry out")

@@ -247,7 +247,8 @@ SIGNALS: list[tuple[str, dict[str, Any], Effect]] = [
     *((kind, {"kernel_events": (KernelEvent(KernelEventKind(kind), "x", 3),)}, effect) for kind, effect in {
         "gpu_init_failed": Effect.REPAIRS, "pcie_fatal": Effect.REPAIRS, "memory_ue": Effect.ISOLATES,
         "machine_check": Effect.REPAIRS, "nic_failed": Effect.REPAIRS, "nic_module": Effect.REPORTS,
-        "fs_read_only": Effect.REPORTS, "task_hung": Effect.REPAIRS,
+        "fs_read_only": Effect.REPORTS, "nvme_timeout": Effect.REPORTS, "md_degraded": Effect.REPORTS,
+        "task_hung": Effect.REPAIRS,
         "amd_uncorrectable": Effect.REPAIRS, "amd_reset_failed": Effect.REPAIRS,
         "amd_bad_pages": Effect.REPAIRS, "amd_ring_timeout": Effect.REPORTS,
     }.items()),

@@ -217,4 +217,5 @@ def test_a_volume_of_the_network_that_went_away_keeps_no_node_out() -> None:
         return "sdf" in str(XID.judge(test, b.node(), found, ()).reasons)
 
     assert refused(KernelEventKind.TASK_HUNG)
-    assert not refused(KernelEventKind.FS_READ_ONLY)
+    for kind in (KernelEventKind.FS_READ_ONLY, KernelEventKind.NVME_TIMEOUT, KernelEventKind.MD_DEGRADED):
+        assert not refused(kind)

@@ -218,7 +218,7 @@ def test_the_kernel_log_is_the_drivers_part_of_it(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    "scene", [name for name in SCENES if name.startswith(("xid_", "thermal_margin", "fs_read_only"))]
+    "scene", [name for name in SCENES if name.startswith(("xid_", "thermal_margin", "fs_read_only", "nvme_", "md_"))]
 )
 def test_a_scene_is_read_in_process_as_the_parsers_read_its_text(machine: Machine, scene: str) -> None:
     SCENES[scene].play_on(machine, "")

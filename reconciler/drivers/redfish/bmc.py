@@ -12,13 +12,14 @@ from reconciler.drivers.redfish.account import OwnAccount, Replace
 from reconciler.drivers.redfish.fields import path, quote
 from reconciler.drivers.redfish.hot import Tasks, read_hot
 from reconciler.drivers.redfish.inventory import read_inventory
+from reconciler.drivers.redfish.log_news import LogNews
 from reconciler.drivers.redfish.media import Media
 from reconciler.drivers.redfish.port import RedfishPort
 from reconciler.drivers.secrets import Credentials
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.event_tokens import owner_mark
 from reconciler.model.measurements import SignedMeasurements
-from reconciler.model.observed import Answered, AttributeValue, BmcTask, RedfishHot, RedfishInventory, Silent
+from reconciler.model.observed import Answered, AttributeValue, BmcEvent, BmcTask, RedfishHot, RedfishInventory, Silent
 from reconciler.model.ports import Bmc, FirmwareFile, PowerAction
 
 _MEASURING_POLL_S = 1.0  # of wall-clock time; a root of trust takes seconds to sign
@@ -38,6 +39,7 @@ class RedfishBmc(RedfishPort, Bmc):
         self._account = OwnAccount(self._tree, reached["credentials"], replace)
         self._tasks = Tasks(self._tree)
         self._media = Media(self._tree)
+        self._log_news = LogNews(self._tree)
 
     # --- reads ---------------------------------------------------------------------------------------------------
 
@@ -46,6 +48,9 @@ class RedfishBmc(RedfishPort, Bmc):
 
     async def inventory(self) -> Answered[RedfishInventory] | Silent:
         return await self._read(lambda: read_inventory(self._tree))
+
+    async def log_news(self, told: Sequence[BmcEvent]) -> Answered[bool] | Silent:
+        return await self._read(lambda: self._log_news.since(told, self._now()))
 
     async def media(self) -> str | None:
         return await self._run(self._media.url)

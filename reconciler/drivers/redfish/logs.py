@@ -12,7 +12,7 @@ from typing import Final
 
 from reconciler.drivers.redfish import devices, events
 from reconciler.drivers.redfish.failures import HttpError
-from reconciler.drivers.redfish.fields import Document, Unknown, integer, last_segment, link, links, text
+from reconciler.drivers.redfish.fields import Document, Unknown, integer, last_segment, link, links, need_link, text
 from reconciler.drivers.redfish.tree import Tree, is_content, is_newest_first, numbers
 from reconciler.model.bmc_log import NEWEST, NO_LOG, OLD_IN_A_ROW, is_old, kept_events
 from reconciler.model.errors import Failure
@@ -110,6 +110,11 @@ class _Reading:
             old = old + 1 if self._is_old(body) else 0
             found.append(body)
         return found, ""
+
+
+def entries_of(tree: Tree, system: Document) -> str:
+    """Return where the log of a system lists its entries. Raise Unknown where the BMC keeps none."""
+    return need_link(_service(tree, system), "Entries")
 
 
 def _service(tree: Tree, system: Document) -> Document:

@@ -143,8 +143,8 @@ FAULTS: Mapping[str, FaultKind] = {
     ),
     "kernel_event": FaultKind(
         "the kernel logs an error of hardware that is no Xid: gpu_init_failed, pcie_fatal, memory_ue, machine_check, "
-        "nic_failed, nic_module, task_hung, fs_read_only, amd_uncorrectable, amd_reset_failed, amd_bad_pages or "
-        "amd_ring_timeout; `persistent`: it does so again after a boot",
+        "nic_failed, nic_module, task_hung, fs_read_only, nvme_timeout, md_degraded, amd_uncorrectable, "
+        "amd_reset_failed, amd_bad_pages or amd_ring_timeout; `persistent`: it does so again after a boot",
         "hardware",
         {"event": "memory_ue", "persistent": False},
     ),

@@ -25,6 +25,8 @@ EVENTS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "task_hung": ("nvidia-smi", "INFO: task nvidia-smi:41204 blocked for more than 362 seconds."),
     "fs_read_only": ("nvme1n1p1", "EXT4-fs (nvme1n1p1): Remounting filesystem read-only"),
+    "nvme_timeout": ("nvme1", "nvme nvme1: I/O tag 713 (12c9) opcode 0x1 (I/O Cmd) QID 4 timeout, reset controller"),
+    "md_degraded": ("md0", "md/raid1:md0: Disk failure on nvme1n1p2, disabling device."),
     "amd_uncorrectable": (
         "00000000:1B:00.0",
         "amdgpu 0000:1b:00.0: amdgpu: {4}socket: 0, die: 2, 1 new uncorrectable hardware errors detected in umc block",

@@ -14,12 +14,14 @@ from reconciler.lab.hardware.spdm import SIGNING_S
 from reconciler.lab.hardware.state import DriveState, MachineState, TaskState
 from reconciler.lab.inprocess.logged import SEVERITIES, logged
 from reconciler.model.abilities import URL, Abilities, BootOption
+from reconciler.model.bmc_log import has_news
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.event_tokens import CONTEXT, owner_mark
 from reconciler.model.measurements import SignedMeasurements
 from reconciler.model.observed import (
     Answered,
     AttributeValue,
+    BmcEvent,
     BmcTask,
     BootOverride,
     ComponentIntegrity,
@@ -104,6 +106,11 @@ class MachineBmc:
 
     async def inventory(self) -> Answered[RedfishInventory] | Silent:
         return await self._read(self._inventory)
+
+    async def log_news(self, told: Sequence[BmcEvent]) -> Answered[bool] | Silent:
+        return await self._read(
+            lambda: has_news(logged(self._machine.state.events, self._epoch, self._clock.now())[0], told)
+        )
 
     async def media(self) -> str | None:
         return await self._ask(lambda: self._machine.shown_media)

@@ -8,9 +8,10 @@ insufficient power, a failed ACCESS_REG, "Cable unplugged".
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
+from reconciler.drivers.ssh.facts import md_arrays
 from reconciler.drivers.ssh.facts.gpu import pci_address
 from reconciler.model.observed import KernelEvent
 from reconciler.model.vocab import KernelEventKind as Kind
@@ -21,6 +22,7 @@ _TEXT_LIMIT = 300
 _PCI = r"(?P<device>[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
 _LONG = r"(?:[3-9]\d\d|\d{4,9})"  # more than five minutes
 _DISK = r"(?P<device>(?!loop)[\w!.-]{1,40})"
+_NVME = r"nvme (?P<device>nvme\d{1,4})"
 _UNCORRECTED = r"Uncorrect(?:ed|able) \(Fatal\)"
 
 # The first match counts. `device`: the device that the line names, if any.
@@ -56,6 +58,13 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     # Linux, fs/ext4/super.c and fs/xfs/xfs_fsops.c. A loop device is a file, which tests and containers break at will.
     (Kind.FS_READ_ONLY, re.compile(rf"EXT4-fs \({_DISK}\): Remounting filesystem read-only")),
     (Kind.FS_READ_ONLY, re.compile(rf"XFS \({_DISK}\): .*[Ss]hutting down filesystem")),
+    # Linux, drivers/nvme/host/pci.c, before and since 6.6 (I/O tag ... opcode). "completion polled" is a lost
+    # interrupt: the drive had answered. A drive of the network (rdma.c) has the line without what follows from it.
+    (Kind.NVME_TIMEOUT, re.compile(rf"{_NVME}: I/O .*\bQID \d+ timeout, (?:aborting|(?:reset|disable) controller)")),
+    (Kind.NVME_TIMEOUT, re.compile(rf"{_NVME}: controller is down; will reset: CSTS=")),
+    (Kind.NVME_TIMEOUT, re.compile(rf"{_NVME}: (?:Removing after probe|Disabling device after reset) failure")),
+    (Kind.MD_DEGRADED, md_arrays.LOST),
+    (Kind.MD_DEGRADED, md_arrays.SHORT),
 )  # fmt: skip
 # As dmesg prints it, or journalctl with the host's name; lines of other programs than the kernel are not asked for.
 _TIME = re.compile(r"^\[(?!Hardware Error)\s*(?P<uptime>\d{1,12}\.\d{1,9})?[^\]]*\] *(?:\S+ kernel: )?")
@@ -70,6 +79,9 @@ FILTER = (
     r"|Port module event\[error\]|INFO: task nvidia"
     r"|Fatal error during GPU init|uncorrectable hardware error|Saved bad pages|RAS records:[0-9]"
     r"|Remounting filesystem read-only|hutting down filesystem"
+    r"|QID [0-9]+ timeout, (abort|reset|disable)|controller is down; will reset"
+    r"|Removing after probe failure|Disabling device after reset failure"
+    rf"|{md_arrays.FILTER}"
     r"|GPU reset end with ret = -|GPU reset\([0-9]+\) failed|ring [a-z0-9_.]+ timeout,"
 )
 
@@ -95,7 +107,7 @@ def uptime_s(line: str) -> float | None:
     return None if match is None or match["uptime"] is None else float(match["uptime"])
 
 
-def kernel_events(lines: Iterable[str]) -> tuple[KernelEvent, ...]:
+def kernel_events(lines: Sequence[str]) -> tuple[KernelEvent, ...]:
     """Return at most MAX_EVENTS events by kind and device, each with the text of its first line."""
     found: dict[tuple[Kind, str], KernelEvent] = {}
     bursts = Bursts()
@@ -112,6 +124,8 @@ def kernel_events(lines: Iterable[str]) -> tuple[KernelEvent, ...]:
                 device = match.groupdict().get("device") or ""
                 _add(found, kind, pci_address(device) or device, line, bursts)
                 break
+    for array in md_arrays.whole_arrays(lines):
+        found.pop((Kind.MD_DEGRADED, array), None)
     return tuple(found.values())
 
 

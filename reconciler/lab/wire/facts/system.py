@@ -11,7 +11,7 @@ from reconciler.lab.wire.facts.shell import operands, option
 from reconciler.model.gate import CommandResult
 
 _DRIVER_LINES = re.compile(
-    r"NVRM|SXid|nvidia|AER|EDAC|Hardware Error|mlx5|amdgpu|EXT4-fs|reconciler-gpu-reset"
+    r"NVRM|SXid|nvidia|AER|EDAC|Hardware Error|mlx5|amdgpu|EXT4-fs|nvme|md/raid|reconciler-gpu-reset"
 )  # the filter in the design
 
 
