@@ -33,6 +33,7 @@ class PassMessages:
         self._tell_incidents(plan)
         seconds = (observation.finished_at - observation.started_at).total_seconds()
         differ, unknown = plan.totals.nodes_with_changes, len(plan.incomplete)
+        waiting = sum(node.waits_for_person for node in plan.nodes.values())
         seen = f"{len(plan.nodes)} nodes seen in {seconds:.1f} s"
         fields: dict[str, str | int | float] = {
             "seconds": round(seconds, 3),
@@ -40,9 +41,12 @@ class PassMessages:
             "changes": differ,
             "at_work": at_work,
             "unknown": unknown,
+            "waiting": waiting,
             "plan": plan.id,
         }
         message = f"{seen}: {differ} differ, {at_work} at work, {unknown} unknown"
+        if waiting:
+            message += f", {waiting} {'waits' if waiting == 1 else 'wait'} for a person"
         self._progress(LoopTold("pass", message, fields=fields))
 
     def _tell_brake(self, plan: Plan) -> None:

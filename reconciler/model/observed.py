@@ -58,6 +58,11 @@ class Silent:
     reason: UnknownReason
     detail: FreeText = ""
 
+    @property
+    def why(self) -> str:
+        """The reason, and the words of the source."""
+        return f"{self.reason}: {self.detail}" if self.detail else str(self.reason)
+
 
 # --- Redfish -----------------------------------------------------------------------------------------------------
 

@@ -9,9 +9,10 @@ import pytest
 
 from reconciler.drivers.ledger import SqlLedger
 from tests.cli.shell import SPEC, Done, reconciler
+from tests.docs.pages import first_words
 
 NODE, NOW = "gpu-a003", datetime(2026, 11, 22, tzinfo=UTC)
-TYPED = f"accept TPM of {NODE}"
+*COMMAND, TYPED = first_words("how-to/measured-boot")[1:]  # --confirm, and the sentence
 
 
 @pytest.fixture
@@ -25,8 +26,8 @@ def refused(tmp_path: Path) -> Path:
 
 
 def accept(ledger: Path, *more: str, node: str = NODE) -> Done:
-    words = ("ledger", "accept-tpm", node, "--reason", "mainboard replaced, RMA 4711", *more)
-    return reconciler(*words, "--spec", SPEC, "--ledger", ledger)
+    words = [word.replace(NODE, node) for word in COMMAND[:-1]]
+    return reconciler(*words, *more, "--spec", SPEC, "--ledger", ledger)
 
 
 def endorsement(ledger: Path) -> str | None:

@@ -327,7 +327,7 @@ def test_a_dark_bmc_is_named(place: Place) -> None:
     place.look()
     text, waiting = place.text("gpu-a008"), place.json("gpu-a008")["waiting"]
     assert text.startswith("gpu-a008 [train]: in service, 1 value not as specified, 15 not known, left alone")
-    assert "held back (unknown): BMC unreachable: bios, boot, firmware bios" in text
+    assert "held back (unknown): BMC unreachable: no answer from the BMC: bios, boot" in text
     assert "when its BMC https://10.20.0.18 answers again" in waiting["may_go"]
     assert waiting["since"]["what"] == "it could first not be read"
     assert "redfish: unreachable (no answer from the BMC)" in place.text("gpu-a008.firmware.bmc")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.shell import LabDirectory, reconciler, running_lab
+from tests.docs.pages import first_words
 
 pytestmark = pytest.mark.wire
 NODES = ("gpu-0001", "gpu-0002")
@@ -19,7 +20,9 @@ NODES = ("gpu-0001", "gpu-0002")
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabDirectory]:
-    with running_lab(tmp_path_factory.mktemp("lab"), "--scenario", "clean", nodes=len(NODES)) as found:
+    lab = tmp_path_factory.mktemp("lab")
+    shown = first_words("how-to/bmc-passwords", {"/tmp/lab": str(lab), "4": str(len(NODES))})
+    with running_lab(lab, *shown[3:], nodes=len(NODES)) as found:
         yield found
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from reconciler.lab import control
 from tests.cli.shell import Done, LabDirectory, reconciler, running_lab
+from tests.docs.pages import first_words
 
 pytestmark = pytest.mark.wire
 
@@ -29,7 +30,7 @@ def repair(lab: LabDirectory, *words: str) -> Done:
 
 
 def test_from_the_first_sign_to_capacity_back(lab: LabDirectory) -> None:
-    first = reconciler("repair", "list", lab.spec, "--endpoints", lab.endpoints)
+    first = reconciler(*first_words("how-to/repair")[1:], lab.spec, "--endpoints", lab.endpoints)
     assert (first.code, first.out) == (0, "no node waits for a person\n"), first.err
     lab.fault(NODE, "failed_part", part="dimm", index=2)
     lab.apply(lab.plan(), "--wait", "0")

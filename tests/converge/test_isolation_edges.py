@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from reconciler.converge import dispatcher
+from reconciler.converge.events import Event, LoopTold
+from reconciler.converge.pass_messages import PassMessages
 from reconciler.health.table import health_table
 from reconciler.model.desired import BudgetLimit, NodeCondition, Rung
 from reconciler.model.errors import DriverError, Failure
-from reconciler.model.observed import Silent
+from reconciler.model.observed import Observation, Silent
 from reconciler.model.records import ISOLATED, RETRACTED, NodeRecord
 from reconciler.model.vocab import BootPhase, DrainProvider, NodeState, Power, UnknownReason
 from reconciler.planner.fleet.isolation import evidence
@@ -198,8 +200,14 @@ def test_what_only_a_person_heals_is_drained_and_left_to_them(adopted: Worlds) -
     assert attempts(here, "n1") == ["mark", "drain"]
     blocked = report.plan.nodes["n1"].blocked
     assert blocked is not None
-    assert "no action heals leak: repair the node, or set `state: quarantined` for it in the spec" in blocked.detail
+    said = "no action heals leak: repair the node (`reconciler repair start NODE`), or set `state: quarantined` for it"
+    assert said in blocked.detail
     assert report.plan.nodes["n1"].waits_for_person
+    told: list[Event] = []
+    seen = Observation("1.0", "f", "c", b.NOW, b.NOW, {})
+    PassMessages(told.append).planned(report.plan, seen, 0)
+    [line] = [one.message for one in told if isinstance(one, LoopTold) and one.event == "pass"]
+    assert line.endswith("0 at work, 0 unknown, 1 waits for a person"), "it differs in nothing that an action removes"
     here.machine("n1").clear("failed_part")
     here.apply()
     assert here.gate.runs == ["n1"], "what a person has repaired is tested before it serves"

@@ -19,11 +19,12 @@ from reconciler.drivers.ledger import SCHEMA_VERSION, SqlLedger
 from reconciler.drivers.ledger.schema import VERSION
 from reconciler.model.errors import LedgerError
 from tests.cli.shell import reconciler
-from tests.docs.pages import blocks, page, text
+from tests.docs.pages import blocks, first_words, page, text
 from tests.ledger.postgresql import NoServer, Server, running_server
 
 NOW = datetime(2026, 11, 27, 9, tzinfo=UTC)
 LINES = [line for block in blocks("sh", text(page("how-to/backup"))) for line in block.splitlines()]
+SETTING = first_words("how-to/backup")[1].partition("=")[0]  # of `export`
 
 pytestmark = pytest.mark.tool
 
@@ -103,12 +104,12 @@ def test_a_password_file_is_enough(server: Server, tmp_path: Path) -> None:
         passwords.write_text("*:*:*:*:s3cret\n")
         passwords.chmod(0o600)
         command = line("pg_dump").replace("postgresql://reconciler@db.example.com/fleet", f"'{url}'")
-        typed(command, tmp_path, PGPASSFILE=str(passwords))
-        done = reconciler("ledger", "info", "--ledger", url, "--create-ledger", env={"PGPASSFILE": str(passwords)})
+        typed(command, tmp_path, **{SETTING: str(passwords)})
+        done = reconciler("ledger", "info", "--ledger", url, "--create-ledger", env={SETTING: str(passwords)})
         assert done.code == 0, done.err
         passwords.write_text("*:*:*:*:other\n")
         with pytest.raises(AssertionError, match="password authentication failed"):
-            typed(command, tmp_path, PGPASSFILE=str(passwords))
+            typed(command, tmp_path, **{SETTING: str(passwords)})
 
 
 @pytest.mark.skipif(shutil.which("sqlite3") is None, reason="there is no sqlite3")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -18,12 +19,12 @@ import pytest
 
 from reconciler.drivers.ledger import SqlLedger
 from tests.cli.shell import ROOT, until
-from tests.docs.pages import blocks, page, text
+from tests.docs.pages import blocks, first_words, page, text
 from tests.ledger.conftest import server as server  # a fixture
 from tests.ledger.postgresql import Server
 
 LINES = [line for block in blocks("sh", text(page("how-to/deploy"))) for line in block.splitlines()]
-[INSTALL] = [line for line in LINES if line.startswith("pipx install")]
+INSTALL = shlex.join(first_words("how-to/deploy"))
 [RUN] = [line for line in LINES if " reconciler run fleet-spec" in line]
 UNREACHABLE = ("Could not fetch", "ConnectionError", "Failed to establish", "dns error", "NewConnectionError")
 _MISSING = [name for name in ("git", "kubectl") if shutil.which(name) is None]

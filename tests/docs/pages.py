@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -57,6 +58,27 @@ def steps(path: Path) -> list[Step]:
         else:
             found[-1] = Step(found[-1].command, (*found[-1].shown, line))
     return found
+
+
+def first(path: Path) -> str:
+    """The first command that a page shows in a block, without its comment; "" where it shows none."""
+    for language, block in re.findall(r"^```(sh|console)\n(.*?)^```$", text(path), re.MULTILINE | re.DOTALL):
+        for line in block.splitlines():
+            if line.startswith("$ ") if language == "console" else line and not line.startswith("#"):
+                return line.removeprefix("$ ").partition(" #")[0].rstrip()
+    return ""
+
+
+def first_words(where: str, swapped: Mapping[str, str] | None = None) -> list[str]:
+    """The words of the page's first command, for a test that types it. `swapped`: shown word -> what it is here.
+
+    tests/docs/test_first.py finds the tests that call this by its name and the name of the page.
+    """
+    words = shlex.split(first(README if where == "README" else page(where)))
+    here = swapped or {}
+    assert [shown for shown in here if not any(shown in word for word in words)] == [], f"not shown by {where}"
+    either = "|".join(map(re.escape, here)) or "(?!)"
+    return [re.sub(either, lambda found: here[found[0]], word) for word in words]
 
 
 def table(path: Path, first: str) -> list[tuple[str, ...]]:

@@ -171,7 +171,7 @@ TABLE: Sequence[Row] = (
     Row("failed_part", (), **FAILED, cost=NOTHING, parameters={"part": "dimm", "how": "missing"},
         drift_says="31 of 32 memory modules", apply_says="no action heals dimm_missing"),
     Row("failed_part", (), **FAILED, cost=NOTHING, parameters={"part": "leak"}, drift_says="report a leak",
-        apply_says="no action heals leak: repair the node, or set `state: quarantined`"),
+        apply_says="no action heals leak: repair the node .`reconciler repair start NODE`"),
     Row("failed_part", (), **FAILED, cost={"power_cycles": 1, "boots": 2},
         parameters={"part": "drive", "how": "missing", "index": 1}, drift_says="4 of 5 drives",
         apply_says="4 of 5 drives"),

@@ -15,6 +15,7 @@ from reconciler.render.starting_bars import as_phases
 from reconciler.spec.kinds.acceptance_profile import AcceptanceProfileSpec
 from reconciler.strict_yaml.read import model_of
 from tests.conftest import ROOT
+from tests.docs.pages import first_words, page, steps
 
 BAR: dict[str, Any] = {
     "model": "H100 SXM",
@@ -135,6 +136,13 @@ def test_the_command_prints_a_valid_profile_and_ends_with_64_for_an_unknown_mode
     assert run(["validate", str(tmp_path)]) == 0, capsys.readouterr().out
     assert run(["gate", "bars", "H300"]) == 64
     assert "the models are A100 SXM" in capsys.readouterr().err
+
+
+def test_the_command_prints_what_its_page_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(first_words("reference/starting-bars")[1:]) == 0
+    (step,) = steps(page("reference/starting-bars"))
+    *shown, more = step.shown
+    assert (capsys.readouterr().out.splitlines()[: len(shown)], more) == (shown, "...")
 
 
 def test_the_command_lists_all_figures(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,7 @@ from reconciler.model.errors import ReconcilerError, UsageError
 from reconciler.model.inventory import InventoryKind
 from reconciler.render.draft.kinds import Row
 from tests.cli.shell import reconciler
+from tests.docs.pages import first_words
 from tests.forge.server import serve
 
 HOSTS = {"gpu-0001": ("https://10.0.0.1", "10.1.0.1", "r1"), "gpu-0002": ("https://10.0.0.2", "10.1.0.2", "r2")}
@@ -54,20 +55,22 @@ ansible_user=root
 """
 
 
-def listed(where: Path, text: str) -> str:
+def listed(where: Path, text: str, limit: str = "all") -> str:
     """What ansible-inventory itself makes of an inventory."""
     file = where / "hosts.ini"
     file.write_text(text)
     program = Path(sys.executable).parent / "ansible-inventory"
-    words: list[str | Path] = [program, "-i", file, "--list"]
+    _, *words = first_words(
+        "how-to/inventories", {"hosts.ini": str(file), "inventory.json": "/dev/stdout", "gpu": limit}
+    )
     env = {"HOME": str(where), "PATH": f"{program.parent}:/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
-    done = subprocess.run(words, capture_output=True, text=True, env=env)
+    done = subprocess.run([program, *words], capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_hosts_of_ansible_are_nodes(tmp_path: Path) -> None:
-    assert nodes(tmp_path, "ansible", listed(tmp_path, INI)) == expected(tmp_path)
+    assert nodes(tmp_path, "ansible", listed(tmp_path, INI + "\n[login]\nlogin-1\n", "gpu")) == expected(tmp_path)
 
 
 def test_ansible_hosts_as_they_are_written(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reconciler.model.desired import Endpoints
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.plan import BlockCode
 from reconciler.model.vocab import UnknownReason
@@ -14,15 +15,16 @@ HANGS = "accepts connections, but SSH does not answer within 30 s: the host hang
 def dark(name: str, port: int) -> Observed:
     unreachable = UnknownReason.UNREACHABLE
     host = Silent(b.NOW, unreachable, f"{name} (127.0.0.1:{port}) {HANGS}")
-    silent = Silent(b.NOW, unreachable, f"127.0.0.1:{port}: nothing listens")
-    return Observed(name, hot=silent, inventory=silent, host=host, member=silent)
+    bmc = Silent(b.NOW, unreachable, f"https://127.0.0.1:{port}: nothing listens")
+    member = Silent(b.NOW, UnknownReason.AUTH, "the API server refuses the token")
+    return Observed(name, hot=bmc, inventory=bmc, host=host, member=member)
 
 
 def test_silent_nodes_share_one_sentence_whatever_their_names_and_addresses() -> None:
     """Conventions C11: told once for many nodes."""
     planner, told = b.planner(), set()
     for at in range(3):
-        node = b.node(f"gpu-000{at}")
+        node = b.node(f"gpu-000{at}", endpoints=Endpoints(f"https://127.0.0.1:{39_000 + at}", "host:22"))
         blocked = planner.plan(node, dark(node.node, 39_000 + at), b.record(node)).blocked
         assert blocked is not None
         assert blocked.code is BlockCode.UNKNOWN
@@ -30,7 +32,8 @@ def test_silent_nodes_share_one_sentence_whatever_their_names_and_addresses() ->
     assert len(told) == 1
     detail = told.pop()
     assert f"SSH unreachable: {HANGS}: " in detail
-    assert "BMC unreachable: bios, " in detail
+    assert "BMC unreachable: nothing listens: bios, " in detail
+    assert "cluster auth: the API server refuses the token: " in detail
     assert "127.0.0.1" not in detail
     assert "gpu-000" not in detail
     assert len(detail) < LENGTH + 100

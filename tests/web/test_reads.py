@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -18,6 +21,7 @@ from reconciler.model.plan import BlockCode, Blocked, WaveState
 from reconciler.model.status import Role
 from reconciler.model.vocab import Concern, DriftMode
 from reconciler.render.spreads import spreads
+from tests.docs.pages import first_words
 from tests.web.conftest import COMMIT, Get, Live
 from tests.web.past import DAYS, UNSEEN, remember, under_way
 
@@ -59,6 +63,13 @@ def test_a_document_that_lies_is_found(client: httpx.Client) -> None:
     told = document(client)
     told["components"]["schemas"]["CurrentRun"]["properties"]["run"] = {"type": "integer"}
     assert problems(told, "/api/v1/run", "get", client.get("/api/v1/run"))
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+def test_the_command_of_the_guide_is_answered(url: str) -> None:
+    words = first_words("how-to/api", {"http://127.0.0.1:8090": url})
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["fleet"]
 
 
 def test_errors_are_problem_documents(live: Live, client: httpx.Client) -> None:

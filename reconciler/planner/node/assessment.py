@@ -214,7 +214,7 @@ def _power(
     """`cause`: why a silent host shows no fault of its own; "" if nothing explains it."""
     if isinstance(observed.hot, Silent):
         power: bool | None = True if isinstance(observed.host, Answered) else None
-        builder.set(POWER_ON, power, f"BMC {observed.hot.reason}")
+        builder.set(POWER_ON, power, f"BMC {observed.hot.why}")
     else:
         state = observed.hot.value.power
         builder.set(POWER_ON, None if state is None else state in _ON, f"power {state}")
@@ -225,7 +225,7 @@ def _power(
     elif host_down(desired, observed, record, context.now, context.neighbours_answer) and not cause:
         builder.because[HOST_UP] = ("host_down: NotReady and SSH silent, while its BMC and its neighbours answer",)
     else:
-        reason = f"SSH {observed.host.reason}" + (f": {observed.host.detail}" if observed.host.detail else "")
+        reason = f"SSH {observed.host.why}"
         if record.silent_since.keys() >= {"ssh", "not_ready"} and (why := unproved_source(desired, observed, record)):
             reason += f"; whether the host is down is not known: {why}"
         builder.set(HOST_UP, None, reason)
@@ -252,7 +252,7 @@ def _cluster(
         builder.set(QUIESCED, quiet and POWER_ON not in builder.unknown)
         return None, None, False
     if isinstance(observed.member, Silent):
-        why = f"cluster {observed.member.reason}"
+        why = f"cluster {observed.member.why}"
         for name in (REGISTERED, MARKED, QUIESCED, IN_SERVICE):
             builder.unknown[name] = why
         return None, None, False
@@ -368,7 +368,7 @@ def _identity(
 ) -> None:
     """Compare the BMC's serial number and UUID with those of the spec, the host or the ledger (pitfall A14)."""
     if isinstance(observed.hot, Silent):
-        builder.unknown[IDENTITY] = f"BMC {observed.hot.reason}"
+        builder.unknown[IDENTITY] = f"BMC {observed.hot.why}"
         return
     verdict, why = identity(desired, observed.hot.value, facts, record)
     if verdict:

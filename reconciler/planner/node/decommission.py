@@ -75,7 +75,7 @@ def assess_leaving(
     elif isinstance(observed.member, Answered):
         builder.set(c.LEFT, observed.member.value is None, "its node object is still in the cluster")
     else:
-        builder.unknown[c.LEFT] = f"cluster {observed.member.reason}"
+        builder.unknown[c.LEFT] = f"cluster {observed.member.why}"
     builder.set(c.REVOKED, is_done_since_service(record, "revoke"), "what it was trusted for still counts")
     if c.POWER_ON in builder.unknown:
         builder.unknown[c.OFF] = builder.unknown[c.POWER_ON]

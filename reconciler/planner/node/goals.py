@@ -214,8 +214,8 @@ def _unhealthy(
         paths = tuple(dict.fromkeys(table.for_a_person(signal.path for signal in own)))
         which = ", ".join(path.removeprefix("health.") for path in paths)
         found = isolate(
-            f"unhealthy ({evidence}); no action heals {which}: repair the node, or set `state: quarantined` for it in "
-            "the spec",
+            f"unhealthy ({evidence}); no action heals {which}: repair the node (`reconciler repair start NODE`), or "
+            "set `state: quarantined` for it in the spec",
             BlockCode.NO_PATH,
         )
         return replace(found, wanted=found.wanted | {c.QUIESCED}, evidence=paths)

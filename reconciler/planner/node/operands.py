@@ -26,7 +26,7 @@ def assess_operators(builder: ConditionBuilder, desired: Desired, observed: Obse
     if membership is None or not membership.waits_for_operators:
         return
     if not isinstance(observed.member, Answered):
-        builder.set(c.OPERATORS, None, f"cluster {observed.member.reason}")
+        builder.set(c.OPERATORS, None, f"cluster {observed.member.why}")
         return
     member = observed.member.value
     lacks = ("the cluster has no such node",) if member is None else tuple(lacking(membership, member))

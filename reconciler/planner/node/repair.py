@@ -24,7 +24,7 @@ def assess_repair(builder: c.ConditionBuilder, observed: Observed, record: NodeR
     builder.because[c.PARTS_ACCEPTED] = ("its parts were not read since they were exchanged",)
     if isinstance(observed.hot, Silent):
         for name in (c.INDICATED, c.NOT_INDICATED):
-            builder.unknown[name] = f"BMC {observed.hot.reason}"
+            builder.unknown[name] = f"BMC {observed.hot.why}"
         return
     lit = observed.hot.value.indicator
     builder.set(c.INDICATED, lit is not False, "its locator LED is off")

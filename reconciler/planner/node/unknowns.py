@@ -55,7 +55,7 @@ def _without_node(reason: str, desired: Desired) -> str:
     text = _NAMED.sub(lambda said: "" if said[1] == desired.node else said[0], reason)
     for address in (desired.endpoints.bmc, desired.endpoints.host):
         text = text.replace(address, "its address") if address else text
-    return _SOCKET.sub("", text)
+    return _SOCKET.sub("", text).replace(": its address: ", ": ")
 
 
 def incomplete(desired: Desired, observed: Observed, state: Conditions) -> tuple[str, ...]:
