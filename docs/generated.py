@@ -19,6 +19,7 @@ import click
 from reconciler.cli.exit_codes import MEANING
 from reconciler.cli.main import COMMANDS, cli
 from reconciler.converge.actions import FUNCTIONS
+from reconciler.drivers.installer.conformance import ALL as INSTALLER_CHECKS
 from reconciler.drivers.kube.conformance import ALL as KUBERNETES_CHECKS
 from reconciler.drivers.notifier_conformance import ALL as NOTIFIER_CHECKS
 from reconciler.drivers.redfish.conformance import all_checks
@@ -351,6 +352,11 @@ def conformance() -> str:
     return _checks(all_checks())
 
 
+def conformance_installer() -> str:
+    """Return the table of the checks of a server of install documents."""
+    return _checks(INSTALLER_CHECKS)
+
+
 def conformance_kubernetes() -> str:
     """Return the table of the checks of a cluster."""
     return _checks(KUBERNETES_CHECKS)
@@ -406,6 +412,7 @@ PAGES: dict[str, Callable[[], str]] = {
         quirks,
         starting_bars,
         conformance,
+        conformance_installer,
         conformance_kubernetes,
         conformance_notifier,
         metrics,

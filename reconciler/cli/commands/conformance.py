@@ -19,6 +19,7 @@ from reconciler.app.conformance import (
     check_ssh,
     chosen_checks,
 )
+from reconciler.app.installer_conformance import SENTENCE, check_installer
 from reconciler.app.notifier_conformance import check_channel
 from reconciler.app.ports import FleetRequest
 from reconciler.cli.exit_codes import ExitCode
@@ -189,6 +190,25 @@ def notifier(
     if allow_writes:
         _consent(f"send to {channel}", confirm, "Whoever reads the channel gets two messages.")
     report = check_channel(workspace_for(request), channel, receiver, writes=allow_writes)
+    show({"json": as_json, "markdown": as_markdown, "human": human}[output](report), output)
+    return exit_code(report)
+
+
+@conformance.command()
+@spec_options()
+@click.option("--ca", type=_FILE, metavar="FILE", help="PEM file of the CA that signed the server's certificate.")
+@click.option("--allow-writes", is_flag=True, help="Also have a host key certified, and a second one refused.")
+@click.option("--confirm", default="", metavar="TEXT", help=f"'{SENTENCE}': the consent, off a terminal.")
+@output_option
+def installer(request: FleetRequest, ca: Path | None, allow_writes: bool, confirm: str, output: str) -> int:
+    """Check the server of install documents that the Fleet names, or an extension's, against the installer contract.
+
+    It publishes a document for a machine that there is not, and withdraws it: nothing is installed. Stop the service
+    first, which listens there. Exit code 7: a check failed.
+    """
+    if allow_writes:
+        _consent(SENTENCE, confirm, "The host CA signs a key for that name, which is thrown away.")
+    report = check_installer(workspace_for(request), ca, writes=allow_writes)
     show({"json": as_json, "markdown": as_markdown, "human": human}[output](report), output)
     return exit_code(report)
 
