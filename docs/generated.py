@@ -19,12 +19,16 @@ import click
 from reconciler.cli.exit_codes import MEANING
 from reconciler.cli.main import COMMANDS, cli
 from reconciler.converge.actions import FUNCTIONS
+from reconciler.drivers.installer.conformance import ALL as INSTALLER_CHECKS
+from reconciler.drivers.kube.conformance import ALL as KUBERNETES_CHECKS
+from reconciler.drivers.notifier_conformance import ALL as NOTIFIER_CHECKS
 from reconciler.drivers.redfish.conformance import all_checks
 from reconciler.drivers.redfish.quirks import packaged
 from reconciler.drivers.status.metrics import PrometheusMetrics
 from reconciler.gate.starting_bars import packaged as packaged_bars
 from reconciler.health.table import health_table
 from reconciler.model.backup import DesiredBackup
+from reconciler.model.conformance import Check
 from reconciler.model.desired import Outlet
 from reconciler.model.gate_tools import TOOLS as GATE_TOOLS
 from reconciler.model.k3s import Artifact, DesiredK3s, K3sRole
@@ -345,12 +349,28 @@ def starting_bars() -> str:
 
 def conformance() -> str:
     """Return the table of the checks of a BMC."""
+    return _checks(all_checks())
+
+
+def conformance_installer() -> str:
+    """Return the table of the checks of a server of install documents."""
+    return _checks(INSTALLER_CHECKS)
+
+
+def conformance_kubernetes() -> str:
+    """Return the table of the checks of a cluster."""
+    return _checks(KUBERNETES_CHECKS)
+
+
+def conformance_notifier() -> str:
+    """Return the table of the checks of what sends messages."""
+    return _checks(NOTIFIER_CHECKS)
+
+
+def _checks(checks: Iterable[Check]) -> str:
     return table(
         ("check", "clause or property", "pitfalls", "writes", "without it"),
-        (
-            (f"`{check.name}`", check.clause, ", ".join(check.pitfalls), check.writes, check.without)
-            for check in all_checks()
-        ),
+        ((f"`{check.name}`", check.clause, ", ".join(check.pitfalls), check.writes, check.without) for check in checks),
     )
 
 
@@ -392,6 +412,9 @@ PAGES: dict[str, Callable[[], str]] = {
         quirks,
         starting_bars,
         conformance,
+        conformance_installer,
+        conformance_kubernetes,
+        conformance_notifier,
         metrics,
     )
 }

@@ -12,6 +12,9 @@ from reconciler.app.forge_job import connect_forge
 from reconciler.app.runtime import run_async
 from reconciler.drivers.endpoints import load_endpoints
 from reconciler.drivers.forge.conformance import check_driver
+from reconciler.drivers.kube import KubectlCluster, NodeWatch
+from reconciler.drivers.kube.conformance import Bench, check_cluster
+from reconciler.drivers.kube.process import Kubectl
 from reconciler.drivers.ledger.conformance import check_ledger
 from reconciler.drivers.redfish import BmcRegistry, RedfishBmc
 from reconciler.drivers.redfish.conformance import WRITE_CHECKS, RedfishSuite, WriteConsent, all_checks
@@ -126,6 +129,42 @@ def check_database(where: str, *, writes: bool) -> ConformanceReport:
         raise UsageError(
             f"{missing}: name a database that is there, or have `reconciler apply` make the file"
         ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesTarget:
+    """How an API server is reached: as kubectl does by itself where neither is given.
+
+    `node`, `pod` (NAMESPACE/NAME): what may be written to.
+    """
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+    timeout_s: float = 30.0
+    node: str = ""
+    pod: str = ""
+
+
+def check_kubernetes(target: KubernetesTarget, *, writes: bool) -> ConformanceReport:
+    """Run the suite of clusters. Without `writes` nothing is changed."""
+    kubeconfig, context = target.kubeconfig, target.context
+
+    def watch() -> NodeWatch:
+        return NodeWatch(kubeconfig=kubeconfig, context=context, timeout_s=target.timeout_s)
+
+    async def run() -> ConformanceReport:
+        now, timeout_s = RealClock().now, target.timeout_s
+        cluster = KubectlCluster(kubeconfig=kubeconfig, context=context, timeout_s=timeout_s, now=now, lasting=True)
+        kubectl = Kubectl("kubectl", kubeconfig, context, timeout_s)
+        bench = Bench(cluster, kubectl, watch, now, timeout_s, target.node, target.pod)
+        try:
+            await kubectl.keep()
+            return await check_cluster(bench, context or "the current context", writes=writes)
+        finally:
+            await cluster.close()
+            await kubectl.close()
+
+    return run_async(run())
 
 
 def _host(target: SshTarget, place: str) -> SshHost:

@@ -23,12 +23,7 @@ class Tried:
 def try_channels(workspace: Workspace, name: str | None) -> Iterator[Tried]:
     """Send a test message through the channel `name`, or through each, and yield how that ended."""
     declared = workspace.fleet.settings.notifications
-    chosen = [channel for channel in declared if name in (None, channel.name)]
-    if not declared:
-        raise UsageError("the Fleet declares no channels: add `notifications` to it (docs/how-to/notifications.md)")
-    if not chosen:
-        hint = did_you_mean(str(name), [channel.name for channel in declared])
-        raise UsageError(f"the Fleet has no channel {name!r}" + (f"; {hint}" if hint else ""))
+    chosen = declared if name is None and declared else (named_channel(workspace, str(name)),)
     senders = chats(workspace), node_events(workspace)
     for channel in chosen:
         messenger = senders[channel.kubernetes]
@@ -37,6 +32,18 @@ def try_channels(workspace: Workspace, name: str | None) -> Iterator[Tried]:
             yield Tried(channel.name)
         except NotDelivered as error:
             yield Tried(channel.name, str(error))
+
+
+def named_channel(workspace: Workspace, name: str) -> Channel:
+    """Return a channel of the spec. Raise UsageError where there is none of that name."""
+    declared = workspace.fleet.settings.notifications
+    if not declared:
+        raise UsageError("the Fleet declares no channels: add `notifications` to it (docs/how-to/notifications.md)")
+    for channel in declared:
+        if channel.name == name:
+            return channel
+    hint = did_you_mean(name, [channel.name for channel in declared])
+    raise UsageError(f"the Fleet has no channel {name!r}" + (f"; {hint}" if hint else ""))
 
 
 def _test_message(workspace: Workspace, channel: Channel) -> Message:

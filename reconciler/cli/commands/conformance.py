@@ -8,18 +8,24 @@ from pathlib import Path
 import click
 
 from reconciler.app.conformance import (
+    KubernetesTarget,
     RedfishTarget,
     SshTarget,
     Writes,
     check_database,
     check_forge,
+    check_kubernetes,
     check_redfish,
     check_ssh,
     chosen_checks,
 )
+from reconciler.app.installer_conformance import SENTENCE, check_installer
+from reconciler.app.notifier_conformance import check_channel
+from reconciler.app.ports import FleetRequest
 from reconciler.cli.exit_codes import ExitCode
+from reconciler.cli.frontend import workspace_for
 from reconciler.cli.groups import Group
-from reconciler.cli.options import endpoints_option, grouped, output_option
+from reconciler.cli.options import endpoints_option, grouped, output_option, spec_options
 from reconciler.cli.terminal import say, show
 from reconciler.model.conformance import CheckResult, ConformanceReport
 from reconciler.model.errors import UsageError
@@ -29,7 +35,7 @@ from reconciler.render.conformance import as_json, as_markdown, human
 
 @click.group(cls=Group)
 def conformance() -> None:
-    """Check a BMC, a host, a database, or the driver of a forge against what the reconciler needs of it."""
+    """Check a BMC, a host, a cluster, a database, or a driver against what the reconciler needs of it."""
 
 
 _ALONE = "No work may run on the machine, and nobody else may use its BMC meanwhile."
@@ -127,6 +133,82 @@ def ledger(where: str, allow_writes: bool, output: str) -> int:
     It only reads, unless --allow-writes is given. Exit code 7: a check failed. 4: the database did not answer.
     """
     report = check_database(where, writes=allow_writes)
+    show({"json": as_json, "markdown": as_markdown, "human": human}[output](report), output)
+    return exit_code(report)
+
+
+@conformance.command()
+@grouped(
+    KubernetesTarget,
+    click.option("--kubeconfig", type=_FILE, metavar="FILE", help="Default: the one that kubectl finds by itself."),
+    click.option("--context", metavar="NAME", help="Context in it. Default: its current one."),
+    click.option("--timeout", "timeout_s", type=click.FloatRange(min=1), default=30.0, show_default=True,
+                 metavar="SECONDS", help="How long the API server may take for an answer."),
+    click.option("--node", default="", metavar="NAME", help="With --allow-writes: a node that nobody uses."),
+    click.option("--pod", default="", metavar="NAMESPACE/NAME",
+                 help="With --allow-writes: a pod of yours whose PodDisruptionBudget allows no disruption."),
+)  # fmt: skip
+@click.option("--allow-writes", is_flag=True, help="Also cordon and uncordon --node, and ask for evictions of --pod.")
+@click.option("--confirm", default="", metavar="TEXT", help="'write to NODE': the consent, off a terminal.")
+@output_option
+def kubernetes(target: KubernetesTarget, allow_writes: bool, confirm: str, output: str) -> int:
+    """Check an API server, and the rights of the account, as drains and marks need them.
+
+    It only reads, unless --allow-writes is given. Exit code 7: a check failed. 4: the API server did not answer.
+    """
+    subjects = " and ".join(filter(None, (target.node, target.pod)))
+    if bool(subjects) != allow_writes:
+        raise UsageError("--allow-writes and one of --node and --pod go together")
+    if target.pod and not all(target.pod.partition("/")):
+        raise UsageError(f"--pod {target.pod!r} is no NAMESPACE/NAME")
+    if allow_writes:
+        _consent(f"write to {subjects}", confirm, "Nothing may run on the node, and a wrong server evicts the pod.")
+    report = check_kubernetes(target, writes=allow_writes)
+    show({"json": as_json, "markdown": as_markdown, "human": human}[output](report), output)
+    return exit_code(report)
+
+
+@conformance.command()
+@spec_options()
+@click.argument("channel", metavar="CHANNEL")
+@click.option(
+    "--receiver",
+    metavar="TEMPLATE",
+    help="Secret to try it with: ADDRESS is a web server on this machine, TOKEN a secret part of the path.",
+)
+@click.option("--allow-writes", is_flag=True, help="Also send two messages to the channel itself.")
+@click.option("--confirm", default="", metavar="TEXT", help="'send to CHANNEL': the consent, off a terminal.")
+@output_option
+def notifier(
+    request: FleetRequest, channel: str, receiver: str | None, allow_writes: bool, confirm: str, output: str
+) -> int:
+    """Check what sends the messages of a CHANNEL of the spec: Apprise, or the notifier of an extension.
+
+    With --receiver, such as json://ADDRESS/TOKEN, it sends to a web server on this machine. Nobody gets a message,
+    unless --allow-writes is given. Exit code 7: a check failed.
+    """
+    if allow_writes:
+        _consent(f"send to {channel}", confirm, "Whoever reads the channel gets two messages.")
+    report = check_channel(workspace_for(request), channel, receiver, writes=allow_writes)
+    show({"json": as_json, "markdown": as_markdown, "human": human}[output](report), output)
+    return exit_code(report)
+
+
+@conformance.command()
+@spec_options()
+@click.option("--ca", type=_FILE, metavar="FILE", help="PEM file of the CA that signed the server's certificate.")
+@click.option("--allow-writes", is_flag=True, help="Also have a host key certified, and a second one refused.")
+@click.option("--confirm", default="", metavar="TEXT", help=f"'{SENTENCE}': the consent, off a terminal.")
+@output_option
+def installer(request: FleetRequest, ca: Path | None, allow_writes: bool, confirm: str, output: str) -> int:
+    """Check the server of install documents that the Fleet names, or an extension's, against the installer contract.
+
+    It publishes a document for a machine that there is not, and withdraws it: nothing is installed. Stop the service
+    first, which listens there. Exit code 7: a check failed.
+    """
+    if allow_writes:
+        _consent(SENTENCE, confirm, "The host CA signs a key for that name, which is thrown away.")
+    report = check_installer(workspace_for(request), ca, writes=allow_writes)
     show({"json": as_json, "markdown": as_markdown, "human": human}[output](report), output)
     return exit_code(report)
 

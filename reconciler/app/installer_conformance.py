@@ -1,0 +1,45 @@
+"""The `conformance installer` use case: the Fleet's server of install documents, asked as a machine asks it."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from reconciler.app.extensions import loaded
+from reconciler.app.runtime import run_async
+from reconciler.app.workspace import Workspace
+from reconciler.drivers.extensions import InstallerServer
+from reconciler.drivers.installer import HttpInstaller
+from reconciler.drivers.installer.conformance import NODE, Bench, check_server
+from reconciler.model.access import InstallerPolicy
+from reconciler.model.conformance import ConformanceReport
+from reconciler.model.errors import UsageError
+
+SENTENCE = f"certify {NODE}"
+
+
+def check_installer(workspace: Workspace, ca: Path | None, *, writes: bool) -> ConformanceReport:
+    """Run the suite of installers. Without `writes` no host key is certified. `ca`: who signs its certificate."""
+    settings = workspace.fleet.settings
+    policy, authorities = settings.installer, settings.host_keys.authorities
+    if workspace.overlay is not None and workspace.overlay.installer is not None:
+        target, authorities = workspace.overlay.installer, ()
+        policy = InstallerPolicy(target.listen, None, target.iso, host_ca=target.host_ca)
+    if policy is None:
+        raise UsageError("the Fleet names no `installer` (docs/how-to/installer.md)")
+    try:
+        trust = ssl.create_default_context(cafile=None if ca is None else str(ca))
+    except (OSError, ssl.SSLError):
+        raise UsageError(f"--ca {ca}: is no PEM file of certificates") from None
+
+    async def run() -> ConformanceReport:
+        if policy.via:
+            server = loaded(settings).one(InstallerServer, policy.via).connect(policy, workspace.secrets)
+            return await check_server(Bench(server, trust), policy.via, writes=writes)
+        ours = HttpInstaller(policy, workspace.secrets, workspace.clock.now, authorities=authorities)
+        try:
+            return await check_server(Bench(ours, trust), "ours", writes=writes)
+        finally:
+            await ours.close()
+
+    return run_async(run())
