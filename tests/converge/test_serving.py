@@ -289,21 +289,6 @@ def test_a_node_is_decommissioned_only_where_all_others_serve_without_it(world: 
         assert commands(here, "n1") == commands(here, "n2") == []
 
 
-@pytest.mark.parametrize("number", range(1, 30, 2))
-def test_a_run_that_dies_at_any_command_tells_nobody_twice(world: Worlds, number: int) -> None:
-    here = grouped(world)
-    events = watched(here)
-    to_new_image(here, "n0")
-    with killed_at(number), surviving():
-        here.apply(wait_s=10 * HOUR)
-    here.clock.elapsed += HOUR
-    here.apply(wait_s=10 * HOUR)
-    assert events.wrong == []
-    assert commands(here, "n1") == ["serve --only n1", "serve --all n0,n1"]
-    assert commands(here, "n0") == ["serve --all n0,n1"]
-    assert (here.machine("n0").disk().version, here.serves("n0")) == (NEW.version, True)
-
-
 def test_models_are_copied_before_anybody_is_told(world: Worlds) -> None:
     here = copying(world)
     to_new_image(here, "n0")

@@ -6,9 +6,8 @@ import argparse
 import sys
 import time
 
-from tests.faults import cluster_matrix
 from tests.faults.cells import play
-from tests.faults.cluster_life import STAGES
+from tests.faults.cluster_matrix import CLUSTER, SERVING, Lives
 from tests.faults.matrix import LETTERS, ROWS, SCENES, differences
 from tests.faults.rollout import roll_out
 from tests.faults.schedule import draw
@@ -37,12 +36,14 @@ def main() -> int:
     rollout.add_argument("--rate", type=float, default=0.02, help="share of nodes on which some action fails")
     rollout.add_argument("--seed", type=int, default=1)
     rollout.add_argument("--loop", action="store_true", help="use the loop instead of repeated applies")
-    cluster = what.add_parser("cluster", help="kill runs of a K3s cluster's life after each kind of call")
-    cluster.add_argument("--stage", choices=STAGES, help="all if left out")
-    cluster.add_argument("--update", action="store_true", help="write the table of the documentation")
+    for lives, of in ((CLUSTER, "a K3s cluster's life"), (SERVING, "a serving group's rebuild")):
+        one = what.add_parser(lives.name, help=f"kill runs of {of} after each kind of call")
+        one.add_argument("--stage", choices=lives.stages, help="all if left out")
+        one.add_argument("--update", action="store_true", help="write the table of the documentation")
+        one.set_defaults(lives=lives)
     given = parser.parse_args()
-    if given.what == "cluster":
-        return _cluster(given.stage, update=given.update)
+    if "lives" in given:
+        return _lives(given.lives, given.stage, update=given.update)
     if given.what == "rollout":
         print(found := roll_out(given.nodes, given.out, given.rate, given.seed, loop=given.loop))
         return 1 if found.wrong else 0
@@ -72,18 +73,18 @@ def _matrix(fault: str, action: str) -> int:
     return 1 if wrong else 0
 
 
-def _cluster(stage: str | None, *, update: bool) -> int:
-    began, found = time.process_time(), cluster_matrix.undisturbed()
+def _lives(lives: Lives, stage: str | None, *, update: bool) -> int:
+    began, found = time.process_time(), lives.undisturbed()
     cells = [cell for name, some in found.items() if stage in (None, name) for cell in some]
-    results = list(cluster_matrix.played(cells))
-    lines = cluster_matrix.table(results)
+    results = list(lives.played(cells))
+    lines = lives.table(results)
     print("\n".join(lines))
     broken = [one for one in results if one.wrong]
     print(f"\n{len(results)} runs killed, {len(broken)} went wrong; {time.process_time() - began:.0f}s of CPU")
     for one in broken:
         print(f"{', '.join(one.place)}, after call {one.at} ({one.point.call}): {'; '.join(one.wrong)}")
     if update and stage is None:
-        cluster_matrix.write(lines)
+        lives.write(lines)
     return 1 if broken else 0
 
 

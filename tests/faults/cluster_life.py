@@ -103,7 +103,7 @@ class _Releases:
         return watched
 
 
-class _Fabric(CheckedFabric):
+class Fabric(CheckedFabric):
     def __init__(self, fabric: Any, watch: Watch) -> None:
         super().__init__(fabric, watch)  # type: ignore[arg-type]  # of a checker, it needs these two
         self.watch = watch
@@ -307,7 +307,7 @@ def a_life(nodes: int, *, blank: bool, database: bool = False) -> Iterator[Life]
         **({"drift": {"n*": ["not_a_member"]}} if blank else {}),
     )
     inner = world.fabric
-    world.fabric = _Fabric(inner, watch)  # type: ignore[assignment]  # by structure
+    world.fabric = Fabric(inner, watch)  # type: ignore[assignment]  # by structure
     life = Life(world, watch)
     if not blank:
         world.adopt()

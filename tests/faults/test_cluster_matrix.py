@@ -14,25 +14,25 @@ from hypothesis import strategies as st
 
 from tests.converge.k3s_world import NEW, OLD, declare, site, spec
 from tests.faults.cluster_life import LOST, STAGES, a_life, interrupted
-from tests.faults.cluster_matrix import NODES, Cell, on_page, played, table, undisturbed
+from tests.faults.cluster_matrix import CLUSTER, NODES, Cell
 
 PLAYED = 10  # of each stage
 
 
 @cache
 def cells() -> dict[str, list[Cell]]:
-    return undisturbed()
+    return CLUSTER.undisturbed()
 
 
 def test_the_page_has_the_actions_and_the_points_at_which_they_are_interrupted() -> None:
-    assert on_page() == table(cell for stage in cells().values() for cell in stage)
+    assert CLUSTER.on_page() == CLUSTER.table(cell for stage in cells().values() for cell in stage)
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_run_that_dies_after_a_call_is_gone_on_with(stage: str) -> None:
     found = cells()[stage]
     some = found[:: max(1, len(found) // PLAYED)]
-    wrong = [f"{one.place}, call {one.at}: {why}" for one in played(some) for why in one.wrong]
+    wrong = [f"{one.place}, call {one.at}: {why}" for one in CLUSTER.played(some) for why in one.wrong]
     assert not wrong, "\n".join(wrong)
 
 
