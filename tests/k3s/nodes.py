@@ -19,7 +19,8 @@ from typing import IO
 
 NEEDED = ("unshare", "nsenter", "setpriv", "ip", "sshd", "curl", "openssl", "findmnt", "kubectl")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# The first process of a node. /sys/fs/cgroup is hidden: containers of this machine are nothing that a node may end.
+# The first process of a node. /sys/fs/cgroup is hidden: containers of this machine are nothing that a node may end. So
+# is root's .bashrc, which bash reads when sshd starts it: that of a machine for building may wait for a lock.
 _BEGIN = """set -e
 for folder in /var/lib /run /usr/local/bin /usr/local/sbin /sys/fs/cgroup
 do mount -t tmpfs -o mode=755 none $folder; done
@@ -30,6 +31,7 @@ printf '%s\\n%s\\n' "$1" "$2/lab.socket" > /run/node
 cp "$2/ask" /usr/local/sbin/shell
 cp "$2/ask" /usr/local/sbin/systemctl
 cp "$2/ask" /usr/local/sbin/journalctl
+for file in .bashrc .ssh/rc; do [ ! -e "$HOME/$file" ] || mount --bind /dev/null "$HOME/$file"; done
 ip link set lo up
 exec sshd -D -e -f "$2/$1.sshd"
 """

@@ -12,11 +12,12 @@ import os
 import signal
 import sys
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.drivers.ledger import SqlLedger
@@ -43,7 +44,7 @@ class Stage:
     runs: int = 0
     commands: int = 0
     kills: list[str] = field(default_factory=list)
-    actions: Counter[str] = field(default_factory=Counter)
+    took: dict[str, list[float]] = field(default_factory=dict)  # action -> seconds of each that ended well
 
 
 class Wrong(Exception):
@@ -221,7 +222,8 @@ class Story:
             self.in_service(OLD)
 
         async def upgrade(stage: Stage) -> None:
-            self.lab.spec.change(bootstrap=None, release=self.lab.files.release(NEW))
+            alone = len(self.servers) == 1 or None
+            self.lab.spec.change(bootstrap=None, allowDowntime=alone, release=self.lab.files.release(NEW))
             await self.until_done(stage, *apply)
             self.in_service(NEW)
             saved = self.lab.site.snapshots
@@ -230,7 +232,7 @@ class Story:
                     self.wrong.append(f"{name} has no snapshot of etcd of before the upgrade: {saved}")
 
         async def replace(stage: Stage) -> None:
-            await self.lab.lose(self.servers[-1])
+            await self.lab.lose(self.servers[-1] if len(self.servers) > 1 else self.agents[-1])
             await self.until_done(stage, *apply)
             self.in_service(NEW)
 
@@ -240,7 +242,7 @@ class Story:
             await self.gone()
 
         stories: Sequence[tuple[str, Callable[[Stage], Awaitable[None]]]] = (
-            ("begin", begin), ("upgrade by one minor", upgrade), ("replace a lost server", replace),
+            ("begin", begin), ("upgrade by one minor", upgrade), ("replace a lost node", replace),
             ("tear down", teardown),
         )  # fmt: skip
         for name, play in stories:
@@ -253,14 +255,28 @@ class Story:
 
     async def _stage(self, name: str, play: Callable[[Stage], Awaitable[None]]) -> None:
         stage, began, commands = Stage(name), time.monotonic(), self.lab.played.commands
+        since = datetime.now(UTC)
         self.stages.append(stage)
         print(f"{self._now()} {name}", flush=True)
         try:
             await play(stage)
         finally:
             stage.seconds, stage.commands = time.monotonic() - began, self.lab.played.commands - commands
+            self._read_actions(stage, since)
+            print(f"{self._now()} {name} ended: {stage.runs} runs, {stage.commands} commands on hosts", flush=True)
+            for action, took in stage.took.items():
+                print(
+                    f"  {action:16} {len(took):3} times, {median(took):4.0f} s, {max(took):4.0f} s at most", flush=True
+                )
         for what in self.wrong:
             print(f"  WRONG: {what}", flush=True)
+
+    def _read_actions(self, stage: Stage, since: datetime) -> None:
+        with closing(SqlLedger(str(self.home / "ledger.sqlite"))) as ledger:
+            entries = [entry for name in (*self.servers, *self.agents) for entry in ledger.history(name, 1000)]
+        for entry in sorted(entries, key=lambda one: one.at):
+            if entry.event == "outcome" and entry.at >= since and entry.detail.startswith("done"):
+                stage.took.setdefault(entry.action, []).append(entry.seconds or 0.0)
 
     async def gone(self) -> None:
         for name, node in self.lab.nodes.items():
