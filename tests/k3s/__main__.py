@@ -25,6 +25,7 @@ def main() -> int:
         "--every", type=int, default=10, metavar="N", help="kill a run at the Nth command that changes a host; 0: never"
     )
     parser.add_argument("--kills", type=int, default=4, help="at most so many runs of a stage")
+    parser.add_argument("--skip", action="append", default=[], choices=("upgrade by one minor", "replace a lost node"))
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the ledger, the spec and what runs said there")
     given = parser.parse_args()
     if why := missing():
@@ -51,7 +52,7 @@ async def _play(home: Path, given: argparse.Namespace) -> int:
         spec.hosts |= {name: node.address for name, node in nodes.items()}
         try:
             await lab.begin(nodes)
-            return await Story(lab, home, servers, agents, given.every, given.kills).tell()
+            return await Story(lab, home, servers, agents, given.every, given.kills).tell(given.skip)
         finally:
             await lab.stop()
 
