@@ -54,12 +54,13 @@ _BESIDE: Final = tuple(f"{path}." for path in SINGLE)  # files that are then mov
 _LONGEST_S: Final = 3.0  # that a played command takes
 _QUICK: Final = Timings(kubelet_ready_s=4.0, detector_s=2.0)
 _SHIM: Final = f"{DATA}/data/current/bin/containerd-shim-runc-v2"
+_RUNS: Final = "pgrep -x containerd-shim"  # its name as the kernel cuts it
 _PODS: Final = f"""mkdir -p {DATA}/data/current/bin /var/lib/kubelet/pods/1/volumes/token /var/lib/cni/networks
 [ -e {_SHIM} ] || cp "$(command -v sleep)" {_SHIM}
 : > /var/lib/cni/networks/1
 mountpoint -q /var/lib/kubelet/pods/1/volumes/token || mount -t tmpfs none /var/lib/kubelet/pods/1/volumes/token
 ip link show cni0 >/dev/null 2>&1 || ip link add cni0 type bridge
-pgrep -f {_SHIM} >/dev/null || {{ {_SHIM} 86400 </dev/null >/dev/null 2>&1 & }}"""
+{_RUNS} >/dev/null || {{ {_SHIM} 86400 </dev/null >/dev/null 2>&1 & }}"""
 Hook = Callable[[str, str], Awaitable[None]]
 
 
@@ -302,11 +303,11 @@ class NodesLab(up._LabRunner):
         self._sync_units(name)
 
     async def has_containers(self, name: str) -> bool:
-        found = await self._inside(name, f"pgrep -f {_SHIM} || grep /var/lib/kubelet /proc/mounts || ip link show cni0")
+        found = await self._inside(name, f"{_RUNS} || grep /var/lib/kubelet /proc/mounts || ip link show cni0")
         return bool(found.stdout.strip())
 
 
-_LOSE: Final = f"""pkill -9 -f {_SHIM}
+_LOSE: Final = f"""pkill -9 -x containerd-shim
 umount /var/lib/kubelet/pods/1/volumes/token; ip link delete cni0
 rm -rf /etc/rancher /var/lib/rancher /var/lib/kubelet /var/lib/cni {BINARY} {" ".join(UNITS)}; sync"""
 
