@@ -161,6 +161,11 @@ e2e-kubernetes: venv ## Try the driver and drains on a real Kubernetes 1.20, bui
 	programs=$$(tests/kubernetes/build.sh) && KUBERNETES_PROGRAMS=$$programs \
 	    $(BIN)/pytest -n0 -m kubernetes tests/drivers/kube tests/kubernetes $(ARGS)
 
+.PHONY: e2e-k3s
+e2e-k3s: venv ## Begin, upgrade, mend and take away a K3s of 3 + 9 nodes over real sshd while the reconciler is killed; takes root
+	@.ci/tools.sh curl iproute2 kubernetes-client openssh-server openssl procps util-linux
+	$(BIN)/python -m tests.k3s $(ARGS)
+
 # Installer and images are kept in ~/.cache. Everything runs in namespaces of its own, and nothing of it is left.
 MACHINE_TOOLS := $(BOOT_TOOLS) $(BOOT_TEST_TOOLS) dnsmasq-base erofs-utils fdisk iproute2 libvirt-clients libvirt-daemon \
     libvirt-daemon-driver-qemu minisign openssh-client ovmf python3-libvirt qemu-system-x86 swtpm swtpm-tools
