@@ -83,12 +83,17 @@ class Dispatcher:
 
         The pass reads the cluster's view of every node; the later of both views counts, even if it is silence. Of a
         node that the pass was to read and did not (`not_read`) nothing is known: what was read before is out of date.
+        What is dated later than now was read before the clock was set back, and is no later view.
         """
+        now = self.run.clock.now()
         newer = {}
         for name, seen in observation.nodes.items():
             mine = self._limits.nodes.get(name)
-            if mine is not None and (name in self._tasks or is_unasked(seen) or mine.hot.at > seen.hot.at):
-                newer[name] = replace(mine, member=max(mine.member, seen.member, key=lambda reading: reading.at))
+            if mine is None:
+                continue
+            if name in self._tasks or is_unasked(seen) or seen.hot.at < mine.hot.at <= now:
+                later = seen.member.at <= mine.member.at <= now
+                newer[name] = replace(mine, member=mine.member if later else seen.member)
         return replace(observation, nodes={**observation.nodes, **newer})
 
     @property

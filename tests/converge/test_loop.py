@@ -165,6 +165,23 @@ def test_drift_is_repaired_pass_after_pass(looped: Callable[..., Looped]) -> Non
     assert 50 <= here.seen.passes <= 70, "one every two minutes"
 
 
+def test_what_is_read_after_the_clock_was_set_back_is_believed(looped: Callable[..., Looped]) -> None:
+    """What was read before is dated later, and is no news of the node for that."""
+    here = looped(nodes=4)
+
+    async def meanwhile() -> None:
+        await here.clock.sleep(HOUR)  # certificates are older than the clock is set back
+        here.clock.stepped -= timedelta(minutes=37)
+        here.machine("n0").inject("bmc_garbage")
+        await here.clock.sleep(5 * MINUTE)
+        assert here.statuses() == {NodeStatus.CONVERGED, NodeStatus.UNKNOWN}
+        here.machine("n0").clear()
+        await here.clock.sleep(5 * MINUTE)
+
+    here.go(None, meanwhile)
+    assert here.statuses() == {NodeStatus.CONVERGED}
+
+
 def test_a_node_that_the_cluster_reports_is_looked_at_at_once(looped: Callable[..., Looped]) -> None:
     """Not with the next pass: within seconds of the event."""
     here = looped(nodes=3)

@@ -65,7 +65,7 @@ def first(path: Path) -> str:
     for language, block in re.findall(r"^```(sh|console)\n(.*?)^```$", text(path), re.MULTILINE | re.DOTALL):
         for line in block.splitlines():
             if line.startswith("$ ") if language == "console" else line and not line.startswith("#"):
-                return line.removeprefix("$ ").partition(" #")[0].rstrip()
+                return str(line).removeprefix("$ ").partition(" #")[0].rstrip()
     return ""
 
 

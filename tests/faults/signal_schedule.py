@@ -170,6 +170,8 @@ KINDS: Mapping[str, Callable[[Signals, str], None]] = {
 }
 ILL = ("a GPU falls off", "a GPU is gone for good", "a DIMM fails for good", "a condition flaps")
 LASTS = {"a GPU is gone for good": "xid_79", "a DIMM fails for good": "failed_part"}  # the faults, until a person comes
+BY_BMC = "failed_part"  # which only a BMC's log tells, so that nobody can know of it while the BMC has one of these
+UNREAD = ("bmc_503", "bmc_garbage")
 NOISE = (
     "an application's XID", "a flood of them", "an application's XID comes late", "the clock jumps",
     "its own clock jumps", "it reboots", "its host refuses", "its BMC is busy", "its BMC talks nonsense",
@@ -270,7 +272,11 @@ async def _settle(here: Signals, end: float, calm: float | None, look: Callable[
             return
 
 
-def _schedulable(here: Signals, gone: Mapping[str, float]) -> list[str]:
+def _schedulable(here: Signals, gone: dict[str, float]) -> list[str]:
+    for name in gone:
+        machine = here.machine(name)
+        if machine.fault(BY_BMC) is not None and any(machine.fault(one) is not None for one in UNREAD):
+            gone[name] = here.clock.elapsed
     late = [name for name, at in gone.items() if here.clock.elapsed > at + ISOLATE_S and here.serves(name)]
     return [f"{name} is schedulable, with evidence that stays" for name in late]
 
