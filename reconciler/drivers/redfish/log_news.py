@@ -71,10 +71,12 @@ class LogNews:
         return len(listed) if count is None else count, said
 
     def _first_page(self, where: str) -> Document:
-        """Read the list with a single entry; from a BMC that refuses to give so few, its first page."""
+        """Read the list with a single entry; its first page where the BMC refuses that, or says no count with it."""
         if self._takes_top:
             try:
-                return self._tree.get(f"{where}?$top=1").body
+                found = self._tree.get(f"{where}?$top=1").body
+                if integer(found, "Members@odata.count") is not None:
+                    return found
             except HttpError as error:
                 if error.kind in (Failure.AUTH, Failure.BUSY):
                     raise

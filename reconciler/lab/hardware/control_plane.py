@@ -244,12 +244,8 @@ class ClusterTruth(Replicas):
         return pod
 
     def evict(self, namespace: str, name: str, *, uid: str | None = None, grace_s: float | None = None) -> None:
-        """Evict a pod; do nothing if it is being deleted. Raise NotFound, Conflict (another UID) or TooManyRequests.
-
-        Budgets are asked first, as API servers do (pkg/registry/core/pod/storage/eviction.go): UIDs are compared by the
-        deletion alone.
-        """
-        pod = self.pod(namespace, name)
+        """Evict a pod; do nothing if it is being deleted. Raise NotFound, Conflict (another UID) or TooManyRequests."""
+        pod = self.pod(namespace, name)  # budgets are asked before UIDs are compared, as in Kubernetes' eviction.go
         if pod.ends is None and pod.phase == "Running":
             self._check_budgets(pod)
         self._target(namespace, name, uid)
