@@ -15,8 +15,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Tests start real programs. One that is missing, and that we may not install, skips its tests with a reason.
 TEST_TOOLS := busybox chromium containerd dosfstools fdisk fio fish git gnupg hpcc iperf3 iproute2 kubernetes-client \
-    libopenmpi-dev memtester minisign mtools munge openmpi-bin openssh-client openssh-server postgresql prometheus \
-    rasdaemon rclone restic rsync runc slurm-wlm stress-ng swtpm tpm2-tools umoci zsh zstd
+    libopenmpi-dev lua5.1 memtester minisign mtools munge openmpi-bin openssh-client openssh-server postgresql \
+    prometheus rasdaemon rclone restic rsync runc slurm-wlm stress-ng swtpm tpm2-tools umoci zsh zstd
 # What boot media are built with, and what their tests compare them with.
 BOOT_TOOLS := mmdebstrap binutils dosfstools kmod mtools osslsigncode xorriso zstd
 BOOT_TEST_TOOLS := cpio sbsigntool systemd-boot-efi

@@ -16,10 +16,12 @@ from reconciler.app.clocks import RealClock
 from reconciler.app.delivery import delivery
 from reconciler.app.engine import CertificateWatch
 from reconciler.app.extensions import acceptance_gate, check_extensions
+from reconciler.app.fleet_health import kept_health
+from reconciler.app.kept_object import KeptObject
 from reconciler.app.live import LiveControl, LiveFleet, web_address
 from reconciler.app.loop_proposals import DriftProposer, InventoryProposer
 from reconciler.app.loop_proposer import LoopProposer, ProposerOptions
-from reconciler.app.pod_role import PodRole
+from reconciler.app.pod_role import pod_role
 from reconciler.app.ports import AllowedSigners
 from reconciler.app.recording import LoopRecorder
 from reconciler.app.retention import JournalPruner
@@ -30,7 +32,7 @@ from reconciler.app.workspace import Workspace
 from reconciler.converge.events import LoopTold, Progress
 from reconciler.converge.leader_term import LoopDeps
 from reconciler.converge.loop import Loop
-from reconciler.drivers.kube import OwnPod
+from reconciler.drivers.kube import HealthMap, OwnPod
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.drivers.signers import Signers
 from reconciler.drivers.spec_directory import SpecDirectory
@@ -83,7 +85,8 @@ class ServiceOptions:
 class WebRequest:
     """The address to serve on, and for whom, as drivers.web.access.WebOptions. `listen` OFF: nowhere.
 
-    `pod`: NAMESPACE/NAME of the pod to label with our role; "" = none.
+    `pod`: NAMESPACE/NAME of the pod to label with our role; "" = none. `health_map`: the same of the ConfigMap in which
+    the leader says how the fleet is.
     """
 
     listen: str
@@ -93,6 +96,7 @@ class WebRequest:
     tokens: Mapping[str, AccessRole]
     proxy_roles: Mapping[str, AccessRole]
     pod: str = ""
+    health_map: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +143,13 @@ class Service:
         async with AsyncExitStack() as closing:
             server = None
             if self._web.pod:
-                closing.push_async_callback(
-                    PodRole(OwnPod(self._web.pod), lambda: self._metrics.status.role, progress).close
+                label = pod_role(OwnPod(self._web.pod), lambda: self._metrics.status.role)
+                closing.push_async_callback(KeptObject(label, progress).close)
+            if self._web.health_map:
+                health = kept_health(
+                    HealthMap(self._web.health_map), lambda: self._metrics.status, lambda: self._metrics.fleet
                 )
+                closing.push_async_callback(KeptObject(health, progress).close)
             if self._web.listen != OFF:
                 server = self._server()
                 closing.push_async_callback(server.close)

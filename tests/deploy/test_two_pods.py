@@ -8,7 +8,7 @@ import os
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,10 @@ SPACE, PODS = "reconciler", ("reconciler-0", "reconciler-1")
 
 
 class ApiServer:
-    """Pods with labels, in an API server as kubectl asks it. `refuses`: it has taken the right away."""
+    """Pods with labels, and ConfigMaps, in an API server as kubectl asks it. `refuses`: it has taken the right away."""
 
-    def __init__(self, labels: Mapping[str, str]) -> None:
+    def __init__(self, labels: Mapping[str, str], maps: Sequence[dict[str, Any]] = ()) -> None:
+        self.maps = {one["metadata"]["name"]: one for one in maps}
         self.pods = {
             name: {"apiVersion": "v1", "kind": "Pod",
                    "metadata": {"name": name, "namespace": SPACE, "labels": dict(labels)}}
@@ -49,8 +50,12 @@ class ApiServer:
             web.get("/api/v1", self._fixed({"kind": "APIResourceList", "groupVersion": "v1", "resources": [
                 {"name": "pods", "singularName": "pod", "namespaced": True, "kind": "Pod", "shortNames": ["po"],
                  "verbs": ["get", "patch"]},
+                {"name": "configmaps", "singularName": "configmap", "namespaced": True, "kind": "ConfigMap",
+                 "shortNames": ["cm"], "verbs": ["get", "patch"]},
             ]})),
             web.get(one, self._get), web.patch(one, self._patch),
+            web.get(f"/api/v1/namespaces/{SPACE}/configmaps/{{name}}", self._get_map),
+            web.patch(f"/api/v1/namespaces/{SPACE}/configmaps/{{name}}", self._patch_map),
         ])  # fmt: skip
         return made
 
@@ -64,13 +69,30 @@ class ApiServer:
     async def _get(self, request: web.Request) -> web.Response:
         return web.json_response(self.pods[request.match_info["name"]])
 
+    async def _get_map(self, request: web.Request) -> web.Response:
+        return web.json_response(self.maps[request.match_info["name"]])
+
+    async def _patch_map(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        if (refused := self._refused(request, "configmaps", name)) is not None:
+            return refused
+        patch = json.loads(await request.text())
+        assert patch.keys() == {"data"}
+        self.maps[name].setdefault("data", {}).update(patch["data"])
+        return web.json_response(self.maps[name])
+
+    def _refused(self, request: web.Request, kind: str, name: str) -> web.Response | None:
+        assert request.content_type == "application/merge-patch+json"
+        if not self.refuses and request.headers.get("Authorization") == f"Bearer {TOKEN}":
+            return None
+        said = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
+                "message": f'{kind} "{name}" is forbidden', "details": {"name": name, "kind": kind}}  # fmt: skip
+        return web.json_response(said, status=403)
+
     async def _patch(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
-        if self.refuses or request.headers.get("Authorization") != f"Bearer {TOKEN}":
-            said = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
-                    "message": f'pods "{name}" is forbidden', "details": {"name": name, "kind": "pods"}}  # fmt: skip
-            return web.json_response(said, status=403)
-        assert request.content_type == "application/merge-patch+json"
+        if (refused := self._refused(request, "pods", name)) is not None:
+            return refused
         patch = json.loads(await request.text())["metadata"]["labels"]
         assert patch.keys() == {"reconciler.dev/role"}
         self.pods[name]["metadata"]["labels"] |= patch  # type: ignore[index]

@@ -73,6 +73,8 @@ _WEB = (
                  help="Users of GROUP in X-Forwarded-Groups of the proxy have a role. Repeatable."),
     click.option("--pod", default="", metavar="NAMESPACE/NAME",
                  help="Pod that this runs in: its label reconciler.dev/role tells a Service which of several leads."),
+    click.option("--health-map", default="", metavar="NAMESPACE/NAME",
+                 help="ConfigMap in which the leader says how the fleet is, for Argo CD's health check."),
 )  # fmt: skip
 
 

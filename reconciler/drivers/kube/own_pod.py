@@ -16,14 +16,18 @@ _TIMEOUT_S: Final = 10.0
 _NAMES: Final = re.compile(r"([a-z0-9](?:[a-z0-9-]*[a-z0-9])?)/([a-z0-9](?:[a-z0-9.-]*[a-z0-9])?)")
 
 
+def namespace_and_name(option: str, place: str) -> tuple[str, str]:
+    found = _NAMES.fullmatch(place)
+    if found is None:
+        raise UsageError(f"{option} {place!r}: NAMESPACE/NAME is expected")
+    return found[1], found[2]
+
+
 class OwnPod:
     """A pod by NAMESPACE/NAME. kubectl finds its cluster by itself: in a pod, by the service account."""
 
     def __init__(self, place: str) -> None:
-        found = _NAMES.fullmatch(place)
-        if found is None:
-            raise UsageError(f"--pod {place!r}: NAMESPACE/NAME is expected")
-        self._namespace, self._name = found.groups()
+        self._namespace, self._name = namespace_and_name("--pod", place)
         self._kubectl = Kubectl("kubectl", None, None, _TIMEOUT_S)
 
     async def label(self, role: str) -> None:
