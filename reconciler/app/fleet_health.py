@@ -91,7 +91,8 @@ def kept_health(
     def trouble(_health: FleetHealth, error: DriverError) -> str:
         return (
             f"{target.place} does not say how the fleet is, and Argo CD will take it for one that nobody leads: "
-            f"{error}. The pod needs a way to the API server (networkPolicy.egress), and the right to patch that ConfigMap"
+            f"{error}. The pod needs a way to the API server (networkPolicy.egress), and the right to patch that "
+            "ConfigMap"
         )
 
     return Kept(value, lambda health: target.write(_data(health)), "health_map", trouble, ANEW_S, _LEAST_S)

@@ -25,6 +25,7 @@ from reconciler.model.status import FleetStatus, LoopStatus, NodeReport, NodeSta
 from tests.conftest import ROOT
 from tests.deploy.test_chart import only, rendered
 from tests.deploy.test_two_pods import SPACE, ApiServer, serving
+from tests.docs.pages import first_words
 
 NOW = datetime(2026, 11, 28, tzinfo=UTC)
 SCRIPT = ROOT / "deploy" / "argo-cd" / "argocd-cm.yaml"
@@ -101,6 +102,18 @@ def test_argo_cd_shows_what_was_said_and_when_nobody_says_anything_any_more() ->
     assert why.startswith("nobody has led the fleet for 16 minutes")
     for other in ({"name": "x"}, {"name": "x", "labels": {"app": "y"}}):
         assert shown({"metadata": other, "data": {"health": "Degraded"}}) == ("Healthy", "")
+
+
+@pytest.mark.tool
+@pytest.mark.wire
+def test_argo_cd_gets_the_script_as_the_page_says(tmp_path: Path) -> None:
+    theirs = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "argocd-cm", "namespace": "argocd"},
+              "data": {"url": "https://cd.example"}}  # fmt: skip
+    with serving(ApiServer({}, [theirs]), tmp_path) as kubeconfig:
+        env = os.environ | {"KUBECONFIG": os.fspath(kubeconfig)}
+        done = subprocess.run(first_words("how-to/kubectl"), env=env, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert theirs["data"] == {"url": "https://cd.example", **YAML(typ="safe").load(SCRIPT)["data"]}
 
 
 @pytest.mark.tool

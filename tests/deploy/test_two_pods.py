@@ -54,8 +54,8 @@ class ApiServer:
                  "shortNames": ["cm"], "verbs": ["get", "patch"]},
             ]})),
             web.get(one, self._get), web.patch(one, self._patch),
-            web.get(f"/api/v1/namespaces/{SPACE}/configmaps/{{name}}", self._get_map),
-            web.patch(f"/api/v1/namespaces/{SPACE}/configmaps/{{name}}", self._patch_map),
+            web.get("/api/v1/namespaces/{space}/configmaps/{name}", self._get_map),
+            web.patch("/api/v1/namespaces/{space}/configmaps/{name}", self._patch_map),
         ])  # fmt: skip
         return made
 
