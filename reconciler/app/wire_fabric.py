@@ -72,7 +72,7 @@ class WireFabric(Confined):
         self._clock = clock
         self._secrets = secrets if overlay is None else overlay.secrets_of(fleet.settings)
         self._overlay = overlay
-        self._bmc_registry = BmcRegistry(_monotonic_instants(clock))
+        self._bmc_registry = BmcRegistry(_monotonic_instants(clock), dates=clock.now)
         self._bmcs: dict[str, RedfishBmc] = {}
         self._pdus: dict[str, RedfishPdu] = {}
         self._hosts: dict[str, SshHost] = {}

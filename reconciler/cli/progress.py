@@ -228,7 +228,9 @@ _STYLES = {"done": "bold green", "converged": "green", "failed": "bold red", "cr
 def footer(run: str, found: RunProgress, now: datetime) -> str:
     """Return how far a run is, in one line. Times are of the clock of the run."""
     parts = [f"wave {found.wave}/{found.waves}"] if found.waves else []
-    parts += [f"{found.done}/{found.nodes} done", f"{found.failed} failed", f"{found.at_work} at work"]
+    if found.nodes:
+        parts += [f"{found.done}/{found.nodes} done", f"{found.failed} failed"]
+    parts.append(f"{found.at_work} at work")
     if found.limit is not None:
         parts.append(f"{found.out} of {found.limit} out")
     if found.ends_at is not None and found.done + found.failed < found.nodes:

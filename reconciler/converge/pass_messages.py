@@ -7,8 +7,10 @@ from reconciler.converge.events import LoopTold, Progress
 from reconciler.converge.status import held_by_brake
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
+from reconciler.model.units import format_duration
 
 NAMED = 8  # nodes that a message names
+_MINUTE_S = 60.0  # from here on nobody needs tenths of a second
 
 
 class PassMessages:
@@ -34,7 +36,8 @@ class PassMessages:
         seconds = (observation.finished_at - observation.started_at).total_seconds()
         differ, unknown = plan.totals.nodes_with_changes, len(plan.incomplete)
         waiting = sum(node.waits_for_person for node in plan.nodes.values())
-        seen = f"{len(plan.nodes)} nodes seen in {seconds:.1f} s"
+        took = format_duration(seconds) if seconds >= _MINUTE_S else f"{seconds:.1f} s"
+        seen = f"{len(plan.nodes)} nodes seen in {took}"
         fields: dict[str, str | int | float] = {
             "seconds": round(seconds, 3),
             "nodes": len(plan.nodes),

@@ -25,12 +25,22 @@ PROBE_WAIT_S = 1.0  # for the port of a BMC that was silent: live ones take mill
 
 
 class BmcRegistry:
-    """The gates, refused logins and quirks of all BMCs of one process. One per fabric."""
+    """The gates, refused logins and quirks of all BMCs of one process. One per fabric.
+
+    `now`: a clock that nobody sets, for pauses. `dates`: the wall clock, by which readings are dated as those of all
+    other sources are; None: the same one.
+    """
 
     def __init__(
-        self, now: Callable[[], datetime], *, cool_down_s: float = COOL_DOWN_S, quirks: Table | None = None
+        self,
+        now: Callable[[], datetime],
+        *,
+        dates: Callable[[], datetime] | None = None,
+        cool_down_s: float = COOL_DOWN_S,
+        quirks: Table | None = None,
     ) -> None:
         self.now = now
+        self.dates = dates or now
         self.quirks = quirks or packaged()
         self.login_guard = LoginGuard(now, cool_down_s=cool_down_s)
         self._gates: dict[str, BmcGate] = {}

@@ -62,7 +62,7 @@ class RedfishPort(Confined):
     ) -> None:
         self._address = address
         self._node = node
-        self._now = bmc_registry.now
+        self._now, self._dates = bmc_registry.now, bmc_registry.dates
         self._gate = bmc_registry.gate(address, connect_timeout)
         self._wire = Wire(address, (ca_pem, insecure), (connect_timeout, read_timeout), self._gate.gaps)
         account = bmc_registry.login_guard.account(self._gate.address, node=node, secret=secret, read=credentials)
@@ -117,7 +117,7 @@ class RedfishPort(Confined):
     # --- threads -------------------------------------------------------------------------------------------------
 
     async def _read(self, call: Callable[[], T]) -> Answered[T] | Silent:
-        at = self._now()  # before the first byte, so that facts are never taken for newer than they are
+        at = self._dates()  # before the first byte, so that facts are never taken for newer than they are
         try:
             return Answered(at, share(await self._run(call)))
         except DriverError as error:

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from contextlib import aclosing
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,15 @@ pytestmark = pytest.mark.wire
 NODES = 8
 
 
+class SetClock(RealClock):
+    """A wall clock that somebody sets."""
+
+    by = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.by
+
+
 async def seen(fleet: Fleet, fabric: WireFabric) -> Counter[str]:
     """Count the BMCs that answer, and collect the reasons of the silent ones."""
     found: Counter[str] = Counter()
@@ -59,10 +69,8 @@ def test_a_wrong_secret_is_sent_to_three_and_a_corrected_one_to_all(
             right = file.read_text()
             wrong = json.dumps({**json.loads(right), "password": "not this one"})
             file.write_text(wrong)
-            fleet = load_spec(lab.spec, directory="fleet-spec")
-            fabric = WireFabric(
-                fleet, RealClock(), secrets.SecretStore.load(), load_endpoints(tmp_path / "endpoints.json")
-            )
+            fleet, clock = load_spec(lab.spec, directory="fleet-spec"), SetClock()
+            fabric = WireFabric(fleet, clock, secrets.SecretStore.load(), load_endpoints(tmp_path / "endpoints.json"))
             try:
                 for _ in range(2):
                     assert await seen(fleet, fabric) == {"refused": 3, "not asked": NODES - 3}
@@ -71,6 +79,10 @@ def test_a_wrong_secret_is_sent_to_three_and_a_corrected_one_to_all(
                 assert await seen(fleet, fabric) == {"answers": NODES}
                 file.unlink()  # what was read last goes on
                 assert await seen(fleet, fabric) == {"answers": NODES}
+                clock.by = timedelta(minutes=-37)
+                bmc = fabric.bmc(next(iter(fleet.nodes.values())))
+                assert bmc is not None
+                assert abs(clock.now() - (await bmc.hot()).at) < timedelta(minutes=1), "dated as all other sources are"
             finally:
                 await fabric.close()
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from reconciler.drivers.redfish import RedfishBmc
+from reconciler.drivers.redfish.bmc_gate import BmcRegistry
 from reconciler.model.abilities import Abilities, Ability, BiosLimit, BootOption
 from reconciler.model.observed import (
     Answered,
@@ -59,6 +60,16 @@ def test_hot() -> None:
         etag='"1"',
         unknown={"indicator": "the BMC shows no locator LED"},
     )
+
+
+def test_a_reading_is_dated_by_the_clock_of_all_other_sources_though_pauses_go_by_one_that_nobody_sets() -> None:
+    """Else the loop would take each for one of later once its clock was set back, and read all of it every time."""
+    wall = NOW - timedelta(minutes=37)
+
+    async def steps(_bench: Bench, bmc: RedfishBmc) -> None:
+        assert (await bmc.hot()).at == (await bmc.inventory()).at == wall
+
+    play(machine(), steps, bmc_registry=BmcRegistry(lambda: NOW, dates=lambda: wall))
 
 
 def test_inventory() -> None:
