@@ -127,8 +127,8 @@ async def _log_tells(
     Many BMCs push no events, and an inventory is good for a day. One that is younger than a doubt lasts is not asked.
     """
     age = (clock.now() - kept.at).total_seconds()
-    if age < IN_DOUBT_S:
-        return False
+    if age < (UNREAD_LOG_S if unread_part(kept) else IN_DOUBT_S):
+        return False  # one that floods has news each time
     deadline_s = INVENTORY_DEADLINES * settings.redfish_deadline_s
     found = await answer(lambda: bmc.log_news(kept.value.events or ()), deadline_s, clock, node=desired.node)
     return age > UNREAD_LOG_S if isinstance(found, Silent) else found.value

@@ -273,9 +273,11 @@ async def _settle(here: Signals, end: float, calm: float | None, look: Callable[
 
 
 def _schedulable(here: Signals, gone: dict[str, float]) -> list[str]:
+    """Name the nodes that serve with evidence that stays. What nobody could read begins to count when it can be."""
     for name in gone:
         machine = here.machine(name)
-        if machine.fault(BY_BMC) is not None and any(machine.fault(one) is not None for one in UNREAD):
+        by_bmc_alone = machine.fault(BY_BMC) is not None and machine.fault("xid_79") is None
+        if by_bmc_alone and any(machine.fault(one) is not None for one in UNREAD):
             gone[name] = here.clock.elapsed
     late = [name for name, at in gone.items() if here.clock.elapsed > at + ISOLATE_S and here.serves(name)]
     return [f"{name} is schedulable, with evidence that stays" for name in late]

@@ -1,9 +1,12 @@
-"""Look at a BMC's log between two readings of the inventory: one GET, and the log itself only when it has changed.
+"""Look at a host's log between two readings of the inventory: one GET, and the log itself only when it has changed.
 
 BMCs that push no events would tell of a broken module with the next inventory, up to a day later. The collection says
 how many entries there are, and its first or last one is the newest: an entry that comes changes one of them, whether
-the list begins with the newest or the oldest, and so does a log that wraps or is cleared. Only one that lists links
-alone, has as many as before and gives a new entry the number of an old one shows nothing; the next inventory does.
+the list begins with the newest or the oldest, and so does a log that wraps or is cleared.
+
+What it misses, the next inventory tells: the logs of boards; an entry that has the number of an old one, in a list of
+links as long as before or in a full one that is listed by slot; one on a later page where no count is said; and a
+repeat that a BMC notes in the entry that it has.
 """
 
 from __future__ import annotations
@@ -17,11 +20,13 @@ from reconciler.drivers.redfish.fields import Document, Unknown, integer, object
 from reconciler.drivers.redfish.logs import entries_of, read_log
 from reconciler.drivers.redfish.tree import Tree
 from reconciler.model.bmc_log import NO_LOG, has_news
-from reconciler.model.errors import Failure
+from reconciler.model.errors import DriverError, Failure
 from reconciler.model.observed import BmcEvent
 
 LOOK: Final = timedelta(minutes=5)
 READ: Final = timedelta(minutes=15)  # a BMC that logs each of our requests is not read again for them (A12)
+NO_LOG_AGAIN: Final = timedelta(days=1)
+_REFUSED: Final = frozenset({Failure.UNSUPPORTED, Failure.REJECTED, Failure.MALFORMED})  # $top, for good
 _Mark = tuple[int, tuple[str, ...]]
 
 
@@ -34,6 +39,7 @@ class LogNews:
         self._mark: _Mark | None = None
         self._looked: datetime | None = None
         self._read: datetime | None = None
+        self._without: datetime | None = None  # when it said that it keeps no log
         self._takes_top = True
 
     def since(self, told: Sequence[BmcEvent], now: datetime) -> bool:
@@ -44,11 +50,14 @@ class LogNews:
         """
         if self._looked is not None and timedelta() <= now - self._looked < LOOK:
             return False
+        if self._without is not None and timedelta() <= now - self._without < NO_LOG_AGAIN:
+            return False
         self._looked = now
         try:
             mark = self._look()
         except Unknown as gap:
             if str(gap).startswith(NO_LOG):
+                self._without = now
                 return False
             raise
         if mark != self._mark and (self._read is None or not timedelta() <= now - self._read < READ):
@@ -71,17 +80,17 @@ class LogNews:
         return len(listed) if count is None else count, said
 
     def _first_page(self, where: str) -> Document:
-        """Read the list with a single entry; its first page where the BMC refuses that, or says no count with it."""
+        """Read the list with a single entry; its first page where the BMC refuses that, or counts that entry alone."""
         if self._takes_top:
             try:
                 found = self._tree.get(f"{where}?$top=1").body
-                if integer(found, "Members@odata.count") is not None:
+                if integer(found, "Members@odata.count") not in (None, 1):
                     return found
-            except HttpError as error:
-                if error.kind in (Failure.AUTH, Failure.BUSY):
+            except DriverError as error:
+                if error.kind not in _REFUSED:
                     raise
         found = self._tree.get(where).body
-        self._takes_top = False
+        self._takes_top = self._takes_top and len(list(objects(found, "Members"))) == 1
         return found
 
     def _events(self) -> Sequence[BmcEvent]:

@@ -26,9 +26,9 @@ LIFETIME: Mapping[str, str] = {"ecc_ever": "ecc_uncorrectable_ever", "rows_remap
 BY_DESIGN = frozenset({"persistence_off", "pcie_narrow", "port_uneven"})
 # Signals of programs around the hardware, and their warnings: what these are about, the other tests measure.
 OF_PROGRAMS = frozenset({"clock_free", "clock_off", "fabric_manager_down", "dcgm_warning"})
-# A volume or a drive of the network may be gone, and an array works without one of its disks: the tests of drives
-# measure the node's own.
-OF_VOLUMES = frozenset({"fs_read_only", "nvme_timeout", "md_degraded"})
+# A volume of the network may be gone, and an array works without one of its disks: the tests of drives measure the
+# node's own.
+OF_VOLUMES = frozenset({"fs_read_only", "md_degraded"})
 NOT_JUDGED = frozenset({*LIFETIME, *BY_DESIGN, *OF_PROGRAMS, *OF_VOLUMES})
 TRANSIENT = frozenset({"fabric_recovers"})  # soon over, so the test is run again rather than failed
 

@@ -35,7 +35,7 @@ class Log:
     newest_first: bool = False
     links_only: bool = False
     top: str = "honours"  # refuses | ignores
-    counts: bool = True
+    counts: bool | str = True  # or "shown": it counts what it shows
     holds: int = 6
     clock: bool = True
     now: Any = NOW
@@ -71,7 +71,8 @@ class Log:
         shown = shown[:1] if "$top" in query and self.top == "honours" else shown
         links = [{"@odata.id": one["@odata.id"]} for one in shown]
         body: dict[str, Any] = {"Members": links if self.links_only else shown}
-        return Resource(path, body | ({"Members@odata.count": len(self.entries)} if self.counts else {}))
+        count = len(shown) if self.counts == "shown" else len(self.entries)
+        return Resource(path, body | ({"Members@odata.count": count} if self.counts else {}))
 
     @property
     def tree(self) -> Tree:
@@ -88,7 +89,7 @@ logs = st.builds(
     newest_first=st.booleans(),
     links_only=st.booleans(),
     top=st.sampled_from(["honours", "refuses", "ignores"]),
-    counts=st.booleans(),  # the standard asks for the count
+    counts=st.sampled_from([True, False, "shown"]),  # the standard asks for the count of all
     holds=st.integers(1, 6),
 )
 
@@ -119,7 +120,8 @@ def test_a_sign_that_comes_is_told_however_the_log_lists_it_wraps_or_is_cleared(
         assert news.since(told, log.now) is False
         asked = [where for where in log.gets if where.startswith(ENTRIES)]
         assert log.gets == asked, "the way to the log is known"
-        assert len(asked) == 1 or ILL in came, asked
+        few = 1 if len(log.entries) != 1 else 2  # with a count of one, who knows what was counted
+        assert len(asked) <= few or ILL in came, asked
 
 
 def test_a_log_is_looked_at_each_five_minutes_and_read_each_fifteen() -> None:
@@ -156,8 +158,7 @@ def test_a_log_that_was_cleared_shows_the_same_entry_again_though_the_bmc_has_no
     assert news.since(told, log.now)
 
 
-@pytest.mark.parametrize(("gone", "error"), [(ENTRIES, KeyError), (SEL, KeyError)])
-def test_a_log_that_is_gone_is_looked_up_again(gone: str, error: type[Exception]) -> None:
+def test_a_log_that_is_gone_is_looked_up_again() -> None:
     log = Log()
     news = LogNews(log.tree)
     assert not news.since((), log.now)

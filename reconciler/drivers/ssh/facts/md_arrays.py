@@ -16,10 +16,12 @@ _OF = r"md/raid(?:1|10)?:(?P<device>md{name}\w{{0,40}}): "
 LOST = re.compile(_OF.format(name="") + r"Disk failure on (?!loop)\S+, disabling device")
 _ASSEMBLED = re.compile(_OF.format(name="(?!X)") + r".*\bactive with (?P<left>\d{1,4}) out of (?P<all>\d{1,4}) ")
 SHORT = re.compile(_OF.format(name="(?!X)") + r".*\bactive with (?P<left>\d{1,4}) out of (?!(?P=left) )\d{1,4} ")
+# After a failure. A spare, or a disk that was not rebuilt yet, fails by the same line as one that the array works with.
+_CONTINUES = re.compile(_OF.format(name="(?!X)") + r"Operation continuing on (?P<left>\d{1,4}) devices")
 _REBUILDS = re.compile(r"md: recovery of RAID array (?P<device>md(?!X)\w{1,40})")  # md.c
 _REBUILT = re.compile(r"md: (?P<device>md(?!X)\w{1,40}): recovery done")
 FILTER = (
-    r"md.raid[0-9]*:.*(Disk failure on|active with [0-9]+ out of)|md: recovery of RAID array"
+    r"md.raid[0-9]*:.*(Disk failure on|Operation continuing on|active with [0-9]+ out of)|md: recovery of RAID array"
     r"|md: md[0-9A-Za-z_]+: recovery done"
 )
 
@@ -27,6 +29,7 @@ FILTER = (
 def whole_arrays(lines: Iterable[str]) -> frozenset[str]:
     """Return the arrays that have all of their disks at the end of the log, as far as it tells."""
     missing: defaultdict[str, int] = defaultdict(int)
+    all_of: dict[str, int] = {}
     rebuilds: set[str] = set()
     for line in lines:
         if "md" not in line:
@@ -35,7 +38,10 @@ def whole_arrays(lines: Iterable[str]) -> frozenset[str]:
             missing[lost["device"]] += 1
             rebuilds.discard(lost["device"])
         elif assembled := _ASSEMBLED.search(line):
+            all_of[assembled["device"]] = int(assembled["all"])
             missing[assembled["device"]] = int(assembled["all"]) - int(assembled["left"])
+        elif (goes_on := _CONTINUES.search(line)) and goes_on["device"] in all_of:
+            missing[goes_on["device"]] = all_of[goes_on["device"]] - int(goes_on["left"])
         elif begun := _REBUILDS.search(line):
             rebuilds.add(begun["device"])
         elif (done := _REBUILT.search(line)) and done["device"] in rebuilds and missing[done["device"]] == 1:
