@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from apprise import Apprise, NotifyBase, NotifyType
 
 DEADLINE_S: Final = 60.0  # wall clock: of one try
-_MISSING: Final = "the Python package apprise is not installed: pip install 'gpu-fleet-reconciler[notifications]'"
+_MISSING: Final = "the Python package apprise is not installed: pip install '.[notifications]' in the checkout"
 _LONGEST: Final = 300  # characters of an error
 _PLAIN: Final = ("mailto", "json", "xml", "form", "pagerduty", "opsgenie", "syslog")  # nothing in a text acts there
 _WORDS: Final = re.compile(r"[/:@?&=,+#;\s]+")

@@ -18,7 +18,7 @@ def library() -> tuple[ModuleType, ModuleType]:
         import pyarrow as arrow
         from pyarrow import parquet
     except ModuleNotFoundError:
-        raise UsageError("Parquet needs PyArrow: pip install 'gpu-fleet-reconciler[parquet]'") from None
+        raise UsageError("Parquet needs PyArrow: pip install '.[parquet]' in the checkout") from None
     return arrow, parquet
 
 

@@ -164,7 +164,7 @@ def test_parquet_without_pyarrow_says_what_to_install(
     gate_ran(spec, ledger, 480.0)
     done = reconciler("gate", "history", NODE, "--spec", spec, "--ledger", ledger, "--output", "parquet")
     assert done.code == 64
-    assert "gpu-fleet-reconciler[parquet]" in done.err
+    assert "pip install '.[parquet]'" in done.err
 
 
 @pytest.mark.parametrize("command", ["show", "history"])

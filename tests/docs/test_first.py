@@ -92,4 +92,5 @@ def test_what_pip_is_asked_for_is_declared() -> None:
     assert {(path, extra) for path, given in _extras() for extra in given.split(",") if extra not in extras} == set()
     assert len(list(_extras())) >= 4
     told = [line for path in pages() for block in blocks("sh", text(path)) for line in block.splitlines()]
+    told += [line for file in sorted((ROOT / "reconciler").rglob("*.py")) for line in file.read_text().splitlines()]
     assert [line for line in told if "pip install 'gpu-fleet-reconciler" in line] == []

@@ -137,7 +137,7 @@ def test_without_dask_the_command_to_install_it_is_named(
         reconciler("worker", "--site", "fra", "--scheduler", "tls://127.0.0.1:1", "--engine-tls", tls),
     ):
         assert done.code == 64
-        assert "pip install 'gpu-fleet-reconciler[dask]'" in done.err
+        assert "pip install '.[dask]' in the checkout" in done.err
 
 
 def test_a_stranger_with_a_ca_of_his_own_is_let_in_nowhere(

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
+import pytest
+
+from reconciler.drivers.redfish.breaker import Breaker
+from reconciler.drivers.redfish.login_guard import Account, LoginGuard
+from reconciler.drivers.secrets import Credentials, Secret
 from reconciler.model.desired import Endpoints
+from reconciler.model.errors import DriverError
 from reconciler.model.observed import Observed, Silent
 from reconciler.model.plan import BlockCode
 from reconciler.model.vocab import UnknownReason
@@ -37,6 +45,45 @@ def test_silent_nodes_share_one_sentence_whatever_their_names_and_addresses() ->
     assert "127.0.0.1" not in detail
     assert "gpu-000" not in detail
     assert len(detail) < LENGTH + 100
+
+
+def refuse(account: Account) -> None:
+    account.credentials(lambda: False)
+    raise account.refused("HTTP 401 Unauthorized")
+
+
+def test_nodes_share_it_whenever_their_bmcs_refused_the_secret_or_were_not_asked_any_more() -> None:
+    """The words are those of the driver: a wrong secret of the fleet is told on two rows, and no time makes a third."""
+    later = [b.NOW]
+    guard, told = LoginGuard(lambda: later[0]), set()
+    for at in range(6):
+        later[0] = b.NOW + timedelta(minutes=at)
+        node = b.node(f"gpu-000{at}", endpoints=Endpoints(f"https://10.20.0.{at}", "host:22"))
+        address = f"https://10.20.0.{at}"
+        account = guard.account(address, node=node.node, secret="bmc", read=lambda: Credentials("root", Secret("x")))
+        with pytest.raises(DriverError) as refused:
+            refuse(account)
+        bmc = Silent(b.NOW, UnknownReason.AUTH, refused.value.detail)
+        blocked = b.planner().plan(node, b.observed(node.node, hot=bmc, inventory=bmc), b.record(node)).blocked
+        assert blocked is not None
+        told.add(blocked.detail.partition(": bios")[0])
+    assert told == {
+        "BMC auth: BMC its address refused secret 'bmc'",
+        "BMC auth: BMC its address was not asked: 3 BMCs refused secret 'bmc' and none accepted it since",
+    }
+
+
+def test_nodes_share_it_whenever_their_bmcs_are_tried_again() -> None:
+    told = set()
+    for at in range(3):
+        node = b.node("gpu-0001", endpoints=Endpoints("https://10.20.0.1", "host:22"))
+        breaker = Breaker("https://10.20.0.1")
+        for missed in range(4 + at):
+            breaker.missed("https://10.20.0.1: connection refused", b.NOW + timedelta(minutes=at, seconds=missed))
+        with pytest.raises(DriverError) as left_alone:
+            breaker.check(b.NOW + timedelta(minutes=at, seconds=4))
+        told.add(summarize({"bios": f"BMC unreachable: {left_alone.value.detail}"}, node))
+    assert told == {"BMC unreachable: connection refused: bios not known"}
 
 
 def test_each_cause_is_named_once_with_all_values_that_it_hides() -> None:

@@ -138,7 +138,7 @@ def distributed() -> Any:
     try:
         import distributed as found
     except ImportError:
-        raise UsageError("an engine needs Dask: pip install 'gpu-fleet-reconciler[dask]'") from None
+        raise UsageError("an engine needs Dask: pip install '.[dask]' in the checkout") from None
     return found
 
 

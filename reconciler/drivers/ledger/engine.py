@@ -367,6 +367,6 @@ def _postgresql(url: sa.URL, lock_timeout_s: float) -> tuple[str, sa.Engine]:
         )
     except ModuleNotFoundError as error:
         raise LedgerError(
-            f"the ledger {name} needs the PostgreSQL driver: pip install 'gpu-fleet-reconciler[postgresql]'"
+            f"the ledger {name} needs the PostgreSQL driver: pip install '.[postgresql]' in the checkout"
         ) from error
     return name, engine

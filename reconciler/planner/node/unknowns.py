@@ -19,6 +19,13 @@ _OF_A_VALUE = re.compile(r"\S+ \((.*)\)")  # "firmware.bmc (BMC unreachable)"
 _NAMED = re.compile(r"(\S+) \(\S+\):? ?")  # "gpu-0001 (10.0.0.1:22): ..."
 _SOCKET = re.compile(r" ?\('[^']*', \d+[^)]*\)")  # as in "Connect call failed ('10.0.0.1', 22)"
 
+# When a source is asked again, and since when it has not been: each node has its own, and `incomplete` says it.
+_TIMED = re.compile(
+    r"; (?:not tried again before|it is not sent again|it goes to no other)\b.*"
+    r"| at (?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d\b|, asked for \S+?,",
+    re.DOTALL,
+)
+
 
 def summarize(unknown: Mapping[str, str], desired: Desired) -> str:
     """Return one sentence about `unknown` (value -> why it is not known), which names each cause once."""
@@ -51,10 +58,11 @@ def _roots(why: str) -> list[str]:
 
 
 def _without_node(reason: str, desired: Desired) -> str:
-    """Remove the node's name and addresses, so that nodes with the same cause get the same words."""
+    """Remove the node's name, addresses and times, so that nodes with the same cause get the same words (C11)."""
     text = _NAMED.sub(lambda said: "" if said[1] == desired.node else said[0], reason)
     for address in (desired.endpoints.bmc, desired.endpoints.host):
         text = text.replace(address, "its address") if address else text
+    text = _TIMED.sub("", text).replace(f" of {desired.node} ", " ")
     return _SOCKET.sub("", text).replace(": its address: ", ": ")
 
 
