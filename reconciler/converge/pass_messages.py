@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from reconciler.converge.brake import OWNER
 from reconciler.converge.events import LoopTold, Progress
-from reconciler.converge.status import held_by_brake
+from reconciler.converge.status import held_by_brake, node_status
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Plan
+from reconciler.model.status import NodeStatus
 from reconciler.model.units import format_duration
 
 NAMED = 8  # nodes that a message names
@@ -36,6 +37,7 @@ class PassMessages:
         seconds = (observation.finished_at - observation.started_at).total_seconds()
         differ, unknown = plan.totals.nodes_with_changes, len(plan.incomplete)
         waiting = sum(node.waits_for_person for node in plan.nodes.values())
+        held = sum(node_status(node, acting=False) is NodeStatus.HELD for node in plan.nodes.values())
         took = format_duration(seconds) if seconds >= _MINUTE_S else f"{seconds:.1f} s"
         seen = f"{len(plan.nodes)} nodes seen in {took}"
         fields: dict[str, str | int | float] = {
@@ -45,11 +47,14 @@ class PassMessages:
             "at_work": at_work,
             "unknown": unknown,
             "waiting": waiting,
+            "held": held,
             "plan": plan.id,
         }
         message = f"{seen}: {differ} differ, {at_work} at work, {unknown} unknown"
         if waiting:
             message += f", {waiting} {'waits' if waiting == 1 else 'wait'} for a person"
+        if held:
+            message += f", {held} held"
         self._progress(LoopTold("pass", message, fields=fields))
 
     def _tell_brake(self, plan: Plan) -> None:

@@ -392,6 +392,7 @@ def test_stop_and_resume(looped: Callable[..., Looped]) -> None:
         await here.clock.sleep(30 * MINUTE)
         assert not here.did("n0")
         assert here.seen.loop.stopped
+        assert here.said("pass")[-1].endswith(" unknown, 2 held")
         here.ledger.release(FLEET, "ops", here.clock.now())
 
     here.go(2 * HOUR, stops)
