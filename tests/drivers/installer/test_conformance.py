@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -18,6 +19,7 @@ from reconciler.app.installer_conformance import _refuse_while_machines_install
 from reconciler.drivers.installer import HttpInstaller
 from reconciler.drivers.installer.calls import Calls
 from reconciler.drivers.installer.conformance import Bench, check_server
+from reconciler.drivers.installer.medium import Medium
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.model.conformance import CheckResult, ConformanceReport
 from reconciler.model.errors import DriverError, Failure, UsageError
@@ -84,6 +86,11 @@ def test_without_a_server_nothing_more_is_tried(site: Site) -> None:
     ]  # fmt: skip
     done = reconciler("conformance", "installer", "--spec", ROOT / "fleet-spec", "--allow-writes")
     assert (done.code, "--confirm 'certify conformance'" in done.err) == (64, True), done.err
+
+
+def test_a_medium_without_the_credentials_of_the_attempt_fails(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Medium, "read", lambda self, begin, end, _: os.pread(self.file, end - begin, begin))
+    assert failed(suite(site)) == {"boot-medium": "boot.iso has no attempt.cred with the URL of this attempt"}
 
 
 def test_a_server_that_is_down_is_reported(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
