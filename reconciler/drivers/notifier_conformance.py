@@ -138,7 +138,7 @@ async def _away(bench: Bench) -> None:
 
 
 async def _secret(bench: Bench) -> None:
-    """What was said of refusals, of an address where nobody listens, and of a receiver that hangs has no secret."""
+    """Search all that was said so far: of refusals, of an address where nobody listens, of a receiver that hangs."""
     expect(bool(bench.said), "it said nothing of messages that were not taken")
     kept = all(bench.token not in one for one in bench.said)
     expect(kept, "the reason why a message was not delivered has the token of the channel's URL in it")

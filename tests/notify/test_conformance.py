@@ -85,6 +85,9 @@ def test_the_channel_itself_is_tried_by_consent_alone(monkeypatch: pytest.Monkey
     hook.status = 500
     report = suite(monkeypatch, hook, None, writes=True)
     assert (results(report)["write-message"], exit_code(report)) == ("fail", 7)
+    report = suite(monkeypatch, hook, None, blocking, writes=True)
+    assert results(report)["write-message"] == "fail"
+    assert f"{hook.url}/hook" not in details(report)["write-message"]
 
 
 async def careless(url: Secret, message: Message) -> None:
