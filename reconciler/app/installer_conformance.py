@@ -27,6 +27,7 @@ def check_installer(workspace: Workspace, ca: Path | None, *, writes: bool) -> C
         policy = InstallerPolicy(target.listen, None, target.iso, host_ca=target.host_ca)
     if policy is None:
         raise UsageError("the Fleet names no `installer` (docs/how-to/installer.md)")
+    _refuse_while_machines_install(workspace)
     try:
         trust = ssl.create_default_context(cafile=None if ca is None else str(ca))
     except (OSError, ssl.SSLError):
@@ -43,3 +44,14 @@ def check_installer(workspace: Workspace, ca: Path | None, *, writes: bool) -> C
             await ours.close()
 
     return run_async(run())
+
+
+def _refuse_while_machines_install(workspace: Workspace) -> None:
+    """The suite's server does not know their documents: its 404 makes an installer give up on a half-written disk."""
+    with workspace.present_ledger() as ledger:
+        nodes = sorted({one.node for one in ledger.installs() if one.closed_at is None})
+    if nodes:
+        raise UsageError(
+            f"installs of {', '.join(nodes)} are under way, and this would listen in place of the server that they "
+            f"report to: let them end (reconciler status), then stop the service and try again"
+        )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from reconciler.app.delivery import chats
@@ -17,7 +19,7 @@ from reconciler.drivers.secrets import Secret, SecretStore
 from reconciler.drivers.secrets_file import SecretsFile, SecretSource
 from reconciler.model.conformance import ConformanceReport
 from reconciler.model.errors import UsageError
-from reconciler.model.notices import Message
+from reconciler.model.notices import Message, NotDelivered
 
 ADDRESS, TOKEN = "ADDRESS", "TOKEN"
 
@@ -45,8 +47,27 @@ def check_channel(workspace: Workspace, name: str, receiver: str | None, *, writ
         return send
 
     async def send(message: Message) -> None:
-        await real.send(channel, message)
+        try:
+            await real.send(channel, message)
+        except NotDelivered as error:
+            raise NotDelivered(workspace.secrets.conceal(str(error))) from None
 
-    with receiving(HOLD_S) if receiver is not None else nullcontext() as found:
+    with receiving(HOLD_S) if receiver is not None else nullcontext() as found, _past_proxies():
         bench = Bench(channel, lambda: real.check(channel), send, local, found)
         return run_async(check_notifier(bench, writes=writes))
+
+
+@contextmanager
+def _past_proxies() -> Iterator[None]:
+    """Let no proxy of the environment get what is meant for the receiver on this machine."""
+    before = {name: os.environ.get(name) for name in ("no_proxy", "NO_PROXY")}
+    listed = ",".join(dict.fromkeys(filter(None, (*before.values(), "127.0.0.1"))))
+    os.environ.update(dict.fromkeys(before, listed))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -43,6 +43,7 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.token = secrets.token_hex(12)
+        self.said = list[str]()  # of messages that were not taken
 
     def message(self, title: str, *, key: str = "", thread: str = "", over: bool = False) -> Message:
         key = key or f"conformance-{secrets.token_hex(8)}"
@@ -61,12 +62,13 @@ class Bench:
                 raise WrongAnswerError(f"a message that the receiver took was not delivered: {error}") from error
         return self.receiver.received[before:]
 
-    async def refused(self, address: str) -> str:
-        """Return what is said of a message that nobody takes at an address."""
+    async def refused(self, address: str) -> None:
+        """Keep what is said of a message that nobody takes at an address."""
         try:
             await self.local(address, self.token)(self.message("Refused"))
         except NotDelivered as error:
-            return str(error)
+            self.said.append(str(error))
+            return
         raise WrongAnswerError("it says nothing of a message that was not taken: raise NotDelivered")
 
 
@@ -136,13 +138,10 @@ async def _away(bench: Bench) -> None:
 
 
 async def _secret(bench: Bench) -> None:
-    assert bench.receiver is not None
-    bench.receiver.status = 403
-    try:
-        said = await bench.refused(bench.receiver.address)
-    finally:
-        bench.receiver.status = 204
-    expect(bench.token not in said, "the reason of a refusal has the token of the channel's URL in it")
+    """Search all that was said so far: of refusals, of an address where nobody listens, of a receiver that hangs."""
+    expect(bool(bench.said), "it said nothing of messages that were not taken")
+    kept = all(bench.token not in one for one in bench.said)
+    expect(kept, "the reason why a message was not delivered has the token of the channel's URL in it")
 
 
 async def _deadline(bench: Bench) -> None:
@@ -195,8 +194,8 @@ LOCAL: Final[tuple[Probe[Bench], ...]] = (
     (Check("hostile-text", f"{_NOTICES}: Message.title", "a machine's words act on the receiver"), _hostile),
     (Check("refusal", f"{_NOTICES}: NotDelivered", "a message is lost, and nobody knows"), _refusal),
     (Check("away", f"{_NOTICES}: NotDelivered", "a message is lost, and nobody knows"), _away),
-    (Check("secret-kept", f"{_NOTICES}: NotDelivered holds no secret", "tokens stand in reports and logs"), _secret),
     (Check("deadline", _API, "the service stands still while a receiver hangs"), _deadline),
+    (Check("secret-kept", f"{_NOTICES}: NotDelivered holds no secret", "tokens stand in reports and logs"), _secret),
 )  # fmt: skip
 WRITES: Final[tuple[Probe[Bench], ...]] = (
     (Check("write-message", _API, "nobody is told anything", writes="a message to the channel, and that it has ended"),

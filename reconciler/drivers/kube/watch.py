@@ -53,6 +53,7 @@ class NodeWatch:
         self._timeout_s = timeout_s
         self._renew_s = renew_s
         self._own = own or OwnWrites()
+        self.listed = asyncio.Event()  # the nodes were listed: from then on no change is missed
 
     async def changes(self, tell: Callable[[str], None] = lambda _problem: None) -> AsyncGenerator[str]:
         """Yield names of nodes that came, went, or changed in a condition, a taint, a label or schedulability.
@@ -93,6 +94,7 @@ class NodeWatch:
         if not nodes.revision:
             for name in nodes.replace(*await self._list()):
                 yield name
+            self.listed.set()
             yield ""
         query = {
             "watch": "1",

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
+from contextlib import closing, nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiohttp import web
 
+from reconciler.app.installer_conformance import _refuse_while_machines_install
 from reconciler.drivers.installer import HttpInstaller
 from reconciler.drivers.installer.calls import Calls
 from reconciler.drivers.installer.conformance import Bench, check_server
+from reconciler.drivers.installer.medium import Medium
+from reconciler.drivers.ledger import SqlLedger
 from reconciler.model.conformance import CheckResult, ConformanceReport
+from reconciler.model.errors import DriverError, Failure, UsageError
+from reconciler.model.install_progress import InstallAttempt, digest_of
 from tests.cli.shell import reconciler
 from tests.conftest import ROOT
 from tests.drivers.installer.conftest import Site
 
 pytestmark = pytest.mark.wire
+NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
 
 def suite(site: Site, *, writes: bool = True, **changes: Any) -> ConformanceReport:
@@ -74,3 +86,27 @@ def test_without_a_server_nothing_more_is_tried(site: Site) -> None:
     ]  # fmt: skip
     done = reconciler("conformance", "installer", "--spec", ROOT / "fleet-spec", "--allow-writes")
     assert (done.code, "--confirm 'certify conformance'" in done.err) == (64, True), done.err
+
+
+def test_a_medium_without_the_credentials_of_the_attempt_fails(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Medium, "read", lambda self, begin, end, _: os.pread(self.file, end - begin, begin))
+    assert failed(suite(site)) == {"boot-medium": "boot.iso has no attempt.cred with the URL of this attempt"}
+
+
+def test_a_server_that_is_down_is_reported(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def down(*_words: Any, **_options: Any) -> Any:
+        raise DriverError(Failure.UNREACHABLE, "nobody listens")
+
+    monkeypatch.setattr(HttpInstaller, "publish", down)
+    monkeypatch.setattr(HttpInstaller, "withdraw", down)
+    assert "nobody listens" in failed(suite(site))["publish"]
+
+
+def test_it_does_not_listen_while_a_machine_installs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(SqlLedger(tmp_path / "ledger.sqlite")) as ledger:
+        begun = InstallAttempt(digest_of("t1"), "gpu-a001", "{}", "", NOW, token="t1")
+        ledger.save_install(begun, NOW)
+        ledger.save_install(replace(begun, digest=digest_of("t2"), node="gpu-a002", closed_at=NOW), NOW)
+        workspace: Any = SimpleNamespace(present_ledger=lambda: nullcontext(ledger))
+        with pytest.raises(UsageError, match="installs of gpu-a001 are under way"):
+            _refuse_while_machines_install(workspace)

@@ -92,6 +92,29 @@ def test_a_server_that_errs_fails_and_the_node_is_put_back(lab: LabWorld, monkey
     assert lab.kubectl("get", "node", "gpu-002", "-o", "jsonpath={.spec.unschedulable}{.spec.taints}") == ""
 
 
+def test_a_mark_that_a_server_kept_is_named_and_the_next_run_takes_it_off(
+    lab: LabWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that refuses the write that takes the mark off."""
+    right = Writes.replace_node
+
+    def keeps(self: Any, name: str, wanted: Any, *, dry: bool) -> Any:
+        if not wanted["spec"].get("unschedulable"):
+            raise ConnectionError("away")
+        return right(self, name, wanted, dry=dry)
+
+    write = ("--allow-writes", "--node", "gpu-002", "--confirm", "write to gpu-002")
+    with monkeypatch.context() as broken:
+        broken.setattr(Writes, "replace_node", keeps)
+        done = conformance(lab, *write)
+    assert done.code == 7, done.out + done.err
+    assert "kubectl annotate node gpu-002 reconciler.dev/owner-" in details(done)["write-mark"]
+    assert lab.kubectl("get", "node", "gpu-002", "-o", "jsonpath={.spec.unschedulable}") == "true"
+    done = conformance(lab, *write)
+    assert (done.code, results(done)["write-mark"]) == (0, "pass"), done.out + done.err
+    assert lab.kubectl("get", "node", "gpu-002", "-o", "jsonpath={.spec.unschedulable}{.spec.taints}") == ""
+
+
 def test_a_server_that_is_away_is_asked_once(lab: LabWorld) -> None:
     lab.bench.kubeconfig.write_text(lab.bench.kubeconfig.read_text().replace(lab.bench.server, "https://127.0.0.1:9"))
     done = conformance(lab)
