@@ -58,7 +58,7 @@ def _roots(why: str) -> list[str]:
 
 
 def _without_node(reason: str, desired: Desired) -> str:
-    """Remove the node's name, addresses and times, so that nodes with the same cause get the same words (C11)."""
+    """Remove the node's name, addresses and times, so that nodes with the same cause get the same words."""
     text = _NAMED.sub(lambda said: "" if said[1] == desired.node else said[0], reason)
     for address in (desired.endpoints.bmc, desired.endpoints.host):
         text = text.replace(address, "its address") if address else text
