@@ -162,7 +162,7 @@ def play(scene: Scene, fault: Fault) -> CellResult:
 
 
 def interrupted(scene: Scene, calls: int, *, hard: bool) -> tuple[bool, list[str]]:
-    """Interrupt a run at its `calls`-th call that leaves something new behind, and go on.
+    """Interrupt a run at its `calls`-th call of those at which a crash is not one just before, and go on.
 
     Return whether it got there, and what is wrong.
     """

@@ -124,7 +124,9 @@ class Fabric(CheckedFabric):
 class _Ledger(CheckedLedger):
     """A ledger whose writes are calls, and whose reads are none: a run that dies in one has done nothing."""
 
-    _READS: Final = frozenset({"node", "nodes", "holds", "history", "rollouts", "unfinished", "durations", "id"})
+    _READS: Final = frozenset({
+        "node", "nodes", "holds", "history", "rollouts", "unfinished", "durations", "id", "prove", "renew", "fence",
+    })  # fmt: skip
 
     def __getattr__(self, name: str) -> Any:
         if name in self._READS:
@@ -138,7 +140,11 @@ class _Ledger(CheckedLedger):
             result = call(*args, **keys)
             if name != "batch":
                 _CALL.set(("ledger", name))
-                trigger.after_call(name)
+                token = _AT.set(args[2] if name == "begin" else _AT.get())  # an intent is told of before the action
+                try:
+                    trigger.after_call(name)
+                finally:
+                    _AT.reset(token)
             return result
 
         return watched

@@ -49,10 +49,10 @@ WIPED = Scene("reimage", ("old image",), saved=True)
 
 @pytest.mark.parametrize("hard", [True, False], ids=["a power cut", "Ctrl-C"])
 @pytest.mark.parametrize("scene", ["restart_service", "gpu_reset", "ac_cycle", "reimage, with data"])
-def test_what_is_interrupted_after_any_write_is_gone_on_with(scene: str, hard: bool) -> None:
+def test_what_is_interrupted_at_any_point_is_gone_on_with(scene: str, hard: bool) -> None:
     """The next run ends well, no invariant breaks, a rung has used up one attempt at most, and no data is lost."""
     reached, wrong = 0, []
-    for calls in range(1, 1000, 1 if hard else 3):  # Ctrl-C has many more calls to strike at, and leaves less behind
+    for calls in range(1, 1000, 1 if hard else 3):  # Ctrl-C has more points, and leaves less behind: each third
         died, why = interrupted(SCENES.get(scene, WIPED), calls, hard=hard)
         wrong += [f"at call {calls}: {one}" for one in why]
         if not died:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from reconciler.drivers.ledger import SqlLedger, durations
+from reconciler.drivers.ledger import SqlLedger, durations, node_history
 from reconciler.health.ladder import REMEDIATION
 from reconciler.model.errors import LeaseHeld
 from reconciler.model.records import FLEET, ISOLATED
@@ -182,6 +182,18 @@ def test_whoever_hides_an_attempt_that_did_not_end_is_found(
     tamper(where, statement)
     found = ledger.audit()
     assert (found.row, found.problem, found.detail) == (row, "attempt", told)
+
+
+def test_the_runs_of_a_long_journal_are_read_in_pages(filled: SqlLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Databases take tens of thousands of values in one statement at most: 32,766 in SQLite, 65,535 in PostgreSQL."""
+    whole = filled.journal(None, 3000)
+    assert len({entry.run for _, entry in whole}) > 2
+    monkeypatch.setattr(node_history, "_PAGE", 2)
+    with statements(filled) as asked:
+        assert filled.journal(None, 3000) == whole
+    given = [parameters for statement, parameters in asked if " runs" in statement]
+    assert len(given) > 1
+    assert all(len(one) <= 2 for one in given)
 
 
 def test_histories_read_no_attempt_again_that_they_have(filled: SqlLedger) -> None:

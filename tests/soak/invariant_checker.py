@@ -40,11 +40,12 @@ class PowerCut(BaseException):
     """The reconciler's machine lost power: no later call of the run has any effect."""
 
 
-# What a run calls without leaving anything behind that another run would find, but a longer lease.
+# What a run calls without writing anything that another run would find, but a longer lease.
 READS = frozenset({
     "facts", "holder", "holds", "hot", "inventory", "known", "media", "member", "node", "nodes", "progress", "prove",
     "renew", "rollouts", "state", "unfinished",
 })  # fmt: skip
+LONG_S = 30.0  # in which a machine that installs, boots or flashes gets on
 
 
 @dataclass
@@ -52,14 +53,16 @@ class CrashTrigger:
     """Crashes a run at its `calls`-th call, by calling `signal`, or with PowerCut if that is None.
 
     `alike`: passes over calls at which a crash does what one just before would do. What a power cut leaves behind is
-    the same until something is written; what Ctrl-C stops differs from call to call, but for those that are repeated.
+    the same until something is written, and the machine goes on by itself for that long: seconds of fleet time. What
+    Ctrl-C stops differs from call to call, but for those that are repeated.
     """
 
     calls: int = 0  # 0 = never
     signal: Callable[[], object] | None = None
-    alike: bool = False
+    alike: Callable[[], float] | None = None  # the fleet's clock
     fired: bool = False
     _read: set[str] = field(default_factory=set)  # since something was written
+    _at: float = 0.0  # when a call was counted last
 
     def check(self) -> None:
         if self.fired and self.signal is None:
@@ -68,7 +71,7 @@ class CrashTrigger:
     def after_call(self, name: str) -> None:
         """Count a call after its effect and before the run can record it; crash the run at the last one."""
         self.check()
-        if self.calls == 0 or self.fired or (self.alike and self._passes(name)):
+        if self.calls == 0 or self.fired or self._passes(name):
             return
         self.calls -= 1
         if self.calls == 0:
@@ -78,8 +81,11 @@ class CrashTrigger:
             self.check()
 
     def _passes(self, name: str) -> bool:
-        if name not in READS:
+        if self.alike is None:
+            return False
+        if name not in READS or self.alike() - self._at >= LONG_S:
             self._read.clear()
+            self._at = self.alike()
             return False
         passes = self.signal is None or name in self._read
         self._read.add(name)

@@ -181,7 +181,9 @@ class SmallFleet(World):
 
         async def killed() -> None:
             work = asyncio.create_task(self.applying(**changes))
-            self.checker.crash_trigger = CrashTrigger(calls, None if hard else work.cancel, alike)
+            self.checker.crash_trigger = CrashTrigger(
+                calls, None if hard else work.cancel, self.seconds if alike else None
+            )
             await asyncio.wait([work])
             crash_trigger, self.checker.crash_trigger = self.checker.crash_trigger, CrashTrigger()
             self.died = crash_trigger.fired

@@ -208,8 +208,11 @@ def _object(data: Any) -> Mapping[str, Any]:
 
 def _runs(connection: sa.Connection, rows: Sequence[Any]) -> Mapping[str, tuple[str, str]]:
     """Return commit and plan of the runs that wrote these rows: a few runs wrote thousands of them."""
-    query = sa.select(runs.c.run, runs.c.commit_id, runs.c.plan).where(runs.c.run.in_({*map(_RUN, rows)}))
-    return {run: (commit or "", plan or "") for run, commit, plan in connection.execute(query)}
+    names, found = sorted({*map(_RUN, rows)}), dict[str, tuple[str, str]]()
+    for at in range(0, len(names), _PAGE):  # databases take tens of thousands of values at most
+        query = sa.select(runs.c.run, runs.c.commit_id, runs.c.plan).where(runs.c.run.in_(names[at : at + _PAGE]))
+        found |= {run: (commit or "", plan or "") for run, commit, plan in connection.execute(query)}
+    return found
 
 
 def _begun(
