@@ -162,7 +162,7 @@ def test_a_url_goes_only_where_its_allow_list_says(tmp_path: Path) -> None:
 
 def test_a_python_without_apprise_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "apprise", None)
-    with pytest.raises(NotDelivered, match=r"pip install 'gpu-fleet-reconciler\[notifications\]'"):
+    with pytest.raises(NotDelivered, match=r"pip install '\.\[notifications\]'"):
         messenger(tmp_path, "json://127.0.0.1/hook").check(CHANNEL)
 
 
