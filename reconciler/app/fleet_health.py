@@ -9,8 +9,10 @@ gives it os.time: so the instant of the last write tells when nobody leads.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
@@ -20,7 +22,7 @@ from reconciler.model.errors import DriverError
 from reconciler.model.status import FleetStatus, LoopStatus, NodeStatus, Role
 
 ANEW_S: Final = 300.0  # the script takes an object that is older than three of these for nobody's
-_LEAST_S: Final = 30.0
+_LOOK_S: Final = 30.0  # each look counts all nodes
 _NAMED: Final = 5  # nodes
 _LONGEST: Final = 500  # characters of a message
 _UNDER_WAY: Final = (NodeStatus.ACTING, NodeStatus.WAITING, NodeStatus.PLANNED)
@@ -44,26 +46,28 @@ class FleetHealth:
     commit: str
 
 
-def fleet_health(loop: LoopStatus, fleet: FleetStatus | None) -> FleetHealth:
+def fleet_health(loop: LoopStatus, fleet: FleetStatus | None, now: datetime) -> FleetHealth:
     """Return how the fleet is by its last pass: worst what waits for a person, then what is under way.
 
     Nodes that are held, set aside or not known make it no worse: a person has asked for it, or the next pass tells.
+    `now`: by the fleet's clock.
     """
-    word, message = _found(loop, fleet)
+    word, message = _found(loop, fleet, now)
     return FleetHealth(word, message if len(message) <= _LONGEST else message[: _LONGEST - 1] + "…", loop.spec_commit)
 
 
-def _found(loop: LoopStatus, fleet: FleetStatus | None) -> tuple[HealthWord, str]:
-    if loop.stopped:
+def _found(loop: LoopStatus, fleet: FleetStatus | None, now: datetime) -> tuple[HealthWord, str]:
+    unready = loop.unready(now)
+    if not loop.spec_commit:
+        return (HealthWord.DEGRADED if loop.spec_trouble else HealthWord.PROGRESSING), unready
+    if loop.stopped and (fleet is None or loop.stopped != fleet.braked):  # the storm brake stops it, too
         return HealthWord.SUSPENDED, f"the fleet is stopped: {loop.stopped}"
-    if loop.spec_trouble and not loop.spec_commit:
-        return HealthWord.DEGRADED, f"no spec is in force: the newest commit is {loop.spec_trouble}"
-    if fleet is None:
+    if fleet is None or loop.last_pass is None:
         return HealthWord.PROGRESSING, "the first pass has not ended"
-    if wrong := _for_people(loop, fleet):
+    if wrong := [*([unready] if unready else []), *_for_people(loop, fleet)]:
         return HealthWord.DEGRADED, "; ".join(wrong)
-    counts = {status: sum(node.status is status for node in fleet.nodes.values()) for status in NodeStatus}
-    said = ", ".join(f"{count} {status.value.replace('_', ' ')}" for status, count in counts.items() if count)
+    counts = Counter(node.status for node in fleet.nodes.values())
+    said = ", ".join(f"{counts[one]} {one.value.replace('_', ' ')}" for one in NodeStatus if counts[one])
     under_way = any(counts[status] for status in _UNDER_WAY)
     return (HealthWord.PROGRESSING if under_way else HealthWord.HEALTHY), f"nodes: {said or 'none'}"
 
@@ -81,12 +85,15 @@ def _for_people(loop: LoopStatus, fleet: FleetStatus) -> list[str]:
 
 
 def kept_health(
-    target: HealthMap, loop: Callable[[], LoopStatus], fleet: Callable[[], FleetStatus | None]
+    target: HealthMap,
+    loop: Callable[[], LoopStatus],
+    fleet: Callable[[], FleetStatus | None],
+    now: Callable[[], datetime],
 ) -> Kept[FleetHealth]:
     """Return what keeps the ConfigMap at the fleet's health for as long as this process leads."""
 
     def value() -> FleetHealth | None:
-        return fleet_health(loop(), fleet()) if loop().role is Role.LEADER else None
+        return fleet_health(loop(), fleet(), now()) if loop().role is Role.LEADER else None
 
     def trouble(_health: FleetHealth, error: DriverError) -> str:
         return (
@@ -95,7 +102,7 @@ def kept_health(
             "ConfigMap"
         )
 
-    return Kept(value, lambda health: target.write(_data(health)), "health_map", trouble, ANEW_S, _LEAST_S)
+    return Kept(value, lambda health: target.write(_data(health)), "health_map", trouble, _LOOK_S, ANEW_S)
 
 
 def _data(health: FleetHealth) -> Mapping[str, str]:

@@ -15,7 +15,6 @@ from reconciler.converge.events import LoopTold, Progress
 from reconciler.model.errors import DriverError
 
 T = TypeVar("T")
-_LOOK_S: Final = 0.5
 _AGAIN_S: Final = 10.0
 
 
@@ -23,15 +22,15 @@ _AGAIN_S: Final = 10.0
 class Kept(Generic[T]):
     """`value`: what to write; None: nothing now. `write` raises DriverError. `event`, `trouble`: how a failure is told.
 
-    `least_s`: between two writes of different values, at least; `anew_s`: between two of the same one.
+    `look_s`: how often `value` is asked, and what it returns is written if it is another; `anew_s`: how often at least.
     """
 
     value: Callable[[], T | None]
     write: Callable[[T], Awaitable[None]]
     event: str
     trouble: Callable[[T, DriverError], str]
+    look_s: float
     anew_s: float
-    least_s: float = 0.0
 
 
 class KeptObject(Generic[T]):
@@ -50,15 +49,14 @@ class KeptObject(Generic[T]):
     async def _keep(self) -> None:
         now, kept = asyncio.get_running_loop().time, self._kept
         written: T | None = None
-        at = -kept.anew_s
+        due = 0.0
         while True:
-            value, age = kept.value(), now() - at
-            pause = _LOOK_S
-            if value is not None and age >= (kept.least_s if value != written else kept.anew_s):
-                written = value if await self._written(value) else None
-                at = now() if written is not None else at
-                pause = _LOOK_S if written is not None else _AGAIN_S
-            await asyncio.sleep(pause)
+            value = kept.value()
+            well = True
+            if value is not None and (value != written or now() >= due):
+                well = await self._written(value)
+                written, due = value if well else None, now() + kept.anew_s
+            await asyncio.sleep(kept.look_s if well else _AGAIN_S)
 
     async def _written(self, value: T) -> bool:
         try:

@@ -16,11 +16,12 @@ from reconciler.drivers.kube import OwnPod
 from reconciler.model.errors import DriverError
 from reconciler.model.status import Role
 
+_LOOK_S: Final = 0.5
 _ANEW_S: Final = 60.0  # somebody else may have taken it away
 
 
 def pod_role(pod: OwnPod, role: Callable[[], Role]) -> Kept[Role]:
-    return Kept(role, lambda it: pod.label(it.value), "pod_label", _trouble, _ANEW_S)
+    return Kept(role, lambda it: pod.label(it.value), "pod_label", _trouble, _LOOK_S, _ANEW_S)
 
 
 def _trouble(role: Role, error: DriverError) -> str:

@@ -147,7 +147,10 @@ class Service:
                 closing.push_async_callback(KeptObject(label, progress).close)
             if self._web.health_map:
                 health = kept_health(
-                    HealthMap(self._web.health_map), lambda: self._metrics.status, lambda: self._metrics.fleet
+                    HealthMap(self._web.health_map),
+                    lambda: self._metrics.status,
+                    lambda: self._metrics.fleet,
+                    self._workspace.clock.now,
                 )
                 closing.push_async_callback(KeptObject(health, progress).close)
             if self._web.listen != OFF:

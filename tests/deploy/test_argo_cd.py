@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ def fleet(**statuses: NodeStatus) -> FleetStatus:
     return FleetStatus(NOW, NOW, {name: NodeReport("train", status, NOW) for name, status in statuses.items()})
 
 
-LEADS = LoopStatus(Role.LEADER, spec_commit="c0ffee")
+LEADS = LoopStatus(Role.LEADER, spec_commit="c0ffee", last_pass=NOW)
 GOOD = fleet(a=NodeStatus.CONVERGED, b=NodeStatus.HELD, c=NodeStatus.UNKNOWN)
 STUCK = fleet(**{f"n{at}": NodeStatus.BLOCKED for at in range(7)})
 
@@ -51,22 +51,27 @@ STUCK = fleet(**{f"n{at}": NodeStatus.BLOCKED for at in range(7)})
         (LEADS, fleet(a=NodeStatus.WAITING, b=NodeStatus.CONVERGED), "Progressing", "nodes: 1 converged, 1 waiting"),
         (replace(LEADS, stopped="by ops"), STUCK, "Suspended", "the fleet is stopped: by ops"),
         (LEADS, STUCK, "Degraded", "a person must look at n0, n1, n2, n3, n4 and 2 more: reconciler explain NODE"),
-        (LEADS, replace(GOOD, braked="5 of 9"), "Degraded", "the storm brake is on: 5 of 9"),
+        (replace(LEADS, stopped="5 of 9"), replace(GOOD, braked="5 of 9"), "Degraded", "the storm brake is on: 5 of 9"),
+        (
+            replace(LEADS, last_pass=NOW - timedelta(seconds=901)), GOOD,
+            "Degraded", "the last pass ended 901 s ago, 900 s are allowed",
+        ),
+        (replace(LEADS, last_pass=None), GOOD, "Progressing", "the first pass has not ended"),
         (LEADS, replace(GOOD, halted=("train",)), "Degraded", "rollouts are halted: train"),
         (replace(LEADS, spec_trouble="unsigned"), GOOD, "Degraded", "the newest commit is not in force: unsigned"),
         (
-            LoopStatus(Role.LEADER, spec_trouble="invalid"), None,
+            LoopStatus(Role.LEADER, spec_trouble="invalid"), STUCK,
             "Degraded", "no spec is in force: the newest commit is invalid",
         ),
     ],
 )  # fmt: skip
 def test_the_leader_says_how_the_fleet_is(loop: LoopStatus, seen: FleetStatus | None, word: str, message: str) -> None:
-    found = fleet_health(loop, seen)
+    found = fleet_health(loop, seen, NOW)
     assert (found.word, found.message) == (HealthWord(word), message)
 
 
 def test_a_long_message_is_cut() -> None:
-    assert len(fleet_health(LEADS, replace(GOOD, braked="x" * 1000)).message) == 500
+    assert len(fleet_health(LEADS, replace(GOOD, braked="x" * 1000), NOW).message) == 500
 
 
 def lua(value: Any) -> str:
@@ -150,14 +155,15 @@ def test_the_leader_writes_it_through_kubectl_and_a_standby_does_not(
     async def work() -> None:
         nonlocal loop
         target = HealthMap(f"{SPACE}/reconciler-fleet")
-        kept = KeptObject(kept_health(target, lambda: loop, lambda: GOOD), told.append)
-        await asyncio.sleep(2.0)
+        often = replace(kept_health(target, lambda: loop, lambda: GOOD, lambda: NOW), look_s=0.1)
+        kept = KeptObject(often, told.append)
+        await asyncio.sleep(1.0)
         assert "data" not in item, "a standby wrote"
         loop = LEADS
         await comes(lambda: "data" in item)
         await kept.close()
         api.refuses = True
-        kept = KeptObject(kept_health(target, lambda: loop, lambda: GOOD), told.append)
+        kept = KeptObject(often, told.append)
         await comes(lambda: bool(told))
         await kept.close()
 
