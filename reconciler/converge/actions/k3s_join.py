@@ -68,6 +68,10 @@ async def joining_k3s(ctx: ActionContext, member: Member | None) -> AsyncIterato
         await _check_mount(ctx)
         member = await _prepare_server(ctx, k3s, member)
     elif await _runs(ctx, k3s):
+        if await _comes_by_itself(ctx):
+            await on_node.begin_no_more(ctx, k3s)
+            yield member is None
+            return
         await _guard_quorum(ctx, k3s)  # its kubelet is not Ready, and its etcd may be one that the quorum needs
     elif k3s.external:
         await write_token(ctx, k3s)  # K3s may have refused the one before (told_of_refusal)
@@ -101,6 +105,22 @@ async def _targets(ctx: ActionContext, *source: str) -> set[str]:
     if result.timed_out or result.exit_status not in (0, 1):  # 1: nothing found
         raise Stop(Transient("what is mounted on its host can't be read", 30.0))
     return set(result.stdout.splitlines())
+
+
+async def _comes_by_itself(ctx: ActionContext) -> bool:
+    """Wait as long as a start takes, and return whether the node is Ready then: a run before may have just started it.
+
+    A restart of the second of two members takes the quorum away, and with it the API of a server that only starts.
+    """
+    ctx.step(f"waiting for {ctx.node}, whose K3s runs or starts")
+
+    async def is_ready() -> bool | None:
+        with suppress(DriverError):
+            member = await ctx.cluster.member(ctx.node)
+            return True if member is not None and member.ready else None
+        return None
+
+    return await poll(ctx, is_ready, within_s=on_node.STARTS_S, every_s=5.0, soon=True) is not None
 
 
 async def _guard_quorum(ctx: ActionContext, k3s: DesiredK3s) -> None:
