@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
+import shlex
 import signal
 import sys
 import tempfile
@@ -14,6 +16,7 @@ from tests.k3s.nodes import missing, running
 from tests.k3s.spec import Spec, names
 from tests.k3s.story import Story
 
+APART = "K3S_NODES_APART"  # set in the network namespace that this program makes for itself and its nodes
 ASK = Path(__file__).with_name("ask.py")
 
 
@@ -28,9 +31,14 @@ def main() -> int:
     parser.add_argument("--skip", action="append", default=[], choices=("upgrade by one minor", "replace a lost node"))
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the ledger, the spec and what runs said there")
     given = parser.parse_args()
+    if given.agents < 1:
+        parser.error("--agents: at least one, whose disk has a partition that a teardown keeps")
     if why := missing():
         print(f"make e2e-k3s: {why}", file=sys.stderr)
         return 1
+    if APART not in os.environ:
+        alone = f"ip link set lo up && exec {shlex.join([sys.executable, '-m', 'tests.k3s', *sys.argv[1:]])}"
+        os.execvpe("unshare", ["unshare", "--net", "sh", "-c", alone], os.environ | {APART: "1"})
     with tempfile.TemporaryDirectory(prefix="k3s-") as scratch:
         if given.keep is not None:
             given.keep.mkdir(parents=True, exist_ok=True)

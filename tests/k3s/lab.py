@@ -294,7 +294,7 @@ class NodesLab(up._LabRunner):
     # --- what happens to nodes ---
 
     async def lose(self, name: str) -> None:
-        """A disk is gone, and a person has put the image on a new one: nothing of K3s is there, nor any container."""
+        """The disk of K3s is gone, and a person has put the image on a new one. Other partitions are as they were."""
         units = [role.unit for role in K3sRole if role.unit in self.lab.machine(name).disk().services]
         for unit in units:
             self.lab.machine(name).service_set(unit, active=False)
@@ -309,7 +309,7 @@ class NodesLab(up._LabRunner):
 
 _LOSE: Final = f"""pkill -9 -x containerd-shim
 umount /var/lib/kubelet/pods/1/volumes/token; ip link delete cni0
-rm -rf /etc/rancher /var/lib/rancher /var/lib/kubelet /var/lib/cni {BINARY} {" ".join(UNITS)}; sync"""
+rm -rf --one-file-system /etc/rancher /var/lib/rancher /var/lib/kubelet /var/lib/cni {BINARY} {" ".join(UNITS)}; sync"""
 
 
 def _without_timeout(command: str) -> list[str]:

@@ -22,11 +22,15 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # The first process of a node. /sys/fs/cgroup is hidden: containers of this machine are nothing that a node may end. So
 # is root's .bashrc, which bash reads when sshd starts it: that of a machine for building may wait for a lock.
 _BEGIN = """set -e
-for folder in /var/lib /run /usr/local/bin /usr/local/sbin /sys/fs/cgroup
+for folder in /var/lib /run /usr/local/sbin /sys/fs/cgroup
 do mount -t tmpfs -o mode=755 none $folder; done
-mkdir /var/lib/upper /var/lib/work /run/sshd
-mount -t overlay -o lowerdir=/etc,upperdir=/var/lib/upper,workdir=/var/lib/work none /etc
+mkdir /run/sshd
+for folder in /etc /usr/local/bin
+do upper=/var/lib/overlay$folder; mkdir -p $upper/upper $upper/work
+mount -t overlay -o lowerdir=$folder,upperdir=$upper/upper,workdir=$upper/work none $folder; done
 : > /etc/fstab
+sed -i 's/^root:!*:/root:*:/' /etc/shadow
+rm -f /usr/local/bin/k3s
 printf '%s\\n%s\\n' "$1" "$2/lab.socket" > /run/node
 cp "$2/ask" /usr/local/sbin/shell
 cp "$2/ask" /usr/local/sbin/systemctl

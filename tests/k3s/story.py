@@ -32,7 +32,7 @@ TTL_S = 900.0
 RUNS = 4  # of a stage, after the last kill
 WAYS = ("before", "during", "after")
 KEPT = "/var/lib/rancher/k3s/storage"  # a partition of its own on the first agent
-RUN_S = 1500.0
+RUN_S = 1800.0  # above the 25 minutes of --wait, after which a run ends by itself
 
 
 @dataclass
@@ -63,6 +63,7 @@ class Story:
     wrong: list[str] = field(default_factory=list)
     victim: asyncio.subprocess.Process | None = None
     began: float = field(default_factory=time.monotonic)
+    version: str = OLD
     _at: int = 0  # the change of a host at which the run dies; 0: at none
     _way: str = ""
     _killed: str = ""
@@ -185,8 +186,9 @@ class Story:
         }
         self.wrong += [what for what, holds in checks.items() if not holds]
 
-    def in_service(self, version: str) -> None:
-        cluster, site = self.lab.lab.cluster, self.lab.site
+    def in_service(self) -> None:
+        """See that each node serves with the version of now, and that nothing is left open."""
+        cluster, site, version = self.lab.lab.cluster, self.lab.site, self.version
         assert cluster is not None
         everybody = [*self.servers, *self.agents]
         found = {name: cluster.node(name) for name in everybody}
@@ -219,22 +221,24 @@ class Story:
 
         async def begin(stage: Stage) -> None:
             await self.until_done(stage, *apply)
-            self.in_service(OLD)
+            self.in_service()
 
         async def upgrade(stage: Stage) -> None:
             alone = len(self.servers) == 1 or None
             self.lab.spec.change(bootstrap=None, allowDowntime=alone, release=self.lab.files.release(NEW))
+            self.version = NEW
             await self.until_done(stage, *apply)
-            self.in_service(NEW)
+            self.in_service()
             saved = self.lab.site.snapshots
             for name in self.servers:
                 if not any(one.startswith("before-") and f"-{name}-" in one for one in saved):
                     self.wrong.append(f"{name} has no snapshot of etcd of before the upgrade: {saved}")
 
         async def replace(stage: Stage) -> None:
+            self.lab.spec.change(bootstrap=None)
             await self.lab.lose(self.servers[-1] if len(self.servers) > 1 else self.agents[-1])
             await self.until_done(stage, *apply)
-            self.in_service(NEW)
+            self.in_service()
 
         async def teardown(stage: Stage) -> None:
             self.lab.spec.change(bootstrap=None)
