@@ -10,7 +10,7 @@ from typing import Final
 from reconciler.diff.managed import Managed
 from reconciler.diff.readings import ABSENT, Fact, Missing
 from reconciler.model.desired import Profile
-from reconciler.model.k3s import CONFIG, NONE, REGISTRIES, K3sFacts
+from reconciler.model.k3s import CONFIG, NONE, OUR_IMAGES, REGISTRIES, K3sFacts
 from reconciler.model.vocab import Concern, Source, UnknownReason
 
 K3S: Final = "cluster.k3s."
@@ -24,7 +24,7 @@ def k3s_rows(profile: Profile) -> list[Managed]:
         return []
     rows = [_row("version", wanted.version, _version)]
     if wanted.image_file:
-        rows.append(_row("images", wanted.image_file, partial(_has_image, wanted.image_file)))
+        rows.append(_row("images", wanted.image_file, partial(_images, wanted.image_file)))
     for path, text in wanted.files.items():
         digest = hashlib.sha256(text.encode()).hexdigest() if text else ABSENT
         rows.append(_row(row_of(path).removeprefix(K3S), digest, partial(_file, path)))
@@ -48,8 +48,10 @@ def _version(found: K3sFacts) -> Hashable:
     return found.version or ABSENT
 
 
-def _has_image(name: str, found: K3sFacts) -> Hashable:
-    return name if name in found.images else ABSENT
+def _images(name: str, found: K3sFacts) -> Hashable:
+    """Return the declared file if it is there, else what there is of other releases: before an upgrade, that of now."""
+    ours = [one for one in sorted(found.images) if OUR_IMAGES.fullmatch(one)]
+    return name if name in found.images else ", ".join(ours) or ABSENT
 
 
 def _file(path: str, found: K3sFacts) -> Hashable:

@@ -23,6 +23,7 @@ REGISTRIES: Final = "/etc/rancher/k3s/registries.yaml"
 TOKEN: Final = "/etc/rancher/k3s/join-token"
 KUBECONFIG: Final = "/etc/rancher/k3s/k3s.yaml"
 IMAGES: Final = f"{DATA}/agent/images"
+OUR_IMAGES: Final = re.compile(r"[0-9a-f]{16}\.tar\.zst")  # files there that we fetched, of any release
 DB: Final = f"{DATA}/server/db"
 DATASTORE: Final = f"{DB}/etcd"
 SNAPSHOTS: Final = f"{DB}/snapshots"

@@ -104,7 +104,12 @@ def test_files_that_drifted_come_back_and_agents_are_not_drained_for_it(world: W
 def test_an_upgrade_goes_over_the_servers_first_and_saves_etcd(world: Worlds) -> None:
     here = k3s_world(world, spec(), nodes=5)
     here.adopt()
+    before = here.fleet.nodes["n0"].profile.k3s
     declare(here, spec(NEW))
+    assert before is not None
+    differs = {(item.path, item.observed) for node in here.plan().nodes.values() for item in node.drift}
+    was = {("cluster.k3s.images", before.image_file), ("cluster.k3s.version", OLD)}
+    assert differs == was, "images of the release of now are no conflict"
     converged(here)
     done = [e.node for e in here.events if isinstance(e, ActionFinished) and e.action.name == "install_k3s"]
     assert sorted(done[:3]) == list(SERVERS)

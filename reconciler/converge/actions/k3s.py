@@ -28,6 +28,7 @@ from reconciler.model.k3s import (
     DATA,
     IMAGES,
     JOIN,
+    OUR_IMAGES,
     REGISTRIES,
     RESTART_DUE,
     SERVER_TOKEN,
@@ -44,7 +45,7 @@ from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transie
 DOWNLOAD_S: Final = 1800.0
 STARTS_S: Final = 600.0  # a server that joins copies the datastore first
 COMMAND_S: Final = 60.0
-_OWN_IMAGES: Final = re.compile(r"[0-9a-f]{16}\.tar\.zst(\.[0-9a-f]{16}\.part)?")
+_OUR_FILES: Final = re.compile(rf"{OUR_IMAGES.pattern}(\.[0-9a-f]{{16}}\.part)?")
 READY: Final = (BINARY, "kubectl", "get", "--raw", "/readyz")
 
 
@@ -240,7 +241,7 @@ async def _remove_images(ctx: ActionContext, k3s: DesiredK3s, found: K3sFacts) -
 
     What they hold stays in containerd until the kubelet needs the room. Files of others stay.
     """
-    old = [name for name in found.images if _OWN_IMAGES.fullmatch(name) and not name.startswith(k3s.image_file or "?")]
+    old = [name for name in found.images if _OUR_FILES.fullmatch(name) and not name.startswith(k3s.image_file or "?")]
     if old:
         await run(ctx, ("rm", "-f", *(f"{IMAGES}/{name}" for name in sorted(old))))
 
