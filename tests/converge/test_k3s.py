@@ -29,9 +29,10 @@ from reconciler.model.k3s import (
     UNIT_FILES,
     DeprecatedApi,
 )
+from reconciler.model.operands import GPU_RESOURCE
 from reconciler.model.outcome import Done, Transient
 from reconciler.render.drift import reported
-from tests.converge.k3s_world import NEW, OLD, SERVERS, declare, k3s_world, release, site, spec
+from tests.converge.k3s_world import BASE, NEW, OLD, SERVERS, declare, k3s_world, release, site, spec
 from tests.converge.world import World
 
 Worlds = Callable[..., World]
@@ -99,6 +100,23 @@ def test_files_that_drifted_come_back_and_agents_are_not_drained_for_it(world: W
     assert here.did("n3") == ["configure_k3s"]
     assert here.did("n1")[:3] == ["mark", "drain", "configure_k3s"]
     assert all("debug" not in here.machine(name).disk().files[CONFIG] for name in ("n1", "n3"))
+
+
+def test_a_server_that_is_configured_waits_for_its_operators_again(world: Worlds) -> None:
+    assert BASE.membership is not None
+    waits = replace(BASE, digest="waits", membership=replace(BASE.membership, allocatable={GPU_RESOURCE: 4}))
+    here = k3s_world(world, spec(), nodes=4, profile=waits)
+    assert here.lab.cluster is not None
+    here.lab.cluster.helm.gpu_operator = True
+    for name in here.fleet.nodes:
+        here.lab.cluster.node(name).allocatable[GPU_RESOURCE] = 4
+    here.adopt()
+    assert not [node.node for node in here.plan().nodes.values() if node.actions]
+    for name in ("n1", "n3"):
+        here.machine(name).disk().files[CONFIG] += "debug: true\n"
+    planned = {name: [one.name for one in node.actions] for name, node in here.plan().nodes.items()}
+    assert planned["n1"] == ["mark", "drain", "configure_k3s", "await_operators", "admit"]
+    assert planned["n3"] == ["configure_k3s"], "an agent serves throughout"
 
 
 def test_an_upgrade_goes_over_the_servers_first_and_saves_etcd(world: Worlds) -> None:

@@ -22,9 +22,13 @@ def install_k3s(node: NodeTraits) -> Iterable[Variant]:
 
 
 def configure_k3s(node: NodeTraits) -> Iterable[Variant]:
-    """A restart of an agent disturbs no pod; one of a server takes a member of etcd away, which the budget counts."""
+    """A restart of an agent disturbs no pod; one of a server takes a member of etcd away, which the budget counts.
+
+    The kubelet restarts with K3s, and offers devices again once their plugins have registered with it anew
+    (kubernetes.io, "Device Plugins").
+    """
     k3s = node.desired.profile.k3s
     if k3s is not None and k3s.role is K3sRole.AGENT:
-        yield Variant()
+        yield Variant(breaks=node.operators)
     elif k3s is not None:
-        yield Variant(requires=node.before_k3s, only_out_of_service=True)
+        yield Variant(requires=node.before_k3s, breaks=node.operators, only_out_of_service=True)
