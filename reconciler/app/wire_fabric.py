@@ -13,7 +13,15 @@ from reconciler.app.cluster_access import cluster_access
 from reconciler.app.extensions import extended_facts, gate_programs, other_installer
 from reconciler.app.k3s_access import ServerKubeconfig
 from reconciler.app.posted_events import PostedEvents
-from reconciler.converge.k3s_birth import AwaitedCluster, K3sServer, endpoint_of, is_awaited, server_names, server_of
+from reconciler.converge.k3s_birth import (
+    AwaitedCluster,
+    Birth,
+    K3sServer,
+    endpoint_of,
+    is_awaited,
+    server_names,
+    server_of,
+)
 from reconciler.converge.schedulers import TwoSchedulers
 from reconciler.drivers.attestor import TpmAttestor
 from reconciler.drivers.endpoints import Overlay
@@ -80,6 +88,7 @@ class WireFabric(Confined):
         self._slurm: SlurmCluster | None = None
         self._releases: HelmReleases | None = None
         self._server_kubeconfig: ServerKubeconfig | None = None
+        self._birth = Birth()
         self._installer: HttpInstaller | None = None
         self._posted_events = PostedEvents(fleet, self._secrets, ledger, self._bmc_of, in_lab=overlay is not None)
         self._files = HttpFirmwareFiles() if overlay is None else HttpFirmwareFiles(overlay.firmware)
@@ -177,7 +186,8 @@ class WireFabric(Confined):
         if cluster is None or not server_names(self._fleet):
             return cluster
         awaited = partial(is_awaited, self._fleet)
-        return AwaitedCluster(cluster, self._servers, self._clock, awaited=awaited, prepare=self.prepare_cluster)
+        prepare = self.prepare_cluster
+        return AwaitedCluster(cluster, self._servers, self._clock, self._birth, awaited=awaited, prepare=prepare)
 
     def _servers(self) -> list[K3sServer]:
         fleet = self._fleet

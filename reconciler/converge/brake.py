@@ -14,7 +14,7 @@ from reconciler.model.desired import Fleet
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Blocked
 from reconciler.model.ports import Ledger, Recollection
-from reconciler.model.records import STORM, Hold, NodeRecord
+from reconciler.model.records import NO_CLUSTER, STORM, Hold, NodeRecord
 from reconciler.planner.fleet.storm import BAD, Storm, bad_nodes, bad_since, storm
 from reconciler.planner.node.holds import braked, by_subject
 
@@ -77,8 +77,10 @@ def _note(
 ) -> None:
     """Record since when nodes have been bad. What was recorded of a node stays while nothing is known of it."""
     begun = [name for name, how in gone.items() if how and bad_since(records[name]) is None]
-    noted = (name for name in observation.nodes if name in records and BAD in records[name].silent_since)
-    over = [name for name in noted if name in fleet.nodes and (name in begun or name not in gone)]
-    news = [*((name, BAD, False) for name in over), *((name, BAD, True) for name in begun)]
+    known = [name for name in observation.nodes if name in records and name in fleet.nodes]
+    noted = (name for name in known if BAD in records[name].silent_since)
+    over = [(name, BAD, False) for name in noted if name in begun or name not in gone]
+    joined = (name for name in known if name not in gone and NO_CLUSTER in records[name].silent_since)
+    news = [*over, *((name, NO_CLUSTER, False) for name in joined), *((name, BAD, True) for name in begun)]
     if news:
         ledger.note_silences(news, now)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Final, Protocol
 
 from reconciler.model.adjustment_port import Adjustments
@@ -23,6 +24,7 @@ from reconciler.model.ports import Clock, Cluster
 from reconciler.model.records import Mark
 from reconciler.model.vocab import NodeState, Provision, SignalTo
 
+BIRTH_S: Final = 600.0
 _ASK_S: Final = 30.0
 
 
@@ -90,11 +92,22 @@ async def _has_none(server: K3sServer, clock: Clock) -> bool:
     return root and not found.timed_out and lines[-1:] == ["end"] and not is_begun(lines, external=server.external)
 
 
-class AwaitedCluster:
-    """A K3s cluster, which the spec may want to begin: while it is unborn, it has no member.
+@dataclass(slots=True)
+class Birth:
+    """Until when a cluster that was proved unborn may be silent, as its first server starts; by the monotonic clock.
 
-    `servers`: asked each time. `awaited`: whether the spec consents to a new cluster. `prepare`: called before each
-    read, so that the cluster can be reached.
+    Its datastore is there at once, and its API server only minutes later: meanwhile the other nodes are no more in a
+    cluster than before.
+    """
+
+    until: float = -inf
+
+
+class AwaitedCluster:
+    """A K3s cluster, which the spec may want to begin: until it answers for the first time, it has no member.
+
+    `servers`: asked each time. `birth`: what this process knows of it, whichever port it uses. `awaited`: whether the
+    spec consents to a new cluster. `prepare`: called before each read, so that the cluster can be reached.
     """
 
     def __init__(
@@ -102,6 +115,7 @@ class AwaitedCluster:
         cluster: Cluster,
         servers: Callable[[], Sequence[K3sServer]],
         clock: Clock,
+        birth: Birth,
         *,
         awaited: Callable[[], bool],
         prepare: Callable[[], Awaitable[None]] | None = None,
@@ -109,11 +123,16 @@ class AwaitedCluster:
         self._cluster = cluster
         self._servers = servers
         self._clock = clock
+        self._birth = birth
         self._awaited = awaited
         self._prepare = prepare
 
     async def _is_unborn(self) -> bool:
-        return self._awaited() and await is_unborn(self._servers(), self._clock)
+        if not self._awaited():
+            return False
+        if await is_unborn(self._servers(), self._clock):
+            self._birth.until = self._clock.monotonic() + BIRTH_S
+        return self._clock.monotonic() < self._birth.until
 
     async def state(self) -> Answered[ClusterState] | Silent:
         if self._prepare is not None:
@@ -121,17 +140,21 @@ class AwaitedCluster:
         found = await self._cluster.state()
         if isinstance(found, Silent) and await self._is_unborn():
             return Answered(found.at, ClusterState("", "", {}))
+        if isinstance(found, Answered):
+            self._birth.until = -inf  # from now on, silence is silence
         return found
 
     async def member(self, node: str, *, cached: bool = False) -> Member | None:
         if self._prepare is not None:
             await self._prepare()
         try:
-            return await self._cluster.member(node, cached=cached)
+            found = await self._cluster.member(node, cached=cached)
         except DriverError:
             if await self._is_unborn():
                 return None
             raise
+        self._birth.until = -inf
+        return found
 
     async def mark(self, member: Member, mark: Mark) -> None:
         await self._cluster.mark(member, mark)

@@ -37,6 +37,7 @@ REFUTED = "its TPM refutes this boot: "  # before the reasons, as the detail of 
 UNPROVED = "its TPM does not prove this boot: "  # the same, where no quote came that could be judged
 UNHEALED = "unhealed "  # before a signal's value path, in a key beside a node's silences: an event that was seen
 HEALED = "healed "  # in its place: what heals the signal has happened, and the node is still out
+NO_CLUSTER = "no cluster"  # a key beside a node's silences: since when a teardown took it out of its cluster
 IDLE = "idle"  # a key beside a node's silences: since when no work is on it
 COUNTED = "counted "  # before a look at counters, in a key beside a node's silences (planner/node/counted.py)
 LOG_READ = "log read"  # a key beside a node's silences: when its BMC's log was last read, about
