@@ -104,6 +104,11 @@ def bad_nodes(fleet: Fleet, observation: Observation) -> Mapping[str, str | None
     return found
 
 
+def expected_bad(how: str | None, record: NodeRecord) -> bool:
+    """Return whether the node is bad only in that it is in no cluster, since a teardown took it out of one."""
+    return how == NOT_READY and NO_CLUSTER in record.silent_since
+
+
 def _cannot_tell(_crash: Crash) -> None:
     return None
 
@@ -132,12 +137,10 @@ def storm(
     window = timedelta(seconds=brake.within_s)
     news: dict[str, datetime] = {}
     bad_now = {name: how for name, how in bad.items() if how}
-    for name, how in bad_now.items():
+    for name in bad_now:
         desired, record = fleet.nodes[name], records.get(name) or NodeRecord(name)
         since = bad_since(record) or now
         if since < now - window or not _served(desired, record) or held(desired, record, holds, now) is not None:
-            continue
-        if how == NOT_READY and NO_CLUSTER in record.silent_since:
             continue
         if not _was_out(observation.nodes[name], since) and not _was_worked_on(record, since, window):
             news[name] = since
