@@ -13,7 +13,7 @@ from reconciler.app.cluster_access import cluster_access
 from reconciler.app.extensions import extended_facts, gate_programs, other_installer
 from reconciler.app.k3s_access import ServerKubeconfig
 from reconciler.app.posted_events import PostedEvents
-from reconciler.converge.k3s_birth import AwaitedCluster, K3sServer, endpoint_of, is_awaited, server_names, server_of
+from reconciler.converge import k3s_birth
 from reconciler.converge.schedulers import TwoSchedulers
 from reconciler.drivers.attestor import TpmAttestor
 from reconciler.drivers.endpoints import Overlay
@@ -80,6 +80,7 @@ class WireFabric(Confined):
         self._slurm: SlurmCluster | None = None
         self._releases: HelmReleases | None = None
         self._server_kubeconfig: ServerKubeconfig | None = None
+        self._birth = k3s_birth.Birth(ledger)
         self._installer: HttpInstaller | None = None
         self._posted_events = PostedEvents(fleet, self._secrets, ledger, self._bmc_of, in_lab=overlay is not None)
         self._files = HttpFirmwareFiles() if overlay is None else HttpFirmwareFiles(overlay.firmware)
@@ -174,19 +175,21 @@ class WireFabric(Confined):
 
     def _kubernetes_port(self) -> Cluster | None:
         cluster = self.kubectl_cluster()
-        if cluster is None or not server_names(self._fleet):
+        if cluster is None or not k3s_birth.server_names(self._fleet):
             return cluster
-        awaited = partial(is_awaited, self._fleet)
-        return AwaitedCluster(cluster, self._servers, self._clock, awaited=awaited, prepare=self.prepare_cluster)
+        awaited = partial(k3s_birth.is_awaited, self._fleet)
+        prepare = self.prepare_cluster
+        return k3s_birth.AwaitedCluster(
+            cluster, self._servers, self._clock, self._birth, awaited=awaited, prepare=prepare
+        )
 
-    def _servers(self) -> list[K3sServer]:
-        fleet = self._fleet
-        return [server_of(fleet, name, self.host(fleet.nodes[name])) for name in server_names(fleet)]
+    def _servers(self) -> list[k3s_birth.K3sServer]:
+        return k3s_birth.servers_of(self._fleet, self.host)
 
     async def prepare_cluster(self) -> None:
         """Fetch the kubeconfig of a K3s cluster for which the spec names none."""
-        if self._server_kubeconfig is not None and server_names(self._fleet):
-            await self._server_kubeconfig.fetch(self._servers(), endpoint_of(self._fleet))
+        if self._server_kubeconfig is not None and k3s_birth.server_names(self._fleet):
+            await self._server_kubeconfig.fetch(self._servers(), k3s_birth.endpoint_of(self._fleet))
 
     def kubectl_cluster(self) -> KubectlCluster | None:
         access = self._settings.cluster
@@ -265,7 +268,7 @@ class WireFabric(Confined):
         return self._hosts.get(name)
 
     def _cluster_access(self, access: ClusterAccess) -> tuple[Path | None, str | None]:
-        if access.kubeconfig is None and self._overlay is None and server_names(self._fleet):
+        if access.kubeconfig is None and self._overlay is None and k3s_birth.server_names(self._fleet):
             self._server_kubeconfig = self._server_kubeconfig or ServerKubeconfig()
             return self._server_kubeconfig.path, None
         return cluster_access(access, self._overlay, self._secrets)
@@ -324,7 +327,7 @@ class WireFabric(Confined):
     def _other_k3s(self, fleet: Fleet) -> list[_Closable]:
         """Forget how K3s was reached where the spec names another endpoint, or consents to a new cluster."""
         known = self._server_kubeconfig
-        if known is None or (known.is_for(endpoint_of(fleet)) and not is_awaited(fleet)):
+        if known is None or (known.is_for(k3s_birth.endpoint_of(fleet)) and not k3s_birth.is_awaited(fleet)):
             return []
         known.forget()
         client, self._kubernetes = self._kubernetes, None

@@ -12,7 +12,7 @@ from reconciler.converge.actions.context import ActionContext, carry_out
 from reconciler.converge.events import ActionFinished, ActionStarted, ActionStep
 from reconciler.converge.evidence_bundle import keep_evidence
 from reconciler.converge.guarded_ports import GuardedBmc, TimedBmc, TimedCluster, TimedHost, TimedPdu
-from reconciler.converge.k3s_birth import K3sServer, server_names, server_of
+from reconciler.converge.k3s_birth import K3sServer, servers_of
 from reconciler.converge.partner_pool import GatePartners, PartnerPool
 from reconciler.converge.run import Executed, Run
 from reconciler.converge.serving_group import serving_group
@@ -141,11 +141,12 @@ def _servers(run: Run, desired: Desired) -> tuple[K3sServer, ...]:
     if desired.profile.k3s is None:
         return ()
     ports, fleet = run.ports, run.fleet
-    found = ((name, ports.fabric.host(fleet.nodes[name])) for name in server_names(fleet))
-    return tuple(
-        server_of(fleet, name, None if host is None else TimedHost(host, ports.clock, fleet.settings, ports.lease))
-        for name, host in found
-    )
+
+    def timed(node: Desired) -> TimedHost | None:
+        host = ports.fabric.host(node)
+        return None if host is None else TimedHost(host, ports.clock, fleet.settings, ports.lease)
+
+    return tuple(servers_of(fleet, timed))
 
 
 def _context(

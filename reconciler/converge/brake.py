@@ -14,8 +14,8 @@ from reconciler.model.desired import Fleet
 from reconciler.model.observed import Observation
 from reconciler.model.plan import Blocked
 from reconciler.model.ports import Ledger, Recollection
-from reconciler.model.records import STORM, Hold, NodeRecord
-from reconciler.planner.fleet.storm import BAD, Storm, bad_nodes, bad_since, storm
+from reconciler.model.records import NO_CLUSTER, STORM, Hold, NodeRecord
+from reconciler.planner.fleet.storm import BAD, Storm, bad_nodes, bad_since, expected_bad, storm
 from reconciler.planner.node.holds import braked, by_subject
 
 OWNER = "storm brake"
@@ -29,8 +29,7 @@ def look_for_storm(
 
     `records`: those of the nodes that were looked at. Of the other nodes only the cluster's view is known.
     """
-    gone = bad_nodes(fleet, observation)
-    known = _with_others(ledger, gone, records)
+    gone, known = _bad_nodes(ledger, fleet, observation, records)
     _note(ledger, fleet, observation, gone, known, now)
     found = _new_storm(ledger, fleet, observation, gone, known, now)
     if found is not None:
@@ -42,16 +41,19 @@ def foreseen_brake(
     ledger: Recollection, fleet: Fleet, observation: Observation, records: Mapping[str, NodeRecord], now: datetime
 ) -> Hold | None:
     """Return the brake that `look_for_storm` would set, and write nothing; None when it would set none."""
-    gone = bad_nodes(fleet, observation)
-    found = _new_storm(ledger, fleet, observation, gone, _with_others(ledger, gone, records), now)
+    gone, known = _bad_nodes(ledger, fleet, observation, records)
+    found = _new_storm(ledger, fleet, observation, gone, known, now)
     return None if found is None else Hold(0, STORM, found.sentence, FORESEEN, now)
 
 
-def _with_others(
-    ledger: Recollection, gone: Mapping[str, str | None], records: Mapping[str, NodeRecord]
-) -> Mapping[str, NodeRecord]:
+def _bad_nodes(
+    ledger: Recollection, fleet: Fleet, observation: Observation, records: Mapping[str, NodeRecord]
+) -> tuple[Mapping[str, str | None], Mapping[str, NodeRecord]]:
+    """Return the nodes that are bad and how (None: that is not known, or expected), and the records of all."""
+    gone = bad_nodes(fleet, observation)
     others = [name for name in gone if name not in records]
-    return {**records, **(ledger.nodes(others) if others else {})}
+    known = {**records, **(ledger.nodes(others) if others else {})}
+    return {name: None if expected_bad(how, known[name]) else how for name, how in gone.items()}, known
 
 
 def _new_storm(
@@ -77,8 +79,10 @@ def _note(
 ) -> None:
     """Record since when nodes have been bad. What was recorded of a node stays while nothing is known of it."""
     begun = [name for name, how in gone.items() if how and bad_since(records[name]) is None]
-    noted = (name for name in observation.nodes if name in records and BAD in records[name].silent_since)
-    over = [name for name in noted if name in fleet.nodes and (name in begun or name not in gone)]
-    news = [*((name, BAD, False) for name in over), *((name, BAD, True) for name in begun)]
+    known = [name for name in observation.nodes if name in records and name in fleet.nodes]
+    noted = (name for name in known if BAD in records[name].silent_since)
+    over = [(name, BAD, False) for name in noted if name in begun or name not in gone]
+    joined = (name for name in known if name not in gone and NO_CLUSTER in records[name].silent_since)
+    news = [*over, *((name, NO_CLUSTER, False) for name in joined), *((name, BAD, True) for name in begun)]
     if news:
         ledger.note_silences(news, now)

@@ -9,20 +9,23 @@ spec says that its machine is `provision: blank`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Final, Protocol
 
 from reconciler.model.adjustment_port import Adjustments
-from reconciler.model.desired import Fleet
+from reconciler.model.desired import Desired, Fleet
 from reconciler.model.errors import DriverError
 from reconciler.model.gate import CommandResult
 from reconciler.model.k3s import K3sRole
 from reconciler.model.k3s_datastore import PROBE, is_begun
+from reconciler.model.ledger_ports import NodeStore
 from reconciler.model.observed import Answered, ClusterState, Member, Pod, Silent, Taint
 from reconciler.model.ports import Clock, Cluster
-from reconciler.model.records import Mark
+from reconciler.model.records import NO_CLUSTER, Mark
 from reconciler.model.vocab import NodeState, Provision, SignalTo
 
+BIRTH_S: Final = 600.0
 _ASK_S: Final = 30.0
 
 
@@ -43,11 +46,13 @@ class K3sServer:
     external: bool = False
 
 
-def server_of(fleet: Fleet, name: str, host: Asked | None) -> K3sServer:
-    """Return a server of the fleet's K3s cluster, which is asked over `host`."""
-    node = fleet.nodes[name]
-    external = node.profile.k3s is not None and node.profile.k3s.external
-    return K3sServer(name, host, node.provision is Provision.BLANK, external)
+def servers_of(fleet: Fleet, host: Callable[[Desired], Asked | None]) -> list[K3sServer]:
+    """Return the servers of the fleet's K3s cluster, in order, each of which is asked over its `host`."""
+    found = []
+    for node in (fleet.nodes[name] for name in server_names(fleet)):
+        external = node.profile.k3s is not None and node.profile.k3s.external
+        found.append(K3sServer(node.node, host(node), node.provision is Provision.BLANK, external))
+    return found
 
 
 def is_awaited(fleet: Fleet) -> bool:
@@ -90,8 +95,21 @@ async def _has_none(server: K3sServer, clock: Clock) -> bool:
     return root and not found.timed_out and lines[-1:] == ["end"] and not is_begun(lines, external=server.external)
 
 
+@dataclass(slots=True)
+class Birth:
+    """What is known of a cluster that is to begin, whichever port is used.
+
+    `ledger`: knows from which servers a teardown took K3s. `until`: till when, by the monotonic clock, a cluster that
+    was proved unborn may be silent, as its first server starts: its datastore is there at once, and its API server only
+    minutes later. Meanwhile the other nodes are no more in a cluster than before.
+    """
+
+    ledger: NodeStore | None = None
+    until: float = -inf
+
+
 class AwaitedCluster:
-    """A K3s cluster, which the spec may want to begin: while it is unborn, it has no member.
+    """A K3s cluster, which the spec may want to begin: until it answers for the first time, it has no member.
 
     `servers`: asked each time. `awaited`: whether the spec consents to a new cluster. `prepare`: called before each
     read, so that the cluster can be reached.
@@ -102,6 +120,7 @@ class AwaitedCluster:
         cluster: Cluster,
         servers: Callable[[], Sequence[K3sServer]],
         clock: Clock,
+        birth: Birth,
         *,
         awaited: Callable[[], bool],
         prepare: Callable[[], Awaitable[None]] | None = None,
@@ -109,11 +128,25 @@ class AwaitedCluster:
         self._cluster = cluster
         self._servers = servers
         self._clock = clock
+        self._birth = birth
         self._awaited = awaited
         self._prepare = prepare
 
     async def _is_unborn(self) -> bool:
-        return self._awaited() and await is_unborn(self._servers(), self._clock)
+        if not self._awaited():
+            return False
+        if await is_unborn([self._as_known(server) for server in self._servers()], self._clock):
+            self._birth.until = self._clock.monotonic() + BIRTH_S
+        return self._clock.monotonic() < self._birth.until
+
+    def _as_known(self, server: K3sServer) -> K3sServer:
+        """Say of a server that a teardown emptied, and that no join of ours began since, that nothing is on it.
+
+        It may be silent since its image is being written. To begin the cluster, every server is asked all the same.
+        """
+        ledger = self._birth.ledger
+        emptied = ledger is not None and NO_CLUSTER in ledger.node(server.name).silent_since
+        return replace(server, blank=server.blank or emptied)
 
     async def state(self) -> Answered[ClusterState] | Silent:
         if self._prepare is not None:
@@ -121,17 +154,21 @@ class AwaitedCluster:
         found = await self._cluster.state()
         if isinstance(found, Silent) and await self._is_unborn():
             return Answered(found.at, ClusterState("", "", {}))
+        if isinstance(found, Answered):
+            self._birth.until = -inf  # from now on, silence is silence
         return found
 
     async def member(self, node: str, *, cached: bool = False) -> Member | None:
         if self._prepare is not None:
             await self._prepare()
         try:
-            return await self._cluster.member(node, cached=cached)
+            found = await self._cluster.member(node, cached=cached)
         except DriverError:
             if await self._is_unborn():
                 return None
             raise
+        self._birth.until = -inf
+        return found
 
     async def mark(self, member: Member, mark: Mark) -> None:
         await self._cluster.mark(member, mark)

@@ -20,7 +20,7 @@ from reconciler.model.errors import DriverError, PartlyDone, Refused
 from reconciler.model.k3s import NONE, K3sFacts
 from reconciler.model.k3s_removal import REMOVAL
 from reconciler.model.ports import Clock, Fabric, Ledger
-from reconciler.model.records import FLEET
+from reconciler.model.records import FLEET, NO_CLUSTER
 from reconciler.model.vocab import NodeState
 
 HOLDER: Final = "reconciler cluster teardown"
@@ -101,11 +101,15 @@ async def tear_down(
         kept = await work.all_of(agents)
         for name in reversed(servers):
             kept |= await work.all_of([name])
+        names = (*agents, *servers)
+        ledger.note_silences(
+            [(name, NO_CLUSTER, True) for name in names], clock.now()
+        )  # they are expected not to serve
+        for name in names:
+            ledger.note(name, "teardown", f"of cluster {request.cluster}", clock.now())
         if all(hold.subject != FLEET or hold.owner == HOLDER for hold in ledger.holds()):
             ledger.release(FLEET, HOLDER, clock.now())
-        for name in (*agents, *servers):
-            ledger.note(name, "teardown", f"of cluster {request.cluster}", clock.now())
-        return TornDown((*agents, *servers), kept, tuple(untouched), database_of(fleet), bucket_of(fleet))
+        return TornDown(names, kept, tuple(untouched), database_of(fleet), bucket_of(fleet))
 
 
 def _way_on(request: TeardownRequest) -> str:

@@ -277,7 +277,9 @@ def worst(node: NodePlan) -> str:
 
 def _kind(item: DriftItem, node: NodePlan) -> str:
     before = f", last applied {value(item.applied)}" if item.kind is DriftClass.CONFLICT else ""
-    return item.kind.value + before + (", waits for its wave" if item.path in node.postponed else "")
+    wave = ", waits for its wave" if item.path in node.postponed else ""
+    way = f"; {plain(item.detail, 200)}" if item.path == "image.version" and item.detail else ""
+    return item.kind.value + before + wave + way
 
 
 def _steps(node: NodePlan) -> list[tuple[str, ...]]:

@@ -55,10 +55,6 @@ def _checked(
         if node.endpoints.host is None:
             yield cluster.problem(("type",), f"node {node.name} has no `host`: K3s is installed over SSH")
             break
-    for persona in declared.personas.values() if ours else ():
-        if persona.spec.backup is not None and persona.spec.backup.images:
-            problem = "K3s starts after a node's data was restored, and nothing could load its container images"
-            yield persona.problem(("backup", "images"), problem, "let nodes pull them, from a mirror that stays")
     tells = ours and any(one.kubernetes for one in declared.fleets[0].spec.notifications)
     if tells and cluster.spec.kubeconfig is None:
         hint = f"name a secret with the {KUBECONFIG} of a server, which has the address 127.0.0.1 in it"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
-from reconciler.converge.k3s_birth import AwaitedCluster, K3sServer, is_awaited, server_names, server_of
+from reconciler.converge.k3s_birth import AwaitedCluster, Birth, K3sServer, is_awaited, servers_of
 from reconciler.lab.hardware.k3s_site import K3sSite
 from reconciler.lab.inprocess import LabFabric
 from reconciler.model import desired as d
@@ -54,15 +54,15 @@ class K3sFabric(LabFabric):
     """The lab's fabric with the port through which a fleet waits for its cluster, as the real one has it."""
 
     fleet: d.Fleet
+    birth: Birth
 
     def cluster(self) -> AwaitedCluster:
         inner = super().cluster()
         assert inner is not None
-        return AwaitedCluster(inner, self.servers, self._clock, awaited=lambda: is_awaited(self.fleet))
+        return AwaitedCluster(inner, self.servers, self._clock, self.birth, awaited=lambda: is_awaited(self.fleet))
 
     def servers(self) -> list[K3sServer]:
-        fleet = self.fleet
-        return [server_of(fleet, name, self.host(fleet.nodes[name])) for name in server_names(fleet)]
+        return servers_of(self.fleet, self.host)
 
 
 def k3s_world(
@@ -75,7 +75,7 @@ def k3s_world(
 ) -> World:
     here = build(profile=profile, each=declared(k3s, servers), **changes)
     here.fabric = K3sFabric(here.lab, here.clock)
-    here.fabric.fleet = here.fleet
+    here.fabric.fleet, here.fabric.birth = here.fleet, Birth(here.ledger)
     return here
 
 

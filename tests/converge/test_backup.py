@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from reconciler.lab.hardware.cluster_objects import NodeObject
 from reconciler.lab.inprocess.host import MachineHost
 from reconciler.model.backup import DesiredBackup, Saved, read_saved
+from reconciler.model.container_images import RELOAD
 from reconciler.model.desired import Desired, DesiredImage
 from reconciler.model.errors import UsageError
-from reconciler.model.gate import Verdict
+from reconciler.model.gate import CommandResult, Verdict
 from reconciler.model.outcome import Declined, Done, Permanent, Transient
 from reconciler.model.vocab import Provision
-from tests.converge.test_k3s_killed import killed_at, surviving
+from tests.converge.k3s_world import BASE, k3s_world, spec
+from tests.converge.test_k3s_killed import Killed, killed_at, surviving
 from tests.converge.world import IMAGE, PROFILE, SIGNATURES, QuickGate, World
 
 Worlds = Callable[..., World]
@@ -268,3 +271,41 @@ def test_a_node_that_lacks_a_declared_image_is_not_wiped(world: Worlds) -> None:
     assert here.machine("n0").disk().version == IMAGE.version
     [detail] = {one.detail for one in here.ledger.node("n0").attempts if one.action == "back_up"}
     assert detail == f"container images: no runtime has all images whole; containerd has not: {ENGINE}"
+
+
+def test_with_k3s_images_are_loaded_before_the_node_serves(world: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its containerd comes with the cluster, after the data is back. A run that dies in that is made up for."""
+    profile = replace(BASE, backup=replace(BACKUP, images=(ENGINE,)))
+    here = k3s_world(world, spec(), nodes=4, profile=profile, signatures={**SIGNATURES, (NEW.name, NEW.version): True})
+    here.adopt()
+    images = {ENGINE: f"sha256:{'a' * 64}"}
+    here.machine("n3").disk().files |= DATA
+    here.machine("n3").disk().container_images |= images
+    each(here, lambda node: replace(node, profile=replace(node.profile, image=NEW, digest="new")), "n3")
+    served: list[dict[str, str]] = []
+    died: list[Sequence[str]] = []
+    cluster, run = here.lab.cluster, MachineHost.run
+    assert cluster is not None
+
+    def watch(node: NodeObject, serves: bool) -> None:
+        if serves and node.name == "n3" and here.did("n3"):
+            served.append(dict(here.machine("n3").disk().container_images))
+
+    async def dying(self: MachineHost, argv: Sequence[str], *, timeout: float, stdin: str = "") -> CommandResult:
+        if argv[:3] == ("sh", "-c", RELOAD) and not died:
+            died.append(argv)
+            raise Killed
+        return await run(self, argv, timeout=timeout, stdin=stdin)
+
+    cluster.watcher = watch
+    monkeypatch.setattr(MachineHost, "run", dying)
+    with surviving():
+        here.apply(wait_s=36000.0)
+    assert died
+    assert not served
+    here.apply(wait_s=36000.0)
+    disk = here.machine("n3").disk()
+    assert served
+    assert all(found == images for found in served)
+    assert (disk.version, disk.container_images) == (NEW.version, images)
+    assert not [path for path in disk.files if path.startswith("/var/lib/reconciler/images")]

@@ -92,8 +92,8 @@ def test_the_way_back_is_one_reboot_and_writes_nothing(slots: Worlds) -> None:
 @pytest.mark.parametrize(
     ("image", "why"),
     [
-        (replace(SLOTS, in_place=False), "by the installer: the image asks for it"),
-        (replace(SLOTS, preserve=("/state",)), "by the installer: /data would be made anew"),
+        (replace(SLOTS, in_place=False), "by the installer, which keeps /state and /data: the image asks for it"),
+        (replace(SLOTS, preserve=("/state",)), "by the installer, which keeps /state: /data would be made anew"),
         (replace(SLOTS, preserve=()), "by the installer: /state and /data would be made anew"),
         (replace(SLOTS, layout=None, preserve=()), ""),
     ],
@@ -151,7 +151,7 @@ def test_a_bmc_without_virtual_media_needs_none(slots: Worlds) -> None:
 def test_an_ill_node_takes_the_installer(slots: Worlds) -> None:
     here = slots()
     here.machine("n0").inject("ecc_errors", gpu=0)
-    assert told(here).startswith("by the installer: the node is not well: ")
+    assert told(here).startswith("by the installer, which keeps /state and /data: the node is not well: ")
 
 
 @pytest.mark.parametrize("phase", ["started", "writing", "written"])

@@ -6,8 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from reconciler.converge.k3s_birth import BIRTH_S, Birth, is_unborn
 from reconciler.model.k3s import CONFIG, DATASTORE, JOIN, SERVER_TOKEN, TOKEN, UNIT_FILES
+from reconciler.model.observed import Answered
 from reconciler.model.outcome import Declined, Done
+from reconciler.model.records import NO_CLUSTER
 from tests.converge.k3s_world import declare, k3s_world, site, spec
 from tests.converge.test_k3s import NOT_THERE, converged
 from tests.converge.test_k3s_external import external
@@ -43,6 +46,33 @@ def test_the_first_server_begins_a_cluster_once(world: Worlds) -> None:
     assert "node-taint" in files[JOIN]
     assert files[TOKEN] == files[SERVER_TOKEN]
     begins_nothing(here)
+
+
+def answers(here: World) -> bool:
+    return isinstance(here.run(here.fabric.cluster().state()), Answered)  # type: ignore[union-attr]
+
+
+def test_while_the_first_server_starts_the_cluster_is_not_silent(world: Worlds) -> None:
+    """Other nodes go on meanwhile. What is silent for longer, or was never seen unborn, may be any cluster."""
+    here = k3s_world(world, spec(bootstrap=True), nodes=4, drift=NOT_THERE)
+    assert answers(here)
+    here.machine("n0").disk().files[DATASTORE] = "K3s"
+    assert answers(here)
+    here.clock.elapsed += BIRTH_S + 1
+    assert not answers(here)
+    here.fabric.birth = Birth(here.ledger)  # type: ignore[attr-defined]  # of another process
+    assert not answers(here)
+
+
+def test_a_silent_server_that_a_teardown_emptied_has_no_datastore(world: Worlds) -> None:
+    """Its image may be written just now. The cluster begins only when all servers answer."""
+    here = k3s_world(world, spec(bootstrap=True), nodes=4, drift=NOT_THERE)
+    here.machine("n1").poweroff()
+    here.clock.elapsed += 60.0
+    assert not answers(here)
+    here.ledger.note_silences([("n1", NO_CLUSTER, True)], here.clock.now())
+    assert answers(here)
+    assert not here.run(is_unborn(here.fabric.servers(), here.clock))  # type: ignore[attr-defined]
 
 
 def test_one_that_an_earlier_version_began_is_mended_with_its_next_restart(world: Worlds) -> None:

@@ -15,7 +15,7 @@ from reconciler.lab.inprocess.host import MachineHost
 from reconciler.model.errors import Refused
 from reconciler.model.gate import CommandResult
 from reconciler.model.k3s_removal import REMOVAL
-from reconciler.model.records import FLEET
+from reconciler.model.records import FLEET, NO_CLUSTER
 from reconciler.model.vocab import NodeState
 from tests.converge.k3s_world import declare, k3s_world, site, spec
 from tests.converge.test_k3s_killed import Killed, killed_at
@@ -47,6 +47,19 @@ def test_agents_go_first_and_servers_one_by_one(world: Worlds) -> None:
     gone(here)
     here.apply(wait_s=3600.0)
     gone(here)  # nothing begins it anew
+
+
+def test_nodes_whose_cluster_was_taken_away_are_no_storm_until_they_serve_again(world: Worlds) -> None:
+    here = k3s_world(world, spec(), nodes=4)
+    here.adopt()
+    here.apply()
+    torn_down(here)
+    assert all(NO_CLUSTER in here.ledger.node(name).silent_since for name in here.fleet.nodes)
+    declare(here, spec(bootstrap=True))
+    here.apply()
+    assert all(here.serves(name) for name in here.fleet.nodes), here.ledger.holds()
+    assert site(here).begun == 2
+    assert not any(NO_CLUSTER in here.ledger.node(name).silent_since for name in here.fleet.nodes)
 
 
 def test_a_teardown_that_is_killed_at_any_command_goes_on() -> None:

@@ -18,27 +18,33 @@ from reconciler.converge.k3s_teardown import TeardownRequest, tear_down
 from reconciler.converge.run import Ended
 from reconciler.lab.hardware.cluster_objects import NodeObject
 from reconciler.lab.inprocess.ledger import MemoryLedger
-from reconciler.model.desired import Fleet
+from reconciler.model.desired import Fleet, RolloutPolicy
 from reconciler.model.operands import GPU_RESOURCE, VALIDATOR
 from reconciler.model.releases import ReleaseStatus
 from tests.converge.k3s_world import BASE, NEW, OLD, SERVERS, declare, k3s_world, site, spec
+from tests.converge.test_backup import each
+from tests.converge.test_in_place import SLOTS
 from tests.converge.test_k3s import lose
 from tests.converge.test_k3s_external import external
 from tests.converge.test_operators import RELEASE
-from tests.converge.world import World
+from tests.converge.world import SIGNATURES, World
 from tests.soak.invariant_checker import CheckedFabric, CheckedLedger, CrashTrigger, PowerCut
 
 LEASE_S: Final = 61.0
 TTL_S: Final = 900.0  # of an agent's token
 RUN_S: Final = 86400.0
 LOST: Final = "n1"  # a server
+WIPE: Final = "new image for all, new cluster"
 BETWEEN: Final = "between actions"
 _AT: ContextVar[str] = ContextVar("action under way", default=BETWEEN)
 _CALL: ContextVar[tuple[str, str]] = ContextVar("port and call", default=("", ""))
 
 assert BASE.membership is not None
 _WAITING = replace(BASE.membership, allocatable={GPU_RESOURCE: 4}, validated=True)
-PROFILE = replace(BASE, digest="with operators", membership=_WAITING)
+PROFILE = replace(BASE, digest="with operators", membership=_WAITING, image=replace(SLOTS, preserve=("/data",)))
+KEPT: Final = {"/data/models/a": "weights"}
+DATA: Final = {**KEPT, "/state/b": "of the system", "/var/lib/c": "of a program", "/srv/d": "on the root"}
+ANEW: Final = replace(SLOTS, version="2026.12.0", sha256="5" * 64, preserve=("/data",))
 
 
 @dataclass(frozen=True)
@@ -157,6 +163,7 @@ class Life:
     world: World
     watch: Watch
     wrong: list[str] = field(default_factory=list)
+    begun: int = 1  # how many clusters may have been begun
 
     def __post_init__(self) -> None:
         cluster = self.world.lab.cluster
@@ -221,7 +228,7 @@ class Life:
         """What must never be, whenever it is looked at."""
         shared, now = site(self.world), self.world.clock.seconds()
         checks = {
-            "a second cluster was begun": shared.begun <= 1,
+            "one cluster more was begun": shared.begun <= self.begun,
             "etcd lost its quorum": shared.fewest >= 0,
             "two members joined at once": not any("too many learner" in why for why in shared.refused),
             "a token lives longer": all(token.expires - now <= TTL_S for token in shared.valid().values()),
@@ -281,6 +288,28 @@ def _tear_down(life: Life) -> None:
         _AT.reset(token)
 
 
+def _wipe(life: Life) -> None:
+    """The cluster was taken away, and the spec wants another image on all nodes, at once, and a new cluster."""
+    world = life.world
+    for name in world.fleet.nodes:
+        world.machine(name).disk().files |= DATA
+    _tear_down(life)
+    declare(world, spec(bootstrap=True))
+    each(world, lambda one: replace(one, profile=replace(one.profile, image=ANEW, digest=f"{one.profile.digest} anew")))
+    world.fleet = replace(world.fleet, rollouts=dict.fromkeys(("servers", "gpu"), RolloutPolicy(("100%",), 0.0)))
+    world.signatures = {**SIGNATURES, (ANEW.name, ANEW.version): True}
+    life.begun += 1
+
+
+def _wiped(life: Life) -> None:
+    """All are in service with the new image, and with what was on the partition that the spec keeps."""
+    life.serving(OLD)
+    for name in filter(life.world.serves, life.world.fleet.nodes):
+        disk = life.world.machine(name).disk()
+        if disk.version != ANEW.version or DATA.items() & disk.files.items() != KEPT.items():
+            life.wrong.append(f"{name} runs {disk.version}, and has {sorted(disk.on_partitions())}")
+
+
 def _lose(life: Life) -> None:
     """A server loses its disk, and a person has put the image on a new one."""
     lose(life.world, LOST)
@@ -293,6 +322,7 @@ STAGES: Final[Mapping[str, Stage]] = {
     ),
     "replace a lost server": Stage(_lose, Life.apply, lambda life: life.serving(OLD)),
     "tear down": Stage(lambda _: None, _tear_down, Life.gone),
+    WIPE: Stage(_wipe, Life.apply, _wiped),
     "replace a lost server, with a database": Stage(
         _lose, Life.apply, lambda life: life.serving(OLD), database=True, actions=("configure_k3s", "join")
     ),
@@ -329,6 +359,7 @@ def calls_of(name: str, nodes: int) -> list[Point]:
     stage = STAGES[name]
     with a_life(nodes, blank=stage.blank, database=stage.database) as life:
         stage.prepare(life)
+        life.watch.crash_trigger = Trigger()
         life.run(stage)
         stage.finished(life)
         assert not life.wrong, life.wrong

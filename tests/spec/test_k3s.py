@@ -86,17 +86,6 @@ def test_agents_are_never_newer_and_at_most_three_minors_older(version: str, why
     assert all(why in line for line in found)
 
 
-def test_images_in_a_backup_are_refused_as_nothing_could_load_them() -> None:
-    backup = (
-        '{images: ["docker.io/library/engine:v1"], repository: "rest:https://b.example/f", '
-        "environment: {RESTIC_PASSWORD: restic}}"
-    )
-    found = messages(*edits(), ("persona.yaml", "  drain: {", f"  backup: {backup}\n  drain: {'{'}"))
-    assert len(found) == 1, found
-    assert found[0].startswith("persona.yaml:")
-    assert "K3s starts after a node's data was restored" in found[0]
-
-
 @pytest.mark.parametrize(
     ("change", "why"),
     [

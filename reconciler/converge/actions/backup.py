@@ -62,7 +62,7 @@ async def restore_backup(ctx: ActionContext) -> Outcome:
     if result.exit_status:
         return Transient(f"not restored: {_said(ctx, result)}", RETRY_S)
     told = f"{saved.files} files of {saved.snapshot} are back, each with its digest"
-    return Done(told + await _reload(ctx, backup.images))
+    return Done(told if ctx.desired.profile.k3s is not None else told + await _reload(ctx, backup.images))
 
 
 async def _export(ctx: ActionContext, images: Sequence[str]) -> None:
@@ -79,6 +79,15 @@ async def _export(ctx: ActionContext, images: Sequence[str]) -> None:
 async def _forget(ctx: ActionContext, images: Sequence[str]) -> None:
     if images:
         await ctx.host.run(FORGET, timeout=60.0)
+
+
+async def load_into_k3s(ctx: ActionContext) -> str:
+    """Load the images that came back with the node's data, once K3s runs. Return what to say of those that stay away.
+
+    A run that dies in it is made up for by the next one: what is loaded has no archive any more.
+    """
+    backup = ctx.desired.profile.backup
+    return "" if backup is None or ctx.desired.profile.k3s is None else await _reload(ctx, backup.images)
 
 
 async def _reload(ctx: ActionContext, images: Sequence[str]) -> str:

@@ -41,7 +41,7 @@ from reconciler.model.k3s import (
 )
 from reconciler.model.observed import Member
 from reconciler.model.outcome import Declined, Permanent, Transient
-from reconciler.model.records import MARK_TAINT
+from reconciler.model.records import MARK_TAINT, NO_CLUSTER
 
 TTL: Final = "15m"
 _MARK: Final = "reconciler: "  # begins the description of our tokens; the node's name follows
@@ -54,6 +54,8 @@ async def joining_k3s(ctx: ActionContext, member: Member | None) -> AsyncIterato
     `member`: its node object as it is now; None = it has none.
     """
     k3s = on_node.wanted_of(ctx)
+    if NO_CLUSTER in ctx.record.silent_since:
+        ctx.ledger.note_silences([(ctx.node, NO_CLUSTER, False)], ctx.clock.now())
     if k3s.role is K3sRole.AGENT:
         name, issuer = await _issuer(ctx)
         async with _token(ctx, name, issuer) as token:

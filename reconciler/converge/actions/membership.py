@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from reconciler.converge.actions.adjust import take_back, wait_for_numbered
+from reconciler.converge.actions.backup import load_into_k3s
 from reconciler.converge.actions.command import run
 from reconciler.converge.actions.context import ActionContext, Stop, action, poll, tolerate
 from reconciler.converge.actions.k3s_join import joining_k3s
@@ -99,19 +100,23 @@ async def reserve(ctx: ActionContext) -> Outcome:
 
 @action
 async def admit(ctx: ActionContext) -> Outcome:
-    """Lift our mark, and the cordon if it is ours; then verify that the node is Ready and schedulable."""
+    """Lift our mark, and the cordon if it is ours; then verify that the node is Ready and schedulable.
+
+    Before, the container images of its backup are loaded, where the runtime of its containers comes with the cluster.
+    """
     await eject_left_over(ctx)
     await _stop_left_over_soak(ctx)
     if ctx.cluster_port is None:
         return Done("in service; there is no cluster to tell")
     await wait_for_numbered(ctx)
+    not_loaded = await load_into_k3s(ctx)
     changed = await lift_mark(ctx.cluster, ctx.node, ctx.ledger.id)
     member = await ctx.cluster.member(ctx.node)
     if member is None or not member.ready:
         return Transient("the mark is lifted, but the node is not Ready", 30.0)
     if member.unschedulable:
         return Permanent("the mark is lifted, but somebody else's cordon is still there")
-    return Done("in service", changed=changed)
+    return Done("in service" + not_loaded, changed=changed)
 
 
 async def _stop_left_over_soak(ctx: ActionContext) -> None:

@@ -69,6 +69,12 @@ def refuse_loss(document: InstallDocument, old: DiskImage | None, drive: str) ->
     )
 
 
+def make_anew(document: InstallDocument, disk: DiskImage) -> None:
+    """Take away what is on partitions beside the slots that the document does not keep."""
+    for path in disk.on_partitions().keys() - disk.on_partitions(document.preserve).keys():
+        del disk.files[path]
+
+
 def _partitions(layout: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     """Return where each partition of a layout begins, and its size. Those of a foreign disk have names of their own."""
     if not layout:

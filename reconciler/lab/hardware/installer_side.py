@@ -19,6 +19,7 @@ from reconciler.lab.hardware.install_document import (
     image_of,
     is_done,
     layout_of,
+    make_anew,
     refuse_loss,
     target_drive,
 )
@@ -229,6 +230,7 @@ class InstallerSide(DriveSide, TpmSide):
         for key in self._host_keys():
             yield from self._until_certified(run, base, key)
         if keeps:
+            make_anew(document, state.disks[drive])
             self.publish_slot(drive, image)
         else:
             state.disks[drive] = image

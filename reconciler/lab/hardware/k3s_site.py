@@ -113,9 +113,9 @@ class Snapshot:
 
 @dataclass(slots=True)
 class K3sSite:
-    """`members`: of etcd, in the order in which they joined. `begun`: how many clusters were begun; more than one is a
-    split. `fewest`: the least spare members of etcd of several, above its quorum; below 0 it was lost. `restores`: of
-    snapshots; a datastore of before is another cluster's. `revived`: servers that ran with such a one.
+    """`members`: of etcd, in the order in which they joined. `begun`: how many clusters were begun. `fewest`: the least
+    spare members of etcd of several, above its quorum; below 0 it was lost. `restores`: of snapshots; a datastore of
+    before is another cluster's. `revived`: servers that ran with such a one.
     """
 
     machines: Mapping[str, HostSide]
@@ -143,11 +143,12 @@ class K3sSite:
     unmounted: dict[str, str] = field(default_factory=dict)  # machine -> a line of /etc/fstab that failed to mount
     breaking: set[str] = field(default_factory=set)  # machines whose downloads break off at half
     curl_says: tuple[int, str] | None = None  # exit status and words of each download
-    # What is of the cluster, which sets these: whether a node object is there, all of them, and what takes one away.
+    # What is of the cluster, which sets these: whether a node object is there, all of them, what takes one away.
     known: Callable[[str], bool] = lambda _: False
     nodes: Callable[[], Mapping[str, NodeObject]] = dict
     bring_back: Callable[[Mapping[str, NodeObject]], None] = lambda _: None
     forget: Callable[[str], None] = lambda _: None
+    begin_anew: Callable[[], None] = lambda: None  # nothing is left of the cluster before
 
     def deprecated(self, name: str) -> tuple[DeprecatedApi, ...] | None:
         """Return what a server tells of deprecated APIs: of those that its own version has; None: it tells nothing."""
@@ -257,7 +258,7 @@ class K3sSite:
             return self._with_sqlite(disk, name)
         if not joins:
             if not disk.files.pop(SQLITE, ""):  # K3s moves what is in it (docs.k3s.io/datastore/ha-embedded)
-                self.begun += 1
+                self._begin()
             self.members = [name]
             disk.files[SERVER_TOKEN] = f"K10{self.authority}::server:{self.rng.getrandbits(128):032x}\n"
         else:
@@ -277,10 +278,15 @@ class K3sSite:
         disk.files |= {DATASTORE: self._datastore, KUBECONFIG: ADMIN}
         return ""
 
+    def _begin(self) -> None:
+        if self.begun:
+            self.begin_anew()
+        self.begun += 1
+
     def _with_sqlite(self, disk: DiskImage, name: str) -> str:
         """Play a server that is told of no datastore: without one on its disk, it begins a cluster of its own."""
         if SQLITE not in disk.files:
-            self.begun += 1
+            self._begin()
             self.members = [name]
         token = f"K10{self.authority}::server:{self.rng.getrandbits(128):032x}\n"
         disk.files |= {SQLITE: "K3s", SERVER_TOKEN: disk.files.get(SERVER_TOKEN, token), KUBECONFIG: ADMIN}
@@ -291,12 +297,11 @@ class K3sSite:
 
         Words and order are those of pkg/cluster/storage.go, getBootstrapKeyFromStorage (v1.31).
         """
-        database = self.databases.setdefault(where, Database())
+        database, token = self.databases.setdefault(where, Database()), disk.files.get(option(disk, "token-file"), "")
         if not database.up:
             return "building kine: dial tcp: connect: connection refused"
-        token = disk.files.get(option(disk, "token-file"), "")
         if not database.token:
-            self.begun += 1
+            self._begin()
             database.token = token
         if not token or token != database.token:
             return "bootstrap data already found and encrypted with different token"
@@ -381,9 +386,6 @@ class K3sSite:
         if self.passwords.setdefault(name, own) != own:
             return "Node password rejected, duplicate hostname or contents of '/etc/rancher/node/password'"
         return ""
-
-    def renewal_due(self, disk: DiskImage, within_s: float) -> bool:
-        return certificates_last_s(disk, self.clock()) < within_s
 
 
 def certificates_last_s(disk: DiskImage, now: float) -> float:

@@ -236,8 +236,16 @@ class Lifecycle:
             self.spend_fault("slot_fails")
             self._log("Critical", "An image did not come up three times; the boot loader fell back")
             return False
-        state.disks[drive], state.idle_slots[drive] = state.idle_slots[drive], state.disks[drive]
+        self._change_slots(drive)
         return True
+
+    def _change_slots(self, drive: str) -> None:
+        """Boot the other slot. What is on partitions beside the slots is there for both."""
+        state = self.state
+        running, idle = state.disks[drive], state.idle_slots[drive]
+        own = idle.files.keys() - idle.on_partitions().keys()
+        idle.files = {path: idle.files[path] for path in own} | running.on_partitions()
+        state.disks[drive], state.idle_slots[drive] = idle, running
 
     def _fails_later(self, drive: str) -> bool:
         """Let an image that came up before fail to boot, where there is another slot to fall back to."""
@@ -246,7 +254,7 @@ class Lifecycle:
             return False
         self.spend_fault("slot_fails")
         self._log("Critical", "An image did not come up three times; the boot loader fell back")
-        state.disks[drive], state.idle_slots[drive] = state.idle_slots[drive], state.disks[drive]
+        self._change_slots(drive)
         return True
 
     def publish_slot(self, drive: str, image: DiskImage) -> None:

@@ -35,6 +35,7 @@ class Programs(Scheduler):
     def serve_k3s(self, site: K3sSite) -> None:
         """Be the API of a K3s cluster, whose snapshots hold the node objects."""
         self.k3s, site.forget, site.bring_back = site, self.remove_node, self._bring_back
+        site.begin_anew = self._begin_anew
         site.known = lambda name: name in self._nodes
         site.nodes = lambda: {name: replace(node) for name, node in self._nodes.items()}
 
@@ -46,6 +47,10 @@ class Programs(Scheduler):
             self._nodes[name] = replace(node)
             self._dirty.add(name)
             self._record("MODIFIED", self._nodes[name])
+
+    @abstractmethod
+    def _begin_anew(self) -> None:
+        """Be the API of a new cluster, whose datastore has nothing of the one before."""
 
     @abstractmethod
     def remove_node(self, name: str) -> None:

@@ -77,6 +77,20 @@ class Replicas(Operands):
     def _replace(self, pod: PodObject) -> None:
         """Create a new pod for one that ended, as its controller does."""
 
+    @abstractmethod
+    def _forget(self, pod: PodObject) -> None:
+        """Take a pod away, and create none in its place."""
+
+    def _begin_anew(self) -> None:
+        self.replicated.clear()
+        self.queues.clear()
+        self._suspended.clear()
+        for release in list(self.helm.releases):  # Helm keeps them as secrets of the cluster
+            self.helm.put(release, None)
+        self._bring_back({})
+        for pod in list(self._on_node.get(None, {}).values()):
+            self._forget(pod)
+
     def add_replicated(
         self, kind: str, namespace: str, name: str, replicas: int, *, starts_s: float = 0.0, **pod: Any
     ) -> ReplicatedObject:

@@ -138,6 +138,9 @@ class ServingState:
     answers: bool = True
 
 
+PARTITIONS = {"state": ("/state/", "/var/"), "data": ("/data/",)}  # an initrd keeps /var on `state`
+
+
 @dataclass(slots=True)
 class DiskImage:
     """The image that an installer wrote on a drive, as /etc/reconciler/image.json records it."""
@@ -160,11 +163,16 @@ class DiskImage:
     user_ca: list[str] = field(default_factory=list)  # public keys that sshd trusts to certify users
     kernel_arguments: list[str] = field(default_factory=list)
     slot: str = ""  # a or b, of a disk with a layout
-    layout: dict[str, int] = field(default_factory=dict)  # sizes of its partitions
+    layout: dict[str, int] = field(default_factory=dict)  # sizes of its partitions; {} = it has none beside its root
     lacks: list[str] = field(default_factory=list)  # programs by which a system writes its other slot
     # What its rasdaemon has recorded: time, slot, place, kind, count.
     memory_errors: list[tuple[float, str, str, str, int]] = field(default_factory=list)
     newest: bool = True  # of the two slots of a disk, the one that was installed last
+
+    def on_partitions(self, names: Iterable[str] = PARTITIONS) -> dict[str, str]:
+        """Return the files on these partitions beside its slots, path -> content; {} where it has no layout."""
+        folders = tuple(folder for name in names for folder in PARTITIONS[name])
+        return {path: text for path, text in self.files.items() if self.layout and path.startswith(folders)}
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from reconciler.lab.hardware.error_counters import (
 from reconciler.lab.hardware.host_network import host_network
 from reconciler.lab.hardware.host_side import K3S_UNITS
 from reconciler.lab.hardware.k3s_disk import has_k3s, secret_options, state_lines
-from reconciler.lab.hardware.k3s_site import K3S_FILES, RENEW_S, certificates_end, version_of
+from reconciler.lab.hardware.k3s_site import K3S_FILES, RENEW_S, certificates_end, certificates_last_s, version_of
 from reconciler.lab.hardware.kernel_log import EVENTS, MMU_FAULT, unanswered
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.parts import dimm_errors, dimm_records
@@ -123,7 +123,7 @@ def _k3s(machine: Machine, date: datetime) -> K3sFacts:
     disk, active = machine.disk(), machine.system().services_active
     files = {path: hashlib.sha256(text.encode()).hexdigest() for path, text in disk.files.items() if path in K3S_FILES}
     images = sorted(path.rpartition("/")[2] for path in disk.files if path.startswith(f"{IMAGES}/"))
-    due = machine.k3s is not None and machine.k3s.renewal_due(disk, RENEW_S)
+    due = machine.k3s is not None and certificates_last_s(disk, machine.k3s.clock()) < RENEW_S
     state = [line.partition(" ")[::2] for line in state_lines(disk)] if has_k3s(disk) else []
     return K3sFacts(
         version=version_of(disk),

@@ -7,8 +7,8 @@ resumed.
 
 A node has gone bad when it served before, and now the cluster calls it not ready, neither its BMC nor its host can be
 reached, it is powered off, or its host shows a hardware fault. A node that was out of service before does not count,
-and neither does one that went bad while it was being worked on: that outage is expected. A silent BMC alone is no
-evidence.
+and neither does one that went bad while it was being worked on, or that is not ready since its cluster was taken away:
+that outage is expected. A silent BMC alone is no evidence.
 
 The ledger keeps when each node was first seen to be bad, so that a restart forgets nothing and passes may be far apart.
 """
@@ -28,11 +28,12 @@ from reconciler.health.table import Effect
 from reconciler.model.crash import Crash, of_its_own
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.observed import Answered, Member, Observation, Observed, Silent, is_unread
-from reconciler.model.records import MARK_TAINT, OWNER_ANNOTATION, NodeRecord, read_mark
+from reconciler.model.records import MARK_TAINT, NO_CLUSTER, OWNER_ANNOTATION, NodeRecord, read_mark
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import NodeState, Power, UnknownReason
 from reconciler.planner.node.holds import Holds, held
 
+NOT_READY = "not ready"
 BAD = "bad"  # the ledger's key for since when a node has been bad, beside those of its silent sources
 LEAST_OF_FLEET = 3  # two nodes anywhere within minutes are a coincidence; a third is none
 LEAST_OF_DOMAIN = 2  # one node is no storm, however small its rack
@@ -78,7 +79,7 @@ def symptom(desired: Desired, seen: Observed, rules: IgnoreRules) -> str | None:
     if _unreached(seen.hot) and _unreached(seen.host):
         return "unreachable"
     if joined and isinstance(member, Answered) and (member.value is None or member.value.ready is False):
-        return "not ready"
+        return NOT_READY
     if is_unread(seen):
         return None
     for signal in signals(desired.profile, seen):
@@ -101,6 +102,11 @@ def bad_nodes(fleet: Fleet, observation: Observation) -> Mapping[str, str | None
         if how != "":
             found[name] = how
     return found
+
+
+def expected_bad(how: str | None, record: NodeRecord) -> bool:
+    """Return whether the node is bad only in that it is in no cluster, since a teardown took it out of one."""
+    return how == NOT_READY and NO_CLUSTER in record.silent_since
 
 
 def _cannot_tell(_crash: Crash) -> None:

@@ -145,7 +145,8 @@ class NodePlanner:
     ) -> NodePlan:
         decided, blocked = self._in_the_pause(desired, observed, record, items, state, decided)
         found, actions = decided.found, decided.actions
-        items = with_remarks(items, self._catalogue(desired, observed, state), state)
+        kept = () if desired.profile.image is None else desired.profile.image.preserve
+        items = with_remarks(items, self._catalogue(desired, observed, state), state, kept)
         if desired.state is NodeState.ACTIVE:
             told = (*signal_items(desired, state, self.comparer.rules), *renewals(desired, state))
             items = (*items, *told, *operator_items(desired, state), *serving_items(desired, state))

@@ -11,12 +11,17 @@ from reconciler.planner.node.conditions import Conditions
 from reconciler.planner.node.evaluate import condition_of
 
 
-def with_remarks(items: tuple[DriftItem, ...], full: Catalogue, state: Conditions) -> tuple[DriftItem, ...]:
-    """Return the drift, and say of which the BMC can't remove, and of an image who would write it."""
+def with_remarks(
+    items: tuple[DriftItem, ...], full: Catalogue, state: Conditions, kept: tuple[str, ...] = ()
+) -> tuple[DriftItem, ...]:
+    """Return the drift, and say of which the BMC can't remove, and of an image who would write it.
+
+    `kept`: the mount points of which an installer keeps what is there.
+    """
     if not any(item.kind in ACTIONABLE for item in items):
         return items  # as of nearly all nodes
     refused = _refused(full, state)
-    way = _way(state)
+    way = _way(state, kept)
     if not refused and not way:
         return items
     return tuple([_with_remark(item, refused.get(condition_of(item) or "", ""), way) for item in items])
@@ -34,10 +39,12 @@ def _refused(full: Catalogue, state: Conditions) -> dict[str, str]:
     }
 
 
-def _way(state: Conditions) -> str:
+def _way(state: Conditions, kept: tuple[str, ...]) -> str:
     if state.needs_installer is None:
         return ""
-    return f"by the installer: {state.needs_installer}" if state.needs_installer else "in place, by the running system"
+    if not state.needs_installer:
+        return "in place, by the running system"
+    return f"by the installer{', which keeps ' + ' and '.join(kept) if kept else ''}: {state.needs_installer}"
 
 
 def _with_remark(item: DriftItem, refused: str, way: str) -> DriftItem:

@@ -20,6 +20,7 @@ from reconciler.model.container_images import (
     ContainerImage,
     read_listed,
 )
+from reconciler.model.k3s import K3sRole
 from reconciler.model.serving import TELL, probe_of
 from reconciler.model.serving_sync import DIGESTS, PULL
 
@@ -87,7 +88,9 @@ def _load(call: Call, words: list[str]) -> Ran:
 
 def _reload(call: Call, _: list[str]) -> Ran:
     """Load what was restored."""
-    disk = call.machine.disk()
+    machine, disk = call.machine, call.machine.disk()
+    if machine.k3s is not None and not any(machine.system().services_active.get(role.unit) for role in K3sRole):
+        return done("all: containerd does not run\n" if _within(disk.files, [HOME]) else "", seconds=COPY_S)
     listed = read_listed(disk.files.get(f"{HOME}/list", ""))
     for image in () if listed is None else listed.images:
         disk.container_images.setdefault(image.name, disk.files[image.archive])
