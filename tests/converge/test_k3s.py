@@ -109,7 +109,7 @@ def test_a_server_that_is_configured_waits_for_its_operators_again(world: Worlds
     assert here.lab.cluster is not None
     here.lab.cluster.helm.gpu_operator = True
     for name in here.fleet.nodes:
-        here.lab.cluster.node(name).allocatable[GPU_RESOURCE] = 4
+        here.lab.cluster.node(name).allocatable = {GPU_RESOURCE: 4}
     here.adopt()
     assert not [node.node for node in here.plan().nodes.values() if node.actions]
     for name in ("n1", "n3"):
