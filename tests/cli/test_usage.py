@@ -118,6 +118,20 @@ def test_help_loads_no_model_planner_or_driver(words: list[str]) -> None:
     assert "Usage:" in document
 
 
+def test_validate_loads_nothing_that_plans_or_reaches_a_node() -> None:
+    loaded, _, document = started("validate", str(SPEC))
+    assert not {"rich", "deepdiff", "sqlalchemy", "aiohttp", "asyncssh", "sushy", "cryptography"} & loaded
+    assert "is valid" in document
+
+
+def test_what_reads_nodes_loads_no_http_server() -> None:
+    """Only what acts serves images or takes posts of BMCs: the client and server for them cost a plan 0.15 s."""
+    script = "import sys, reconciler.app.plan, reconciler.app.wire_fabric; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "asyncssh" in done.stdout.split()
+    assert "aiohttp" not in done.stdout.split()
+
+
 def test_the_version_is_printed() -> None:
     assert reconciler("--version").out.startswith("reconciler, version ")
 
