@@ -124,12 +124,16 @@ def test_validate_loads_nothing_that_plans_or_reaches_a_node() -> None:
     assert "is valid" in document
 
 
-def test_what_reads_nodes_loads_no_http_server() -> None:
+def test_what_reads_nodes_off_a_terminal_loads_no_http_server_and_no_table() -> None:
     """Only what acts serves images or takes posts of BMCs: the client and server for them cost a plan 0.15 s."""
-    script = "import sys, reconciler.app.plan, reconciler.app.wire_fabric; print(*sys.modules)"
+    script = (
+        "import sys, reconciler.app.plan, reconciler.app.wire_fabric, reconciler.cli.frontend\n"
+        "from datetime import datetime\n"
+        "with reconciler.cli.frontend.make_progress('reading', datetime.now): print(*sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "asyncssh" in done.stdout.split()
-    assert "aiohttp" not in done.stdout.split()
+    assert not {"aiohttp", "rich.console"} & set(done.stdout.split())
 
 
 def test_the_version_is_printed() -> None:
