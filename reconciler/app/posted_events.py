@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from reconciler.converge.guarded_ports import known
-from reconciler.drivers.redfish import EventListener, Posts, RedfishBmc
+from reconciler.drivers.redfish import RedfishBmc
+from reconciler.drivers.redfish.event_listener import EventListener
+from reconciler.drivers.redfish.event_posts import Posts
 from reconciler.drivers.secrets import SecretStore
 from reconciler.model.access import EventListenerPolicy
 from reconciler.model.desired import Fleet

@@ -8,28 +8,23 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reconciler.app.cluster_access import cluster_access
-from reconciler.app.extensions import extended_facts, gate_programs, other_installer
+from reconciler.app.extensions import extended_facts, gate_programs
 from reconciler.app.k3s_access import ServerKubeconfig
-from reconciler.app.posted_events import PostedEvents
 from reconciler.converge import k3s_birth
 from reconciler.converge.schedulers import TwoSchedulers
-from reconciler.drivers.attestor import TpmAttestor
 from reconciler.drivers.endpoints import Overlay
-from reconciler.drivers.firmware_files import HttpFirmwareFiles
 from reconciler.drivers.helm import HelmReleases
-from reconciler.drivers.installer import HttpInstaller
 from reconciler.drivers.kube import KubectlCluster, NodeWatch
 from reconciler.drivers.node_login import NodeLogin
-from reconciler.drivers.redfish import BmcEventWatch, BmcRegistry, RedfishBmc, RedfishPdu
+from reconciler.drivers.redfish import BmcRegistry, RedfishBmc, RedfishPdu
 from reconciler.drivers.redfish.factory_logins import factory_logins
 from reconciler.drivers.secrets import SecretError, SecretStore
 from reconciler.drivers.slurm import SlurmCluster, SlurmReservations
 from reconciler.drivers.ssh import KernelLogWatch, SshHost
-from reconciler.gate.attestation.exchange import Expected
-from reconciler.gate.attestation.expected import expected_of_installer
-from reconciler.model.access import ClusterAccess, InstallerPolicy, TlsPolicy
+from reconciler.model.access import ClusterAccess, TlsPolicy
 from reconciler.model.addresses import SSH_PORT, normalise_host, split_authority
 from reconciler.model.confined import Confined
 from reconciler.model.desired import Desired, Fleet, Settings
@@ -38,6 +33,9 @@ from reconciler.model.observer_port import Observer
 from reconciler.model.own_writes import OwnWrites
 from reconciler.model.ports import Bmc, Clock, Cluster, FirmwareFiles, Host, Installer, Watch
 from reconciler.model.vocab import NewsSource, NodeState
+
+if TYPE_CHECKING:
+    from reconciler.app.acting_ports import ActingPorts
 
 LEAST_REAL_S = 2.0  # the shortest deadline in real time
 HURRY_S = 2.0  # for closing, after an interrupt
@@ -81,11 +79,11 @@ class WireFabric(Confined):
         self._releases: HelmReleases | None = None
         self._server_kubeconfig: ServerKubeconfig | None = None
         self._birth = k3s_birth.Birth(ledger)
-        self._installer: HttpInstaller | None = None
-        self._posted_events = PostedEvents(fleet, self._secrets, ledger, self._bmc_of, in_lab=overlay is not None)
-        self._files = HttpFirmwareFiles() if overlay is None else HttpFirmwareFiles(overlay.firmware)
+        self._acting: ActingPorts | None = None
         self._watched = False
         self._own_writes = OwnWrites()
+        if ledger is not None:
+            self._acting_ports()  # loaded before anything is done: a run may outlive the files of its program
 
     def bmc(self, desired: Desired) -> Bmc | None:
         address, secret = desired.endpoints.bmc, self._settings.bmc_credentials
@@ -252,7 +250,7 @@ class WireFabric(Confined):
             found[NewsSource.KERNEL_LOGS] = KernelLogWatch(hosts, self._host_of)
         if self._settings.bmc_credentials is not None:
             bmcs = partial(self._active, lambda node: node.endpoints.bmc)
-            found[NewsSource.BMC_EVENTS] = BmcEventWatch(bmcs, self._bmc_of, self._posted_events.posts)
+            found[NewsSource.BMC_EVENTS] = self._acting_ports().bmc_events(bmcs)
         return found
 
     def _active(self, reached: Callable[[Desired], str | None]) -> Collection[str]:
@@ -276,32 +274,20 @@ class WireFabric(Confined):
     def _revoked(self) -> Sequence[str]:
         return self._known_revoked if self._ledger is None else self._ledger.revoked_host_keys()
 
+    def _acting_ports(self) -> ActingPorts:
+        if self._acting is None:
+            from reconciler.app.acting_ports import ActingPorts
+
+            self._acting = ActingPorts(
+                self._fleet, self._clock, self._secrets, self._overlay, self._ledger, self._bmc_of
+            )
+        return self._acting
+
     def installer(self) -> Installer | None:
-        policy, authorities = self._settings.installer, self._settings.host_keys.authorities
-        if self._overlay is not None and self._overlay.installer is not None:
-            target, authorities = self._overlay.installer, ()
-            policy = InstallerPolicy(target.listen, None, target.iso, host_ca=target.host_ca)
-        if policy is None:
-            return None
-        if policy.via:
-            return other_installer(self._settings.extensions, policy, self._secrets)
-        if self._installer is None:
-            self._installer = HttpInstaller(
-                policy, self._secrets, self._clock.now,
-                store=self._ledger, authorities=authorities, attestor=self._attestor(),
-            )  # fmt: skip
-        return self._installer
-
-    def _attestor(self) -> TpmAttestor | None:
-        return None if self._ledger is None else TpmAttestor(self._expected_boot, self._ledger, self._clock.now)
-
-    def _expected_boot(self, node: str) -> Expected | str:
-        """Return what the installer on a node must prove, by the spec of now; else why that is not known."""
-        desired = self._fleet.nodes.get(node)
-        return expected_of_installer(desired, self._settings.installer) if desired else "it has left the spec"
+        return self._acting_ports().installer()
 
     def firmware_files(self) -> FirmwareFiles:
-        return self._files
+        return self._acting_ports().firmware_files
 
     async def refit(self, fleet: Fleet) -> None:
         """Switch to a new spec. Sessions at addresses that it does not change stay open."""
@@ -316,10 +302,8 @@ class WireFabric(Confined):
         if not same:
             self._kubernetes = self._slurm = self._releases = None
         unfit += self._other_k3s(fleet)
-        if before.settings.installer != fleet.settings.installer and self._installer is not None:
-            await self._installer.close()
-            self._installer = None
-        await self._posted_events.refit(fleet)
+        if self._acting is not None:
+            await self._acting.refit(fleet)
         self._pdus = self._pdus if same else {}
         ports = [port for known in (self._bmcs, self._hosts) for name in moved if (port := known.pop(name, None))]
         await self._close([*ports, *unfit])
@@ -361,13 +345,12 @@ class WireFabric(Confined):
         An interrupted process waits no longer than HURRY_S.
         """
         await self._close([*self._bmcs.values(), *self._pdus.values(), *self._hosts.values(), *self._clusters()])
-        await asyncio.gather(self._files.close(), self._posted_events.close())
+        if self._acting is not None:
+            await self._acting.close()
         if self._observer is not None:
             await self._observer.close()
         if self._server_kubeconfig is not None:
             self._server_kubeconfig.close()
-        if self._installer is not None:
-            await self._installer.close()
 
     def _clusters(self) -> list[_Closable]:
         return [port for port in (self._kubernetes, self._slurm, self._releases) if port is not None]

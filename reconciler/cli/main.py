@@ -141,6 +141,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+    gc.freeze()  # or Python would search all that is left for cycles: 0.1 s of a validate, 0.5 s of a plan
     sys.exit(code)
 
 

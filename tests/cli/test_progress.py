@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from rich.console import Console
 
-from reconciler.cli.progress import LineProgress, LiveProgress, footer
+from reconciler.cli.live_progress import LiveProgress
+from reconciler.cli.progress import LineProgress, footer
 from reconciler.converge.events import (
     ActionFinished,
     ActionStarted,

@@ -96,16 +96,44 @@ def test_a_group_says_of_each_command_the_whole_sentence() -> None:
         assert "..." not in shown
 
 
+def started(*words: str) -> tuple[set[str], int, str]:
+    """Run a command in a process of its own: the modules that it loads, the values that its end leaves be, stdout."""
+    script = (
+        "import atexit, gc, sys; from reconciler.cli.main import main\n"
+        "atexit.register(lambda: print(gc.get_freeze_count(), *sys.modules, file=sys.stderr)); main(sys.argv[1:])"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, check=True)
+    frozen, *loaded = done.stderr.split()
+    return set(loaded), int(frozen), done.stdout
+
+
 @pytest.mark.parametrize(
     "words", [["--help"], ["validate", "--help"], ["plan", "--help"], ["apply", "--help"]], ids=" ".join
 )
 def test_help_loads_no_model_planner_or_driver(words: list[str]) -> None:
     """Building the models costs three times as long as the help itself, and nobody who asks for help needs one."""
-    script = "import sys; from reconciler.cli.main import run; run(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, check=True)
-    heavy = {"pydantic", "rich", "deepdiff", "sqlalchemy", "aiohttp", "asyncssh", "sushy", "git"}
-    assert not heavy & set(done.stderr.split())
-    assert "Usage:" in done.stdout
+    loaded, frozen, document = started(*words)
+    assert not {"pydantic", "rich", "deepdiff", "sqlalchemy", "aiohttp", "asyncssh", "sushy", "git"} & loaded
+    assert frozen, "Python searches everything for cycles before it ends"
+    assert "Usage:" in document
+
+
+def test_validate_loads_nothing_that_plans_or_reaches_a_node() -> None:
+    loaded, _, document = started("validate", str(SPEC))
+    assert not {"rich", "deepdiff", "sqlalchemy", "aiohttp", "asyncssh", "sushy", "cryptography"} & loaded
+    assert "is valid" in document
+
+
+def test_what_reads_nodes_off_a_terminal_loads_no_http_server_and_no_table() -> None:
+    """Only what acts serves images or takes posts of BMCs: the client and server for them cost a plan 0.15 s."""
+    script = (
+        "import sys, reconciler.app.plan, reconciler.app.wire_fabric, reconciler.cli.frontend\n"
+        "from datetime import datetime\n"
+        "with reconciler.cli.frontend.make_progress('reading', datetime.now): print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "asyncssh" in done.stdout.split()
+    assert not {"aiohttp", "rich.console"} & set(done.stdout.split())
 
 
 def test_the_version_is_printed() -> None:

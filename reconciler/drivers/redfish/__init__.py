@@ -47,12 +47,9 @@ import logging
 
 from reconciler.drivers.redfish.bmc import RedfishBmc
 from reconciler.drivers.redfish.bmc_gate import BmcRegistry
-from reconciler.drivers.redfish.event_listener import EventListener
-from reconciler.drivers.redfish.event_posts import Posts
-from reconciler.drivers.redfish.event_stream import BmcEventWatch
 from reconciler.drivers.redfish.pdu import RedfishPdu
 
-__all__ = ["BmcEventWatch", "BmcRegistry", "EventListener", "Posts", "RedfishBmc", "RedfishPdu"]
+__all__ = ["BmcRegistry", "RedfishBmc", "RedfishPdu"]
 
 # What they would print is in the errors that we raise; without a handler Python prints warnings on stderr.
 for _name in ("sushy", "urllib3"):

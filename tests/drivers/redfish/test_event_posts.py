@@ -14,9 +14,11 @@ import aiohttp
 import pytest
 
 from reconciler.drivers import source_watch
-from reconciler.drivers.redfish import BmcEventWatch, EventListener, Posts, RedfishBmc, event_listener, event_posts
+from reconciler.drivers.redfish import RedfishBmc, event_listener, event_posts
 from reconciler.drivers.redfish import event_stream as stream
-from reconciler.drivers.redfish.event_listener import addresses_of
+from reconciler.drivers.redfish.event_listener import EventListener, addresses_of
+from reconciler.drivers.redfish.event_posts import Posts
+from reconciler.drivers.redfish.event_stream import BmcEventWatch
 from reconciler.drivers.secrets import Secret, SecretError, SecretStore
 from reconciler.drivers.secrets_file import SecretsFile
 from reconciler.drivers.source_watch import Pauses

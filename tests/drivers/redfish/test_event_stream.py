@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.drivers import source_watch
-from reconciler.drivers.redfish import BmcEventWatch, RedfishBmc, event_stream
-from reconciler.drivers.redfish.event_stream import EventReader
+from reconciler.drivers.redfish import RedfishBmc, event_stream
+from reconciler.drivers.redfish.event_stream import BmcEventWatch, EventReader
 from reconciler.drivers.redfish.news import is_news
 from reconciler.drivers.source_watch import Pauses
 from reconciler.lab.hardware.machine import Machine

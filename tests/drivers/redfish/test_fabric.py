@@ -110,6 +110,7 @@ def test_a_bmc_without_a_stream_posts_its_events_once_it_is_proved_to_be_the_nod
             machine = lab.lab.machines[name]
             overlay = load_endpoints(tmp_path / "endpoints.json")
             fabric = WireFabric(fleet, RealClock(), secrets.SecretStore.load(), overlay, ledger=ledger)
+            assert fabric._acting is not None, "what acts loads all that it may use before it begins"
             news: list[str] = []
 
             async def hear() -> None:
@@ -126,7 +127,7 @@ def test_a_bmc_without_a_stream_posts_its_events_once_it_is_proved_to_be_the_nod
                 await until(lambda: len(machine.state.subscriptions) == 1)
                 (first,) = machine.state.subscriptions.values()
                 assert first["Destination"].startswith("http://127.0.0.1:")
-                await until(lambda: bool(getattr(fabric._posted_events._listener, "_expected", None)))
+                await until(lambda: bool(getattr(fabric._acting_ports()._posted_events._listener, "_expected", None)))
                 machine.inject("failed_part", part="dimm", index=3, how="logged")
                 await until(lambda: name in news)
                 moved = replace(asked, bmc_events=EventListenerPolicy("192.0.2.2:8090"))
