@@ -25,7 +25,7 @@ PROGRAMS = Path(sysconfig.get_path("scripts"))
 def found(*files: Path) -> list[str]:
     """What actionlint says, and shellcheck of the scripts in the steps."""
     shellcheck = f"-shellcheck={PROGRAMS / 'shellcheck'}"
-    command = [PROGRAMS / "actionlint", "-no-color", "-oneline", shellcheck, "-pyflakes=", *files]
+    command: list[str | Path] = [PROGRAMS / "actionlint", "-no-color", "-oneline", shellcheck, "-pyflakes=", *files]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     lines = re.findall(r"^\S+?:\d+:\d+: (.*) \[[\w-]+\]$", done.stdout, re.MULTILINE)
     assert bool(lines) is (done.returncode != 0), done.stdout + done.stderr
