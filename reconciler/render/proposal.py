@@ -30,7 +30,8 @@ def drift_text(
     def document(out: MarkdownWriter) -> None:
         out.raw(
             "Nodes differ from the spec. **Merging this has the spec want what they have;** closing it leaves the spec "
-            "as it is, and `reconciler apply` corrects the nodes. It is edited in place while the drift changes."
+            "as it is: then `reconciler apply` corrects the nodes, or the page of `run`, where an admin approves their "
+            "plans. It is edited in place while the drift changes."
         )
         out.heading("Adopted", 4)
         out.table(("nodes", "value", "line"), [_edit(one) for one in written])

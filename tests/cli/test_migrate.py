@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,7 @@ import pytest
 
 from reconciler.drivers.ledger import SCHEMA_VERSION, SqlLedger
 from tests.cli.shell import Done, reconciler
+from tests.conftest import ROOT
 from tests.ledger.test_audit import tamper
 from tests.ledger.test_migrating import migrated
 
@@ -75,7 +77,10 @@ def test_it_migrates_and_says_what_it_did(place: Path) -> None:
     assert f"was brought from version {OLD} to {SCHEMA_VERSION}\nbackup of version {OLD}: {backup}\n" in done.out
     assert (version(place), version(backup)) == (str(SCHEMA_VERSION), str(OLD))
     again = migrate(place, "--yes")
-    assert (again.code, again.out) == (0, f"the ledger {place} is of version {SCHEMA_VERSION}: nothing to do\n")
+    assert (again.code, again.out.splitlines()[0]) == (
+        0,
+        f"the ledger {place} is of version {SCHEMA_VERSION}: nothing to do",
+    )
     assert migrate(place, "--yes", "-o", "json").json["migrated"] is False
     assert migrate(place, "--check", "--detailed-exitcode").code == 0
     assert backups(place) == [backup]
@@ -131,3 +136,25 @@ def test_a_ledger_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     done = migrate(tmp_path / "none.sqlite", "--check")
     assert (done.code, "no run has ever used it" in done.err) == (64, True)
     assert not list(tmp_path.glob("none*"))
+
+
+def test_a_spec_that_this_version_does_not_read_is_told_before_the_ledger_is_touched(
+    place: Path, tmp_path: Path
+) -> None:
+    """Migrated, the ledger would have no version that works with both."""
+    spec = tmp_path / "spec"
+    shutil.copytree(ROOT / "fleet-spec", spec)
+    assert f"the spec {spec} is read by this version" in migrate(place, "--check", spec).out
+    fleet = spec / "fleet.yaml"
+    fleet.write_text(fleet.read_text().replace("  drift:", "  drifts:"))
+    line = fleet.read_text()[: fleet.read_text().index("  drifts:")].count("\n") + 1
+    for words in (["--check"], ["--yes"]):
+        done = migrate(place, *words, spec)
+        assert (done.code, f"{fleet}:{line}:3 spec: unknown key 'drifts'" in done.err) == (3, True), done.err
+        assert "the ledger is left as it is" in done.err
+    assert (version(place), backups(place)) == (str(OLD), [])
+    alone = migrate(place, "--yes", "--fleet", "demo", spec)
+    assert (alone.code, "no spec is looked at" in alone.out) == (0, True)
+    back = migrate(place, "--to", str(OLD), "--yes", spec)  # the older version may have a field of that name
+    assert (back.code, f"let `reconciler validate {spec}` of the older version" in back.out) == (0, True), back.err
+    assert version(place) == str(OLD)

