@@ -33,6 +33,9 @@ def test_a_setting_that_does_not_hold_is_set_less_and_less_often(world: Callable
     assert "does not hold" in waiting.detail
     assert f"bios.{DROPPED}" in waiting.detail
     assert here.serves("n0"), "it waits in service"
+    here.ledger.hold("n0", "a new board", "amy", None, here.clock.now())
+    here.ledger.release("n0", "amy", here.clock.now())
+    assert here.plan().nodes["n0"].blocked is None, "a person has seen to it"
 
 
 def test_what_the_spec_changed_since_is_no_relapse(world: Callable[..., World]) -> None:

@@ -236,7 +236,12 @@ class Story:
 
         async def replace(stage: Stage) -> None:
             self.lab.spec.change(bootstrap=None)
-            await self.lab.lose(self.servers[-1] if len(self.servers) > 1 else self.agents[-1])
+            lost = self.servers[-1] if len(self.servers) > 1 else self.agents[-1]
+            await self.command(
+                "hold", lost, "--reason", "a new disk", "--spec", spec
+            )  # as a person does who works on it
+            await self.lab.lose(lost)
+            await self.command("release", lost, "--spec", spec)
             await self.until_done(stage, *apply)
             self.in_service()
 

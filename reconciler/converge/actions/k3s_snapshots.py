@@ -11,7 +11,7 @@ from typing import Final
 
 from reconciler.converge.actions.command import run
 from reconciler.converge.actions.context import ActionContext, Stop
-from reconciler.model.k3s import BINARY, DesiredK3s
+from reconciler.model.k3s import BINARY, DesiredK3s, K3sRole
 from reconciler.model.k3s_datastore import not_saved
 from reconciler.model.outcome import Declined, Permanent
 
@@ -43,7 +43,7 @@ async def prune(ctx: ActionContext, k3s: DesiredK3s, version: str) -> str:
     Those of the version that runs, and of the one that is declared, stay: they are the way back. A server that was
     upgraded has not failed because an old file stays.
     """
-    if k3s.external:
+    if k3s.external or k3s.role is K3sRole.AGENT:
         return ""
     try:
         due = due_to_go(await _names(ctx), ctx.node, k3s.keep, (version, k3s.version))

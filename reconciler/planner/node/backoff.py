@@ -109,10 +109,13 @@ def _relapsed(
 
 
 def _done_and_lost(record: NodeRecord, action: PlannedAction, cause: str, since: datetime) -> list[Attempt]:
-    """Return the attempts that succeeded for this cause, without those whose effect another action of ours undid."""
+    """Return the attempts that succeeded for this cause, without those whose effect another action of ours undid.
+
+    Nor do those count that came before a hold which somebody has lifted since: it may be a new disk by now.
+    """
     found: list[Attempt] = []
     in_effect = False  # whether the last attempt found is still in effect, as far as we know
-    for attempt in record.attempts:
+    for attempt in record.since_release:
         if attempt.begun < since or attempt.outcome == "refused":
             continue
         if (attempt.action, attempt.target) == (action.name, action.target):
