@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from reconciler.app.cluster_access import cluster_access
-from reconciler.app.extensions import extended_facts, gate_programs, other_installer
+from reconciler.app.extensions import extended_facts, gate_programs, other_installer, own_rows
 from reconciler.app.k3s_access import ServerKubeconfig
 from reconciler.app.posted_events import PostedEvents
 from reconciler.converge.k3s_birth import AwaitedCluster, K3sServer, endpoint_of, is_awaited, server_names, server_of
@@ -246,7 +246,9 @@ class WireFabric(Confined):
             )
         if self._settings.ssh_credentials is not None:
             hosts = partial(self._active, lambda node: node.endpoints.host)
-            found[NewsSource.KERNEL_LOGS] = KernelLogWatch(hosts, self._host_of)
+            found[NewsSource.KERNEL_LOGS] = KernelLogWatch(
+                hosts, self._host_of, lambda: [text for _, text in own_rows(self._settings)]
+            )
         if self._settings.bmc_credentials is not None:
             bmcs = partial(self._active, lambda node: node.endpoints.bmc)
             found[NewsSource.BMC_EVENTS] = BmcEventWatch(bmcs, self._bmc_of, self._posted_events.posts)
@@ -392,5 +394,5 @@ def connection_settings(settings: Settings) -> tuple[object, ...]:
     return (
         settings.bmc_credentials, settings.pdu_credentials, settings.tls, settings.redfish_deadline_s,
         settings.ssh_credentials, settings.ssh_user, settings.host_keys, settings.ssh_deadline_s, settings.cluster,
-        settings.kubernetes_deadline_s, settings.extensions,
+        settings.kubernetes_deadline_s, settings.extensions, own_rows(settings),
     )  # fmt: skip

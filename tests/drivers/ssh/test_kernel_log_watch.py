@@ -33,7 +33,7 @@ class Watched:
         self.names = {NODE}
         self.news: list[str] = []
         self.told: list[str] = []
-        self.watch = KernelLogWatch(lambda: self.names, lambda _: self.host)
+        self.watch = KernelLogWatch(lambda: self.names, lambda _: self.host, lambda: ["heartbeat lost"])
 
     async def follow(self) -> None:
         async with aclosing(self.watch.changes(self.told.append)) as names:
@@ -76,6 +76,8 @@ def test_a_line_about_hardware_wakes_the_node_and_no_other_line_does() -> None:
         await until(lambda: there.news == [NODE])
         bench.machine.inject("xid_79", gpu=3)
         await until(lambda: there.news == [NODE, NODE])
+        log(bench, "acme 0000:5e:00.0: Heartbeat lost (0x17)")  # a row of the fleet's own looks for it
+        await until(lambda: there.news == [NODE, NODE, NODE])
 
     watched(scenario)
 
