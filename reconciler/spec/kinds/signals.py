@@ -213,6 +213,11 @@ class SignalRow(Model):
             raise ValueError(
                 f"`contains` is of fact {KERNEL_LOG}, or of fact {EVENTS} with a window: a BMC's log is never cleared"
             )
+        if self.fact == EVENTS and self.next in (Next.LADDER, Next.POWER):
+            raise ValueError(
+                f"a signal of fact {EVENTS} that takes a node out has `next: person`: no rung takes an "
+                "entry out of a log"
+            )
         if (self.counters is not None) != (self.fact in COUNTED):
             raise ValueError(f"`counters` are of the facts {', '.join(COUNTED)}, which have no other evidence")
         if self.counters is not None and (self.window is None or not self.threshold):
