@@ -284,7 +284,7 @@ def detection() -> str:
 
 
 def _share(row: dict[str, Any] | None, told: str, other: str) -> str:
-    return "-" if row is None or not row[told] + row[other] else f"{row[told] / (row[told] + row[other]):.2f}"
+    return "unmeasured" if row is None or not row[told] + row[other] else f"{row[told] / (row[told] + row[other]):.2f}"
 
 
 def gate_tools() -> str:

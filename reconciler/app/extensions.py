@@ -19,6 +19,7 @@ from reconciler.drivers.secrets import SecretStore
 from reconciler.drivers.ssh.facts.extended import Extended, ExtendedSignals, fact
 from reconciler.gate.tools.common import Tool
 from reconciler.gate.tools.extension import USE, Program, tool_of
+from reconciler.health.table import health_table
 from reconciler.model.access import InstallerPolicy, PinnedExtension
 from reconciler.model.desired import Fleet, GateTest, Settings
 from reconciler.model.errors import UsageError, did_you_mean
@@ -32,7 +33,10 @@ def loaded(settings: Settings) -> Extensions:
 
 
 def extended_facts(settings: Settings) -> Extended:
-    """Return what extensions add to the facts of hosts. Raise UsageError for one that does not fit."""
+    """Return what extensions and the fleet's own rows add to the facts of hosts.
+
+    Raise UsageError for an extension that does not fit.
+    """
     found = loaded(settings)
     facts, signals = found.all(HostFact), found.all(HealthSignals)
     rows = {change.name: change for change in settings.health}
@@ -48,7 +52,13 @@ def extended_facts(settings: Settings) -> Extended:
     return Extended(
         tuple(fact(name, one.command, one.parse, one.timeout_s) for name, one in facts.items()),
         tuple(ExtendedSignals(one.names, one.reads, one.judge) for one in signals.values()),
+        own_rows(settings),
     )
+
+
+def own_rows(settings: Settings) -> tuple[tuple[str, str], ...]:
+    """Return the rows of the fleet's own that look for a text in kernel logs: signal and text, in lower case."""
+    return tuple(sorted(health_table(settings.health).own_lines.items()))
 
 
 def gate_programs(fleet: Fleet) -> Mapping[str, Program]:

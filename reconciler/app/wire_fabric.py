@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.app.cluster_access import cluster_access
-from reconciler.app.extensions import extended_facts, gate_programs
+from reconciler.app.extensions import extended_facts, gate_programs, own_rows
 from reconciler.app.k3s_access import ServerKubeconfig
 from reconciler.converge import k3s_birth
 from reconciler.converge.schedulers import TwoSchedulers
@@ -247,7 +247,9 @@ class WireFabric(Confined):
             )
         if self._settings.ssh_credentials is not None:
             hosts = partial(self._active, lambda node: node.endpoints.host)
-            found[NewsSource.KERNEL_LOGS] = KernelLogWatch(hosts, self._host_of)
+            found[NewsSource.KERNEL_LOGS] = KernelLogWatch(
+                hosts, self._host_of, lambda: [text for _, text in own_rows(self._settings)]
+            )
         if self._settings.bmc_credentials is not None:
             bmcs = partial(self._active, lambda node: node.endpoints.bmc)
             found[NewsSource.BMC_EVENTS] = self._acting_ports().bmc_events(bmcs)
@@ -378,5 +380,5 @@ def connection_settings(settings: Settings) -> tuple[object, ...]:
     return (
         settings.bmc_credentials, settings.pdu_credentials, settings.tls, settings.redfish_deadline_s,
         settings.ssh_credentials, settings.ssh_user, settings.host_keys, settings.ssh_deadline_s, settings.cluster,
-        settings.kubernetes_deadline_s, settings.extensions,
+        settings.kubernetes_deadline_s, settings.extensions, own_rows(settings),
     )  # fmt: skip

@@ -23,7 +23,7 @@ from reconciler.model.vocab import BootPhase, Health, Power, UnknownReason
 
 INVENTORY_DEADLINES: Final = 4  # a BMC that can't expand collections is asked a hundred times and more
 IN_DOUBT_S: Final = 900.0  # how old an inventory gets while the BMC says that something is wrong
-UNREAD_LOG_S: Final = 3600.0  # and while entries of its log may have gone unread
+SLOW_DOUBT_S: Final = 3600.0  # and while it only warns, or entries of its log may have gone unread
 OFF_GRACE_S: Final = 1.0  # wall clock: a host whose BMC says that it is off has this long to accept; BMCs lie
 _EXPLAINING: Final = frozenset({BootPhase.OFF, BootPhase.POST, BootPhase.OS_BOOTING})
 
@@ -111,9 +111,11 @@ def _still_good(
         return None
     if _moved(before.hot.value, hot.value):
         return None
-    ill = hot.value.health not in (None, Health.OK) or any(bmc_health.bmc_signals(desired.profile, before))
-    # A log that floods costs such a BMC much (A12), and mostly only a person who clears it changes the answer.
-    doubt_s = IN_DOUBT_S if ill else UNREAD_LOG_S if unread_part(before.inventory) else math.inf
+    ill = hot.value.health is Health.CRITICAL or any(bmc_health.bmc_signals(desired.profile, before))
+    # A roll-up stays at a warning for months, and a log that floods costs its BMC much (A12): mostly only a person
+    # changes either. A roll-up that changes has the inventory read at once.
+    steady = hot.value.health is Health.WARNING or unread_part(before.inventory)
+    doubt_s = IN_DOUBT_S if ill else SLOW_DOUBT_S if steady else math.inf
     oldest = min(doubt_s, settings.inventory_max_age_s)
     age = (clock.now() - before.inventory.at).total_seconds()  # below 0: the clock was set back, so its age is unknown
     return before.inventory if 0 <= age <= oldest else None
@@ -127,11 +129,11 @@ async def _log_tells(
     Many BMCs push no events, and an inventory is good for a day. One that is younger than a doubt lasts is not asked.
     """
     age = (clock.now() - kept.at).total_seconds()
-    if age < (UNREAD_LOG_S if unread_part(kept) else IN_DOUBT_S):
+    if age < (SLOW_DOUBT_S if unread_part(kept) else IN_DOUBT_S):
         return False  # one that floods has news each time
     deadline_s = INVENTORY_DEADLINES * settings.redfish_deadline_s
     found = await answer(lambda: bmc.log_news(kept.value.events or ()), deadline_s, clock, node=desired.node)
-    return age > UNREAD_LOG_S if isinstance(found, Silent) else found.value
+    return age > SLOW_DOUBT_S if isinstance(found, Silent) else found.value
 
 
 def _moved(before: RedfishHot, now: RedfishHot) -> bool:

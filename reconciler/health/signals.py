@@ -6,7 +6,7 @@ the cluster, as far as the policy names them. A silent source gives no signal.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from reconciler.health import bmc
@@ -182,9 +182,10 @@ def _is_current(answer: Answered[Member | None] | Silent) -> bool:
 
 
 def _unjudged(facts: HostFacts | None, table: HealthTable) -> Iterator[str]:
-    """Yield the signals of extensions that were not judged: their rows say `fact: host.raised`."""
+    """Yield the signals of extensions (`fact: host.raised`) and of the fleet's own lines that were not judged."""
     for name, rule in table.rules.items():
-        if rule.row.fact == RAISED and (facts is None or name not in facts.raised):
+        own = rule.row.fact == RAISED or name in table.own_lines
+        if own and (facts is None or name not in facts.raised):
             yield name
 
 
@@ -229,7 +230,9 @@ def _of_host(profile: Profile, facts: HostFacts, table: HealthTable) -> Iterator
         yield name, f"memory module {record.label or record.place}: {detail}"
     yield from telemetry_signals(facts, table)
     for name, found in facts.raised.items():
-        if name in table.rules:  # the packaged table has none of an extension
+        if name in table.own_lines:
+            yield from _of_own_lines(name, found, table.rule_of(name).row.threshold)
+        elif name in table.rules:  # the packaged table has none of an extension
             yield from ((name, detail) for detail in found)
     yield from _of_log(profile, facts, table)
 
@@ -282,6 +285,12 @@ def _of_log(profile: Profile, facts: HostFacts, table: HealthTable) -> Iterator[
     for event in facts.kernel_events or ():
         about = f" on {event.device}" if event.device else ""
         yield event.kind.value, f"{KERNEL_EVENTS[event.kind]}{about}{_times(event.count)}, says the kernel log"
+
+
+def _of_own_lines(name: str, bursts: Sequence[str], threshold: float | None) -> Iterator[NameAndDetail]:
+    """Yield a signal for as many bursts of lines as the row asks for; `bursts`: the first line of each."""
+    if len(bursts) >= max(1.0, threshold or 0.0):
+        yield name, f"the kernel log has {bursts[-1]!r}{_times(len(bursts))}"
 
 
 def _times(count: int) -> str:

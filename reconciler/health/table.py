@@ -15,7 +15,7 @@ from reconciler.model.after import Exchanged
 from reconciler.model.desired import Profile
 from reconciler.model.signal_changes import SignalChange
 from reconciler.model.units import parse_duration
-from reconciler.spec.kinds.signals import LASTING, First, Next, Proof, Scope, SignalClass, SignalRow
+from reconciler.spec.kinds.signals import EVENTS, KERNEL_LOG, LASTING, First, Next, Proof, Scope, SignalClass, SignalRow
 from reconciler.spec.signals import FILE, PREFIX, is_guarded, packaged, row_for, rows_of, weaker
 
 
@@ -99,13 +99,14 @@ class CounterRule:
 class HealthTable:
     """The rules by name of signal. A name that ends in "_" is for all that begin with it and have no row.
 
-    `counted`: signals of counters, by the look that these are compared with. `own_events`: the text in the BMC's log,
-    in lower case, that each row of the fleet's own looks for. `weakened`: what the fleet's rows do less than the
-    packaged ones that isolate, in words by name.
+    `counted`: signals of counters, by the look that these are compared with. `own_events`, `own_lines`: the text, in
+    lower case, that each row of the fleet's own looks for in the BMC's log, and in the kernel log. `weakened`: what the
+    fleet's rows do less than the packaged ones that isolate, in words by name.
     """
 
     rules: Mapping[str, SignalRule]
     own_events: Mapping[str, str] = field(default_factory=dict)
+    own_lines: Mapping[str, str] = field(default_factory=dict)
     weakened: Mapping[str, str] = field(default_factory=dict)
     counted: Mapping[CounterGroup, tuple[CounterRule, ...]] = field(default_factory=dict)
     _found: dict[str, SignalRule | None] = field(default_factory=dict, repr=False)
@@ -197,14 +198,16 @@ def health_table(changes: tuple[SignalChange, ...] = ()) -> HealthTable:
 @lru_cache(maxsize=64)
 def _table(changes: tuple[SignalChange, ...]) -> HealthTable:
     before, rows = packaged().signals, rows_of(changes)
-    own = {name: row.contains.casefold() for name, row in rows.items() if row.contains is not None}
+    texts = [(name, row.fact, row.contains.casefold()) for name, row in rows.items() if row.contains is not None]
+    events = {name: text for name, fact, text in texts if fact == EVENTS}
+    lines = {name: text for name, fact, text in texts if fact == KERNEL_LOG}
     weakened = {}
     for change in changes:
         row = row_for(change.name, before)
         if row is not None and is_guarded(row) and (lost := weaker(row, rows[change.name])):
             weakened[change.name] = "; ".join(lost)
     rules = {name: SignalRule(row) for name, row in rows.items()}
-    return HealthTable(rules, own, weakened, _counted(rules))
+    return HealthTable(rules, events, lines, weakened, _counted(rules))
 
 
 def table_of(profile: Profile) -> HealthTable:

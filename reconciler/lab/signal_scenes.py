@@ -153,6 +153,11 @@ def own_event(text: str) -> Scene:
     return _scene(prepare=_logged("Warning", f"Asserted: {text.upper()}."), ends=_with_empty_log)
 
 
+def own_line(text: str) -> Scene:
+    """Return the scene of a row of a fleet's own: a line of the kernel log that has the text, again after a boot."""
+    return _scene("kernel_event", line=f"acme 0000:5e:00.0: {text.upper()} (0x17)")
+
+
 def _recorded(kind: str, count: int, before_boot_s: float = 0.0) -> Callable[[Machine], None]:
     """Have rasdaemon record errors now, or so long before the boot, an hour ago."""
 

@@ -281,7 +281,7 @@ class HostFacts:
     extensions: Unpublished[Mapping[PublicText, FreeText]] = field(default_factory=dict)  # facts of extensions, by name
     raised: Unpublished[Mapping[PublicText, tuple[FreeText, ...]]] = field(
         default_factory=dict
-    )  # of extensions: by signal
+    )  # of extensions, and of the fleet's own lines of the kernel log: evidence by signal
 
 
 # --- Kubernetes --------------------------------------------------------------------------------------------------

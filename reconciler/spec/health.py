@@ -17,7 +17,7 @@ from reconciler.model.units import parse_duration
 from reconciler.spec.kinds.fleet import FleetSpec
 from reconciler.spec.kinds.health import ADDED, SignalOverride
 from reconciler.spec.kinds.remediation_policy import RemediationPolicySpec
-from reconciler.spec.kinds.signals import EVENTS, RAISED, First, SignalClass, SignalRow, code_set
+from reconciler.spec.kinds.signals import EVENTS, KERNEL_LOG, RAISED, First, SignalClass, SignalRow, code_set
 from reconciler.spec.parse import DeclaredResource
 from reconciler.spec.signals import PREFIX, changed, guarded_by, is_guarded, packaged, row_for, weaker
 from reconciler.strict_yaml.parse import Steps
@@ -111,7 +111,7 @@ def _misnamed(
         hint = (
             hint
             if hint.startswith("did")
-            else f"a row of your own has `fact: {EVENTS}` and `contains`, or `fact: {RAISED}`"
+            else f"a row of your own has `fact: {EVENTS}` or `fact: {KERNEL_LOG}` and `contains`, or `fact: {RAISED}`"
         )
         yield _named(fleet, steps, f"there is no signal {name!r}", hint)
     elif before is None and name.endswith("_"):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from reconciler.converge.events import Event, NodeObserved, PassEnded
+from reconciler.converge.node_readings import SLOW_DOUBT_S
 from reconciler.converge.observe import IN_DOUBT_S, OFF_GRACE_S, observe, observe_node
 from reconciler.model.desired import Desired, Endpoints
 from reconciler.model.errors import DriverError, Failure
@@ -339,6 +340,20 @@ def test_an_inventory_that_says_that_something_is_wrong_is_read_again_soon(
     later = here.observe(previous=soon).nodes["n0"].inventory
     assert isinstance(later, Answered)
     assert later.at > first.finished_at
+
+
+def test_a_bmc_that_only_warns_has_its_inventory_read_each_hour(world: Worlds) -> None:
+    """Its roll-up may stay at a warning for months, and what changes it has the inventory read at once (A12)."""
+    here = world(nodes=1)
+    here.machine("n0").state.drives[0].media_errors = 3
+    first = here.observe()
+    hot = first.nodes["n0"].hot
+    assert isinstance(hot, Answered)
+    assert hot.value.health is Health.WARNING
+    here.clock.elapsed += IN_DOUBT_S + 60
+    assert here.observe(previous=first).nodes["n0"].inventory is first.nodes["n0"].inventory
+    here.clock.elapsed += SLOW_DOUBT_S
+    assert here.observe(previous=first).nodes["n0"].inventory is not first.nodes["n0"].inventory
 
 
 def test_concurrency_is_bounded(world: Worlds) -> None:

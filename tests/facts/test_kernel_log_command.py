@@ -8,23 +8,29 @@ from pathlib import Path
 
 from reconciler.drivers.ssh.facts import host_facts
 from reconciler.drivers.ssh.facts.kernel_log import COMMAND, MAX_BURSTS
+from reconciler.drivers.ssh.facts.own_lines import MAX_BURSTS as MAX_OWN
+from reconciler.drivers.ssh.facts.own_lines import own_lines
 from reconciler.model.gate import CommandResult
 from reconciler.model.observed import HostFacts
 
 
 def facts_of(log: str, tmp_path: Path) -> HostFacts:
+    return host_facts({"kernel_log": run(COMMAND, log, tmp_path)})
+
+
+def run(command: str, log: str, tmp_path: Path) -> CommandResult:
     (tmp_path / "log").write_text(log)
     journal = tmp_path / "journalctl"
     journal.write_text(f"#!/bin/sh\ncat {tmp_path}/log\n")
     journal.chmod(0o755)
     ran = subprocess.run(
-        ["/bin/sh", "-c", COMMAND],
+        ["/bin/sh", "-c", command],
         env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
         check=False,
     )
-    return host_facts({"kernel_log": CommandResult(ran.returncode, ran.stdout, ran.stderr)})
+    return CommandResult(ran.returncode, ran.stdout, ran.stderr)
 
 
 def test_awk_passes_on_what_the_parser_knows(tmp_path: Path) -> None:
@@ -124,3 +130,28 @@ def test_bursts_without_end_are_cut(tmp_path: Path) -> None:
     facts = facts_of("".join(xid(31, "MMU Fault", 200.0 * at) for at in range(1, 20_000)), tmp_path)
     (found,) = facts.xids or ()
     assert (found.count, len(found.bursts)) == (400, MAX_BURSTS)
+
+
+def test_a_text_of_a_fleets_own_is_looked_for_as_it_stands(tmp_path: Path) -> None:
+    """It means nothing to the shell, to awk, or as a regular expression, and one line can't push another row's out."""
+    texts = (("odd", """a.* '$(id)' "\\1" [x"""), ("plain", "heartbeat lost"), ("quiet", "never logged"))
+    fact = own_lines(texts)
+    log = "".join(
+        f"[{at:12.6f}] gpu-a001 kernel: acme 0000:5e:00.0: Heartbeat LOST {at}\n"
+        for at in (10, 20, 400, *range(410, 500))
+    )
+    log += "[  900.000000] gpu-a001 kernel: A.* '$(ID)' \"\\1\" [X\n" + "[  901.000000] gpu-a001 kernel: axx 1 x\n"
+    log += "[  902.000000] gpu-a001 kernel: reconciler-gpu-reset begins heartbeat lost\n"
+    assert fact.read({fact.name: run(fact.command, log, tmp_path)}).value == {
+        "odd": ("A.* '$(ID)' \"\\1\" [X",),
+        "plain": ("acme 0000:5e:00.0: Heartbeat LOST 10", "acme 0000:5e:00.0: Heartbeat LOST 400"),
+        "quiet": (),
+    }
+    flood = "".join(f"[{at * 1000}.0] host kernel: heartbeat lost {'x' * 900}\n" for at in range(1000))
+    seen = fact.read({fact.name: run(fact.command, flood, tmp_path)}).value or {}
+    assert len(seen["plain"]) == MAX_OWN
+    refused = tmp_path / "dmesg"
+    refused.write_text("#!/bin/sh\nexit 1\n")
+    refused.chmod(0o755)
+    empty = fact.read({fact.name: run(fact.command, "", tmp_path)})
+    assert (empty.value, set(empty.notes)) == (None, {"raised.odd", "raised.plain", "raised.quiet"})

@@ -15,7 +15,7 @@ from reconciler.lab.signal_scenes import SCENES
 from reconciler.model.desired import Rung
 from reconciler.model.played_signal import NEEDED, OUT, PERSON
 from reconciler.model.signal_changes import SignalChange
-from reconciler.spec.kinds.signals import First, Next, Proof, Scope, SignalClass
+from reconciler.spec.kinds.signals import EVENTS, KERNEL_LOG, First, Next, Proof, Scope, SignalClass
 from tests.faults.signal_matrix import RUNGS, stage_with
 
 OWN: Final = "lid_open"
@@ -24,10 +24,10 @@ some_rungs = st.lists(st.sampled_from(RUNGS), min_size=1, unique=True).map(lambd
 
 
 @st.composite
-def changes(draw: st.DrawFn, *, own: bool = False) -> SignalChange:
+def changes(draw: st.DrawFn, *, own: str = "") -> SignalChange:
     """Draw a row of a fleet; most of the table's own rows in its place are rows that a spec may have.
 
-    `own`: the row looks for a text of its own in the BMC's log.
+    `own`: the row looks for a text of its own in the log that is this fact.
     """
     first = draw(st.sampled_from(First))
     reported = first is First.REPORT
@@ -42,9 +42,8 @@ def changes(draw: st.DrawFn, *, own: bool = False) -> SignalChange:
     )
     if own:
         scope, cause = draw(st.sampled_from(Scope)).value, draw(st.sampled_from(SignalClass)).value
-        change = replace(
-            change, fact="bmc.events", contains="chassis Lid", scope=scope, cause=cause, window="2d", source="x"
-        )
+        window = "2d" if own == EVENTS else None
+        change = replace(change, fact=own, contains="chassis Lid", scope=scope, cause=cause, window=window, source="x")
     try:
         health_table((change,))
     except ValueError:
@@ -54,7 +53,7 @@ def changes(draw: st.DrawFn, *, own: bool = False) -> SignalChange:
 
 @settings(max_examples=max(settings().max_examples // 4, 10))
 @given(
-    changes() | changes(own=True),
+    changes() | changes(own=EVENTS) | changes(own=KERNEL_LOG),
     st.lists(st.tuples(st.sampled_from(RUNGS), st.integers(1, 2)), unique_by=lambda one: one[0]),
     st.data(),
 )
@@ -63,7 +62,7 @@ def test_any_row_climbs_its_ladder_in_order_and_is_healed_by_the_rung_that_ends_
 ) -> None:
     rungs = tuple(Rung(name, times) for name, times in sorted(ladder, key=lambda one: RUNGS.index(one[0])))
     here = stage_with(change.name, rungs, (change,))
-    rung = data.draw(st.sampled_from(here.rungs(change.name)[-1 if change.contains else 0 :] or ("",)))
+    rung = data.draw(st.sampled_from(here.rungs(change.name) or ("",)))
     played = play_signal(here, change.name, rung)
     assume("no fault of a GPU" not in played.unplayed)  # the lab plays no cause that no machine has
     assert played.out_s is not None, played
@@ -97,10 +96,24 @@ def test_a_fleets_own_row_is_played_by_an_entry_in_the_log_which_a_person_alone_
     """The lab had no cause for it, so nobody saw what such a row does before it met a machine."""
     drain = SignalChange(
         OWN, "drawn", fact="bmc.events", contains="chassis Lid", scope="node", cause="persistent", window="2d",
-        first="drain", next="ladder", healed_by=("fact_clear", "gate"), source="x",
+        first="drain", next="person", healed_by=("fact_clear", "gate"), source="x",
     )  # fmt: skip
     here = stage_with(OWN, (Rung("power_cycle"),), (drain,))
     played = play_signal(here, OWN, PERSON)
-    assert (played.shown, played.did) == (("health.lid_open",), ("power_cycle",))
+    assert (played.shown, played.did) == (("health.lid_open",), ())
+    assert NEEDED in played.told
     assert played.back_s is not None
     assert play_signal(here, OWN, "power_cycle").unplayed.startswith("no rung takes an entry out")
+
+
+def test_a_fleets_own_row_on_the_kernel_log_is_played_by_a_line_that_a_rung_ends() -> None:
+    lost = SignalChange(
+        OWN, "drawn", fact=KERNEL_LOG, contains="heartbeat Lost", scope="port", cause="persistent", first="drain",
+        next="ladder", healed_by=("fact_clear_after_new_boot", "gate"), source="x",
+    )  # fmt: skip
+    here = stage_with(OWN, (Rung("soft_restart"), Rung("power_cycle")), (lost,))
+    played = play_signal(here, OWN, "power_cycle")
+    assert (played.shown, played.did) == (("health.lid_open",), ("soft_restart", "power_cycle"))
+    assert played.back_s is not None
+    assert played.out_s is not None
+    assert played.out_s < 60, "a line wakes the loop; no pass was due"

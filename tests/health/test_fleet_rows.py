@@ -25,6 +25,10 @@ LID = SignalChange(
     "lid_open", "our lids are locked", "bmc.events", "Chassis LID", "node", "environment", window="2d", first="report",
     healed_by=("fact_clear",), source="our BMCs",
 )  # fmt: skip
+DPU = SignalChange(
+    "dpu_dead", "a dead DPU stays so", "host.kernel_events", "Heartbeat LOST", "port", "persistent", first="drain",
+    next="ladder", healed_by=("fact_clear_after_new_boot", "gate"), source="our DPUs",
+)  # fmt: skip
 
 
 def judged_by(*changes: SignalChange) -> Profile:
@@ -82,6 +86,17 @@ def test_a_row_of_the_fleets_own_reads_the_log_of_the_bmc() -> None:
     assert "health.lid_open" in unread
     assert "health.lid_open" in unread_signals(own, b.observed(inventory=b.silent()))
     assert "health.lid_open" not in unread_signals(b.PROFILE, b.observed(inventory=b.silent()))
+
+
+def test_a_row_of_the_fleets_own_reads_the_kernel_log() -> None:
+    own, twice = judged_by(DPU), judged_by(replace(DPU, threshold=2.0))
+    shown, more = b.facts(raised={"dpu_dead": ("heartbeat lost",)}), b.facts(raised={"dpu_dead": ("a", "b")})
+    assert named(b.PROFILE, host=shown) == {}
+    assert named(own, host=shown) == {"dpu_dead": Effect.REPAIRS} == named(twice, host=more)
+    assert named(twice, host=shown) == {}
+    assert signals(own, b.observed(host=more))[0].detail == "the kernel log has 'b', 2 times"
+    assert "health.dpu_dead" not in unread_signals(own, b.observed(host=shown))
+    assert "health.dpu_dead" in unread_signals(own, b.observed(host=b.facts())), "its log was not read"
 
 
 @pytest.mark.parametrize("threshold", [10.0, 1000.0])
@@ -147,7 +162,7 @@ def test_the_rows_of_the_guide_are_those_of_a_valid_spec() -> None:
     edit = ("fleet.yaml", "  drift: {mode: correct}\n", rows + "  drift: {mode: correct}\n")
     assert messages(edit) == []
     assert {change.name for change in load(edit).settings.health} == {
-        "edac_ce", "drive_failing", "xid_119", "xid_79", "port_flap", "lid_open",
+        "edac_ce", "drive_failing", "xid_119", "xid_79", "port_flap", "lid_open", "dpu_dead",
     }  # fmt: skip
 
 

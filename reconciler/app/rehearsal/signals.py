@@ -31,7 +31,7 @@ from reconciler.lab.fleet import build_lab
 from reconciler.lab.inprocess import LabFabric, VirtualClock, run_virtual
 from reconciler.lab.inprocess.ledger import MemoryLedger
 from reconciler.lab.scenario import Scenario
-from reconciler.lab.signal_scenes import SCENES, Scene, own_event
+from reconciler.lab.signal_scenes import SCENES, Scene, own_event, own_line
 from reconciler.model.after import Exchanged
 from reconciler.model.desired import BudgetLimit, Desired, Fleet, Profile
 from reconciler.model.errors import UsageError
@@ -161,8 +161,8 @@ def cells(stage: Stage, signals: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def play_signal(stage: Stage, signal: str, rung: str) -> PlayedSignal:
     """Play a row with a cause that `rung` ends; "" for a row that is only reported."""
-    own = stage.table.own_events.get(signal)
-    scene = SCENES.get(signal) if own is None else own_event(own)
+    own, line = stage.table.own_events.get(signal), stage.table.own_lines.get(signal)
+    scene = own_event(own) if own is not None else own_line(line) if line is not None else SCENES.get(signal)
     if own is not None and rung not in ("", PERSON):
         return PlayedSignal(signal, rung, unplayed="no rung takes an entry out of a BMC's log; see the row of a person")
     if scene is None:

@@ -86,7 +86,7 @@ class SshHost(Confined):
             services,
             times=max(1.0, self._facts_timeout / USUAL_S),
             at_most_s=max(1.0, self._facts_timeout - PATIENCE_S - 1),
-            more=self._extended.facts,
+            more=self._extended.asked,
         )
         try:
             answer = await self._ask(build_program(asked, nonce), nonce)

@@ -7,14 +7,13 @@ whole log, whether somebody follows it or not.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Collection
 from typing import Final
 
 import asyncssh
 
 from reconciler.drivers.source_watch import FloodMeter, Pauses, SourceWatch, flooded
-from reconciler.drivers.ssh.facts.kernel_log import TELLING
+from reconciler.drivers.ssh.facts import kernel_log
 from reconciler.drivers.ssh.host import SshHost
 from reconciler.drivers.ssh.session import Capture
 from reconciler.model.errors import DriverError, Failure
@@ -27,11 +26,11 @@ PAUSES: Final = Pauses(first=1.0, longest=60.0)
 
 
 class LineFollower(Capture):
-    """Calls `heard` for each burst of output with a line that matches. It keeps nothing but the line under way."""
+    """Calls `heard` for each burst of output with a line that tells. It keeps nothing but the line under way."""
 
-    def __init__(self, matches: re.Pattern[bytes], heard: Callable[[], None]) -> None:
+    def __init__(self, tells: Callable[[bytes], object], heard: Callable[[], None]) -> None:
         super().__init__(0)
-        self._matches, self._heard = matches, heard
+        self._tells, self._heard = tells, heard
         self._line = b""
         self._meter = FloodMeter()
 
@@ -44,26 +43,40 @@ class LineFollower(Capture):
             return
         *lines, rest = (self._line + data).split(b"\n")
         self._line = rest[:LINE_BYTES]
-        if any(self._matches.search(line[:LINE_BYTES]) for line in lines):
+        if any(self._tells(line[:LINE_BYTES]) for line in lines):
             self._heard()
 
 
 class KernelLogWatch(SourceWatch):
     """A Watch on the kernel logs of hosts.
 
-    `host_of` returns a node's host; it may raise DriverError, which counts as a host that can't be reached.
+    `host_of` returns a node's host; it may raise DriverError, which counts as a host that can't be reached. `texts`:
+    what the fleet's own rows look for, in lower case, as of now.
     """
 
-    def __init__(self, names: Callable[[], Collection[str]], host_of: Callable[[str], SshHost | None]) -> None:
+    def __init__(
+        self,
+        names: Callable[[], Collection[str]],
+        host_of: Callable[[str], SshHost | None],
+        texts: Callable[[], Collection[str]] = tuple,
+    ) -> None:
         super().__init__(names, "hosts", PAUSES)
         self._host_of = host_of
+        self._texts = texts
+
+    def _tells(self, line: bytes) -> bool:
+        """Return whether a signal may be in a line."""
+        if kernel_log.TELLING.search(line):
+            return True
+        low = line.lower()
+        return any(text.encode() in low for text in self._texts())
 
     async def follow_once(self, name: str) -> None:
         host = self._host_of(name)
         if host is None:
             await asyncio.Event().wait()  # until it has an address, and with it another spec
             return
-        follower = LineFollower(TELLING, lambda: self.hear(name))
+        follower = LineFollower(self._tells, lambda: self.hear(name))
         async with self.connecting:
             await host.start(COMMAND, follower)
         self.open(name)

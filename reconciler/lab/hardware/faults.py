@@ -144,9 +144,10 @@ FAULTS: Mapping[str, FaultKind] = {
     "kernel_event": FaultKind(
         "the kernel logs an error of hardware that is no Xid: gpu_init_failed, pcie_fatal, memory_ue, machine_check, "
         "nic_failed, nic_module, task_hung, fs_read_only, nvme_timeout, md_degraded, amd_uncorrectable, "
-        "amd_reset_failed, amd_bad_pages or amd_ring_timeout; `persistent`: it does so again after a boot",
+        "amd_reset_failed, amd_bad_pages or amd_ring_timeout; `line`: this line instead; `persistent`: it does so "
+        "again after a boot",
         "hardware",
-        {"event": "memory_ue", "persistent": False},
+        {"event": "memory_ue", "line": "", "persistent": False},
     ),
     "dimm_errors": FaultKind(
         "EDAC has counted so many errors of a memory module since the boot; they return after a boot",

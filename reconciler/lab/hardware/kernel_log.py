@@ -47,6 +47,11 @@ EVENTS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
+def line_of(fault: Mapping[str, object]) -> str:
+    """Return the line of a fault of kind kernel_event."""
+    return str(fault["line"]) or EVENTS[str(fault["event"])][1]
+
+
 def short_pci(pci: str) -> str:
     """Return nvidia-smi's PCI address "00000000:1B:00.0" as the kernel writes it in Xid lines, "0000:1b:00"."""
     domain, bus, device = pci.lower().split(":")

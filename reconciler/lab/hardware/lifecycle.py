@@ -350,7 +350,7 @@ class Lifecycle:
             system.services_active[str(parameters["service"])] = False
         parts.record_errors(state, kind, self.now)
         if kind == "kernel_event":
-            system.kernel_log.append(kernel_log.EVENTS[str(parameters["event"])][1])
+            system.kernel_log.append(kernel_log.line_of(parameters))
         elif kind == "xid":
             remedies.show_xid(system, state.gpus[int(parameters["gpu"])], int(parameters["code"]))
         elif kind == "fabric_manager":

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from reconciler.lab.hardware import bios, parts
+from reconciler.lab.hardware import bios, kernel_log, parts
 from reconciler.lab.hardware.bmc_side import BmcSide
 from reconciler.lab.hardware.error_counters import COUNTERS
 from reconciler.lab.hardware.faults import FaultValue, parse_fault
@@ -26,7 +26,6 @@ from reconciler.lab.hardware.host_side import HostSide
 from reconciler.lab.hardware.in_place_side import InPlaceSide
 from reconciler.lab.hardware.install_document import FRESH_SERVICES
 from reconciler.lab.hardware.installer_side import Serve
-from reconciler.lab.hardware.kernel_log import EVENTS
 from reconciler.lab.hardware.lifecycle import KERNEL_DEFAULTS, HardwareRejected, Rejection
 from reconciler.lab.hardware.remedies import INSTALL, LEVELS, clear_ecc
 from reconciler.lab.hardware.slowness import THROTTLES, show_brake
@@ -97,7 +96,7 @@ class Machine(BmcSide, InPlaceSide, SpdmSide, HostSide):
         """Raise ValueError when a fault names a part that this machine lacks, or a value that the part can't have."""
         known: tuple[tuple[str, Collection[object]], ...] = (
             ("cell", CELLS),
-            ("event", EVENTS),
+            ("event", kernel_log.EVENTS),
             ("port", range(len(parts.rdma_ports(self.state)))),
             ("lie", SPDM_LIES if kind == "spdm" else LIES),
             ("by", THROTTLES),
@@ -154,7 +153,7 @@ class Machine(BmcSide, InPlaceSide, SpdmSide, HostSide):
         if kind == "drive":
             parts.repair_drives(self.state)
         if kind == "kernel_event" and self.state.os is not None:
-            lines = {line for _, line in EVENTS.values()}
+            lines = {kernel_log.line_of(fault), *(line for _, line in kernel_log.EVENTS.values())}
             self.state.os.kernel_log = [line for line in self.state.os.kernel_log if line not in lines]
         if kind == parts.FAILED:
             parts.swap(self.state, fault)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
 import asyncssh
 
+from reconciler.health.table import table_of
 from reconciler.lab.fleet import Lab
 from reconciler.lab.hardware import commands
 from reconciler.lab.hardware.tools.call import Tool
@@ -160,7 +161,11 @@ class LabFabric:
         return MainsPdu(self._lab.mains, address, self._clock)
 
     def host(self, desired: Desired) -> MachineHost | None:
-        return None if desired.endpoints.host is None else self._hosts[desired.endpoints.host]
+        if desired.endpoints.host is None:
+            return None
+        host = self._hosts[desired.endpoints.host]
+        host.texts = table_of(desired.profile).own_lines
+        return host
 
     def cluster(self) -> Cluster | None:
         return self._cluster
@@ -177,9 +182,12 @@ class LabFabric:
             {} if truth is None else {NewsSource.CLUSTER: TruthWatch(truth, self._clock, self._own)}
         )
         return found | {
-            NewsSource.KERNEL_LOGS: LogWatch(machines, self._clock),
+            NewsSource.KERNEL_LOGS: LogWatch(machines, self._clock, self._own_lines),
             NewsSource.BMC_EVENTS: EventWatch(machines, self._clock),
         }
+
+    def _own_lines(self) -> Collection[str]:
+        return {text for host in self._hosts.values() for text in host.texts.values()}
 
     async def refit(self, fleet: Fleet) -> None:
         """Do nothing: machines keep their cables."""

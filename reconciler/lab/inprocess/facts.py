@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -312,6 +312,12 @@ def _events(lines: Sequence[str]) -> tuple[KernelEvent, ...]:
             count = found[kind].count + 1 if kind in found else 1
             found[kind] = KernelEvent(KernelEventKind(kind), device, count, line)
     return tuple(found.values())
+
+
+def own_lines(machine: Machine, texts: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return the lines of the kernel log that hold the text of a fleet's own row, by signal."""
+    lines = machine.system().kernel_log
+    return {name: tuple(line for line in lines if text in line.lower()) for name, text in texts.items()}
 
 
 def _xids(lines: Sequence[str]) -> tuple[Xid, ...]:

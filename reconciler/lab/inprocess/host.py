@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from reconciler.lab.hardware import commands
 from reconciler.lab.hardware.machine import Machine
 from reconciler.lab.hardware.tools.call import Tool
-from reconciler.lab.inprocess.facts import host_facts
+from reconciler.lab.inprocess.facts import host_facts, own_lines
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.gate import CommandResult
 from reconciler.model.host_certificate import read_host_certificate
@@ -36,6 +37,7 @@ class MachineHost:
         latency: bool = True,
         renewal_of: str = "",
     ) -> None:
+        self.texts: Mapping[str, str] = {}  # what the fleet's own rows look for in the kernel log, by signal
         self._renewal_of = renewal_of
         self._latency = latency
         self._machine = machine
@@ -59,7 +61,10 @@ class MachineHost:
             timed_out = error.kind is Failure.TIMEOUT
             reason = UnknownReason.TIMEOUT if timed_out else UnknownReason.UNREACHABLE
             return Silent(self._clock.now(), reason, error.detail)
-        return Answered(self._clock.now(), host_facts(self._machine, sysctls, services, self._clock.now()))
+        found = host_facts(self._machine, sysctls, services, self._clock.now())
+        if self.texts:
+            found = replace(found, raised=own_lines(self._machine, self.texts))
+        return Answered(self._clock.now(), found)
 
     async def run(self, argv: Sequence[str], *, timeout: float, stdin: str = "") -> CommandResult:
         await self._connect()
@@ -79,7 +84,9 @@ class MachineHost:
         return CommandResult(-1, "", "", timed_out=True) if took > timeout else ran.printed()
 
     def anew(self, *, renewal_of: str = "") -> MachineHost:
-        return MachineHost(self._machine, self._clock, self._tools, latency=self._latency, renewal_of=renewal_of)
+        other = MachineHost(self._machine, self._clock, self._tools, latency=self._latency, renewal_of=renewal_of)
+        other.texts = self.texts
+        return other
 
     async def close(self) -> None:
         """Do nothing: there is no connection."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 
 from reconciler.lab.hardware.control_plane import ClusterTruth, Gone, NodeObject, WatchEvent
 from reconciler.lab.hardware.kernel_log import EVENTS
@@ -61,9 +61,12 @@ class TruthWatch:
 
 
 class LogWatch:
-    """The kernel logs of machines that run a system."""
+    """The kernel logs of machines that run a system. `texts`: what a fleet's own rows look for, in lower case."""
 
-    def __init__(self, machines: Mapping[str, Machine], clock: Clock) -> None:
+    def __init__(
+        self, machines: Mapping[str, Machine], clock: Clock, texts: Callable[[], Collection[str]] = tuple
+    ) -> None:
+        self._texts = texts
         self._machines = machines
         self._clock = clock
 
@@ -77,7 +80,8 @@ class LogWatch:
                 if now == before:
                     continue
                 known[name] = now
-                if any(map(_ABOUT.search, now[len(before) if now[: len(before)] == before else 0 :])):
+                new = now[len(before) if now[: len(before)] == before else 0 :]
+                if any(map(_ABOUT.search, new)) or any(text in line.lower() for line in new for text in self._texts()):
                     yield name
 
     def _lines(self, name: str) -> list[str]:

@@ -52,11 +52,13 @@ class SignalOverride(Model):
     )
     fact: Fact | None = Field(
         default=None,
-        description="Of a row of the fleet's own: bmc.events, or host.raised for a signal of an extension.",
+        description="Of a row of the fleet's own: bmc.events or host.kernel_events with `contains`, or host.raised for "
+        "a signal of an extension.",
     )
     contains: Text | None = Field(
         default=None,
-        description="Of a row of the fleet's own: what the message of a log entry holds, in upper or lower case.",
+        description="Of a row of the fleet's own: the plain text that an entry of the BMC's log, or a line of the "
+        "kernel log, holds, in upper or lower case.",
     )
     scope: Scope | None = Field(default=None, description="Of a row of the fleet's own: the part at fault.")
     cause: SignalClass | None = Field(

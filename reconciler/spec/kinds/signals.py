@@ -65,6 +65,7 @@ class Proof(StrEnum):
 
 LASTING: Final = "host.links"  # the fact of signals whose `window` says for how long they have to be shown
 EVENTS: Final = "bmc.events"
+KERNEL_LOG: Final = "host.kernel_events"
 RAISED: Final = "host.raised"  # signals that an extension judges
 COUNTED: Final = (
     "host.counters",
@@ -74,6 +75,8 @@ COUNTED: Final = (
     "host.daemon_counters",
 )  # facts that are judged by how much they rise
 
+# A text for the kernel log is looked for as it stands, so that no pattern can make a node or the loop run for long.
+_KERNEL_TEXT = re.compile(r"[ -~]{6,200}")
 _RANGE = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?")
 
 
@@ -103,7 +106,7 @@ Fact = Annotated[str, Matching(r"(host|bmc|member)\.[a-z_]+", "a fact like host.
 
 
 _OUTSIDE = (Scope.PORT, Scope.PSU, Scope.FAN, Scope.RACK)
-_LOGS = (EVENTS, "host.xids", "host.kernel_events")
+_LOGS = (EVENTS, "host.xids", KERNEL_LOG)
 
 
 class SignalRow(Model):
@@ -112,8 +115,8 @@ class SignalRow(Model):
     fact: Fact = Field(description="What it is read from: host.FIELD, bmc.FIELD or member.FIELD of an observation.")
     contains: Text | None = Field(
         default=None,
-        description="What the message of a log entry holds, in upper or lower case. Absent: the code knows its "
-        "evidence.",
+        description="What an entry of the BMC's log, or a line of the kernel log, holds: plain text, in upper or lower "
+        "case. Absent: the code knows its evidence.",
     )
     counters: tuple[Text, ...] | None = Field(
         default=None,
@@ -200,13 +203,36 @@ class SignalRow(Model):
             raise ValueError("a signal that is judged against peers isolates no node")
         if self.first is not First.REPORT and Proof.GATE not in self.healed_by:
             raise ValueError("a signal that takes a node out of service is healed by gate, too (K2)")
-        if self.contains is not None and (self.fact != EVENTS or self.window is None):
-            raise ValueError(f"`contains` is of fact {EVENTS}, and needs a window: logs are never cleared")
+        return self
+
+    @model_validator(mode="after")
+    def _check_evidence(self) -> SignalRow:
+        if self.contains is not None and self.fact == KERNEL_LOG:
+            self._check_kernel_text(self.contains)
+        elif self.contains is not None and (self.fact != EVENTS or self.window is None):
+            raise ValueError(
+                f"`contains` is of fact {KERNEL_LOG}, or of fact {EVENTS} with a window: a BMC's log is never cleared"
+            )
+        if self.fact == EVENTS and self.next in (Next.LADDER, Next.POWER):
+            raise ValueError(
+                f"a signal of fact {EVENTS} that takes a node out has `next: person`: no rung takes an "
+                "entry out of a log"
+            )
         if (self.counters is not None) != (self.fact in COUNTED):
             raise ValueError(f"`counters` are of the facts {', '.join(COUNTED)}, which have no other evidence")
         if self.counters is not None and (self.window is None or not self.threshold):
             raise ValueError("a signal of counters has a window, and a threshold above 0 for their rise in it")
         return self
+
+    def _check_kernel_text(self, text: str) -> None:
+        if not _KERNEL_TEXT.fullmatch(text):
+            raise ValueError(f"`contains` of fact {KERNEL_LOG} is 6 to 200 printable characters of ASCII on one line")
+        if self.window is not None:
+            raise ValueError(f"a text of fact {KERNEL_LOG} has no window: the log of this boot is read as a whole")
+        if not {Proof.FACT_CLEAR_AFTER_NEW_BOOT, Proof.NEW_SERIAL} & {*self.healed_by}:
+            raise ValueError(
+                f"a text of fact {KERNEL_LOG} is healed by fact_clear_after_new_boot or new_serial: lines rotate away"
+            )
 
     @model_validator(mode="after")
     def _check_rungs(self) -> SignalRow:

@@ -13,7 +13,9 @@ from reconciler.drivers import source_watch
 from reconciler.drivers.source_watch import Pauses
 from reconciler.drivers.ssh import KernelLogWatch, SshHost
 from reconciler.drivers.ssh import kernel_log_watch as followed
+from reconciler.drivers.ssh.facts.extended import Extended
 from reconciler.lab.hardware.kernel_log import EVENTS
+from reconciler.model.observed import Answered
 from tests.lab.ssh_bench import NODE, Bench, play
 
 pytestmark = pytest.mark.wire
@@ -29,11 +31,12 @@ class Watched:
             NODE, "127.0.0.1", port=bench.port, user="root",
             private_key=bench.client_key.export_private_key().decode(),
             authorities=(bench.authority.export_public_key().decode(),), now=lambda: datetime.now(UTC),
+            extended=Extended(rows=(("dpu_dead", "heartbeat lost"), ("quiet", "never logged"))),
         )  # fmt: skip
         self.names = {NODE}
         self.news: list[str] = []
         self.told: list[str] = []
-        self.watch = KernelLogWatch(lambda: self.names, lambda _: self.host)
+        self.watch = KernelLogWatch(lambda: self.names, lambda _: self.host, lambda: ["heartbeat lost"])
 
     async def follow(self) -> None:
         async with aclosing(self.watch.changes(self.told.append)) as names:
@@ -76,6 +79,11 @@ def test_a_line_about_hardware_wakes_the_node_and_no_other_line_does() -> None:
         await until(lambda: there.news == [NODE])
         bench.machine.inject("xid_79", gpu=3)
         await until(lambda: there.news == [NODE, NODE])
+        log(bench, "acme 0000:5e:00.0: Heartbeat lost (0x17)")  # a row of the fleet's own looks for it
+        await until(lambda: there.news == [NODE, NODE, NODE])
+        read = await there.host.facts((), ())
+        assert isinstance(read, Answered), read
+        assert read.value.raised == {"dpu_dead": ("acme 0000:5e:00.0: Heartbeat lost (0x17)",), "quiet": ()}
 
     watched(scenario)
 

@@ -86,11 +86,11 @@ def requests(
     *,
     times: float = 1.0,
     at_most_s: float = inf,
-    more: Sequence[Fact[str]] = (),
+    more: Sequence[Fact[Any]] = (),
 ) -> tuple[FactRequest, ...]:
     """Return the commands to run on a host, each with `times` its usual timeout, and no more than `at_most_s`.
 
-    `more`: facts of extensions.
+    `more`: facts that the fleet adds.
     """
     named = ([system.services_fact(services)] if services else []) + ([system.sysctls_fact(sysctls)] if sysctls else [])
     asked = (*FACTS, *named, *more)

@@ -1,12 +1,16 @@
-"""Facts and signals of extensions, beside those of this package: what one of them does wrong costs itself alone."""
+"""Facts and signals of extensions and of a fleet's own rows, beside those of this package.
+
+What one of them does wrong costs itself alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from reconciler.drivers.ssh.facts.fact import Fact, Parsed, Unreadable, excerpt
+from reconciler.drivers.ssh.facts.own_lines import own_lines
 from reconciler.model.gate import CommandResult
 from reconciler.model.observed import HostFacts
 
@@ -25,10 +29,15 @@ class ExtendedSignals:
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """All that extensions add to the facts of hosts."""
+    """All that a fleet adds to the facts of hosts: by extensions, and by rows with texts for the kernel log."""
 
     facts: tuple[Fact[str], ...] = ()
     signals: tuple[ExtendedSignals, ...] = ()
+    rows: tuple[tuple[str, str], ...] = ()  # signal and text, in lower case
+
+    @property
+    def asked(self) -> tuple[Fact[Any], ...]:
+        return (*self.facts, own_lines(self.rows)) if self.rows else self.facts
 
 
 def fact(name: str, command: str, parse: Callable[[CommandResult], str], timeout_s: float) -> Fact[str]:
@@ -49,8 +58,8 @@ def fact(name: str, command: str, parse: Callable[[CommandResult], str], timeout
 
 
 def with_extensions(facts: HostFacts, answers: Mapping[str, CommandResult], extended: Extended) -> HostFacts:
-    """Return the facts with the values and signals of extensions. A signal that is not in `raised` was not read."""
-    if not extended.facts and not extended.signals:
+    """Return the facts with what the fleet adds to them. A signal that is not in `raised` was not read."""
+    if extended == Extended():
         return facts
     values, unknown = {}, dict(facts.unknown)
     for one in extended.facts:
@@ -64,6 +73,10 @@ def with_extensions(facts: HostFacts, answers: Mapping[str, CommandResult], exte
             raised |= _judged(signals, values)
         except Unreadable as why:
             unknown |= {f"raised.{name}": str(why) for name in signals.names}
+    if extended.rows:
+        lines = own_lines(extended.rows).read(answers)
+        unknown |= lines.notes
+        raised |= lines.value or {}
     return replace(facts, extensions=values, raised=raised, unknown=unknown)
 
 

@@ -18,7 +18,7 @@ from reconciler.model.vocab import KernelEventKind as Kind
 
 MAX_EVENTS = 200
 BURST_S = 180.0  # lines of one kind and device that follow one another within this time are one event
-_TEXT_LIMIT = 300
+TEXT_LIMIT = 300
 _PCI = r"(?P<device>[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
 _LONG = r"(?:[3-9]\d\d|\d{4,9})"  # more than five minutes
 _DISK = r"(?P<device>(?!loop)[\w!.-]{1,40})"
@@ -107,6 +107,11 @@ def uptime_s(line: str) -> float | None:
     return None if match is None or match["uptime"] is None else float(match["uptime"])
 
 
+def text_of(line: str) -> str:
+    """Return a line without its time and host, as short as an event keeps it."""
+    return _TIME.sub("", line)[:TEXT_LIMIT].rstrip()
+
+
 def kernel_events(lines: Sequence[str]) -> tuple[KernelEvent, ...]:
     """Return at most MAX_EVENTS events by kind and device, each with the text of its first line."""
     found: dict[tuple[Kind, str], KernelEvent] = {}
@@ -130,9 +135,9 @@ def kernel_events(lines: Sequence[str]) -> tuple[KernelEvent, ...]:
 
 
 def _add(found: dict[tuple[Kind, str], KernelEvent], kind: Kind, device: str, line: str, bursts: Bursts) -> None:
-    text, is_new = _TIME.sub("", line), bursts.begins((kind, device), line)
+    text, is_new = text_of(line), bursts.begins((kind, device), line)
     known = found.get((kind, device))
     if known is not None:
         found[kind, device] = replace(known, count=known.count + is_new)
     elif len(found) < MAX_EVENTS:
-        found[kind, device] = KernelEvent(kind, device, 1, text[:_TEXT_LIMIT].rstrip())
+        found[kind, device] = KernelEvent(kind, device, 1, text)

@@ -33,6 +33,7 @@ FACTS: Mapping[str, Fact] = {
     "nvlink": nvidia_smi.nvlink_status,
     "nvlink_errors": nvidia_smi.nvlink_errors,
     "kernel_log": system.kernel_log,
+    "kernel_rows": system.kernel_rows,
     "links": devices.links,
     "rdma": devices.rdma,
     "nvme": devices.nvme,

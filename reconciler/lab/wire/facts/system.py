@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 
 from reconciler.lab.hardware.tools import slots
 from reconciler.lab.wire.facts.context import FactContext
 from reconciler.lab.wire.facts.shell import operands, option
 from reconciler.model.gate import CommandResult
 
+_ROW = re.compile(r"ROW[0-9]+=")
 _DRIVER_LINES = re.compile(
     r"NVRM|SXid|nvidia|AER|EDAC|Hardware Error|mlx5|amdgpu|EXT4-fs|nvme|md/raid|reconciler-gpu-reset"
 )  # the filter in the design
@@ -80,6 +82,14 @@ def kernel_log(context: FactContext) -> CommandResult:
     """Print the driver's kernel lines. Without a loaded driver there are none, and grep exits with 1."""
     lines = [line for line in context.system.kernel_log if _DRIVER_LINES.search(line)]
     return CommandResult(0 if lines else 1, "".join(f"{line}\n" for line in lines))
+
+
+def kernel_rows(context: FactContext) -> CommandResult:
+    """Print the lines that hold a text which the command exports as ROW1, ROW2 ..., as its awk does."""
+    texts = [word.partition("=")[2] for word in shlex.split(context.command) if _ROW.match(word)]
+    lines = context.system.kernel_log
+    found = [f"{at} {line}" for line in lines for at, text in enumerate(texts, 1) if text in line.lower()]
+    return CommandResult(0, "".join(f"{line}\n" for line in (*found, f"== {len(lines)} lines")))
 
 
 def services(context: FactContext) -> CommandResult:
