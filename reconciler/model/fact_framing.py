@@ -99,8 +99,8 @@ exit 0
 _HEAD = re.compile(r"# reconciler-facts 1 (\w+)\n")
 _BODY = "\n# facts\n"
 _TAIL = "\n# answer\n"
-_NAME = re.compile(r"[A-Za-z0-9_]+")
-_FACT = re.compile(rb"fact ([A-Za-z0-9_]{1,64}) (-?[0-9]{1,4}) ([0-9]{1,8}) ([0-9]{1,8})\n")
+_NAME = re.compile(r"[A-Za-z0-9_]{1,80}")
+_FACT = re.compile(rb"fact ([A-Za-z0-9_]{1,80}) (-?[0-9]{1,4}) ([0-9]{1,8}) ([0-9]{1,8})\n")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -18,8 +20,19 @@ from reconciler.app.forge_job import connect_forge
 from reconciler.app.ports import AllowedSigners, FleetRequest
 from reconciler.app.service import OFF, Service, ServiceOptions, ServiceRequest, SpecSource, WebRequest
 from reconciler.app.workspace import Workspace
-from reconciler.drivers.extensions import HostFact, InstallerServer, Notifier, extensions_of, installed
-from reconciler.drivers.extensions.load import _IMPORTED, ExtensionRefused
+from reconciler.drivers.extensions import (
+    ForgeConnector,
+    GateTool,
+    HealthSignals,
+    HostFact,
+    InstallerServer,
+    Notifier,
+    connected,
+    extensions_of,
+    installed,
+)
+from reconciler.drivers.extensions.fit import ExtensionRefused, misfit
+from reconciler.drivers.extensions.load import _IMPORTED
 from reconciler.drivers.extensions.notifiers import Chats
 from reconciler.drivers.secrets import SecretStore
 from reconciler.drivers.secrets_file import SecretsFile, SecretSource
@@ -28,6 +41,7 @@ from reconciler.health.signals import host_signals, unread_signals
 from reconciler.model.access import InstallerPolicy, PinnedExtension
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import UsageError
+from reconciler.model.forge import Forge
 from reconciler.model.gate import CommandResult
 from reconciler.model.notices import Channel, Message, NotDelivered, Severity
 from reconciler.model.observed import HostFacts
@@ -98,7 +112,7 @@ def spec(tmp_path: Path) -> Callable[..., Fleet]:
 
 
 def answers(mdstat: str) -> dict[str, CommandResult]:
-    return {"extensions.raid_state": CommandResult(0, mdstat)}
+    return {"extension_raid_state": CommandResult(0, mdstat)}
 
 
 def facts_of(mdstat: str, fleet: Fleet) -> HostFacts:
@@ -146,11 +160,17 @@ def test_a_bug_of_an_extension_costs_itself_alone(example: Path, spec: Callable[
     def crash(_: object) -> list[tuple[str, str]]:
         raise KeyError("boom")
 
-    broken = replace(found, signals=(replace(found.signals[0], judge=crash),))
-    read = with_extensions(facts(), answers(BAD), broken)
-    assert read.extensions == {"raid_state": "md0 1/2"}
-    assert read.raised == {}
-    assert "KeyError" in read.unknown["raised.raid_degraded"]
+    judges: tuple[tuple[Any, str], ...] = (
+        (crash, "KeyError"),
+        (lambda _: ["raid_degraded"], "ValueError"),
+        (lambda _: [([], "evidence")], "does not list"),
+        (lambda _: None, "TypeError"),
+    )
+    for judge, why in judges:
+        broken = replace(found, signals=(replace(found.signals[0], judge=judge),))
+        read = with_extensions(facts(), answers(BAD), broken)
+        assert (read.extensions, read.raised) == ({"raid_state": "md0 1/2"}, {})
+        assert why in read.unknown["raised.raid_degraded"]
 
 
 def test_a_signal_without_a_row_is_refused(example: Path, spec: Callable[..., Fleet]) -> None:
@@ -182,6 +202,9 @@ def test_another_version_or_none_is_refused(example: Path, pin: PinnedExtension,
         ("api=1, command", "api=0, command", "API 0, .* install a version of acme-fleet for API 1"),
         ("STATE = HostFact", "STATE = str  # HostFact", "is a type, not a HostFact"),
         ("import re\n", "import re, no_such_module\n", "can't be imported: ModuleNotFoundError"),
+        ("api=1, command", "api='1', command", "says api='1', which is no number"),
+        ("parse=_parse)", "parse=_parse, timeout_s=0)", "timeout_s=0 is no number of seconds from 0 to 600"),
+        ("def _parse(answer", "def _parse(host: str, answer", "parse does not take 1 argument; ask its author"),
     ],
 )
 def test_what_does_not_fit_is_refused(
@@ -194,8 +217,58 @@ def test_what_does_not_fit_is_refused(
     file.write_text(file.read_text().replace(old, new))
     monkeypatch.syspath_prepend(str(changed))
     _forget()
-    with pytest.raises(ExtensionRefused, match=f"extension acme-fleet 1.2.0: 'raid_state' in reconciler.facts .*{why}"):
+    with pytest.raises(ExtensionRefused, match=f"extension acme-fleet 1.2.0: 'raid_state' in reconciler.facts.*{why}"):
         extensions_of((PIN,)).all(HostFact)
+
+
+async def _send(*_: object) -> None:
+    """Take whatever it is given."""
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (HostFact(1, "uname", str), ""),
+        (HostFact(1, cast("Any", 5), str), "command=5 is no command line"),
+        (HostFact(1, "  ", str), "command='  ' is no command line"),
+        (HostFact(1, "printf '\0'", str), r"command=.* is no command line"),
+        (HostFact(1, "uname", cast("Any", None)), "parse=None is no function"),
+        (HostFact(1, "uname", str, cast("Any", "5")), "timeout_s='5' is no number of seconds"),
+        (HostFact(1, "uname", str, float("nan")), "timeout_s=nan is no number of seconds"),
+        (HostFact(1, "uname", str, 3600), "timeout_s=3600 is no number of seconds"),
+        (HealthSignals(1, ("a",), ("b",), lambda _: ()), ""),
+        (HealthSignals(1, cast("Any", "raid"), ("b",), lambda _: ()), "names='raid' is no tuple of names"),
+        (HealthSignals(1, ("a",), (), lambda _: ()), r"reads=\(\) is no tuple of names"),
+        (HealthSignals(1, ("a b",), ("b",), lambda _: ()), r"names=\('a b',\) is no tuple of names"),
+        (HealthSignals(1, ("a",), ("b",), cast("Any", lambda: ())), "judge does not take 1 argument"),
+        (GateTool(1, lambda _: "", cast("Any", lambda _: None)), "read does not take 2 arguments"),
+        (GateTool(1, cast("Any", "openssl speed"), cast("Any", max)), "command='openssl speed' is no function"),
+        (Notifier(1, _send), ""),
+        (Notifier(1, cast("Any", lambda _: None)), "send does not take 2 arguments"),
+        (InstallerServer(1, cast("Any", None)), "connect=None is no function"),
+        (ForgeConnector(1, cast("Any", lambda _a, _b: None)), "connect does not take 4 arguments"),
+    ],
+)
+def test_each_field_that_does_not_fit_is_named(found: Any, why: str) -> None:
+    said = misfit(found, type(found))
+    assert re.match(why, said) if why else said == "", said
+
+
+def test_what_connects_is_asked_for_all_calls_of_its_port() -> None:
+    class Halfway:
+        async def pull(self, number: int) -> None: ...
+
+    def crash() -> None:
+        raise KeyError("the token")
+
+    with pytest.raises(
+        ExtensionRefused, match=r"the forge: connect returned a Halfway, which lacks open_pulls, .*Forge"
+    ):
+        connected("the forge", Halfway, Forge)
+    with pytest.raises(ExtensionRefused, match="a Halfway, which lacks open_pulls, .* of Forge"):
+        connected("the forge", Halfway, Forge)
+    with pytest.raises(ExtensionRefused, match=r"^the forge: connect failed: KeyError; ask its author$"):
+        connected("the forge", crash, Forge)
 
 
 def installed_meanwhile(example: Path, to: Path, monkeypatch: pytest.MonkeyPatch) -> PinnedExtension:

@@ -10,7 +10,8 @@ from reconciler.drivers.ssh.facts.fact import Fact, Parsed, Unreadable, excerpt
 from reconciler.model.gate import CommandResult
 from reconciler.model.observed import HostFacts
 
-_PREFIX: Final = "extensions."  # of names in HostFacts.unknown
+_FIELD: Final = "extensions."  # before a fact's name in HostFacts.unknown
+_ASKED: Final = "extension_"  # before it in the facts program, whose names have no dots
 _LONGEST: Final = 1000  # characters of a value, and of the evidence of a signal
 
 
@@ -45,7 +46,7 @@ def fact(name: str, command: str, parse: Callable[[CommandResult], str], timeout
             raise Unreadable(f"the extension returned a {type(value).__name__}, not text")
         return Parsed(excerpt(value, _LONGEST))
 
-    return Fact(f"{_PREFIX}{name}", command, guarded, (f"{_PREFIX}{name}",), timeout_s)
+    return Fact(f"{_ASKED}{name}", command, guarded, (f"{_FIELD}{name}",), timeout_s)
 
 
 def with_extensions(facts: HostFacts, answers: Mapping[str, CommandResult], extended: Extended) -> HostFacts:
@@ -57,7 +58,7 @@ def with_extensions(facts: HostFacts, answers: Mapping[str, CommandResult], exte
         read = one.read(answers)
         unknown |= read.notes
         if read.value is not None:
-            values[one.name.removeprefix(_PREFIX)] = read.value
+            values[one.name.removeprefix(_ASKED)] = read.value
     raised: dict[str, tuple[str, ...]] = {}
     for signals in extended.signals:
         try:
@@ -73,7 +74,7 @@ def _judged(signals: ExtendedSignals, values: Mapping[str, str]) -> dict[str, tu
     if lacking:
         raise Unreadable(f"{', '.join(lacking)} was not read")
     try:
-        told = list(signals.judge({name: values[name] for name in signals.reads}))
+        told = [(str(name), str(said)) for name, said in signals.judge({name: values[name] for name in signals.reads})]
     except Exception as error:  # code of others may raise anything
         raise _failed(error) from error
     found: dict[str, tuple[str, ...]] = dict.fromkeys(signals.names, ())
