@@ -4,34 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
+from reconciler.app.extension_conformance import check_package
 from reconciler.app.extensions import examine_extensions, extended_facts, other_installer
 from reconciler.app.forge_job import connect_forge
 from reconciler.app.ports import AllowedSigners, FleetRequest
 from reconciler.app.service import OFF, Service, ServiceOptions, ServiceRequest, SpecSource, WebRequest
 from reconciler.app.workspace import Workspace
 from reconciler.drivers.extensions import (
-    ForgeConnector,
-    GateTool,
-    HealthSignals,
     HostFact,
     InstallerServer,
     Notifier,
-    connected,
     extensions_of,
     installed,
 )
-from reconciler.drivers.extensions.fit import ExtensionRefused, misfit
+from reconciler.drivers.extensions.fit import ExtensionRefused
 from reconciler.drivers.extensions.load import _IMPORTED
 from reconciler.drivers.extensions.notifiers import Chats
 from reconciler.drivers.secrets import SecretStore
@@ -41,7 +37,6 @@ from reconciler.health.signals import host_signals, unread_signals
 from reconciler.model.access import InstallerPolicy, PinnedExtension
 from reconciler.model.desired import Fleet
 from reconciler.model.errors import UsageError
-from reconciler.model.forge import Forge
 from reconciler.model.gate import CommandResult
 from reconciler.model.notices import Channel, Message, NotDelivered, Severity
 from reconciler.model.observed import HostFacts
@@ -221,56 +216,6 @@ def test_what_does_not_fit_is_refused(
         extensions_of((PIN,)).all(HostFact)
 
 
-async def _send(*_: object) -> None:
-    """Take whatever it is given."""
-
-
-@pytest.mark.parametrize(
-    ("found", "why"),
-    [
-        (HostFact(1, "uname", str), ""),
-        (HostFact(1, cast("Any", 5), str), "command=5 is no command line"),
-        (HostFact(1, "  ", str), "command='  ' is no command line"),
-        (HostFact(1, "printf '\0'", str), r"command=.* is no command line"),
-        (HostFact(1, "uname", cast("Any", None)), "parse=None is no function"),
-        (HostFact(1, "uname", str, cast("Any", "5")), "timeout_s='5' is no number of seconds"),
-        (HostFact(1, "uname", str, float("nan")), "timeout_s=nan is no number of seconds"),
-        (HostFact(1, "uname", str, 3600), "timeout_s=3600 is no number of seconds"),
-        (HealthSignals(1, ("a",), ("b",), lambda _: ()), ""),
-        (HealthSignals(1, cast("Any", "raid"), ("b",), lambda _: ()), "names='raid' is no tuple of names"),
-        (HealthSignals(1, ("a",), (), lambda _: ()), r"reads=\(\) is no tuple of names"),
-        (HealthSignals(1, ("a b",), ("b",), lambda _: ()), r"names=\('a b',\) is no tuple of names"),
-        (HealthSignals(1, ("a",), ("b",), cast("Any", lambda: ())), "judge does not take 1 argument"),
-        (GateTool(1, lambda _: "", cast("Any", lambda _: None)), "read does not take 2 arguments"),
-        (GateTool(1, cast("Any", "openssl speed"), cast("Any", max)), "command='openssl speed' is no function"),
-        (Notifier(1, _send), ""),
-        (Notifier(1, cast("Any", lambda _: None)), "send does not take 2 arguments"),
-        (InstallerServer(1, cast("Any", None)), "connect=None is no function"),
-        (ForgeConnector(1, cast("Any", lambda _a, _b: None)), "connect does not take 4 arguments"),
-    ],
-)
-def test_each_field_that_does_not_fit_is_named(found: Any, why: str) -> None:
-    said = misfit(found, type(found))
-    assert re.match(why, said) if why else said == "", said
-
-
-def test_what_connects_is_asked_for_all_calls_of_its_port() -> None:
-    class Halfway:
-        async def pull(self, number: int) -> None: ...
-
-    def crash() -> None:
-        raise KeyError("the token")
-
-    with pytest.raises(
-        ExtensionRefused, match=r"the forge: connect returned a Halfway, which lacks open_pulls, .*Forge"
-    ):
-        connected("the forge", Halfway, Forge)
-    with pytest.raises(ExtensionRefused, match="a Halfway, which lacks open_pulls, .* of Forge"):
-        connected("the forge", Halfway, Forge)
-    with pytest.raises(ExtensionRefused, match=r"^the forge: connect failed: KeyError; ask its author$"):
-        connected("the forge", crash, Forge)
-
-
 def installed_meanwhile(example: Path, to: Path, monkeypatch: pytest.MonkeyPatch) -> PinnedExtension:
     """Install 1.3.0 as pip does while a service runs, which keeps modules of 1.2.0."""
     newer = shutil.copytree(example, to)
@@ -316,6 +261,19 @@ def test_a_running_service_keeps_its_spec_until_another_version_can_be_loaded(
     assert asyncio.run(feed.pull()).changed, "as once it is put right from outside"
     assert feed.fleet is not None
     assert feed.fleet.settings.extensions == (newer,)
+
+
+def test_the_example_keeps_the_contract_without_a_fleet_that_names_it(example: Path) -> None:
+    reports = check_package("acme_fleet", here=False)
+    assert len(reports) == 6
+    assert {one.check.name: one.detail for report in reports for one in report.outcomes if one.result == "fail"} == {}
+    assert all(report.outcomes[0].result == "pass" for report in reports)
+    with pytest.raises(ExtensionRefused, match=r"is installed as 1\.2\.0, and 2\.0 is named"):
+        check_package("acme-fleet==2.0", here=False)
+    with pytest.raises(ExtensionRefused, match="extension acme is not installed"):
+        check_package("acme", here=False)
+    with pytest.raises(UsageError, match="pytest is installed and offers no extension"):
+        check_package("pytest", here=False)
 
 
 def test_each_is_loaded_once(example: Path) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, distribution, distributions
 from typing import Any, Final, TypeVar
 
@@ -51,6 +51,25 @@ def installed() -> list[Installed]:
                 package, Installed(package, one.version, {group: names for group, names in offers.items() if names})
             )
     return [found[package] for package in sorted(found)]
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """An extension of a package. `load` imports it, and raises ExtensionRefused for one that does not fit."""
+
+    kind: type[Extension]
+    name: str
+    load: Callable[[], Extension]
+
+
+def offered(package: str, version: str = "") -> list[Offered]:
+    """Return what a package offers, named or not. "": in the version that is there. Raise ExtensionRefused."""
+    pin = PinnedExtension(_normal(package), version or _version(package))
+    return [
+        Offered(kind, entry.name, partial(_checked, pin, entry, kind))
+        for kind in KINDS
+        for entry in _entries(_pinned(pin), kind)
+    ]
 
 
 class Extensions:
@@ -106,6 +125,13 @@ def forge_extension(setting: str) -> ForgeConnector:
     if len(found) != 1:
         raise ExtensionRefused(f"{setting} offers {', '.join(found) or 'no forge'}: it must offer one")
     return next(iter(found.values()))
+
+
+def _version(package: str) -> str:
+    try:
+        return distribution(package).version
+    except PackageNotFoundError:
+        raise ExtensionRefused(f"extension {package} is not installed: pip install it first") from None
 
 
 def _pinned(pin: PinnedExtension) -> Distribution:

@@ -12,7 +12,7 @@ from reconciler.model.observed import HostFacts
 
 _FIELD: Final = "extensions."  # before a fact's name in HostFacts.unknown
 _ASKED: Final = "extension_"  # before it in the facts program, whose names have no dots
-_LONGEST: Final = 1000  # characters of a value, and of the evidence of a signal
+LONGEST: Final = 1000  # characters of a value, and of the evidence of a signal
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def fact(name: str, command: str, parse: Callable[[CommandResult], str], timeout
             raise _failed(error) from error
         if not isinstance(value, str):
             raise Unreadable(f"the extension returned a {type(value).__name__}, not text")
-        return Parsed(excerpt(value, _LONGEST))
+        return Parsed(excerpt(value, LONGEST))
 
     return Fact(f"{_ASKED}{name}", command, guarded, (f"{_FIELD}{name}",), timeout_s)
 
@@ -81,7 +81,7 @@ def _judged(signals: ExtendedSignals, values: Mapping[str, str]) -> dict[str, tu
     for name, evidence in told:
         if name not in found:
             raise Unreadable(f"the extension raised {excerpt(name)!r}, which it does not list")
-        found[name] += (excerpt(evidence, _LONGEST),)
+        found[name] += (excerpt(evidence, LONGEST),)
     return found
 
 
