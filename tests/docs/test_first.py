@@ -29,7 +29,6 @@ UNTYPED = {
     "how-to/installer": ("make installer", f"{_BUILDS}: tests/machine/builds.py does, by hand"),
     "how-to/notifications": ("pip install '.[notifications]'", _INSTALLS),
     "how-to/postgresql": ("pip install '.[postgresql]'", _INSTALLS),
-    "how-to/service": ("reconciler run --repo https:", "tests/cli/test_run.py runs it from a file, unsigned"),
     "reference/vendors": ("make vendor-table", "it reads trees of BMCs from other projects, which are not in this one"),
     "tutorial/lab": ("make venv", f"{_MACHINE}, as CI does first"),
 }
