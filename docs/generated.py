@@ -26,6 +26,7 @@ from reconciler.drivers.notifier_conformance import ALL as NOTIFIER_CHECKS
 from reconciler.drivers.redfish.conformance import all_checks
 from reconciler.drivers.redfish.quirks import packaged
 from reconciler.drivers.status.metrics import PrometheusMetrics
+from reconciler.drivers.tickets.conformance import ALL as TICKET_CHECKS
 from reconciler.gate.starting_bars import packaged as packaged_bars
 from reconciler.health.table import health_table
 from reconciler.model.backup import DesiredBackup
@@ -392,4 +393,5 @@ PAGES: dict[str, Callable[[], str]] = {
     "conformance_installer": lambda: checks_of(INSTALLER_CHECKS),
     "conformance_kubernetes": lambda: checks_of(KUBERNETES_CHECKS),
     "conformance_notifier": lambda: checks_of(NOTIFIER_CHECKS),
+    "conformance_tickets": lambda: checks_of(TICKET_CHECKS),
 }  # fmt: skip

@@ -54,6 +54,7 @@ def test_it_names_all_that_there_is(generated: ModuleType) -> None:
     assert "| `early-host-key` |" in told["conformance_installer"]
     assert "| `write-eviction` |" in told["conformance_kubernetes"]
     assert "| `secret-kept` |" in told["conformance_notifier"]
+    assert "| `write-close` |" in told["conformance_tickets"]
     assert "`reconciler_storm_brake`" in told["metrics"]
     assert "`reconciler_watch_deaf_since_timestamp_seconds`" in told["metrics"]
 

@@ -23,6 +23,7 @@ from reconciler.app.extension_conformance import check_package
 from reconciler.app.installer_conformance import SENTENCE, check_installer
 from reconciler.app.notifier_conformance import check_channel
 from reconciler.app.ports import FleetRequest
+from reconciler.app.ticket_conformance import check_tickets
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.frontend import workspace_for
 from reconciler.cli.groups import Group
@@ -210,6 +211,24 @@ def installer(request: FleetRequest, ca: Path | None, allow_writes: bool, confir
     if allow_writes:
         _consent(SENTENCE, confirm, "The host CA signs a key for that name, which is thrown away.")
     report = check_installer(workspace_for(request), ca, writes=allow_writes)
+    show({"json": as_json, "markdown": as_markdown, "human": human}[output](report), output)
+    return exit_code(report)
+
+
+@conformance.command()
+@spec_options()
+@click.argument("tracker", metavar="TRACKER")
+@click.option("--allow-writes", is_flag=True, help="Also open a ticket, update it, and close it.")
+@click.option("--confirm", default="", metavar="TEXT", help="'write to TRACKER': the consent, off a terminal.")
+@output_option
+def tickets(request: FleetRequest, tracker: str, allow_writes: bool, confirm: str, output: str) -> int:
+    """Check a TRACKER of the spec: GitHub, Jira or a web server, by the account that keeps its tickets.
+
+    It only searches, unless --allow-writes is given. Exit code 7: a check failed. 4: the tracker did not answer.
+    """
+    if allow_writes:
+        _consent(f"write to {tracker}", confirm, "It leaves a closed ticket, and whoever watches the tracker is told.")
+    report = check_tickets(workspace_for(request), tracker, writes=allow_writes)
     show({"json": as_json, "markdown": as_markdown, "human": human}[output](report), output)
     return exit_code(report)
 
