@@ -92,7 +92,7 @@ $(DOCS_STAMP): $(STAMP)
 
 .PHONY: first-commands
 first-commands: venv ## Type those first commands of pages that take minutes, in a fresh clone; ARGS=how-to/images is one of them
-	@.ci/tools.sh kubernetes-client $(BOOT_TOOLS) $(CONTAINER_TOOLS) minisign openssl
+	@.ci/tools.sh kubernetes-client $(BOOT_TOOLS) $(CONTAINER_TOOLS) erofs-utils minisign openssl
 	$(BIN)/python -m tests.docs.fresh $(ARGS)
 
 .PHONY: docs
