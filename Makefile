@@ -90,6 +90,11 @@ $(DOCS_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs
 	@touch $@
 
+.PHONY: first-commands
+first-commands: venv ## Type those first commands of pages that take minutes, in a fresh clone; ARGS=how-to/images is one of them
+	@.ci/tools.sh kubernetes-client $(BOOT_TOOLS) $(CONTAINER_TOOLS) erofs-utils minisign openssl
+	$(BIN)/python -m tests.docs.fresh $(ARGS)
+
 .PHONY: docs
 docs: $(DOCS_STAMP) ## Build docs/ into build/docs; a broken link or reference fails
 	$(BIN)/sphinx-build -E -W --keep-going -n -q -b html -d build/doctrees docs build/docs

@@ -19,12 +19,14 @@ import click
 from reconciler.cli.exit_codes import MEANING
 from reconciler.cli.main import COMMANDS, cli
 from reconciler.converge.actions import FUNCTIONS
+from reconciler.drivers.extensions.conformance import ALL as EXTENSION_CHECKS
 from reconciler.drivers.installer.conformance import ALL as INSTALLER_CHECKS
 from reconciler.drivers.kube.conformance import ALL as KUBERNETES_CHECKS
 from reconciler.drivers.notifier_conformance import ALL as NOTIFIER_CHECKS
 from reconciler.drivers.redfish.conformance import all_checks
 from reconciler.drivers.redfish.quirks import packaged
 from reconciler.drivers.status.metrics import PrometheusMetrics
+from reconciler.drivers.tickets.conformance import ALL as TICKET_CHECKS
 from reconciler.gate.starting_bars import packaged as packaged_bars
 from reconciler.health.table import health_table
 from reconciler.model.backup import DesiredBackup
@@ -387,7 +389,9 @@ PAGES: dict[str, Callable[[], str]] = {
     )
 } | {
     "conformance": lambda: checks_of(all_checks()),  # of a BMC
+    "conformance_extension": lambda: checks_of(EXTENSION_CHECKS),
     "conformance_installer": lambda: checks_of(INSTALLER_CHECKS),
     "conformance_kubernetes": lambda: checks_of(KUBERNETES_CHECKS),
     "conformance_notifier": lambda: checks_of(NOTIFIER_CHECKS),
+    "conformance_tickets": lambda: checks_of(TICKET_CHECKS),
 }  # fmt: skip

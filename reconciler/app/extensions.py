@@ -12,6 +12,7 @@ from reconciler.drivers.extensions import (
     HealthSignals,
     HostFact,
     InstallerServer,
+    connected,
     extensions_of,
     installed,
 )
@@ -109,7 +110,8 @@ def other_installer(
     extensions: tuple[PinnedExtension, ...], policy: InstallerPolicy, secrets: SecretStore
 ) -> Installer:
     """Return the installer of an extension, the same for the whole process. Raise UsageError."""
-    return extensions_of(extensions).one(InstallerServer, policy.via).connect(policy, secrets)
+    server = extensions_of(extensions).one(InstallerServer, policy.via)
+    return connected(f"the installer {policy.via!r}", lambda: server.connect(policy, secrets), Installer)
 
 
 def examine_extensions(fleet: Fleet) -> Iterator[tuple[str, bool, str, str]]:

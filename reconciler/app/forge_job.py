@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from reconciler.app.clocks import RealClock
-from reconciler.drivers.extensions import forge_extension
+from reconciler.drivers.extensions import connected, forge_extension
 from reconciler.drivers.forge import api_address, connect
 from reconciler.drivers.secrets import Secret, SecretStore
 from reconciler.model.errors import UsageError
@@ -55,7 +55,10 @@ def connect_forge(repository: str = "", env: Mapping[str, str] = os.environ) -> 
         raise UsageError(f"there is no token: set RECONCILER_FORGE_TOKEN or {_TOKENS[job.kind]}")
     login = env.get("RECONCILER_FORGE_LOGIN", "")
     if other := env.get("RECONCILER_FORGE"):
-        return forge_extension(other).connect(repository, token, RealClock(), job.url)
+        extended = forge_extension(other)
+        return connected(
+            f"the forge of {other}", lambda: extended.connect(repository, token, RealClock(), job.url), Forge
+        )
     return connect(repository, token, RealClock(), kind=job.kind, url=job.url, login=login)
 
 

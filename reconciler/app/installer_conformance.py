@@ -5,10 +5,9 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
-from reconciler.app.extensions import loaded
+from reconciler.app.extensions import other_installer
 from reconciler.app.runtime import run_async
 from reconciler.app.workspace import Workspace
-from reconciler.drivers.extensions import InstallerServer
 from reconciler.drivers.installer import HttpInstaller
 from reconciler.drivers.installer.conformance import NODE, Bench, check_server
 from reconciler.model.access import InstallerPolicy
@@ -35,7 +34,7 @@ def check_installer(workspace: Workspace, ca: Path | None, *, writes: bool) -> C
 
     async def run() -> ConformanceReport:
         if policy.via:
-            server = loaded(settings).one(InstallerServer, policy.via).connect(policy, workspace.secrets)
+            server = other_installer(settings.extensions, policy, workspace.secrets)
             return await check_server(Bench(server, trust), policy.via, writes=writes)
         ours = HttpInstaller(policy, workspace.secrets, workspace.clock.now, authorities=authorities)
         try:

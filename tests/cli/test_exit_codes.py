@@ -20,7 +20,7 @@ from reconciler.drivers.boot_images.partitions import NoTable
 from reconciler.drivers.boot_images.tools import BuildFailed
 from reconciler.drivers.boot_images.uki import BadStub
 from reconciler.drivers.endpoints import EndpointsError
-from reconciler.drivers.extensions.load import ExtensionRefused
+from reconciler.drivers.extensions.fit import ExtensionRefused
 from reconciler.drivers.git import GitError
 from reconciler.drivers.redfish.quirks import QuirksError
 from reconciler.drivers.secrets import SecretConflict, SecretError

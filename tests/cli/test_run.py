@@ -10,7 +10,7 @@ import socket
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 
 from tests.cli.shell import Done, LabDirectory, ended, reconciler, running_lab, started, until
+from tests.docs.pages import first_words
+from tests.drivers.test_spec_repo import ssh_key
 
 pytestmark = [pytest.mark.wire, pytest.mark.skipif(shutil.which("git") is None, reason="there is no git program")]
 
@@ -34,13 +36,25 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabDirectory]:
 
 @pytest.fixture(scope="module")
 def repository(lab: LabDirectory) -> Path:
-    """A bare repository, and a clone with the lab's spec on its branch main."""
+    """A bare repository, and a clone with the lab's spec on its branch main, in which ops signs each commit."""
     bare, work = lab.path / "spec.git", lab.path / "work"
     git(lab.path, "init", "--quiet", "--bare", "--initial-branch=main", str(bare))
     git(lab.path, "clone", "--quiet", str(bare), str(work))
+    (lab.path / "signers").write_text(f'ops@example.com namespaces="git" {ssh_key(lab.path / "ops")}\n')
+    for name, value in (("gpg.format", "ssh"), ("user.signingKey", str(lab.path / "ops")), ("commit.gpgSign", "true")):
+        git(work, "config", name, value)
     shutil.copytree(lab.spec, work / "fleet-spec")
     push(work, "adopt the fleet")
     return work
+
+
+def signed(lab: LabDirectory) -> list[str]:
+    """The page's command, for this repository."""
+    here = {
+        "https://git.example.com/ops/fleet.git": str(lab.path / "spec.git"),
+        "/etc/reconciler/signers": str(lab.path / "signers"),
+    }
+    return first_words("how-to/service", here)[1:]
 
 
 def git(where: Path, *words: str) -> str:
@@ -89,11 +103,12 @@ class Service:
 
 
 @contextmanager
-def running(lab: LabDirectory, work: Path, *words: str) -> Iterator[Service]:
+def running(lab: LabDirectory, work: Path, *words: str, command: Sequence[str] = ()) -> Iterator[Service]:
+    """`command`: how it begins; () = it follows the repository of `work`, whoever committed."""
     port, log = free_port(), lab.path / f"run-{len(list(lab.path.glob('run-*')))}.log"
     with log.open("w") as err:
         process = started(
-            "run", "--repo", str(work.parent / "spec.git"), "--state", lab.path / f"state-{port}",
+            *(command or ("run", "--repo", str(work.parent / "spec.git"))), "--state", lab.path / f"state-{port}",
             "--endpoints", lab.endpoints, "--listen", f"127.0.0.1:{port}", "--log", "json", "--interval", "10m",
             "--pull", "4m", *words, stderr=err,
         )  # fmt: skip
@@ -123,7 +138,7 @@ def shown(lab: LabDirectory) -> set[str]:
 
 
 def test_it_follows_the_repository_and_ends_as_services_do(lab: LabDirectory, repository: Path) -> None:
-    with running(lab, repository) as service:
+    with running(lab, repository, command=signed(lab)) as service:
         until(lambda: service.ready().get("ready"), 90)
         until(lambda: 'status="converged"} 3.0' in service.get("/metrics")[1], 120)
         assert re.search(r"^reconciler_ledger_size_bytes [1-9]", service.get("/metrics")[1], re.MULTILINE)
@@ -166,7 +181,7 @@ def test_it_follows_the_repository_and_ends_as_services_do(lab: LabDirectory, re
 
 def test_sigterm_parks_and_the_next_one_goes_on(lab: LabDirectory, repository: Path) -> None:
     history = lab.path / "history"
-    with running(lab, repository, "--record", str(history), "--redact") as service:
+    with running(lab, repository, "--record", str(history), "--redact", command=signed(lab)) as service:
         until(lambda: service.ready().get("ready"), 90)
         before = lab.state()["nodes"]["gpu-0002"]["counters"]["boots"]
         lab.fault("gpu-0002", "host_hung")
@@ -174,7 +189,7 @@ def test_sigterm_parks_and_the_next_one_goes_on(lab: LabDirectory, repository: P
         assert service.stop().code == 0
         assert not service.said("record"), "the ledger is open for as long as names are asked of it"
     assert (history / "LOG.md").is_file()
-    with running(lab, repository) as service:
+    with running(lab, repository, command=signed(lab)) as service:
         settled = lambda: {(one["node"], one["state"]) for one in service.said("node_settled")}  # noqa: E731
         until(lambda: ("gpu-0002", "done") in settled(), 180)
         assert service.stop(signal.SIGINT).code == 130

@@ -1,4 +1,4 @@
-"""The first command of every page is typed by a test, or listed here with what it takes that no test has.
+"""The first command of every page is typed by a test, or by `make first-commands` where it takes minutes.
 
 Who types it is found by the call of `first_words` with the page's name. The tour types `console` blocks of its pages.
 """
@@ -14,25 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.docs.fresh import BY_HAND, line_of
 from tests.docs.pages import blocks, first, first_words, name, pages, steps, text
 from tests.docs.test_tour import FLEET, GUIDES, TUTORIAL
 
-# The page, how its first command begins, and why no test types it.
-_MACHINE = "it makes the environment that tests run in"
-_INSTALLS = "it installs from an index of packages: that of how-to/deploy is typed for them all"
-_BUILDS = "it builds from Debian's archive, as root and for minutes"
-UNTYPED = {
-    "README": ("make demo", f"{_MACHINE}; `reconciler demo` is played by tests/cli/pictures.py"),
-    "how-to/engine": ("pip install '.[dask]'", _INSTALLS),
-    "how-to/extend": ("PACKAGES=", f"{_BUILDS}: tests/deploy/test_container.py calls what make does"),
-    "how-to/images": ("reconciler image build", f"{_BUILDS}: tests/machine/builds.py does, by hand"),
-    "how-to/installer": ("make installer", f"{_BUILDS}: tests/machine/builds.py does, by hand"),
-    "how-to/notifications": ("pip install '.[notifications]'", _INSTALLS),
-    "how-to/postgresql": ("pip install '.[postgresql]'", _INSTALLS),
-    "how-to/service": ("reconciler run --repo https:", "tests/cli/test_run.py runs it from a file, unsigned"),
-    "reference/vendors": ("make vendor-table", "it reads trees of BMCs from other projects, which are not in this one"),
-    "tutorial/lab": ("make venv", f"{_MACHINE}, as CI does first"),
-}
 TOUR = "tests/docs/test_tour.py"
 _CALLS = re.compile(r"\bfirst_words\(\s*\"([^\"]+)\"")
 
@@ -61,17 +46,22 @@ def typed() -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("called", SHOWING)
 def test_the_first_command_of_a_page_is_typed_or_listed(called: str) -> None:
-    begins, _ = UNTYPED.get(called, ("", ""))
-    if begins:
-        assert first(SHOWING[called]).startswith(begins), "another command comes first now: type it, or say why not"
-    assert bool(begins) != bool(typed().get(called)), (
-        f"{called}: $ {first(SHOWING[called])}\ntyped by {typed().get(called, 'no test')}; listed here: {bool(begins)}"
+    by_hand = called in BY_HAND
+    assert by_hand != bool(typed().get(called)), (
+        f"{called}: $ {first(SHOWING[called])}\ntyped by {typed().get(called, 'no test')}; in fresh.py: {by_hand}"
     )
 
 
+def test_what_is_typed_by_hand_is_what_the_pages_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LIBREDFISH", "/trees")
+    lines = {called: line_of(called) for called in BY_HAND}
+    assert lines["reference/vendors"] == 'make vendor-table TREES="NVIDIA/libredfish=/trees/tests/mockups"'
+    assert lines["how-to/postgresql"] == "pip install '.[postgresql]'"
+
+
 def test_nothing_is_listed_or_typed_that_no_page_shows() -> None:
-    assert (set(UNTYPED) | set(typed())) - set(SHOWING) == set()
-    assert len(typed()) > len(UNTYPED)
+    assert (set(BY_HAND) | set(typed())) - set(SHOWING) == set()
+    assert len(typed()) > len(BY_HAND)
 
 
 def test_a_command_is_not_typed_with_words_that_the_page_has_lost() -> None:

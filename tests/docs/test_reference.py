@@ -50,9 +50,11 @@ def test_it_names_all_that_there_is(generated: ModuleType) -> None:
     assert [name for name in health_table().rules if f"| `{name}" not in told["signals"]] == []
     assert told["quirks"].count("\n") - 2 == sum(len(entry.behaviours.given()) for entry in packaged().entries)
     assert [check.name for check in all_checks() if f"| `{check.name}` |" not in told["conformance"]] == []
+    assert "| `tool-proves-nothing` |" in told["conformance_extension"]
     assert "| `early-host-key` |" in told["conformance_installer"]
     assert "| `write-eviction` |" in told["conformance_kubernetes"]
     assert "| `secret-kept` |" in told["conformance_notifier"]
+    assert "| `write-close` |" in told["conformance_tickets"]
     assert "`reconciler_storm_brake`" in told["metrics"]
     assert "`reconciler_watch_deaf_since_timestamp_seconds`" in told["metrics"]
 

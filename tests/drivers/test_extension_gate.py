@@ -15,7 +15,7 @@ import pytest
 from reconciler.app.extensions import acceptance_gate, check_extensions, examine_extensions, gate_programs
 from reconciler.app.wire_fabric import WireFabric
 from reconciler.drivers.extensions import GateTool, Measured, Trial, extensions_of
-from reconciler.drivers.extensions.load import ExtensionRefused
+from reconciler.drivers.extensions.fit import ExtensionRefused
 from reconciler.gate import certificate as certificates
 from reconciler.gate.tools import TOOLS
 from reconciler.gate.tools.extension import Program, tool_of
@@ -217,5 +217,5 @@ def test_statuses_that_are_no_numbers_are_refused_before_a_node_is_drained(
     file.write_text(text.replace("GateTool(api=1, ", f"GateTool(api=1, statuses={statuses}, "))
     monkeypatch.syspath_prepend(str(changed))
     _forget()
-    with pytest.raises(ExtensionRefused, match=r"'crypto_speed' in reconciler.gate_tools says statuses=.* no tuple"):
+    with pytest.raises(ExtensionRefused, match=r"'crypto_speed' in reconciler.gate_tools: statuses=.* no tuple"):
         extensions_of((PIN,)).all(GateTool)

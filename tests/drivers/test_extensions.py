@@ -10,16 +10,25 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from reconciler.app.extension_conformance import check_package
 from reconciler.app.extensions import examine_extensions, extended_facts, other_installer
 from reconciler.app.forge_job import connect_forge
 from reconciler.app.ports import AllowedSigners, FleetRequest
 from reconciler.app.service import OFF, Service, ServiceOptions, ServiceRequest, SpecSource, WebRequest
 from reconciler.app.workspace import Workspace
-from reconciler.drivers.extensions import HostFact, InstallerServer, Notifier, extensions_of, installed
-from reconciler.drivers.extensions.load import _IMPORTED, ExtensionRefused
+from reconciler.drivers.extensions import (
+    HostFact,
+    InstallerServer,
+    Notifier,
+    extensions_of,
+    installed,
+)
+from reconciler.drivers.extensions.fit import ExtensionRefused
+from reconciler.drivers.extensions.load import _IMPORTED
 from reconciler.drivers.extensions.notifiers import Chats
 from reconciler.drivers.secrets import SecretStore
 from reconciler.drivers.secrets_file import SecretsFile, SecretSource
@@ -98,7 +107,7 @@ def spec(tmp_path: Path) -> Callable[..., Fleet]:
 
 
 def answers(mdstat: str) -> dict[str, CommandResult]:
-    return {"extensions.raid_state": CommandResult(0, mdstat)}
+    return {"extension_raid_state": CommandResult(0, mdstat)}
 
 
 def facts_of(mdstat: str, fleet: Fleet) -> HostFacts:
@@ -146,11 +155,17 @@ def test_a_bug_of_an_extension_costs_itself_alone(example: Path, spec: Callable[
     def crash(_: object) -> list[tuple[str, str]]:
         raise KeyError("boom")
 
-    broken = replace(found, signals=(replace(found.signals[0], judge=crash),))
-    read = with_extensions(facts(), answers(BAD), broken)
-    assert read.extensions == {"raid_state": "md0 1/2"}
-    assert read.raised == {}
-    assert "KeyError" in read.unknown["raised.raid_degraded"]
+    judges: tuple[tuple[Any, str], ...] = (
+        (crash, "KeyError"),
+        (lambda _: ["raid_degraded"], "ValueError"),
+        (lambda _: [([], "evidence")], "does not list"),
+        (lambda _: None, "TypeError"),
+    )
+    for judge, why in judges:
+        broken = replace(found, signals=(replace(found.signals[0], judge=judge),))
+        read = with_extensions(facts(), answers(BAD), broken)
+        assert (read.extensions, read.raised) == ({"raid_state": "md0 1/2"}, {})
+        assert why in read.unknown["raised.raid_degraded"]
 
 
 def test_a_signal_without_a_row_is_refused(example: Path, spec: Callable[..., Fleet]) -> None:
@@ -182,6 +197,9 @@ def test_another_version_or_none_is_refused(example: Path, pin: PinnedExtension,
         ("api=1, command", "api=0, command", "API 0, .* install a version of acme-fleet for API 1"),
         ("STATE = HostFact", "STATE = str  # HostFact", "is a type, not a HostFact"),
         ("import re\n", "import re, no_such_module\n", "can't be imported: ModuleNotFoundError"),
+        ("api=1, command", "api='1', command", "says api='1', which is no number"),
+        ("parse=_parse)", "parse=_parse, timeout_s=0)", "timeout_s=0 is no number of seconds from 0 to 600"),
+        ("def _parse(answer", "def _parse(host: str, answer", "parse does not take 1 argument; ask its author"),
     ],
 )
 def test_what_does_not_fit_is_refused(
@@ -194,7 +212,7 @@ def test_what_does_not_fit_is_refused(
     file.write_text(file.read_text().replace(old, new))
     monkeypatch.syspath_prepend(str(changed))
     _forget()
-    with pytest.raises(ExtensionRefused, match=f"extension acme-fleet 1.2.0: 'raid_state' in reconciler.facts .*{why}"):
+    with pytest.raises(ExtensionRefused, match=f"extension acme-fleet 1.2.0: 'raid_state' in reconciler.facts.*{why}"):
         extensions_of((PIN,)).all(HostFact)
 
 
@@ -243,6 +261,19 @@ def test_a_running_service_keeps_its_spec_until_another_version_can_be_loaded(
     assert asyncio.run(feed.pull()).changed, "as once it is put right from outside"
     assert feed.fleet is not None
     assert feed.fleet.settings.extensions == (newer,)
+
+
+def test_the_example_keeps_the_contract_without_a_fleet_that_names_it(example: Path) -> None:
+    reports = check_package("acme_fleet", here=False)
+    assert len(reports) == 6
+    assert {one.check.name: one.detail for report in reports for one in report.outcomes if one.result == "fail"} == {}
+    assert all(report.outcomes[0].result == "pass" for report in reports)
+    with pytest.raises(ExtensionRefused, match=r"is installed as 1\.2\.0, and 2\.0 is named"):
+        check_package("acme-fleet==2.0", here=False)
+    with pytest.raises(ExtensionRefused, match="extension acme is not installed"):
+        check_package("acme", here=False)
+    with pytest.raises(UsageError, match="pytest is installed and offers no extension"):
+        check_package("pytest", here=False)
 
 
 def test_each_is_loaded_once(example: Path) -> None:

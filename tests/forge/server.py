@@ -383,8 +383,11 @@ class FakeGitHub:
         return web.json_response(self.issues[number], status=201)
 
     async def _edit_issue(self, request: web.Request) -> web.Response:
-        self.issues[int(request.match_info["number"])] |= await request.json()
-        return web.json_response(self.issues[int(request.match_info["number"])])
+        number = int(request.match_info["number"])
+        if number not in self.issues:
+            return web.json_response({"message": "Not Found"}, status=404)
+        self.issues[number] |= await request.json()
+        return web.json_response(self.issues[number])
 
     async def _status(self, request: web.Request) -> web.Response:
         if refused := self._refused("statuses"):

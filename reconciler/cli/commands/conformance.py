@@ -19,9 +19,11 @@ from reconciler.app.conformance import (
     check_ssh,
     chosen_checks,
 )
+from reconciler.app.extension_conformance import check_package
 from reconciler.app.installer_conformance import SENTENCE, check_installer
 from reconciler.app.notifier_conformance import check_channel
 from reconciler.app.ports import FleetRequest
+from reconciler.app.ticket_conformance import check_tickets
 from reconciler.cli.exit_codes import ExitCode
 from reconciler.cli.frontend import workspace_for
 from reconciler.cli.groups import Group
@@ -35,7 +37,7 @@ from reconciler.render.conformance import as_json, as_markdown, human
 
 @click.group(cls=Group)
 def conformance() -> None:
-    """Check a BMC, a host, a cluster, a database, or a driver against what the reconciler needs of it."""
+    """Check a BMC, a host, a cluster, a database, a driver or an extension against what the reconciler needs of it."""
 
 
 _ALONE = "No work may run on the machine, and nobody else may use its BMC meanwhile."
@@ -211,6 +213,39 @@ def installer(request: FleetRequest, ca: Path | None, allow_writes: bool, confir
     report = check_installer(workspace_for(request), ca, writes=allow_writes)
     show({"json": as_json, "markdown": as_markdown, "human": human}[output](report), output)
     return exit_code(report)
+
+
+@conformance.command()
+@spec_options()
+@click.argument("tracker", metavar="TRACKER")
+@click.option("--allow-writes", is_flag=True, help="Also open a ticket, update it, and close it.")
+@click.option("--confirm", default="", metavar="TEXT", help="'write to TRACKER': the consent, off a terminal.")
+@output_option
+def tickets(request: FleetRequest, tracker: str, allow_writes: bool, confirm: str, output: str) -> int:
+    """Check a TRACKER of the spec: GitHub, Jira or a web server, by the account that keeps its tickets.
+
+    It only searches, unless --allow-writes is given. Exit code 7: a check failed. 4: the tracker did not answer.
+    """
+    if allow_writes:
+        _consent(f"write to {tracker}", confirm, "It leaves a closed ticket, and whoever watches the tracker is told.")
+    report = check_tickets(workspace_for(request), tracker, writes=allow_writes)
+    show({"json": as_json, "markdown": as_markdown, "human": human}[output](report), output)
+    return exit_code(report)
+
+
+@conformance.command()
+@click.argument("package", metavar="PACKAGE[==VERSION]")
+@click.option("--here", is_flag=True, help="Also run the commands of its facts on this machine, as on a node.")
+@output_option
+def extension(package: str, here: bool, output: str) -> int:
+    """Check what an installed package offers: that each extension fits, and what it makes of a broken node's output.
+
+    No Fleet has to name it; its code is imported. Exit code 7: a check failed.
+    """
+    reports = check_package(package, here=here)
+    show("".join({"json": as_json, "markdown": as_markdown, "human": human}[output](one) for one in reports), output)
+    failed = any(report.counts[CheckResult.FAIL] for report in reports)
+    return ExitCode.PARTLY_FAILED if failed else ExitCode.DONE
 
 
 def exit_code(report: ConformanceReport) -> ExitCode:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, distribution, distributions
 from typing import Any, Final, TypeVar
 
@@ -19,8 +19,9 @@ from reconciler.drivers.extensions.api import (
     InstallerServer,
     Notifier,
 )
+from reconciler.drivers.extensions.fit import NAME, ExtensionRefused, misfit
 from reconciler.model.access import PinnedExtension
-from reconciler.model.errors import UsageError, did_you_mean
+from reconciler.model.errors import did_you_mean
 
 T = TypeVar("T", bound=Extension)
 
@@ -28,11 +29,6 @@ KINDS: Final[tuple[type[Extension], ...]] = (
     HostFact, HealthSignals, GateTool, Notifier, InstallerServer, ForgeConnector,
 )  # fmt: skip
 _IMPORTED: Final[dict[str, str]] = {}  # package -> the version whose code this process runs, until it ends
-_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
-
-
-class ExtensionRefused(UsageError):
-    """Raised for an extension that is not there, or does not fit. Its text says which, why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +51,25 @@ def installed() -> list[Installed]:
                 package, Installed(package, one.version, {group: names for group, names in offers.items() if names})
             )
     return [found[package] for package in sorted(found)]
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """An extension of a package. `load` imports it, and raises ExtensionRefused for one that does not fit."""
+
+    kind: type[Extension]
+    name: str
+    load: Callable[[], Extension]
+
+
+def offered(package: str, version: str = "") -> list[Offered]:
+    """Return what a package offers, named or not. "": in the version that is there. Raise ExtensionRefused."""
+    pin = PinnedExtension(_normal(package), version or _version(package))
+    return [
+        Offered(kind, entry.name, partial(_checked, pin, entry, kind))
+        for kind in KINDS
+        for entry in _entries(_pinned(pin), kind)
+    ]
 
 
 class Extensions:
@@ -112,6 +127,13 @@ def forge_extension(setting: str) -> ForgeConnector:
     return next(iter(found.values()))
 
 
+def _version(package: str) -> str:
+    try:
+        return distribution(package).version
+    except PackageNotFoundError:
+        raise ExtensionRefused(f"extension {package} is not installed: pip install it first") from None
+
+
 def _pinned(pin: PinnedExtension) -> Distribution:
     try:
         found = distribution(pin.package)
@@ -132,7 +154,7 @@ def _entries(package: Distribution, kind: type[Extension]) -> list[EntryPoint]:
 
 def _checked(pin: PinnedExtension, entry: EntryPoint, kind: type[T]) -> T:
     where = f"extension {pin.package} {pin.version}: {entry.name!r} in {kind.GROUP}"
-    if not _NAME.fullmatch(entry.name):
+    if not NAME.fullmatch(entry.name):
         raise ExtensionRefused(f"{where}: a name is a-z, 0-9 and _, and begins with a letter; ask its author")
     first = _IMPORTED.setdefault(_normal(pin.package), pin.version)  # before the import, which may end half-way
     if first != pin.version:
@@ -145,18 +167,14 @@ def _checked(pin: PinnedExtension, entry: EntryPoint, kind: type[T]) -> T:
         ) from error
     if not isinstance(found, kind):
         raise ExtensionRefused(f"{where} is a {type(found).__name__}, not a {kind.__name__}; ask its author")
+    if type(found.api) is not int:
+        raise ExtensionRefused(f"{where} says api={str(found.api)[:80]!r}, which is no number; ask its author")
     if found.api != API:
         newer = "upgrade the reconciler" if found.api > API else f"install a version of {pin.package} for API {API}"
         raise ExtensionRefused(f"{where} is written for API {found.api}, and this reconciler has API {API}: {newer}")
-    if isinstance(found, GateTool) and not _are_statuses(found.statuses):
-        raise ExtensionRefused(
-            f"{where} says statuses={found.statuses!r}, which is no tuple of numbers such as (0,); ask its author"
-        )
+    if why := misfit(found, kind):
+        raise ExtensionRefused(f"{where}: {why}; ask its author")
     return found
-
-
-def _are_statuses(found: object) -> bool:
-    return isinstance(found, tuple) and found != () and all(type(one) is int for one in found)
 
 
 def _normal(package: str) -> str:

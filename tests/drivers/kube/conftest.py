@@ -12,9 +12,11 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.cli.shell import until
 from tests.drivers.kube.bench import Bench, Pki, kubectl, make_pki, running
 from tests.drivers.kube.worlds import LabWorld, RealWorld, World
 from tests.kubernetes.control_plane import ControlPlane
@@ -41,7 +43,14 @@ def disposable(request: pytest.FixtureRequest) -> Path:
     plane: ControlPlane = request.getfixturevalue("control_plane")
     plane.kubelets.idle.add(_NODE)
     plane.kubelets.register(_NODE)
+    until(lambda: _settled(plane.get(f"/api/v1/nodes/{_NODE}")))
     return plane.kubeconfig
+
+
+def _settled(node: Any) -> bool:
+    """Whether controllers are done with a new node: tests compare what it was with what it is."""
+    known = node["metadata"].get("annotations", {})
+    return "node.alpha.kubernetes.io/ttl" in known and not node["spec"].get("taints")
 
 
 @pytest.fixture(params=["lab", pytest.param("real", marks=pytest.mark.kubernetes)])

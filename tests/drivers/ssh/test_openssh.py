@@ -14,6 +14,7 @@ import asyncssh
 import pytest
 
 from reconciler.drivers.ssh import SshHost
+from reconciler.drivers.ssh.facts.extended import Extended, ExtendedSignals, fact
 from reconciler.model.errors import DriverError, Failure
 from reconciler.model.gate import CommandResult
 from reconciler.model.observed import Answered, HostFacts, Silent
@@ -72,6 +73,24 @@ def test_facts_of_this_machine(sshd: Server, make_host: HostFactory) -> None:
     assert facts.sysctls == {"kernel.ostype": "Linux"} or "sysctls" in facts.unknown
     for name in HostFacts.__slots__:
         assert getattr(facts, name) is not None or name in facts.unknown, f"no word on {name}"
+
+
+def test_facts_of_extensions_are_read_beside_ours(sshd: Server, make_host: HostFactory) -> None:
+    longest = "a" * 63  # as long as the name of an entry point may be
+    asked = Extended(
+        (
+            fact(longest, "uname -s", lambda answer: answer.stdout, 5.0),
+            fact("lacking", "no-such-tool", lambda _: "well", 5.0),
+            fact("hangs", "exec sleep 60", lambda _: "well", 1.0),
+        ),
+        (ExtendedSignals(("linux",), (longest,), lambda values: [("linux", values[longest])]),),
+    )
+    answer = asyncio.run(read(make_host(sshd.port, extended=asked)))
+    assert isinstance(answer, Answered), answer
+    assert (answer.value.hostname, answer.value.extensions) == (platform.node(), {longest: "Linux"})
+    assert answer.value.raised == {"linux": ("Linux",)}
+    assert "no-such-tool" in answer.value.unknown["extensions.lacking"]
+    assert "did not end in time" in answer.value.unknown["extensions.hangs"]
 
 
 def test_the_connection_serves_a_whole_pass(sshd: Server, make_host: HostFactory) -> None:

@@ -14,8 +14,9 @@ from reconciler.drivers.ssh.facts.own_lines import own_lines
 from reconciler.model.gate import CommandResult
 from reconciler.model.observed import HostFacts
 
-_PREFIX: Final = "extensions."  # of names in HostFacts.unknown
-_LONGEST: Final = 1000  # characters of a value, and of the evidence of a signal
+_FIELD: Final = "extensions."  # before a fact's name in HostFacts.unknown
+_ASKED: Final = "extension_"  # before it in the facts program, whose names have no dots
+LONGEST: Final = 1000  # characters of a value, and of the evidence of a signal
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,9 @@ def fact(name: str, command: str, parse: Callable[[CommandResult], str], timeout
             raise _failed(error) from error
         if not isinstance(value, str):
             raise Unreadable(f"the extension returned a {type(value).__name__}, not text")
-        return Parsed(excerpt(value, _LONGEST))
+        return Parsed(excerpt(value, LONGEST))
 
-    return Fact(f"{_PREFIX}{name}", command, guarded, (f"{_PREFIX}{name}",), timeout_s)
+    return Fact(f"{_ASKED}{name}", command, guarded, (f"{_FIELD}{name}",), timeout_s)
 
 
 def with_extensions(facts: HostFacts, answers: Mapping[str, CommandResult], extended: Extended) -> HostFacts:
@@ -66,7 +67,7 @@ def with_extensions(facts: HostFacts, answers: Mapping[str, CommandResult], exte
         read = one.read(answers)
         unknown |= read.notes
         if read.value is not None:
-            values[one.name.removeprefix(_PREFIX)] = read.value
+            values[one.name.removeprefix(_ASKED)] = read.value
     raised: dict[str, tuple[str, ...]] = {}
     for signals in extended.signals:
         try:
@@ -86,14 +87,14 @@ def _judged(signals: ExtendedSignals, values: Mapping[str, str]) -> dict[str, tu
     if lacking:
         raise Unreadable(f"{', '.join(lacking)} was not read")
     try:
-        told = list(signals.judge({name: values[name] for name in signals.reads}))
+        told = [(str(name), str(said)) for name, said in signals.judge({name: values[name] for name in signals.reads})]
     except Exception as error:  # code of others may raise anything
         raise _failed(error) from error
     found: dict[str, tuple[str, ...]] = dict.fromkeys(signals.names, ())
     for name, evidence in told:
         if name not in found:
             raise Unreadable(f"the extension raised {excerpt(name)!r}, which it does not list")
-        found[name] += (excerpt(evidence, _LONGEST),)
+        found[name] += (excerpt(evidence, LONGEST),)
     return found
 
 
