@@ -14,15 +14,19 @@ from typing import TextIO
 
 import click
 
+from reconciler.cli import colours
 from reconciler.model.printable import json_lines, lines, visible, without_old_commands, without_secrets
 from reconciler.render.text import fit
 
 
 def say(*sentences: object, err: bool = False, bold: bool = False, colour: str | None = None) -> None:
-    """Print each sentence as one line, and an empty line for none."""
+    """Print each sentence as one line, folded on a terminal, and an empty line for none."""
+    stream = sys.stderr if err else sys.stdout
     escaped = [visible(str(sentence), keep="\t\u200b") for sentence in sentences]
-    shown = lines("\n".join(map(without_secrets, escaped) if err else escaped))
-    click.echo(click.style(shown, bold=bold, fg=colour) if bold or colour else shown, err=err)
+    shown = lines(_fitted("\n".join(map(without_secrets, escaped) if err else escaped), stream))
+    if colours.wanted(stream):
+        shown = click.style(shown, bold=bold, fg=colour) if bold or colour else colours.paint(shown)
+    click.echo(shown, err=err)
 
 
 def annotate(commands: Iterable[str], *, err: bool = True) -> None:
@@ -32,14 +36,16 @@ def annotate(commands: Iterable[str], *, err: bool = True) -> None:
 
 
 def show(text: str, output: str = "human", *, err: bool = False) -> bool:
-    """Print a document. One for people is fitted to the width of the terminal.
+    """Print a document. One for people is fitted to the width of the terminal, and has colours there.
 
     Return whether its reader is still there.
     """
     stream = sys.stderr if err else sys.stdout
-    if output == "human" and stream.isatty():
-        text = fit(text, shutil.get_terminal_size().columns)
+    if output == "human":
+        text = _fitted(text, stream)
     text = json_lines(text) if output == "json" else lines(text)
+    if output == "human" and colours.wanted(stream):
+        text = colours.paint(text)
     try:
         click.echo(text, nl=False, err=err)
         stream.flush()
@@ -47,6 +53,10 @@ def show(text: str, output: str = "human", *, err: bool = False) -> bool:
         discard(stream)
         return False
     return True
+
+
+def _fitted(text: str, stream: TextIO) -> str:
+    return fit(text, shutil.get_terminal_size().columns) if stream.isatty() else text
 
 
 def discard(stream: TextIO) -> None:

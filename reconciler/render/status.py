@@ -10,6 +10,7 @@ from reconciler.model.fleet_overview import ClusterOverview, FleetOverview, K3sO
 from reconciler.model.plan import BlockCode
 from reconciler.model.status import NodeStatus
 from reconciler.model.units import format_duration
+from reconciler.model.vocab import UnknownReason
 from reconciler.render import section
 from reconciler.render.headline import Headline, Verdict
 from reconciler.render.markdown import Cell
@@ -99,7 +100,14 @@ def sections(found: FleetOverview) -> Iterator[Section]:
         rows = [(one.name, one.runs, one.status, "; ".join((said(one), *one.not_ready))) for one in found.releases]
         yield Section(f"Helm releases ({len(rows)})", (), ("release", "chart", "status", "what"), rows)
     if found.silent:
-        yield Section("Did not answer", (), ("source", "nodes"), [(what, f"{n:,}") for what, n in found.silent.items()])
+        yield Section("Did not answer", (), ("source", "nodes", "why"), [*_silent(found.silent)])
+
+
+def _silent(silent: Mapping[str, int]) -> Iterator[tuple[str, str, str]]:
+    for what, number in silent.items():
+        told, _, reason = what.partition(" ")
+        known = "powered off, starting, or in the installer"
+        yield told, f"{number:,}", known if reason == UnknownReason.EXPLAINED else reason.replace("_", " ")
 
 
 def _now(found: FleetOverview) -> Section:

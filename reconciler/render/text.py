@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # every command prints, and --help needs no model
 _NARROWEST = 22  # of a last column: its lines go on below the row when it has less room
 MAX_VALUE = 120  # characters of one value in a table; JSON always has all of it
 _OURS = "\t\u200b"  # the last parts links and mentions in Markdown
+_COMMAND = re.compile(r" *(?:\$|reconciler|export|git|gh|curl|kubectl|source) \S")
 _BLANKS = str.maketrans("\t\r\n", "   ")
 _DIGEST = re.compile(r"[0-9a-f]{40,128}")
 # & begins an entity, which is an @ or # once it is read; % and $ name a milestone and a snippet on GitLab.
@@ -66,16 +67,24 @@ def html(text: str, limit: int = MAX_VALUE) -> str:
 
 
 def fit(text: str, width: int) -> str:
-    """Break lines longer than a terminal at spaces, and continue them under their last column."""
+    """Break lines longer than a terminal at spaces, and continue them under their last column.
+
+    No word is broken, so that paths and serials can be copied: a column that is too narrow for one goes on below its
+    row. A line that is a command stays whole, as two lines would be two commands.
+    """
     lines = []
     for line in text.split("\n"):
-        if len(line) <= width:
+        if len(line) <= width or _COMMAND.match(line):
             lines.append(line)
             continue
         leading = len(line) - len(line.lstrip())
         gap = line.rfind("  ", leading, width)  # before the last column
-        indent = gap + 2 if 0 <= gap <= width - _NARROWEST else min(leading + 4, width // 2)
-        lines += textwrap.wrap(line, width, subsequent_indent=" " * indent, break_on_hyphens=False)
+        longest = max(map(len, line[gap + 2 :].split()), default=0)
+        column = gap >= 0 and gap + 2 <= width - max(_NARROWEST - 2, longest)
+        lines += textwrap.wrap(
+            line, width, subsequent_indent=" " * (gap + 2 if column else min(leading + 4, width // 2)),
+            break_on_hyphens=False, break_long_words=False,
+        )  # fmt: skip
     return "\n".join(lines)
 
 

@@ -495,7 +495,7 @@ def test_the_plan_file_shows_the_change_as_it_was_printed(settled: Change, tmp_p
     settled.edit("pools/infer.yaml", ('"2026.11.1"', '"2026.10.2"'))
     out = tmp_path / "plan.json"
     told = settled.plan("--out", out)
-    assert "once it is merged: reconciler apply" in told.err
+    assert "Once it is merged:\n  reconciler apply" in told.err
     assert reconciler("show", out).out == told.out
     jsonschema.Draft202012Validator(reconciler("schema", "plan").json).validate(json.loads(out.read_text()))
 

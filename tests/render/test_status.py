@@ -82,6 +82,14 @@ def test_what_runs_says_for_how_long_and_when_its_node_is_expected_to_be_done() 
     assert ["n3", "admit", "0s", "0s"] in rows, "a clock that was set back, and a plan that is late"
 
 
+def test_a_source_that_is_silent_for_a_known_cause_is_told_so() -> None:
+    rows = human(overview(silent={"ssh explained": 1_200, "redfish timeout": 3})).split("Did not answer\n")[1]
+    assert [row.split(maxsplit=2) for row in rows.splitlines()[1:3]] == [
+        ["ssh", "1,200", "powered off, starting, or in the installer"],
+        ["redfish", "3", "timeout"],
+    ]
+
+
 def test_equal_troubles_are_one_row_and_the_largest_comes_first() -> None:
     found = overview(trouble=(*map(trouble, range(3)), trouble(9, "other")))
     rows = human(found).split("Needs a person (4)\n")[1].splitlines()

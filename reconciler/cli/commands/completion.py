@@ -23,4 +23,4 @@ def completion(shell: str) -> None:
     root = click.get_current_context().find_root().command
     if kind is None:
         raise UsageError(f"this version of click has no completion for {shell}")
-    show(kind(root, {}, "reconciler", "_RECONCILER_COMPLETE").source())
+    show(kind(root, {}, "reconciler", "_RECONCILER_COMPLETE").source(), "script")  # not folded

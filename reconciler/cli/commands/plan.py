@@ -59,11 +59,11 @@ def plan(
         people = summary if summarised else human
         show(shown_apart(made, people if output == "human" else as_markdown), output)
         if out is not None and output == "human":
-            following = ""
+            say("", f"written to {out}", err=True)
             if made.changes and not made.refused and made.offline is None:
-                when = "next" if made.change is None else "once it is merged"
-                following = f"; {when}: reconciler apply {request.spec} --plan {out} --yes{location_options()}"
-            say("", f"written to {out}{following}", err=True)
+                when = "Next" if made.change is None else "Once it is merged"
+                command = f"  reconciler apply {request.spec} --plan {out} --yes{location_options()}"
+                say(f"{when}:", command, err=True)  # on a line of its own: who copies it gets all of it
     return exit_code(made, detailed=detailed_exitcode)
 
 

@@ -19,11 +19,13 @@ from rich.text import Text
 from reconciler.app.ports import FleetRequest, Frontend
 from reconciler.app.status import fleet_overview, with_work
 from reconciler.app.workspace import Workspace
+from reconciler.cli.colours import paint
 from reconciler.cli.crash_reports import CRASHES
 from reconciler.cli.exit_codes import ExitCode, exit_code_of, strongest
 from reconciler.cli.frontend import TERMINAL, workspace_for
 from reconciler.cli.options import Duration, fleet_options, observation_option
 from reconciler.cli.terminal import show
+from reconciler.model import printable
 from reconciler.model.documents import dump
 from reconciler.model.errors import ReconcilerError, UsageError
 from reconciler.model.fleet_overview import FleetOverview
@@ -107,7 +109,8 @@ def _follow(screen: Live, workspace: Workspace, found: FleetOverview, due: float
         size = shutil.get_terminal_size()
         room = size.lines - 3
         lines = [*fit(human(found, room), size.columns).split("\n")[:room], trouble, next_]
-        screen.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
+        drawn = Text.from_ansi(paint(printable.lines("\n".join(lines))), no_wrap=True, overflow="ellipsis")
+        screen.update(drawn, refresh=True)
         time.sleep(min(_LOOK_S, left))
         if not trouble:
             found = with_work(workspace, found)
