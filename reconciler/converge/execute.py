@@ -22,7 +22,7 @@ from reconciler.converge.guarded_ports import TimedCluster
 from reconciler.converge.lease import bmc_scope
 from reconciler.converge.observe import observe_node
 from reconciler.converge.plan_questions import backs_off_until, drift_of, is_stopped, known_by, stays_out
-from reconciler.converge.remember import remember_facts, remember_service_status, remember_signals
+from reconciler.converge.remember import Shown, remember_facts, remember_look, remember_signals
 from reconciler.converge.retraction import take_back
 from reconciler.converge.run import Ended, NodeResult, Run
 from reconciler.health.table import table_of
@@ -88,6 +88,7 @@ class NodeRun:
         self._parked = False  # begun under an approved plan, whose inputs are no longer those of the spec
         self._wave_open = False  # its wave was open when work began: it is finished whatever becomes of the rollout
         self._seen_since = False  # whether the node was looked at after the latest attempt
+        self._shown: Shown = frozenset()  # the signals of the latest look
         self._boot_deadline: float | None = None  # by the monotonic clock
 
     async def to_the_end(self) -> NodeResult:
@@ -163,14 +164,10 @@ class NodeRun:
         plan, rest = self._limits.plan_node(self.desired, self.observed, self.record)
         self.plan = plan if self._wave_open else self._limits.rollouts.part_allowed(plan, rest)
         self._seen_since = True
-        if self._worked:
-            remember_service_status(
-                run.ledger,
-                run.fleet,
-                {self.node: self.plan},
-                run.clock.now(),
-                acting=[self.node] if self.plan.changes else (),
-            )
+        look = self.desired, self.observed, self.record, self.plan
+        self._shown = remember_look(
+            run.ledger, run.fleet, look, self._shown, run.context.run_id, run.clock.now(), worked=self._worked
+        )
         return self.plan
 
     async def _pause(self, seconds: float) -> None:

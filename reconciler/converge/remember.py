@@ -14,6 +14,7 @@ from reconciler.health.signals import unread_signals
 from reconciler.model.bmc_log import unread_part
 from reconciler.model.crash import Crash, of_its_own
 from reconciler.model.desired import Desired, Fleet
+from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.ledger_ports import HoldStore, NodeStore
 from reconciler.model.observed import Answered, Observation, Observed, Silent
 from reconciler.model.plan import NodePlan, is_crashed
@@ -24,7 +25,9 @@ from reconciler.planner.node.corroboration import same_uuid, unconfirmed
 from reconciler.planner.node.holds import end_of, is_active, is_copy
 from reconciler.planner.node.retest import is_idle
 from reconciler.planner.node.watchdog import BMC_LOG, WATCHED
+from reconciler.spec.signals import PREFIX
 
+Shown = frozenset[tuple[str, DriftClass]]  # the paths of the signals of a node, each with what is thought of it
 LOOKS_APART = timedelta(hours=2)  # scheduled looks come hourly, and late
 # A bug of ours is no silence of a source, and no evidence that a host is down.
 _NO_SILENCE = frozenset({UnknownReason.NOT_ASKED, UnknownReason.EXPLAINED, UnknownReason.CRASHED})
@@ -212,7 +215,7 @@ def remember_plans(
     }
     dark = {name: hidden for name, hidden in hiding.items() if hidden}
     plans = {name: plan for name, plan in plans.items() if hiding[name] is not None}
-    items = [(i.node, i.path, i.kind.value, i.desired, i.observed) for plan in plans.values() for i in plan.drift]
+    items = [_row(item) for plan in plans.values() for item in plan.drift]
     met: dict[frozenset[str], list[str]] = {}
     with ledger.batch():
         for name, plan in plans.items():
@@ -228,6 +231,30 @@ def remember_plans(
         for paths, names in met.items():
             ledger.remember_paths(names, paths)
         return ledger.record_drift(run, items, list(plans), now, unread=dark)
+
+
+def _row(item: DriftItem) -> tuple[str, str, str, Any, Any]:
+    return item.node, item.path, item.kind.value, item.desired, item.observed
+
+
+def remember_look(
+    ledger: NodeStore, fleet: Fleet, look: tuple[Desired, Observed, NodeRecord, NodePlan], shown: Shown, run: str,
+    now: datetime, *, worked: bool,
+) -> Shown:  # fmt: skip
+    """Record what a look at a node at work shows, and return its signals. `shown`: those of the look before.
+
+    A fault that is told at once is healed within two minutes, and no pass may ever see it: reports know of it from
+    here. `worked`: something was done to the node, so that its service status is recorded, too.
+    """
+    desired, seen, record, plan = look
+    signals = [item for item in plan.drift if item.path.startswith(PREFIX)]
+    now_shown = frozenset((item.path, item.kind) for item in signals)
+    if now_shown != shown and not is_crashed(plan) and not record.fleet:
+        unread = {plan.node: unread_signals(desired.profile, seen)}
+        ledger.record_drift(run, [_row(one) for one in signals], [plan.node], now, unread=unread, under=PREFIX)
+    if worked:
+        remember_service_status(ledger, fleet, {plan.node: plan}, now, acting=[plan.node] if plan.changes else ())
+    return now_shown
 
 
 def remember_service_status(

@@ -4,8 +4,8 @@ A channel's URL is a secret, since it holds tokens and passwords: no error shows
 of its own, which blocks neither the loop nor the end of the process. Apprise takes a second to import, which only
 those pay who send: it is imported in that thread.
 
-Texts quote what machines report. Apprise escapes them for the formats that it knows, HTML and Markdown; what chats make
-of plain text (mentions, Slack's entities) is taken away here.
+Texts quote what machines report. Apprise escapes bodies for the formats that it knows, HTML, Markdown and Slack's; what
+chats make of plain text (mentions, and Markdown where a chat reads it in any text), and of titles, is taken away here.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from html import escape
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
@@ -31,6 +30,18 @@ DEADLINE_S: Final = 60.0  # wall clock: of one try
 _MISSING: Final = "the Python package apprise is not installed: pip install '.[notifications]' in the checkout"
 _LONGEST: Final = 300  # characters of an error
 _PLAIN: Final = ("mailto", "json", "xml", "form", "pagerduty", "opsgenie", "syslog")  # nothing in a text acts there
+_MARKDOWN: Final = (
+    "discord",
+    "guilded",
+    "mmost",
+    "nctalk",
+    "revolt",
+    "ryver",
+    "zulip",
+)  # Apprise escapes nothing there
+_TITLES: Final = ("workflow",)  # Teams reads Markdown in a card's heading, too, which Apprise leaves as it is
+_MARKUP: Final = re.compile(r"([\\`*_~\[\]>|#])")
+_CALLS: Final = re.compile(r"([@<])")  # <!channel> calls a whole channel in Mattermost, too, <users/all> in Google Chat
 _WORDS: Final = re.compile(r"[/:@?&=,+#;\s]+")
 
 
@@ -101,7 +112,7 @@ def _send(url: Secret, message: Message) -> None:
     _identify(service, message)
     sender = _empty(service.asset)
     sender.add(service)
-    title, body = (_harmless(text, service) for text in (message.title, message.body))
+    title, body = _harmless(message.title, service, _MARKDOWN + _TITLES), _harmless(message.body, service, _MARKDOWN)
     result = sender.notify(body=body, title=title, notify_type=_kind(message), body_format="text")
     if not result:
         said = [entry.message for entry in result.logs()]
@@ -153,14 +164,17 @@ def _identify(service: Any, message: Message) -> None:
             service.headers |= {"References": f"<{message.thread}@reconciler>"}
 
 
-def _harmless(text: str, service: Any) -> str:
-    """Return the text without what the service would act on: a machine's words must not call a whole channel."""
+def _harmless(text: str, service: Any, markdown: Sequence[str]) -> str:
+    """Return the text without what the service would act on: a machine's words must not call a whole channel.
+
+    `markdown`: services that read Markdown in it.
+    """
     protocols = {name.rstrip("s") for name in _protocols(service)}
     if protocols & set(_PLAIN):
         return text
-    if "slack" in protocols:  # the three characters that Slack's own documentation says to escape
-        text = escape(text, quote=False)
-    return text.replace("@", "@\u200b")
+    if protocols & set(markdown):
+        text = _MARKUP.sub(r"\\\1", text)
+    return _CALLS.sub("\\1\u200b", text)
 
 
 def _protocols(service: Any) -> set[str]:

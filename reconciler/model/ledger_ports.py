@@ -126,13 +126,15 @@ class NodeStore(Store, Protocol):
         now: datetime,
         *,
         unread: Mapping[str, tuple[str, ...]] | None = None,
+        under: str = "",
     ) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:
         """Save the differences (node, path, class, desired, observed) found now.
 
         Return when each was first and last seen, by (node, path).
 
         Any other open difference of `nodes` has ended, unless it can't be read at present: an item whose class says
-        so, or a path that begins with one of its node's `unread` prefixes, stays open as last seen.
+        so, or a path that begins with one of its node's `unread` prefixes, stays open as last seen. `under`: what all
+        paths begin with that were looked at; others stay open, too.
         """
 
     def record_service_status(

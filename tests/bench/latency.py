@@ -268,7 +268,7 @@ def reconciler(
     `acceptance`: what its AcceptanceProfile says instead.
     """
     _remove_limits(directory / "fleet-spec", ladder)
-    _edit(directory / "fleet-spec" / "policies.yaml", "AcceptanceProfile", **acceptance)
+    edit(directory / "fleet-spec" / "policies.yaml", "AcceptanceProfile", **acceptance)
     asyncio.run(_accept(directory))
     log = directory / "run.log"
     command = [sys.executable, "-m", "reconciler", "run", str(directory / "fleet-spec"), "--listen", "off"]
@@ -287,12 +287,12 @@ def reconciler(
 
 def _remove_limits(spec: Path, ladder: Sequence[Any]) -> None:
     """Edit the spec so that neither budget nor storm brake delays a node, and these rungs alone are tried."""
-    _edit(spec / "fleet.yaml", "Fleet", budgets=[{"scope": "fleet", "nodes": "100%"}],
+    edit(spec / "fleet.yaml", "Fleet", budgets=[{"scope": "fleet", "nodes": "100%"}],
           brake={"fleet": "99%", "domain": "99%"})  # fmt: skip
-    _edit(spec / "policies.yaml", "RemediationPolicy", ladder=list(ladder))
+    edit(spec / "policies.yaml", "RemediationPolicy", ladder=list(ladder))
 
 
-def _edit(file: Path, kind: str, **changes: Any) -> None:
+def edit(file: Path, kind: str, **changes: Any) -> None:
     yaml = YAML(typ="rt", pure=True)
     documents = list(yaml.load_all(file.read_text()))
     for document in documents:

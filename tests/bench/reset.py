@@ -73,7 +73,7 @@ def _table(nodes: int, faults: int, scale: float, words: str, profile: Mapping[s
     ):
         names = _spread(directory, faults)
         with under_load(lab, process) as load:
-            began = {name: _inject(directory, name) for name in names}
+            began = {name: inject(directory, name) for name in names}
             ends = time.monotonic() + PATIENCE_S
             waiting = set(names)
             while waiting and time.monotonic() < ends:
@@ -107,13 +107,13 @@ def _spread(directory: Path, count: int) -> list[str]:
     return [names[int(at * len(names) / count)] for at in range(count)]
 
 
-def _inject(directory: Path, name: str) -> float:
+def inject(directory: Path, name: str) -> float:
     now = float(read_node_events(directory, name)["now"])
     inject_fault(directory, name, FAULT, {"gpu": 2, "code": CODE, "heals": "reset"})
     return now
 
 
-def _marks(directory: Path, name: str) -> list[tuple[float, bool]]:
+def marks(directory: Path, name: str) -> list[tuple[float, bool]]:
     """Return when the node's object changed, and whether it had our mark then."""
     events = read_node_events(directory, name)["cluster"]
     taints = [(float(one["at"]), one["object"]["taints"]) for one in events if one["kind"] == "Node"]
@@ -122,15 +122,15 @@ def _marks(directory: Path, name: str) -> list[tuple[float, bool]]:
 
 def _served_again(directory: Path, name: str, since: float) -> float | None:
     """Return when the mark was lifted again; None = it is not."""
-    marks = [one for one in _marks(directory, name) if one[0] >= since]
-    first = next((at for at, marked in marks if marked), None)
-    return None if first is None else next((at for at, marked in marks if at > first and not marked), None)
+    seen = [one for one in marks(directory, name) if one[0] >= since]
+    first = next((at for at, marked in seen if marked), None)
+    return None if first is None else next((at for at, marked in seen if at > first and not marked), None)
 
 
 def _phases(directory: Path, name: str, since: float) -> dict[str, float]:
     """Return the seconds of each phase of one node."""
     back = _served_again(directory, name, since)
-    marked = next(at for at, is_marked in _marks(directory, name) if is_marked and at >= since)
+    marked = next(at for at, is_marked in marks(directory, name) if is_marked and at >= since)
     assert back is not None
     ledger = SqlLedger(directory / "ledger.db")
     try:

@@ -25,6 +25,7 @@ from reconciler.model.records import FLEET, STORM
 from reconciler.model.spec_feed import Pulled
 from reconciler.model.status import FleetStatus, LoopStatus, NodeStatus, Role
 from reconciler.model.vocab import DrainProvider, DriftMode, NewsSource, NodeState
+from reconciler.planner.fleet.reliability import Period, reliability
 from tests.converge.world import IMAGE, PROFILE, SIGNATURES, World, silences
 
 BIOS = "SriovGlobalEnable"
@@ -566,5 +567,15 @@ def test_a_line_in_the_kernel_log_isolates_before_the_next_pass(looped: Callable
         assert here.seen.passes == before[0], "no pass came meanwhile"
         assert not here.serves("n1")
 
+    began = here.clock.now()
     here.go(20 * MINUTE, meanwhile)
     assert before
+    # What was healed before any pass saw it is in reports, and what healed it.
+    assert here.serves("n1")
+    past = here.ledger.past(began, here.clock.now())
+    told = reliability(Period(here.fleet, past, began, here.clock.now(), past))
+    [xid] = [one for one in told.signals if one.signal == "health.xid_79"]
+    assert (xid.failures, xid.repair.count) == (1, 1)
+    assert xid.repair.mean_s is not None
+    assert xid.repair.mean_s < 10 * MINUTE, "as of the look after the rung, and not of the next pass"
+    assert [(one.rung, one.healed) for one in told.rungs if one.signal == xid.signal] == [("power_cycle", 1)]

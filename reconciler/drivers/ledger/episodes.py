@@ -36,9 +36,10 @@ class SqlDrift(SqlRole):
         now: datetime,
         *,
         unread: Mapping[str, tuple[str, ...]] | None = None,
+        under: str = "",
     ) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:
         with self._database.write([]) as connection:
-            return _record(connection, run, items, nodes, now, unread or {})
+            return _record(connection, run, items, nodes, now, unread or {}, under)
 
     def open_drift(self, node: str) -> Sequence[tuple[str, str, Any, Any, datetime]]:
         """Return a node's open differences as last seen: (path, class, desired, observed, first seen).
@@ -68,10 +69,12 @@ def _record(
     nodes: Sequence[str],
     now: datetime,
     unread: Mapping[str, tuple[str, ...]],
+    under: str,
 ) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:
     seen = frozenset(nodes)
     query = sa.select(drift).where(drift.c.ended_at.is_(None), of_nodes(drift.c.node, nodes))
-    past = {(row.node, row.path): row for row in connection.execute(query) if row.node in seen}
+    open_now = (row for row in connection.execute(query) if row.node in seen and row.path.startswith(under))
+    past = {(row.node, row.path): row for row in open_now}
     present = {(item[0], item[1]): item for item in items}
     ended = [key for key in past if key not in present and not key[1].startswith(unread.get(key[0], ()))]
     fresh = [item for key, item in present.items() if key not in past]

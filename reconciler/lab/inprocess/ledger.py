@@ -214,6 +214,7 @@ class MemoryLedger(MemoryOutbox, MemoryInstalls, MemoryLeases):
         now: datetime,
         *,
         unread: Mapping[str, tuple[str, ...]] | None = None,  # noqa: ARG002 - the port's signature
+        under: str = "",  # noqa: ARG002 - the port's signature
     ) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:
         """Return now as first and last seen: drift history is for people."""
         return {(node, path): (now, now) for node, path, *_ in items}
