@@ -97,7 +97,7 @@ async def _has_none(server: K3sServer, clock: Clock) -> bool:
 
 @dataclass(slots=True)
 class Birth:
-    """What is known of a cluster that is to begin, whichever port is used.
+    """Facts about a cluster that is to begin, whichever port is used.
 
     `ledger`: knows from which servers a teardown took K3s. `until`: till when, by the monotonic clock, a cluster that
     was proved unborn may be silent, as its first server starts: its datastore is there at once, and its API server only

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+from reconciler.model.k3s import JOIN, SERVER_TOKEN, TOKEN
 from reconciler.model.outcome import Declined
-from tests.converge.k3s_world import NEW, OLD, declare, k3s_world, site, spec
+from tests.converge.k3s_world import BASE, NEW, OLD, declare, k3s_world, site, spec
+from tests.converge.test_backup import each
+from tests.converge.test_in_place import SLOTS
 from tests.converge.test_k3s import converged
 from tests.converge.test_k3s_external import external, saved
-from tests.converge.world import World
+from tests.converge.world import SIGNATURES, World
 
 Worlds = Callable[..., World]
 SERVERS = ("n0", "n1", "n2")
@@ -57,3 +61,18 @@ def test_a_minor_between_is_not_left_out_by_one_that_is_new(world: Worlds) -> No
     converged(here)
     assert kubelets(here) == {NEW}
     assert site(here).fewest >= 0
+
+
+def test_a_server_whose_datastore_outlives_a_new_image_goes_on_as_the_member_that_it_was(world: Worlds) -> None:
+    """`preserve: [/state]` keeps /var; its /etc is new, and with it the password of its node."""
+    slots = replace(SLOTS, version="2026.12.0", sha256="5" * 64, in_place=False)
+    profile = replace(BASE, image=SLOTS, digest="slots")
+    signed = {**SIGNATURES, (slots.name, slots.version): True}
+    here = k3s_world(world, spec(), nodes=4, profile=profile, signatures=signed)
+    here.adopt()
+    each(here, lambda node: replace(node, profile=replace(node.profile, image=slots, digest="new")), "n1")
+    converged(here)
+    files = here.machine("n1").disk().files
+    assert here.machine("n1").disk().version == slots.version
+    assert (site(here).begun, sorted(site(here).members)) == (1, list(SERVERS))
+    assert ("cluster-init" in files[JOIN], files[TOKEN]) == (False, files[SERVER_TOKEN])

@@ -16,7 +16,7 @@ from tests.converge.k3s_world import NEW, OLD, declare, site, spec
 from tests.faults.cluster_life import LOST, STAGES, WIPE, a_life, interrupted
 from tests.faults.cluster_matrix import CLUSTER, NODES, Cell
 
-PLAYED = 10  # of each stage
+PLAYED = 8  # of each stage
 
 
 @cache

@@ -66,7 +66,8 @@ async def joining_k3s(ctx: ActionContext, member: Member | None) -> AsyncIterato
             yield member is None
         return
     same_datastore(k3s, (await ctx.facts()).k3s)
-    if not await _has(ctx, k3s.begun):
+    begun = await _has(ctx, k3s.begun)
+    if not begun:
         await _check_mount(ctx)
         member = await _prepare_server(ctx, k3s, member)
     elif await _runs(ctx, k3s):
@@ -77,7 +78,10 @@ async def joining_k3s(ctx: ActionContext, member: Member | None) -> AsyncIterato
         await _guard_quorum(ctx, k3s)  # its kubelet is not Ready, and its etcd may be one that the quorum needs
     elif k3s.external:
         await write_token(ctx, k3s)  # K3s may have refused the one before (told_of_refusal)
-    await _start_server(ctx, k3s)
+    if begun and not k3s.external and not await _has(ctx, JOIN):  # a new image kept its datastore, and not its /etc
+        token = (await _on(ctx, ctx.host, ("cat", SERVER_TOKEN))).strip()
+        await _write_join(ctx, {"server": k3s.endpoint, "token-file": TOKEN}, token)
+    await _start_server(ctx, k3s, knows_it=begun or k3s.external)
     await on_node.begin_no_more(ctx, k3s)
     yield member is None
 
@@ -143,15 +147,15 @@ async def _guard_quorum(ctx: ActionContext, k3s: DesiredK3s) -> None:
         raise Stop(Transient(why, 30.0))
 
 
-async def _start_server(ctx: ActionContext, k3s: DesiredK3s) -> None:
-    """Start a server, and let its own node register: a database still has the password of the disk before.
+async def _start_server(ctx: ActionContext, k3s: DesiredK3s, *, knows_it: bool) -> None:
+    """Start a server, and let its own node register: a datastore that knows it has the password of its disk before.
 
     Its API server answers all the same, also where it is the only one: K3s asks for the password only of the node.
     """
     async with told_of_refusal(ctx, k3s):
         await _start(ctx, k3s)
         await _wait_serving(ctx)
-    if k3s.external:
+    if knows_it:
         await _forget_password(ctx, ctx.host)
 
 
