@@ -30,6 +30,7 @@ from reconciler.planner.fleet.permit import takes_out
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.release_plans import plan_releases
 from reconciler.planner.fleet.rollouts import Rollouts, pending
+from reconciler.planner.fleet.siblings import siblings_taken_out, uncuttable
 from reconciler.planner.fleet.spares import Spares, as_spare, promotion, unheeded
 from reconciler.planner.fleet.timeline import Timetable, out_s, timetable
 from reconciler.planner.fleet.windows import glass_broken
@@ -228,6 +229,7 @@ def node_planner(
         incidents=tuple(map(as_incident, found)), of_domain=by_node(found),
         pool_ports=_pool_ports(fleet, observation), bmc_to_reset=bmc,
         passwords_to_rotate=passwords_to_rotate(fleet, observation.nodes, ledger.records, now),
+        uncuttable=uncuttable(fleet, holds, ledger.records, now),
     )  # fmt: skip
     return NodePlanner(context, Comparer(rules), holds, request.estimates)
 
@@ -269,7 +271,7 @@ def _totals(fleet: Fleet, times: Timetable, observation: Observation, out_before
     gpu_s = sum(out_s(plan) * (fleet.nodes[plan.node].profile.inventory.gpus or 0) for plan in disrupted)
     return Totals(
         nodes_with_changes=len(acting),
-        nodes_disrupted=len({plan.node for plan in disrupted}),
+        nodes_disrupted=len({plan.node for plan in disrupted} | siblings_taken_out(disrupted)),
         nodes_blocked=sum(plan.blocked is not None for plan in plans if _counts(fleet.nodes[plan.node], plan)),
         nodes_unknown=sum(bool(plan.incomplete) for plan in plans),
         gpu_hours_out=round(gpu_s / 3600, 2),

@@ -33,7 +33,7 @@ class NodeTraits:
     evicted, and the drain policy forbids that. `leaving`: what it has to lose, of a node that is decommissioned.
     `in_place`: it can write an image itself, into the slot that does not run. `repair`: how far a person's repair has
     come, which is under way. `k3s_stopped`: K3s does not run on its host, so that no pod on it ends, or is disturbed.
-    `rotates`: the password of its BMC is to be changed now.
+    `rotates`: the password of its BMC is to be changed now. `cut_with`: the node that it is to be cut off with now.
     """
 
     desired: Desired
@@ -48,6 +48,7 @@ class NodeTraits:
     repair: RepairPhase | None = None
     k3s_stopped: bool = False
     rotates: bool = False
+    cut_with: str = ""
 
     @property
     def mig(self) -> bool:
