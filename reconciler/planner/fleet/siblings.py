@@ -23,7 +23,7 @@ from reconciler.planner.node.power_variants import siblings_in
 # What is done to a sibling: it goes out, is cut off, and comes back as it was. Anything else needs a plan of its own.
 TAKEN_ALONG: Final = frozenset({
     "mark", "drain", "sync_serving", "degrade_serving", "ac_cycle", "power_on", "check_trust", "run_gate",
-    "set_gpu_mode", "await_operators", "set_labels", "admit", "restore_serving",
+    "set_gpu_mode", "join", "await_operators", "set_labels", "admit", "restore_serving",
 })  # fmt: skip
 _UNTOUCHED = (Goal.NOTHING, Goal.CONVERGED_CORDONED, Goal.DECOMMISSIONED, Goal.REPAIR, Goal.TESTED)
 

@@ -24,9 +24,8 @@ def boot(node: NodeTraits) -> Iterable[Variant]:
 def ac_cycle(node: NodeTraits) -> Iterable[Variant]:
     """The target names who loses power, too; or of a node that is taken along, with whom."""
     if node.cut_with:
-        yield Variant(
-            WITH + node.cut_with, requires=node.mark_if_registered, achieves=(c.CUT,), breaks=node.lost_by_boot
-        )
+        breaks = (*node.lost_by_boot, *node.gate_after_cut)
+        yield Variant(WITH + node.cut_with, requires=node.mark_if_registered, achieves=(c.CUT,), breaks=breaks)
     elif node.desired.outlets:
         yield Variant(",".join(node.desired.siblings), breaks=node.lost_by_boot)
 
