@@ -111,6 +111,11 @@ class FleetLimits:
             asked_again = flashes(first) or goes_in_order(first, k3s) or siblings
             if plan.node in self._reserved and not asked_again:
                 return ""
+            for name in (
+                siblings_in(plan.actions) if not plan.illness else ()
+            ):  # a node that is well is not drained in vain
+                if why := refusal_to_be_taken(name, self._plans.get(name)):
+                    return why
             await self.look_at_cluster()
             if plan.isolated:
                 self._permit.see(self.nodes[plan.node], plan)

@@ -225,8 +225,10 @@ class Run:
         if approved is None:
             return ""
         of_node = approved.nodes.get(plan.node)
-        if (of_node is None or not of_node.actions) and self._is_taken_along(plan.node):
-            beyond = [one.id for one in plan.actions if one.name not in TAKEN_ALONG]
+        own = () if of_node is None else of_node.actions
+        if self._is_taken_along(plan.node) and not (own and self.other_inputs(plan)):
+            allowed = TAKEN_ALONG | {one.name for one in own}
+            beyond = [one.id for one in plan.actions if one.name not in allowed]
             return f"it needs {', '.join(beyond)} beyond what was approved" if beyond else ""
         return stale_because(of_node, plan, begun=begun, shared=self._shared(approved, plan.node))
 

@@ -160,7 +160,6 @@ def test_it_is_the_rung_that_heals_what_no_power_cycle_does(fed: Worlds) -> None
     assert cuts(here) == [1, 0, 0]
 
 
-
 def test_firmware_that_waits_for_mains_gets_an_ac_cycle(fed: Worlds) -> None:
     firmware = (b.firmware("cpld", 1, Activation.AC_CYCLE),)
     here = fed(

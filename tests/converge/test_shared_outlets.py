@@ -177,10 +177,14 @@ def test_a_sibling_that_can_not_be_drained_serves_on_and_nobody_is_cut_off(fed: 
     assert here.machine("n0").state.power == "on", "not even shut down"
 
 
-def test_who_approves_the_plan_of_one_approves_what_it_takes_along(fed: Worlds) -> None:
-    here = fed(PAIR)
+@pytest.mark.parametrize("drift", [{}, {"n1": ["sysctl_off"]}], ids=["nothing of its own", "its own"])
+def test_who_approves_the_plan_of_one_approves_what_it_takes_along(fed: Worlds, drift: dict[str, Any]) -> None:
+    here = fed(PAIR, drift=drift)
     plan = here.plan()
     assert plan.totals.nodes_disrupted == 2
+    assert {name.rpartition("-")[2] for work in plan.workloads for name in [work.workload]} >= {"n0", "n1"}, (
+        plan.workloads
+    )
     report = here.apply(approved=plan)
     assert cuts(here) == [1, 1, 0], report.results
     assert here.serves("n0")

@@ -1,7 +1,7 @@
 """Nodes that share outlets of rack PDUs: who is cut off from mains takes its siblings out of service, too.
 
 The plan of the one names the others, and all of them go out together by one answer of the budget, or none does: so two
-that wait for each other's room are never half out.
+that wait for each other's room are never half out (pitfall C4).
 """
 
 from __future__ import annotations
