@@ -134,7 +134,8 @@ class FleetLimits:
 
         The budget has room for all of them.
         """
-        cuts, windows = self._run.cuts, self.permit().windows
+        cuts, windows, nodes = self._run.cuts, self.permit().windows, self._run.fleet.nodes
+        drains_s = max((nodes[name].profile.drain.longest_s for name in siblings if name in nodes), default=0.0)
         if caller := cuts.caller(node):
             return f"it is to be cut off with {caller}, which has called it"
         for name in siblings:
@@ -144,9 +145,9 @@ class FleetLimits:
                 return f"{name}, which its outlets give power, too, is to be cut off with {about.node} first"
             if holder := self.partners.holder(name):
                 return f"{name}, which its outlets give power, too, is held as a partner for the gate of {holder}"
-            if windows and (shut := windows.refusal(self._run.fleet.nodes[name].pool, Need(CUT_S))) is not None:
+            if windows and (shut := windows.refusal(nodes[name].pool, Need(CUT_S + drains_s))) is not None:
                 return f"{name}, which its outlets give power, too, may not go out: {shut.detail}"
-        cuts.begin(node, siblings)
+        cuts.begin(node, siblings, drains_s)
         for name in siblings:
             self._permit.reserve(name)
             self._reserved.add(name)

@@ -27,7 +27,7 @@ from reconciler.model.plan import BlockCode, Blocked, NodePlan, Plan
 from reconciler.model.ports import Clock, Fabric, Ledger
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import BootPhase, UnknownReason
-from reconciler.planner.fleet.siblings import TAKEN_ALONG
+from reconciler.planner.fleet.siblings import beyond_out_and_back
 from reconciler.planner.fleet.spares import as_spare
 from reconciler.planner.node.corroboration import boot_is_stuck
 from reconciler.planner.node.fingerprint import place_of
@@ -227,8 +227,7 @@ class Run:
         of_node = approved.nodes.get(plan.node)
         own = () if of_node is None else of_node.actions
         if self._is_taken_along(plan.node) and not (own and self.other_inputs(plan)):
-            allowed = TAKEN_ALONG | {one.name for one in own}
-            beyond = [one.id for one in plan.actions if one.name not in allowed]
+            beyond = [one for one in beyond_out_and_back(plan) if one not in {action.id for action in own}]
             return f"it needs {', '.join(beyond)} beyond what was approved" if beyond else ""
         return stale_because(of_node, plan, begun=begun, shared=self._shared(approved, plan.node))
 

@@ -20,6 +20,7 @@ class SharedCut:
 
     node: str
     others: tuple[str, ...]
+    drains_s: float = 0.0  # how long their drains may take
     ready: set[str] = field(default_factory=set)
     off: set[str] = field(default_factory=set)
     left: dict[str, str] = field(default_factory=dict)
@@ -39,9 +40,9 @@ class SharedCuts:
 
     _cuts: dict[str, SharedCut] = field(default_factory=dict)
 
-    def begin(self, node: str, others: tuple[str, ...]) -> None:
+    def begin(self, node: str, others: tuple[str, ...], drains_s: float) -> None:
         self.end(node)
-        self._cuts[node] = SharedCut(node, others)
+        self._cuts[node] = SharedCut(node, others, drains_s)
 
     def end(self, node: str) -> tuple[str, ...]:
         """End the meeting of a node, if there is one, and return whom it still awaited."""

@@ -28,7 +28,7 @@ FALLS_SILENT_S = 120.0  # power supplies hold up for less than a second; a BMC's
 RESTORES_S = 1800.0
 EMPTY_S = 30.0  # until capacitors are empty, so that standby logic starts anew
 BMC_BOOT_S = 900.0
-GATHERS_S = 7200.0  # until those that share its outlets are drained; each ends by itself when its drain fails
+BEGINS_S = 1800.0  # until those that share its outlets are drained, beside the time of their drains
 SHUTS_DOWN_S = 600.0
 CUT_LASTS_S = RESTORES_S + 2 * SWITCHES_S + FALLS_SILENT_S + EMPTY_S + SHUTS_DOWN_S
 HOLDER = "reconciler"
@@ -103,7 +103,7 @@ async def _gather(ctx: ActionContext) -> None:
         if why:
             raise Stop(Transient(f"nobody was cut off: {why}"))
 
-    await wait(cut.ready, "drained", GATHERS_S)
+    await wait(cut.ready, "drained", BEGINS_S + cut.drains_s)
     cut.called = True
     await wait(cut.off, "shut down", SHUTS_DOWN_S)
 
@@ -118,7 +118,11 @@ async def _taken_along(ctx: ActionContext) -> Outcome:
         cut.ready.add(ctx.node)
         ctx.step(f"drained, waiting for {caller}")
         await poll(
-            ctx, lambda: _is_so(cut.called or cut.over), within_s=GATHERS_S + SHUTS_DOWN_S, every_s=5.0, soon=True
+            ctx,
+            lambda: _is_so(cut.called or cut.over),
+            within_s=BEGINS_S + cut.drains_s + SHUTS_DOWN_S,
+            every_s=5.0,
+            soon=True,
         )
         if not cut.called:
             return Declined("not_cut", f"{caller} was not cut off")

@@ -16,14 +16,15 @@ from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import NodeState, Reason
 from reconciler.planner.fleet.budget import Budget
 from reconciler.planner.fleet.budget_group import ANY
+from reconciler.planner.node import conditions as c
 from reconciler.planner.node.holds import Holds, held
 from reconciler.planner.node.possible import at
 from reconciler.planner.node.power_variants import siblings_in
 
-# What is done to a sibling: it goes out, is cut off, and comes back as it was. Anything else needs a plan of its own.
-TAKEN_ALONG: Final = frozenset({
-    "mark", "drain", "sync_serving", "degrade_serving", "ac_cycle", "power_on", "check_trust", "run_gate",
-    "set_gpu_mode", "join", "await_operators", "set_labels", "admit", "restore_serving",
+# What is done to a sibling: it goes out, is cut off, and comes back as it was. All else needs a plan of its own.
+_OUT_AND_BACK: Final = frozenset({
+    c.MARKED, c.SERVING_SYNCED, c.SERVING_DEGRADED, c.QUIESCED, c.CUT, c.POWER_ON, c.HOST_UP, c.REGISTERED, c.MEMBER,
+    c.TRUST, c.GPU_PLAIN, c.GATE, c.GPU, c.OPERATORS, c.LABELS, c.IN_SERVICE, c.SERVING_RESTORED,
 })  # fmt: skip
 _UNTOUCHED = (Goal.NOTHING, Goal.CONVERGED_CORDONED, Goal.DECOMMISSIONED, Goal.REPAIR, Goal.TESTED)
 
@@ -86,6 +87,11 @@ def refusal_to_be_taken(name: str, plan: NodePlan | None) -> str:
         why = plan.situation if blocked is None else blocked.detail
         return f"its outlets give {name} power, too, to which nothing is done: {why}"
     return ""
+
+
+def beyond_out_and_back(plan: NodePlan) -> list[str]:
+    """Return the actions of a sibling's plan that nobody approves by approving that it is cut off with another node."""
+    return [action.id for action in plan.actions if not _OUT_AND_BACK.issuperset(action.achieves)]
 
 
 def siblings_taken_out(plans: Iterable[NodePlan]) -> set[str]:
