@@ -258,7 +258,7 @@ class FleetLimits:
 
         Nor is it cut off with another one any more, and those that it has called go on as they are.
         """
-        self._run.cuts.leave(node, detail)
+        self._run.cuts.drop_out(node, detail)
         for name in self._run.cuts.end(node):
             self.on_call(name)  # its own work, if there is any, frees it; else one look at it does
         if node not in self._charged_partners:

@@ -27,7 +27,7 @@ class SharedCut:
     called: bool = False
     over: bool = False
 
-    def leave(self, node: str, why: str) -> None:
+    def drop_out(self, node: str, why: str) -> None:
         self.left.setdefault(node, why)
 
     def awaits(self, node: str) -> bool:
@@ -61,8 +61,8 @@ class SharedCuts:
         """Return the node with which this one is to be cut off, "" when with none."""
         return next((cut.node for cut in self._cuts.values() if cut.awaits(node)), "")
 
-    def leave(self, node: str, why: str) -> None:
+    def drop_out(self, node: str, why: str) -> None:
         """Note that nobody works on a node any more, which may be awaited."""
         for cut in self._cuts.values():
             if cut.awaits(node):
-                cut.leave(node, why)
+                cut.drop_out(node, why)

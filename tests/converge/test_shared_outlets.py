@@ -232,7 +232,7 @@ def killed(here: World, after_s: float) -> None:
     here.run(run())
 
 
-@settings(few, max_examples=min(few.max_examples, 8))
+@settings(few, max_examples=max(2, few.max_examples // 6))
 @given(cases())
 def test_no_sibling_that_is_not_counted_out_ever_loses_power(case: Case) -> None:
     """Whoever loses power is marked, empty and within the budget, and no run that dies leaves a machine dark."""

@@ -131,7 +131,7 @@ async def _taken_along(ctx: ActionContext) -> Outcome:
         ctx.step(f"off, waiting until {caller} has power again")
         await poll(ctx, lambda: _is_so(cut.over), within_s=CUT_LASTS_S, every_s=5.0, soon=True)
     finally:
-        cut.leave(ctx.node, "it did not wait until the end")
+        cut.drop_out(ctx.node, "it did not wait until the end")
     outcome = await _come_back(ctx, boot_id)
     await verify_activation(ctx, pending)
     return outcome
