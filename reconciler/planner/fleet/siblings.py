@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from reconciler.model.desired import Desired, Fleet
-from reconciler.model.plan import BlockCode, Blocked, Goal, NodePlan
+from reconciler.model.plan import BlockCode, Blocked, BudgetLine, Goal, NodePlan
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import NodeState, Reason
 from reconciler.planner.fleet.budget import Budget
@@ -97,3 +97,11 @@ def beyond_out_and_back(plan: NodePlan) -> list[str]:
 def siblings_taken_out(plans: Iterable[NodePlan]) -> set[str]:
     """Return the nodes that are taken out of service for the sake of these plans, and by no plan of their own."""
     return {name for plan in plans for name in siblings_in(plan.actions)}
+
+
+def peak_with(along: Collection[str], peak: int, lines: Iterable[BudgetLine]) -> int:
+    """Return how many nodes are out at once at most, where the timetable knows only those with plans of their own."""
+    if not along:
+        return peak
+    limits = [line.limit for line in lines if line.scope.startswith("fleet") and line.per_s is None and line.active]
+    return max(peak, min([peak + len(along), *limits]))

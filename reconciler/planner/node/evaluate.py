@@ -127,16 +127,15 @@ def _of_inventory(
 ) -> dict[str, Any]:
     """Return what the BMC can't do, now or ever, of a node that needs something. `uncuttable`: see `Context`."""
     found = assessment.inventory
+    cut = dict.fromkeys(("ac_cycle", f"ac_cycle:{','.join(desired.siblings)}"), uncuttable) if uncuttable else {}
     if found is None or not (items or assessment.signals or assessment.unproved):
-        return {}
+        return {"impossible": cut}
     changes = {item.path for item in items if item.kind in ACTIONABLE} | (set() if installed else {possible.IMAGE})
     awaits = not installed and "boot.order" in changes and bool(possible.missing_entry(desired, found))
     cant = impossible(desired, found, changes)
     if lost := why_lost(desired, assessment.facts, found):
         cant["reimage"] = "; ".join(filter(None, (cant.get("reimage"), lost)))
-    if uncuttable:
-        cant |= dict.fromkeys(("ac_cycle", f"ac_cycle:{','.join(desired.siblings)}"), uncuttable)
-    return {"impossible": cant, "entry_awaits_image": awaits}
+    return {"impossible": cant | cut, "entry_awaits_image": awaits}
 
 
 def _paths(items: Iterable[DriftItem], *concerns: Concern) -> tuple[str, ...]:
