@@ -33,9 +33,13 @@ ILL = {"xid": {"code": 119, "heals": "ac"}}
 
 
 def fed_world(
-    build: Worlds, sockets: Mapping[str, str], each: Mapping[str, Any] | None = None, **differences: Any
-) -> World:
-    """Nodes on two PDUs. `sockets`: node -> the outlet that it hangs on, where that is not its own."""
+    build: Worlds, sockets: Mapping[str, str], each: Mapping[str, Any] | None = None, *, one_feed: bool = False,
+    **differences: Any,
+) -> World:  # fmt: skip
+    """Nodes on two PDUs. `sockets`: node -> the outlet that it hangs on, where that is not its own.
+
+    `one_feed`: that is so of one PDU alone.
+    """
     number = differences.get("nodes", 3)
     socket = {f"n{at}": sockets.get(f"n{at}", f"A{at}") for at in range(number)}
 
@@ -43,7 +47,8 @@ def fed_world(
         mine = socket[node.node]
         others = tuple(name for name, one in socket.items() if one == mine and name != node.node)
         changes = (each or {}).get(node.node, {})
-        return replace(node, outlets=(d.Outlet(A, mine, others), d.Outlet(B, mine, others)), **changes)
+        second = d.Outlet(B, f"A{node.node[1:]}") if one_feed else d.Outlet(B, mine, others)
+        return replace(node, outlets=(d.Outlet(A, mine, others), second), **changes)
 
     here = build(each=feeds, **{"nodes": 3, "profile": ONLY, "faults": {"n0": ILL}, **differences})
     here.adopt()
@@ -95,6 +100,17 @@ def test_a_sibling_is_drained_counted_cut_off_and_judged(fed: Worlds, wait_s: fl
     assert {name: here.machine(name).system().boot_id != boots[name] for name in boots} == {
         "n0": True, "n1": True, "n2": False,
     }  # fmt: skip
+
+
+def test_a_sibling_that_has_another_feed_is_down_for_the_cut_all_the_same(fed: Worlds) -> None:
+    """Nobody knows whether that feed alone holds it."""
+    here = fed(PAIR, one_feed=True)
+    boot = here.machine("n1").system().boot_id
+    here.apply()
+    assert cuts(here) == [1, 0, 0]
+    assert here.machine("n1").system().boot_id != boot
+    assert here.serves("n0")
+    assert here.serves("n1")
 
 
 # --- when it is not done ----------------------------------------------------------------------------------------------
