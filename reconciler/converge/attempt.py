@@ -122,17 +122,14 @@ def _pdus(run: Run, desired: Desired) -> Mapping[str, TimedPdu]:
 
 
 def _bystanders(run: Run, desired: Desired) -> tuple[tuple[str, TimedBmc], ...]:
-    """Return nodes that hang on the same PDUs, which a swapped cable would cut off: at most so many, the nearest.
-
-    Those that are to lose power with it are none.
-    """
+    """Return nodes that hang on the same PDUs, which a swapped cable would cut off: at most so many, the nearest."""
     pdus = {outlet.pdu for outlet in desired.outlets}
     if not pdus:
         return ()
     near = [
         node
         for node in run.fleet.nodes.values()
-        if node.node not in (desired.node, *desired.siblings) and any(outlet.pdu in pdus for outlet in node.outlets)
+        if node.node != desired.node and any(outlet.pdu in pdus for outlet in node.outlets)
     ]
     ports, settings = run.ports, run.fleet.settings
     found = ((node.node, ports.fabric.bmc(node)) for node in near[:BYSTANDERS])
@@ -188,7 +185,6 @@ def _context(
         cluster_port=None if cluster is None else TimedCluster(cluster, clock, settings, lease),
         pdus=_pdus(run, desired),
         bystanders=_bystanders(run, desired),
-        cut=run.cuts.about(desired.node),
         servers=_servers(run, desired),
         group=serving_group(run.fleet, desired, subject.out_of_group, ports.fabric, clock, lease),
         installer_port=ports.fabric.installer(),

@@ -58,7 +58,6 @@ class Dispatcher:
         self._postponed: dict[str, str] = {}  # node -> why, until something has changed
         self._limits = FleetLimits(run, observation, self.plans, records, self._postponed.clear)
         self._limits.on_promotion = self.changed.set
-        self._limits.on_call = self.wake
         self._take_plans(plans)
 
     def renew(self, observation: Observation, plans: Mapping[str, NodePlan], records: Mapping[str, NodeRecord]) -> None:
@@ -145,8 +144,6 @@ class Dispatcher:
                     return
                 if wait_s > 0:
                     self.start()
-                else:
-                    self._start_woken()  # others may wait for these
         finally:
             await self.park()
 
@@ -169,7 +166,9 @@ class Dispatcher:
             if name in self.plans:
                 self._promoted.add(name)
                 self._woken.setdefault(name, False)
-        self._start_woken()
+        for name in list(self._woken):
+            if len(self._tasks) < NODES_AT_ONCE:
+                self._begin(name, None if self._woken.pop(name) else self._limits.nodes.get(name))
         self._isolate()
         self._stopped = self.run.stop()
         if self._stopped is not None:
@@ -181,11 +180,6 @@ class Dispatcher:
             for name in self._taking_out:
                 permit.budget.charge(name)
             self._queue.ask(permit, lambda: len(self._tasks) < NODES_AT_ONCE, lambda name: self._offer(name, permit))
-
-    def _start_woken(self) -> None:
-        for name in list(self._woken):
-            if len(self._tasks) < NODES_AT_ONCE or self.run.cuts.caller(name):
-                self._begin(name, None if self._woken.pop(name) else self._limits.nodes.get(name))
 
     def _isolate(self) -> None:
         """Start nodes with evidence of illness at once, whatever budget, wave, window, brake or approval say.
@@ -293,7 +287,7 @@ class Dispatcher:
         for name in names:
             result = self._tasks.pop(name).result()
             worker = self._workers.pop(name)
-            self._limits.end(name, result.detail)
+            self._limits.end(name)
             self._taking_out.pop(name, None)
             self._postponed.clear()
             self.run.attempts.interrupted.discard(name)

@@ -26,13 +26,10 @@ from reconciler.planner.fleet.k3s_order import goes_in_order
 from reconciler.planner.fleet.live_permit import LivePermit, LiveRollouts
 from reconciler.planner.fleet.permit import Permit
 from reconciler.planner.fleet.rollouts import Rollouts
-from reconciler.planner.fleet.siblings import refusal_to_be_taken
 from reconciler.planner.fleet.spares import Spares, promotion, unheeded
-from reconciler.planner.node.power_variants import siblings_in
 from reconciler.planner.node.workload import Need, flashes
 
 PARTNER_S = 1800.0  # that a partner is held for at most, by which a window has to be open
-CUT_S = 1800.0  # that a node is out for at most, after its drain, to be cut off with another one
 CLUSTER_AGE_S = 10.0  # reservations within this time share one read of the cluster
 
 
@@ -55,7 +52,6 @@ class FleetLimits:
         self.rollouts = Rollouts()
         self.spares = Spares(run.fleet)
         self.on_promotion: Callable[[], None] = lambda: None  # called when a spare is to go into service
-        self.on_call: Callable[[str], None] = lambda _: None  # called with each node that is to be cut off with another
         self._run = run
         self.partners = PartnerPool(run, self)
         self._charged_partners: set[str] = set()
@@ -107,52 +103,18 @@ class FleetLimits:
             if plan.node not in self._run.fleet.nodes:
                 return "the spec no longer names it"
             first, k3s = plan.actions[0], self._run.fleet.nodes[plan.node].profile.k3s
-            siblings = siblings_in((first,))
-            asked_again = flashes(first) or goes_in_order(first, k3s) or siblings
-            if plan.node in self._reserved and not asked_again:
+            if plan.node in self._reserved and not flashes(first) and not goes_in_order(first, k3s):
                 return ""
-            for name in (
-                siblings_in(plan.actions) if not plan.illness else ()
-            ):  # a node that is well is not drained in vain
-                if why := refusal_to_be_taken(name, self._plans.get(name)):
-                    return why
             await self.look_at_cluster()
             if plan.isolated:
                 self._permit.see(self.nodes[plan.node], plan)
             blocked = self.permit().refusal_of_next(plan)
             if blocked is not None:
                 return blocked.detail
-            if siblings and (why := self._call(plan.node, siblings)):
-                return why
             if plan.goal is not Goal.SPARE:
                 self._permit.reserve(plan.node)
                 self._reserved.add(plan.node)
             return ""
-
-    def _call(self, node: str, siblings: tuple[str, ...]) -> str:
-        """Take nodes out of service to be cut off with this one, all or none; return why not, "" when they are called.
-
-        The budget has room for all of them.
-        """
-        cuts, windows, nodes = self._run.cuts, self.permit().windows, self._run.fleet.nodes
-        drains_s = max((nodes[name].profile.drain.longest_s for name in siblings if name in nodes), default=0.0)
-        if caller := cuts.caller(node):
-            return f"it is to be cut off with {caller}, which has called it"
-        for name in siblings:
-            if why := refusal_to_be_taken(name, self._plans.get(name)):
-                return why
-            if (about := cuts.about(name)) is not None and about.node != node:
-                return f"{name}, which its outlets give power, too, is to be cut off with {about.node} first"
-            if holder := self.partners.holder(name):
-                return f"{name}, which its outlets give power, too, is held as a partner for the gate of {holder}"
-            if windows and (shut := windows.refusal(nodes[name].pool, Need(CUT_S + drains_s))) is not None:
-                return f"{name}, which its outlets give power, too, may not go out: {shut.detail}"
-        cuts.begin(node, siblings, drains_s)
-        for name in siblings:
-            self._permit.reserve(name)
-            self._reserved.add(name)
-            self.on_call(name)
-        return ""
 
     def refusal_to_restore(self, plan: NodePlan) -> str:
         """Return why the serving group of a node is not told to serve with it again now; "" when it may be."""
@@ -222,7 +184,7 @@ class FleetLimits:
         self.spares.see(plan)
         if self.spares.promoted.keys() - before:
             self.on_promotion()
-        if desired.node in self.spares.kept and not self._run.cuts.caller(desired.node):
+        if desired.node in self.spares.kept:
             return self._run.plan_node(desired, observed, record, spare=True)
         failed = self.spares.promoted.get(desired.node)
         return (plan, rest) if failed is None else (promotion(plan, failed), rest)
@@ -253,14 +215,8 @@ class FleetLimits:
         """Count a node as out of service that is about to be isolated."""
         self._permit.isolate(node)
 
-    def end(self, node: str, detail: str = "nobody works on it") -> None:
-        """Forget the reservation of a node that nobody works on any more, unless it is a partner. `detail`: why.
-
-        Nor is it cut off with another one any more, and those that it has called go on as they are.
-        """
-        self._run.cuts.drop_out(node, detail)
-        for name in self._run.cuts.end(node):
-            self.on_call(name)  # its own work, if there is any, frees it; else one look at it does
+    def end(self, node: str) -> None:
+        """Forget the reservation of a node that nobody works on any more, unless it is a partner."""
         if node not in self._charged_partners:
             self._reserved.discard(node)
 

@@ -148,8 +148,6 @@ class PartnerPool:
         run, seen = self._run, self._limits.nodes.get(name)
         desired = run.fleet.nodes[name]
         record = run.ledger.node(name)
-        if run.cuts.about(name) is not None:
-            return _UNFIT
         if seen is None or desired.state is not NodeState.ACTIVE or held(desired, record, run.holds(), run.clock.now()):
             return _UNFIT
         service = self._service(seen)

@@ -19,7 +19,6 @@ from reconciler.converge.clock_steps import ClockSteps
 from reconciler.converge.events import Progress
 from reconciler.converge.lease import HeldLease
 from reconciler.converge.ports import GateRunner
-from reconciler.converge.shared_cuts import SharedCuts
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.observed import Answered, Observed, Silent
 from reconciler.model.outcome import Outcome
@@ -27,13 +26,11 @@ from reconciler.model.plan import BlockCode, Blocked, NodePlan, Plan
 from reconciler.model.ports import Clock, Fabric, Ledger
 from reconciler.model.records import NodeRecord
 from reconciler.model.vocab import BootPhase, UnknownReason
-from reconciler.planner.fleet.siblings import beyond_out_and_back
 from reconciler.planner.fleet.spares import as_spare
 from reconciler.planner.node.corroboration import boot_is_stuck
 from reconciler.planner.node.fingerprint import place_of
 from reconciler.planner.node.holds import Holds, braked, by_subject, stopped
 from reconciler.planner.node.planner import NodePlanner
-from reconciler.planner.node.power_variants import siblings_in
 
 _UNSETTLED = frozenset({BlockCode.UNKNOWN, BlockCode.UNDER_WAY})
 _BOOTING = frozenset({BootPhase.POST, BootPhase.OS_BOOTING})
@@ -143,7 +140,6 @@ class Run:
     ports: RunPorts
     attempts: Attempts
     context: PassContext
-    cuts: SharedCuts = field(default_factory=SharedCuts)
 
     def mind_clock(self) -> None:
         """Count the silences of all nodes anew if the wall clock was set since the last call."""
@@ -212,8 +208,7 @@ class Run:
     def bar_of(self, node: str) -> str:
         """Return why nothing may begin on this node, while it may on others; "" when it may."""
         approved = self.context.approved
-        is_in = approved is not None and node in approved.nodes
-        return "" if is_in or self._is_taken_along(node) else self.context.others_barred
+        return "" if approved is not None and node in approved.nodes else self.context.others_barred
 
     def brake(self) -> Blocked | None:
         """Return the storm brake, which holds back every disruption; None when it is not set. Any runner may set it."""
@@ -224,23 +219,7 @@ class Run:
         approved = self.context.approved
         if approved is None:
             return ""
-        of_node = approved.nodes.get(plan.node)
-        own = () if of_node is None else of_node.actions
-        if self._is_taken_along(plan.node) and not (own and self.other_inputs(plan)):
-            beyond = [one for one in beyond_out_and_back(plan) if one not in {action.id for action in own}]
-            return f"it needs {', '.join(beyond)} beyond what was approved" if beyond else ""
-        return stale_because(of_node, plan, begun=begun, shared=self._shared(approved, plan.node))
-
-    def _is_taken_along(self, node: str) -> bool:
-        """Return whether a plan was approved that names this node among those that lose power.
-
-        That approves that it is taken out for it, and brought back.
-        """
-        approved, desired = self.context.approved, self.fleet.nodes.get(node)
-        if approved is None or desired is None:
-            return False
-        near = (approved.nodes[one] for one in desired.siblings if one in approved.nodes)
-        return any(node in siblings_in(plan.actions, later=True) for plan in near)
+        return stale_because(approved.nodes.get(plan.node), plan, begun=begun, shared=self._shared(approved, plan.node))
 
     def other_inputs(self, plan: NodePlan) -> str:
         """Name the inputs of this fresh plan that differ from the approved ones; "" when none does."""
@@ -262,6 +241,5 @@ class Run:
         `spare`: it is kept as one once it is ready.
         """
         planner = as_spare(self.context.planner, desired.node) if spare else self.context.planner
-        caller = self.cuts.caller(desired.node)
-        context = replace(planner.context, now=self.clock.now(), cut_with={desired.node: caller} if caller else {})
+        context = replace(planner.context, now=self.clock.now())
         return replace(planner, context=context, holds=self.holds()).plan_parts(desired, observed, record)

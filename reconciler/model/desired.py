@@ -260,11 +260,6 @@ class Desired:
     asked: AllPublic[AskedGate | None] = None  # of a run; the spec asks for none
 
     @property
-    def siblings(self) -> tuple[str, ...]:
-        """The other nodes of the spec that its outlets give power, too."""
-        return tuple(sorted({name for outlet in self.outlets for name in outlet.shared_with})) if self.outlets else ()
-
-    @property
     def other_tests(self) -> Acceptance | None:
         """The tests that are run by hand in place of the node's own; None = its own are."""
         return None if self.asked is None else self.asked.other

@@ -67,9 +67,3 @@ class DrainPolicy:
     wait_for_jobs_s: float = 0.0  # how long finite work may go on before it is evicted
     surge: Surge | None = None  # None: nothing is raised before
     hold: QueueHold | None = None  # None: no queue is stopped
-
-    @property
-    def longest_s(self) -> float:
-        """How long a drain may take at the most, with all that it waits for."""
-        waits = sum(one.timeout_s for one in (self.checkpoint, self.surge, self.hold) if one is not None)
-        return self.timeout_s + self.wait_for_jobs_s + waits

@@ -106,11 +106,8 @@ def _outlets(
             problems.append(pool.problem(("nodes", index, "outlets", at), str(error)))
             continue
         if len(feeds[-1]) != size:
-            many = (
-                f"{size} nodes need as many outlets, and this is {len(feeds[-1])}: write a range as long as their names"
-            )
-            hint = "nodes that share an outlet have an entry each"
-            problems.append(pool.problem(("nodes", index, "outlets", at), many, hint))
+            many = f"{len(feeds[-1])} outlets for {size} nodes: write a range as long as that of the names"
+            problems.append(pool.problem(("nodes", index, "outlets", at), many))
     fit = [feed for feed in feeds if len(feed) == size]
     return [tuple(feed[number] for feed in fit) for number in range(size)]
 

@@ -160,6 +160,18 @@ def test_it_is_the_rung_that_heals_what_no_power_cycle_does(fed: Worlds) -> None
     assert cuts(here) == [1, 0, 0]
 
 
+def test_what_another_node_hangs_on_is_refused_before_the_drain(fed: Worlds) -> None:
+    """no_drain_in_vain: it says why, and neither is cut off."""
+    only = replace(TREATED, digest="only", remediation=replace(PROFILE.remediation, ladder=(d.Rung("ac_cycle"),)))  # type: ignore[type-var]
+    here = fed({"n0": "n1", "n1": "n0"}, profile=only, faults={"n0": {"xid": {"code": 119, "heals": "ac"}}})
+    plan = here.plan().nodes["n0"]
+    assert not any(action.name in ("drain", "ac_cycle") for action in plan.actions)
+    assert "ac_cycle is impossible: its outlets give n1 power, too" in plan.situation
+    here.apply()
+    assert cuts(here) == [0, 0, 0]
+    assert "drain" not in here.did("n0")
+
+
 def test_firmware_that_waits_for_mains_gets_an_ac_cycle(fed: Worlds) -> None:
     firmware = (b.firmware("cpld", 1, Activation.AC_CYCLE),)
     here = fed(

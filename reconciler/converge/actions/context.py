@@ -19,7 +19,6 @@ from reconciler.converge.k3s_birth import K3sServer
 from reconciler.converge.lease import Occupied
 from reconciler.converge.ports import GateRunner, Partners
 from reconciler.converge.serving_group import GroupNode
-from reconciler.converge.shared_cuts import SharedCut
 from reconciler.diff.compare import Comparer
 from reconciler.model.desired import Desired, Settings
 from reconciler.model.drift import ACTIONABLE, DriftItem
@@ -91,7 +90,6 @@ class ActionContext:
     bystanders: tuple[
         tuple[str, TimedBmc], ...
     ] = ()  # nodes that must not lose power with it, with their BMCs, to read
-    cut: SharedCut | None = None  # from mains, of nodes that share outlets: one that it has called, or is called to
     servers: tuple[K3sServer, ...] = ()  # of the node's K3s cluster, itself included
     group: tuple[GroupNode, ...] = ()  # the other nodes of its serving group
     partners: Partners | None = None  # for tests of its gate

@@ -13,7 +13,6 @@ from reconciler.model.pods import is_placed, unplaced
 from reconciler.model.records import OWNER_ANNOTATION, read_mark
 from reconciler.model.vocab import Reason
 from reconciler.planner.node.actions import spec_of
-from reconciler.planner.node.power_variants import siblings_in
 
 WORKLOAD = "workload"  # the scope of a limit that holds for each workload of its own
 # Of what Kueue has placed by topology, whatever is declared. An ill node is not kept out of its repair by it.
@@ -46,8 +45,6 @@ class _Count:
 def workload_costs(fleet: Fleet, observation: Observation, plans: Mapping[str, NodePlan]) -> tuple[WorkloadCost, ...]:
     """Return what the drains of a plan cost each workload of which they evict pods, the largest first."""
     drained = {name for name, plan in plans.items() if plan.actions and _evicts(fleet.nodes.get(name), plan)}
-    along = {name for plan in plans.values() for name in siblings_in(plan.actions) if name in observation.nodes}
-    drained |= {name for name in along if fleet.nodes[name].profile.drain.provider.asks_cluster}
     lost = {work.whole for name in drained for pod in _pods(observation.nodes[name]) if (work := pod.workload)}
     counts: dict[str, _Count] = {}
     for name, seen in observation.nodes.items() if lost else ():

@@ -20,9 +20,7 @@ from reconciler.planner.fleet.k3s_order import K3sOrder
 from reconciler.planner.fleet.kubelet_order import KubeletOrder
 from reconciler.planner.fleet.rollouts import Rollouts
 from reconciler.planner.fleet.serving_groups import restore_refusal
-from reconciler.planner.fleet.siblings import together
 from reconciler.planner.fleet.windows import Windows
-from reconciler.planner.node.power_variants import siblings_in
 from reconciler.planner.node.workload import disrupts, flashes, is_braked, work
 
 _REASONS = {
@@ -100,12 +98,7 @@ class Permit:
     def _budget(self, plan: NodePlan) -> Blocked | None:
         if plan.goal is Goal.SPARE:
             return None  # it serves nobody: no limit on nodes out of service is about it
-        siblings = siblings_in(plan.actions)
-        return (
-            together((plan.node, *siblings), self.budget, reasons(plan))
-            if siblings
-            else self.budget.allows(plan.node, reasons(plan))
-        )
+        return self.budget.allows(plan.node, reasons(plan))
 
 
 def _in_question(plan: NodePlan) -> tuple[PlannedAction, ...]:

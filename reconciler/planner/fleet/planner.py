@@ -15,7 +15,7 @@ from reconciler.health.peer_ports import PoolPorts, ports_of_pools
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.inputs import RECIPE, fingerprint_of
 from reconciler.model.observed import Observation, Silent
-from reconciler.model.plan import PLAN_FORMAT, Blocked, BudgetLine, NodePlan, Plan, Scope, Totals
+from reconciler.model.plan import PLAN_FORMAT, Blocked, NodePlan, Plan, Scope, Totals
 from reconciler.model.units import parse_nodes
 from reconciler.model.vocab import Disruption, NodeState
 from reconciler.planner.fleet.carried import workload_costs
@@ -30,7 +30,6 @@ from reconciler.planner.fleet.permit import takes_out
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.release_plans import plan_releases
 from reconciler.planner.fleet.rollouts import Rollouts, pending
-from reconciler.planner.fleet.siblings import peak_with, siblings_taken_out, uncuttable
 from reconciler.planner.fleet.spares import Spares, as_spare, promotion, unheeded
 from reconciler.planner.fleet.timeline import Timetable, out_s, timetable
 from reconciler.planner.fleet.windows import glass_broken
@@ -43,7 +42,6 @@ from reconciler.planner.node.holds import braked, by_subject, is_active, retract
 from reconciler.planner.node.kept_plans import KeptPlans
 from reconciler.planner.node.node_inputs import Basis
 from reconciler.planner.node.planner import NodePlanner
-from reconciler.planner.node.power_variants import siblings_in
 from reconciler.planner.node.shard_plans import Place, ShardPlanner, shards_to_plan
 from reconciler.planner.node.signal_cache import SignalCache
 
@@ -101,7 +99,7 @@ def plan_with_planner(
         tolerated=len(incomplete) <= parse_nodes(fleet.settings.tolerate, len(names)),
         nodes=times.nodes,
         budget=lines,
-        totals=_totals(fleet, times, observation, out_before, lines),
+        totals=_totals(fleet, times, observation, out_before),
         fingerprint=fingerprint_of(plans),
         insecure=tuple(dict.fromkeys((*fleet.settings.insecure, *observation.insecure))),
         time_scale=observation.time_scale,
@@ -230,7 +228,6 @@ def node_planner(
         incidents=tuple(map(as_incident, found)), of_domain=by_node(found),
         pool_ports=_pool_ports(fleet, observation), bmc_to_reset=bmc,
         passwords_to_rotate=passwords_to_rotate(fleet, observation.nodes, ledger.records, now),
-        uncuttable=uncuttable(fleet, holds, ledger.records, now),
     )  # fmt: skip
     return NodePlanner(context, Comparer(rules), holds, request.estimates)
 
@@ -265,26 +262,19 @@ def answering_domains(fleet: Fleet, observation: Observation) -> frozenset[str]:
     return frozenset(f"{label}={value}" for label, value in found)
 
 
-def _totals(
-    fleet: Fleet, times: Timetable, observation: Observation, out_before: int, lines: Sequence[BudgetLine]
-) -> Totals:
+def _totals(fleet: Fleet, times: Timetable, observation: Observation, out_before: int) -> Totals:
     plans = times.nodes.values()
     acting = [plan for plan in plans if plan.actions]
     disrupted = [plan for plan in acting if takes_out(plan) or plan.disruption >= Disruption.DRAIN] + list(times.later)
-    along = siblings_taken_out(disrupted)
-    gpu_s = sum(
-        out_s(plan) * (fleet.nodes[name].profile.inventory.gpus or 0)
-        for plan in disrupted
-        for name in (plan.node, *siblings_in(plan.actions))
-    )
+    gpu_s = sum(out_s(plan) * (fleet.nodes[plan.node].profile.inventory.gpus or 0) for plan in disrupted)
     return Totals(
         nodes_with_changes=len(acting),
-        nodes_disrupted=len({plan.node for plan in disrupted} | along),
+        nodes_disrupted=len({plan.node for plan in disrupted}),
         nodes_blocked=sum(plan.blocked is not None for plan in plans if _counts(fleet.nodes[plan.node], plan)),
         nodes_unknown=sum(bool(plan.incomplete) for plan in plans),
         gpu_hours_out=round(gpu_s / 3600, 2),
         finish_s=times.finish_s,
-        nodes_out_peak=peak_with(along, times.peak, lines),
+        nodes_out_peak=times.peak,
         nodes_out_before=out_before,
         nodes_isolated=sum(
             bool(plan.isolation or isolation_signals(observation.nodes[plan.node]))

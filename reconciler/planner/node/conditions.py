@@ -46,7 +46,6 @@ RESTORED = "restored"  # nothing that was saved waits to be restored after its d
 SERVING_SYNCED = "serving_synced"  # the others of its serving group have what they need of its data
 SERVING_DEGRADED = "serving_degraded"  # its serving group serves without it, or never served with it
 SERVING_RESTORED = "serving_restored"  # nothing that its serving group was told has to be taken back
-CUT = "cut_off"  # from mains, with the node that is to be and shares its outlets: of a node that is taken along
 HELD = "held_for_reimage"  # a person may write its image: it is drained, and what it has to lose is saved
 SIGNATURE = "signature_ok"  # the image that the spec pins is signed by a key we trust
 HOST = "host_ok"
@@ -122,8 +121,6 @@ class Context:
     of_domain: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     bmc_to_reset: str = ""  # the node whose BMC may be reset now: planner/node/bmc_reset.py
     passwords_to_rotate: frozenset[str] = frozenset()  # of whose BMCs: planner/node/bmc_password.py
-    uncuttable: Mapping[str, str] = field(default_factory=dict)  # by node, why: planner/fleet/siblings.py
-    cut_with: Mapping[str, str] = field(default_factory=dict)  # node -> the one that it is to be cut off with now
     pool_ports: Mapping[str, PoolPorts] = field(default_factory=dict)  # of all nodes that were read, by pool
     _profiles: dict[str, ProfileConditions] = field(default_factory=dict, compare=False)
 
@@ -182,7 +179,6 @@ class Conditions:
     needs_installer: str | None = None  # why; "": it writes an image itself, None: there is no other way
     fell_back: str = ""  # from the wanted image, which was proved before: it is not written again by itself
     spare: bool = False  # it is to be kept as one
-    cut_with: str = ""  # the node that it is to be cut off with now, as they share outlets
     asked_tests: frozenset[str] = frozenset()  # that a gate would run now; () = none, or it isn't known which
     of_domain: Mapping[str, str] = field(default_factory=dict)  # signals of an incident of a failure domain -> which
 
@@ -202,7 +198,6 @@ class Conditions:
             self.entry_awaits_image, self.unread,
             None if self.leaving is None else self.leaving.key(), self.needs_installer, self.fell_back,
             self.asked_tests, tuple(self.of_domain.items()), self.repair, self.spare,
-            self.cut_with,
         )  # fmt: skip
 
 

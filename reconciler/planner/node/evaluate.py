@@ -117,25 +117,23 @@ def with_drift(
         asked_tests=assessment.asked_tests,
         of_domain=context.of_domain.get(desired.node, {}),
         spare=desired.node in context.spares,
-        cut_with=context.cut_with.get(desired.node, ""),
-        **_of_inventory(desired, assessment, items, IMAGE in builder.true, context.uncuttable.get(desired.node, "")),
+        **_of_inventory(desired, assessment, items, IMAGE in builder.true),
     )
 
 
 def _of_inventory(
-    desired: Desired, assessment: Assessment, items: Sequence[DriftItem], installed: bool, uncuttable: str
+    desired: Desired, assessment: Assessment, items: Sequence[DriftItem], installed: bool
 ) -> dict[str, Any]:
-    """Return what the BMC can't do, now or ever, of a node that needs something. `uncuttable`: see `Context`."""
+    """Return what the BMC can't do, now or ever, of a node that needs something."""
     found = assessment.inventory
-    cut = dict.fromkeys(("ac_cycle", f"ac_cycle:{','.join(desired.siblings)}"), uncuttable) if uncuttable else {}
     if found is None or not (items or assessment.signals or assessment.unproved):
-        return {"impossible": cut}
+        return {}
     changes = {item.path for item in items if item.kind in ACTIONABLE} | (set() if installed else {possible.IMAGE})
     awaits = not installed and "boot.order" in changes and bool(possible.missing_entry(desired, found))
     cant = impossible(desired, found, changes)
     if lost := why_lost(desired, assessment.facts, found):
         cant["reimage"] = "; ".join(filter(None, (cant.get("reimage"), lost)))
-    return {"impossible": cant | cut, "entry_awaits_image": awaits}
+    return {"impossible": cant, "entry_awaits_image": awaits}
 
 
 def _paths(items: Iterable[DriftItem], *concerns: Concern) -> tuple[str, ...]:

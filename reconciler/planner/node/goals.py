@@ -77,8 +77,7 @@ def situation(desired: Desired, record: NodeRecord, holds: Holds, state: Conditi
         return Situation(Goal.IN_SERVICE, state.waiting, wanted, blocked, harmless_only=True)
     if c.BMC_ANSWERS in state.because:  # not before: who maintains the node, or an installer, may use its BMC
         wanted |= {c.BMC_ANSWERS}
-    shows = c.HEALTHY in state.because and c.HEALTHY not in state.unknown and c.HEALTHY not in state.explained
-    if shows and not state.cut_with:
+    if c.HEALTHY in state.because and c.HEALTHY not in state.unknown and c.HEALTHY not in state.explained:
         return _unhealthy(desired, record, state, wanted, now)
     return _with_password(_well(desired, state, wanted), state)
 
@@ -87,12 +86,6 @@ def _with_password(found: Situation, state: Conditions) -> Situation:
     """Return the situation, with another password of the BMC where nothing else is to be done and it is due."""
     due = c.BMC_PASSWORD in state.because and found.wanted <= state.true
     return replace(found, wanted=found.wanted | {c.BMC_PASSWORD}) if due else found
-
-
-def _taken_along(state: Conditions, wanted: frozenset[str]) -> Situation:
-    """Return the situation of a node that is to be cut off with another one, which waits: it needs the rest later."""
-    sentence = f"out of service while {state.cut_with} is cut off from mains: outlets of that give it power, too"
-    return Situation(Goal.IN_SERVICE, sentence, wanted | {c.CUT} if wanted <= state.true else frozenset({c.CUT}))
 
 
 def _watched(state: Conditions, wanted: frozenset[str]) -> Blocked | None:
@@ -108,9 +101,7 @@ def _watched(state: Conditions, wanted: frozenset[str]) -> Blocked | None:
 
 
 def _well(desired: Desired, state: Conditions, wanted: frozenset[str]) -> Situation:
-    """Return the situation of a node that nobody holds, and that shows no sign of illness, or is to be cut off."""
-    if state.cut_with:
-        return _taken_along(state, wanted)
+    """Return the situation of a node that nobody holds, and that shows no sign of illness."""
     if desired.other_tests is not None:
         detail = f"out of service for the tests of {desired.other_tests.name}, which admit nobody"
         return Situation(Goal.TESTED, detail, frozenset({c.GATE}))

@@ -114,7 +114,6 @@ class KeptPlanner:
             and kept.clocks[0] <= self._now < kept.valid_until
             and known.incidents == context.of_domain.get(desired.node, _NONE)
             and known.rotates_password == (desired.node in context.passwords_to_rotate)
-            and known.uncuttable == context.uncuttable.get(desired.node, "")
             and (not known.depends_on_others or known == NodeInputs.of(desired, kept.seen, record, context))
         )
 

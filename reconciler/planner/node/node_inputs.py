@@ -86,7 +86,6 @@ class NodeInputs:
     peers: PoolPorts | None
     resets_bmc: bool = False  # it is chosen for that
     rotates_password: bool = False  # of its BMC: it is chosen for that too
-    uncuttable: str = ""  # why its outlets, which give others power, are never switched
 
     @classmethod
     def of(cls, desired: Desired, seen: Observed, record: NodeRecord, context: Context) -> NodeInputs:
@@ -108,7 +107,6 @@ class NodeInputs:
             context.pool_ports.get(desired.pool) if facts is not None and _has_port_down(facts) else None,
             context.bmc_to_reset == desired.node,
             desired.node in context.passwords_to_rotate,
-            context.uncuttable.get(desired.node, ""),
         )
 
     @property
@@ -141,7 +139,6 @@ class NodeInputs:
             pool_ports={} if self.peers is None else {self.desired.pool: self.peers},
             bmc_to_reset=self.desired.node if self.resets_bmc else "",
             passwords_to_rotate=frozenset({self.desired.node} if self.rotates_password else ()),
-            uncuttable={self.desired.node: self.uncuttable} if self.uncuttable else {},
         )
 
 

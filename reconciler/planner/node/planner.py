@@ -44,7 +44,6 @@ from reconciler.planner.node.holds import Holds, retracted
 from reconciler.planner.node.k3s_variants import k3s_stopped
 from reconciler.planner.node.moment import Memo
 from reconciler.planner.node.operands import operator_items
-from reconciler.planner.node.power_variants import WITH
 from reconciler.planner.node.reasons import no_path, reasons, starting_conditions, undrainable, unmet
 from reconciler.planner.node.record import is_uneventful, isolating_signals
 from reconciler.planner.node.remarks import with_remarks
@@ -262,14 +261,7 @@ class NodePlanner:
         alone = held or state.leaving or state.repair or record.malformed
         if alone or state.foreign_mark is not None or not is_uneventful(record):
             return self._make_decision(desired, observed, record, state)
-        own = (
-            busy(observed),
-            _other(desired),
-            k3s_stopped(observed),
-            desired.serving is not None,
-            desired.by_person,
-            desired.siblings,
-        )
+        own = (busy(observed), _other(desired), k3s_stopped(observed), desired.serving is not None, desired.by_person)
         key = (desired.profile.digest, desired.state, *own, state.key)
         return self._decisions.of(key, self.context.now, lambda: self._make_decision(desired, observed, record, state))
 
@@ -287,13 +279,13 @@ class NodePlanner:
         leaving = None if state.leaving is None else (desired.serial, state.leaving.key())
         slot, at_stake = state.needs_installer == "", bool(state.because.get(c.QUIESCED))
         rotates = c.BMC_PASSWORD in state.because
-        serving, fed = desired.serving is not None, (bool(desired.outlets), desired.siblings, state.cut_with)
-        own = (leaving, slot, _other(desired), state.repair, stopped, rotates, serving, desired.by_person, *fed)
+        serving = desired.serving is not None
+        own = (leaving, slot, _other(desired), state.repair, stopped, rotates, serving, desired.by_person)
         key = (desired.profile.digest, clustered, registered, is_busy, cordoned, stuck, at_stake, *own)
         if key not in self._catalogues:
             traits = NodeTraits(
                 desired, clustered, registered, is_busy, cordoned, stuck, at_stake, state.leaving, slot, state.repair,
-                stopped, rotates, state.cut_with,
+                stopped, rotates,
             )  # fmt: skip
             self._catalogues[key] = catalogue(traits)
         return self._catalogues[key]
@@ -371,11 +363,6 @@ class NodePlanner:
 
     def _action(self, desired: Desired, row: Row, because: tuple[str, ...], predicted: bool) -> PlannedAction:
         measured = self.estimates.of(desired.profile.inventory, row.name, row.target)
-        if row.name == "ac_cycle" and (also := desired.siblings) and not row.target.startswith(WITH):
-            because = (
-                *because,
-                f"{', '.join(also)}: on the same outlets, out of service and without power with it",
-            )
         return PlannedAction(
             name=row.name,
             target=row.target,

@@ -34,7 +34,7 @@ def power(_desired: Desired, found: RedfishInventory, _changes: Collection[str])
 
 
 def mains(desired: Desired, _found: RedfishInventory, _changes: Collection[str]) -> Refusals:
-    """Refuse before the drain what can't be done: outlets are told by the spec alone."""
+    """Refuse before the drain what would cut off another node, or can't be done: outlets are told by the spec alone."""
     profile = desired.profile
     ladder = () if profile.remediation is None else profile.remediation.ladder
     asked = any(item.activation is Activation.AC_CYCLE for item in profile.firmware)
@@ -42,7 +42,8 @@ def mains(desired: Desired, _found: RedfishInventory, _changes: Collection[str])
         return {}
     if not desired.outlets:
         return _whole("the spec names no `outlets` for it" + at(desired, "node"))
-    return {}
+    others = sorted({node for outlet in desired.outlets for node in outlet.shared_with})
+    return _whole(f"its outlets give {', '.join(others)} power, too" + at(desired, "outlets") if others else "")
 
 
 def bmc_reset(desired: Desired, found: RedfishInventory, _changes: Collection[str]) -> Refusals:

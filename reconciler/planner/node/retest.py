@@ -30,7 +30,6 @@ from reconciler.model.records import Attempt, NodeRecord, isolated_for
 from reconciler.planner.node import conditions as c
 from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.catalogue import Row
-from reconciler.planner.node.power_variants import WITH
 from reconciler.planner.node.record import is_admission
 from reconciler.spec.kinds.signals import Proof
 
@@ -80,7 +79,7 @@ def voided_since_certificate(
 def _voided(
     attempt: Attempt, acceptance: Acceptance, others: Collection[Exchanged], table: HealthTable
 ) -> Iterator[tuple[str, frozenset[str]]]:
-    treats = attempt.cause == REMEDIATION or attempt.target.startswith(WITH)  # nobody wanted power off a sound machine
+    treats = attempt.cause == REMEDIATION
     done = f"{attempt.action}:{attempt.target}" if attempt.target else attempt.action
     yield done, cost_of(acceptance, attempt.action, attempt.target, treats=treats)
     if attempt.action == ACCEPTS:
@@ -205,7 +204,7 @@ def planned_tests(acceptance: Acceptance, rows: Sequence[Row]) -> frozenset[str]
 def _planned_cost(acceptance: Acceptance, row: Row) -> frozenset[str]:
     if c.BIOS_STAGED in row.achieves:
         return tests_after_bios(acceptance)
-    return cost_of(acceptance, row.name, row.target, treats=c.TREATED in row.achieves or c.CUT in row.achieves)
+    return cost_of(acceptance, row.name, row.target, treats=c.TREATED in row.achieves)
 
 
 def _words(row: Row) -> str:

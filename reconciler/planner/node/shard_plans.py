@@ -106,6 +106,5 @@ def _of_part(context: Context, nodes: Sequence[Desired]) -> Context:
         of_domain={name: found for name, found in context.of_domain.items() if name in names},
         bmc_to_reset=context.bmc_to_reset if context.bmc_to_reset in names else "",
         passwords_to_rotate=context.passwords_to_rotate & names,
-        uncuttable={name: why for name, why in context.uncuttable.items() if name in names},
         pool_ports={pool: ports for pool, ports in context.pool_ports.items() if pool in pools},
     )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reconciler.gate.after import tests_after, tests_after_bios, tests_after_firmware
+from reconciler.gate.after import tests_after_bios, tests_after_firmware
 from reconciler.gate.attestation.expected import must_prove
-from reconciler.model.after import REBOOT, Done
 from reconciler.model.desired import Desired
 from reconciler.model.repairs import RepairPhase
 from reconciler.model.vocab import Activation
@@ -34,7 +33,7 @@ class NodeTraits:
     evicted, and the drain policy forbids that. `leaving`: what it has to lose, of a node that is decommissioned.
     `in_place`: it can write an image itself, into the slot that does not run. `repair`: how far a person's repair has
     come, which is under way. `k3s_stopped`: K3s does not run on its host, so that no pod on it ends, or is disturbed.
-    `rotates`: the password of its BMC is to be changed now. `cut_with`: the node that it is to be cut off with now.
+    `rotates`: the password of its BMC is to be changed now.
     """
 
     desired: Desired
@@ -49,7 +48,6 @@ class NodeTraits:
     repair: RepairPhase | None = None
     k3s_stopped: bool = False
     rotates: bool = False
-    cut_with: str = ""
 
     @property
     def mig(self) -> bool:
@@ -111,12 +109,6 @@ class NodeTraits:
     def gate_after_bios(self) -> tuple[str, ...]:
         acceptance = self.desired.profile.acceptance
         return (c.GATE,) if acceptance is None or tests_after_bios(acceptance) else ()
-
-    @property
-    def gate_after_cut(self) -> tuple[str, ...]:
-        """The gate, if it costs tests to be cut off from mains with another node: as many as a treatment by that."""
-        acceptance = self.desired.profile.acceptance
-        return (c.GATE,) if acceptance is None or tests_after(acceptance, Done.AC_CYCLE, REBOOT) else ()
 
     def gate_by_profile(self, action: str) -> tuple[str, ...]:
         """The gate, if the profile itself says that this action costs tests."""
