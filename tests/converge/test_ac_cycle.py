@@ -172,6 +172,19 @@ def test_what_another_node_hangs_on_is_refused_before_the_drain(fed: Worlds) -> 
     assert "drain" not in here.did("n0")
 
 
+def test_nodes_of_one_profile_have_the_rung_where_they_have_outlets(world: Worlds) -> None:
+    only = replace(TREATED, digest="only", remediation=replace(PROFILE.remediation, ladder=(d.Rung("ac_cycle"),)))  # type: ignore[type-var]
+    ill = {"xid": {"code": 119, "heals": "ac"}}
+
+    def feeds(node: d.Desired) -> d.Desired:
+        return replace(node, outlets=outlets(1)) if node.node == "n1" else node
+
+    here = world(each=feeds, nodes=2, profile=only, faults={"n0": ill, "n1": ill})
+    here.adopt()
+    planned = {name: "ac_cycle" in [one.name for one in node.actions] for name, node in here.plan().nodes.items()}
+    assert planned == {"n0": False, "n1": True}
+
+
 def test_firmware_that_waits_for_mains_gets_an_ac_cycle(fed: Worlds) -> None:
     firmware = (b.firmware("cpld", 1, Activation.AC_CYCLE),)
     here = fed(

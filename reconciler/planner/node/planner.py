@@ -261,7 +261,8 @@ class NodePlanner:
         alone = held or state.leaving or state.repair or record.malformed
         if alone or state.foreign_mark is not None or not is_uneventful(record):
             return self._make_decision(desired, observed, record, state)
-        own = (busy(observed), _other(desired), k3s_stopped(observed), desired.serving is not None, desired.by_person)
+        serving, fed = desired.serving is not None, bool(desired.outlets)
+        own = (busy(observed), _other(desired), k3s_stopped(observed), serving, desired.by_person, fed)
         key = (desired.profile.digest, desired.state, *own, state.key)
         return self._decisions.of(key, self.context.now, lambda: self._make_decision(desired, observed, record, state))
 
@@ -279,8 +280,8 @@ class NodePlanner:
         leaving = None if state.leaving is None else (desired.serial, state.leaving.key())
         slot, at_stake = state.needs_installer == "", bool(state.because.get(c.QUIESCED))
         rotates = c.BMC_PASSWORD in state.because
-        serving = desired.serving is not None
-        own = (leaving, slot, _other(desired), state.repair, stopped, rotates, serving, desired.by_person)
+        serving, fed = desired.serving is not None, bool(desired.outlets)
+        own = (leaving, slot, _other(desired), state.repair, stopped, rotates, serving, desired.by_person, fed)
         key = (desired.profile.digest, clustered, registered, is_busy, cordoned, stuck, at_stake, *own)
         if key not in self._catalogues:
             traits = NodeTraits(
