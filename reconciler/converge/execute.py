@@ -88,7 +88,7 @@ class NodeRun:
         self._parked = False  # begun under an approved plan, whose inputs are no longer those of the spec
         self._wave_open = False  # its wave was open when work began: it is finished whatever becomes of the rollout
         self._seen_since = False  # whether the node was looked at after the latest attempt
-        self._shown: Shown = frozenset()  # the signals of the latest look
+        self._shown: Shown | None = None  # the signals of the latest look; None: none was recorded yet
         self._boot_deadline: float | None = None  # by the monotonic clock
 
     async def to_the_end(self) -> NodeResult:

@@ -238,10 +238,11 @@ def _row(item: DriftItem) -> tuple[str, str, str, Any, Any]:
 
 
 def remember_look(
-    ledger: NodeStore, fleet: Fleet, look: tuple[Desired, Observed, NodeRecord, NodePlan], shown: Shown, run: str,
-    now: datetime, *, worked: bool,
+    ledger: NodeStore, fleet: Fleet, look: tuple[Desired, Observed, NodeRecord, NodePlan], shown: Shown | None,
+    run: str, now: datetime, *, worked: bool,
 ) -> Shown:  # fmt: skip
-    """Record what a look at a node at work shows, and return its signals. `shown`: those of the look before.
+    """Record what a look at a node at work shows, and return its signals. `shown`: those of the look before;
+    None = it is the first: a pass or a run that died may have recorded some which are gone.
 
     A fault that is told at once is healed within two minutes, and no pass may ever see it: reports know of it from
     here. `worked`: something was done to the node, so that its service status is recorded, too.

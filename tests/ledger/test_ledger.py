@@ -245,6 +245,14 @@ def test_holds_last_until_released(ledger: SqlLedger) -> None:
     assert list(ledger.holds()) == [pool]
 
 
+def test_a_look_at_signals_alone_ends_no_other_drift(ledger: SqlLedger) -> None:
+    ledger.record_drift("r", [("a", "bios.X", "drifted", "On", "Off")], ["a"], T0)
+    ledger.record_drift("r", [("a", "health.xid", "drifted", None, "79")], ["a"], T0, under="health.")
+    assert [row[0] for row in ledger.open_drift("a")] == ["bios.X", "health.xid"]
+    ledger.record_drift("r", [], ["a"], T0 + MINUTE, under="health.")
+    assert [row[0] for row in ledger.open_drift("a")] == ["bios.X"]
+
+
 def test_drift_has_times_of_first_and_last_sighting(ledger: SqlLedger) -> None:
     item = ("a", "bios.X", "drifted", "On", "Off")
     assert ledger.record_drift("r", [item], ["a"], T0) == {("a", "bios.X"): (T0, T0)}
