@@ -140,7 +140,7 @@ def test_what_is_only_reported_is_reported_until_its_entry_is_gone_or_settled() 
 
 def test_a_row_of_the_fleets_own_is_kept_as_well_and_forgotten_with_its_row() -> None:
     own = SignalChange(
-        "lid_open", "x", "bmc.events", "lid", "node", "persistent", window="2d", first="drain", next="power",
+        "lid_open", "x", "bmc.events", "lid", "node", "persistent", window="2d", first="drain", next="person",
         healed_by=("fact_clear_after_new_boot", "gate"), source="x",
     )  # fmt: skip
     node = replace(NODE, profile=b.profile(health=(own,)))
@@ -174,7 +174,7 @@ def test_a_ledger_of_an_older_version_tells_what_a_node_was_taken_out_for(
 
 def test_a_boot_that_was_not_known_is_judged_by_the_uptime() -> None:
     own = SignalChange(
-        "lid_open", "x", "bmc.events", "lid", "node", "persistent", window="2d", first="drain", next="power",
+        "lid_open", "x", "bmc.events", "lid", "node", "persistent", window="2d", first="drain", next="person",
         healed_by=("fact_clear_after_new_boot", "gate"), source="x",
     )  # fmt: skip
     node = replace(NODE, profile=b.profile(health=(own,)))
