@@ -191,8 +191,9 @@ rm -rf "$home"
 )
 
 # `sh -c RELOAD` on a disk that was written anew, to which HOME was restored: a line for each image that can't be
-# loaded, whose archive stays. The node's data is back all the same, and its runtime may still pull the image. One that
-# is there already came with the new system, and stays. A runtime may need some time after the boot.
+# loaded, whose archive stays; the list goes, so that none is tried twice. The node's data is back all the same, and its
+# runtime may still pull the image. One that is there already came with the new system, and stays. A runtime may need
+# some time after the boot.
 RELOAD: Final = (
     _COMMON
     + """\
@@ -222,7 +223,7 @@ while read -r digest name archive; do
   fi
   rm -f "$archive"
 done < "$home/lines"
-[ -n "$failed" ] || rm -rf "$home"
+if [ -n "$failed" ]; then rm -f "$home/list" "$home/lines"; else rm -rf "$home"; fi
 """
 )
 

@@ -274,7 +274,10 @@ def test_a_node_that_lacks_a_declared_image_is_not_wiped(world: Worlds) -> None:
 
 
 def test_with_k3s_images_are_loaded_before_the_node_serves(world: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its containerd comes with the cluster, after the data is back. A run that dies in that is made up for."""
+    """Its containerd comes with the cluster, after the data is back. A run that dies in that is made up for.
+
+    Loading takes long, and whoever holds the node meanwhile is heard.
+    """
     profile = replace(BASE, backup=replace(BACKUP, images=(ENGINE,)))
     here = k3s_world(world, spec(), nodes=4, profile=profile, signatures={**SIGNATURES, (NEW.name, NEW.version): True})
     here.adopt()
@@ -295,6 +298,9 @@ def test_with_k3s_images_are_loaded_before_the_node_serves(world: Worlds, monkey
         if argv[:3] == ("sh", "-c", RELOAD) and not died:
             died.append(argv)
             raise Killed
+        if argv[:3] == ("sh", "-c", RELOAD) and len(died) == 1:
+            died.append(argv)
+            here.ledger.hold("n3", "mine", "ops", None, here.clock.now())
         return await run(self, argv, timeout=timeout, stdin=stdin)
 
     cluster.watcher = watch
@@ -303,6 +309,10 @@ def test_with_k3s_images_are_loaded_before_the_node_serves(world: Worlds, monkey
         here.apply(wait_s=36000.0)
     assert died
     assert not served
+    here.apply(wait_s=36000.0)
+    assert len(died) == 2
+    assert not served
+    here.ledger.release("n3", "ops", here.clock.now())
     here.apply(wait_s=36000.0)
     disk = here.machine("n3").disk()
     assert served
