@@ -155,6 +155,7 @@ while read -r digest name archive; do
   fi
   echo "$(stat -c %s "$archive") $archive"
 done
+sync "$home/list"
 """
 )
 
@@ -198,7 +199,9 @@ RELOAD: Final = (
     _COMMON
     + """\
 [ -e "$home/list" ] || exit 0
-read -r runtime < "$home/list"
+if ! read -r runtime < "$home/list"; then # the host lost power before it was on the disk
+  echo "all: $home/list is empty"; rm -f "$home/list"; exit 0
+fi
 for _ in $(seq 60); do
   case $runtime in
     containerd) [ ! -S "$socket" ] || break ;;

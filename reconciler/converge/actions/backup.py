@@ -103,15 +103,26 @@ async def _reload(ctx: ActionContext, images: Sequence[str]) -> str:
     if not images:
         return ""
     ctx.step(f"loading {', '.join(images)}")
-    failed = (await _program(ctx, RELOAD)).stdout.splitlines()
+    result = await _host_runs(ctx, RELOAD)
+    failed = result.stdout.splitlines()
+    if result.exit_status:
+        failed.append(f"the program ended with {result.exit_status}: {_said(ctx, result)}")
     return f"; not loaded, and kept in {HOME}: {visible('; '.join(failed))[:500]}" if failed else ""
 
 
 async def _program(ctx: ActionContext, program: str, *words: str, stdin: str = "") -> CommandResult:
     """Run a program for container images. Raise Stop where it fails."""
+    result = await _host_runs(ctx, program, *words, stdin=stdin)
+    if result.exit_status:
+        raise Stop(Transient(f"container images: {_said(ctx, result)}", RETRY_S))
+    return result
+
+
+async def _host_runs(ctx: ActionContext, program: str, *words: str, stdin: str = "") -> CommandResult:
+    """Run a program for container images to its end, however it ends. Raise Stop where it takes too long."""
     timeout = max(2.0, ctx.clock.real_seconds(LONGEST_S))
     result = await ctx.host.run(("sh", "-c", program, "sh", *words), timeout=timeout, stdin=stdin)
-    if result.timed_out or result.exit_status:
+    if result.timed_out:
         raise Stop(Transient(f"container images: {_said(ctx, result)}", RETRY_S))
     return result
 
