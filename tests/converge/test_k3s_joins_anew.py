@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from reconciler.lab.hardware.commands import run
 from reconciler.model.k3s import JOIN, SERVER_TOKEN, TOKEN
-from reconciler.model.outcome import Declined
+from reconciler.model.outcome import Declined, Permanent
 from tests.converge.k3s_world import BASE, NEW, OLD, declare, k3s_world, site, spec
 from tests.converge.test_backup import each
 from tests.converge.test_in_place import SLOTS
@@ -76,3 +77,20 @@ def test_a_server_whose_datastore_outlives_a_new_image_goes_on_as_the_member_tha
     assert here.machine("n1").disk().version == slots.version
     assert (site(here).begun, sorted(site(here).members)) == (1, list(SERVERS))
     assert ("cluster-init" in files[JOIN], files[TOKEN]) == (False, files[SERVER_TOKEN])
+
+
+def test_a_server_whose_own_token_is_damaged_gets_no_configuration_with_it(world: Worlds) -> None:
+    """What is written once is there, and would be looked at no more."""
+    here = k3s_world(world, spec(), nodes=4)
+    here.adopt()
+    assert run(here.machine("n1"), ("systemctl", "stop", "k3s")).result.exit_status == 0
+    files = here.machine("n1").disk().files
+    del files[JOIN]
+    whole, files[SERVER_TOKEN] = files[SERVER_TOKEN], "\n"
+    outcome = here.act("join", "n1")
+    assert isinstance(outcome, Permanent), outcome
+    assert outcome.detail == f"{SERVER_TOKEN} of n1 holds no token in the secure format"
+    assert JOIN not in files
+    files[SERVER_TOKEN] = whole
+    converged(here)
+    assert files[TOKEN] == whole

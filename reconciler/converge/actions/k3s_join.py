@@ -79,7 +79,7 @@ async def joining_k3s(ctx: ActionContext, member: Member | None) -> AsyncIterato
     elif k3s.external:
         await write_token(ctx, k3s)  # K3s may have refused the one before (told_of_refusal)
     if begun and not k3s.external and not await _has(ctx, JOIN):  # a new image kept its datastore, and not its /etc
-        token = (await _on(ctx, ctx.host, ("cat", SERVER_TOKEN))).strip()
+        token = await _server_token(ctx, ctx.host, ctx.node)
         await _write_join(ctx, {"server": k3s.endpoint, "token-file": TOKEN}, token)
     await _start_server(ctx, k3s, knows_it=begun or k3s.external)
     await on_node.begin_no_more(ctx, k3s)
@@ -225,13 +225,19 @@ async def _prepare_server(ctx: ActionContext, k3s: DesiredK3s, member: Member | 
         await _write_join(ctx, {"token-file": TOKEN}, shared_token(ctx, k3s))
         return member
     await _make_room(ctx, member)
-    token = (await _on(ctx, issuer, ("cat", SERVER_TOKEN))).strip()
-    if not token.startswith("K10"):
-        raise Stop(Permanent(f"{SERVER_TOKEN} of {name} holds no token in the secure format"))
+    token = await _server_token(ctx, issuer, name)
     await _forget_password(ctx, issuer)
     ctx.step(f"joining as a server, with the help of {name}")
     await _write_join(ctx, {"server": k3s.endpoint, "token-file": TOKEN}, token)
     return None
+
+
+async def _server_token(ctx: ActionContext, host: Asked, name: str) -> str:
+    """Return the token of servers that the disk of server `name` has."""
+    token = (await _on(ctx, host, ("cat", SERVER_TOKEN))).strip()
+    if not token.startswith("K10"):
+        raise Stop(Permanent(f"{SERVER_TOKEN} of {name} holds no token in the secure format"))
+    return token
 
 
 async def _make_room(ctx: ActionContext, member: Member | None) -> None:
