@@ -155,6 +155,7 @@ while read -r digest name archive; do
   fi
   echo "$(stat -c %s "$archive") $archive"
 done
+sync "$home/list"
 """
 )
 
@@ -191,13 +192,16 @@ rm -rf "$home"
 )
 
 # `sh -c RELOAD` on a disk that was written anew, to which HOME was restored: a line for each image that can't be
-# loaded, whose archive stays. The node's data is back all the same, and its runtime may still pull the image. One that
-# is there already came with the new system, and stays. A runtime may need some time after the boot.
+# loaded, whose archive stays; the list goes, so that none is tried twice. The node's data is back all the same, and its
+# runtime may still pull the image. One that is there already came with the new system, and stays. A runtime may need
+# some time after the boot.
 RELOAD: Final = (
     _COMMON
     + """\
 [ -e "$home/list" ] || exit 0
-read -r runtime < "$home/list"
+if ! read -r runtime < "$home/list"; then # the host lost power before it was on the disk
+  echo "all: $home/list is empty"; rm -f "$home/list"; exit 0
+fi
 for _ in $(seq 60); do
   case $runtime in
     containerd) [ ! -S "$socket" ] || break ;;
@@ -222,7 +226,7 @@ while read -r digest name archive; do
   fi
   rm -f "$archive"
 done < "$home/lines"
-[ -n "$failed" ] || rm -rf "$home"
+if [ -n "$failed" ]; then rm -f "$home/list" "$home/lines"; else rm -rf "$home"; fi
 """
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ import pytest
 from reconciler.lab.hardware.cluster_objects import NodeObject
 from reconciler.lab.inprocess.host import MachineHost
 from reconciler.model.backup import DesiredBackup, Saved, read_saved
-from reconciler.model.container_images import RELOAD
+from reconciler.model.container_images import HOME, RELOAD
 from reconciler.model.desired import Desired, DesiredImage
 from reconciler.model.errors import UsageError
 from reconciler.model.gate import CommandResult, Verdict
@@ -246,6 +247,7 @@ def test_a_runner_that_is_killed_at_any_command_loses_nothing() -> None:
             here.ledger.close()
 
 
+LOST = "tail: error writing: No space left on device"
 ENGINE = "docker.io/vllm/vllm-openai:v0.11.0"
 
 
@@ -273,8 +275,47 @@ def test_a_node_that_lacks_a_declared_image_is_not_wiped(world: Worlds) -> None:
     assert detail == f"container images: no runtime has all images whole; containerd has not: {ENGINE}"
 
 
+def test_images_of_which_the_host_lost_the_list_keep_no_node_out(tmp_path: Path) -> None:
+    """The node lost power while the list was not yet on its disk. What is said of that becomes the outcome's detail."""
+    (tmp_path / "list").touch()
+    argv = ("sh", "-c", RELOAD.replace(f"home={HOME}", f"home={tmp_path}"))
+    first, second = (subprocess.run(argv, capture_output=True, text=True, check=True) for _ in range(2))
+    assert (first.stdout, second.stdout) == (f"all: {tmp_path}/list is empty\n", "")
+
+
+@pytest.mark.parametrize("k3s", [False, True])
+def test_a_program_that_fails_to_load_keeps_no_node_out(
+    world: Worlds, monkeypatch: pytest.MonkeyPatch, k3s: bool
+) -> None:
+    profile = replace(BASE if k3s else PROFILE, backup=replace(BACKUP, images=(ENGINE,)))
+    signed = {**SIGNATURES, (NEW.name, NEW.version): True}
+    here = k3s_world(world, spec(), nodes=4, profile=profile, signatures=signed) if k3s else saving(world)
+    here.adopt()
+    declare(here, profile.backup)
+    node = "n3" if k3s else "n1"
+    here.machine(node).disk().files |= DATA
+    run = MachineHost.run
+
+    async def failing(self: MachineHost, argv: Sequence[str], *, timeout: float, stdin: str = "") -> CommandResult:
+        if argv[:3] == ("sh", "-c", RELOAD):
+            return CommandResult(1, "", LOST)
+        return await run(self, argv, timeout=timeout, stdin=stdin)
+
+    here.machine(node).disk().container_images[ENGINE] = f"sha256:{'a' * 64}"
+    to_new_image(here, node)
+    monkeypatch.setattr(MachineHost, "run", failing)
+    here.apply(wait_s=36000.0)
+    assert here.serves(node)
+    wanted = "admit" if k3s else "restore_backup"
+    [detail] = [one.detail for one in here.ledger.node(node).attempts if one.action == wanted and one.outcome == "done"]
+    assert detail.endswith(f"; not loaded, and kept in {HOME}: the program ended with 1: {LOST}")
+
+
 def test_with_k3s_images_are_loaded_before_the_node_serves(world: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its containerd comes with the cluster, after the data is back. A run that dies in that is made up for."""
+    """Its containerd comes with the cluster, after the data is back. A run that dies in that is made up for.
+
+    Loading takes long, and whoever holds the node meanwhile is heard.
+    """
     profile = replace(BASE, backup=replace(BACKUP, images=(ENGINE,)))
     here = k3s_world(world, spec(), nodes=4, profile=profile, signatures={**SIGNATURES, (NEW.name, NEW.version): True})
     here.adopt()
@@ -295,6 +336,9 @@ def test_with_k3s_images_are_loaded_before_the_node_serves(world: Worlds, monkey
         if argv[:3] == ("sh", "-c", RELOAD) and not died:
             died.append(argv)
             raise Killed
+        if argv[:3] == ("sh", "-c", RELOAD) and len(died) == 1:
+            died.append(argv)
+            here.ledger.hold("n3", "mine", "ops", None, here.clock.now())
         return await run(self, argv, timeout=timeout, stdin=stdin)
 
     cluster.watcher = watch
@@ -303,6 +347,10 @@ def test_with_k3s_images_are_loaded_before_the_node_serves(world: Worlds, monkey
         here.apply(wait_s=36000.0)
     assert died
     assert not served
+    here.apply(wait_s=36000.0)
+    assert len(died) == 2
+    assert not served
+    here.ledger.release("n3", "ops", here.clock.now())
     here.apply(wait_s=36000.0)
     disk = here.machine("n3").disk()
     assert served

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
+from reconciler.lab.hardware.commands import run
 from reconciler.model.k3s import JOIN, SERVER_TOKEN, TOKEN
-from reconciler.model.outcome import Declined
+from reconciler.model.outcome import Declined, Done, Permanent
 from tests.converge.k3s_world import BASE, NEW, OLD, declare, k3s_world, site, spec
 from tests.converge.test_backup import each
 from tests.converge.test_in_place import SLOTS
@@ -22,6 +25,11 @@ FAR = "v1.33.0+k3s1"
 def kubelets(here: World) -> set[str]:
     assert here.lab.cluster is not None
     return {here.lab.cluster.node(name).kubelet_version for name in here.fleet.nodes}
+
+
+def stop(here: World, name: str) -> None:
+    ran = run(here.machine(name), ("systemctl", "stop", "k3s"))
+    assert ran.result.exit_status == 0
 
 
 def test_no_server_brings_a_release_to_a_database_that_nobody_has_saved(world: Worlds) -> None:
@@ -76,3 +84,29 @@ def test_a_server_whose_datastore_outlives_a_new_image_goes_on_as_the_member_tha
     assert here.machine("n1").disk().version == slots.version
     assert (site(here).begun, sorted(site(here).members)) == (1, list(SERVERS))
     assert ("cluster-init" in files[JOIN], files[TOKEN]) == (False, files[SERVER_TOKEN])
+
+
+def test_a_server_that_was_only_stopped_keeps_its_password(world: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the datastore has none, whoever has the token could register under its name."""
+    here = k3s_world(world, spec(), nodes=4)
+    here.adopt()
+    stop(here, "n1")
+    monkeypatch.setattr("reconciler.converge.actions.k3s_join._forget_password", None)
+    assert here.act("join", "n1") == Done("a Ready member")
+
+
+def test_a_server_whose_own_token_is_damaged_gets_no_configuration_with_it(world: Worlds) -> None:
+    """What is written once is there, and would be looked at no more."""
+    here = k3s_world(world, spec(), nodes=4)
+    here.adopt()
+    stop(here, "n1")
+    files = here.machine("n1").disk().files
+    del files[JOIN]
+    whole, files[SERVER_TOKEN] = files[SERVER_TOKEN], "\n"
+    outcome = here.act("join", "n1")
+    assert isinstance(outcome, Permanent), outcome
+    assert outcome.detail == f"{SERVER_TOKEN} of n1 holds no token in the secure format"
+    assert JOIN not in files
+    files[SERVER_TOKEN] = whole
+    converged(here)
+    assert files[TOKEN] == whole

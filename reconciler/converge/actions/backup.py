@@ -15,6 +15,7 @@ from reconciler.model.outcome import Declined, Done, Outcome, Permanent, Transie
 from reconciler.model.printable import visible
 from reconciler.planner.node.saved import data_status
 
+LOOK_AGAIN_S: Final = 30.0  # evidence older than that admits no node
 LONGEST_S: Final = 6 * 3600.0  # a terabyte over 1 Gbit/s is less than three hours; what is cut goes on from there
 RETRY_S: Final = 60.0
 
@@ -84,10 +85,17 @@ async def _forget(ctx: ActionContext, images: Sequence[str]) -> None:
 async def load_into_k3s(ctx: ActionContext) -> str:
     """Load the images that came back with the node's data, once K3s runs. Return what to say of those that stay away.
 
-    A run that dies in it is made up for by the next one: what is loaded has no archive any more.
+    A run that dies in it is made up for by the next one: what is loaded has no archive any more. It may take hours, in
+    which a signal or a hold comes: Stop is raised then, and the node is looked at anew. The next call loads nothing.
     """
     backup = ctx.desired.profile.backup
-    return "" if backup is None or ctx.desired.profile.k3s is None else await _reload(ctx, backup.images)
+    if backup is None or ctx.desired.profile.k3s is None:
+        return ""
+    before = ctx.clock.now()
+    not_loaded = await _reload(ctx, backup.images)
+    if (ctx.clock.now() - before).total_seconds() > LOOK_AGAIN_S:
+        raise Stop(Transient(f"images were loaded meanwhile, and the node is looked at again{not_loaded}", 1.0))
+    return not_loaded
 
 
 async def _reload(ctx: ActionContext, images: Sequence[str]) -> str:
@@ -95,15 +103,26 @@ async def _reload(ctx: ActionContext, images: Sequence[str]) -> str:
     if not images:
         return ""
     ctx.step(f"loading {', '.join(images)}")
-    failed = (await _program(ctx, RELOAD)).stdout.splitlines()
+    result = await _host_runs(ctx, RELOAD)
+    failed = result.stdout.splitlines()
+    if result.exit_status:
+        failed.append(f"the program ended with {result.exit_status}: {_said(ctx, result)}")
     return f"; not loaded, and kept in {HOME}: {visible('; '.join(failed))[:500]}" if failed else ""
 
 
 async def _program(ctx: ActionContext, program: str, *words: str, stdin: str = "") -> CommandResult:
     """Run a program for container images. Raise Stop where it fails."""
+    result = await _host_runs(ctx, program, *words, stdin=stdin)
+    if result.exit_status:
+        raise Stop(Transient(f"container images: {_said(ctx, result)}", RETRY_S))
+    return result
+
+
+async def _host_runs(ctx: ActionContext, program: str, *words: str, stdin: str = "") -> CommandResult:
+    """Run a program for container images to its end, however it ends. Raise Stop where it takes too long."""
     timeout = max(2.0, ctx.clock.real_seconds(LONGEST_S))
     result = await ctx.host.run(("sh", "-c", program, "sh", *words), timeout=timeout, stdin=stdin)
-    if result.timed_out or result.exit_status:
+    if result.timed_out:
         raise Stop(Transient(f"container images: {_said(ctx, result)}", RETRY_S))
     return result
 

@@ -67,6 +67,7 @@ async def joining_k3s(ctx: ActionContext, member: Member | None) -> AsyncIterato
         return
     same_datastore(k3s, (await ctx.facts()).k3s)
     begun = await _has(ctx, k3s.begun)
+    known_otherwise = (begun or k3s.external) and not await _has(ctx, PASSWORD)
     if not begun:
         await _check_mount(ctx)
         member = await _prepare_server(ctx, k3s, member)
@@ -75,13 +76,14 @@ async def joining_k3s(ctx: ActionContext, member: Member | None) -> AsyncIterato
             await on_node.begin_no_more(ctx, k3s)
             yield member is None
             return
+        known_otherwise = True  # a run before may have died between a start, which makes a password, and its deletion
         await _guard_quorum(ctx, k3s)  # its kubelet is not Ready, and its etcd may be one that the quorum needs
     elif k3s.external:
         await write_token(ctx, k3s)  # K3s may have refused the one before (told_of_refusal)
     if begun and not k3s.external and not await _has(ctx, JOIN):  # a new image kept its datastore, and not its /etc
-        token = (await _on(ctx, ctx.host, ("cat", SERVER_TOKEN))).strip()
+        token = await _server_token(ctx, ctx.host, ctx.node)
         await _write_join(ctx, {"server": k3s.endpoint, "token-file": TOKEN}, token)
-    await _start_server(ctx, k3s, knows_it=begun or k3s.external)
+    await _start_server(ctx, k3s, may_know_another_password=known_otherwise)
     await on_node.begin_no_more(ctx, k3s)
     yield member is None
 
@@ -147,7 +149,7 @@ async def _guard_quorum(ctx: ActionContext, k3s: DesiredK3s) -> None:
         raise Stop(Transient(why, 30.0))
 
 
-async def _start_server(ctx: ActionContext, k3s: DesiredK3s, *, knows_it: bool) -> None:
+async def _start_server(ctx: ActionContext, k3s: DesiredK3s, *, may_know_another_password: bool) -> None:
     """Start a server, and let its own node register: a datastore that knows it has the password of its disk before.
 
     Its API server answers all the same, also where it is the only one: K3s asks for the password only of the node.
@@ -155,7 +157,7 @@ async def _start_server(ctx: ActionContext, k3s: DesiredK3s, *, knows_it: bool) 
     async with told_of_refusal(ctx, k3s):
         await _start(ctx, k3s)
         await _wait_serving(ctx)
-    if knows_it:
+    if may_know_another_password:
         await _forget_password(ctx, ctx.host)
 
 
@@ -225,13 +227,19 @@ async def _prepare_server(ctx: ActionContext, k3s: DesiredK3s, member: Member | 
         await _write_join(ctx, {"token-file": TOKEN}, shared_token(ctx, k3s))
         return member
     await _make_room(ctx, member)
-    token = (await _on(ctx, issuer, ("cat", SERVER_TOKEN))).strip()
-    if not token.startswith("K10"):
-        raise Stop(Permanent(f"{SERVER_TOKEN} of {name} holds no token in the secure format"))
+    token = await _server_token(ctx, issuer, name)
     await _forget_password(ctx, issuer)
     ctx.step(f"joining as a server, with the help of {name}")
     await _write_join(ctx, {"server": k3s.endpoint, "token-file": TOKEN}, token)
     return None
+
+
+async def _server_token(ctx: ActionContext, host: Asked, name: str) -> str:
+    """Return the token of servers that the disk of server `name` has."""
+    token = (await _on(ctx, host, ("cat", SERVER_TOKEN))).strip()
+    if not token.startswith("K10"):
+        raise Stop(Permanent(f"{SERVER_TOKEN} of {name} holds no token in the secure format"))
+    return token
 
 
 async def _make_room(ctx: ActionContext, member: Member | None) -> None:

@@ -103,6 +103,7 @@ async def admit(ctx: ActionContext) -> Outcome:
     """Lift our mark, and the cordon if it is ours; then verify that the node is Ready and schedulable.
 
     Before, the container images of its backup are loaded, where the runtime of its containers comes with the cluster.
+    If that took time, the mark stays in this attempt: the evidence that the node may serve is older than that.
     """
     await eject_left_over(ctx)
     await _stop_left_over_soak(ctx)

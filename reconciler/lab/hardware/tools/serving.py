@@ -89,9 +89,12 @@ def _load(call: Call, words: list[str]) -> Ran:
 def _reload(call: Call, _: list[str]) -> Ran:
     """Load what was restored."""
     machine, disk = call.machine, call.machine.disk()
+    if f"{HOME}/list" not in disk.files:
+        return done()
     if machine.k3s is not None and not any(machine.system().services_active.get(role.unit) for role in K3sRole):
-        return done("all: containerd does not run\n" if _within(disk.files, [HOME]) else "", seconds=COPY_S)
-    listed = read_listed(disk.files.get(f"{HOME}/list", ""))
+        del disk.files[f"{HOME}/list"]
+        return done("all: containerd does not run\n", seconds=COPY_S)
+    listed = read_listed(disk.files[f"{HOME}/list"])
     for image in () if listed is None else listed.images:
         disk.container_images.setdefault(image.name, disk.files[image.archive])
     for path in _within(disk.files, [HOME]):
