@@ -91,9 +91,9 @@ async def load_into_k3s(ctx: ActionContext) -> str:
     backup = ctx.desired.profile.backup
     if backup is None or ctx.desired.profile.k3s is None:
         return ""
-    before = ctx.clock.now()
+    before = ctx.clock.monotonic()
     not_loaded = await _reload(ctx, backup.images)
-    if (ctx.clock.now() - before).total_seconds() > LOOK_AGAIN_S:
+    if ctx.clock.monotonic() - before > LOOK_AGAIN_S:
         raise Stop(Transient(f"images were loaded meanwhile, and the node is looked at again{not_loaded}", 1.0))
     return not_loaded
 
