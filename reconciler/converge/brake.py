@@ -15,7 +15,7 @@ from reconciler.model.observed import Observation
 from reconciler.model.plan import Blocked
 from reconciler.model.ports import Ledger, Recollection
 from reconciler.model.records import NO_CLUSTER, STORM, Hold, NodeRecord
-from reconciler.planner.fleet.storm import BAD, Storm, bad_nodes, bad_since, expected_bad, storm
+from reconciler.planner.fleet.storm import BAD, Storm, bad_nodes, bad_since, storm
 from reconciler.planner.node.holds import braked, by_subject
 
 OWNER = "storm brake"
@@ -53,7 +53,9 @@ def _bad_nodes(
     gone = bad_nodes(fleet, observation)
     others = [name for name in gone if name not in records]
     known = {**records, **(ledger.nodes(others) if others else {})}
-    return {name: None if expected_bad(how, known[name]) else how for name, how in gone.items()}, known
+    if any(NO_CLUSTER in known[name].silent_since for name in gone):
+        gone = bad_nodes(fleet, observation, known)
+    return gone, known
 
 
 def _new_storm(

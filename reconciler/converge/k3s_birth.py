@@ -101,11 +101,18 @@ class Birth:
 
     `ledger`: knows from which servers a teardown took K3s. `until`: till when, by the monotonic clock, a cluster that
     was proved unborn may be silent, as its first server starts: its datastore is there at once, and its API server only
-    minutes later. Meanwhile the other nodes are no more in a cluster than before.
+    minutes later. Meanwhile the other nodes are no more in a cluster than before. `answered`: how often the cluster has
+    answered, so that what was proved before it did counts for nothing after.
     """
 
     ledger: NodeStore | None = None
     until: float = -inf
+    answered: int = 0
+
+    def has_answered(self) -> None:
+        """From now on, silence is silence."""
+        self.answered += 1
+        self.until = -inf
 
 
 class AwaitedCluster:
@@ -135,8 +142,10 @@ class AwaitedCluster:
     async def _is_unborn(self) -> bool:
         if not self._awaited():
             return False
-        if await is_unborn([self._as_known(server) for server in self._servers()], self._clock):
-            self._birth.until = self._clock.monotonic() + BIRTH_S
+        answered, began = self._birth.answered, self._clock.monotonic()
+        unborn = await is_unborn([self._as_known(server) for server in self._servers()], self._clock)
+        if unborn and self._birth.answered == answered:
+            self._birth.until = began + BIRTH_S
         return self._clock.monotonic() < self._birth.until
 
     def _as_known(self, server: K3sServer) -> K3sServer:
@@ -155,7 +164,7 @@ class AwaitedCluster:
         if isinstance(found, Silent) and await self._is_unborn():
             return Answered(found.at, ClusterState("", "", {}))
         if isinstance(found, Answered):
-            self._birth.until = -inf  # from now on, silence is silence
+            self._birth.has_answered()
         return found
 
     async def member(self, node: str, *, cached: bool = False) -> Member | None:
@@ -167,7 +176,7 @@ class AwaitedCluster:
             if await self._is_unborn():
                 return None
             raise
-        self._birth.until = -inf
+        self._birth.has_answered()
         return found
 
     async def mark(self, member: Member, mark: Mark) -> None:

@@ -97,16 +97,11 @@ async def tear_down(
         if all(hold.subject != FLEET for hold in ledger.holds()):
             reason = f"cluster {request.cluster} is taken away; {_way_on(request)}"
             ledger.hold(FLEET, reason, HOLDER, None, clock.now())
-        work = _Teardown(request, hosts, fabric)
+        work = _Teardown(request, hosts, fabric, ledger)
         kept = await work.all_of(agents)
         for name in reversed(servers):
             kept |= await work.all_of([name])
         names = (*agents, *servers)
-        ledger.note_silences(
-            [(name, NO_CLUSTER, True) for name in names], clock.now()
-        )  # they are expected not to serve
-        for name in names:
-            ledger.note(name, "teardown", f"of cluster {request.cluster}", clock.now())
         if all(hold.subject != FLEET or hold.owner == HOLDER for hold in ledger.holds()):
             ledger.release(FLEET, HOLDER, clock.now())
         return TornDown(names, kept, tuple(untouched), database_of(fleet), bucket_of(fleet))
@@ -128,6 +123,7 @@ class _Teardown:
     request: TeardownRequest
     hosts: K3sHosts
     fabric: Fabric
+    ledger: Ledger
 
     async def all_of(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Take K3s from these nodes at once. Raise TeardownBroke with all that failed."""
@@ -146,7 +142,14 @@ class _Teardown:
         return {name: kept for name, kept in ends.items() if isinstance(kept, tuple) and kept}
 
     async def _take_from(self, name: str) -> tuple[str, ...] | str:
-        """Return what is still there, or why K3s is."""
+        """Return what is still there, or why K3s is.
+
+        The ledger learns of each node by itself, so that a teardown that dies half-way sets no storm brake. Of an agent
+        it learns before, as many lose K3s at once. Of a server only
+        after, since one of which it knows is believed to be empty.
+        """
+        if name not in server_names(self.request.fleet):
+            self._expect_no_cluster(name)
         self.hosts.tell(f"taking K3s from {name}")
         result = await self.hosts.ask(name, "sh", "-c", REMOVAL, seconds=REMOVAL_S)
         lines = result.stdout.splitlines()
@@ -156,4 +159,9 @@ class _Teardown:
         found = None if host is None else known(await host.facts((), ())).k3s
         if found != NOTHING:
             return f"{name}: K3s was removed, and its host still shows {found}"
+        self._expect_no_cluster(name)  # of an agent again: a look that saw it Ready meanwhile took that back
+        self.ledger.note(name, "teardown", f"of cluster {self.request.cluster}", self.hosts.clock.now())
         return tuple(line for line in lines if line.startswith(("kept ", "left ")))
+
+    def _expect_no_cluster(self, name: str) -> None:
+        self.ledger.note_silences([(name, NO_CLUSTER, True)], self.hosts.clock.now())

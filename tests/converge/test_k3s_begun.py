@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from reconciler.converge.k3s_birth import BIRTH_S, Birth, is_unborn
+from reconciler.lab.inprocess.host import MachineHost
+from reconciler.model.gate import CommandResult
 from reconciler.model.k3s import CONFIG, DATASTORE, JOIN, SERVER_TOKEN, TOKEN, UNIT_FILES
 from reconciler.model.observed import Answered
 from reconciler.model.outcome import Declined, Done
@@ -62,6 +64,23 @@ def test_while_the_first_server_starts_the_cluster_is_not_silent(world: Worlds) 
     assert not answers(here)
     here.fabric.birth = Birth(here.ledger)  # type: ignore[attr-defined]  # of another process
     assert not answers(here)
+
+
+def test_a_proof_that_ends_after_the_cluster_answered_counts_for_nothing(
+    world: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers are asked one after another, and another call may meanwhile see the cluster."""
+    here = k3s_world(world, spec(bootstrap=True), nodes=4, drift=NOT_THERE)
+    run = MachineHost.run
+
+    async def overtaken(self: MachineHost, argv: tuple[str, ...], *, timeout: float, stdin: str = "") -> CommandResult:
+        here.fabric.birth.has_answered()  # type: ignore[attr-defined]
+        return await run(self, argv, timeout=timeout, stdin=stdin)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MachineHost, "run", overtaken)
+        assert not answers(here)
+    assert answers(here), "each proof is judged by itself"
 
 
 def test_a_silent_server_that_a_teardown_emptied_has_no_datastore(world: Worlds) -> None:

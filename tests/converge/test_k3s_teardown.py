@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.app.k3s_commands import lost_with
+from reconciler.converge.brake import look_for_storm
 from reconciler.converge.k3s_teardown import HOLDER, TeardownBroke, TeardownRequest, TornDown, bucket_of, tear_down
 from reconciler.lab.inprocess.host import MachineHost
 from reconciler.model.errors import Refused
@@ -66,12 +67,22 @@ def test_a_teardown_that_is_killed_at_any_command_goes_on() -> None:
     at = 1
     while survives_death_at(at):
         at += 1
-    assert at == 9  # two commands for each node
+    assert at == 11  # two commands for each node
+
+
+def sets_no_brake(here: World) -> None:
+    """A service looks at the fleet meanwhile: what this teardown did is no storm."""
+    here.clock.elapsed += 120.0
+    records = here.ledger.nodes(list(here.fleet.nodes))
+    look_for_storm(here.ledger, here.fleet, here.observe(), records, here.clock.now())
+    assert [hold.subject for hold in here.ledger.holds()] == [FLEET]
 
 
 def survives_death_at(command: int) -> bool:
     with tempfile.TemporaryDirectory() as folder:
-        here = k3s_world(lambda **given: World(Path(folder), **given), spec(), nodes=4)
+        here = k3s_world(lambda **given: World(Path(folder), **given), spec(), nodes=5)
+        here.adopt()
+        here.apply()  # so they are known to have served
         came_so_far = False
         with killed_at(command):
             try:
@@ -79,6 +90,7 @@ def survives_death_at(command: int) -> bool:
             except Killed:
                 came_so_far = True
         if came_so_far and here.ledger.holds():
+            sets_no_brake(here)
             with pytest.raises(Refused, match="cluster main is taken away"):
                 here.apply()
         if came_so_far:

@@ -10,7 +10,7 @@ from reconciler.diff.ignore import IgnoreRules
 from reconciler.model import desired as d
 from reconciler.model.limits import Brake
 from reconciler.model.observed import Observation, Observed, Silent
-from reconciler.model.records import Applied, NodeRecord
+from reconciler.model.records import NO_CLUSTER, Applied, NodeRecord
 from reconciler.model.vocab import BootPhase, Power
 from reconciler.planner.fleet.observer_outage import observer_outage
 from reconciler.planner.fleet.storm import bad_nodes, storm, symptom
@@ -112,6 +112,23 @@ LOST: Silent = b.silent()
 )
 def test_who_is_bad(sources: dict[str, Any], how: str | None) -> None:
     assert symptom(b.node(), b.observed(**sources), IgnoreRules((), b.NOW)) == how
+
+
+@pytest.mark.parametrize(
+    ("sources", "how"),
+    [
+        ({"member": None}, None),
+        ({"member": b.member(ready=False)}, None),
+        ({"member": None, "host": b.facts(gpus=(b.gpu(0),))}, "gpu_missing"),
+        ({"member": None, **DARK}, "unreachable"),
+        ({}, ""),
+    ],
+)
+def test_what_is_expected_of_a_node_without_a_cluster_hides_no_fault(sources: dict[str, Any], how: str | None) -> None:
+    told = fleet(3)
+    record = NodeRecord("n000", silent_since={NO_CLUSTER: b.NOW})
+    found = bad_nodes(told, pass_over(told, b.observed(**sources), ["n000"]), {"n000": record})
+    assert found == ({} if how == "" else {"n000": how})
 
 
 @pytest.mark.parametrize(

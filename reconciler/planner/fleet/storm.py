@@ -38,6 +38,7 @@ BAD = "bad"  # the ledger's key for since when a node has been bad, beside those
 LEAST_OF_FLEET = 3  # two nodes anywhere within minutes are a coincidence; a third is none
 LEAST_OF_DOMAIN = 2  # one node is no storm, however small its rack
 NAMED = 8
+NO_RECORDS: Mapping[str, NodeRecord] = {}
 _UNREACHED = (
     UnknownReason.UNREACHABLE,
     UnknownReason.TIMEOUT,
@@ -70,15 +71,19 @@ class Storm:
         )
 
 
-def symptom(desired: Desired, seen: Observed, rules: IgnoreRules) -> str | None:
-    """Return how a node is bad, in a word or two; "" when it is not, None when that can't be told."""
+def symptom(desired: Desired, seen: Observed, rules: IgnoreRules, *, in_no_cluster: bool = False) -> str | None:
+    """Return how a node is bad, in a word or two; "" when it is not, None when that can't be told, or is expected.
+
+    `in_no_cluster`: a teardown took it out of its cluster, so it is expected not to be ready; a fault counts as ever.
+    """
     member = seen.member
     joined = desired.profile.membership is not None
     if isinstance(seen.hot, Answered) and seen.hot.value.power is Power.OFF and isinstance(seen.host, Silent):
         return "powered off"
     if _unreached(seen.hot) and _unreached(seen.host):
         return "unreachable"
-    if joined and isinstance(member, Answered) and (member.value is None or member.value.ready is False):
+    out = joined and isinstance(member, Answered) and (member.value is None or member.value.ready is False)
+    if out and not in_no_cluster:
         return NOT_READY
     if is_unread(seen):
         return None
@@ -87,26 +92,28 @@ def symptom(desired: Desired, seen: Observed, rules: IgnoreRules) -> str | None:
         if signal.effect is not Effect.REPORTS and not lasts and rules.match(desired, signal.path) is None:
             return signal.name
     lost = isinstance(member, Silent) and member.reason is not UnknownReason.NOT_ASKED
-    return None if joined and lost else ""
+    return None if out or (joined and lost) else ""
 
 
-def bad_nodes(fleet: Fleet, observation: Observation) -> Mapping[str, str | None]:
-    """Return the active nodes that are bad now, whatever the cause, and how; None: that can't be told."""
+def bad_nodes(
+    fleet: Fleet, observation: Observation, records: Mapping[str, NodeRecord] = NO_RECORDS
+) -> Mapping[str, str | None]:
+    """Return the active nodes that are bad now, whatever the cause, and how; None: that can't be told, or is expected.
+
+    `records`: of those that a teardown may have taken out of their cluster.
+    """
     found = {}
     rules = IgnoreRules(fleet.settings.ignore, observation.finished_at)
     for name, seen in observation.nodes.items():
         desired = fleet.nodes.get(name)
         if desired is None or desired.state is not NodeState.ACTIVE:
             continue
-        how = of_its_own(name, "looking for a storm", partial(symptom, desired, seen, rules), _cannot_tell)
+        expected = name in records and NO_CLUSTER in records[name].silent_since
+        look = partial(symptom, desired, seen, rules, in_no_cluster=expected)
+        how = of_its_own(name, "looking for a storm", look, _cannot_tell)
         if how != "":
             found[name] = how
     return found
-
-
-def expected_bad(how: str | None, record: NodeRecord) -> bool:
-    """Return whether the node is bad only in that it is in no cluster, since a teardown took it out of one."""
-    return how == NOT_READY and NO_CLUSTER in record.silent_since
 
 
 def _cannot_tell(_crash: Crash) -> None:
