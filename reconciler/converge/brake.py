@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from reconciler.model.desired import Fleet
-from reconciler.model.observed import Observation
+from reconciler.model.observed import Answered, Observation, Observed
 from reconciler.model.plan import Blocked
 from reconciler.model.ports import Ledger, Recollection
-from reconciler.model.records import NO_CLUSTER, STORM, Hold, NodeRecord
-from reconciler.planner.fleet.storm import BAD, Storm, bad_nodes, bad_since, storm
+from reconciler.model.records import BAD, NO_CLUSTER, STORM, Hold, NodeRecord
+from reconciler.planner.fleet.storm import Storm, bad_nodes, bad_since, storm
 from reconciler.planner.node.holds import braked, by_subject
 
 OWNER = "storm brake"
@@ -84,7 +84,13 @@ def _note(
     known = [name for name in observation.nodes if name in records and name in fleet.nodes]
     noted = (name for name in known if BAD in records[name].silent_since)
     over = [(name, BAD, False) for name in noted if name in begun or name not in gone]
-    joined = (name for name in known if name not in gone and NO_CLUSTER in records[name].silent_since)
+    without = (name for name in known if NO_CLUSTER in records[name].silent_since)
+    joined = (name for name in without if name not in gone or _is_ready(observation.nodes[name]))
     news = [*over, *((name, NO_CLUSTER, False) for name in joined), *((name, BAD, True) for name in begun)]
     if news:
         ledger.note_silences(news, now)
+
+
+def _is_ready(seen: Observed) -> bool:
+    """Return whether a node is a Ready member: whatever else is wrong with it, it is in a cluster."""
+    return isinstance(seen.member, Answered) and seen.member.value is not None and bool(seen.member.value.ready)

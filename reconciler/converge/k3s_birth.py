@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from math import inf
 from typing import Final, Protocol
 
@@ -26,6 +27,7 @@ from reconciler.model.records import NO_CLUSTER, Mark
 from reconciler.model.vocab import NodeState, Provision, SignalTo
 
 BIRTH_S: Final = 600.0
+EMPTY_FOR: Final = timedelta(hours=24)  # what a teardown emptied is believed to be empty while it is silent
 _ASK_S: Final = 30.0
 
 
@@ -152,9 +154,12 @@ class AwaitedCluster:
         """Say of a server that a teardown emptied, and that no join of ours began since, that nothing is on it.
 
         It may be silent since its image is being written. To begin the cluster, every server is asked all the same.
+        After EMPTY_FOR it has to tell so itself: somebody else may have put something on it.
         """
-        ledger = self._birth.ledger
-        emptied = ledger is not None and NO_CLUSTER in ledger.node(server.name).silent_since
+        if self._birth.ledger is None:
+            return server
+        since = self._birth.ledger.node(server.name).silent_since.get(NO_CLUSTER)
+        emptied = since is not None and self._clock.now() - since < EMPTY_FOR
         return replace(server, blank=server.blank or emptied)
 
     async def state(self) -> Answered[ClusterState] | Silent:

@@ -38,6 +38,7 @@ UNPROVED = "its TPM does not prove this boot: "  # the same, where no quote came
 UNHEALED = "unhealed "  # before a signal's value path, in a key beside a node's silences: an event that was seen
 HEALED = "healed "  # in its place: what heals the signal has happened, and the node is still out
 IDLE = "idle"  # a key beside a node's silences: since when no work is on it
+BAD = "bad"  # the same: since when it has been bad, for the storm brake
 NO_CLUSTER = "no cluster"  # the same: since when a teardown took K3s from it, and no join began
 COUNTED = "counted "  # before a look at counters, in a key beside a node's silences (planner/node/counted.py)
 LOG_READ = "log read"  # a key beside a node's silences: when its BMC's log was last read, about

@@ -14,10 +14,13 @@ from typing import Any
 
 from reconciler.model.privacy import FreeText, FreeValue, NodeName, PublicText, SpecValue, ValuePath
 from reconciler.model.records import (
+    BAD,
     COUNTED,
     HEALED,
+    IDLE,
     LASTS,
     LOG_READ,
+    NO_CLUSTER,
     SHARED,
     WAS_SHARED,
     JournalEntry,
@@ -31,6 +34,7 @@ from reconciler.render.text import brief, clock, count, markdown, page, plain, v
 
 _DETAIL = 200  # characters of a line's last column
 _NEVER = datetime.min.replace(tzinfo=UTC)
+_NO_SOURCE = (BAD, IDLE, NO_CLUSTER)  # keys beside a node's silences
 _VALUES = 6  # drifted values with their details; of more, the names alone
 
 
@@ -109,7 +113,11 @@ def _status(history: NodeHistory) -> Iterator[tuple[str, str]]:
         yield "in flight", f"{action}, begun {_ago(attempt.at, now)}, for {attempt.cause}"
     events = unhealed_paths(record.silent_since)
     kept = (SHARED, WAS_SHARED, COUNTED, HEALED, LOG_READ, LASTS)  # by the planner for itself: no silence
-    silences = {key: at for key, at in record.silent_since.items() if not key.startswith(kept)}
+    silences = {
+        key: at for key, at in record.silent_since.items() if not key.startswith(kept) and key not in _NO_SOURCE
+    }
+    if (at := record.silent_since.get(NO_CLUSTER)) is not None:
+        yield "cluster", f"none since a teardown took K3s from it {_ago(at, now)}"
     if silent := {source: at for source, at in silences.items() if source not in events}:
         yield "silent", ", ".join(f"{source} since {_ago(at, now)}" for source, at in silent.items())
     if events:

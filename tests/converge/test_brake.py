@@ -14,8 +14,7 @@ from reconciler.model.desired import BudgetLimit
 from reconciler.model.errors import Blind
 from reconciler.model.limits import Brake
 from reconciler.model.plan import BlockCode
-from reconciler.model.records import STORM, Hold
-from reconciler.planner.fleet.storm import BAD
+from reconciler.model.records import BAD, STORM, Hold
 from tests.converge.world import World, silences
 
 TEN: dict[str, Any] = {"nodes": 10, "racks": 5, "settings": {"budgets": (BudgetLimit("fleet", "100%"),)}}

@@ -92,6 +92,8 @@ def test_a_silent_server_that_a_teardown_emptied_has_no_datastore(world: Worlds)
     here.ledger.note_silences([("n1", NO_CLUSTER, True)], here.clock.now())
     assert answers(here)
     assert not here.run(is_unborn(here.fabric.servers(), here.clock))  # type: ignore[attr-defined]
+    here.clock.elapsed += 86400.0
+    assert not answers(here), "somebody else may have put K3s on it"
 
 
 def test_one_that_an_earlier_version_began_is_mended_with_its_next_restart(world: Worlds) -> None:

@@ -14,11 +14,12 @@ from reconciler.converge.observer import InProcessObserver
 from reconciler.converge.remember import remember_facts, silences
 from reconciler.model.observed import Observation, Silent, was_asked
 from reconciler.model.observer_port import ObserveShard, Readings, ShardSeen
+from reconciler.model.records import BAD
 from reconciler.model.status import NodeStatus
 from reconciler.model.vocab import UnknownReason
 from reconciler.planner.fleet.live_permit import in_service
 from reconciler.planner.fleet.observer_outage import observer_outage
-from reconciler.planner.fleet.storm import BAD, bad_nodes
+from reconciler.planner.fleet.storm import bad_nodes
 from reconciler.planner.node.watchdog import silence_signals
 from tests.converge.test_loop import HOUR, MINUTE, Looped
 from tests.converge.world import World

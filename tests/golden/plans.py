@@ -48,6 +48,7 @@ from reconciler.model.gate import Binding, Certificate, TestResult, Verdict
 from reconciler.model.observed import Answered, Observation, Taint
 from reconciler.model.plan import Plan, Scope
 from reconciler.model.records import (
+    BAD,
     MARK_TAINT,
     OWNER_ANNOTATION,
     STORM,
@@ -62,7 +63,7 @@ from reconciler.model.records import (
 from reconciler.model.units import parse_duration
 from reconciler.planner.fleet.plan_request import LedgerSnapshot, PlanRequest
 from reconciler.planner.fleet.planner import plan_fleet
-from reconciler.planner.fleet.storm import BAD, bad_nodes, storm
+from reconciler.planner.fleet.storm import bad_nodes, storm
 from reconciler.planner.node.holds import by_subject
 from reconciler.render.plan import human
 from reconciler.spec import load_spec

@@ -94,6 +94,15 @@ def test_it_begins_with_the_node_s_state(where: str) -> None:
     assert "certificate dcgm pass, T (4h27m ago)" in said
 
 
+def test_what_a_teardown_and_the_brake_note_is_no_silence(where: str, night: SqlLedger) -> None:
+    noted = ("no cluster", "bad", "redfish")
+    night.note_silences([(NODE, key, True) for key in noted], minute(200))
+    cluster, silent = [line for line in lines(history(where).out) if line.startswith(("silent", "cluster"))]
+    assert silent.startswith("silent redfish since")
+    assert "bad" not in silent
+    assert cluster.startswith("cluster none since a teardown took K3s from it")
+
+
 @pytest.mark.usefixtures("night")
 def test_an_action_has_its_end_and_a_run_its_commit_and_plan(where: str) -> None:
     said = lines(history(where).out)

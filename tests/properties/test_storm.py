@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from reconciler.model import desired as d
 from reconciler.model.limits import Brake
 from reconciler.model.observed import Observation, Observed, Xid
-from reconciler.model.records import Applied, Attempt, Hold, NodeRecord
+from reconciler.model.records import BAD, Applied, Attempt, Hold, NodeRecord
 from reconciler.model.vocab import BootPhase, NodeState, Power
 from reconciler.planner.fleet.observer_outage import observer_outage
-from reconciler.planner.fleet.storm import BAD, Storm, bad_nodes, storm
+from reconciler.planner.fleet.storm import Storm, bad_nodes, storm
 from reconciler.planner.node.holds import by_subject
 from tests import builders as b
 

@@ -28,13 +28,12 @@ from reconciler.health.table import Effect
 from reconciler.model.crash import Crash, of_its_own
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.observed import Answered, Member, Observation, Observed, Silent, is_unread
-from reconciler.model.records import MARK_TAINT, NO_CLUSTER, OWNER_ANNOTATION, NodeRecord, read_mark
+from reconciler.model.records import BAD, MARK_TAINT, NO_CLUSTER, OWNER_ANNOTATION, NodeRecord, read_mark
 from reconciler.model.units import format_duration
 from reconciler.model.vocab import NodeState, Power, UnknownReason
 from reconciler.planner.node.holds import Holds, held
 
 NOT_READY = "not ready"
-BAD = "bad"  # the ledger's key for since when a node has been bad, beside those of its silent sources
 LEAST_OF_FLEET = 3  # two nodes anywhere within minutes are a coincidence; a third is none
 LEAST_OF_DOMAIN = 2  # one node is no storm, however small its rack
 NAMED = 8
