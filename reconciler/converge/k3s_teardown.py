@@ -145,8 +145,7 @@ class _Teardown:
         """Return what is still there, or why K3s is.
 
         The ledger learns of each node by itself, so that a teardown that dies half-way sets no storm brake. Of an agent
-        it learns before, as many lose K3s at once. Of a server only
-        after, since one of which it knows is believed to be empty.
+        it learns before, as many lose K3s at once; of a server only after, as one of which it knows is believed empty.
         """
         if name not in server_names(self.request.fleet):
             self._expect_no_cluster(name)

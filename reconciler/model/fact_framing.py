@@ -99,15 +99,15 @@ exit 0
 _HEAD = re.compile(r"# reconciler-facts 1 (\w+)\n")
 _BODY = "\n# facts\n"
 _TAIL = "\n# answer\n"
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}")
-_FACT = re.compile(rb"fact ([A-Za-z0-9_][A-Za-z0-9_.-]{0,79}) (-?[0-9]{1,4}) ([0-9]{1,8}) ([0-9]{1,8})\n")
+_NAME = re.compile(r"[A-Za-z0-9_]{1,80}")
+_FACT = re.compile(rb"fact ([A-Za-z0-9_]{1,80}) (-?[0-9]{1,4}) ([0-9]{1,8}) ([0-9]{1,8})\n")
 
 
 @dataclass(frozen=True, slots=True)
 class FactRequest:
     """A fact to read. `command`: POSIX sh; `timeout_s`: whole real seconds.
 
-    `name`: at most 80 letters, digits, '_', '.' and '-', the first none of the last two: it names a file on the host.
+    `name`: at most 80 letters, digits and underscores, as it names a file on the host.
     """
 
     name: str

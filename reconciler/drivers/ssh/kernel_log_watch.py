@@ -51,7 +51,7 @@ class KernelLogWatch(SourceWatch):
     """A Watch on the kernel logs of hosts.
 
     `host_of` returns a node's host; it may raise DriverError, which counts as a host that can't be reached. `texts`:
-    what the fleet's own rows look for, in lower case, as of now.
+    what the fleet's own rows look for, in lower case; asked for with each connection, as other rows end it.
     """
 
     def __init__(
@@ -64,19 +64,12 @@ class KernelLogWatch(SourceWatch):
         self._host_of = host_of
         self._texts = texts
 
-    def _tells(self, line: bytes) -> bool:
-        """Return whether a signal may be in a line."""
-        if kernel_log.TELLING.search(line):
-            return True
-        low = line.lower()
-        return any(text.encode() in low for text in self._texts())
-
     async def follow_once(self, name: str) -> None:
         host = self._host_of(name)
         if host is None:
             await asyncio.Event().wait()  # until it has an address, and with it another spec
             return
-        follower = LineFollower(self._tells, lambda: self.hear(name))
+        follower = LineFollower(_telling(self._texts()), lambda: self.hear(name))
         async with self.connecting:
             await host.start(COMMAND, follower)
         self.open(name)
@@ -91,3 +84,16 @@ class KernelLogWatch(SourceWatch):
         if follower.exit_status != _TIMED_OUT:
             why = follower.lost or f"`journalctl -k -f` ended with exit status {follower.exit_status}"
             raise DriverError(Failure.UNREACHABLE, str(why))
+
+
+def _telling(texts: Collection[str]) -> Callable[[bytes], bool]:
+    """Return what says whether a signal may be in a line."""
+    own = [text.encode() for text in texts]
+
+    def tells(line: bytes) -> bool:
+        if kernel_log.TELLING.search(line):
+            return True
+        low = line.lower() if own else b""
+        return any(text in low for text in own)
+
+    return tells
