@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from reconciler.app.rehearsal.signals import Stage, play_signal
 from reconciler.health.table import Effect, health_table, table_of
 from reconciler.lab.signal_scenes import SCENES
+from reconciler.model.after import Exchanged
 from reconciler.model.desired import Rung
 from reconciler.model.played_signal import NEEDED, OUT, PERSON
 from reconciler.model.signal_changes import SignalChange
@@ -54,7 +55,7 @@ def changes(draw: st.DrawFn, *, own: str = "") -> SignalChange:
 @settings(max_examples=max(settings().max_examples // 4, 10))
 @given(
     changes() | changes(own=EVENTS) | changes(own=KERNEL_LOG),
-    st.lists(st.tuples(st.sampled_from(RUNGS), st.integers(1, 2)), unique_by=lambda one: one[0]),
+    ladders,
     st.data(),
 )
 def test_any_row_climbs_its_ladder_in_order_and_is_healed_by_the_rung_that_ends_its_cause(
@@ -74,6 +75,10 @@ def test_any_row_climbs_its_ladder_in_order_and_is_healed_by_the_rung_that_ends_
     if table_of(here.profile).effect_of(change.name) is Effect.REPORTS:
         assert not alone or not played.did, played
         return
+    if rung == PERSON and _empties_its_disk(here, change):  # its host is down then, which climbs a ladder of its own
+        assert (played.back_s is not None) is ("reimage" in [one.action for one in rungs]), played
+        assert NEEDED in played.told, played
+        return
     if rung == PERSON:
         assert played.back_s is not None, played  # a reimage may have wiped records, or a boot have hidden the sign
         assert {NEEDED, OUT} & {*played.told}, played
@@ -84,6 +89,12 @@ def test_any_row_climbs_its_ladder_in_order_and_is_healed_by_the_rung_that_ends_
         assert climbed == whole[: whole.index(rung) + 1], played
         assert played.back_s is not None, played
         assert NEEDED not in played.told, played
+
+
+def _empties_its_disk(here: Stage, change: SignalChange) -> bool:
+    """Return whether who repairs the node exchanges its first drive, from which it boots."""
+    asks = Proof.NEW_SERIAL in (change.healed_by or ())
+    return change.name == OWN and asks and table_of(here.profile).rule_of(OWN).part is Exchanged.DRIVE
 
 
 def climb(here: Stage, signal: str, ladder: Sequence[Rung]) -> list[str]:
