@@ -255,6 +255,7 @@ class Service:
         def saw(fleet: Fleet, plan: Plan, observation: Observation) -> None:
             self._live.saw(fleet, plan, observation)
             pruner.pass_ended(self._run, workspace.clock.now())
+            ledger.sum_up(workspace.clock.now())
             certificates.pass_ended(workspace.clock.now())
             self._metrics.ledger_bytes = ledger.size()
             for one in told:

@@ -11,6 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.drivers.ledger.rows import from_json, to_instant
@@ -24,6 +25,7 @@ from reconciler.planner.fleet.period_report import period_report
 from reconciler.planner.fleet.reliability import Period, reliability
 from tests import builders as b
 from tests.ledger.ledger_life import NODES, STEPS, Life, Step
+from tests.ledger.test_ledger import token
 from tests.ledger.test_pruning import small_pages, some_steps
 from tests.planner.test_reliability import PROFILE
 
@@ -42,8 +44,10 @@ class Ill(Life):
     """A life in which nodes show signals that reports know, and are tended for other causes than those."""
 
     def _drifted(self, node: str, variant: int) -> None:
+        """Show signals and a difference at a setting that last until the next time, and one that goes soon."""
         items = [(node, path, "drifted", 0, 1) for path in (*SIGNALS[:variant], "bios.X")]
-        self.ledger.record_drift("run-1", items, [node], self.now)
+        self.ledger.record_drift("run-1", [*items, (node, "host.tuned", "drifted", 0, 1)], [node], self.now)
+        self.ledger.record_drift("run-1", items, [node], self.now + timedelta(minutes=5 + variant))
 
     def _noted(self, node: str, variant: int) -> None:
         cause = (SIGNALS[0], "image.version", "bios.X", SIGNALS[2])[variant]
@@ -60,6 +64,21 @@ def live(ledger: SqlLedger, steps: Sequence[Step]) -> datetime:
     end, life.now = life.now, life.now - LATE
     life.live([step for step in steps[2 * part :] if step[0] != "leased"])  # which a clock behind is refused
     return max(end, life.now) + timedelta(hours=1)
+
+
+def summed(ledger: SqlLedger, now: datetime) -> None:
+    """Make all pages of sums, as a leader does within some passes."""
+    ledger._due, ledger._looked = (), None
+    ledger.sum_up(now, 1000)
+
+
+def came_and_went(ledger: SqlLedger, at: datetime) -> None:
+    """Record a difference as a runner does whose clock is behind, and an action."""
+    path = "host.late"
+    ledger.record_drift("run-1", [("a", path, "drifted", 0, 1)], ["a"], at, under=path)
+    ledger.record_drift("run-1", [], ["a"], at + timedelta(seconds=1), under=path)
+    attempt = ledger.begin("run-1", "a", "set_bios", "", path, {}, token(ledger, at), at)
+    ledger.finish(attempt, "done", "", at + timedelta(seconds=1))
 
 
 def every_row(ledger: SqlLedger, since: datetime, until: datetime) -> Past:
@@ -121,32 +140,39 @@ def _attempts(rows: Sequence[Any], since: datetime, until: datetime) -> dict[str
     return {node: tuple(some) for node, some in found.items()}
 
 
-def check(place: str, steps: Sequence[Step], days: int) -> tuple[Past, Past]:
-    """Compare reports of a period with those of all its rows, before and after a pruning."""
+def check(place: str, steps: Sequence[Step], length: timedelta) -> tuple[Past, Past]:
+    """Compare reports of a period with those of all its rows: with a page of sums that a late row has made wrong, with
+    pages of journal rows that are pruned, and with all pages as they should be.
+    """
     ledger = SqlLedger(place)
     until = live(ledger, steps)
-    since = until - timedelta(days=days)
+    since, late = until - length, until - length / 2
+    summed(ledger, until)
+    came_and_went(ledger, late)
     with small_pages():
-        for _ in range(2):
+        for turn in range(3):
             read, every = ledger.past(since, until), every_row(ledger, since, until)
             assert period_report(read, "demo", NODES, since, until) == period_report(every, "demo", NODES, since, until)
             assert reliability(Period(FLEET, read, since, until, read)) == reliability(
                 Period(FLEET, every, since, until, every)
             )
-            ledger.prune_journal(AGE, "run-p", until + AGE)
+            summed(ledger, until)
+            if turn == 0:
+                ledger.prune_journal(AGE, "run-p", until + AGE)
     ledger.close()
     return read, every
 
 
 @settings(deadline=None, max_examples=15, phases=(Phase.explicit, Phase.reuse, Phase.generate))
-@given(STEPS)
-def test_a_report_is_that_of_all_rows(steps: list[Step]) -> None:
+@given(STEPS, st.timedeltas(timedelta(hours=3), timedelta(days=150)))
+def test_a_report_is_that_of_all_rows(steps: list[Step], length: timedelta) -> None:
     with tempfile.TemporaryDirectory() as home:
-        check(str(Path(home) / "ledger.sqlite"), steps, 120)
+        check(str(Path(home) / "ledger.sqlite"), steps, length)
 
 
 def test_both_databases_report_alike_and_leave_out_what_tells_nothing(where: str) -> None:
-    read, every = check(where, some_steps(1, 150), 90)
+    read, every = check(where, some_steps(1, 150), timedelta(days=90))
+    assert sum(sum(one.came) for one in read.drift_days) > 3
     kept, all_of = (sum(map(len, past.attempts.values())) for past in (read, every))
     assert 0 < kept < all_of
     assert any(one.cause == SIGNALS[0] for some in read.attempts.values() for one in some)
