@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache, partial
@@ -35,20 +36,15 @@ _TELLING = tuple(
 def past(connection: sa.Connection, fleet: str, since: datetime, until: datetime) -> Past:
     period = _Period(fleet, instant(since), instant(until))
     reader = _Reader()
-    at, coverage = reader.times, status_intervals.coverage_of(connection, fleet)
+    coverage = status_intervals.coverage_of(connection, fleet)
     statuses = reader.whole(
         _intervals(connection, period),
         lambda columns: status_intervals.intervals_of(columns, coverage, reader.names),
-        lambda row: status_intervals.interval_of(row, coverage, at),
+        lambda row: status_intervals.interval_of(row, coverage, reader.times),
     )
     drifts, days = _drift(connection, period, reader)
     actions, replacements = _outcomes(connection, period, reader)
-    first = {}
-    for name, cell in connection.execute(_first(fleet)).all():
-        try:
-            first[name] = at[cell]
-        except ValueError:
-            continue  # it was counted above if it falls in the period
+    first = _first_seen(connection.execute(_first(fleet)).all(), reader)
     attempts = _attempts(connection, period, _told_of(period), reader)
     return Past(statuses, drifts, actions, first, reader.damaged, attempts, replacements, tuple(days))
 
@@ -177,23 +173,36 @@ def _intervals(connection: sa.Connection, period: _Period) -> list[Any]:
     table = intervals
     begun = sa.select(*status_intervals.INTERVAL).where(table.c.fleet == period.fleet, table.c.since <= period.end)
     apart = (begun.where(table.c.until.is_(None)), begun.where(table.c.until >= period.begin))
-    by_node: dict[str, list[Any]] = {}
-    for query in apart:
-        for row in connection.execute(query).all():
-            by_node.setdefault(row[_NODE], []).append(row)
+    still, over = (connection.execute(query).all() for query in apart)
+    last = {row[_NODE]: row for row in still}  # one of each node
+    by_node: dict[str, list[Any]] = defaultdict(list)
+    for row in over:
+        by_node[row[_NODE]].append(row)
+    found: list[Any] = []
     try:
-        return [row for node in sorted(by_node) for row in _in_order(by_node[node])]
+        for node in sorted(last.keys() | by_node.keys()):
+            if node in by_node:
+                found += sorted([*by_node[node], last[node]] if node in last else by_node[node], key=_SINCE_ID)
+            else:
+                found.append(last[node])
     except TypeError:  # a damaged cell, such as a number in place of a name
-        rows = [row for some in by_node.values() for row in some]
-        return sorted(rows, key=lambda row: (str(row.node), str(row.since), row.id))
-
-
-def _in_order(rows: list[Any]) -> list[Any]:
-    return sorted(rows, key=_SINCE_ID) if len(rows) > 1 else rows
+        return sorted([*still, *over], key=lambda row: (str(row.node), str(row.since), row.id))
+    return found
 
 
 _NODE, *_AT = ([column.name for column in status_intervals.INTERVAL].index(n) for n in ("node", "since", "id"))
 _SINCE_ID = itemgetter(*_AT)
+
+
+def _first_seen(rows: Sequence[Any], reader: _Reader) -> dict[str, datetime]:
+    names = [row.node for row in rows]
+    with suppress(ValueError, TypeError):
+        return dict(zip(names, times_of([since for _, since in rows]), strict=True))
+    found = {}
+    for name, cell in rows:
+        with suppress(ValueError):  # a damaged one was counted if it falls in the period
+            found[name] = reader.times[cell]
+    return found
 
 
 def _first(fleet: str) -> sa.Select[Any]:

@@ -135,7 +135,8 @@ def intervals_of(columns: Columns, coverage: Coverage | None, names: Mapping[str
     _, node, pool, status, out, since, seen_cells, until_cells, code, why = columns
     seen, until = times_of(seen_cells), times_of(until_cells)
     if coverage is not None:
-        seen = [observed_until(at, coverage) if end is None else at for at, end in zip(seen, until, strict=True)]
+        begun, latest = coverage.since, coverage.seen  # see `observed_until`
+        seen = [latest if end is None and begun <= at < latest else at for at, end in zip(seen, until, strict=True)]
     cells = (
         map(names.__getitem__, node), pool, map(_STATUSES.__getitem__, status), map(_OUT.__getitem__, out),
         times_of(since), seen, until, code, why,

@@ -279,8 +279,12 @@ def _nodes(fresh: Sequence[Episode], still: Sequence[Episode], summed: Sequence[
         for node in by_concern.get(name, ()):
             before = concerns[node]
             concerns[node] = joined.get(before) or joined.setdefault(before, (*before, concern))
-    ranked = sorted(sorted(concerns), key=lambda node: (came[node], left[node]), reverse=True)
-    return tuple(NodeTally(node, came[node], left[node], concerns[node]) for node in ranked)
+    alike: dict[tuple[int, int], list[str]] = defaultdict(list)
+    for node in sorted(concerns):
+        alike[came.get(node, 0), left.get(node, 0)].append(node)
+    return tuple(
+        NodeTally(node, *numbers, concerns[node]) for numbers in sorted(alike, reverse=True) for node in alike[numbers]
+    )
 
 
 # --- out of service ---
