@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from reconciler.drivers.ledger import SqlLedger
 from reconciler.drivers.ledger.rows import from_json, to_instant
-from reconciler.drivers.ledger.schema import drift, journal, status_intervals
+from reconciler.drivers.ledger.schema import day_sums, drift, journal, status_intervals
 from reconciler.drivers.ledger.status_intervals import coverage_of
 from reconciler.model import desired as d
 from reconciler.model.period_report import ActionTally, Episode, Past, StatusInterval
@@ -24,7 +24,7 @@ from reconciler.model.status import NodeStatus
 from reconciler.planner.fleet.period_report import period_report
 from reconciler.planner.fleet.reliability import Period, reliability
 from tests import builders as b
-from tests.ledger.ledger_life import NODES, STEPS, Life, Step
+from tests.ledger.ledger_life import BEGIN, NODES, STEPS, Life, Step
 from tests.ledger.test_ledger import token
 from tests.ledger.test_pruning import small_pages, some_steps
 from tests.planner.test_reliability import PROFILE
@@ -72,12 +72,12 @@ def summed(ledger: SqlLedger, now: datetime) -> None:
     ledger.sum_up(now, 1000)
 
 
-def came_and_went(ledger: SqlLedger, at: datetime) -> None:
+def came_and_went(ledger: SqlLedger, at: datetime, node: str = "a") -> None:
     """Record a difference as a runner does whose clock is behind, and an action."""
     path = "host.late"
-    ledger.record_drift("run-1", [("a", path, "drifted", 0, 1)], ["a"], at, under=path)
-    ledger.record_drift("run-1", [], ["a"], at + timedelta(seconds=1), under=path)
-    attempt = ledger.begin("run-1", "a", "set_bios", "", path, {}, token(ledger, at), at)
+    ledger.record_drift("run-1", [(node, path, "drifted", 0, 1)], [node], at, under=path)
+    ledger.record_drift("run-1", [], [node], at + timedelta(seconds=1), under=path)
+    attempt = ledger.begin("run-1", node, "set_bios", "", path, {}, token(ledger, at), at)
     ledger.finish(attempt, "done", "", at + timedelta(seconds=1))
 
 
@@ -176,3 +176,24 @@ def test_both_databases_report_alike_and_leave_out_what_tells_nothing(where: str
     kept, all_of = (sum(map(len, past.attempts.values())) for past in (read, every))
     assert 0 < kept < all_of
     assert any(one.cause == SIGNALS[0] for some in read.attempts.values() for one in some)
+
+
+def test_pages_are_made_some_at_a_time_by_any_runner_and_a_damaged_one_is_not_believed(where: str) -> None:
+    first, second, other = SqlLedger(where, fleet="demo"), SqlLedger(where, fleet="demo"), SqlLedger(where, fleet="x")
+    for day in range(3):
+        came_and_went(first, BEGIN + timedelta(days=day, hours=3))
+    came_and_went(other, BEGIN + timedelta(hours=4), "foreign")
+    other.remember_identities({"foreign": ("S1", None)}, BEGIN)
+    now, since = BEGIN + timedelta(days=3, minutes=30), BEGIN - timedelta(days=1)
+    assert first.sum_up(now, 3) == 3
+    assert [second.sum_up(now, 2), second.sum_up(now, 2)] == [
+        1,
+        0,
+    ]  # of two days: the third has not been over for an hour
+    assert [sum(one.came) for one in second.past(since, now).drift_days] == [1, 1]
+    with second._database.write() as connection:
+        connection.execute(day_sums.update().where(day_sums.c.day == BEGIN.date().isoformat()).values(data=b"x"))
+    found = second.past(since, now)
+    assert [len(found.drift_days), [one.node for one in found.episodes]] == [1, ["a", "a"]]
+    for ledger in (first, second, other):
+        ledger.close()
