@@ -220,10 +220,10 @@ def days(
         if over and one.until is not None:
             went[max(bisect_right(edges, one.until) - 1, 0)] += 1
     for day in summed:
-        for hour, (new, over) in enumerate(zip(day.came, day.went, strict=True)):
+        for hour, (new, gone) in enumerate(zip(day.came, day.went, strict=True)):
             at = bisect_right(edges, day.start + hour * _HOUR) - 1
             came[at] += new
-            went[at] += over
+            went[at] += gone
     found = []
     for at, edge in enumerate(edges):
         still_open += came[at] - went[at]
