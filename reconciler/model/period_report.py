@@ -65,7 +65,7 @@ class Episode(NamedTuple):  # as StatusInterval
 
 @dataclass(frozen=True, slots=True)
 class DriftDay:
-    """What came and went on one day (UTC), summed up. No signals of illness: reports need each of them.
+    """The drift that came and went on one day (UTC), summed up. Not signals of illness: reports need each of them.
 
     `came`, `went`: by hour. `seconds`: how long each difference was there. `where`: by path, the node of each.
     """
