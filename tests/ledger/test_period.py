@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
+import zlib
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from contextlib import closing
+from datetime import date, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from reconciler.drivers.ledger import SqlLedger
-from reconciler.drivers.ledger.rows import from_json, to_instant
+from reconciler.drivers.ledger.day_sums import DRIFT, OUTCOMES
+from reconciler.drivers.ledger.rows import from_json, instant, to_instant
 from reconciler.drivers.ledger.schema import day_sums, drift, journal, status_intervals
 from reconciler.drivers.ledger.status_intervals import coverage_of
 from reconciler.model import desired as d
+from reconciler.model.errors import LeaseHeld
 from reconciler.model.period_report import ActionTally, Episode, Past, StatusInterval
 from reconciler.model.records import Attempt
 from reconciler.model.status import NodeStatus
@@ -25,6 +31,7 @@ from reconciler.planner.fleet.period_report import period_report
 from reconciler.planner.fleet.reliability import Period, reliability
 from tests import builders as b
 from tests.ledger.ledger_life import BEGIN, NODES, STEPS, Life, Step
+from tests.ledger.test_audit import tamper
 from tests.ledger.test_ledger import token
 from tests.ledger.test_pruning import small_pages, some_steps
 from tests.planner.test_reliability import PROFILE
@@ -67,9 +74,14 @@ def live(ledger: SqlLedger, steps: Sequence[Step]) -> datetime:
 
 
 def summed(ledger: SqlLedger, now: datetime) -> None:
-    """Make all pages of sums, as a leader does within some passes."""
-    ledger._due, ledger._looked = (), None
-    ledger.sum_up(now, 1000)
+    """Make all pages of sums, as a leader does within a round, with looks only at days that have rows or a page."""
+    cells = (day_sums.c.day, *(source.at for source in (DRIFT, OUTCOMES)))
+    with ledger._database.read() as connection:
+        found = {cell[:10] for column in cells for cell in connection.execute(sa.select(column)).scalars() if cell}
+    days = sorted(day for day in found if day < instant(now - timedelta(hours=1))[:10])
+    ledger._newest, ledger._turns = date.max, [(source, day) for day in days for source in (DRIFT, OUTCOMES)]
+    for _ in ledger._turns:
+        assert not ledger.sum_up(now).problem
 
 
 def came_and_went(ledger: SqlLedger, at: datetime, node: str = "a") -> None:
@@ -178,22 +190,101 @@ def test_both_databases_report_alike_and_leave_out_what_tells_nothing(where: str
     assert any(one.cause == SIGNALS[0] for some in read.attempts.values() for one in some)
 
 
-def test_pages_are_made_some_at_a_time_by_any_runner_and_a_damaged_one_is_not_believed(where: str) -> None:
+def looks(ledger: SqlLedger, now: datetime, number: int) -> list[tuple[str, str, bool]]:
+    found = [ledger.sum_up(now) for _ in range(number)]
+    return [(one.what, one.day[-2:], one.made) for one in found]
+
+
+def test_a_leader_looks_at_one_day_with_each_pass_at_days_newly_over_first(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reconciler.drivers.ledger.day_sums.DAYS", 2)
     first, second, other = SqlLedger(where, fleet="demo"), SqlLedger(where, fleet="demo"), SqlLedger(where, fleet="x")
     for day in range(3):
         came_and_went(first, BEGIN + timedelta(days=day, hours=3))
     came_and_went(other, BEGIN + timedelta(hours=4), "foreign")
     other.remember_identities({"foreign": ("S1", None)}, BEGIN)
-    now, since = BEGIN + timedelta(days=3, minutes=30), BEGIN - timedelta(days=1)
-    assert first.sum_up(now, 3) == 3
-    assert [second.sum_up(now, 2), second.sum_up(now, 2)] == [
-        1,
-        0,
-    ]  # of two days: the third has not been over for an hour
-    assert [sum(one.came) for one in second.past(since, now).drift_days] == [1, 1]
-    with second._database.write() as connection:
-        connection.execute(day_sums.update().where(day_sums.c.day == BEGIN.date().isoformat()).values(data=b"x"))
-    found = second.past(since, now)
-    assert [len(found.drift_days), [one.node for one in found.episodes]] == [1, ["a", "a"]]
+    now, since = BEGIN + timedelta(days=3, minutes=30), BEGIN - timedelta(days=1)  # the third is not over for an hour
+    expected = [("drift", "02", True), ("outcomes", "02", True), ("drift", "02", False), ("outcomes", "02", False)]
+    assert looks(first, now, 4) == expected
+    assert looks(first, now + timedelta(hours=1), 2) == [("drift", "03", True), ("outcomes", "03", True)]
+    assert looks(first, now + timedelta(hours=1), 2) == [("drift", "01", True), ("outcomes", "01", True)], "and goes on"
+    assert not any(made for *_, made in looks(second, now, 8)), "another runner finds them as they should be"
+    assert [sum(one.came) for one in second.past(since, now).drift_days] == [1, 1, 1]
+    with second._database.write([]) as connection:
+        connection.execute(sa.delete(drift).where(drift.c.ended_at.startswith("2026-01-03")))
+    assert ("drift", "03", True) in looks(second, now + timedelta(hours=1), 8)
+    with second._database.read() as connection:
+        kept = connection.execute(sa.select(day_sums.c.day).where(day_sums.c.what == "drift")).scalars()
+        assert sorted(day[-2:] for day in kept) == ["01", "02"], "a page without rows goes"
     for ledger in (first, second, other):
         ledger.close()
+
+
+def test_a_day_of_too_many_rows_has_no_page(ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reconciler.drivers.ledger.day_sums.MOST_ROWS", 2)
+    for hour in range(3):
+        came_and_went(ledger, BEGIN + timedelta(hours=3 + hour), f"n{hour}")
+    now = BEGIN + timedelta(days=1, hours=1)
+    assert looks(ledger, now, 2) == [("drift", "01", False), ("outcomes", "01", False)]
+    assert [one.node for one in ledger.past(BEGIN, now).episodes] == ["n0", "n1", "n2"]
+    monkeypatch.setattr("reconciler.drivers.ledger.day_sums.MOST_ROWS", 3)
+    assert looks(ledger, now, 2) == [("drift", "01", True), ("outcomes", "01", True)]
+
+
+def test_who_lost_the_lease_makes_no_page_and_hears_of_it(ledger: SqlLedger) -> None:
+    came_and_went(ledger, BEGIN + timedelta(hours=3))
+
+    def fence(_: sa.Connection) -> None:
+        raise LeaseHeld("other", "other leads")
+
+    ledger._database.fence = fence
+    with pytest.raises(LeaseHeld):
+        looks(ledger, BEGIN + timedelta(days=1, hours=1), 1)
+    ledger._database.fence = None
+    assert ("drift", "01", True) in looks(ledger, BEGIN + timedelta(days=1, hours=1), 3)
+
+
+def _drift_page(**differences: Any) -> dict[str, Any]:
+    return {"came": [1, *[0] * 23], "went": [1, *[0] * 23], "us": [1], "where": {"p": ["x"]}, "alone": []} | differences
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("drift", b"x"),
+        *(("drift", said) for said in ([], {}, {"came": 1}, _drift_page(came=[1]), _drift_page(us=["1"]))),
+        *(("drift", _drift_page(**{key: [1]})) for key in ("went", "where", "alone")),
+        *(("drift", said) for said in (_drift_page(where={"p": [1]}), _drift_page(alone=[[1, "x"]]))),
+        *(("outcomes", said) for said in (None, {"told": []}, {"told": [1], "spares": []})),
+        *(("outcomes", {"told": [["", "a", '"done"', some]], "spares": []}) for some in ("x", [1], [None])),
+        ("outcomes", {"told": [], "spares": [["1", "", "a", "", ""]]}),
+    ],
+)
+def test_rows_are_read_where_a_page_is_damaged_or_of_another_shape(tmp_path: Path, what: str, said: Any) -> None:
+    with closing(SqlLedger(tmp_path / "ledger.sqlite", fleet="demo")) as ledger:
+        came_and_went(ledger, BEGIN + timedelta(hours=3))
+        now = BEGIN + timedelta(days=1, hours=1)
+        before = ledger.past(BEGIN, now)
+        looks(ledger, now, 2)
+        data = said if isinstance(said, bytes) else zlib.compress(json.dumps(said).encode())
+        with ledger._database.write([]) as connection:
+            connection.execute(day_sums.update().where(day_sums.c.what == what).values(data=data))
+        found = ledger.past(BEGIN, now)
+        assert (found.actions, len(found.drift_days)) == (before.actions, int(what == "outcomes"))
+        assert period_report(found, "demo", ["a"], BEGIN, now) == period_report(before, "demo", ["a"], BEGIN, now)
+
+
+@pytest.mark.parametrize("column", ["action", "data", "node", "run", "target", "detail"])
+def test_a_damaged_cell_of_an_outcome_ends_no_report(tmp_path: Path, column: str) -> None:
+    with closing(SqlLedger(tmp_path / "ledger.sqlite", fleet="demo")) as ledger:
+        came_and_went(ledger, BEGIN + timedelta(hours=3))
+        came_and_went(ledger, BEGIN + timedelta(hours=4), "b")
+        last = "(SELECT max(id) FROM journal)"
+        tamper(str(tmp_path / "ledger.sqlite"), f"UPDATE journal SET {column} = x'ff01' WHERE id = {last}")
+        end = BEGIN + timedelta(days=1, hours=1)
+        for _ in range(2):
+            report = period_report(ledger.past(BEGIN, end), "demo", NODES, BEGIN, end)
+            number = 1 if column in ("action", "data") else 2
+            assert ActionTally("set_bios", "done", number, number) in report.actions
+            looks(ledger, end, 4)

@@ -271,7 +271,8 @@ def _outcomes(
             .where(within, journal.c.data == '"done"', _INTENT.c.detail.startswith(IN_PLACE_OF, autoescape=True))
         )
         spares += connection.execute(_of_fleet(admitted, period.fleet, journal)).all()
-    tallies = reader.all(((*key, nodes_of[key]) for key in sorted(nodes_of)), _action)
+    in_order = sorted(nodes_of, key=lambda key: tuple(map(str, key)))  # a damaged cell may be bytes
+    tallies = reader.all(((*key, nodes_of[key]) for key in in_order), _action)
     return tallies, reader.all(_replaced(connection, spares), _replacement)
 
 
