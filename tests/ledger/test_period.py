@@ -175,7 +175,7 @@ def check(place: str, steps: Sequence[Step], length: timedelta) -> tuple[Past, P
     return read, every
 
 
-@settings(deadline=None, max_examples=15, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(deadline=None, max_examples=10, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(STEPS, st.timedeltas(timedelta(hours=3), timedelta(days=150)))
 def test_a_report_is_that_of_all_rows(steps: list[Step], length: timedelta) -> None:
     with tempfile.TemporaryDirectory() as home:
@@ -249,42 +249,60 @@ def _drift_page(**differences: Any) -> dict[str, Any]:
     return {"came": [1, *[0] * 23], "went": [1, *[0] * 23], "us": [1], "where": {"p": ["x"]}, "alone": []} | differences
 
 
-@pytest.mark.parametrize(
-    ("what", "said"),
-    [
-        ("drift", b"x"),
-        *(("drift", said) for said in ([], {}, {"came": 1}, _drift_page(came=[1]), _drift_page(us=["1"]))),
-        *(("drift", _drift_page(**{key: [1]})) for key in ("went", "where", "alone")),
-        *(("drift", said) for said in (_drift_page(where={"p": [1]}), _drift_page(alone=[[1, "x"]]))),
-        *(("outcomes", said) for said in (None, {"told": []}, {"told": [1], "spares": []})),
-        *(("outcomes", {"told": [["", "a", '"done"', some]], "spares": []}) for some in ("x", [1], [None])),
-        ("outcomes", {"told": [], "spares": [["1", "", "a", "", ""]]}),
-    ],
+_NO_PAGES: tuple[tuple[str, Any], ...] = (
+    ("drift", b"x"),
+    ("drift", []),
+    ("drift", {"came": 1}),
+    ("drift", _drift_page(came=[1])),
+    ("drift", _drift_page(us=["1"])),
+    ("drift", _drift_page(where=[1])),
+    ("drift", _drift_page(where={"p": [1]})),
+    ("drift", _drift_page(alone=[1])),
+    ("drift", _drift_page(alone=[[1, "x"]])),
+    ("outcomes", None),
+    ("outcomes", {"told": []}),
+    ("outcomes", {"told": [1], "spares": []}),
+    ("outcomes", {"told": [["", "a", '"done"', [1]]], "spares": []}),
+    ("outcomes", {"told": [], "spares": [["1", "", "a", "", ""]]}),
 )
-def test_rows_are_read_where_a_page_is_damaged_or_of_another_shape(tmp_path: Path, what: str, said: Any) -> None:
+
+
+def test_rows_are_read_where_a_page_is_damaged_or_of_another_shape(tmp_path: Path) -> None:
     with closing(SqlLedger(tmp_path / "ledger.sqlite", fleet="demo")) as ledger:
         came_and_went(ledger, BEGIN + timedelta(hours=3))
         now = BEGIN + timedelta(days=1, hours=1)
         before = ledger.past(BEGIN, now)
-        looks(ledger, now, 2)
-        data = said if isinstance(said, bytes) else zlib.compress(json.dumps(said).encode())
-        with ledger._database.write([]) as connection:
-            connection.execute(day_sums.update().where(day_sums.c.what == what).values(data=data))
-        found = ledger.past(BEGIN, now)
-        assert (found.actions, len(found.drift_days)) == (before.actions, int(what == "outcomes"))
-        assert period_report(found, "demo", ["a"], BEGIN, now) == period_report(before, "demo", ["a"], BEGIN, now)
+        for what, said in _NO_PAGES:
+            with ledger._database.write([]) as connection:
+                connection.execute(sa.delete(day_sums))
+            assert all(made for *_, made in looks(ledger, now, 2))
+            data = said if isinstance(said, bytes) else zlib.compress(json.dumps(said).encode())
+            with ledger._database.write([]) as connection:
+                connection.execute(day_sums.update().where(day_sums.c.what == what).values(data=data))
+            found = ledger.past(BEGIN, now)
+            assert (found.actions, len(found.drift_days)) == (before.actions, int(what == "outcomes")), said
+            assert period_report(found, "demo", ["a"], BEGIN, now) == period_report(before, "demo", ["a"], BEGIN, now)
+            ledger._turns = ()
 
 
-@pytest.mark.parametrize("column", ["action", "data", "node", "run", "target", "detail"])
-def test_a_damaged_cell_of_an_outcome_ends_no_report(tmp_path: Path, column: str) -> None:
-    with closing(SqlLedger(tmp_path / "ledger.sqlite", fleet="demo")) as ledger:
+@pytest.mark.parametrize(
+    "cell",
+    [
+        *(f"journal.{column}" for column in ("at", "run", "node", "action", "target", "detail", "data")),
+        *(f"drift.{column}" for column in ("node", "path", "kind", "first_seen", "ended_at")),
+    ],
+)
+def test_a_damaged_cell_ends_no_report(tmp_path: Path, cell: str) -> None:
+    """Pitfall M6. The rows beside it are reported, with pages and without."""
+    table, column = cell.split(".")
+    where, end = str(tmp_path / "ledger.sqlite"), BEGIN + timedelta(days=1, hours=1)
+    with closing(SqlLedger(where, fleet="demo")) as ledger:
         came_and_went(ledger, BEGIN + timedelta(hours=3))
         came_and_went(ledger, BEGIN + timedelta(hours=4), "b")
-        last = "(SELECT max(id) FROM journal)"
-        tamper(str(tmp_path / "ledger.sqlite"), f"UPDATE journal SET {column} = x'ff01' WHERE id = {last}")
-        end = BEGIN + timedelta(days=1, hours=1)
-        for _ in range(2):
-            report = period_report(ledger.past(BEGIN, end), "demo", NODES, BEGIN, end)
-            number = 1 if column in ("action", "data") else 2
-            assert ActionTally("set_bios", "done", number, number) in report.actions
-            looks(ledger, end, 4)
+        for damage in ("x'ff01'", "CAST(x'68ff' AS TEXT)"):
+            tamper(where, f"UPDATE {table} SET {column} = {damage} WHERE id = (SELECT max(id) FROM {table})")
+            for _ in range(2):
+                report = period_report(ledger.past(BEGIN, end), "demo", NODES, BEGIN, end)
+                done = [one.count for one in report.actions if (one.action, one.outcome) == ("set_bios", "done")]
+                assert (sum(done) > 0, report.introduced > 0) == (True, True)
+                looks(ledger, end, 4)

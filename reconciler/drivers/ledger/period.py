@@ -33,6 +33,21 @@ _TELLING = tuple(
 )
 
 
+def legible(connection: sa.Connection, ask: Callable[[], T]) -> T:
+    """Return the answer. Where a text in SQLite is no UTF-8, which fails its query, ask again with marks in place."""
+    try:
+        return ask()
+    except sa.exc.OperationalError as error:  # pitfall M6: a damaged cell must not hide the others
+        if "decode" not in str(error.orig):
+            raise
+    direct: Any = connection.connection.driver_connection
+    direct.text_factory = lambda text: text.decode(errors="replace")
+    try:
+        return ask()
+    finally:
+        direct.text_factory = str
+
+
 def past(connection: sa.Connection, fleet: str, since: datetime, until: datetime) -> Past:
     period = _Period(fleet, instant(since), instant(until))
     reader = _Reader()
@@ -126,6 +141,7 @@ class _Reader:
         self.damaged = 0
         self.times = instants()
         self.names: Decoded[str] = Decoded(str)  # one text of a name for all of its rows
+        self.paths: Decoded[str] = Decoded(_text)
 
     def whole(
         self, rows: Sequence[Any], decode: Callable[[Columns], Iterable[T]], one: Callable[[Any], T]
@@ -141,7 +157,13 @@ class _Reader:
 
     def _episodes(self, columns: Columns) -> Iterable[Episode]:
         _, node, path, kind, first_seen, ended_at = columns
-        cells = map(self.names.__getitem__, node), path, kind, times_of(first_seen), times_of(ended_at)
+        cells = (
+            map(self.names.__getitem__, node),
+            map(self.paths.__getitem__, path),
+            kind,
+            times_of(first_seen),
+            times_of(ended_at),
+        )
         return map(partial(tuple.__new__, Episode), zip(*cells, strict=True))
 
     def all(self, rows: Iterable[Any], decode: Callable[[Any], T]) -> tuple[T, ...]:
@@ -156,13 +178,19 @@ class _Reader:
     def _episode(self, row: Any) -> Episode:
         _, node, path, kind, first_seen, ended_at = row
         until = None if ended_at is None else self.times[ended_at]
-        return Episode(node, path, kind, self.times[first_seen], until)
+        return Episode(self.names[node], self.paths[path], kind, self.times[first_seen], until)
 
     def attempt(self, row: Any) -> tuple[str, Attempt]:
         node, action, target, cause, at, said, ended = row
         outcome = "started" if said is None else _outcome(said)
         end = None if ended is None else self.times[ended]
         return node, Attempt(action, target, cause, self.times[at], outcome, ended_at=end)
+
+
+def _text(cell: Any) -> str:
+    if not isinstance(cell, str):
+        raise ValueError(f"{cell!r} is no text")  # noqa: TRY004 - as all that is damaged
+    return cell
 
 
 def _intervals(connection: sa.Connection, period: _Period) -> list[Any]:
