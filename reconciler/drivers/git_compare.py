@@ -20,7 +20,7 @@ _CHUNK: Final = 1024 * 1024
 
 
 class Entry(NamedTuple):
-    """What a folder of a commit holds under a name. `id`: of the file's or folder's object."""
+    """An entry of a folder of a commit. `id`: of the object that the file or folder is."""
 
     name: str
     mode: int
