@@ -52,7 +52,7 @@ SECTIONS: dict[str, Section] = {
     "installer": lambda quick: installer.section(8, 10) if quick else installer.section(32, 100),
     "fabric": lambda quick: fabric.section(50) if quick else fabric.section(10_000),
     "fabric-512": lambda quick: fabric.section(6 if quick else 10_000, (512,), 1),
-    "latency": lambda quick: latency.section(10, 5, 5, chain_scale=60) if quick else latency.section(500, 100, 50),
+    "latency": lambda quick: latency.section(20, 5, 5, chain_scale=60) if quick else latency.section(500, 100, 50),
     "reset": lambda quick: reset.section(10, 3, scale=20) if quick else reset.section(500, 20),
     "spares": lambda quick: spares.section(20, 2, scale=20) if quick else spares.section(500, 20),
     "schedules": lambda quick: schedules.section(10 if quick else 500),

@@ -15,6 +15,7 @@ from reconciler.lab.hardware.error_counters import (
     daemon_restarts,
     dcgm_counters,
     error_counters,
+    module_alarms,
     nvlink_counters,
     slowed_seconds,
 )
@@ -95,6 +96,7 @@ def host_facts(
         dimm_errors=dimm_errors(state),
         dimm_records=dimm_records(state, machine.now),
         counters=error_counters(state, machine.now),
+        module_alarms=module_alarms(state),
         gpu_counters=slowed_seconds(state, machine.now) if disk.driver else None,
         nvlink_counters=nvlink_counters(state, machine.now) if disk.driver and state.gpus else None,
         daemons=daemons(state),
