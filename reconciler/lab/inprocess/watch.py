@@ -32,6 +32,7 @@ async def _found(clock: Clock, look: Callable[[], Iterable[str]]) -> list[str]:
     """
     loop, pause_s = asyncio.get_running_loop(), clock.real_seconds(POLL_S)
     found: asyncio.Future[list[str]] = loop.create_future()
+    timer: asyncio.TimerHandle
 
     def take() -> None:
         nonlocal timer
