@@ -1,7 +1,7 @@
 """Facts of hosts over one real sshd: ours beside ansible's and pyinfra's, in CPU of the controller and of the far side.
 
-All hosts are this machine. A peer's cost of a host is what more hosts cost it, so that its start-up counts for nothing;
-its connections are new in each run, so that ours are compared new and kept.
+All hosts are this machine, with an nvidia-smi that prints what one with eight GPUs does. A peer's cost of a host is
+what more hosts cost it: its start-up counts for nothing. Its connections are new, so that ours are told new and kept.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,11 +23,14 @@ from pathlib import Path
 import asyncssh
 
 from reconciler.drivers.ssh import SshHost
+from reconciler.lab.wire.facts import nvidia_smi
+from reconciler.lab.wire.facts.context import FactContext
 from reconciler.model.observed import Answered
 from tests.bench import measure
 from tests.bench.report import Table
 from tests.bench.wire import cpu_of
-from tests.drivers.ssh.conftest import NODE, Keys, certify, private, started
+from tests.drivers.ssh.conftest import NODE, NOW, Keys, certify, private, started
+from tests.lab.machines import Time, example_lab
 
 SYSCTLS, SERVICES = ("vm.swappiness", "kernel.ostype"), ("ssh", "cron")
 PYINFRA_FACTS = (
@@ -35,6 +38,13 @@ PYINFRA_FACTS = (
     "server.Date", "server.Mounts", "server.Sysctl", "hardware.Cpus", "hardware.Memory", "hardware.BlockDevices",
     "hardware.NetworkDevices",
 )  # fmt: skip
+GPUS = 8
+_SHOWN: Mapping[str, nvidia_smi.Show] = {
+    "-q -x": nvidia_smi.query_xml,
+    "-L": nvidia_smi.listing,
+    "nvlink -s": nvidia_smi.nvlink_status,
+    "nvlink -e": nvidia_smi.nvlink_errors,
+}
 _PASSES = 3  # over kept connections
 _PATIENCE_S = 20.0  # for sshd to see the last of its sessions end
 
@@ -73,7 +83,8 @@ def section(hosts: int) -> list[Table]:
         home = Path(name)
         (home / "login").write_text(private(login))
         (home / "login").chmod(0o600)
-        with started(home / "sshd", keys, "MaxSessions 100\n") as server:
+        path = f"{_with_gpus(home / 'bin')}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        with started(home / "sshd", keys, f"MaxSessions 100\nSetEnv PATH={path}\n") as server:
             bench = Bench(home, keys, server.port, server.pid)
             new, kept = ours(bench, hosts)
             peers = {
@@ -122,8 +133,23 @@ async def _read(bench: Bench, hosts: int, passes: int) -> None:
     for _ in range(passes):
         for host in opened:
             assert isinstance(found := await host.facts(SYSCTLS, SERVICES), Answered), found
+            assert len(found.value.gpus or ()) == len(found.value.nvlinks_active or ()) == GPUS, found.value.unknown
     for host in opened:
         await host.close()
+
+
+def _with_gpus(folder: Path) -> Path:
+    """Write an nvidia-smi that prints, as fast as a file is read, what one with a driver and eight GPUs does."""
+    machine = example_lab("clean", Time()).machines["gpu-a001"]
+    context = FactContext(machine.state, 0.0, NOW)
+    folder.mkdir()
+    lines = ["#!/bin/sh", 'case "$*" in']
+    for at, (words, show) in enumerate(_SHOWN.items()):
+        (folder / f"shown-{at}").write_text(show(context).stdout)
+        lines.append(f"'{words}') exec cat {folder}/shown-{at} ;;")
+    (folder / "nvidia-smi").write_text("\n".join([*lines, "*) exit 2 ;;", "esac", ""]))
+    (folder / "nvidia-smi").chmod(0o755)
+    return folder
 
 
 # --- peers -----------------------------------------------------------------------------------------------------------
