@@ -199,11 +199,10 @@ def parse_answer(data: bytes, nonce: str) -> dict[str, CommandResult]:
     at += 1
     answers: dict[str, CommandResult] = {}
     for name, (status, out, err) in heads.items():
-        texts = [
-            data[start:end].decode(errors="replace") for start, end in ((at, at + out), (at + out, at + out + err))
-        ]
-        at += out + err
-        answers[name] = CommandResult(-1 if status in TIMED_OUT else status, *texts, status in TIMED_OUT)
+        middle, end = at + out, at + out + err
+        stdout, stderr = data[at:middle].decode(errors="replace"), data[middle:end].decode(errors="replace")
+        answers[name] = CommandResult(-1 if status in TIMED_OUT else status, stdout, stderr, status in TIMED_OUT)
+        at = end
     if not data.startswith(closing, at):
         raise MalformedAnswer(f"the answers to {len(heads)} facts are not as long as the facts frame says")
     return answers

@@ -17,6 +17,7 @@ from typing import Any
 
 from reconciler.converge.leader_term import LoopDeps
 from reconciler.converge.loop import Loop
+from reconciler.drivers.ledger import SqlLedger
 from reconciler.model.status import FleetStatus, NodeStatus
 from tests.bench import measure
 from tests.bench.report import Table
@@ -69,12 +70,13 @@ class Watch(Seen):
 
 
 class Resting(Looped):
-    def loop(self, **_: Any) -> Loop:
+    def loop(self, holder: str = "a", ledger: SqlLedger | None = None, seen: Seen | None = None) -> Loop:
         deps = LoopDeps(
-            begin=lambda _: "a", ledger=self.ledger, clock=self.clock, gate=self.gate, metrics=self.seen,
-            progress=lambda _: None, signatures=lambda _: self.signatures, interval_s=INTERVAL_S,
+            begin=lambda _: holder, ledger=ledger or self.ledger, clock=self.clock, gate=self.gate,
+            metrics=seen or self.seen, progress=lambda _: None, signatures=lambda _: self.signatures,
+            interval_s=INTERVAL_S,
         )  # fmt: skip
-        return Loop(deps, self.feed, lambda _: self.fabric, holder="a", pull_s=INTERVAL_S)
+        return Loop(deps, self.feed, lambda _: self.fabric, holder=holder, pull_s=INTERVAL_S)
 
 
 def measured(nodes: int, passes: int) -> dict[str, Any]:
