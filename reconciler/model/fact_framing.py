@@ -28,6 +28,7 @@ from reconciler.model.gate import CommandResult
 
 MAX_BYTES = 4 * 1024 * 1024  # per fact and stream; nvidia-smi -q -x of 16 GPUs is under 1 MiB
 TIMED_OUT = frozenset({124, 137, 143})  # timeout(1): expired; had to use KILL; busybox, which passes TERM on
+ROOM = 512 * 1024  # bytes that a directory of temporary files must take: twice what a host of 16 GPUs answers
 PATIENCE_S = 2  # what the program waits beyond the longest timeout before it answers without the stragglers
 
 # Why the program reads as it does:
@@ -39,19 +40,24 @@ PATIENCE_S = 2  # what the program waits beyond the longest timeout before it an
 #   `wait`, and what has no exit status by then is answered as timed out, with nothing of its output. Half a line is
 #   no status: `read` refuses it.
 # - All answers are measured and printed by one process each: one per fact cost a host more than the facts themselves.
-#   They are copied first, since a process that outlives its fact may still write.
+#   They are copied first, since a process that outlives its fact may still write; where no room is left for copies,
+#   they are answered from where they are.
+# - A directory of temporary files without room would lose answers: crashed jobs leave /dev/shm full.
 _PRELUDE = """# reconciler-facts 2 {nonce}
 {{
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin LC_ALL=C
 export PATH LC_ALL
 unset d
 for t in /dev/shm /run "${{TMPDIR:-/tmp}}"; do
-    d=$(mktemp -d "$t/facts.XXXXXX" 2>/dev/null) && break
+    d=$(mktemp -d "$t/facts.XXXXXX" 2>/dev/null) || continue
+    {{ printf %{room}s . >"$d/room"; }} 2>/dev/null && : >"$d/room" && break
+    rm -rf "$d"
 done
 if [ ! -d "$d" ]; then
     echo 'no directory for temporary files' >&2
     exit 71
 fi
+mkdir "$d/answer"
 trap 'rm -rf "$d"' EXIT
 trap 'exit 70' HUP INT PIPE TERM
 names=
@@ -79,18 +85,18 @@ trap : USR1
 watchdog=$!
 wait $jobs
 kill $watchdog 2>/dev/null
-cd "$d" && mkdir answer || exit 72
+cd "$d" || exit 72
 files=
 late=
 for n in $names; do
-    if read -r rc 2>/dev/null <"$n.rc"; then
+    if read -r rc 2>/dev/null <"$n.rc" && [ -f "$n.o" ] && [ -f "$n.e" ]; then
         files="$files $n.o $n.e"
     else
         late="$late $n"
     fi
 done
 if [ "$files" ]; then
-    cp $files answer && cd answer || exit 72
+    ! cp $files answer || cd answer || exit 72
 fi
 echo 'RECONCILER-FACTS 2 {nonce}'
 for n in $late; do
@@ -149,7 +155,7 @@ def build_program(requests: Sequence[FactRequest], nonce: str) -> str:
     lines = [f"fact {ask.name} {math.ceil(ask.timeout_s)} {shlex.quote(ask.command)}" for ask in requests]
     longest = max((math.ceil(request.timeout_s) for request in requests), default=0)
     return (
-        _PRELUDE.format(nonce=nonce, blocks=MAX_BYTES // 512)
+        _PRELUDE.format(nonce=nonce, blocks=MAX_BYTES // 512, room=ROOM)
         + "\n".join(lines)
         + "\n"
         + _CODA.format(nonce=nonce, max=MAX_BYTES, seconds=longest + PATIENCE_S)

@@ -259,6 +259,32 @@ def test_half_a_program_does_nothing(shell: list[str], tmp_path: Path) -> None:
     assert not mark.exists()
 
 
+@pytest.mark.tool
+def test_a_full_place_for_temporary_files_is_passed_over(shell: list[str], tmp_path: Path) -> None:
+    """A crashed job of NCCL leaves /dev/shm full: directories can be made there, and nothing can be written."""
+    folder = tools(tmp_path / "bin", *NEEDED, "timeout", "head")
+    (folder / "mktemp").unlink()
+    (folder / "mktemp").write_text(
+        f'#!{folder}/sh\ncase $2 in /dev/shm/*) d={tmp_path}/full; {folder}/mkdir -p "$d/room";; *) d={tmp_path}/a; '
+        f'{folder}/mkdir "$d";; esac\necho "$d"\n'
+    )
+    (folder / "mktemp").chmod(0o755)
+    assert run(shell, [FactRequest("a", "echo out", 5)], {"PATH": str(folder)})["a"].stdout == "out\n"
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+@pytest.mark.tool
+def test_no_room_for_copies_loses_no_answer(shell: list[str], tmp_path: Path) -> None:
+    if "busybox" in shell[0]:
+        pytest.skip("this shell has cp built in")
+    folder = tools(tmp_path / "bin", *NEEDED, "timeout", "head")
+    (folder / "cp").unlink()
+    (folder / "cp").write_text(f'#!{folder}/sh\necho "no space left on device" >&2\nexit 1\n')
+    (folder / "cp").chmod(0o755)
+    found = run(shell, [FactRequest("a", "echo out", 5), FactRequest("b", "echo b >&2", 5)], {"PATH": str(folder)})
+    assert found == {"a": CommandResult(0, "out\n"), "b": CommandResult(0, "", "b\n")}
+
+
 def test_no_place_for_temporary_files(tmp_path: Path) -> None:
     folder = tools(tmp_path / "bin", *NEEDED)
     (folder / "mktemp").unlink()
