@@ -76,6 +76,7 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="smoke test in a minute: 100 nodes, 10 on the wire")
     parser.add_argument("--schedules", type=int, metavar="N", help="play N schedules; alone: nothing else")
+    parser.add_argument("--nodes", type=int, metavar="N", help="of engine-plans; default: 100,000")
     parser.add_argument("--first", type=int, metavar="SEED", help="of the schedules; default: drawn and printed")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
     given = parser.parse_args()
@@ -87,6 +88,8 @@ def main() -> None:
     if given.schedules is not None:
         chosen["schedules"] = lambda _quick: schedules.section(given.schedules, given.first)
         given.section = given.section or ["schedules"]
+    if given.nodes is not None:
+        chosen["engine-plans"] = lambda _quick: engine_plans.section(given.nodes, 4)
     for name in given.section or [name for name in SECTIONS if name not in _BY_NAME_ALONE]:
         tables = chosen[name](given.quick)
         document[name] = [table.json() for table in tables]

@@ -25,8 +25,9 @@ from reconciler.model.observed import Observed, Silent
 from reconciler.model.observer_port import Observer
 from reconciler.model.vocab import UnknownReason
 from reconciler.spec import load_spec
+from tests.bench import measure
 
-HOT_PASSES = 3
+HOT_PASSES = 2
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -69,6 +70,8 @@ async def _measured(directory: Path, engine: Sequence[str]) -> dict[str, Any]:
         used = [(now - then) / passes for now, then in zip(spent(), began, strict=True)]
         found[one] = dict(zip(("wall", "leader", "workers", "scheduler", "bytes"), used, strict=True))
         found[one]["unread"] = len(unread) - before_it
+        found[one]["mib"] = measure.peak_mib()
+        found[one]["workers_mib"] = sum(map(measure.peak_mib_of, processes[1:]))
     if len(unread) > len(names):
         raise SystemExit(f"{len(unread)} readings are missing: {unread[0]}")
     await observer.close()
