@@ -76,7 +76,9 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="smoke test in a minute: 100 nodes, 10 on the wire")
     parser.add_argument("--schedules", type=int, metavar="N", help="play N schedules; alone: nothing else")
-    parser.add_argument("--nodes", type=int, metavar="N", help="of engine-plans; default: 100,000")
+    parser.add_argument(
+        "--nodes", type=int, metavar="N", help="of engine-plans and engine-sites; default: 100,000 and 2,000"
+    )
     parser.add_argument("--first", type=int, metavar="SEED", help="of the schedules; default: drawn and printed")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
     given = parser.parse_args()
@@ -90,6 +92,7 @@ def main() -> None:
         given.section = given.section or ["schedules"]
     if given.nodes is not None:
         chosen["engine-plans"] = lambda _quick: engine_plans.section(given.nodes, 4)
+        chosen["engine-sites"] = lambda _quick: engine_sites.section(given.nodes, (2, 4))
     for name in given.section or [name for name in SECTIONS if name not in _BY_NAME_ALONE]:
         tables = chosen[name](given.quick)
         document[name] = [table.json() for table in tables]
