@@ -31,6 +31,7 @@ from tests.bench import (
     schedules,
     spares,
     start,
+    wan,
     wire,
     worst_search,
 )
@@ -49,6 +50,7 @@ SECTIONS: dict[str, Section] = {
     "live": lambda quick: live.section((100,) if quick else (1_000, 5_000)),
     "hosts": lambda quick: hosts.section(3 if quick else 20),
     "wire": lambda quick: wire.section(10 if quick else 200),
+    "wan": lambda quick: wan.section(3 if quick else 12),
     "engine": lambda quick: engine.section(10, (1,)) if quick else engine.section(200, (1, 2, 4)),
     "engine-sites": lambda quick: engine_sites.section(10, (2,)) if quick else engine_sites.section(2_000, (2, 4)),
     "engine-plans": lambda quick: engine_plans.section(1_000 if quick else 100_000, 4),
@@ -66,8 +68,8 @@ SECTIONS: dict[str, Section] = {
     "past-10m": lambda quick: past.section(10_000 if quick else 10_000_000),
     "machine": lambda _quick: machine.section(),
 }
-# Root and a quarter of an hour; twice that; 10 GB of disk; an hour; 6 GB of memory.
-_BY_NAME_ALONE = ("machine", "fabric-512", "past-10m", "engine-sites", "engine-plans")
+# Root and a quarter of an hour; twice that; 10 GB of disk; an hour; 6 GB of memory; root.
+_BY_NAME_ALONE = ("machine", "fabric-512", "past-10m", "engine-sites", "engine-plans", "wan")
 
 
 def main() -> None:
@@ -76,10 +78,11 @@ def main() -> None:
         "section",
         nargs="*",
         choices=[*SECTIONS, []],
-        help="sections to run; default: all but machine, fabric-512, past-10m, engine-sites and engine-plans",
+        help="sections to run; default: all but machine, fabric-512, past-10m, engine-sites, engine-plans, wan",
     )
     parser.add_argument("--quick", action="store_true", help="smoke test in a minute: 100 nodes, 10 on the wire")
     parser.add_argument("--schedules", type=int, metavar="N", help="play N schedules; alone: nothing else")
+    parser.add_argument("--nodes", type=int, metavar="N", help="of engine-plans, engine-sites; default: 100,000, 2,000")
     parser.add_argument("--first", type=int, metavar="SEED", help="of the schedules; default: drawn and printed")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
     given = parser.parse_args()
@@ -91,6 +94,9 @@ def main() -> None:
     if given.schedules is not None:
         chosen["schedules"] = lambda _quick: schedules.section(given.schedules, given.first)
         given.section = given.section or ["schedules"]
+    if given.nodes is not None:
+        chosen["engine-plans"] = lambda _quick: engine_plans.section(given.nodes, 4)
+        chosen["engine-sites"] = lambda _quick: engine_sites.section(given.nodes, (2, 4))
     for name in given.section or [name for name in SECTIONS if name not in _BY_NAME_ALONE]:
         tables = chosen[name](given.quick)
         document[name] = [table.json() for table in tables]
