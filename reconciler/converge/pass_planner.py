@@ -74,7 +74,8 @@ class PassPlanner:
 
     def plan(self, fleet: Fleet, seen: Observation, idle: Sequence[str], signatures: Signatures) -> PlannedPass:
         """Learn and plan. `idle`: nodes that nobody works on, which were looked at."""
-        look = ObservationPass(fleet, seen, idle, self._ledger, self._clock, records_of(fleet, self._ledger))
+        records = records_of(fleet, self._ledger)
+        look = ObservationPass(fleet, seen, idle, self._ledger, self._clock, records, self.kept.signals)
         self.messages.outage(look.outage)
         look.learn(acts=True)
         look.copy_holds()

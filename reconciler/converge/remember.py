@@ -24,6 +24,7 @@ from reconciler.planner.fleet import signal_history
 from reconciler.planner.node.corroboration import same_uuid, unconfirmed
 from reconciler.planner.node.holds import end_of, is_active, is_copy
 from reconciler.planner.node.retest import is_idle
+from reconciler.planner.node.signal_cache import SignalCache
 from reconciler.planner.node.watchdog import BMC_LOG, WATCHED
 from reconciler.spec.signals import PREFIX
 
@@ -92,11 +93,17 @@ def _news(desired: Desired, seen: Observed, record: NodeRecord) -> _News:
 
 
 def remember_evidence(
-    ledger: NodeStore, fleet: Fleet, observation: Observation, records: Mapping[str, NodeRecord], now: datetime
+    ledger: NodeStore,
+    fleet: Fleet,
+    observation: Observation,
+    records: Mapping[str, NodeRecord],
+    now: datetime,
+    shown: SignalCache | None = None,
 ) -> None:
     """Record since when nodes show what isolates them, and since when version, spec and drivers are what they are.
 
-    `records`: those of the nodes that were looked at, and that of the fleet's changes (`records_needed`).
+    `records`: those of the nodes that were looked at, and that of the fleet's changes (`records_needed`). `shown`:
+    shared with others that ask what nodes show.
     """
     name = CHANGES + fleet.settings.fleet
     kept = records.get(name)
@@ -104,7 +111,7 @@ def remember_evidence(
     current = signal_history.states(fleet, observation)
     over = signal_history.gone(fleet, observation, known, current)
     news = [(name, key, True) for key in sorted(current - known.keys())] + [(name, key, False) for key in sorted(over)]
-    news += signal_history.signal_updates(fleet, observation, records, kept, now)
+    news += signal_history.signal_updates(fleet, observation, records, kept, now, shown)
     if news:
         ledger.note_silences(news, now)
 
@@ -194,14 +201,15 @@ def remember_plans(
     run: str,
     now: datetime,
     known: dict[str, Mapping[str, Any]] | None = None,
+    shown: SignalCache | None = None,
 ) -> Mapping[tuple[str, str], tuple[datetime, datetime]]:
     """Record the drift of these plans, and values that are as desired as applied.
 
     Return when each difference was first and last seen, by (node, path). `observed`: what the plans were made from. A
     node whose planning crashed was not compared, so what is recorded of it stays. `known`: a cache of the values that
-    profiles ask for, by digest.
+    profiles ask for, by digest. `shown`: shared with others that ask what nodes show.
     """
-    known = {} if known is None else known
+    known, shown = {} if known is None else known, shown or SignalCache()
     plans = {
         name: plan
         for name, plan in plans.items()
@@ -209,7 +217,7 @@ def remember_plans(
     }
     hiding = {
         name: of_its_own(
-            name, "noting its drift", partial(unread_signals, fleet.nodes[name].profile, observed[name]), _unknown
+            name, "noting its drift", partial(shown.unread, fleet.nodes[name].profile, observed[name]), _unknown
         )
         for name in plans
     }

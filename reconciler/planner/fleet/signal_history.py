@@ -15,7 +15,7 @@ from functools import lru_cache
 from reconciler import __version__
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.gate.certificate import digest_of
-from reconciler.health.signals import Signal, signals, unread_signals
+from reconciler.health.signals import Signal
 from reconciler.health.table import Effect
 from reconciler.model.desired import Desired, DesiredInventory, Fleet, Profile, Remediation
 from reconciler.model.observed import Answered, Observation, Observed
@@ -27,6 +27,7 @@ from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.boot_proofs import boot_signals
 from reconciler.planner.node.counted import counter_signals, counter_updates
 from reconciler.planner.node.late_events import log_updates, with_late
+from reconciler.planner.node.signal_cache import SignalCache
 from reconciler.planner.node.unhealed import kept_updates, unhealed_signals
 from reconciler.planner.node.withheld import lasting_updates
 
@@ -90,14 +91,15 @@ def after_change(
 
 
 def kept_signals(
-    desired: Desired, seen: Observed, record: NodeRecord
+    desired: Desired, seen: Observed, record: NodeRecord, signals: SignalCache | None = None
 ) -> tuple[tuple[Signal, ...], tuple[tuple[str, bool], ...]]:
     """Return the signals of a node, and what the ledger keeps to judge them later: signals, and looks at counters.
 
-    The latter as (key, whether it is kept from now on).
+    The latter as (key, whether it is kept from now on). `signals`: shared with others that ask what nodes show.
     """
     risen = counter_signals(desired, seen, record)
-    found = (*signals(desired.profile, seen), *boot_signals(desired, seen, record), *risen)
+    shown = (signals or SignalCache()).of(desired.profile, seen)
+    found = (*shown, *boot_signals(desired, seen, record), *risen)
     found = with_late(found, desired, seen, record)
     earlier = unhealed_signals(desired, seen, record, found)
     looks, events = counter_updates(desired, seen, record, risen), kept_updates(desired, seen, record, found)
@@ -110,8 +112,10 @@ def signal_updates(
     records: Mapping[str, NodeRecord],
     changes: NodeRecord | None,
     now: datetime,
+    signals: SignalCache | None = None,
 ) -> Iterator[tuple[str, str, bool]]:
     """Yield (node, key, whether it is shown now) for signals that are new to the ledger, or over."""
+    signals = signals or SignalCache()
     rules = IgnoreRules(fleet.settings.ignore, now)
     for name, seen in observation.nodes.items():
         desired, record = fleet.nodes.get(name), records.get(name)
@@ -121,13 +125,13 @@ def signal_updates(
             yield from ((name, key, new) for key, new in log_updates(seen, record))
             continue
         kept = {first_seen(key)[0]: key for key in record.silent_since if key.startswith("health.")}
-        found, updates = kept_signals(desired, seen, record)
+        found, updates = kept_signals(desired, seen, record, signals)
         yield from ((name, key, new) for key, new in updates)
         outside = {one.path for one in found if one.rule.domains and rules.match(desired, one.path) is None}
-        yield from ((name, key, new) for key, new in shared_updates(desired, seen, record, outside, now))
+        yield from ((name, key, new) for key, new in shared_updates(desired, seen, record, outside, now, signals))
         if not kept and not found and not any(key.startswith(LASTS) for key in record.silent_since):
             continue
-        missing = unread_signals(desired.profile, seen)
+        missing = signals.unread(desired.profile, seen)
         yield from ((name, key, new) for key, new in lasting_updates(found, missing, record))
         hard = (signal.path for signal in found if signal.effect is Effect.ISOLATES)
         shown = {path for path in hard if rules.match(desired, path) is None}

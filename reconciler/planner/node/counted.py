@@ -134,7 +134,6 @@ def counter_updates(
         if counters is None:
             continue
         look = looks.get(group) or _Look()
-        names = _names(rules)
         if look.since is None or _is_released(record, look.since):
             begins = True
         else:
@@ -145,7 +144,7 @@ def counter_updates(
             if "" in look.keys:
                 yield look.keys[""], False
             yield _key(group, boot), True
-        yield from _values_moved(_Sample(group, boot, counters, _unread(facts, group, groups)), look, names, begins)
+        yield from _values_moved(_Sample(group, boot, counters, _unread(facts, group, groups)), look, rules, begins)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +161,14 @@ class _Sample:
         return _key(self.group, self.boot, device, above) if above else None
 
 
-def _values_moved(sample: _Sample, look: _Look, names: frozenset[str], begins: bool) -> Iterator[tuple[str, bool]]:
+def _values_moved(
+    sample: _Sample, look: _Look, rules: Collection[CounterRule], begins: bool
+) -> Iterator[tuple[str, bool]]:
     lacks = sample.unread if begins else sample.unread & look.unread
     yield from _moved(look.keys.get(_UNREAD), sample.key(_UNREAD, dict.fromkeys(lacks, 1)))
-    for device in {*sample.counters, *(look.values if begins else ())} - {_UNREAD}:
+    devices = {*sample.counters, *(look.values if begins else ())} - {_UNREAD}
+    names = _names(rules) if devices else frozenset[str]()
+    for device in devices:
         now = sample.counters.get(device, {})
         values = {name: now.get(name, 0) for name in names} if begins else look.moved(device, now, names, sample.unread)
         if values is not None:
@@ -176,10 +179,11 @@ def _unread(
     facts: HostFacts, group: CounterGroup, groups: Mapping[CounterGroup, Collection[CounterRule]]
 ) -> frozenset[str]:
     """Return the counters of a group, and the devices, that were not read, as the notes of the source say."""
-    noted = {key.removeprefix(f"{group.field}.") for key in facts.unknown if key.startswith(f"{group.field}.")}
-    of_others = (
-        {name for other in groups if other.field == group.field for name in _names(groups[other])} if noted else ()
-    )
+    begin = f"{group.field}."
+    noted = {key.removeprefix(begin) for key in facts.unknown if key.startswith(begin)}
+    if not noted:
+        return frozenset()
+    of_others = {name for other in groups if other.field == group.field for name in _names(groups[other])}
     return frozenset(noted.difference(of_others) | noted.intersection(_names(groups[group])))
 
 

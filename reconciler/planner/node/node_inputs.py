@@ -133,7 +133,7 @@ class NodeInputs:
             of_all,
             now=now,
             neighbours_answer=self.neighbours,
-            signals=SignalCache({self.desired.node: (self.desired.profile, planned, self.signals)}),
+            signals=SignalCache.holding(self.desired.profile, planned, self.signals),
             incidents=(),
             of_domain={self.desired.node: self.incidents},
             pool_ports={} if self.peers is None else {self.desired.pool: self.peers},
