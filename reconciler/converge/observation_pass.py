@@ -30,6 +30,7 @@ from reconciler.model.records import NodeRecord
 from reconciler.planner.fleet.observer_outage import observer_outage
 from reconciler.planner.fleet.plan_request import PlanRequest, take_snapshot
 from reconciler.planner.fleet.planner import node_planner, plan_fleet
+from reconciler.planner.fleet.quiet_nodes import QuietNodes
 from reconciler.planner.node.planner import NodePlanner
 from reconciler.planner.node.signal_cache import SignalCache
 
@@ -85,6 +86,24 @@ class ObservationPass:
         if acts:
             look_for_storm(self.ledger, self.fleet, self.observation, self.records, now, self.signals)
             remember_evidence(self.ledger, self.fleet, self.observation, self.records, now, self.signals)
+
+    def learn_anew(self, quiet: QuietNodes, *, whole: bool) -> frozenset[str]:
+        """Learn what `learn` does for a run that acts, but ask no quiet node; all of them when it is `whole`.
+
+        Return the nodes of which there was news although they were quiet, which is a bug.
+        """
+        if self.outage:
+            return frozenset()
+        now, ledger, fleet, records = self.clock.now(), self.ledger, self.fleet, self.records
+        shown = SignalCache() if whole else self.signals
+        asked = quiet.ask(fleet, self.observation, records, now, shown, whole=whole)
+        some = replace(self.observation, nodes=asked.nodes)
+        looked_at = (asked.nodes[name] for name in self.names if name in asked.nodes)
+        news = remember_facts(ledger, fleet.nodes, looked_at, records, now)
+        look_for_storm(ledger, fleet, some, records, now, asked.signals)
+        news |= remember_evidence(ledger, fleet, some, records, now, asked.signals, quiet.states)
+        quiet.learnt(asked, fleet, self.observation, records, now, news, self.names)
+        return asked.quiet & news
 
     def copy_holds(self) -> None:
         """Copy the spec's holds to the ledger, where they outlive their lines in the spec (invariant 10)."""

@@ -21,6 +21,7 @@ from reconciler.model.plan import NodePlan, is_crashed
 from reconciler.model.records import CHANGES, IDLE, NodeRecord
 from reconciler.model.vocab import BootPhase, Concern, NodeState, UnknownReason
 from reconciler.planner.fleet import signal_history
+from reconciler.planner.fleet.tally import Tally
 from reconciler.planner.node.corroboration import same_uuid, unconfirmed
 from reconciler.planner.node.holds import end_of, is_active, is_copy
 from reconciler.planner.node.retest import is_idle
@@ -40,11 +41,11 @@ def remember_facts(
     observed: Iterable[Observed],
     records: Mapping[str, NodeRecord],
     now: datetime,
-) -> bool:
+) -> set[str]:
     """Record identities on which BMC and host agree, and since when sources have been silent.
 
-    An identity other than the known one is not recorded before a person confirms it. Return whether anything was news.
-    Nodes of another fleet are left out.
+    An identity other than the known one is not recorded before a person confirms it. Return the nodes of which anything
+    was news. Nodes of another fleet are left out.
     """
     identities: dict[str, tuple[str | None, str | None]] = {}
     silent: list[tuple[str, str, bool]] = []
@@ -62,7 +63,7 @@ def remember_facts(
         with ledger.batch():
             ledger.remember_identities(identities, now)
             ledger.note_silences(silent, now)
-    return bool(identities or silent)
+    return {*identities, *(node for node, _, _ in silent)}
 
 
 _News = tuple[tuple[str | None, str | None] | None, list[tuple[str, str, bool]]]  # identity, silences
@@ -99,21 +100,25 @@ def remember_evidence(
     records: Mapping[str, NodeRecord],
     now: datetime,
     shown: SignalCache | None = None,
-) -> None:
+    states: Tally[str] | None = None,
+) -> set[str]:
     """Record since when nodes show what isolates them, and since when version, spec and drivers are what they are.
 
     `records`: those of the nodes that were looked at, and that of the fleet's changes (`records_needed`). `shown`:
-    shared with others that ask what nodes show.
+    shared with others that ask what nodes show. `states`: those of all nodes; None: the observation has them all.
+    Return the nodes of which anything was news.
     """
     name = CHANGES + fleet.settings.fleet
     kept = records.get(name)
     known = {} if kept is None else kept.silent_since
-    current = signal_history.states(fleet, observation)
-    over = signal_history.gone(fleet, observation, known, current)
+    tally = signal_history.tally_states(fleet, observation) if states is None else states
+    current = signal_history.states(tally)
+    over = signal_history.gone(tally, known, current)
     news = [(name, key, True) for key in sorted(current - known.keys())] + [(name, key, False) for key in sorted(over)]
     news += signal_history.signal_updates(fleet, observation, records, kept, now, shown)
     if news:
         ledger.note_silences(news, now)
+    return {node for node, _, _ in news}
 
 
 def remember_signals(ledger: NodeStore, desired: Desired, seen: Observed, record: NodeRecord, now: datetime) -> bool:

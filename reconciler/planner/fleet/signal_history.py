@@ -7,7 +7,7 @@ a day even if the signal disappears meanwhile. The changes of a fleet have a rec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -23,6 +23,7 @@ from reconciler.model.records import LASTS, NodeRecord
 from reconciler.model.signal_changes import SignalChange
 from reconciler.model.vocab import NodeState
 from reconciler.planner.fleet.domain_incidents import shared_updates
+from reconciler.planner.fleet.tally import Tally
 from reconciler.planner.node.actions import spec_of
 from reconciler.planner.node.boot_proofs import boot_signals
 from reconciler.planner.node.counted import counter_signals, counter_updates
@@ -33,6 +34,7 @@ from reconciler.planner.node.withheld import lasting_updates
 
 NEWS = timedelta(hours=1)
 AFTER = " after "
+UNREAD = "unread "  # before a pool, among the keys of its nodes: the driver of this one was not read
 FLAPS = timedelta(days=1)  # a signal that returns within a day after a change is still that change's
 
 
@@ -44,26 +46,28 @@ def first_seen(key: str) -> tuple[str, str]:
     return signal, change
 
 
-def states(fleet: Fleet, observation: Observation) -> frozenset[str]:
-    """Return the current version, specs and drivers, each as a key of the fleet's record of changes."""
-    found = {f"reconciler {__version__}"}
+def states_of(node: Desired, seen: Observed | None) -> tuple[str, ...]:
+    """Return the spec and the driver of a node, as keys of the fleet's record of changes; or that it was not read."""
+    driver = None if seen is None else _driver(seen)
+    return _spec(node.pool, node.profile), f"driver {node.pool} {driver}" if driver is not None else UNREAD + node.pool
+
+
+def tally_states(fleet: Fleet, observation: Observation) -> Tally[str]:
+    """Count the specs and drivers of all nodes of a fleet."""
+    found = Tally[str]()
     for name, node in fleet.nodes.items():
-        found.add(_spec(node.pool, node.profile))
-        seen = observation.nodes.get(name)
-        driver = None if seen is None else _driver(seen)
-        if driver is not None:
-            found.add(f"driver {node.pool} {driver}")
-    return frozenset(found)
+        found.take(name, states_of(node, observation.nodes.get(name)))
+    return found
 
 
-def gone(fleet: Fleet, observation: Observation, known: Mapping[str, datetime], now: frozenset[str]) -> frozenset[str]:
+def states(tally: Iterable[str]) -> frozenset[str]:
+    """Return the current version, specs and drivers, each as a key of the fleet's record of changes."""
+    return frozenset([f"reconciler {__version__}", *(key for key in tally if not key.startswith(UNREAD))])
+
+
+def gone(tally: Iterable[str], known: Mapping[str, datetime], now: frozenset[str]) -> frozenset[str]:
     """Return the recorded keys that no longer hold. A pool that was not read in full keeps its drivers."""
-    unread_pools = {
-        node.pool
-        for name, node in fleet.nodes.items()
-        if (seen := observation.nodes.get(name)) is None or _driver(seen) is None
-    }
-    kept = tuple(f"driver {pool} " for pool in unread_pools)
+    kept = tuple(f"driver {key.removeprefix(UNREAD)} " for key in tally if key.startswith(UNREAD))
     return frozenset(key for key in known if key not in now and not (kept and key.startswith(kept)))
 
 

@@ -17,9 +17,10 @@ How a signal that was raised is healed is what its row says (unhealed.py): that 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from reconciler.gate.certificate import CLOCK_SKEW
@@ -82,7 +83,9 @@ def counter_signals(desired: Desired, observed: Observed, record: NodeRecord) ->
         signal
         for group in groups
         if (look := looks.get(group)) is not None and look.since is not None and not _is_released(record, look.since)
-        for signal in _risen(_compared(facts, group, groups, look), look, _Age.of(group, observed, look, by_rate))
+        for signal in _risen(
+            _compared(facts, group, groups, look), look, partial(_Age.of, group, observed, look, by_rate)
+        )
     )
 
 
@@ -137,8 +140,8 @@ def counter_updates(
         if look.since is None or _is_released(record, look.since):
             begins = True
         else:
-            lasted = observed.host.at - look.since
-            over = lasted >= timedelta(seconds=group.seconds) or lasted < -CLOCK_SKEW  # of a clock that was set back
+            at, lasts = observed.host.at, timedelta(seconds=group.seconds)
+            over = at >= look.since + lasts or at < look.since - CLOCK_SKEW  # of a clock that was set back
             begins = over and not any(rule.name in raised for rule in rules)
         if begins:
             if "" in look.keys:
@@ -224,10 +227,12 @@ def _compared(
             yield from ((device, values, one) for one in groups[group] if unread.isdisjoint(one.counters))
 
 
-def _risen(compared: Iterator[tuple[str, Mapping[str, int], CounterRule]], look: _Look, age: _Age) -> Iterator[Signal]:
+def _risen(
+    compared: Iterator[tuple[str, Mapping[str, int], CounterRule]], look: _Look, aged: Callable[[], _Age]
+) -> Iterator[Signal]:
     for device, values, one in compared:
         rise = look.rise(device, values, one.counters)
-        if rise is not None and _beyond(one, rise, age):
+        if rise and _beyond(one, rise, age := aged()):  # what rests is no evidence, however old the look
             detail = rise_of(device, one.counters, rise, format_duration(max(age.seconds, 1.0)))
             yield Signal(one.name, detail, one.rule)
 

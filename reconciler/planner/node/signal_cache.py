@@ -29,10 +29,10 @@ class SignalCache:
 
     _told: dict[str, _Told] = field(default_factory=dict)
 
-    @classmethod
-    def holding(cls, profile: Profile, observed: Observed, shown: tuple[Signal, ...]) -> SignalCache:
-        """Return a cache in which this reading shows these signals."""
-        return cls({observed.node: _Told(profile, observed, shown)})
+    def hold(self, profile: Profile, observed: Observed, shown: tuple[Signal, ...]) -> SignalCache:
+        """Take from elsewhere that this reading shows these signals."""
+        self._told[observed.node] = _Told(profile, observed, shown)
+        return self
 
     def of(self, profile: Profile, observed: Observed) -> tuple[Signal, ...]:
         """Return all signals of a node, as `health.signals.signals` computes them."""
