@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reconciler.model.desired import Desired
 from reconciler.model.drift import DriftClass, DriftItem
 from reconciler.model.observed import Observation
 from reconciler.model.plan import NodePlan
 from reconciler.model.vocab import Concern
-from reconciler.planner.fleet import live_permit
 from reconciler.planner.fleet.live_permit import LiveRollouts
+from reconciler.planner.fleet.rollout_member import RolloutMember, rollout_member
 from tests.properties.test_incremental import NAMES, Passes, silence
 
 
@@ -51,10 +53,12 @@ def observed(here: Passes) -> Observation:
 
 def test_nobody_is_judged_while_nothing_is_pending(monkeypatch: pytest.MonkeyPatch) -> None:
     here, judged = Passes(), list[str]()
-    judge = live_permit.rollout_member
-    monkeypatch.setattr(
-        live_permit, "rollout_member", lambda node, *of: (judged.append(node.node), judge(node, *of))[1]
-    )
+
+    def noted(node: Desired, *of: Any) -> RolloutMember:
+        judged.append(node.node)
+        return rollout_member(node, *of)
+
+    monkeypatch.setattr("reconciler.planner.fleet.live_permit.rollout_member", noted)
     plans = dict(here.plan(None).nodes)
     live = LiveRollouts(here.fleet, observed(here), plans, here.records, here.now)
     assert not live.now({}, {}, here.now).by_pool

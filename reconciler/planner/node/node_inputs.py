@@ -159,10 +159,11 @@ def values_of(seen: Observed) -> tuple[Any, ...]:
 
 def as_moments(seen: Observed, horizon: Horizon) -> Observed:
     """Return the same readings, whose times note in the horizon until when what is decided by them holds."""
-    hot, host, member = (
-        one if isinstance(one, Silent) else Answered(Moment(one.at, horizon), one.value)
+    readings: list[Any] = [
+        one if isinstance(one, Silent) else _answer(one.value, one, horizon)
         for one in (seen.hot, seen.host, seen.member)
-    )
+    ]
+    hot, host, member = readings
     return Observed(seen.node, hot, seen.inventory, host, member)
 
 

@@ -12,7 +12,7 @@ from reconciler.model.observed import Observed
 
 @dataclass(slots=True)
 class _Told:
-    """What a reading tells; None: nobody has asked."""
+    """A reading with what it tells; None: nobody has asked."""
 
     profile: Profile
     observed: Observed
@@ -22,7 +22,7 @@ class _Told:
 
 @dataclass(frozen=True, slots=True)
 class SignalCache:
-    """What the latest reading of each node tells.
+    """Keeps what the latest reading of each node tells.
 
     An entry serves only the very objects that it was computed from: comparing them would take longer than computing.
     """
