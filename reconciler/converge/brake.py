@@ -17,19 +17,26 @@ from reconciler.model.ports import Ledger, Recollection
 from reconciler.model.records import BAD, NO_CLUSTER, STORM, Hold, NodeRecord
 from reconciler.planner.fleet.storm import Storm, bad_nodes, bad_since, storm
 from reconciler.planner.node.holds import braked, by_subject
+from reconciler.planner.node.signal_cache import SignalCache
 
 OWNER = "storm brake"
 FORESEEN = "storm brake, which the next apply or run sets"
 
 
 def look_for_storm(
-    ledger: Ledger, fleet: Fleet, observation: Observation, records: Mapping[str, NodeRecord], now: datetime
+    ledger: Ledger,
+    fleet: Fleet,
+    observation: Observation,
+    records: Mapping[str, NodeRecord],
+    now: datetime,
+    signals: SignalCache | None = None,
 ) -> Blocked | None:
     """Set the storm brake if this observation trips it, and return why disruption is held back; None when it is not.
 
-    `records`: those of the nodes that were looked at. Of the other nodes only the cluster's view is known.
+    `records`: those of the nodes that were looked at. Of the other nodes only the cluster's view is known. `signals`:
+    shared with others that ask what nodes show.
     """
-    gone, known = _bad_nodes(ledger, fleet, observation, records)
+    gone, known = _bad_nodes(ledger, fleet, observation, records, signals)
     _note(ledger, fleet, observation, gone, known, now)
     found = _new_storm(ledger, fleet, observation, gone, known, now)
     if found is not None:
@@ -47,14 +54,18 @@ def foreseen_brake(
 
 
 def _bad_nodes(
-    ledger: Recollection, fleet: Fleet, observation: Observation, records: Mapping[str, NodeRecord]
+    ledger: Recollection,
+    fleet: Fleet,
+    observation: Observation,
+    records: Mapping[str, NodeRecord],
+    signals: SignalCache | None = None,
 ) -> tuple[Mapping[str, str | None], Mapping[str, NodeRecord]]:
     """Return the nodes that are bad and how (None: that is not known, or expected), and the records of all."""
-    gone = bad_nodes(fleet, observation)
+    gone = bad_nodes(fleet, observation, signals=signals)
     others = [name for name in gone if name not in records]
     known = {**records, **(ledger.nodes(others) if others else {})}
     if any(NO_CLUSTER in known[name].silent_since for name in gone):
-        gone = bad_nodes(fleet, observation, known)
+        gone = bad_nodes(fleet, observation, known, signals)
     return gone, known
 
 
