@@ -100,7 +100,7 @@ class ObservationPass:
         some = replace(self.observation, nodes=asked.nodes)
         looked_at = (asked.nodes[name] for name in self.names if name in asked.nodes)
         news = remember_facts(ledger, fleet.nodes, looked_at, records, now)
-        look_for_storm(ledger, fleet, some, records, now, asked.signals)
+        news |= look_for_storm(ledger, fleet, some, records, now, asked.signals)
         news |= remember_evidence(ledger, fleet, some, records, now, asked.signals, quiet.states)
         quiet.learnt(asked, fleet, self.observation, records, now, news, self.names)
         return asked.quiet & news

@@ -14,9 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.converge.observation_pass import ObservationPass
+from reconciler.health.signals import BOOT_REFUTED, Signal, signals
+from reconciler.health.table import table_of
 from reconciler.lab.inprocess.virtual_time import VirtualClock
-from reconciler.model.observed import Answered, HostFacts, Observation
-from reconciler.model.records import COUNTED, Hold, NodeRecord
+from reconciler.model.desired import Desired, IgnoreRule
+from reconciler.model.observed import Answered, HostFacts, Observation, Observed, Silent
+from reconciler.model.records import BAD, COUNTED, Applied, Hold, NodeRecord
+from reconciler.model.vocab import Power, UnknownReason
 from reconciler.planner.fleet import quiet_nodes
 from reconciler.planner.fleet.quiet_nodes import QuietNodes
 from reconciler.planner.fleet.signal_history import tally_states
@@ -81,15 +85,53 @@ def learn(here: Passes, quiet: QuietNodes, met: Counter[str], *, whole: bool = F
         else:
             since.pop(key, None)
         here.records[name] = replace(here.records.get(name, NodeRecord(name)), silent_since=since)
-    met["quiet"] += len(quiet._quiet)
+
+
+class Watched(QuietNodes):
+    """Counts in `met` the nodes that are skipped, apart by whether they were read again."""
+
+    def __init__(self, met: Counter[str]) -> None:
+        super().__init__()
+        self._met = met
+
+    def _is_quiet(self, desired: Desired, seen: Observed, *rest: Any) -> bool:
+        known = self._quiet.get(desired.node)
+        how = "the same" if known is not None and known.seen is seen else "read again"
+        found = super()._is_quiet(desired, seen, *rest)
+        self._met[how] += found
+        return found
+
+
+def inventory_anew(here: Passes, _draw: Any, name: str) -> None:
+    seen = here.seen[name]
+    if isinstance(seen.inventory, Answered):
+        here.seen[name] = replace(seen, inventory=replace(seen.inventory, at=here.now))
+
+
+def off(here: Passes, _draw: Any, name: str) -> None:
+    seen = here.seen[name]
+    if isinstance(seen.hot, Answered):
+        dark = Silent(here.now, UnknownReason.EXPLAINED, "off")
+        hot = Answered(here.now, replace(seen.hot.value, power=Power.OFF))
+        here.seen[name] = replace(seen, hot=hot, host=dark)
+
+
+def many_not_ready(here: Passes, draw: Any, _name: str) -> None:
+    for name in NAMES[: draw(st.integers(1, 3))]:
+        here.seen[name] = replace(here.seen[name], member=Answered(here.now, b.member(name, ready=False)))
+        here.record(name, serial="S", applied={"cluster.member": Applied("x", "d", "c", here.now)})
+
+
+MORE = (inventory_anew, off, many_not_ready)
+SOON = tuple(timedelta(seconds=seconds) for seconds in (5, 20, 60, 120, 300, 590, -3))
 
 
 def edited_passes(draw: Callable[[Any], Any], met: Counter[str]) -> None:
-    here, quiet = Passes(), QuietNodes()
-    for _ in range(draw(st.integers(3, 7))):
+    here, quiet = Passes(), Watched(met)
+    for _ in range(draw(st.integers(3, 9))):
         learn(here, quiet, met, whole=draw(st.integers(0, 7)) == 7)
-        here.now += draw(st.sampled_from(STEPS))
-        for edit in draw(st.lists(st.sampled_from(EDITS), max_size=2)):
+        here.now += draw(st.sampled_from(SOON) | st.sampled_from(STEPS))
+        for edit in draw(st.lists(st.sampled_from((*EDITS, *MORE)), max_size=2)):
             edit(here, draw, draw(st.sampled_from(NAMES)))
             met[edit.__name__] += 1
         if draw(st.booleans()):
@@ -114,8 +156,9 @@ def test_nodes_are_quiet_among_all_edits() -> None:
         edited_passes(data.draw, met)
 
     visit()
-    assert met["quiet"] > met["asked"] / 8
-    assert met.keys() >= {edit.__name__ for edit in EDITS}
+    assert met.keys() >= {edit.__name__ for edit in (*EDITS, *MORE)}
+    assert met["the same"] > met["asked"] / 20
+    assert met["read again"] > 10
 
 
 def settled(**facts: Any) -> tuple[Passes, QuietNodes]:
@@ -180,6 +223,44 @@ def test_a_whole_pass_finds_news_of_a_quiet_node(monkeypatch: pytest.MonkeyPatch
     look = ObservationPass(here.fleet, observation, NAMES, ledger, VirtualClock(here.now), dict(here.records))
     assert look.learn_anew(quiet, whole=True) == {"n0"}
     assert ledger.silences
+
+
+def test_a_crash_costs_the_news_of_its_own_node_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Invariant 22: that three others went bad is noted all the same, and the node is asked again with each pass."""
+    here, quiet = settled()
+
+    def crashing(profile: Any, seen: Observed) -> Any:
+        if seen.node == "n0":
+            raise KeyError("nobody expects it")
+        return signals(profile, seen)
+
+    monkeypatch.setattr("reconciler.planner.node.signal_cache.signals", crashing)
+    for name in NAMES[1:4]:
+        here.seen[name] = replace(here.seen[name], member=Answered(here.now, b.member(name, ready=False)))
+        here.record(name, serial="S", applied={"cluster.member": Applied("x", "d", "c", here.now)})
+    here.record("n0", uuid="another")
+    met: Counter[str] = Counter()
+    learn(here, quiet, met)
+    assert met["storm"]
+    assert all(BAD in here.records[name].silent_since for name in NAMES[1:4])
+    assert "n0" not in quiet._quiet
+
+
+def test_a_refuted_boot_is_noted_when_the_rule_that_ignores_it_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the ledger shows it, so the readings of the node are those of a quiet one."""
+    here, quiet = Passes(), QuietNodes()
+    monkeypatch.setattr("reconciler.planner.fleet.quiet_nodes.boot_signals", lambda desired, *_: told(desired))
+    monkeypatch.setattr("reconciler.planner.fleet.signal_history.boot_signals", lambda desired, *_: told(desired))
+
+    def told(desired: Desired) -> tuple[Signal, ...]:
+        rule = table_of(desired.profile).rule_of(BOOT_REFUTED)
+        return (Signal(BOOT_REFUTED, "refuted", rule),) if desired.node == "n0" else ()
+
+    here.respecify(ignore=(IgnoreRule("health.boot_refuted", "known", expires=f"{here.now:%Y-%m-%d}"),))
+    for _ in range(3):
+        learn(here, quiet, Counter())
+        here.now += timedelta(minutes=1)
+    assert "n0" not in quiet._quiet
 
 
 def test_a_tally_counts_what_nodes_have_now() -> None:

@@ -14,9 +14,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Final
 
 from reconciler.health.table import Group, HealthTable, health_table
+from reconciler.model.crash import Crash, of_its_own
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.observed import Observation, Observed
 from reconciler.model.plan import Incident
@@ -138,10 +140,19 @@ class Look:
 
 def active_incidents(look: Look) -> tuple[DomainIncident, ...]:
     """Return the incidents that are not over."""
-    nodes = [(name, node) for name, node in look.fleet.nodes.items() if _may_show(look, name, node)]
-    signs = [sign for name, node in nodes for sign in _signs(look, name, node)]
+    signs: list[Sign] = []
+    for name, node in look.fleet.nodes.items():
+        signs += of_its_own(name, "looking for an incident", partial(_signs_of, look, name, node), _no_signs)
     found = incidents(signs, look.fleet.nodes, health_table(look.fleet.settings.health)) if signs else ()
     return tuple(one for one in found if one.ended is None)
+
+
+def _no_signs(_crash: Crash) -> tuple[Sign, ...]:
+    return ()
+
+
+def _signs_of(look: Look, name: str, node: Desired) -> tuple[Sign, ...]:
+    return tuple(_signs(look, name, node)) if _may_show(look, name, node) else ()
 
 
 def _may_show(look: Look, name: str, node: Desired) -> bool:

@@ -12,13 +12,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 
+from reconciler.health.signals import Signal
+from reconciler.model.crash import Crash, of_its_own
 from reconciler.model.desired import Desired, Fleet
 from reconciler.model.observed import Observation, Observed
 from reconciler.model.records import COUNTED, LOG_READ, NodeRecord
 from reconciler.planner.fleet.signal_history import states_of
 from reconciler.planner.fleet.tally import Tally
+from reconciler.planner.node.boot_proofs import boot_signals
 from reconciler.planner.node.moment import Horizon
 from reconciler.planner.node.node_inputs import as_moments, values_of
 from reconciler.planner.node.signal_cache import SignalCache
@@ -42,12 +46,14 @@ class Asked:
     """The nodes that a pass asks for news, as they are asked: their clocks are moments.
 
     `signals`: what they show. `quiet`: those that are asked although they are quiet, to see if that is right.
+    `crashed`: those of which nobody can tell what they show.
     """
 
     nodes: dict[str, Observed] = field(default_factory=dict)
     signals: SignalCache = field(default_factory=SignalCache)
     quiet: frozenset[str] = frozenset()
     horizons: dict[str, Horizon] = field(default_factory=dict)
+    crashed: set[str] = field(default_factory=set)
 
 
 class QuietNodes:
@@ -79,7 +85,11 @@ class QuietNodes:
             view = asked.nodes[name] = as_moments(seen, horizon)
             if desired is not None:
                 self.states.take(name, states_of(desired, seen))
-                asked.signals.hold(desired.profile, view, signals.of(desired.profile, seen))
+                shown = _shown(desired, seen, signals)
+                if shown is None:
+                    asked.crashed.add(name)
+                else:
+                    asked.signals.hold(desired.profile, view, shown)
         asked.quiet = frozenset(quiet)
         self._keep(fleet, observation)
         return asked
@@ -101,7 +111,7 @@ class QuietNodes:
         if not all(map(datetime.__le__, known.clocks, clocks)) or max(clocks) >= known.until:
             return False
         if known.seen is not seen:
-            if values_of(seen) != known.values or signals.of(desired.profile, seen):
+            if values_of(seen) != known.values or _shown(desired, seen, signals) != ():
                 return False
             known.seen = seen
         return True
@@ -114,19 +124,33 @@ class QuietNodes:
         records: Mapping[str, NodeRecord],
         now: datetime,
         news: Collection[str],
-        fully: Iterable[str],
+        idle: Iterable[str],
     ) -> None:
-        """Take in what came of asking. `news`: of which nodes there was any. `fully`: those that were asked for all."""
-        whole = set(fully)
+        """Take in what came of asking. `news`: of which nodes there was any. `idle`: those that nobody works on.
+
+        Of those that are worked on, the workers themselves learn a part.
+        """
+        idle = set(idle)
         for name in asked.nodes:
             desired, record, seen = fleet.nodes.get(name), records.get(name), observation.nodes[name]
             self._quiet.pop(name, None)
-            if desired is None or record is None or name in news or name not in whole:
+            if desired is None or record is None or name in news or name not in idle or name in asked.crashed:
                 continue
             clocks, until = _clocks(seen, now), asked.horizons[name].until
-            shows = asked.signals.of(desired.profile, asked.nodes[name])
+            view = asked.nodes[name]
+            shows = asked.signals.of(desired.profile, view) or boot_signals(desired, view, record)
             if not shows and until > max(clocks) and _is_clear(record):
                 self._quiet[name] = _Quiet(desired, record, seen, values_of(seen), clocks, until)
+
+
+def _shown(desired: Desired, seen: Observed, signals: SignalCache) -> tuple[Signal, ...] | None:
+    """Return the signals that a node shows; None when finding out crashed, which costs this node alone."""
+    look = partial(signals.of, desired.profile, seen)
+    return of_its_own(desired.node, "looking at its health", look, _nobody_knows)
+
+
+def _nobody_knows(_crash: Crash) -> None:
+    return None
 
 
 def _clocks(seen: Observed, now: datetime) -> tuple[datetime, ...]:

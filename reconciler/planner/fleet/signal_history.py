@@ -7,16 +7,17 @@ a day even if the signal disappears meanwhile. The changes of a fleet have a rec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from reconciler import __version__
 from reconciler.diff.ignore import IgnoreRules
 from reconciler.gate.certificate import digest_of
 from reconciler.health.signals import Signal
 from reconciler.health.table import Effect
+from reconciler.model.crash import Crash, of_its_own
 from reconciler.model.desired import Desired, DesiredInventory, Fleet, Profile, Remediation
 from reconciler.model.observed import Answered, Observation, Observed
 from reconciler.model.records import LASTS, NodeRecord
@@ -31,6 +32,8 @@ from reconciler.planner.node.late_events import log_updates, with_late
 from reconciler.planner.node.signal_cache import SignalCache
 from reconciler.planner.node.unhealed import kept_updates, unhealed_signals
 from reconciler.planner.node.withheld import lasting_updates
+
+Updates = tuple[tuple[str, bool], ...]  # (key, whether the signal is shown now)
 
 NEWS = timedelta(hours=1)
 AFTER = " after "
@@ -96,7 +99,7 @@ def after_change(
 
 def kept_signals(
     desired: Desired, seen: Observed, record: NodeRecord, signals: SignalCache | None = None
-) -> tuple[tuple[Signal, ...], tuple[tuple[str, bool], ...]]:
+) -> tuple[tuple[Signal, ...], Updates]:
     """Return the signals of a node, and what the ledger keeps to judge them later: signals, and looks at counters.
 
     The latter as (key, whether it is kept from now on). `signals`: shared with others that ask what nodes show.
@@ -125,28 +128,46 @@ def signal_updates(
         desired, record = fleet.nodes.get(name), records.get(name)
         if desired is None or record is None:
             continue
-        if desired.state is not NodeState.ACTIVE:  # whoever has it reads its log
-            yield from ((name, key, new) for key, new in log_updates(seen, record))
+        change = partial(after_change, fleet, seen, record, changes, now)
+        look = partial(_updates_of, desired, seen, record, rules, change, now, signals)
+        yield from ((name, *update) for update in of_its_own(name, "noting its signals", look, _nothing_noted))
+
+
+def _nothing_noted(_crash: Crash) -> Updates:
+    return ()
+
+
+def _updates_of(
+    desired: Desired,
+    seen: Observed,
+    record: NodeRecord,
+    rules: IgnoreRules,
+    change: Callable[[], str],
+    now: datetime,
+    signals: SignalCache,
+) -> Updates:
+    """Return what is new of one node. `change`: as `after_change`."""
+    if desired.state is not NodeState.ACTIVE:  # whoever has it reads its log
+        return tuple(log_updates(seen, record))
+    kept = {first_seen(key)[0]: key for key in record.silent_since if key.startswith("health.")}
+    found, updates = kept_signals(desired, seen, record, signals)
+    outside = {one.path for one in found if one.rule.domains and rules.match(desired, one.path) is None}
+    news = [*updates, *shared_updates(desired, seen, record, outside, now, signals)]
+    if not kept and not found and not any(key.startswith(LASTS) for key in record.silent_since):
+        return tuple(news)
+    missing = signals.unread(desired.profile, seen)
+    news += lasting_updates(found, missing, record)
+    hard = (signal.path for signal in found if signal.effect is Effect.ISOLATES)
+    shown = {path for path in hard if rules.match(desired, path) is None}
+    for signal in sorted(shown - kept.keys()):
+        before = change()
+        news.append((signal + (AFTER + before if before else ""), True))
+    for signal, key in kept.items():
+        if signal in shown or (missing and signal.startswith(missing)):
             continue
-        kept = {first_seen(key)[0]: key for key in record.silent_since if key.startswith("health.")}
-        found, updates = kept_signals(desired, seen, record, signals)
-        yield from ((name, key, new) for key, new in updates)
-        outside = {one.path for one in found if one.rule.domains and rules.match(desired, one.path) is None}
-        yield from ((name, key, new) for key, new in shared_updates(desired, seen, record, outside, now, signals))
-        if not kept and not found and not any(key.startswith(LASTS) for key in record.silent_since):
-            continue
-        missing = signals.unread(desired.profile, seen)
-        yield from ((name, key, new) for key, new in lasting_updates(found, missing, record))
-        hard = (signal.path for signal in found if signal.effect is Effect.ISOLATES)
-        shown = {path for path in hard if rules.match(desired, path) is None}
-        for signal in sorted(shown - kept.keys()):
-            change = after_change(fleet, seen, record, changes, now)
-            yield name, signal + (AFTER + change if change else ""), True
-        for signal, key in kept.items():
-            if signal in shown or (missing and signal.startswith(missing)):
-                continue
-            if not first_seen(key)[1] or record.silent_since[key] <= now - FLAPS:
-                yield name, key, False
+        if not first_seen(key)[1] or record.silent_since[key] <= now - FLAPS:
+            news.append((key, False))
+    return tuple(news)
 
 
 def _driver(seen: Observed) -> str | None:
